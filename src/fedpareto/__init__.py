@@ -1,0 +1,42 @@
+"""Federated multi-objective learning: train across parties, get the whole trade-off back.
+
+    import fedpareto
+    result = fedpareto.run("synthetic", "fedpref", clients=10, rounds=20)
+    print(result.hypervolume, result.solutions[0].front())
+
+Nothing heavy is imported until it is used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fedpareto.api import run as run
+    from fedpareto.core.federation import Federation as Federation
+    from fedpareto.core.registry import make_algorithm as make_algorithm
+    from fedpareto.core.solutions import SolutionSet as SolutionSet
+    from fedpareto.engines.local import LocalEngine as LocalEngine
+    from fedpareto.errors import UserError as UserError
+    from fedpareto.experiments.runner import Result as Result
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "run": "fedpareto.api",
+    "Federation": "fedpareto.core.federation",
+    "make_algorithm": "fedpareto.core.registry",
+    "SolutionSet": "fedpareto.core.solutions",
+    "LocalEngine": "fedpareto.engines.local",
+    "UserError": "fedpareto.errors",
+    "Result": "fedpareto.experiments.runner",
+}
+
+__all__ = ["Federation", "LocalEngine", "Result", "SolutionSet", "UserError", "__version__", "make_algorithm", "run"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
+    raise AttributeError(f"module 'fedpareto' has no attribute '{name}'")

@@ -1,0 +1,59 @@
+"""FedAvg: McMahan et al., "Communication-efficient learning of deep networks from decentralized data", 2017."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from fedpareto.core.algorithm import Algorithm, Setting, State, Taxonomy, participants
+from fedpareto.core.clients import Clients
+from fedpareto.core.messages import Message, Reply, Shapes, Task, stack
+
+
+@dataclass(frozen=True)
+class FedAvgState(State):
+    """The global model θ, `[d]`."""
+
+    model: Tensor = torch.empty(0)
+
+
+@dataclass(frozen=True)
+class FedAvg(Algorithm[FedAvgState]):
+    """One global model: the mean of the clients' models after local training."""
+
+    name: ClassVar[str] = "fedavg"
+    taxonomy: ClassVar[Taxonomy] = Taxonomy("client", "baseline", "linearised preferences, averaging", "arbitrary")
+
+    weighting: Literal["size", "equal"] = "size"
+    """Whether a client counts by its number of training rows, as in the paper, or like every other."""
+
+    def begin(self, setting: Setting) -> FedAvgState:
+        """θ⁰."""
+        return FedAvgState(setting, model=setting.initial)
+
+    def ask(self, state: FedAvgState) -> list[Task]:
+        """Everyone who takes part trains from θ."""
+        return [Task(client, state.round + 1, {"model": state.model}) for client in participants(state)]
+
+    def train(self, clients: Clients, message: Message) -> Message:
+        """θ_i ← local training from θ under the client's own preference."""
+        return {"model": clients.learn(message["model"]), "size": clients.sizes}
+
+    def reply_shapes(self, setting: Setting) -> Mapping[str, Shapes]:
+        """The trained model and the number of rows behind it."""
+        return {"train": {"model": (setting.layout.size,), "size": ()}}
+
+    def tell(self, state: FedAvgState, replies: Sequence[Reply]) -> FedAvgState:
+        """θ ← Σ_i (n_i / Σ n) θ_i."""
+        sizes = stack(replies, "size")
+        weights = sizes if self.weighting == "size" else torch.ones_like(sizes)
+        model = (weights / weights.sum()) @ stack(replies, "model")
+        return replace(state, model=model, round=state.round + 1)
+
+    def solutions(self, state: FedAvgState) -> dict[int, Message]:
+        """The global model for everyone."""
+        return {client: {"model": state.model} for client in state.setting.clients}

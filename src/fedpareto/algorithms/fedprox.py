@@ -1,0 +1,35 @@
+"""FedProx: Li et al., "Federated optimization in heterogeneous networks", 2020."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from fedpareto.algorithms.fedavg import FedAvg
+from fedpareto.core.algorithm import Taxonomy
+from fedpareto.core.clients import Clients
+from fedpareto.core.messages import Message
+from fedpareto.errors import UserError
+
+
+@dataclass(frozen=True)
+class FedProx(FedAvg):
+    """FedAvg whose clients minimise f^i(θ) + μ/2 ‖θ − θ^t‖², so that they stay near the global model θ^t."""
+
+    name: ClassVar[str] = "fedprox"
+    taxonomy: ClassVar[Taxonomy] = Taxonomy(
+        "client", "baseline", "linearised preferences, averaging with a proximal term", "arbitrary"
+    )
+
+    mu: float = 0.1
+    """μ, the strength of the proximal term; 0 is FedAvg."""
+
+    def __post_init__(self) -> None:
+        if self.mu < 0:
+            raise UserError(f"mu is {self.mu}; the proximal term is not negative (0 is FedAvg)")
+
+    def train(self, clients: Clients, message: Message) -> Message:
+        """Local training with the proximal term's gradient μ(θ − θ^t)."""
+        anchor = message["model"]
+        model = clients.learn(anchor, pull=(lambda theta: self.mu * (theta - anchor)) if self.mu else None)
+        return {"model": model, "size": clients.sizes}

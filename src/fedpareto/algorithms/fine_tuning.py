@@ -1,0 +1,109 @@
+"""Fine-tuning (+FT): the last aggregation is replaced by local training; no round is added (thesis, section 4.3.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Generic
+
+import torch
+from torch import Tensor
+
+from fedpareto.core.algorithm import Algorithm, S, Setting, State, Taxonomy
+from fedpareto.core.clients import Clients
+from fedpareto.core.messages import Message, Reply, Shapes, Task
+
+
+@dataclass(frozen=True)
+class FineTunedState(State, Generic[S]):
+    """The algorithm's own state, and at the end the clients' fine-tuned models."""
+
+    inner: S | None = None
+    tuned: Tensor = torch.empty(0)
+    """`[n, d]` once the last round is over, empty before."""
+
+
+@dataclass(frozen=True)
+class FineTuned(Algorithm[FineTunedState[S]]):
+    """Any algorithm whose clients reply with a model, as its "+ft" variant.
+
+    It shares all training with the algorithm itself but the last step: the models that would have been aggregated are
+    kept by their clients as they are.
+    """
+
+    algorithm: Algorithm[S]
+    personalised: ClassVar[bool] = True
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        """The algorithm's own name with "+ft"."""
+        return f"{self.algorithm.name}+ft"
+
+    @property
+    def taxonomy(self) -> Taxonomy:  # type: ignore[override]
+        """The algorithm's own."""
+        own = self.algorithm.taxonomy
+        return replace(own, method=f"{own.method}, fine-tuning")
+
+    def begin(self, setting: Setting) -> FineTunedState[S]:
+        """The algorithm's own beginning."""
+        return FineTunedState(setting, inner=self.algorithm.begin(setting))
+
+    def ask(self, state: FineTunedState[S]) -> list[Task]:
+        """The algorithm's own tasks; in the last round nobody is left out, for everyone is to be fine-tuned."""
+        inner = _inner(state)
+        if _last_round(state):
+            inner = replace(inner, setting=replace(inner.setting, participation=1.0))
+        return self.algorithm.ask(inner)
+
+    def tell(self, state: FineTunedState[S], replies: Sequence[Reply]) -> FineTunedState[S]:
+        """The algorithm's own aggregation, but for the last round, in which clients keep what they trained."""
+        inner = _inner(state)
+        if not (_last_round(state) and replies and replies[0].step == "train"):
+            inner = self.algorithm.tell(inner, replies)
+            return replace(state, inner=inner, round=inner.round)
+        models = {client: message["model"] for client, message in self.algorithm.solutions(inner).items()}
+        models |= {reply.client: reply.message["model"] for reply in replies}
+        tuned = torch.stack([models[client] for client in state.setting.clients])
+        return replace(state, tuned=tuned, round=state.round + 1)
+
+    def solutions(self, state: FineTunedState[S]) -> dict[int, Message]:
+        """The fine-tuned models at the end, the algorithm's own solutions before."""
+        if not len(state.tuned):
+            return self.algorithm.solutions(_inner(state))
+        return {client: {"model": model} for client, model in zip(state.setting.clients, state.tuned, strict=True)}
+
+    def describe(self, state: FineTunedState[S]) -> dict[str, Any]:
+        """The algorithm's own."""
+        return self.algorithm.describe(_inner(state))
+
+    def reply_shapes(self, setting: Setting) -> Mapping[str, Shapes]:
+        """The algorithm's own."""
+        return self.algorithm.reply_shapes(setting)
+
+    def private_state(self, setting: Setting) -> Message:
+        """The algorithm's own."""
+        return self.algorithm.private_state(setting)
+
+    def train(self, clients: Clients, message: Message) -> Message:
+        """The algorithm's own."""
+        return self.algorithm.train(clients, message)
+
+    def personal(self, clients: Clients, message: Message) -> Tensor:
+        """The algorithm's own."""
+        return self.algorithm.personal(clients, message)
+
+    def __getattr__(self, step: str) -> Any:
+        """Further client steps are the algorithm's own."""
+        if step.startswith("__") or step == "algorithm":
+            raise AttributeError(step)
+        return getattr(self.algorithm, step)
+
+
+def _inner(state: FineTunedState[S]) -> S:
+    assert state.inner is not None, "a state made by begin has the algorithm's own state"
+    return state.inner
+
+
+def _last_round(state: State) -> bool:
+    return state.round == state.setting.rounds - 1

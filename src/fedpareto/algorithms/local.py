@@ -1,0 +1,55 @@
+"""No communication: every client trains alone. The baseline that a federation has to beat."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from torch import Tensor
+
+from fedpareto.core.algorithm import Algorithm, Setting, State, Taxonomy, participants
+from fedpareto.core.clients import Clients
+from fedpareto.core.messages import Message, Reply, Shapes, Task
+
+
+@dataclass(frozen=True)
+class Local(Algorithm[State]):
+    """Local training only ("no comm." in the thesis): models stay with their clients, nothing is sent."""
+
+    name: ClassVar[str] = "local"
+    taxonomy: ClassVar[Taxonomy] = Taxonomy("client", "baseline", "linearised preferences, no federation", "arbitrary")
+    personalised: ClassVar[bool] = True
+
+    def begin(self, setting: Setting) -> State:
+        """The server knows nothing but the time."""
+        return State(setting)
+
+    def private_state(self, setting: Setting) -> Message:
+        """Each client keeps its model."""
+        return {"model": setting.initial}
+
+    def ask(self, state: State) -> list[Task]:
+        """Tells clients that it is time to train."""
+        return [Task(client, state.round + 1, {}) for client in participants(state)]
+
+    def train(self, clients: Clients, message: Message) -> Message:
+        """Trains the client's own model further."""
+        clients.state["model"] = clients.learn(clients.state["model"])
+        return {}
+
+    def personal(self, clients: Clients, message: Message) -> Tensor:
+        """The model that the client kept."""
+        return clients.state["model"]
+
+    def reply_shapes(self, setting: Setting) -> Mapping[str, Shapes]:
+        """An empty reply."""
+        return {"train": {}}
+
+    def tell(self, state: State, replies: Sequence[Reply]) -> State:
+        """One more round is over."""
+        return replace(state, round=state.round + 1)
+
+    def solutions(self, state: State) -> dict[int, Message]:
+        """Every client has its own."""
+        return {client: {} for client in state.setting.clients}

@@ -1,0 +1,122 @@
+"""An algorithm asks for work and is told the answers; it never learns who did the work, or where."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Generic, TypeVar
+
+from torch import Tensor
+
+from fedpareto.core import rng
+from fedpareto.core.clients import Clients
+from fedpareto.core.layout import Layout
+from fedpareto.core.messages import Message, Reply, Shapes, Task
+from fedpareto.core.problem import Objective
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What everybody in a federation knows. Preferences and data are not in here: the server half cannot reach them."""
+
+    seed: int
+    clients: tuple[int, ...]
+    """The clients' ids, ascending."""
+    rounds: int
+    layout: Layout
+    objectives: tuple[Objective, ...]
+    initial: Tensor
+    """The model from which everybody starts, `[d]`."""
+    participation: float = 1.0
+    """Share of the clients that take part in a round."""
+
+
+@dataclass(frozen=True)
+class State:
+    """The server's memory between exchanges. Subclasses add tensors and plain values; all of it can be checkpointed."""
+
+    setting: Setting
+    round: int = 0
+    """Rounds that are over."""
+
+
+@dataclass(frozen=True)
+class Taxonomy:
+    """Where an algorithm stands in chapter 2 of the thesis (figures 2.3 and 2.4, tables 2.1 and 2.2)."""
+
+    level: str
+    """At which level of the federated system several objectives enter: top, federation or client level."""
+    family: str
+    """The label in figure 2.4."""
+    method: str
+    """How several objectives are handled, locally and globally."""
+    objectives: str
+    """Which objectives it can take."""
+
+
+S = TypeVar("S", bound=State)
+
+
+class Algorithm(ABC, Generic[S]):
+    """Both halves of a federated algorithm: a frozen dataclass whose fields are its hyper-parameters.
+
+    The server half (`begin`, `ask`, `tell`, `solutions`) sees messages only. The client half (`train` and any
+    further step that a task may name, `personal`) is written over a stack of n clients and may use their private
+    preferences, data and state.
+    """
+
+    name: ClassVar[str]
+    taxonomy: ClassVar[Taxonomy]
+    personalised: ClassVar[bool] = False
+    """Whether every client gets a model of its own without fine-tuning."""
+
+    # -- the server half ------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def begin(self, setting: Setting) -> S:
+        """The state before the first round."""
+
+    @abstractmethod
+    def ask(self, state: S) -> list[Task]:
+        """The work of the next exchange. Pure: asking twice gives the same tasks."""
+
+    @abstractmethod
+    def tell(self, state: S, replies: Sequence[Reply]) -> S:
+        """The state after the valid replies, which may be fewer than were asked for."""
+
+    @abstractmethod
+    def solutions(self, state: S) -> dict[int, Message]:
+        """What each client would be sent now to use the result: this, not the tasks, is what gets evaluated."""
+
+    @abstractmethod
+    def reply_shapes(self, setting: Setting) -> Mapping[str, Shapes]:
+        """By step, exactly what a reply carries; an engine refuses anything else."""
+
+    def describe(self, state: S) -> dict[str, Any]:
+        """Plain values worth recording every round, such as clusters."""
+        return {}
+
+    # -- the client half ------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def train(self, clients: Clients, message: Message) -> Message:
+        """The client step of most algorithms: `message` and the result hold tensors `[n, ...]`."""
+
+    def private_state(self, setting: Setting) -> Message:
+        """What a new client keeps for itself, without a client dimension."""
+        return {}
+
+    def personal(self, clients: Clients, message: Message) -> Tensor:
+        """The models `[n, d]` that the clients use, from what they were sent and what they keep."""
+        return message["model"]
+
+
+def participants(state: State) -> list[int]:
+    """The clients of the next round, drawn from (seed, round)."""
+    setting = state.setting
+    count = max(1, round(setting.participation * len(setting.clients)))
+    if count >= len(setting.clients):
+        return list(setting.clients)
+    stream = rng.generator(rng.Address(setting.seed, round=state.round + 1), "participants")
+    return sorted(int(client) for client in stream.choice(setting.clients, size=count, replace=False))

@@ -1,0 +1,77 @@
+"""The clients' side of the world: a stack of n clients. A node is a stack of one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedpareto.core import rng
+from fedpareto.core.learner import Learner, Pull
+from fedpareto.core.messages import Message
+from fedpareto.core.problem import Batch, Problem, Splits
+
+
+@dataclass
+class Clients:
+    """What an algorithm's client step works with. Everything in here is private to the clients.
+
+    Tensors have the client dimension first; row i of each belongs to the client `addresses[i]`.
+    """
+
+    problem: Problem
+    learner: Learner
+    splits: Splits
+    addresses: tuple[rng.Address, ...]
+    """Seed, client, round and lane of each row: the address of its random streams."""
+    positions: np.ndarray
+    """Where each row's client stands in `splits`; `[n]`."""
+    preferences: Tensor
+    """Importance of each objective to each client, `[n, m]`, rows on the simplex."""
+    state: Message = field(default_factory=dict)
+    """Private state that a client step may read and replace; it outlives the round and never leaves the client."""
+
+    def __len__(self) -> int:
+        return len(self.addresses)
+
+    @property
+    def sizes(self) -> Tensor:
+        """Number of training rows of each client, `[n]`."""
+        counts = self.splits["train"].counts[self.positions]
+        return torch.as_tensor(counts, dtype=self.preferences.dtype, device=self.preferences.device)
+
+    def generators(self, purpose: str) -> Iterator[np.random.Generator]:
+        """One random stream per client, in order; use each before the next is taken."""
+        return rng.generators(self.addresses, purpose)
+
+    def learn(self, model: Tensor, *, weights: Tensor | None = None, pull: Pull | None = None) -> Tensor:
+        """Local training from `model` `[n, d]` under each client's own preference, or under `weights` `[n, m]`."""
+        return self.learner.train(self, model, self.preferences if weights is None else weights, pull)
+
+    def losses(self, model: Tensor, split: str = "train") -> Tensor:
+        """The losses `[n, m]` of `model` `[n, d]` on all rows of a split."""
+        with torch.no_grad():
+            return self.problem.losses(self.problem.layout.unflatten(model), self.all_rows(split))
+
+    def evaluate(self, model: Tensor) -> Tensor:
+        """The reported objectives of `model` `[n, d]` on every split, `[n, splits, m]`."""
+        parameters = self.problem.layout.unflatten(model)
+        with torch.no_grad():
+            values = [self.problem.evaluate(parameters, self.all_rows(split)) for split in self.splits]
+        return torch.stack(values, dim=1)
+
+    def all_rows(self, split: str) -> Batch:
+        """Every row of a split, padded to the longest client of the stack."""
+        rows = self.splits[split]
+        counts = rows.counts[self.positions]
+        column = np.arange(max(counts.max(), 1))
+        real = column < counts[:, None]
+        index = np.where(real, rows.starts[self.positions][:, None] + column, 0)
+        return rows.take(self.tensor(index), self.tensor(real).to(self.preferences.dtype))
+
+    def tensor(self, array: np.ndarray) -> Tensor:
+        """An array on the stack's device."""
+        return torch.as_tensor(array, device=self.preferences.device)

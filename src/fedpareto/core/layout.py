@@ -1,0 +1,66 @@
+"""Parameters are one flat tensor; a layout says which slice is which layer."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Names and shapes of a model's tensors, in the order in which they lie in a flat vector of length `size`."""
+
+    names: tuple[str, ...]
+    shapes: tuple[tuple[int, ...], ...]
+
+    @classmethod
+    def of(cls, shapes: Mapping[str, Sequence[int]]) -> Layout:
+        """A layout from `{"0.weight": (64, 100), …}`."""
+        return cls(tuple(shapes), tuple(tuple(shape) for shape in shapes.values()))
+
+    @cached_property
+    def slices(self) -> dict[str, slice]:
+        """Where each named tensor lies in the flat vector."""
+        places, start = {}, 0
+        for name, shape in zip(self.names, self.shapes, strict=True):
+            places[name] = slice(start, start + math.prod(shape))
+            start = places[name].stop
+        return places
+
+    @cached_property
+    def size(self) -> int:
+        """d, the number of parameters."""
+        return sum(math.prod(shape) for shape in self.shapes)
+
+    @cached_property
+    def layers(self) -> dict[str, slice]:
+        """Where each layer lies: neighbouring tensors of one module ("0.weight", "0.bias") are one layer."""
+        layers: dict[str, slice] = {}
+        for name, place in self.slices.items():
+            layer = name.rpartition(".")[0] or name
+            before = layers.get(layer)
+            if before is not None and before.stop != place.start:
+                raise ValueError(f"the tensors of layer '{layer}' do not lie side by side in the layout")
+            layers[layer] = slice(before.start if before else place.start, place.stop)
+        return layers
+
+    def unflatten(self, flat: Tensor) -> dict[str, Tensor]:
+        """Views by name: `[..., d]` gives `{name: [..., *shape]}` without a copy."""
+        return {
+            name: flat[..., place].unflatten(-1, shape) if shape else flat[..., place.start]
+            for (name, place), shape in zip(self.slices.items(), self.shapes, strict=True)
+        }
+
+    def flatten(self, tensors: Mapping[str, Tensor]) -> Tensor:
+        """The inverse of `unflatten` for a single model."""
+        return torch.cat([tensors[name].reshape(-1) for name in self.names])
+
+    def to_json(self) -> dict[str, Any]:
+        """As it is written beside saved models."""
+        return {name: list(shape) for name, shape in zip(self.names, self.shapes, strict=True)}

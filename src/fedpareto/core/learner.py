@@ -1,0 +1,31 @@
+"""A learner trains a stack of clients. It is an interface, not a loss: reinforcement learners fit it too."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeAlias
+
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from fedpareto.core.clients import Clients
+
+Pull: TypeAlias = Callable[[Tensor], Tensor]
+"""The gradient `[n, d]` of a regulariser at the models `[n, d]`, added to the gradient of the loss."""
+
+
+class Learner(ABC):
+    """Local training of n clients at once: a frozen dataclass whose fields are its hyper-parameters."""
+
+    @abstractmethod
+    def train(self, clients: Clients, model: Tensor, weights: Tensor, pull: Pull | None = None) -> Tensor:
+        """New models `[n, d]` from `model` `[n, d]`, for objectives weighted by `weights` `[n, m]`."""
+
+    @abstractmethod
+    def bytes_per_client(self, clients: Clients) -> int:
+        """Working memory that training one more client in the stack takes; `clients` is a stack of one."""
+
+    @abstractmethod
+    def probe(self) -> Learner:
+        """A much shorter version of itself, with which an engine measures how to stack clients best."""

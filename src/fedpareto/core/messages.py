@@ -1,0 +1,80 @@
+"""What travels between server and clients: tensors by name, addressed to one client of one round."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import torch
+from torch import Tensor
+
+Message: TypeAlias = dict[str, Tensor]
+"""Tensors by name. On the server's side without a client dimension, in a client step stacked: `[n, ...]`."""
+
+Shapes: TypeAlias = Mapping[str, tuple[int, ...]]
+"""The names and shapes that a reply must have, no more and no less."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """Work for one client: run the algorithm's client step `step` on `message`.
+
+    A lane separates several pieces of work on one client (candidates of an outer search): private state and random
+    streams are kept for each lane.
+    """
+
+    client: int
+    round: int
+    message: Message = field(repr=False)
+    step: str = "train"
+    lane: int = 0
+
+
+@dataclass(frozen=True)
+class Reply:
+    """A client's valid answer to a task."""
+
+    client: int
+    round: int
+    message: Message = field(repr=False)
+    step: str = "train"
+    lane: int = 0
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A task without a valid answer, and why."""
+
+    client: int
+    round: int
+    reason: str
+    step: str = "train"
+    lane: int = 0
+
+    def __str__(self) -> str:
+        return f"round {self.round}, client {self.client}: {self.reason}"
+
+
+@dataclass(frozen=True)
+class Evaluations:
+    """Objective values by client, `{client: [splits, m]}`, of the two models that a round knows."""
+
+    sent: dict[int, Tensor] = field(default_factory=dict)
+    """The model that the server sends (or would send), before any local step."""
+    trained: dict[int, Tensor] = field(default_factory=dict)
+    """The same model after the client's local steps."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What an engine brings back from one exchange. Replies are sorted by lane and client."""
+
+    replies: list[Reply]
+    failures: list[Failure] = field(default_factory=list)
+    evaluations: Evaluations = field(default_factory=Evaluations)
+
+
+def stack(replies: Sequence[Reply], name: str) -> Tensor:
+    """One tensor of all replies, `[len(replies), ...]`, in their order."""
+    return torch.stack([reply.message[name] for reply in replies])

@@ -1,0 +1,88 @@
+"""Hyper-parameters are frozen dataclasses: this turns what a user wrote into one, and says clearly what does not fit."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import types
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from fedpareto.errors import UnknownName, UserError
+
+T = TypeVar("T")
+
+
+def build(cls: type[T], values: Mapping[str, Any], what: str, locate: Callable[[str], str] = lambda name: "") -> T:
+    """An instance of the dataclass `cls` from names and values.
+
+    In messages, `what` names it ("algorithm fedpref") and `locate` gives the place of a parameter ("spec.yaml, line 3: ").
+    """
+    hints = get_type_hints(cls)
+    known = field_names(cls)
+    ready = {}
+    for name, value in values.items():
+        try:
+            if name not in known:
+                raise UnknownName(f"parameter of {what}", name, known)
+            ready[name] = convert(value, hints[name], f"{what}: {name}")
+        except UserError as problem:
+            raise UserError(f"{locate(name)}{problem}") from None
+    return cls(**ready)
+
+
+def field_names(cls: Any) -> list[str]:
+    """The parameters of a dataclass (or of an instance)."""
+    return [field.name for field in dataclasses.fields(cls) if field.init]
+
+
+def to_plain(instance: Any) -> dict[str, Any]:
+    """The parameters and their values, as they are written to a file."""
+    return {
+        name: list(value) if isinstance(value, tuple) else value
+        for name in field_names(instance)
+        for value in [getattr(instance, name)]
+    }
+
+
+def parse_value(text: str) -> Any:
+    """A value from the command line: number, list, true/false/none, or the text itself."""
+    lowered = text.strip().lower()
+    if lowered in ("true", "false", "none", "null"):
+        return {"true": True, "false": False}.get(lowered)
+    if lowered in ("inf", "-inf"):
+        return float(lowered)
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text
+
+
+def convert(value: Any, hint: Any, where: str) -> Any:
+    """`value` as the type `hint`, without guessing: 1 is a fine float, "fast" is not."""
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin is Literal:
+        if value not in arguments:
+            if isinstance(value, str):
+                raise UnknownName(f"value of {where}", value, [str(choice) for choice in arguments])
+            raise UserError(f"{where} is {value!r}; it is one of {', '.join(map(str, arguments))}")
+        return value
+    if origin in (Union, types.UnionType):
+        return None if value is None else convert(value, next(a for a in arguments if a is not type(None)), where)
+    if origin is tuple:
+        items = value if isinstance(value, list | tuple) else [value]
+        return tuple(convert(item, arguments[0], where) for item in items)
+    if hint is float and isinstance(value, str) and value.strip().lower() in (".inf", "-.inf", "inf", "-inf"):
+        return float(value.replace(".", ""))
+    if hint is float and isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value)
+    if hint is int and isinstance(value, float) and value.is_integer():
+        return int(value)
+    if hint in (int, str, bool) and type(value) is hint:
+        return value
+    if hint is str and isinstance(value, int | float):
+        return str(value)
+    wanted = {float: "a number", int: "a whole number", bool: "true or false", str: "a text"}.get(hint)
+    if wanted is None:
+        return value
+    raise UserError(f"{where} is {value!r}; it should be {wanted}")

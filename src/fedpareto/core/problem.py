@@ -1,0 +1,151 @@
+"""A problem knows data, model and objectives; it never knows which algorithm is at work."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedpareto.core.layout import Layout
+
+if TYPE_CHECKING:
+    from fedpareto.core.learner import Learner
+
+
+@dataclass(frozen=True)
+class Objective:
+    """One goal: how it is called, which way is better, and from which value on it counts in a hypervolume."""
+
+    name: str
+    maximise: bool = False
+    reference: float = 1.0
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Rows of n clients side by side. Clients with fewer rows are padded; `mask` is 1 where a row is real."""
+
+    columns: Mapping[str, Tensor]
+    """By name, `[n, b, ...]`."""
+    mask: Tensor
+    """`[n, b]`, ones and zeros in the model's type."""
+
+    def mean(self, values: Tensor) -> Tensor:
+        """The mean of `values` `[n, b]` over each client's real rows; 0 where there is none."""
+        return (values * self.mask).sum(-1) / self.mask.sum(-1).clamp_min(1)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The rows of all clients one after the other, so that memory is what the data needs and no padding is stored."""
+
+    columns: Mapping[str, Tensor]
+    """By name, `[total, ...]`."""
+    starts: np.ndarray
+    """Client i holds the rows from starts[i] to starts[i + 1]; `[n + 1]`."""
+
+    @classmethod
+    def of(cls, clients: Sequence[Mapping[str, Tensor]]) -> Rows:
+        """From one table per client."""
+        names = list(clients[0])
+        counts = [len(client[names[0]]) for client in clients]
+        columns = {name: torch.cat([client[name] for client in clients]) for name in names}
+        return cls(columns, np.concatenate([[0], np.cumsum(counts)]))
+
+    @classmethod
+    def concat(cls, parts: Sequence[Rows]) -> Rows:
+        """The clients of several federations as one."""
+        if len(parts) == 1:
+            return parts[0]
+        columns = {name: torch.cat([part.columns[name] for part in parts]) for name in parts[0].columns}
+        counts = np.concatenate([part.counts for part in parts])
+        return cls(columns, np.concatenate([[0], np.cumsum(counts)]))
+
+    @property
+    def counts(self) -> np.ndarray:
+        """Rows of each client, `[n]`."""
+        return np.diff(self.starts)
+
+    def of_client(self, position: int) -> dict[str, Tensor]:
+        """One client's table."""
+        place = slice(int(self.starts[position]), int(self.starts[position + 1]))
+        return {name: column[place] for name, column in self.columns.items()}
+
+    def take(self, index: Tensor, mask: Tensor) -> Batch:
+        """The rows at `index` `[n, b]` (absolute), with their mask."""
+        flat = index.reshape(-1)
+        taken = {
+            name: column.index_select(0, flat).unflatten(0, index.shape) for name, column in self.columns.items()
+        }
+        return Batch(taken, mask)
+
+    def to(self, device: torch.device, dtype: torch.dtype) -> Rows:
+        """On another device; floating columns in another precision."""
+        columns = {
+            name: column.to(device, dtype if column.is_floating_point() else None)
+            for name, column in self.columns.items()
+        }
+        return Rows(columns, self.starts)
+
+
+Splits = Mapping[str, Rows]
+"""The parts of every client's data by name: "train" always, "validation" and "test" where there are such."""
+
+
+class Problem(ABC):
+    """A federated multi-objective problem: a frozen dataclass whose fields are its parameters."""
+
+    name: ClassVar[str]
+
+    @property
+    @abstractmethod
+    def objectives(self) -> tuple[Objective, ...]:
+        """What is measured, in the order of all `[m]` vectors of this problem."""
+
+    @property
+    @abstractmethod
+    def layout(self) -> Layout:
+        """The shape of the model."""
+
+    @abstractmethod
+    def data(self, clients: int, seed: int) -> Splits:
+        """Every client's data."""
+
+    @abstractmethod
+    def initial(self, seed: int) -> Tensor:
+        """The model from which everybody starts, `[d]`."""
+
+    @abstractmethod
+    def losses(self, parameters: Mapping[str, Tensor], batch: Batch) -> Tensor:
+        """Differentiable losses `[n, m]`, smaller is better, of n models (each tensor `[n, ...]`) on their batches."""
+
+    @abstractmethod
+    def evaluate(self, parameters: Mapping[str, Tensor], batch: Batch) -> Tensor:
+        """The objectives as they are reported, `[n, m]`, each in its own direction."""
+
+    @abstractmethod
+    def learner(self) -> Learner:
+        """How clients learn on this problem unless the user says otherwise."""
+
+    def known_front(self) -> np.ndarray | None:
+        """The true Pareto front, `[k, m]`, where it is known."""
+        return None
+
+    def default_clients(self) -> int:
+        """How many clients a run has unless the user says otherwise."""
+        return 10
+
+    @property
+    def maximise(self) -> list[bool]:
+        """The direction of each objective."""
+        return [objective.maximise for objective in self.objectives]
+
+    @property
+    def reference(self) -> list[float]:
+        """The reference point of the hypervolume."""
+        return [objective.reference for objective in self.objectives]

@@ -1,0 +1,1 @@
+"""Engines: they get an algorithm's work done."""

@@ -1,0 +1,54 @@
+"""What an engine demands of a reply before an algorithm gets to see it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from fedpareto.core.messages import Failure, Message, Shapes
+from fedpareto.errors import QuorumLost, UserError
+
+
+def refusal(message: Message, shapes: Shapes, dtype: torch.dtype) -> str | None:
+    """Why a reply is refused, or None: names, shapes, type and finiteness must be what the algorithm declared."""
+    if message.keys() != shapes.keys():
+        return f"the reply holds {sorted(message)}, not {sorted(shapes)}"
+    for name, shape in shapes.items():
+        tensor = message[name]
+        if tuple(tensor.shape) != tuple(shape):
+            return f"'{name}' has the shape {list(tensor.shape)}, not {list(shape)}"
+        if tensor.dtype != dtype:
+            return f"'{name}' is of type {tensor.dtype}, not {dtype}"
+        if not _finite(tensor):
+            bad = int((~tensor.isfinite()).sum())
+            return f"'{name}' holds {bad} values that are not finite"
+    return None
+
+
+def _finite(tensor: Tensor) -> bool:
+    # A sum reads the tensor once and makes no copy; only if it is not finite is a second look needed.
+    return math.isfinite(float(tensor.sum())) or bool(tensor.isfinite().all())
+
+
+def required_replies(quorum: float, asked: int) -> int:
+    """How many of the asked clients must answer: a quorum below 1 is a share, from 1 on a number of clients."""
+    if quorum < 0:
+        raise UserError(f"quorum is {quorum}; it is a share below 1 or a number of clients")
+    wanted = math.ceil(quorum * asked) if quorum < 1 else min(round(quorum), asked)
+    return max(1, wanted)
+
+
+def enforce_quorum(quorum: float, replies: int, failures: Sequence[Failure]) -> None:
+    """Raises QuorumLost when too few valid replies came back."""
+    asked = replies + len(failures)
+    if not asked or replies >= required_replies(quorum, asked):
+        return
+    first = "; ".join(str(failure) for failure in failures[:3])
+    more = f"; and {len(failures) - 3} more" if len(failures) > 3 else ""
+    raise QuorumLost(
+        f"round {failures[0].round}: only {replies} of {asked} clients gave a valid reply, "
+        f"the quorum is {required_replies(quorum, asked)} ({first}{more})"
+    )

@@ -1,0 +1,390 @@
+"""The local engine: a whole federation, or several side by side, as one batched tensor program.
+
+Clients are stacked and the stack is cut into chunks. A chunk of one is the plain loop over clients: the same code and
+the same numbers, chosen where it is faster.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedpareto.core import rng
+from fedpareto.core.algorithm import Algorithm, Setting
+from fedpareto.core.clients import Clients
+from fedpareto.core.federation import Federation
+from fedpareto.core.learner import Learner
+from fedpareto.core.messages import Evaluations, Failure, Message, Outcome, Reply, Task
+from fedpareto.core.problem import Problem, Rows
+from fedpareto.engines.checks import enforce_quorum, refusal
+from fedpareto.engines.faults import Fate, Faults, damaged, fate
+from fedpareto.errors import UserError
+
+
+@dataclass(frozen=True)
+class LocalOptions:
+    """How the local engine works; none of it changes the numbers beyond rounding."""
+
+    device: str = "cpu"
+    """"cpu", "cuda" or "cuda:1"."""
+    precision: Literal["float32", "float64"] = "float32"
+    """Of models and data."""
+    memory: str = ""
+    """Working memory for a stack of clients, such as "4GB"; empty: half of the machine's (or the device's) memory."""
+    threads: int = 0
+    """Torch threads; 0: measured."""
+    chunk: int = 0
+    """Clients in one stack, 1 being the plain loop; 0: measured."""
+
+    def __post_init__(self) -> None:
+        if self.threads < 0 or self.chunk < 0:
+            raise UserError("engine: threads and chunk are at least 0 (0: measured)")
+        if self.memory:
+            bytes_of(self.memory)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """As torch names it."""
+        return torch.float64 if self.precision == "float64" else torch.float32
+
+
+def bytes_of(text: str) -> int:
+    """ "4GB" as a number."""
+    units = {"KB": 2**10, "MB": 2**20, "GB": 2**30, "TB": 2**40, "B": 1}
+    for unit, factor in units.items():
+        number = text.upper().removesuffix(unit).strip()
+        if text.upper().endswith(unit) and number.replace(".", "", 1).isdigit():
+            return int(float(number) * factor)
+    raise UserError(f"engine: memory is '{text}'; write a number with a unit, such as 4GB or 512MB")
+
+
+@dataclass(frozen=True)
+class Choices:
+    """What was measured (or given) once; a resumed run uses the same, so that it continues bit for bit."""
+
+    threads: int
+    chunk: int
+
+
+@dataclass(frozen=True)
+class _Work:
+    """A task of one of the federations."""
+
+    run: int
+    task: Task
+
+    @property
+    def key(self) -> tuple[int, int, int]:
+        """Whose private state."""
+        return self.run, self.task.lane, self.task.client
+
+
+@dataclass
+class LocalEngine:
+    """Runs the client half of `algorithm` for one federation, or for several (seeds) in one stack."""
+
+    algorithm: Algorithm[Any]
+    problem: Problem
+    learner: Learner
+    federations: Sequence[Federation]
+    settings: Sequence[Setting]
+    options: LocalOptions = LocalOptions()
+    faults: Faults = Faults()
+    quorum: float = 0.0
+    choices: Choices | None = None
+    private: dict[tuple[int, int, int], Message] = field(default_factory=dict)
+    """Every client's private state by (run, lane, client)."""
+
+    def __post_init__(self) -> None:
+        self.device = _device(self.options.device)
+        self.settings = [self.place(setting) for setting in self.settings]
+        first = self.federations[0]
+        self._splits = {
+            name: Rows.concat([federation.splits[name] for federation in self.federations]).to(
+                self.device, self.options.dtype
+            )
+            for name in first.splits
+        }
+        preferences = np.concatenate([federation.preferences for federation in self.federations])
+        self._preferences = torch.as_tensor(preferences).to(self.device, self.options.dtype)
+        bases = np.cumsum([0, *(len(federation.ids) for federation in self.federations)])
+        self._position = {
+            (run, client): int(base) + row
+            for run, (base, federation) in enumerate(zip(bases[:-1], self.federations, strict=True))
+            for row, client in enumerate(federation.ids)
+        }
+        if self.choices is None:
+            self.choices = self._measure()
+
+    def place(self, setting: Setting) -> Setting:
+        """The setting with its initial model on this engine's device and in its precision."""
+        return replace(setting, initial=setting.initial.to(self.device, self.options.dtype))
+
+    @property
+    def split_names(self) -> list[str]:
+        """The parts of the data, in the order of the evaluations."""
+        return list(self._splits)
+
+    # -- work ------------------------------------------------------------------------------------------------------
+
+    def run(self, tasks: Sequence[Task], evaluate: Mapping[int, Message] | None = None) -> Outcome:
+        """See Engine.run; for the first (usually only) federation."""
+        return self.run_all([tasks], [evaluate])[0]
+
+    def run_all(
+        self, tasks: Sequence[Sequence[Task]], evaluate: Sequence[Mapping[int, Message] | None]
+    ) -> list[Outcome]:
+        """One exchange of every federation, all clients in one stack."""
+        with self.threads():
+            work = [_Work(run, task) for run, asked in enumerate(tasks) for task in asked]
+            sent = self._evaluate_solutions(evaluate)
+            replies, failures, trained = self._run(work, evaluate)
+        outcomes = []
+        for run in range(len(tasks)):
+            good = [reply for owner, reply in replies if owner == run]
+            bad = [failure for owner, failure in failures if owner == run]
+            enforce_quorum(self.quorum, len(good), bad)
+            order = sorted(good, key=lambda reply: (reply.lane, reply.client))
+            outcomes.append(Outcome(order, bad, Evaluations(sent[run], trained[run])))
+        return outcomes
+
+    def models(self, run: int, solutions: Mapping[int, Message]) -> dict[int, Tensor]:
+        """The models that the clients would use, `[d]` each: what they are sent, joined with what they keep."""
+        work = [_Work(run, Task(client, 0, message)) for client, message in solutions.items()]
+        models: dict[int, Tensor] = {}
+        with self.threads(), torch.no_grad():
+            for chunk in self._chunks(work):
+                rows = self.algorithm.personal(self._clients(chunk), _stacked(chunk))
+                models |= {item.task.client: row for item, row in zip(chunk, rows, strict=True)}
+        return models
+
+    def _run(
+        self, work: Sequence[_Work], evaluate: Sequence[Mapping[int, Message] | None]
+    ) -> tuple[list[tuple[int, Reply]], list[tuple[int, Failure]], list[dict[int, Tensor]]]:
+        replies: list[tuple[int, Reply]] = []
+        failures: list[tuple[int, Failure]] = []
+        trained: list[dict[int, Tensor]] = [{} for _ in evaluate]
+        fates = {item.key: fate(self.faults, self._address(item)) for item in work}
+        awake = []
+        for item in work:
+            if fates[item.key].drops_out:
+                failures.append((item.run, _failure(item.task, "dropped out (injected fault)")))
+            else:
+                awake.append(item)
+        for chunk in self._chunks(awake):
+            for item, message, value in self._step(chunk, evaluate, failures):
+                reply_or_failure = self._judge(item, message, fates[item.key])
+                if isinstance(reply_or_failure, Failure):
+                    failures.append((item.run, reply_or_failure))
+                    continue
+                replies.append((item.run, reply_or_failure))
+                if value is not None:
+                    trained[item.run][item.task.client] = value
+        return replies, failures, trained
+
+    def _step(
+        self,
+        chunk: Sequence[_Work],
+        evaluate: Sequence[Mapping[int, Message] | None],
+        failures: list[tuple[int, Failure]],
+    ) -> Iterator[tuple[_Work, Message, Tensor | None]]:
+        """One client step over a chunk. If it raises, the clients run one by one to find out whose fault it was."""
+        task = chunk[0].task
+        try:
+            clients, message = self._clients(chunk), _stacked(chunk)
+            result = getattr(self.algorithm, task.step)(clients, message)
+            values: Sequence[Tensor | None] = [None] * len(chunk)
+            if task.step == "train" and evaluate[chunk[0].run] is not None:
+                values = list(clients.evaluate(self.algorithm.personal(clients, {**message, **result})))
+        except Exception as problem:  # Whatever a client's own code raises is that client's failure, not the round's.
+            if len(chunk) == 1:
+                reason = f"raised {type(problem).__name__}: {problem}"
+                failures.append((chunk[0].run, _failure(task, reason)))
+                return
+            for item in chunk:
+                yield from self._step([item], evaluate, failures)
+            return
+        self._keep(chunk, clients.state)
+        for row, item in enumerate(chunk):
+            yield item, {name: tensor[row] for name, tensor in result.items()}, values[row]
+
+    def _judge(self, item: _Work, message: Message, fate_of_client: Fate) -> Reply | Failure:
+        task = item.task
+        if fate_of_client.straggles:
+            return _failure(task, "answered after the round was over (injected straggler)")
+        injected = ""
+        if fate_of_client.damage and message:
+            message, injected = damaged(message, fate_of_client.damage), " (injected fault)"
+        why = refusal(message, self.algorithm.reply_shapes(self.settings[item.run])[task.step], self.options.dtype)
+        if why is not None:
+            return _failure(task, f"refused: {why}{injected}")
+        return Reply(task.client, task.round, message, task.step, task.lane)
+
+    def _evaluate_solutions(self, evaluate: Sequence[Mapping[int, Message] | None]) -> list[dict[int, Tensor]]:
+        """The objectives of each federation's solutions, `{client: [splits, m]}`."""
+        work = [
+            _Work(run, Task(client, 0, message))
+            for run, solutions in enumerate(evaluate)
+            for client, message in (solutions or {}).items()
+        ]
+        values: list[dict[int, Tensor]] = [{} for _ in evaluate]
+        for chunk in self._chunks(work):
+            clients = self._clients(chunk)
+            measured = clients.evaluate(self.algorithm.personal(clients, _stacked(chunk)))
+            for item, value in zip(chunk, measured, strict=True):
+                values[item.run][item.task.client] = value
+        return values
+
+    # -- stacks ----------------------------------------------------------------------------------------------------
+
+    def _chunks(self, work: Sequence[_Work]) -> Iterator[list[_Work]]:
+        """Work of one kind (same step, same message) in stacks of at most the chosen size."""
+        kinds: dict[tuple[str, tuple[str, ...]], list[_Work]] = {}
+        for item in work:
+            kinds.setdefault((item.task.step, tuple(sorted(item.task.message))), []).append(item)
+        size = self.choices.chunk if self.choices else 1
+        for items in kinds.values():
+            # Clients of like size side by side: less padding, and nobody waits for a giant.
+            items.sort(key=lambda item: self._rows(item), reverse=True)
+            yield from (items[i : i + size] for i in range(0, len(items), size))
+
+    def _rows(self, item: _Work) -> int:
+        train = self._splits.get("train")
+        return 0 if train is None else int(self._counts[self._position[item.run, item.task.client]])
+
+    @cached_property
+    def _counts(self) -> np.ndarray:
+        return self._splits["train"].counts
+
+    def _clients(self, chunk: Sequence[_Work]) -> Clients:
+        positions = np.array([self._position[item.run, item.task.client] for item in chunk])
+        return Clients(
+            problem=self.problem,
+            learner=self.learner,
+            splits=self._splits,
+            addresses=tuple(self._address(item) for item in chunk),
+            positions=positions,
+            preferences=self._preferences[torch.as_tensor(positions, device=self.device)],
+            state=self._state(chunk),
+        )
+
+    def _address(self, item: _Work) -> rng.Address:
+        return rng.Address(self.settings[item.run].seed, item.task.client, item.task.round, item.task.lane)
+
+    def _state(self, chunk: Sequence[_Work]) -> Message:
+        """Private state of a chunk, `[n, ...]`; a client that never worked starts from the algorithm's own."""
+        fresh = [self.algorithm.private_state(setting) for setting in self.settings]
+        if not fresh[0]:
+            return {}
+        kept = [self.private.get(item.key, fresh[item.run]) for item in chunk]
+        return {name: torch.stack([state[name] for state in kept]) for name in fresh[0]}
+
+    def _keep(self, chunk: Sequence[_Work], state: Message) -> None:
+        if state:
+            for row, item in enumerate(chunk):
+                self.private[item.key] = {name: tensor[row].clone() for name, tensor in state.items()}
+
+    # -- choices ---------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def threads(self, count: int | None = None) -> Iterator[None]:
+        """Torch with the chosen number of threads."""
+        wanted = count or (self.choices.threads if self.choices else 1)
+        before = torch.get_num_threads()
+        if wanted == before:
+            yield
+            return
+        torch.set_num_threads(wanted)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(before)
+
+    def _measure(self) -> Choices:
+        """Times a few training steps for stacks of several sizes, then the best of them with more threads."""
+        cap = self._largest_chunk()
+        total = len(self._position)
+        if self.options.chunk:
+            sizes = [min(self.options.chunk, cap)]
+        else:
+            wanted = [1, total] if self.device.type == "cuda" else [1, 16, 64, 256, *([total] if total < 512 else [])]
+            sizes = sorted({min(size, cap, total) for size in wanted})
+        one = self.options.threads or 1
+        times = {size: self._time(size, one) for size in sizes} if len(sizes) > 1 else {sizes[0]: 0.0}
+        chunk = min(times, key=lambda size: times[size])
+        threads, cores = one, os.cpu_count() or 1
+        if not self.options.threads and cores > 1 and self.device.type == "cpu":
+            threads = min((1, cores), key=lambda count: self._time(chunk, count))
+        return Choices(threads, chunk)
+
+    def _time(self, size: int, threads: int) -> float:
+        """Seconds per client of a few steps in a stack of `size`; the better of two tries."""
+        clients = self._probe(size)
+        model = self.settings[0].initial.expand(size, -1)
+        learner = self.learner.probe()
+        best = float("inf")
+        with self.threads(threads):
+            for _ in range(3):
+                start = time.perf_counter()
+                learner.train(clients, model, clients.preferences)
+                if self.device.type == "cuda":
+                    torch.cuda.synchronize()
+                best = min(best, time.perf_counter() - start)
+        return best / size
+
+    def _largest_chunk(self) -> int:
+        """As many clients as the memory budget allows, by the learner's own estimate for the largest client."""
+        budget = bytes_of(self.options.memory) if self.options.memory else _memory(self.device) // 2
+        need = self.learner.bytes_per_client(self._probe(1))
+        if need > budget and self.options.memory:
+            raise UserError(
+                f"engine: one client needs about {need / 2**20:.0f} MB of working memory, "
+                f"the budget is {self.options.memory}"
+            )
+        return max(1, budget // max(need, 1))
+
+    def _probe(self, size: int) -> Clients:
+        """The largest clients, as a stack that belongs to no round."""
+        largest = sorted(self._position, key=lambda key: -self._counts[self._position[key]])[:size]
+        return self._clients([_Work(run, Task(client, 0, {})) for run, client in largest])
+
+
+def _stacked(chunk: Sequence[_Work]) -> Message:
+    """The messages of a chunk as one, `[n, ...]`; one that everybody gets is not copied."""
+    messages = [item.task.message for item in chunk]
+    stacked = {}
+    for name, first in messages[0].items():
+        if all(message[name] is first for message in messages):
+            stacked[name] = first.expand(len(chunk), *first.shape)
+        else:
+            stacked[name] = torch.stack([message[name] for message in messages])
+    return stacked
+
+
+def _failure(task: Task, reason: str) -> Failure:
+    return Failure(task.client, task.round, reason, task.step, task.lane)
+
+
+def _device(name: str) -> torch.device:
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise UserError(f"engine: device is '{name}'; it is cpu, cuda or cuda:1") from None
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise UserError("engine: device is cuda, but this machine has no CUDA device that torch can use; try cpu")
+    return device
+
+
+def _memory(device: torch.device) -> int:
+    if device.type == "cuda":
+        return int(torch.cuda.get_device_properties(device).total_memory)
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -1,0 +1,1 @@
+"""Experiments: a spec becomes a run, a run becomes a folder."""

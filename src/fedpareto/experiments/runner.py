@@ -1,0 +1,348 @@
+"""The loop, written once: ask, run, tell; all seeds of a run side by side; a record and a checkpoint every round."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from fedpareto.core.algorithm import State
+from fedpareto.core.messages import Message, Outcome
+from fedpareto.core.solutions import SolutionSet
+from fedpareto.engines.local import Choices, LocalEngine
+from fedpareto.errors import UserError
+from fedpareto.experiments.checkpoint import Checkpoint, write_atomically
+from fedpareto.experiments.spec import Spec
+from fedpareto.experiments.store import RunFolder, describe
+from fedpareto.moo.indicators import hypervolume
+
+LARGEST_SIMILARITY_MATRIX = 64
+"""Clients up to which a similarity matrix is recorded every round."""
+
+CHECKPOINT_SHARE = 0.1
+"""Writing checkpoints takes at most about this share of a run's time."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a run is, after each round."""
+
+    round: int
+    rounds: int
+    hypervolume: float
+    """Of the solutions that the server sends, mean over seeds."""
+    failures: int
+
+
+OnRound = Callable[[Progress], None]
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a run gives back."""
+
+    spec: Spec
+    solutions: list[SolutionSet]
+    """One set for each seed."""
+    models: list[dict[int, Tensor]] = field(repr=False)
+    """For each seed, each client's model `[d]`."""
+    history: list[dict[str, Any]] = field(repr=False)
+    """The rows of metrics.jsonl."""
+    folder: Path | None = None
+
+    @property
+    def hypervolume(self) -> float:
+        """Mean over seeds."""
+        return float(np.mean([solutions.hypervolume() for solutions in self.solutions]))
+
+
+class Stopped(Exception):
+    """The user asked to stop; the folder can be resumed."""
+
+
+class Experiment:
+    """A run in progress: its engine and one algorithm state for each seed."""
+
+    def __init__(self, spec: Spec, folder: RunFolder | None = None, choices: Choices | None = None) -> None:
+        self.spec, self.folder = spec, folder
+        federations = [spec.federation(seed) for seed in spec.seeds]
+        settings = [one.setting(spec.problem, spec.rounds, spec.participation) for one in federations]
+        self.engine = LocalEngine(
+            spec.algorithm,
+            spec.problem,
+            spec.learner,
+            federations,
+            settings,
+            options=spec.engine,
+            faults=spec.faults,
+            quorum=spec.quorum,
+            choices=choices,
+        )
+        self.preferences = [federation.preferences for federation in federations]
+        self.states: list[State] = [spec.algorithm.begin(setting) for setting in self.engine.settings]
+        self.history: list[dict[str, Any]] = []
+        self.seconds = 0.0
+        self._failures = 0
+        self._checkpoint_cost, self._since_checkpoint = 0.0, float("inf")
+
+    @property
+    def round(self) -> int:
+        """Rounds that are over for all seeds."""
+        return min(state.round for state in self.states)
+
+    # -- the loop --------------------------------------------------------------------------------------------------
+
+    def run(self, on_round: OnRound | None = None, stop: Callable[[], bool] = lambda: False) -> Result:
+        """To the end, or until `stop` says so after a round."""
+        try:
+            with self.engine.threads():
+                while self.round < self.spec.rounds:
+                    self._one_round(on_round)
+                    if stop() and self.round < self.spec.rounds:
+                        self._checkpoint()
+                        raise Stopped(f"stopped after round {self.round} of {self.spec.rounds}")
+                return self._finish()
+        except Stopped as stopped:
+            self._status("stopped", str(stopped))
+            raise
+        except UserError as problem:
+            self._status("failed", str(problem))
+            raise
+
+    def _one_round(self, on_round: OnRound | None) -> None:
+        """All exchanges of one round of every seed."""
+        start, before = time.perf_counter(), self.round
+        algorithm = self.spec.algorithm
+        rows: list[dict[str, Any]] = [
+            self._row(run, before, algorithm.describe(state)) for run, state in enumerate(self.states)
+        ]
+        events: list[dict[str, Any]] = []
+        first = True
+        while self.round == before:
+            tasks = [algorithm.ask(state) for state in self.states]
+            solutions = [algorithm.solutions(state) if first else None for state in self.states]
+            # The trained model is measured in the exchange that trains it, which need not be the first.
+            outcomes = self.engine.run_all(tasks, solutions if first else [{} for _ in tasks])
+            for run, outcome in enumerate(outcomes):
+                self._note(rows[run], outcome, sum(_size(task.message) for task in tasks[run]))
+                events += [self._event(run, failure) for failure in outcome.failures]
+                self.states[run] = algorithm.tell(self.states[run], outcome.replies)
+            first = False
+        elapsed = time.perf_counter() - start
+        self.seconds += elapsed
+        self._failures += len(events)
+        for row in rows:
+            row["seconds"] = elapsed / len(rows)
+        self._record(rows, events)
+        self._since_checkpoint += elapsed
+        if self._since_checkpoint * CHECKPOINT_SHARE >= self._checkpoint_cost or self.round == self.spec.rounds:
+            self._checkpoint()
+        if on_round is not None:
+            on_round(Progress(self.round, self.spec.rounds, self._mean_hypervolume(rows), self._failures))
+
+    def _finish(self) -> Result:
+        """The last evaluation, of what the run leaves behind."""
+        algorithm, names = self.spec.algorithm, self.engine.split_names
+        solutions = [algorithm.solutions(state) for state in self.states]
+        outcomes = self.engine.run_all([[] for _ in solutions], solutions)
+        rows = []
+        for run, (state, outcome) in enumerate(zip(self.states, outcomes, strict=True)):
+            row = self._row(run, state.round, algorithm.describe(state))
+            self._note(row, outcome, 0)
+            rows.append(row | {"trained": None, "trained_hypervolume": None, "seconds": 0.0})
+        self._record(rows, [])
+        sets = [
+            SolutionSet(
+                objectives=self.spec.problem.objectives,
+                clients=state.setting.clients,
+                preferences=self.preferences[run],
+                values=_by_split(outcomes[run].evaluations.sent, state.setting.clients, names),
+                known_front=self.spec.problem.known_front(),
+            )
+            for run, state in enumerate(self.states)
+        ]
+        models = [self.engine.models(run, one) for run, one in enumerate(solutions)]
+        result = Result(self.spec, sets, models, self.history, self.folder.path if self.folder else None)
+        self._save(result)
+        return result
+
+    # -- the record ------------------------------------------------------------------------------------------------
+
+    def _row(self, run: int, done: int, described: Mapping[str, Any]) -> dict[str, Any]:
+        row: dict[str, Any] = {"seed": self.spec.seeds[run], "round": done}
+        for name, value in described.items():
+            if isinstance(value, Tensor):
+                if value.shape[0] <= LARGEST_SIMILARITY_MATRIX:
+                    row[name] = [[round(entry, 4) for entry in line] for line in value.tolist()]
+            else:
+                row[name] = value
+        return row | {"trained": None, "trained_hypervolume": None}
+
+    def _note(self, row: dict[str, Any], outcome: Outcome, bytes_down: int) -> None:
+        """Adds one exchange to a round's row."""
+        clients = self.engine.settings[0].clients
+        for kind, values in (("sent", outcome.evaluations.sent), ("trained", outcome.evaluations.trained)):
+            if values:
+                by_split = _by_split(values, clients, self.engine.split_names)
+                row[kind] = {name: _rows(points) for name, points in by_split.items()}
+                key = "hypervolume" if kind == "sent" else "trained_hypervolume"
+                row[key] = self._hypervolume(by_split[self.engine.split_names[-1]])
+        row["replies"] = row.get("replies", 0) + len(outcome.replies)
+        row["failures"] = row.get("failures", 0) + len(outcome.failures)
+        row["bytes_down"] = row.get("bytes_down", 0) + bytes_down
+        row["bytes_up"] = row.get("bytes_up", 0) + sum(_size(reply.message) for reply in outcome.replies)
+
+    def _event(self, run: int, failure: Any) -> dict[str, Any]:
+        kept = ("round", "client", "step", "reason")
+        return {"seed": self.spec.seeds[run], **{name: getattr(failure, name) for name in kept}}
+
+    def _hypervolume(self, points: np.ndarray) -> float:
+        known = points[~np.isnan(points).any(axis=1)]
+        problem = self.spec.problem
+        return hypervolume(known, problem.reference, maximise=problem.maximise) if len(known) else 0.0
+
+    def _mean_hypervolume(self, rows: Sequence[Mapping[str, Any]]) -> float:
+        return float(np.mean([row["hypervolume"] for row in rows]))
+
+    def _record(self, rows: Sequence[dict[str, Any]], events: Sequence[dict[str, Any]]) -> None:
+        self.history += rows
+        if self.folder is not None:
+            self.folder.append("metrics.jsonl", rows)
+            self.folder.append("events.jsonl", events)
+
+    def _status(self, status: str, message: str = "") -> None:
+        if self.folder is not None:
+            self.folder.status(status, self.round, round(self.seconds, 3), message)
+
+    def _save(self, result: Result) -> None:
+        """The final files; the status last, so that "finished" means that all of them are there."""
+        if self.folder is None:
+            return
+        models = Checkpoint(
+            {f"seed{seed}/client{client}": model for seed, of_seed in zip(self.spec.seeds, result.models, strict=True)
+             for client, model in of_seed.items()},
+            {"layout": self.spec.problem.layout.to_json(), "problem": self.spec.to_mapping()["problem"]},
+        )
+        models.save(self.folder.path / "models.safetensors")
+        self.folder.write_json(
+            "solutions.json",
+            [
+                {
+                    "seed": seed,
+                    "clients": list(solutions.clients),
+                    "preferences": solutions.preferences.tolist(),
+                    "objectives": {split: points.tolist() for split, points in solutions.values.items()},
+                    "indicators": solutions.indicators(),
+                }
+                for seed, solutions in zip(self.spec.seeds, result.solutions, strict=True)
+            ],
+        )
+        self._status("finished")
+
+    # -- checkpoints -----------------------------------------------------------------------------------------------
+
+    def _checkpoint(self) -> None:
+        if self.folder is None:
+            return
+        start = time.perf_counter()
+        checkpoint = Checkpoint(
+            values={
+                "seconds": self.seconds,
+                "failures": self._failures,
+                "metrics": self.folder.length("metrics.jsonl"),
+                "events": self.folder.length("events.jsonl"),
+            }
+        )
+        for run, state in enumerate(self.states):
+            checkpoint.put_state(state, f"state/{run}/")
+        checkpoint.put_private(self.engine.private)
+        checkpoint.save(self.folder.checkpoint_file)
+        self._checkpoint_cost, self._since_checkpoint = time.perf_counter() - start, 0.0
+
+    def restore(self, checkpoint: Checkpoint, history: list[dict[str, Any]]) -> None:
+        """Continues where a checkpoint was made."""
+        try:
+            self.states = [
+                checkpoint.get_state(state, f"state/{run}/") for run, state in enumerate(self.states)
+            ]
+        except KeyError as missing:
+            raise UserError(f"the checkpoint does not fit the spec beside it: it has no {missing}") from None
+        self.engine.private = checkpoint.get_private(self.engine.device)
+        self.seconds, self._failures = checkpoint.values["seconds"], checkpoint.values["failures"]
+        self.history = history
+
+
+def start(
+    spec: Spec, out: Path | None = None, on_round: OnRound | None = None, stop: Callable[[], bool] = lambda: False
+) -> Result:
+    """A new run; with `out` everything is kept in that folder."""
+    if out is None:
+        return Experiment(spec).run(on_round, stop)
+    folder = RunFolder.create(out, spec)
+    try:
+        return _in_folder(spec, folder).run(on_round, stop)
+    finally:
+        folder.close()
+
+
+def resume(
+    path: Path,
+    on_round: OnRound | None = None,
+    stop: Callable[[], bool] = lambda: False,
+    change: Callable[[Spec], Spec] = lambda spec: spec,
+) -> Result | None:
+    """Continues a run from its last checkpoint, bit for bit; None if it was finished already."""
+    folder = RunFolder.open(path)
+    try:
+        status = folder.read_json("status.json")
+        if status and status["status"] == "finished":
+            return None
+        before = folder.spec()
+        spec = change(before)
+        if spec != before:
+            write_atomically(folder.spec_file, spec.to_yaml())
+        return _in_folder(spec, folder).run(on_round, stop)
+    finally:
+        folder.close()
+
+
+def _in_folder(spec: Spec, folder: RunFolder) -> Experiment:
+    """An experiment in its folder, new or where its last checkpoint left it."""
+    record = folder.read_json("run.json")
+    experiment = Experiment(spec, folder, Choices(**record["choices"]) if record else None)
+    if record is None:
+        choices = experiment.engine.choices
+        assert choices is not None, "an engine has measured its choices once it exists"
+        folder.write_json("run.json", describe(spec, experiment.engine.split_names, asdict(choices)))
+    checkpoint = folder.checkpoint()
+    folder.cut("metrics.jsonl", checkpoint.values["metrics"] if checkpoint else 0)
+    folder.cut("events.jsonl", checkpoint.values["events"] if checkpoint else 0)
+    if checkpoint:
+        experiment.restore(checkpoint, folder.read_lines("metrics.jsonl"))
+    folder.status("running", experiment.round, round(experiment.seconds, 3))
+    return experiment
+
+
+def _size(message: Message) -> int:
+    """Bytes of a message's tensors."""
+    return sum(tensor.numel() * tensor.element_size() for tensor in message.values())
+
+
+def _by_split(values: Mapping[int, Tensor], clients: Sequence[int], names: Sequence[str]) -> dict[str, np.ndarray]:
+    """`{client: [splits, m]}` as `{split: [n, m]}`, with NaN for clients that were not measured."""
+    one = next(iter(values.values()))
+    table = np.full((len(clients), *one.shape), np.nan)
+    for row, client in enumerate(clients):
+        if client in values:
+            table[row] = values[client].double().cpu().numpy()
+    return {name: table[:, i] for i, name in enumerate(names)}
+
+
+def _rows(points: np.ndarray) -> list[list[float] | None]:
+    """As JSON, which has no NaN."""
+    return [None if np.isnan(row).any() else row.tolist() for row in points]

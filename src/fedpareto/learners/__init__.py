@@ -1,0 +1,1 @@
+"""Local training over a stack of clients."""

@@ -1,0 +1,63 @@
+"""Optimisers over stacked flat models `[n, d]`: one kernel moves all clients; an idle client's row stays as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+
+class Optimiser(Protocol):
+    """Moves the model it was made for, in place."""
+
+    def step(self, gradient: Tensor, active: Tensor | None) -> None:
+        """One step along `gradient` `[n, d]`, for the clients that are `active` (`[n, 1]`; None: all)."""
+
+
+class SGD:
+    """w ← w − lr·v with v ← momentum·v + g."""
+
+    def __init__(self, model: Tensor, lr: float, momentum: float) -> None:
+        self.model, self.lr, self.momentum = model, lr, momentum
+        self.velocity = torch.zeros_like(model) if momentum else None
+
+    def step(self, gradient: Tensor, active: Tensor | None) -> None:
+        """See Optimiser."""
+        if self.velocity is not None:
+            fresh = self.velocity * self.momentum + gradient
+            self.velocity = gradient = fresh if active is None else torch.where(active, fresh, self.velocity)
+        if active is not None:
+            gradient = gradient * active
+        self.model.sub_(gradient, alpha=self.lr)
+
+
+class Adam:
+    """Adam (Kingma and Ba, 2015) with the usual constants; each client counts its own steps."""
+
+    beta1, beta2, epsilon = 0.9, 0.999, 1e-8
+
+    def __init__(self, model: Tensor, lr: float, momentum: float) -> None:
+        del momentum  # Adam has its own.
+        self.model, self.lr = model, lr
+        self.first, self.second = torch.zeros_like(model), torch.zeros_like(model)
+        self.steps = model.new_zeros(len(model), 1)
+
+    def step(self, gradient: Tensor, active: Tensor | None) -> None:
+        """See Optimiser."""
+        first = torch.lerp(self.first, gradient, 1 - self.beta1)
+        second = (self.second * self.beta2).addcmul_(gradient, gradient, value=1 - self.beta2)
+        steps = self.steps + 1
+        denominator = (second / (1 - self.beta2**steps)).sqrt_().add_(self.epsilon)
+        move = (first / denominator).mul_(self.lr / (1 - self.beta1**steps))
+        if active is not None:
+            first = torch.where(active, first, self.first)
+            second = torch.where(active, second, self.second)
+            steps = torch.where(active, steps, self.steps)
+            move = move * active
+        self.first, self.second, self.steps = first, second, steps
+        self.model.sub_(move)
+
+
+OPTIMISERS: dict[str, Callable[[Tensor, float, float], Optimiser]] = {"sgd": SGD, "adam": Adam}

@@ -1,0 +1,150 @@
+"""The SYNTHETIC fairness data set, generated on the spot: the default of the demo, no download."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import binary_cross_entropy_with_logits
+
+from fedpareto.core import rng
+from fedpareto.core.layout import Layout
+from fedpareto.core.learner import Learner
+from fedpareto.core.problem import Batch, Objective, Problem, Rows, Splits
+from fedpareto.errors import UserError
+from fedpareto.learners.supervised import Supervised
+from fedpareto.problems.fairness.gaps import GAPS, hard_decisions, relaxed_decisions
+from fedpareto.problems.models import MLP
+
+TRAIN_ROWS, TEST_ROWS = 3500, 1500
+
+# Steepness c of the tanh relaxation: Padh et al. (2021), in the notation of the thesis.
+STEEPNESS = {"demographic-parity": 1.5, "equal-opportunity": 2.5}
+
+# Shares of the three clients in the two sensitive groups (FedFB, also used by PraFFL).
+FEDFB_SHARES = ((0.5, 0.3, 0.2), (0.2, 0.4, 0.4))
+
+
+@dataclass(frozen=True)
+class Synthetic(Problem):
+    """Accuracy against group fairness on two-dimensional Gaussians whose sensitive group leans on the label.
+
+    As in FedFB (Zeng et al., 2021), also used by PraFFL: y ~ Bernoulli(0.6), x | y is Gaussian, and the sensitive
+    attribute follows the class densities at x rotated by π/4. 3,500 rows to train, 1,500 to test.
+    """
+
+    name: ClassVar[str] = "synthetic"
+
+    fairness: Literal["demographic-parity", "equal-opportunity"] = "demographic-parity"
+    """The second objective."""
+    hidden: tuple[int, ...] = (64, 32)
+    """Widths of the classifier's hidden layers."""
+    partition: Literal["iid", "dirichlet", "fedfb"] = "iid"
+    """How rows are dealt to clients: at random, by Dirichlet shares of each sensitive group, or FedFB's three clients."""
+    alpha: float = 1.0
+    """Of the Dirichlet partition; smaller is more uneven."""
+    regularisation: float = 0.1
+    """Share of cross entropy added to the fairness loss so that it can start to learn (eq. A.1 of the thesis)."""
+
+    def __post_init__(self) -> None:
+        if self.alpha <= 0:
+            raise UserError(f"alpha is {self.alpha}; a Dirichlet parameter is positive, for example 0.5")
+
+    @property
+    def objectives(self) -> tuple[Objective, ...]:
+        """Accuracy and 1 − |gap|, with the reference point (0, 0) of the thesis's chapter 5."""
+        return (
+            Objective("accuracy", maximise=True, reference=0.0),
+            Objective(self.fairness, maximise=True, reference=0.0),
+        )
+
+    @cached_property
+    def model(self) -> MLP:
+        """The classifier."""
+        return MLP(inputs=2, hidden=self.hidden, outputs=1)
+
+    @property
+    def layout(self) -> Layout:
+        """Of the classifier."""
+        return self.model.layout
+
+    def initial(self, seed: int) -> Tensor:
+        """The classifier's initialisation."""
+        return self.model.initial(seed)
+
+    def learner(self) -> Learner:
+        """Found by a small search on local training alone."""
+        return Supervised(lr=0.1, batch_size=64, epochs=5)
+
+    def losses(self, parameters: Mapping[str, Tensor], batch: Batch) -> Tensor:
+        """Cross entropy, and the relaxed gap plus a little cross entropy (eq. A.1)."""
+        logits = self.model(parameters, batch.columns["features"]).squeeze(-1)
+        entropy = batch.mean(binary_cross_entropy_with_logits(logits, batch.columns["label"], reduction="none"))
+        gap = GAPS[self.fairness](relaxed_decisions(logits, STEEPNESS[self.fairness]), batch).abs()
+        return torch.stack([entropy, gap + self.regularisation * entropy], dim=-1)
+
+    def evaluate(self, parameters: Mapping[str, Tensor], batch: Batch) -> Tensor:
+        """Accuracy and 1 − |gap|."""
+        decisions = hard_decisions(self.model(parameters, batch.columns["features"]).squeeze(-1))
+        accuracy = batch.mean((decisions == batch.columns["label"]).to(decisions.dtype))
+        return torch.stack([accuracy, 1 - GAPS[self.fairness](decisions, batch).abs()], dim=-1)
+
+    def data(self, clients: int, seed: int) -> Splits:
+        """Rows drawn and dealt to the clients."""
+        return {
+            split: Rows.of(self._deal(_draw(count, seed, split), clients, seed, split))
+            for split, count in (("train", TRAIN_ROWS), ("test", TEST_ROWS))
+        }
+
+    def _deal(self, table: dict[str, np.ndarray], clients: int, seed: int, split: str) -> list[dict[str, Tensor]]:
+        stream = rng.generator(rng.Address(seed), f"deal {split}")
+        owned: list[list[np.ndarray]] = [[] for _ in range(clients)]
+        for group, shares in enumerate(self._shares(clients, seed)):
+            rows = stream.permutation(np.flatnonzero(table["sensitive"] == group))
+            cuts = np.round(np.cumsum(shares)[:-1] * len(rows)).astype(int)
+            for hand, part in zip(owned, np.split(rows, cuts), strict=True):
+                hand.append(part)
+        dealt = []
+        for client, hand in enumerate(owned):
+            rows = np.sort(np.concatenate(hand))
+            if not len(rows):
+                raise UserError(f"client {client} would get no row of '{split}'; use fewer clients or a larger alpha")
+            dealt.append({name: torch.as_tensor(column[rows]).float() for name, column in table.items()})
+        return dealt
+
+    def _shares(self, clients: int, seed: int) -> np.ndarray:
+        """The clients' shares in the two sensitive groups, `[2, n]`; the same for training and test rows."""
+        if self.partition == "fedfb":
+            if clients != len(FEDFB_SHARES[0]):
+                raise UserError(f"the partition 'fedfb' has 3 clients, not {clients}; set clients to 3")
+            return np.array(FEDFB_SHARES)
+        if self.partition == "dirichlet":
+            return rng.generator(rng.Address(seed), "shares").dirichlet([self.alpha] * clients, size=2)
+        return np.full((2, clients), 1 / clients)
+
+
+def _draw(count: int, seed: int, split: str) -> dict[str, np.ndarray]:
+    """Features, label and sensitive attribute of `count` rows."""
+    stream = rng.generator(rng.Address(seed), f"rows {split}")
+    label = (stream.random(count) < 0.6).astype(float)
+    zeros = stream.multivariate_normal((-2, -2), [[10, 1], [1, 3]], count)
+    ones = stream.multivariate_normal((2, 2), [[5, 1], [1, 5]], count)
+    features = np.where(label[:, None] > 0, ones, zeros)
+    turn = math.pi / 4
+    turned = features @ np.array([[math.cos(turn), math.sin(turn)], [-math.sin(turn), math.cos(turn)]])
+    log_odds = _log_density(turned, (2, 2), [[5, 1], [1, 5]]) - _log_density(turned, (-2, -2), [[10, 1], [1, 3]])
+    sensitive = (stream.random(count) < 1 / (1 + np.exp(-log_odds))).astype(float)
+    return {"features": features, "label": label, "sensitive": sensitive}
+
+
+def _log_density(points: np.ndarray, mean: tuple[float, float], covariance: list[list[float]]) -> np.ndarray:
+    """Of a Gaussian, up to the constant that all Gaussians of the plane share."""
+    away, inverse = points - np.array(mean), np.linalg.inv(covariance)
+    distance: np.ndarray = np.einsum("ki,ij,kj->k", away, inverse, away)
+    return -0.5 * (distance + np.log(np.linalg.det(covariance)))
