@@ -49,7 +49,10 @@ class FedPref(Algorithm[FedPrefState]):
 
     name: ClassVar[str] = "fedpref"
     taxonomy: ClassVar[Taxonomy] = Taxonomy(
-        "client", "preference-driven", "linearised preferences, similarity-based aggregation and clustering", "arbitrary"
+        "client",
+        "preference-driven",
+        "linearised preferences, similarity-based aggregation and clustering",
+        "arbitrary",
     )
     personalised: ClassVar[bool] = True
 
@@ -73,7 +76,9 @@ class FedPref(Algorithm[FedPrefState]):
 
     def __post_init__(self) -> None:
         if not self.similarity_bound < 1:
-            raise UserError(f"similarity_bound is {self.similarity_bound}; it must be below 1 (1 − 1e-9 is local training)")
+            raise UserError(
+                f"similarity_bound is {self.similarity_bound}; it must be below 1 (1 − 1e-9 is local training)"
+            )
         if not 0 <= self.top_ratio <= 1:
             raise UserError(f"top_ratio is {self.top_ratio}; it is a share between 0 and 1")
         if self.patience < 1:
@@ -119,9 +124,7 @@ class FedPref(Algorithm[FedPrefState]):
         for cluster in clusters:
             present = [row for row in cluster.members if row in set(replied)]
             models[present] = self._aggregate(trained[present], similarity[present][:, present])
-        return replace(
-            state, models=models, clusters=tuple(clusters), similarity=similarity, round=state.round + 1
-        )
+        return replace(state, models=models, clusters=tuple(clusters), similarity=similarity, round=state.round + 1)
 
     def solutions(self, state: FedPrefState) -> dict[int, Message]:
         """Each client's personal model."""
@@ -181,7 +184,9 @@ class FedPrefClustering(FedPref):
     """FedPref's ablation with clustering only (section 4.3.3): the plain mean inside each cluster."""
 
     name: ClassVar[str] = "fedpref-clustering"
-    taxonomy: ClassVar[Taxonomy] = replace(FedPref.taxonomy, method="linearised preferences, similarity-based clustering")
+    taxonomy: ClassVar[Taxonomy] = replace(
+        FedPref.taxonomy, method="linearised preferences, similarity-based clustering"
+    )
     weighting: bool = False
 
 
@@ -190,7 +195,9 @@ class FedPrefWeighting(FedPref):
     """FedPref's ablation with weighted aggregation only (section 4.3.3): one cluster for ever."""
 
     name: ClassVar[str] = "fedpref-weighting"
-    taxonomy: ClassVar[Taxonomy] = replace(FedPref.taxonomy, method="linearised preferences, similarity-based aggregation")
+    taxonomy: ClassVar[Taxonomy] = replace(
+        FedPref.taxonomy, method="linearised preferences, similarity-based aggregation"
+    )
     clustering: bool = False
 
 

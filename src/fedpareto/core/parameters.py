@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import inspect
+import textwrap
 import types
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -86,3 +88,21 @@ def convert(value: Any, hint: Any, where: str) -> Any:
     if wanted is None:
         return value
     raise UserError(f"{where} is {value!r}; it should be {wanted}")
+
+
+def field_docs(cls: type) -> dict[str, str]:
+    """The line of prose under each field of a dataclass, read from its source; a subclass's own word goes first."""
+    docs: dict[str, str] = {}
+    for owner in reversed(cls.__mro__):
+        if not dataclasses.is_dataclass(owner):
+            continue
+        try:
+            (body,) = ast.parse(textwrap.dedent(inspect.getsource(owner))).body
+        except (OSError, SyntaxError):  # Source may be missing, for a class typed at a prompt.
+            continue
+        statements = getattr(body, "body", [])
+        for before, after in zip(statements, statements[1:], strict=False):
+            is_text = isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant)
+            if isinstance(before, ast.AnnAssign) and isinstance(before.target, ast.Name) and is_text:
+                docs[before.target.id] = " ".join(str(after.value.value).split())
+    return docs

@@ -74,7 +74,9 @@ def _discover(group: str, kind: type) -> dict[str, Any]:
         try:
             member = point.load()
         except Exception as problem:  # A broken plug-in must not take the others with it, but its user must hear of it.
-            raise UserError(f"the package that offers '{point.name}' in {group} cannot be loaded: {problem}") from problem
+            raise UserError(
+                f"the package that offers '{point.name}' in {group} cannot be loaded: {problem}"
+            ) from problem
         if point.name in found:
             raise UserError(f"'{point.name}' is offered twice in {group}; the second time by {point.value}")
         found[point.name] = member

@@ -224,8 +224,11 @@ class Experiment:
         if self.folder is None:
             return
         models = Checkpoint(
-            {f"seed{seed}/client{client}": model for seed, of_seed in zip(self.spec.seeds, result.models, strict=True)
-             for client, model in of_seed.items()},
+            {
+                f"seed{seed}/client{client}": model
+                for seed, of_seed in zip(self.spec.seeds, result.models, strict=True)
+                for client, model in of_seed.items()
+            },
             {"layout": self.spec.problem.layout.to_json(), "problem": self.spec.to_mapping()["problem"]},
         )
         models.save(self.folder.path / "models.safetensors")
@@ -267,9 +270,7 @@ class Experiment:
     def restore(self, checkpoint: Checkpoint, history: list[dict[str, Any]]) -> None:
         """Continues where a checkpoint was made."""
         try:
-            self.states = [
-                checkpoint.get_state(state, f"state/{run}/") for run, state in enumerate(self.states)
-            ]
+            self.states = [checkpoint.get_state(state, f"state/{run}/") for run, state in enumerate(self.states)]
         except KeyError as missing:
             raise UserError(f"the checkpoint does not fit the spec beside it: it has no {missing}") from None
         self.engine.private = checkpoint.get_private(self.engine.device)

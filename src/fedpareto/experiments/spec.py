@@ -288,4 +288,3 @@ def _lines(node: yaml.Node | None, path: tuple[str, ...]) -> Iterable[tuple[tupl
             here = (*path, str(key.value))
             yield here, key.start_mark.line + 1
             yield from _lines(value, here)
-

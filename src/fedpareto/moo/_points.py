@@ -43,9 +43,7 @@ def senses(maximise: Maximise, m: int) -> Array:
     flags = np.asarray(maximise)
     # bool("min") is True: anything but real booleans would be read the wrong way round.
     if flags.dtype != np.bool_ or flags.shape not in ((), (m,)):
-        raise UserError(
-            f"maximise: expected True, False or {m} of them (one per objective), got {maximise!r}"
-        )
+        raise UserError(f"maximise: expected True, False or {m} of them (one per objective), got {maximise!r}")
     return np.where(np.broadcast_to(flags, (m,)), -1.0, 1.0)
 
 

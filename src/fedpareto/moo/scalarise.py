@@ -28,9 +28,7 @@ def tchebycheff(losses: Tensor, weights: Tensor, ideal: float | Tensor = 0.0) ->
     return _weighted(losses, weights, ideal).amax(dim=-1)
 
 
-def smooth_tchebycheff(
-    losses: Tensor, weights: Tensor, ideal: float | Tensor = 0.0, mu: float = 0.1
-) -> Tensor:
+def smooth_tchebycheff(losses: Tensor, weights: Tensor, ideal: float | Tensor = 0.0, mu: float = 0.1) -> Tensor:
     """mu * log sum_j exp(w_j (l_j - z_j) / mu), Lin et al. 2024.
 
     At least `tchebycheff` and at most mu * log(m) more, so it tends to it as mu goes to 0, but every
@@ -51,7 +49,5 @@ SCALARISATIONS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 def _weighted(losses: Tensor, weights: Tensor, ideal: float | Tensor) -> Tensor:
     # A single weight would broadcast over all losses without a word.
     if losses.shape[-1:] != weights.shape[-1:]:
-        raise ValueError(
-            f"losses {tuple(losses.shape)} and weights {tuple(weights.shape)} differ in objectives"
-        )
+        raise ValueError(f"losses {tuple(losses.shape)} and weights {tuple(weights.shape)} differ in objectives")
     return weights * (losses - ideal)

@@ -1,0 +1,403 @@
+"""The command line. Torch is imported only by the commands that train, so that help answers at once."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import click
+import typer
+from typer.core import TyperGroup
+
+from fedpareto import __version__
+from fedpareto.errors import UnknownName, UserError
+
+if TYPE_CHECKING:
+    from fedpareto.experiments import runner
+    from fedpareto.experiments.runner import OnRound, Result
+    from fedpareto.experiments.spec import Spec
+
+
+class _Commands(TyperGroup):
+    """Commands in the order of this file; an unknown one comes with the closest name."""
+
+    def resolve_command(self, context: Any, arguments: list[str]) -> Any:
+        """See click."""
+        if arguments and self.get_command(context, arguments[0]) is None and not arguments[0].startswith("-"):
+            raise UnknownName("command", arguments[0], self.list_commands(context))
+        return super().resolve_command(context, arguments)
+
+
+app = typer.Typer(
+    cls=_Commands,
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Federated multi-objective learning: train across parties, get the whole trade-off back.\n\n"
+    "Example: fedpareto run fedpref --clients 10 --rounds 20 --seeds 3",
+)
+
+Setting = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Any parameter, such as lr=0.1 or algorithm.top_ratio=0.2."),
+]
+RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder.")]
+
+
+@app.callback(invoke_without_command=True)
+def _root(
+    version: Annotated[bool, typer.Option("--version", help="Print the version and stop.")] = False,
+) -> None:
+    if version:
+        typer.echo(f"fedpareto {__version__}")
+        raise typer.Exit
+
+
+@app.command()
+def run(
+    algorithm: Annotated[
+        str | None, typer.Argument(help="Its name; add +ft for the fine-tuning variant.  [default: fedpref]")
+    ] = None,
+    problem: Annotated[str | None, typer.Option(help="Its name.  [default: synthetic]")] = None,
+    clients: Annotated[int | None, typer.Option(help="How many.  [default: the problem's own]")] = None,
+    rounds: Annotated[int | None, typer.Option(help="How many.  [default: 20]")] = None,
+    seeds: Annotated[str | None, typer.Option(help="How many (3 is 0, 1, 2), or which (4,7).  [default: 1]")] = None,
+    preferences: Annotated[
+        str | None,
+        typer.Option(
+            help="dirichlet, equidistant, gaussian, uniform, one vector for all (0.7,0.3), one each "
+            "(0.7,0.3;0.2,0.8;…) or groups:5,5.  [default: dirichlet]"
+        ),
+    ] = None,
+    participation: Annotated[float | None, typer.Option(help="Share of clients in a round.  [default: 1]")] = None,
+    quorum: Annotated[float | None, typer.Option(help="Valid replies that a round needs: share or number.")] = None,
+    engine: Annotated[str | None, typer.Option(help="Where clients run.  [default: local]")] = None,
+    spec: Annotated[Path | None, typer.Option(help="A YAML file with any of this; flags override it.")] = None,
+    out: Annotated[Path | None, typer.Option(help="The run's folder.  [default: runs/ALGORITHM-PROBLEM]")] = None,
+    settings: Setting = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress, only the result.")] = False,
+) -> None:
+    """Run an algorithm on a problem; everything is kept in a folder.
+
+    Example: fedpareto run fedavg+ft --problem convex --clients 20 --rounds 30 --seeds 3 --set lr=0.2
+    """
+    from fedpareto.experiments.runner import start
+    from fedpareto.experiments.spec import Draft
+
+    draft = Draft.read(spec) if spec else Draft()
+    flags = {
+        "algorithm": algorithm,
+        "problem": problem,
+        "clients": clients,
+        "rounds": rounds,
+        "seeds": None if seeds is None else _seeds(seeds),
+        "preferences": preferences,
+        "participation": participation,
+        "quorum": quorum,
+        "engine": None if engine is None else {"name": engine},
+    }
+    ready = draft.with_values(flags).with_settings(settings or []).finish()
+    folder = out or _free_folder(Path("runs"), f"{ready.algorithm.name}-{ready.problem.name}")
+    with _progress(ready, quiet) as (on_round, stop):
+        result = start(ready, folder, on_round, stop)
+    _print_result(result)
+
+
+@app.command()
+def resume(
+    run: RunPath,
+    settings: Setting = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress, only the result.")] = False,
+) -> None:
+    """Continue a run that was stopped or killed, bit for bit; --set may change the quorum and injected faults.
+
+    Example: fedpareto resume runs/fedpref-synthetic
+    """
+    from fedpareto.experiments import runner
+    from fedpareto.experiments.store import RunFolder
+
+    def change(before: Spec) -> Spec:
+        return _changed(before, settings or [])
+
+    spec = change(RunFolder(run).spec()) if RunFolder(run).spec_file.exists() else None
+    with _progress(spec, quiet) as (on_round, stop):
+        result = runner.resume(run, on_round, stop, change)
+    if result is None:
+        typer.echo(f"{run} is finished already; see it with: fedpareto show {run}")
+    else:
+        _print_result(result)
+
+
+@app.command()
+def show(run: RunPath) -> None:
+    """Show one run: what it is, how far it got, what it found.
+
+    Example: fedpareto show runs/fedpref-synthetic
+    """
+    from rich.console import Console
+
+    from fedpareto.report import record, terminal
+
+    loaded = record.load(run)
+    console = Console()
+    console.print(terminal.show(loaded))
+    typer.echo(terminal.front_in_terminal(loaded, width=min(console.width, 90), height=18))
+
+
+@app.command()
+def compare(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Folders of runs on the same problem.")],
+    out: Annotated[Path, typer.Option(help="Where the page and the figures go.")] = Path("runs/comparison"),
+) -> None:
+    """Compare runs: a table here, and a page with figures (HTML, PNG, PDF) in a folder.
+
+    Example: fedpareto compare runs/fedavg-synthetic runs/fedpref-synthetic --out runs/comparison
+    """
+    from rich.console import Console
+
+    from fedpareto.report import page, record, tables
+
+    where = page.write_comparison(runs, out)
+    Console().print(tables.comparison([record.load(folder) for folder in runs]).to_rich())
+    typer.echo(f"page:     {where}\npicture:  {out / 'fronts.png'}")
+
+
+@app.command()
+def algorithms(
+    name: Annotated[str | None, typer.Argument(help="One of them, for its hyper-parameters.")] = None,
+) -> None:
+    """List the algorithms with their place in the taxonomy, or one with its hyper-parameters.
+
+    Example: fedpareto algorithms fedpref
+    """
+    from rich.table import Table
+
+    from fedpareto.core import registry
+
+    if name is not None:
+        cls = registry.algorithm_class(name)
+        _print_parameters(name, cls)
+        labels = cls.taxonomy
+        typer.echo(
+            f"\ntaxonomy: {labels.level} level, {labels.family}; {labels.method}; objectives: {labels.objectives}"
+        )
+        return
+    table = Table("name", "what it does", "level", "family", "multi-objective method", "objectives", "personal")
+    for known, cls in registry.algorithms().items():
+        labels = cls.taxonomy
+        personal = "yes" if cls.personalised else "with +ft"
+        table.add_row(known, _first_line(cls), labels.level, labels.family, labels.method, labels.objectives, personal)
+    _print_table(table)
+    typer.echo("Add +ft to a name for its fine-tuning variant. Hyper-parameters: fedpareto algorithms NAME")
+
+
+@app.command()
+def problems(name: Annotated[str | None, typer.Argument(help="One of them, for its parameters.")] = None) -> None:
+    """List the problems with their objectives, or one with its parameters.
+
+    Example: fedpareto problems synthetic
+    """
+    from rich.table import Table
+
+    from fedpareto.core import registry
+
+    if name is not None:
+        _print_parameters(name, registry.problem_class(name))
+        return
+    table = Table("name", "what it is", "objectives", "parameters", "known front")
+    for known, cls in registry.problems().items():
+        problem = cls()
+        arrows = (f"{goal.name} {'↑' if goal.maximise else '↓'}" for goal in problem.objectives)
+        front = "yes" if problem.known_front() is not None else "no"
+        table.add_row(known, _first_line(cls), ", ".join(arrows), f"{problem.layout.size:,}", front)
+    _print_table(table)
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option(help="Where runs and pictures go.")] = Path("runs/demo"),
+    seeds: Annotated[int, typer.Option(help="How many.")] = 3,
+) -> None:
+    """Ten clients with different preferences on synthetic data: four algorithms, a table, a picture.
+
+    Example: fedpareto demo --seeds 5
+    """
+    import shutil
+
+    from fedpareto.experiments.runner import start
+    from fedpareto.experiments.spec import Draft
+
+    typer.echo("10 clients, each with its own preference between accuracy and demographic parity, learn together.")
+    folders = []
+    for name in ("local", "fedavg", "fedprox", "fedpref"):
+        ready = Draft({"algorithm": name, "seeds": list(range(seeds)), "preferences": "equidistant"}).finish()
+        folder = out / name
+        shutil.rmtree(folder, ignore_errors=True)
+        with _progress(ready, quiet=False) as (on_round, stop):
+            start(ready, folder, on_round, stop)
+        folders.append(folder)
+    compare(folders, out)
+    from fedpareto.report import record, terminal
+
+    typer.echo(terminal.front_in_terminal([record.load(folder) for folder in folders], width=78, height=18))
+
+
+def main() -> None:
+    """The entry point: a user's mistake is one line and exit code 2, never a traceback."""
+    try:
+        code = typer.main.get_command(app)(standalone_mode=False)
+    except click.ClickException as problem:
+        _fail(problem.format_message(), 2)
+    except UserError as problem:
+        _fail(str(problem), 2)
+    except (click.Abort, KeyboardInterrupt):
+        _fail("interrupted; a run's folder can be continued with: fedpareto resume RUN", 130)
+    except BrokenPipeError:  # The reader of our output went away, as `fedpareto algorithms | head` does.
+        sys.stderr.close()
+        sys.exit(0)
+    else:
+        sys.exit(code if isinstance(code, int) else 0)
+
+
+def _fail(message: str, code: int) -> None:
+    typer.echo(f"Error: {' '.join(message.split())}", err=True)
+    sys.exit(code)
+
+
+def _seeds(text: str) -> list[int]:
+    try:
+        numbers = [int(part) for part in text.split(",")]
+    except ValueError:
+        raise UserError(f"--seeds {text}: write how many, such as 3, or which, such as 4,7") from None
+    if len(numbers) > 1 or "," in text:
+        return numbers
+    if numbers[0] < 1:
+        raise UserError(f"--seeds {text}: at least 1 is needed")
+    return list(range(numbers[0]))
+
+
+def _free_folder(parent: Path, name: str) -> Path:
+    """parent/name, or the first of name-2, name-3, … that is not there yet."""
+    folder, number = parent / name, 1
+    while folder.exists():
+        number += 1
+        folder = parent / f"{name}-{number}"
+    return folder
+
+
+def _changed(before: Spec, settings: list[str]) -> Spec:
+    """A resumed run's spec: only what decides whether it goes on may be changed, never what it computes."""
+    import yaml
+
+    from fedpareto.experiments.spec import Draft
+
+    if not settings:
+        return before
+    for text in settings:
+        key = text.partition("=")[0].strip()
+        if key != "quorum" and key.removeprefix("faults.") not in ("dropout", "stragglers", "corrupt"):
+            raise UserError(f"--set {text}: a resumed run keeps its spec; only quorum and faults may be changed")
+    return Draft(yaml.safe_load(before.to_yaml())).with_settings(settings).finish()
+
+
+@contextmanager
+def _progress(spec: Spec | None, quiet: bool) -> Iterator[tuple[OnRound, Callable[[], bool]]]:
+    """A progress bar, and a Ctrl-C that waits for the round to end (a second one does not)."""
+    import signal
+
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    asked = False
+
+    def stop_soon(signal_number: int, frame: Any) -> None:
+        nonlocal asked
+        if asked:
+            raise KeyboardInterrupt
+        asked = True
+        typer.echo("\nstopping after this round (Ctrl-C again: at once)", err=True)
+
+    console = Console(stderr=True)
+    bar = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("rounds  hypervolume {task.fields[hypervolume]}{task.fields[refused]}"),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+        console=console,
+        disable=quiet,
+    )
+    name = f"{spec.algorithm.name} on {spec.problem.name}" if spec else "run"
+    task = bar.add_task(name, total=spec.rounds if spec else None, hypervolume="–", refused="")
+
+    def on_round(now: runner.Progress) -> None:
+        refused = f", {now.failures} without reply" if now.failures else ""
+        bar.update(task, completed=now.round, hypervolume=f"{now.hypervolume:.4f}", refused=refused)
+
+    from fedpareto.experiments.runner import Stopped
+
+    before = signal.signal(signal.SIGINT, stop_soon)
+    try:
+        with bar:
+            yield on_round, lambda: asked
+    except Stopped as stopped:
+        typer.echo(f"{stopped}; continue with: fedpareto resume RUN", err=True)
+        raise typer.Exit(130) from None
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _print_result(result: Result) -> None:
+    import numpy as np
+
+    values = [solutions.hypervolume() for solutions in result.solutions]
+    spread = f" ± {np.std(values):.4f} over {len(values)} seeds" if len(values) > 1 else ""
+    typer.echo(f"hypervolume {np.mean(values):.4f}{spread}")
+    typer.echo(f"run: {result.folder}   see it: fedpareto show {result.folder}")
+
+
+def _print_table(table: Any) -> None:
+    from rich.console import Console
+
+    console = Console()
+    # In a pipe there is no width to fit into; a cut table would lose words.
+    (console if console.is_terminal else Console(width=200)).print(table)
+
+
+def _print_parameters(name: str, cls: type) -> None:
+    import dataclasses
+
+    from rich.table import Table
+
+    from fedpareto.core.parameters import field_docs
+
+    typer.echo(f"{name}: {_first_line(cls)}\n")
+    docs = field_docs(cls)
+    table = Table("parameter", "default", "meaning")
+    for field in dataclasses.fields(cls):
+        table.add_row(field.name, str(field.default), docs.get(field.name, ""))
+    if table.row_count:
+        _print_table(table)
+    else:
+        typer.echo("no parameters")
+
+
+def _first_line(cls: type) -> str:
+    return (cls.__doc__ or "").strip().splitlines()[0]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,538 @@
+"""A run folder read back: every check of its files happens here, once, and the rest is arithmetic.
+
+Arrays are indexed by started seed first. A run that has not finished is described by what it wrote so far.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import unicodedata
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedpareto.errors import DamagedFile, UserError
+from fedpareto.moo.dominance import front
+from fedpareto.moo.indicators import all_indicators
+
+FORMAT = 1
+"""The newest layout of a run folder that this version reads."""
+
+Array = NDArray[np.float64]
+Clusters = tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True)
+class Objective:
+    """One goal of the problem and which way is better."""
+
+    name: str
+    maximise: bool
+    reference: float
+
+    @property
+    def better(self) -> str:
+        """`higher` or `lower`."""
+        return "higher" if self.maximise else "lower"
+
+
+@dataclass(frozen=True)
+class Status:
+    """How far the run says it is. `unknown` when it never wrote a status."""
+
+    name: str = "unknown"
+    round: int = 0
+    seconds: float = 0.0
+    message: str = ""
+
+
+@dataclass(frozen=True)
+class Event:
+    """One reply that the server refused or never got."""
+
+    seed: int
+    round: int
+    client: int
+    reason: str
+
+
+@dataclass(frozen=True, eq=False)
+class Line:
+    """One seed after one round. Clients without a value have a row of NaN."""
+
+    seed: int
+    round: int
+    sent: dict[str, Array]
+    """By split, `[n, m]`: the models that the server sends out."""
+    trained: dict[str, Array] | None
+    """By split, `[n, m]`: the models after the local steps that follow; None after the last round."""
+    hypervolume: float
+    trained_hypervolume: float
+    """NaN where there is none."""
+    seconds: float
+    replies: int
+    failures: int
+    bytes_up: int
+    bytes_down: int
+    clusters: Clusters | None
+    similarity: Array | None
+    """`[n, n]`, rows in the order of the client ids."""
+
+
+@dataclass(frozen=True, eq=False)
+class Solution:
+    """What one seed ended with, or has so far."""
+
+    seed: int
+    round: int
+    clients: tuple[int, ...]
+    preferences: Array | None
+    """`[n, m]`; None until the run has finished."""
+    objectives: dict[str, Array]
+    """By split, `[n, m]`."""
+    indicators: dict[str, float]
+
+
+@dataclass(frozen=True, eq=False)
+class Record:
+    """One run: an algorithm on a problem, over several seeds."""
+
+    folder: Path
+    label: str
+    """The name in legends and tables; `distinguish` makes it unique among compared runs."""
+    algorithm: str
+    problem: str
+    seeds: tuple[int, ...]
+    """The seeds that were asked for; `started` are those that have results."""
+    clients: int
+    rounds: int
+    objectives: tuple[Objective, ...]
+    splits: tuple[str, ...]
+    known_front: Array | None
+    versions: dict[str, str]
+    choices: dict[str, str]
+    spec: str
+    status: Status
+    lines: tuple[Line, ...]
+    events: tuple[Event, ...]
+    solutions: tuple[Solution, ...] = field(repr=False)
+    """One per started seed."""
+
+    @property
+    def finished(self) -> bool:
+        """Whether every seed went through all rounds."""
+        return self.status.name == "finished"
+
+    @property
+    def maximise(self) -> list[bool]:
+        """Per objective, as the functions of `fedpareto.moo` want it."""
+        return [objective.maximise for objective in self.objectives]
+
+    @property
+    def held_out(self) -> str:
+        """The split that results are reported on."""
+        return held_out_split(self.splits)
+
+    @property
+    def started(self) -> tuple[int, ...]:
+        """The seeds that have at least one round, in the order asked for."""
+        return tuple(self._by_seed)
+
+    @property
+    def common_rounds(self) -> NDArray[np.int64]:
+        """`[r]`: the rounds that every started seed has."""
+        common = set.intersection(*(set(lines) for lines in self._by_seed.values()))
+        return np.array(sorted(common), dtype=np.int64)
+
+    @property
+    def hypervolume(self) -> Array:
+        """`[started, r]` over `common_rounds`: of the models that the server sends."""
+        return self.over_rounds("hypervolume")
+
+    @property
+    def trained_hypervolume(self) -> Array:
+        """`[started, r]` over `common_rounds`: after the next local steps; NaN where there are none."""
+        return self.over_rounds("trained_hypervolume")
+
+    def over_rounds(self, name: str) -> Array:
+        """`[started, r]`: any number that a line holds, over `common_rounds`."""
+        rounds = self.common_rounds
+        rows = [[getattr(lines[int(r)], name) for r in rounds] for lines in self._by_seed.values()]
+        return np.array(rows, dtype=np.float64)
+
+    def total(self, name: str) -> Array:
+        """`[started]`: the sum of a number over all rounds that a seed has, `common_rounds` or not."""
+        return np.array([sum(getattr(line, name) for line in self.of_seed(s)) for s in self.started], np.float64)
+
+    def of_seed(self, seed: int) -> list[Line]:
+        """The rounds of one seed, in order."""
+        if seed not in self._by_seed:
+            known = ", ".join(str(s) for s in self.started)
+            raise UserError(f"{self.folder}: nothing of seed {seed}; it has {known}")
+        return list(self._by_seed[seed].values())
+
+    def solution(self, seed: int) -> Solution:
+        """What one seed ended with, or has so far."""
+        self.of_seed(seed)
+        return next(solution for solution in self.solutions if solution.seed == seed)
+
+    def points(self, split: str | None = None) -> list[Array]:
+        """Final points `[n, m]` of each started seed on the held-out or the given split, NaN included."""
+        return [solution.objectives[split or self.held_out] for solution in self.solutions]
+
+    def pooled(self) -> Array:
+        """`[k, m]`: the finite final points of all seeds on the held-out split."""
+        points = np.concatenate(self.points())
+        return np.asarray(points[np.isfinite(points).all(axis=1)])
+
+    def front(self) -> Array:
+        """`[f, m]`: the non-dominated ones among `pooled`, ascending by the first objective."""
+        return front(self.pooled(), self.maximise)
+
+    def indicator(self, name: str) -> Array:
+        """`[started]`: one indicator of each seed; NaN where it is not known."""
+        return np.array([s.indicators.get(name, np.nan) for s in self.solutions], dtype=np.float64)
+
+    @property
+    def indicators(self) -> dict[str, tuple[float, float]]:
+        """Mean and population deviation over the seeds, by name."""
+        names = dict.fromkeys(name for solution in self.solutions for name in solution.indicators)
+        return {name: mean_and_deviation(self.indicator(name)) for name in names}
+
+    def clusters(self, seed: int) -> dict[int, Clusters]:
+        """By round, where it was written down: the groups of client ids."""
+        return {line.round: line.clusters for line in self.of_seed(seed) if line.clusters is not None}
+
+    def similarity(self, seed: int) -> dict[int, Array]:
+        """By round, where it was written down: `[n, n]`, in the order of the client ids."""
+        return {line.round: line.similarity for line in self.of_seed(seed) if line.similarity is not None}
+
+    @cached_property
+    def _by_seed(self) -> dict[int, dict[int, Line]]:
+        grouped: dict[int, dict[int, Line]] = {}
+        for line in self.lines:
+            grouped.setdefault(line.seed, {})[line.round] = line
+        return {seed: grouped[seed] for seed in self.seeds if seed in grouped}
+
+
+def held_out_split(splits: Sequence[str]) -> str:
+    """`test` if there is one, else `train`."""
+    return next((name for name in ("test", "train") if name in splits), splits[0])
+
+
+def mean_and_deviation(values: Array) -> tuple[float, float]:
+    """Mean and population deviation (ddof 0) of `values` `[k]`."""
+    # An infinite distance of one seed makes inf - inf; the NaN that follows is the honest answer.
+    with np.errstate(invalid="ignore"):
+        return float(np.mean(values)), float(np.std(values))
+
+
+def distinguish(records: Sequence[Record]) -> list[Record]:
+    """The same runs with labels that differ: the algorithm, and where that is not enough the folder too."""
+    shared = Counter(record.algorithm for record in records)
+    used: Counter[str] = Counter()
+    result = []
+    for record in records:
+        alone = shared[record.algorithm] == 1
+        label = record.algorithm if alone else f"{record.algorithm} ({printable(record.folder.name)})"
+        used[label] += 1
+        label += f" #{used[label]}" if used[label] > 1 else ""
+        result.append(dataclasses.replace(record, label=label))
+    return result
+
+
+def comparable(records: Sequence[Record]) -> list[Record]:
+    """The runs under distinct labels, or `UserError` if their numbers cannot stand side by side."""
+    if not records:
+        raise UserError("nothing to compare: give at least one run folder")
+    first = records[0]
+    for other in records[1:]:
+        for what, mine, theirs in _differences(first, other):
+            raise UserError(
+                f"cannot compare runs with different {what}: {first.folder} has {mine}, {other.folder} has {theirs}"
+            )
+    return distinguish(records)
+
+
+def _differences(a: Record, b: Record) -> Iterator[tuple[str, str, str]]:
+    """What stands in the way of a comparison: in words, in `a`, in `b`; the most telling first."""
+    if a.problem != b.problem:
+        yield "problems", f"'{a.problem}'", f"'{b.problem}'"
+    if a.objectives != b.objectives:
+        yield "objectives", _in_words(a.objectives), _in_words(b.objectives)
+    if a.held_out != b.held_out:
+        yield "splits", f"'{a.held_out}'", f"'{b.held_out}'"
+
+
+def _in_words(objectives: Sequence[Objective]) -> str:
+    return ", ".join(f"{o.name} ({o.better} is better, reference {o.reference:g})" for o in objectives)
+
+
+def printable(text: object) -> str:
+    """`text` on one line without control characters: refused replies carry words of strangers."""
+    return "".join("\N{REPLACEMENT CHARACTER}" if _is_control(c) else c for c in " ".join(str(text).split()))
+
+
+def _is_control(character: str) -> bool:
+    # Cf holds the marks that turn the reading direction round; Cs cannot be written as UTF-8.
+    return unicodedata.category(character) in ("Cc", "Cf", "Cs")
+
+
+def load(folder: Path) -> Record:
+    """The run in `folder`; `UserError` says in one line why it cannot be shown."""
+    folder = Path(folder)
+    run = _read_run(folder)
+    where = str(folder / "run.json")
+    objectives = tuple(_objective(entry, where) for entry in _get(run, "objectives", list, where))
+    m = len(objectives)
+    if not m:
+        raise DamagedFile(f"{where}: 'objectives' is empty")
+    status = _read_status(folder / "status.json")
+    lines = _read_lines(folder / "metrics.jsonl", m)
+    seeds = tuple(_get(run, "seeds", list, where))
+    if not any(line.seed in seeds for line in lines):
+        raise UserError(f"{folder}: no rounds yet (status: {status.name})")
+    known = run.get("known_front")
+    record = Record(
+        folder=folder,
+        label=printable(_get(run, "algorithm", str, where)),
+        algorithm=printable(_get(run, "algorithm", str, where)),
+        problem=printable(_get(run, "problem", str, where)),
+        seeds=seeds,
+        clients=_get(run, "clients", int, where),
+        rounds=_get(run, "rounds", int, where),
+        objectives=objectives,
+        splits=tuple(lines[0].sent),
+        known_front=_matrix(known, m, f"{where}: 'known_front'") if known else None,
+        versions=_texts(run.get("versions")),
+        choices=_texts(run.get("choices")),
+        spec=_read_text(folder / "spec.yaml"),
+        status=status,
+        lines=lines,
+        events=_read_events(folder / "events.jsonl"),
+        solutions=(),
+    )
+    return dataclasses.replace(record, solutions=_solutions(record))
+
+
+def _read_run(folder: Path) -> dict[str, Any]:
+    path = folder / "run.json"
+    if not path.is_file():
+        raise UserError(_not_a_run(folder))
+    run = _object(_read_json(path), str(path))
+    version = _get(run, "format", int, str(path))
+    if version > FORMAT:
+        raise UserError(
+            f"{folder}: written by a newer fedpareto (format {version}, this one reads up to {FORMAT}); "
+            "update fedpareto"
+        )
+    return run
+
+
+def _not_a_run(folder: Path) -> str:
+    if not folder.is_dir():
+        return f"{folder}: there is no such folder"
+    inside = sorted(path.parent for path in folder.glob("*/run.json"))
+    hint = f"; did you mean {inside[0]}?" if inside else ""
+    return f"{folder} is not a run folder: it has no run.json{hint}"
+
+
+def _objective(entry: object, where: str) -> Objective:
+    data = _object(entry, f"{where}: 'objectives'")
+    name, maximise = _get(data, "name", str, where), _get(data, "maximise", bool, where)
+    return Objective(printable(name), maximise, _number(data.get("reference"), f"{where}: 'reference'"))
+
+
+def _read_status(path: Path) -> Status:
+    if not path.is_file():
+        return Status()
+    data = _object(_read_json(path), str(path))
+    return Status(
+        name=printable(_get(data, "status", str, str(path))),
+        round=_get(data, "round", int, str(path), 0),
+        seconds=_number(data.get("seconds", 0.0), f"{path}: 'seconds'"),
+        message=printable(data.get("message") or ""),
+    )
+
+
+def _read_lines(path: Path, m: int) -> tuple[Line, ...]:
+    # A run that was resumed writes the round it was stopped in again; the later line holds.
+    lines = {(line.seed, line.round): line for line in (_line(*entry, m) for entry in _json_lines(path))}
+    splits = {tuple(line.sent) for line in lines.values()}
+    if len(splits) > 1:
+        raise DamagedFile(f"{path}: rounds have different splits: {sorted(splits)}")
+    return tuple(lines[key] for key in sorted(lines))
+
+
+def _line(data: dict[str, Any], where: str, m: int) -> Line:
+    clusters, similarity = data.get("clusters"), data.get("similarity")
+    sent = _points_by_split(data.get("sent"), m, f"{where}: 'sent'")
+    if not sent:
+        raise DamagedFile(f"{where}: 'sent' is missing")
+    return Line(
+        seed=_get(data, "seed", int, where),
+        round=_get(data, "round", int, where),
+        sent=sent,
+        trained=_points_by_split(data.get("trained"), m, f"{where}: 'trained'"),
+        hypervolume=_number(data.get("hypervolume"), f"{where}: 'hypervolume'"),
+        trained_hypervolume=_number(data.get("trained_hypervolume"), f"{where}: 'trained_hypervolume'"),
+        seconds=_number(data.get("seconds"), f"{where}: 'seconds'"),
+        replies=_get(data, "replies", int, where, 0),
+        failures=_get(data, "failures", int, where, 0),
+        bytes_up=_get(data, "bytes_up", int, where, 0),
+        bytes_down=_get(data, "bytes_down", int, where, 0),
+        clusters=None if clusters is None else _clusters(clusters, where),
+        similarity=None if similarity is None else _square(similarity, f"{where}: 'similarity'"),
+    )
+
+
+def _read_events(path: Path) -> tuple[Event, ...]:
+    return tuple(
+        Event(
+            seed=_get(data, "seed", int, where),
+            round=_get(data, "round", int, where),
+            client=_get(data, "client", int, where),
+            reason=printable(data.get("reason", "")),
+        )
+        for data, where in _json_lines(path)
+    )
+
+
+def _solutions(record: Record) -> tuple[Solution, ...]:
+    """The final solutions where the run wrote them, else the last round of each started seed."""
+    path = record.folder / "solutions.json"
+    entries = _read_json(path) if path.is_file() else []
+    if not isinstance(entries, list):
+        raise DamagedFile(f"{path}: expected a list with one entry per seed")
+    m, known = len(record.objectives), {}
+    for entry in entries:
+        solution = _solution(_object(entry, str(path)), record.rounds, m, str(path))
+        known[solution.seed] = solution
+    return tuple(known.get(seed) or _so_far(record, seed) for seed in record.started)
+
+
+def _solution(data: dict[str, Any], rounds: int, m: int, where: str) -> Solution:
+    indicators = _object(data.get("indicators"), f"{where}: 'indicators'")
+    objectives = _points_by_split(data.get("objectives"), m, f"{where}: 'objectives'")
+    if not objectives:
+        raise DamagedFile(f"{where}: 'objectives' is missing")
+    return Solution(
+        seed=_get(data, "seed", int, where),
+        round=rounds,
+        clients=tuple(_get(data, "clients", list, where)),
+        preferences=_matrix(_get(data, "preferences", list, where), m, f"{where}: 'preferences'"),
+        objectives=objectives,
+        indicators={name: _number(value, f"{where}: '{name}'") for name, value in indicators.items()},
+    )
+
+
+def _so_far(record: Record, seed: int) -> Solution:
+    line = record.of_seed(seed)[-1]
+    points = line.sent[record.held_out]
+    finite = points[np.isfinite(points).all(axis=1)]
+    reference = [objective.reference for objective in record.objectives]
+    indicators = all_indicators(finite, reference, record.maximise, record.known_front)
+    return Solution(seed, line.round, tuple(range(len(points))), None, line.sent, indicators)
+
+
+def _json_lines(path: Path) -> Iterator[tuple[dict[str, Any], str]]:
+    """Each object of the file with its place in words; a last line cut short by a crash is left out."""
+    if not path.is_file():
+        return
+    *whole, last = _read_bytes(path).split(b"\n")
+    for number, text in enumerate(whole, start=1):
+        if text.strip():
+            where = f"{path}, line {number}"
+            yield _object(_parse(text, where), where), where
+    # Lines are written with their line break: what follows the last one was never finished.
+    try:
+        yield _object(json.loads(last), ""), f"{path}, line {len(whole) + 1}"
+    except ValueError:
+        return
+
+
+def _read_json(path: Path) -> object:
+    return _parse(_read_bytes(path), str(path))
+
+
+def _parse(text: bytes, where: str) -> object:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise DamagedFile(f"{where}: not valid JSON ({error})") from None
+
+
+def _read_bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}") from None
+
+
+def _read_text(path: Path) -> str:
+    return _read_bytes(path).decode("utf-8", errors="replace") if path.is_file() else ""
+
+
+def _object(value: object, where: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise DamagedFile(f"{where}: expected an object, got {type(value).__name__}")
+    return value
+
+
+def _get(data: dict[str, Any], key: str, kind: type, where: str, default: object = None) -> Any:
+    value = data.get(key, default)
+    # True is an int for Python, but nobody means it when they count.
+    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        problem = "is missing" if value is None else f"is {value!r}, expected {kind.__name__}"
+        raise DamagedFile(f"{where}: '{key}' {problem}")
+    return value
+
+
+def _number(value: object, where: str) -> float:
+    if value is None:
+        return float("nan")
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise DamagedFile(f"{where} is {value!r}, expected a number")
+    return float(value)
+
+
+def _texts(value: object) -> dict[str, str]:
+    return {printable(k): printable(v) for k, v in value.items()} if isinstance(value, dict) else {}
+
+
+def _points_by_split(value: object, m: int, where: str) -> dict[str, Array] | None:
+    if value is None:
+        return None
+    return {name: _matrix(rows, m, f"{where}, '{name}'") for name, rows in _object(value, where).items()}
+
+
+def _matrix(value: object, m: int, where: str) -> Array:
+    """`[k, m]`; null, for a client or a single value, is NaN."""
+    rows = [[None] * m if row is None else row for row in value] if isinstance(value, list) else value
+    try:
+        matrix = np.array(rows, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise DamagedFile(f"{where}: expected rows of {m} numbers") from None
+    if not matrix.size:
+        return np.zeros((0, m))
+    if matrix.ndim != 2 or matrix.shape[1] != m:
+        raise DamagedFile(f"{where}: expected rows of {m} numbers, got shape {matrix.shape}")
+    return matrix
+
+
+def _square(value: object, where: str) -> Array:
+    return _matrix(value, len(value) if isinstance(value, list) else 0, where)
+
+
+def _clusters(value: object, where: str) -> Clusters:
+    good = isinstance(value, list) and all(isinstance(group, list) for group in value)
+    if not good or any(not isinstance(client, int) for group in value for client in group):  # type: ignore[attr-defined]
+        raise DamagedFile(f"{where}: 'clusters' is not a list of lists of client ids")
+    return tuple(tuple(group) for group in value if group)  # type: ignore[attr-defined]
