@@ -36,9 +36,7 @@ STUCK = (0.0, -100.0)
 
 
 @st.composite
-def point_sets(
-    draw: st.DrawFn, least: int = 0, sets: int = 1, objectives: int | None = None
-) -> list[np.ndarray]:
+def point_sets(draw: st.DrawFn, least: int = 0, sets: int = 1, objectives: int | None = None) -> list[np.ndarray]:
     """Sets with the same number of objectives (2 to 4) and small whole values, so that ties are common."""
     m = objectives or draw(st.integers(2, 4))
     return [
@@ -93,9 +91,7 @@ def test_hypervolume_of_maximised_objectives_is_that_of_their_negation(
 
 @quick
 @given(point_sets(), arrays(np.float64, 4, elements=st.sampled_from([0.5, 2.0, 4.0])))
-def test_hypervolume_scales_with_the_product_of_the_units(
-    sets: list[np.ndarray], factors: np.ndarray
-) -> None:
+def test_hypervolume_scales_with_the_product_of_the_units(sets: list[np.ndarray], factors: np.ndarray) -> None:
     units = factors[: sets[0].shape[1]]
     reference = np.full(len(units), 5.0)
     assert hypervolume(sets[0] * units, reference * units) == hypervolume(sets[0], reference) * units.prod()
@@ -229,9 +225,7 @@ def test_a_stuck_submarine_adds_one_unit_or_nothing() -> None:
 @pytest.mark.parametrize(
     ("solutions", "volume", "distance"),
     [
-        pytest.param(
-            {14.0: 2, 15.1: 3, 16.1: 1, 0.0: 4}, (88.89, 72.6), (41.19, 41.5), id="Dirichlet-FedAvg"
-        ),
+        pytest.param({14.0: 2, 15.1: 3, 16.1: 1, 0.0: 4}, (88.89, 72.6), (41.19, 41.5), id="Dirichlet-FedAvg"),
         pytest.param({14.0: 2, 15.1: 5, 0.0: 3}, (103.10, 67.5), (32.71, 38.8), id="Dirichlet-FedProx"),
         pytest.param({15.1: 6, 0.0: 4}, (89.88, 73.3), (41.13, 41.5), id="equidistant-FedAvg"),
         pytest.param({14.0: 1, 15.1: 4, 0.0: 5}, (74.04, 74.0), (49.63, 42.3), id="equidistant-FedProx"),

@@ -39,9 +39,7 @@ RANDOM: dict[str, Callable[[int, int, np.random.Generator], np.ndarray]] = {
 @pytest.mark.parametrize("name", RANDOM)
 @quick
 @given(n=st.integers(1, 12), m=st.integers(1, 6), seed=st.integers(0, 99))
-def test_random_preferences_lie_on_the_simplex_and_repeat_with_the_seed(
-    name: str, n: int, m: int, seed: int
-) -> None:
+def test_random_preferences_lie_on_the_simplex_and_repeat_with_the_seed(name: str, n: int, m: int, seed: int) -> None:
     rows = RANDOM[name](n, m, rng(seed))
     assert_on_simplex(rows, n, m)
     assert np.array_equal(rows, RANDOM[name](n, m, rng(seed)))
@@ -286,9 +284,7 @@ def test_from_spec_explains_what_it_cannot_read(spec: prefs.Spec, message: str) 
 
 
 def test_an_unknown_distribution_is_answered_with_the_closest_one() -> None:
-    with pytest.raises(
-        UnknownName, match=r"unknown preference distribution 'dirchlet'; did you mean 'dirichlet'\?"
-    ):
+    with pytest.raises(UnknownName, match=r"unknown preference distribution 'dirchlet'; did you mean 'dirichlet'\?"):
         prefs.from_spec("dirchlet:0.5", 5, 2, rng())
     with pytest.raises(UnknownName, match="known: dirichlet, equidistant, gaussian, groups, uniform"):
         prefs.from_spec("", 5, 2, rng())

@@ -19,9 +19,7 @@ def losses_and_weights(draw: st.DrawFn) -> tuple[Tensor, Tensor]:
     m = draw(st.integers(1, 5))
     losses = draw(st.lists(st.floats(-5, 5), min_size=m, max_size=m))
     raw = draw(st.lists(st.floats(0.01, 1), min_size=m, max_size=m))
-    return torch.tensor(losses, dtype=torch.float64), torch.tensor(
-        [w / sum(raw) for w in raw], dtype=torch.float64
-    )
+    return torch.tensor(losses, dtype=torch.float64), torch.tensor([w / sum(raw) for w in raw], dtype=torch.float64)
 
 
 @quick
@@ -38,9 +36,7 @@ def test_values_equal_the_formulas(pair: tuple[Tensor, Tensor], ideal: float) ->
 
 @quick
 @given(losses_and_weights(), st.floats(1e-4, 1))
-def test_smooth_tchebycheff_lies_above_tchebycheff_by_at_most_mu_log_m(
-    pair: tuple[Tensor, Tensor], mu: float
-) -> None:
+def test_smooth_tchebycheff_lies_above_tchebycheff_by_at_most_mu_log_m(pair: tuple[Tensor, Tensor], mu: float) -> None:
     gap = (smooth_tchebycheff(*pair, mu=mu) - tchebycheff(*pair)).item()
     assert -1e-12 <= gap <= mu * math.log(len(pair[0])) + 1e-12
 
@@ -75,9 +71,7 @@ def test_leading_dimensions_are_kept_and_each_row_is_on_its_own(name: str) -> No
     weights = torch.rand(4, 3, generator=generator)
     together = scalarise(losses, weights)
     assert together.shape == (2, 4)
-    alone = torch.stack(
-        [torch.stack([scalarise(losses[i, j], weights[j]) for j in range(4)]) for i in range(2)]
-    )
+    alone = torch.stack([torch.stack([scalarise(losses[i, j], weights[j]) for j in range(4)]) for i in range(2)])
     assert torch.allclose(together, alone)
     assert torch.allclose(torch.vmap(scalarise)(losses[0], weights), alone[0])
 

@@ -1,4 +1,4 @@
-"""Hyper-parameters are frozen dataclasses: this turns what a user wrote into one, and says clearly what does not fit."""
+"""Hyper-parameters are frozen dataclasses: this makes one of what a user wrote, and says clearly what does not fit."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import inspect
 import textwrap
 import types
 from collections.abc import Callable, Mapping
+from itertools import pairwise
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from fedpareto.errors import UnknownName, UserError
@@ -18,7 +19,7 @@ T = TypeVar("T")
 def build(cls: type[T], values: Mapping[str, Any], what: str, locate: Callable[[str], str] = lambda name: "") -> T:
     """An instance of the dataclass `cls` from names and values.
 
-    In messages, `what` names it ("algorithm fedpref") and `locate` gives the place of a parameter ("spec.yaml, line 3: ").
+    In messages, `what` names it ("algorithm fedpref") and `locate` gives a parameter's place ("spec.yaml, line 3: ").
     """
     hints = get_type_hints(cls)
     known = field_names(cls)
@@ -101,7 +102,7 @@ def field_docs(cls: type) -> dict[str, str]:
         except (OSError, SyntaxError):  # Source may be missing, for a class typed at a prompt.
             continue
         statements = getattr(body, "body", [])
-        for before, after in zip(statements, statements[1:], strict=False):
+        for before, after in pairwise(statements):
             is_text = isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant)
             if isinstance(before, ast.AnnAssign) and isinstance(before.target, ast.Name) and is_text:
                 docs[before.target.id] = " ".join(str(after.value.value).split())

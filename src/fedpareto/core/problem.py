@@ -79,7 +79,10 @@ class Rows:
     def take(self, index: Tensor, mask: Tensor) -> Batch:
         """The rows at `index` `[n, b]` (absolute), with their mask."""
         flat = index.reshape(-1)
-        taken = {name: column.index_select(0, flat).unflatten(0, index.shape) for name, column in self.columns.items()}
+        taken = {
+            name: column.index_select(0, flat).reshape(*index.shape, *column.shape[1:])
+            for name, column in self.columns.items()
+        }
         return Batch(taken, mask)
 
     def to(self, device: torch.device, dtype: torch.dtype) -> Rows:

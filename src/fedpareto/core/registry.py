@@ -60,7 +60,7 @@ def make_algorithm(name: str, parameters: dict[str, Any]) -> Algorithm[Any]:
     return tuned
 
 
-def _discover(group: str, kind: type) -> dict[str, Any]:
+def _discover(group: str, kind: type[Any]) -> dict[str, Any]:
     """The concrete classes of a folder of this package (every file in it) and of the entry-point group of that name."""
     found: dict[str, Any] = {}
     package = importlib.import_module(group)
@@ -69,7 +69,7 @@ def _discover(group: str, kind: type) -> dict[str, Any]:
         for _, member in inspect.getmembers(module, inspect.isclass):
             is_own = member.__module__ == module.__name__ and issubclass(member, kind)
             if is_own and isinstance(member.__dict__.get("name"), str) and not inspect.isabstract(member):
-                found[member.name] = member
+                found[member.__dict__["name"]] = member
     for point in entry_points(group=group):
         try:
             member = point.load()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -70,8 +71,8 @@ def _philox(address: Address, purpose: str) -> np.random.Philox:
     )
 
 
-def _philox_state(bits: np.random.Philox, address: Address, purpose: str) -> dict[str, object]:
-    state: dict[str, object] = dict(bits.state)
+def _philox_state(bits: np.random.Philox, address: Address, purpose: str) -> Any:
+    state: dict[str, Any] = dict(bits.state)
     state["state"] = {
         "counter": np.array(_counter(address), dtype=np.uint64),
         "key": np.array(_key(address, purpose), dtype=np.uint64),

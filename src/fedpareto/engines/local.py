@@ -254,7 +254,7 @@ class LocalEngine:
         size = self.choices.chunk if self.choices else 1
         for items in kinds.values():
             # Clients of like size side by side: less padding, and nobody waits for a giant.
-            items.sort(key=lambda item: self._rows(item), reverse=True)
+            items.sort(key=self._rows, reverse=True)
             yield from (items[i : i + size] for i in range(0, len(items), size))
 
     def _rows(self, item: _Work) -> int:

@@ -76,7 +76,8 @@ class Supervised(Learner):
         rows = clients.splits["train"]
         plan = self._plan(rows.counts[clients.positions], rows.starts[clients.positions], clients)
         real = plan >= 0
-        everything_real, anyone_idle = real.all(axis=(0, 2)), ~real.any(axis=2).all(axis=0)
+        everything_real = np.atleast_1d(real.all(axis=(0, 2)))
+        anyone_idle = np.atleast_1d((~real.any(axis=2)).any(axis=0))
         index = clients.tensor(np.maximum(plan, 0))
         mask = clients.tensor(real).to(clients.preferences.dtype)
         ones = torch.ones_like(mask[:, 0]) if plan.size else mask
@@ -103,7 +104,7 @@ class Supervised(Learner):
         return plan.reshape(len(counts), steps, self.batch_size)
 
     def bytes_per_client(self, clients: Clients) -> int:
-        """Eight model-sized tensors and thrice what a forward pass keeps while training; all rows at once in evaluation."""
+        """Training: eight model-sized tensors and thrice what a forward pass keeps. Evaluation: all rows at once."""
         kept = 0
 
         def count(tensor: Tensor) -> Tensor:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -28,7 +29,7 @@ class MLP:
         """Layer i is "i.weight" `[in, out]` and "i.bias" `[out]`."""
         widths = (self.inputs, *self.hidden, self.outputs)
         shapes: dict[str, tuple[int, ...]] = {}
-        for i, (fan_in, fan_out) in enumerate(zip(widths[:-1], widths[1:], strict=True)):
+        for i, (fan_in, fan_out) in enumerate(pairwise(widths)):
             shapes |= {f"{i}.weight": (fan_in, fan_out), f"{i}.bias": (fan_out,)}
         return Layout.of(shapes)
 

@@ -46,7 +46,7 @@ class Synthetic(Problem):
     hidden: tuple[int, ...] = (64, 32)
     """Widths of the classifier's hidden layers."""
     partition: Literal["iid", "dirichlet", "fedfb"] = "iid"
-    """How rows are dealt to clients: at random, by Dirichlet shares of each sensitive group, or FedFB's three clients."""
+    """How rows are dealt: at random, by Dirichlet shares of each sensitive group, or to FedFB's three clients."""
     alpha: float = 1.0
     """Of the Dirichlet partition; smaller is more uneven."""
     regularisation: float = 0.1
@@ -147,4 +147,4 @@ def _log_density(points: np.ndarray, mean: tuple[float, float], covariance: list
     """Of a Gaussian, up to the constant that all Gaussians of the plane share."""
     away, inverse = points - np.array(mean), np.linalg.inv(covariance)
     distance: np.ndarray = np.einsum("ki,ij,kj->k", away, inverse, away)
-    return -0.5 * (distance + np.log(np.linalg.det(covariance)))
+    return np.asarray(-0.5 * (distance + np.log(np.linalg.det(covariance))))

@@ -6,8 +6,6 @@ Arrays are indexed by started seed first. A run that has not finished is describ
 from __future__ import annotations
 
 import dataclasses
-import json
-import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -21,12 +19,25 @@ from numpy.typing import NDArray
 from fedpareto.errors import DamagedFile, UserError
 from fedpareto.moo.dominance import front
 from fedpareto.moo.indicators import all_indicators
+from fedpareto.report._files import (
+    Array,
+    Clusters,
+    as_object,
+    get,
+    id_groups,
+    integers,
+    json_lines,
+    matrix,
+    number,
+    printable,
+    read_json,
+    read_text,
+    square,
+    texts,
+)
 
 FORMAT = 1
 """The newest layout of a run folder that this version reads."""
-
-Array = NDArray[np.float64]
-Clusters = tuple[tuple[int, ...], ...]
 
 
 @dataclass(frozen=True)
@@ -169,7 +180,8 @@ class Record:
 
     def total(self, name: str) -> Array:
         """`[started]`: the sum of a number over all rounds that a seed has, `common_rounds` or not."""
-        return np.array([sum(getattr(line, name) for line in self.of_seed(s)) for s in self.started], np.float64)
+        sums = [sum(getattr(line, name) for line in self.of_seed(seed)) for seed in self.started]
+        return np.array(sums, dtype=np.float64)
 
     def of_seed(self, seed: int) -> list[Line]:
         """The rounds of one seed, in order."""
@@ -255,9 +267,8 @@ def comparable(records: Sequence[Record]) -> list[Record]:
     first = records[0]
     for other in records[1:]:
         for what, mine, theirs in _differences(first, other):
-            raise UserError(
-                f"cannot compare runs with different {what}: {first.folder} has {mine}, {other.folder} has {theirs}"
-            )
+            sides = f"{first.folder} has {mine}, {other.folder} has {theirs}"
+            raise UserError(f"cannot compare runs with different {what}: {sides}")
     return distinguish(records)
 
 
@@ -275,59 +286,62 @@ def _in_words(objectives: Sequence[Objective]) -> str:
     return ", ".join(f"{o.name} ({o.better} is better, reference {o.reference:g})" for o in objectives)
 
 
-def printable(text: object) -> str:
-    """`text` on one line without control characters: refused replies carry words of strangers."""
-    return "".join("\N{REPLACEMENT CHARACTER}" if _is_control(c) else c for c in " ".join(str(text).split()))
-
-
-def _is_control(character: str) -> bool:
-    # Cf holds the marks that turn the reading direction round; Cs cannot be written as UTF-8.
-    return unicodedata.category(character) in ("Cc", "Cf", "Cs")
-
-
 def load(folder: Path) -> Record:
     """The run in `folder`; `UserError` says in one line why it cannot be shown."""
     folder = Path(folder)
     run = _read_run(folder)
     where = str(folder / "run.json")
-    objectives = tuple(_objective(entry, where) for entry in _get(run, "objectives", list, where))
+    objectives = tuple(_objective(entry, where) for entry in get(run, "objectives", list, where))
     m = len(objectives)
     if not m:
         raise DamagedFile(f"{where}: 'objectives' is empty")
     status = _read_status(folder / "status.json")
     lines = _read_lines(folder / "metrics.jsonl", m)
-    seeds = tuple(_get(run, "seeds", list, where))
+    seeds = integers(run.get("seeds"), f"{where}: 'seeds'")
     if not any(line.seed in seeds for line in lines):
         raise UserError(f"{folder}: no rounds yet (status: {status.name})")
     known = run.get("known_front")
     record = Record(
         folder=folder,
-        label=printable(_get(run, "algorithm", str, where)),
-        algorithm=printable(_get(run, "algorithm", str, where)),
-        problem=printable(_get(run, "problem", str, where)),
+        label=printable(get(run, "algorithm", str, where)),
+        algorithm=printable(get(run, "algorithm", str, where)),
+        problem=printable(get(run, "problem", str, where)),
         seeds=seeds,
-        clients=_get(run, "clients", int, where),
-        rounds=_get(run, "rounds", int, where),
+        clients=get(run, "clients", int, where),
+        rounds=get(run, "rounds", int, where),
         objectives=objectives,
-        splits=tuple(lines[0].sent),
-        known_front=_matrix(known, m, f"{where}: 'known_front'") if known else None,
-        versions=_texts(run.get("versions")),
-        choices=_texts(run.get("choices")),
-        spec=_read_text(folder / "spec.yaml"),
+        splits=tuple(printable(name) for name in get(run, "splits", list, where)),
+        known_front=matrix(known, m, f"{where}: 'known_front'") if known else None,
+        versions=texts(run.get("versions")),
+        choices=texts(run.get("choices")),
+        spec=read_text(folder / "spec.yaml"),
         status=status,
         lines=lines,
         events=_read_events(folder / "events.jsonl"),
         solutions=(),
     )
-    return dataclasses.replace(record, solutions=_solutions(record))
+    record = dataclasses.replace(record, solutions=_solutions(record))
+    _check_splits(record)
+    return record
+
+
+def _check_splits(record: Record) -> None:
+    for line in record.lines:
+        if record.held_out not in line.sent:
+            place = f"seed {line.seed}, round {line.round}"
+            raise DamagedFile(f"{record.folder / 'metrics.jsonl'}: {place} has no split '{record.held_out}'")
+    for solution in record.solutions:
+        if record.held_out not in solution.objectives:
+            place = f"seed {solution.seed}"
+            raise DamagedFile(f"{record.folder / 'solutions.json'}: {place} has no split '{record.held_out}'")
 
 
 def _read_run(folder: Path) -> dict[str, Any]:
     path = folder / "run.json"
     if not path.is_file():
         raise UserError(_not_a_run(folder))
-    run = _object(_read_json(path), str(path))
-    version = _get(run, "format", int, str(path))
+    run = as_object(read_json(path), str(path))
+    version = get(run, "format", int, str(path))
     if version > FORMAT:
         raise UserError(
             f"{folder}: written by a newer fedpareto (format {version}, this one reads up to {FORMAT}); "
@@ -345,29 +359,26 @@ def _not_a_run(folder: Path) -> str:
 
 
 def _objective(entry: object, where: str) -> Objective:
-    data = _object(entry, f"{where}: 'objectives'")
-    name, maximise = _get(data, "name", str, where), _get(data, "maximise", bool, where)
-    return Objective(printable(name), maximise, _number(data.get("reference"), f"{where}: 'reference'"))
+    data = as_object(entry, f"{where}: 'objectives'")
+    name, maximise = get(data, "name", str, where), get(data, "maximise", bool, where)
+    return Objective(printable(name), maximise, number(data.get("reference"), f"{where}: 'reference'"))
 
 
 def _read_status(path: Path) -> Status:
     if not path.is_file():
         return Status()
-    data = _object(_read_json(path), str(path))
+    data = as_object(read_json(path), str(path))
     return Status(
-        name=printable(_get(data, "status", str, str(path))),
-        round=_get(data, "round", int, str(path), 0),
-        seconds=_number(data.get("seconds", 0.0), f"{path}: 'seconds'"),
+        name=printable(get(data, "status", str, str(path))),
+        round=get(data, "round", int, str(path), 0),
+        seconds=number(data.get("seconds", 0.0), f"{path}: 'seconds'"),
         message=printable(data.get("message") or ""),
     )
 
 
 def _read_lines(path: Path, m: int) -> tuple[Line, ...]:
     # A run that was resumed writes the round it was stopped in again; the later line holds.
-    lines = {(line.seed, line.round): line for line in (_line(*entry, m) for entry in _json_lines(path))}
-    splits = {tuple(line.sent) for line in lines.values()}
-    if len(splits) > 1:
-        raise DamagedFile(f"{path}: rounds have different splits: {sorted(splits)}")
+    lines = {(line.seed, line.round): line for line in (_line(*entry, m) for entry in json_lines(path))}
     return tuple(lines[key] for key in sorted(lines))
 
 
@@ -377,59 +388,59 @@ def _line(data: dict[str, Any], where: str, m: int) -> Line:
     if not sent:
         raise DamagedFile(f"{where}: 'sent' is missing")
     return Line(
-        seed=_get(data, "seed", int, where),
-        round=_get(data, "round", int, where),
+        seed=get(data, "seed", int, where),
+        round=get(data, "round", int, where),
         sent=sent,
         trained=_points_by_split(data.get("trained"), m, f"{where}: 'trained'"),
-        hypervolume=_number(data.get("hypervolume"), f"{where}: 'hypervolume'"),
-        trained_hypervolume=_number(data.get("trained_hypervolume"), f"{where}: 'trained_hypervolume'"),
-        seconds=_number(data.get("seconds"), f"{where}: 'seconds'"),
-        replies=_get(data, "replies", int, where, 0),
-        failures=_get(data, "failures", int, where, 0),
-        bytes_up=_get(data, "bytes_up", int, where, 0),
-        bytes_down=_get(data, "bytes_down", int, where, 0),
-        clusters=None if clusters is None else _clusters(clusters, where),
-        similarity=None if similarity is None else _square(similarity, f"{where}: 'similarity'"),
+        hypervolume=number(data.get("hypervolume"), f"{where}: 'hypervolume'"),
+        trained_hypervolume=number(data.get("trained_hypervolume"), f"{where}: 'trained_hypervolume'"),
+        seconds=number(data.get("seconds"), f"{where}: 'seconds'"),
+        replies=get(data, "replies", int, where, 0),
+        failures=get(data, "failures", int, where, 0),
+        bytes_up=get(data, "bytes_up", int, where, 0),
+        bytes_down=get(data, "bytes_down", int, where, 0),
+        clusters=None if clusters is None else id_groups(clusters, f"{where}: 'clusters'"),
+        similarity=None if similarity is None else square(similarity, f"{where}: 'similarity'"),
     )
 
 
 def _read_events(path: Path) -> tuple[Event, ...]:
     return tuple(
         Event(
-            seed=_get(data, "seed", int, where),
-            round=_get(data, "round", int, where),
-            client=_get(data, "client", int, where),
+            seed=get(data, "seed", int, where),
+            round=get(data, "round", int, where),
+            client=get(data, "client", int, where),
             reason=printable(data.get("reason", "")),
         )
-        for data, where in _json_lines(path)
+        for data, where in json_lines(path)
     )
 
 
 def _solutions(record: Record) -> tuple[Solution, ...]:
     """The final solutions where the run wrote them, else the last round of each started seed."""
     path = record.folder / "solutions.json"
-    entries = _read_json(path) if path.is_file() else []
+    entries = read_json(path) if path.is_file() else []
     if not isinstance(entries, list):
         raise DamagedFile(f"{path}: expected a list with one entry per seed")
     m, known = len(record.objectives), {}
     for entry in entries:
-        solution = _solution(_object(entry, str(path)), record.rounds, m, str(path))
+        solution = _solution(as_object(entry, str(path)), record.rounds, m, str(path))
         known[solution.seed] = solution
     return tuple(known.get(seed) or _so_far(record, seed) for seed in record.started)
 
 
 def _solution(data: dict[str, Any], rounds: int, m: int, where: str) -> Solution:
-    indicators = _object(data.get("indicators"), f"{where}: 'indicators'")
+    indicators = as_object(data.get("indicators"), f"{where}: 'indicators'")
     objectives = _points_by_split(data.get("objectives"), m, f"{where}: 'objectives'")
     if not objectives:
         raise DamagedFile(f"{where}: 'objectives' is missing")
     return Solution(
-        seed=_get(data, "seed", int, where),
+        seed=get(data, "seed", int, where),
         round=rounds,
-        clients=tuple(_get(data, "clients", list, where)),
-        preferences=_matrix(_get(data, "preferences", list, where), m, f"{where}: 'preferences'"),
+        clients=integers(data.get("clients"), f"{where}: 'clients'"),
+        preferences=matrix(get(data, "preferences", list, where), m, f"{where}: 'preferences'"),
         objectives=objectives,
-        indicators={name: _number(value, f"{where}: '{name}'") for name, value in indicators.items()},
+        indicators={name: number(value, f"{where}: '{name}'") for name, value in indicators.items()},
     )
 
 
@@ -442,97 +453,7 @@ def _so_far(record: Record, seed: int) -> Solution:
     return Solution(seed, line.round, tuple(range(len(points))), None, line.sent, indicators)
 
 
-def _json_lines(path: Path) -> Iterator[tuple[dict[str, Any], str]]:
-    """Each object of the file with its place in words; a last line cut short by a crash is left out."""
-    if not path.is_file():
-        return
-    *whole, last = _read_bytes(path).split(b"\n")
-    for number, text in enumerate(whole, start=1):
-        if text.strip():
-            where = f"{path}, line {number}"
-            yield _object(_parse(text, where), where), where
-    # Lines are written with their line break: what follows the last one was never finished.
-    try:
-        yield _object(json.loads(last), ""), f"{path}, line {len(whole) + 1}"
-    except ValueError:
-        return
-
-
-def _read_json(path: Path) -> object:
-    return _parse(_read_bytes(path), str(path))
-
-
-def _parse(text: bytes, where: str) -> object:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise DamagedFile(f"{where}: not valid JSON ({error})") from None
-
-
-def _read_bytes(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror}") from None
-
-
-def _read_text(path: Path) -> str:
-    return _read_bytes(path).decode("utf-8", errors="replace") if path.is_file() else ""
-
-
-def _object(value: object, where: str) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise DamagedFile(f"{where}: expected an object, got {type(value).__name__}")
-    return value
-
-
-def _get(data: dict[str, Any], key: str, kind: type, where: str, default: object = None) -> Any:
-    value = data.get(key, default)
-    # True is an int for Python, but nobody means it when they count.
-    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-        problem = "is missing" if value is None else f"is {value!r}, expected {kind.__name__}"
-        raise DamagedFile(f"{where}: '{key}' {problem}")
-    return value
-
-
-def _number(value: object, where: str) -> float:
-    if value is None:
-        return float("nan")
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise DamagedFile(f"{where} is {value!r}, expected a number")
-    return float(value)
-
-
-def _texts(value: object) -> dict[str, str]:
-    return {printable(k): printable(v) for k, v in value.items()} if isinstance(value, dict) else {}
-
-
 def _points_by_split(value: object, m: int, where: str) -> dict[str, Array] | None:
     if value is None:
         return None
-    return {name: _matrix(rows, m, f"{where}, '{name}'") for name, rows in _object(value, where).items()}
-
-
-def _matrix(value: object, m: int, where: str) -> Array:
-    """`[k, m]`; null, for a client or a single value, is NaN."""
-    rows = [[None] * m if row is None else row for row in value] if isinstance(value, list) else value
-    try:
-        matrix = np.array(rows, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise DamagedFile(f"{where}: expected rows of {m} numbers") from None
-    if not matrix.size:
-        return np.zeros((0, m))
-    if matrix.ndim != 2 or matrix.shape[1] != m:
-        raise DamagedFile(f"{where}: expected rows of {m} numbers, got shape {matrix.shape}")
-    return matrix
-
-
-def _square(value: object, where: str) -> Array:
-    return _matrix(value, len(value) if isinstance(value, list) else 0, where)
-
-
-def _clusters(value: object, where: str) -> Clusters:
-    good = isinstance(value, list) and all(isinstance(group, list) for group in value)
-    if not good or any(not isinstance(client, int) for group in value for client in group):  # type: ignore[attr-defined]
-        raise DamagedFile(f"{where}: 'clusters' is not a list of lists of client ids")
-    return tuple(tuple(group) for group in value if group)  # type: ignore[attr-defined]
+    return {name: matrix(rows, m, f"{where}, '{name}'") for name, rows in as_object(value, where).items()}

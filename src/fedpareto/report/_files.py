@@ -1,0 +1,132 @@
+"""Reading JSON that a crash or a stranger may have touched: every complaint names the file and the line."""
+
+from __future__ import annotations
+
+import json
+import unicodedata
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedpareto.errors import DamagedFile, UserError
+
+Array = NDArray[np.float64]
+Clusters = tuple[tuple[int, ...], ...]
+
+
+def json_lines(path: Path) -> Iterator[tuple[dict[str, Any], str]]:
+    """Each object of the file with its place in words; a last line cut short by a crash is left out."""
+    if not path.is_file():
+        return
+    *whole, last = _read_bytes(path).split(b"\n")
+    for number, text in enumerate(whole, start=1):
+        if text.strip():
+            where = f"{path}, line {number}"
+            yield as_object(_parse(text, where), where), where
+    # Lines are written with their line break: what follows the last one was never finished.
+    try:
+        data = json.loads(last)
+    except ValueError:
+        return
+    where = f"{path}, line {len(whole) + 1}"
+    yield as_object(data, where), where
+
+
+def read_json(path: Path) -> object:
+    """Whatever the file holds."""
+    return _parse(_read_bytes(path), str(path))
+
+
+def _parse(text: bytes, where: str) -> object:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise DamagedFile(f"{where}: not valid JSON ({error})") from None
+
+
+def _read_bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}") from None
+
+
+def read_text(path: Path) -> str:
+    """The file's text, or nothing where there is no file."""
+    return _read_bytes(path).decode("utf-8", errors="replace") if path.is_file() else ""
+
+
+def as_object(value: object, where: str) -> dict[str, Any]:
+    """`value`, if it is a JSON object."""
+    if not isinstance(value, dict):
+        raise DamagedFile(f"{where}: expected an object, got {type(value).__name__}")
+    return value
+
+
+def get(data: dict[str, Any], key: str, kind: type, where: str, default: object = None) -> Any:
+    """The entry `key`, if it is of that kind; without a default it must be there."""
+    value = data.get(key, default)
+    # True is an int for Python, but nobody means it when they count.
+    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        problem = "is missing" if value is None else f"is {value!r}, expected {kind.__name__}"
+        raise DamagedFile(f"{where}: '{key}' {problem}")
+    return value
+
+
+def number(value: object, where: str) -> float:
+    """`value` as a float; null is NaN."""
+    if value is None:
+        return float("nan")
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise DamagedFile(f"{where} is {value!r}, expected a number")
+    return float(value)
+
+
+def texts(value: object) -> dict[str, str]:
+    """Names with what they stand for, in words; nothing where there is no object."""
+    return {printable(k): printable(v) for k, v in value.items()} if isinstance(value, dict) else {}
+
+
+def matrix(value: object, m: int, where: str) -> Array:
+    """`[k, m]`; null, for a client or a single value, is NaN."""
+    rows = [[None] * m if row is None else row for row in value] if isinstance(value, list) else value
+    try:
+        result = np.array(rows, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise DamagedFile(f"{where}: expected rows of {m} numbers") from None
+    if not result.size:
+        return np.zeros((0, m))
+    if result.ndim != 2 or result.shape[1] != m:
+        raise DamagedFile(f"{where}: expected rows of {m} numbers, got shape {result.shape}")
+    return result
+
+
+def square(value: object, where: str) -> Array:
+    """`[n, n]`."""
+    return matrix(value, len(value) if isinstance(value, list) else 0, where)
+
+
+def integers(value: object, where: str) -> tuple[int, ...]:
+    """A list of whole numbers, such as client ids."""
+    if not isinstance(value, list) or any(type(entry) is not int for entry in value):
+        raise DamagedFile(f"{where}: expected a list of whole numbers")
+    return tuple(value)
+
+
+def id_groups(value: object, where: str) -> Clusters:
+    """Lists of client ids; empty ones are left out."""
+    groups = value if isinstance(value, list) else [value]
+    return tuple(integers(group, where) for group in groups if group != [])
+
+
+def printable(text: object) -> str:
+    """`text` on one line without control characters: refused replies carry words of strangers."""
+    return "".join("\N{REPLACEMENT CHARACTER}" if _is_control(c) else c for c in " ".join(str(text).split()))
+
+
+def _is_control(character: str) -> bool:
+    # Cf holds the marks that turn the reading direction round; Cs cannot be written as UTF-8.
+    return unicodedata.category(character) in ("Cc", "Cf", "Cs")

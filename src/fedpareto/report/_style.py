@@ -1,0 +1,90 @@
+"""What all pictures share: colours that colour-blind readers tell apart, fonts, sizes and saving."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import io
+from collections.abc import Callable, Iterator
+from typing import Any, ParamSpec
+
+import matplotlib as mpl
+from matplotlib.figure import Figure
+
+from fedpareto.report.record import Objective
+
+PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F7F7F")
+"""Okabe and Ito 2008, without black (the known front) and without yellow (invisible on white)."""
+
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+
+STYLE: dict[str, Any] = {
+    "font.family": "DejaVu Sans",  # comes with matplotlib, so the same picture everywhere
+    "font.size": 9,
+    "axes.titlesize": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.axisbelow": True,
+    "axes.grid": True,
+    "grid.color": "#E6E6E6",
+    "legend.frameon": False,
+    "legend.fontsize": 8.5,
+    "savefig.dpi": 200,
+    "pdf.fonttype": 42,  # journals refuse Type 3 fonts
+    "text.parse_math": False,  # names are the user's; a dollar sign in one is no formula
+}
+
+LONGEST_LABEL = 36
+
+P = ParamSpec("P")
+
+
+def styled(draw: Callable[P, Figure]) -> Callable[P, Figure]:
+    """`draw` under `STYLE` alone, whatever the user's own matplotlib settings are."""
+
+    @functools.wraps(draw)
+    def drawn(*args: P.args, **kwargs: P.kwargs) -> Figure:
+        with _style():
+            return draw(*args, **kwargs)
+
+    return drawn
+
+
+def render(figure: Figure, format: str) -> bytes:
+    """The figure as `png`, `pdf` or `svg`; the same figure gives the same bytes on every day."""
+    dates = {"png": {"Software": None}, "pdf": {"CreationDate": None}, "svg": {"Date": None}}
+    buffer = io.BytesIO()
+    with _style():
+        figure.savefig(buffer, format=format, metadata=dates.get(format))
+    return buffer.getvalue()
+
+
+def colour(position: int) -> str:
+    """The colour of the run at this place of the list."""
+    return PALETTE[position % len(PALETTE)]
+
+
+def marker(position: int) -> str:
+    """Its marker, which shifts when the colours start over, so that 49 runs differ."""
+    return MARKERS[(position + position // len(PALETTE)) % len(MARKERS)]
+
+
+def short(label: str) -> str:
+    """A label that fits into a legend; both ends stay, since names differ at either."""
+    half = LONGEST_LABEL // 2
+    text = label if len(label) <= LONGEST_LABEL else f"{label[: half - 1]}…{label[-half:]}"
+    # matplotlib leaves names with a leading underscore out of legends.
+    return f" {text}" if text.startswith("_") else text
+
+
+def axis_label(objective: Objective, separator: str = " ") -> str:
+    """The objective's name and which way is better."""
+    return f"{short(objective.name)}{separator}({objective.better} is better)"
+
+
+@contextlib.contextmanager
+def _style() -> Iterator[None]:
+    with mpl.rc_context():
+        mpl.rcdefaults()
+        mpl.rcParams.update(STYLE)
+        yield

@@ -1,0 +1,295 @@
+"""The numbers of several runs side by side: mean ± population deviation over the seeds, the best marked."""
+
+from __future__ import annotations
+
+import html
+import json
+import math
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fedpareto.report._files import Array
+from fedpareto.report.record import Record, comparable, mean_and_deviation
+
+if TYPE_CHECKING:
+    from rich.table import Table as RichTable
+
+MISSING = "–"
+SIGNIFICANT = 4
+"""Digits of a column's largest mean."""
+
+INDICATORS = {
+    "hypervolume": ("hypervolume", 1),
+    "igd": ("IGD", -1),
+    "igd_plus": ("IGD+", -1),
+    "sparsity": ("sparsity", -1),
+    "cardinality": ("cardinality", 1),
+    "expected_utility": ("expected utility", 1),
+}
+"""Title of each indicator and its direction: 1 when higher is better, -1 when lower is."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """One metric."""
+
+    key: str
+    title: str
+    direction: int = 0
+    """1 when higher is better, -1 when lower is, 0 when neither is."""
+
+    @property
+    def heading(self) -> str:
+        """The title with an arrow towards better."""
+        return self.title + {1: " ↑", -1: " ↓", 0: ""}[self.direction]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One metric of one run."""
+
+    values: tuple[float, ...]
+    """One per started seed; NaN where the metric is not known."""
+    text: str
+    best: bool = False
+
+    @property
+    def mean(self) -> float:
+        """Over the seeds."""
+        return mean_and_deviation(np.array(self.values))[0]
+
+    @property
+    def deviation(self) -> float:
+        """Population deviation (ddof 0) over the seeds."""
+        return mean_and_deviation(np.array(self.values))[1]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One run."""
+
+    label: str
+    algorithm: str
+    folder: str
+    """The folder's own name: a table travels, the path to it does not."""
+    status: str
+    seeds: tuple[int, ...]
+    cells: tuple[Cell, ...]
+
+
+@dataclass(frozen=True)
+class Table:
+    """What `comparison` found, in the words of a terminal, a README, a page or a program."""
+
+    columns: tuple[Column, ...]
+    rows: tuple[Row, ...]
+    notes: tuple[str, ...]
+
+    def cell(self, label: str, key: str) -> Cell:
+        """The metric `key` of the run `label`."""
+        row = next(row for row in self.rows if row.label == label)
+        return row.cells[[column.key for column in self.columns].index(key)]
+
+    def to_rich(self) -> RichTable:
+        """For a terminal, which is narrow: one line per metric, one column per run."""
+        from rich.table import Table as RichTable
+        from rich.text import Text
+
+        table = RichTable(caption=Text("\n".join(self.notes)), caption_justify="left")
+        table.add_column("")
+        for row in self.rows:
+            table.add_column(Text(row.label), justify="right")
+        for j, column in enumerate(self.columns):
+            cells = [row.cells[j] for row in self.rows]
+            texts = [Text(cell.text, style="bold green" if cell.best else "") for cell in cells]
+            table.add_row(Text(column.heading), *texts)
+        return table
+
+    def to_markdown(self) -> str:
+        """One line per run, the best values in bold."""
+        lines = [["run", *(_escaped(column.heading) for column in self.columns)]]
+        lines.append(["---", *("---:" for _ in self.columns)])
+        for row in self.rows:
+            cells = [f"**{cell.text}**" if cell.best else cell.text for cell in row.cells]
+            lines.append([_escaped(row.label), *cells])
+        body = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+        return body + "\n\n" + "\n\n".join(_escaped(note) for note in self.notes) + "\n"
+
+    def to_html(self) -> str:
+        """A `<table class="sortable">`; each cell carries its mean as `data-value` for the sorting."""
+        heads = "".join(_head(column.heading, column.direction) for column in self.columns)
+        rows = "".join(
+            f'<tr><th scope="row" data-value="{html.escape(row.label)}">{html.escape(row.label)}</th>'
+            f"{''.join(_html_cell(cell) for cell in row.cells)}</tr>\n"
+            for row in self.rows
+        )
+        return (
+            f'<table class="sortable">\n<thead><tr>{_head("run", 0)}{heads}</tr></thead>\n'
+            f"<tbody>\n{rows}</tbody>\n</table>\n"
+            + "".join(f'<p class="note">{html.escape(note)}</p>\n' for note in self.notes)
+        )
+
+    def to_json(self) -> str:
+        """Everything, with one value per seed; numbers that are not finite are null."""
+        words = {1: "higher", -1: "lower", 0: None}
+        columns = [{"key": c.key, "title": c.title, "better": words[c.direction]} for c in self.columns]
+        keys = [column.key for column in self.columns]
+        rows = [
+            {
+                "label": row.label,
+                "algorithm": row.algorithm,
+                "folder": row.folder,
+                "status": row.status,
+                "seeds": list(row.seeds),
+                "values": {k: _json_cell(cell) for k, cell in zip(keys, row.cells, strict=True)},
+            }
+            for row in self.rows
+        ]
+        data = {"columns": columns, "rows": rows, "notes": list(self.notes)}
+        return json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def comparison(records: Sequence[Record]) -> Table:
+    """Every metric of every run; runs on different problems or objectives are refused."""
+    runs = comparable(records)
+    columns, cells = [], []
+    for column, measure in _metrics(runs[0]):
+        values = [measure(run) for run in runs]
+        # A metric that no run knows, such as the distance to an unknown front, gets no column.
+        if all(np.isnan(v).all() for v in values) and column.key in INDICATORS:
+            continue
+        columns.append(column)
+        cells.append(_cells(values, column, runs))
+    rows = (
+        Row(r.label, r.algorithm, r.folder.name, r.status.name, r.started, tuple(column[i] for column in cells))
+        for i, r in enumerate(runs)
+    )
+    return Table(tuple(columns), tuple(rows), tuple(_notes(runs)))
+
+
+def _metrics(run: Record) -> list[tuple[Column, Callable[[Record], Array]]]:
+    """Each column with the function that gives a run's values `[started]`."""
+    metrics: list[tuple[Column, Callable[[Record], Array]]] = [
+        (Column(key, *INDICATORS[key]), _indicator(key)) for key in INDICATORS
+    ]
+    for j, objective in enumerate(run.objectives):
+        # Wide is not good by itself, so the spread has no direction.
+        metrics.append((Column(f"spread_{j}", f"spread of {objective.name}"), _indicator(f"spread_{j}")))
+    for j, objective in enumerate(run.objectives):
+        direction = 1 if objective.maximise else -1
+        metrics.append((Column(f"mean_{j}", f"mean {objective.name}", direction), _objective_mean(j)))
+    metrics.append((Column("seconds", "seconds per seed", -1), lambda r: r.total("seconds")))
+    metrics.append((Column("refused", "refused replies", -1), lambda r: r.total("failures")))
+    metrics.append((Column("bytes_up", "bytes up per round and client", -1), _bytes_up))
+    return metrics
+
+
+def _indicator(name: str) -> Callable[[Record], Array]:
+    return lambda record: record.indicator(name)
+
+
+def _objective_mean(j: int) -> Callable[[Record], Array]:
+    return lambda record: np.array([p[:, j].mean() if len(p) else np.nan for p in record.points()])
+
+
+def _bytes_up(record: Record) -> Array:
+    """`[started]`: the line of round r holds the traffic of round r + 1, so the last round's holds none."""
+    lines = [[line for line in record.of_seed(s) if line.round < record.rounds] for s in record.started]
+    sums = [sum(line.bytes_up for line in of_seed) for of_seed in lines]
+    shares = [max(len(of_seed), 1) * max(record.clients, 1) for of_seed in lines]
+    return np.array(sums, dtype=np.float64) / shares
+
+
+def _cells(values: list[Array], column: Column, runs: Sequence[Record]) -> list[Cell]:
+    means = np.array([mean_and_deviation(v)[0] for v in values])
+    best = _best(means, column, runs)
+    decimals = _decimals(means)
+    return [
+        Cell(tuple(v.tolist()), _text(v, decimals), bool(mark)) for v, mark in zip(values, best, strict=True)
+    ]
+
+
+def _best(means: Array, column: Column, runs: Sequence[Record]) -> list[bool]:
+    """Which runs share the best mean; none of them when all do, for a mark on everything says nothing."""
+    scores = np.where(np.isfinite(means), means * column.direction, -np.inf)
+    if column.key == "sparsity":
+        # A single point has sparsity 0, the best there is, although nothing is less diverse.
+        single = [bool((run.indicator("cardinality") < 2).any()) for run in runs]
+        scores[single] = -np.inf
+    marks = np.isclose(scores, scores.max(), rtol=1e-9, atol=0.0) & np.isfinite(scores)
+    return [False] * len(means) if column.direction == 0 or marks.all() else marks.tolist()
+
+
+def _decimals(means: Array) -> int | None:
+    """Places after the point that all means of a column get, None where they would be unreadable."""
+    largest = float(np.abs(means[np.isfinite(means)]).max(initial=0.0))
+    if largest == 0.0:
+        return 0
+    places = SIGNIFICANT - 1 - math.floor(math.log10(largest))
+    return None if not -8 < places < 8 else max(places, 0)
+
+
+def _text(values: Array, decimals: int | None) -> str:
+    if np.isnan(values).all():
+        return MISSING
+    mean, deviation = mean_and_deviation(values)
+    parts = [mean] if len(values) == 1 else [mean, deviation]
+    return " ± ".join(_number(part, decimals) for part in parts)
+
+
+def _number(value: float, decimals: int | None) -> str:
+    if math.isinf(value):
+        return "∞" if value > 0 else "−∞"
+    if math.isnan(value):
+        return "NaN"
+    text = f"{value:.{SIGNIFICANT}g}" if decimals is None else f"{value:,.{decimals}f}"
+    return text.replace("-", "−")
+
+
+def _notes(runs: Sequence[Record]) -> list[str]:
+    notes = [f"Mean ± population deviation over the seeds, on the {runs[0].held_out} split."]
+    for run in runs:
+        if not run.finished:
+            reached = min(solution.round for solution in run.solutions)
+            seeds = f"{len(run.started)} of {len(run.seeds)} seeds"
+            notes.append(f"{run.label}: {run.status.name}, {seeds}, after round {reached} of {run.rounds}.")
+    fronts = [run.known_front for run in runs if run.known_front is not None]
+    if any(not np.array_equal(known, fronts[0]) for known in fronts):
+        notes.append("The runs have different known fronts: their IGD cannot be compared.")
+    return notes
+
+
+def _escaped(text: str) -> str:
+    """`text` as Markdown shows it letter by letter, HTML included."""
+    return re.sub(r"([\\`*_\[\]|#~])", r"\\\1", html.escape(text, quote=False))
+
+
+def _head(heading: str, direction: int) -> str:
+    # The first click puts the best on top.
+    first = "descending" if direction > 0 else "ascending"
+    return f'<th scope="col" data-first="{first}"><button type="button">{html.escape(heading)}</button></th>'
+
+
+def _html_cell(cell: Cell) -> str:
+    mean = cell.mean
+    value = repr(mean) if math.isfinite(mean) else ""
+    mark = ' class="best"' if cell.best else ""
+    return f'<td{mark} data-value="{value}">{html.escape(cell.text)}</td>'
+
+
+def _json_cell(cell: Cell) -> dict[str, Any]:
+    numbers = [_finite(value) for value in cell.values]
+    return {
+        "mean": _finite(cell.mean),
+        "deviation": _finite(cell.deviation),
+        "best": cell.best,
+        "per_seed": numbers,
+    }
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None

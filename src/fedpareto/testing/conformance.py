@@ -1,0 +1,291 @@
+"""The conformance suite: what every algorithm and every problem must keep, whoever wrote it.
+
+    from fedpareto.testing import check_algorithm
+    check_algorithm(MyAlgorithm())
+
+Each check raises an AssertionError whose text says which rule was broken and how.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedpareto.core import rng
+from fedpareto.core.algorithm import Algorithm, State, Taxonomy
+from fedpareto.core.clients import Clients
+from fedpareto.core.federation import Federation
+from fedpareto.core.learner import Learner
+from fedpareto.core.messages import Outcome
+from fedpareto.core.problem import Problem, Rows
+from fedpareto.engines.local import Choices, LocalEngine, LocalOptions
+from fedpareto.experiments.checkpoint import Checkpoint
+from fedpareto.problems.convex import Convex
+
+ROUNDS, CLIENTS = 5, 7
+EXACT, SINGLE = 1e-9, 1e-4
+"""How near two ways of computing the same must come in double and in single precision."""
+
+
+def check_algorithm(algorithm: Algorithm[Any], problem: Problem | None = None) -> None:
+    """Everything the engines, the runner and the reports rely on; `problem` is a small convex one by default."""
+    problem = problem or Convex()
+    for check in ALGORITHM_CHECKS:
+        check(algorithm, problem)
+
+
+def check_problem(problem: Problem, clients: int = 3) -> None:
+    """Everything the learners, the engines and the reports rely on."""
+    for check in PROBLEM_CHECKS:
+        check(problem, clients)
+
+
+# -- running an algorithm ------------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass
+class Trial:
+    """One run of an algorithm, all exchanges kept."""
+
+    engine: LocalEngine
+    states: list[Any]
+    outcomes: list[Outcome]
+
+    @property
+    def models(self) -> dict[int, Tensor]:
+        """Each client's model at the end."""
+        return self.engine.models(0, self.engine.algorithm.solutions(self.states[-1]))
+
+
+def trial(
+    algorithm: Algorithm[Any],
+    problem: Problem,
+    *,
+    chunk: int = CLIENTS,
+    precision: str = "float64",
+    participation: float = 1.0,
+    seed: int = 3,
+    federation: Federation | None = None,
+    rounds: int = ROUNDS,
+    learner: Learner | None = None,
+) -> Trial:
+    """Runs `algorithm` on a federation of unequal clients, in stacks of `chunk`."""
+    federation = federation or Federation.create(problem, CLIENTS, seed, "dirichlet")
+    setting = federation.setting(problem, rounds, participation)
+    options = LocalOptions(precision=precision)  # type: ignore[arg-type]
+    choices = Choices(threads=1, chunk=chunk)
+    learner = learner or problem.learner()
+    engine = LocalEngine(algorithm, problem, learner, [federation], [setting], options, choices=choices)
+    state: State = algorithm.begin(engine.settings[0])
+    done = Trial(engine, [state], [])
+    while state.round < rounds:
+        done.outcomes.append(engine.run(algorithm.ask(state)))
+        state = algorithm.tell(state, done.outcomes[-1].replies)
+        done.states.append(state)
+        assert len(done.states) < 20 * rounds, f"{algorithm.name}: `tell` does not advance the round"
+    return done
+
+
+def largest_difference(first: dict[int, Tensor], second: dict[int, Tensor]) -> float:
+    """Between two sets of models, by client."""
+    assert first.keys() == second.keys(), "the two runs have models for different clients"
+    return max(float((first[client].double() - second[client].double()).abs().max()) for client in first)
+
+
+# -- algorithms ----------------------------------------------------------------------------------------------------
+
+
+def says_what_it_is(algorithm: Algorithm[Any], problem: Problem) -> None:
+    """A name in lower case with hyphens, taxonomy labels, and frozen hyper-parameters with defaults."""
+    assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*(\+ft)?", algorithm.name), f"'{algorithm.name}' is no lower-case name"
+    assert isinstance(algorithm.taxonomy, Taxonomy), f"{algorithm.name} has no taxonomy labels"
+    assert all(dataclasses.asdict(algorithm.taxonomy).values()), f"{algorithm.name} leaves a taxonomy label empty"
+    parameters: Any = type(algorithm)
+    assert dataclasses.is_dataclass(algorithm), f"{algorithm.name} is no dataclass"
+    assert parameters.__dataclass_params__.frozen, f"{algorithm.name} is not a frozen dataclass"
+    assert algorithm.__doc__, f"{algorithm.name} has no docstring"
+
+
+def asking_is_pure(algorithm: Algorithm[Any], problem: Problem) -> None:
+    """Asking twice gives the same tasks, for known clients, with messages of plain tensors."""
+    done = trial(algorithm, problem, rounds=2)
+    for state in done.states[:-1]:
+        first, second = algorithm.ask(state), algorithm.ask(state)
+        assert len(first) == len(second) > 0, f"{algorithm.name} asks for different work when asked twice"
+        for one, other in zip(first, second, strict=True):
+            assert (one.client, one.step, one.lane, one.round) == (other.client, other.step, other.lane, other.round)
+            assert one.client in state.setting.clients, f"{algorithm.name} addresses an unknown client {one.client}"
+            assert one.round == state.round + 1, f"{algorithm.name}: a task's round is the number of the round under way"
+            assert one.message.keys() == other.message.keys()
+            for name, tensor in one.message.items():
+                assert torch.equal(tensor, other.message[name]), f"{algorithm.name}: asking twice changed '{name}'"
+
+
+def replies_are_accepted(algorithm: Algorithm[Any], problem: Problem) -> None:
+    """What the client steps give back is exactly what the algorithm declared, so no engine refuses it."""
+    for outcome in trial(algorithm, problem, rounds=2).outcomes:
+        assert not outcome.failures, f"{algorithm.name}: {outcome.failures[0]}"
+
+
+def solves_for_everyone(algorithm: Algorithm[Any], problem: Problem) -> None:
+    """Every client has a finite model at every time, and it moves."""
+    done = trial(algorithm, problem)
+    initial = done.states[0].setting.initial
+    for state in (done.states[0], done.states[-1]):
+        models = done.engine.models(0, algorithm.solutions(state))
+        assert sorted(models) == list(state.setting.clients), f"{algorithm.name} leaves clients without a solution"
+        assert all(model.shape == initial.shape and model.isfinite().all() for model in models.values())
+    moved = max(float((model - initial).abs().max()) for model in done.models.values())
+    assert moved > 0, f"{algorithm.name} learns nothing"
+
+
+def stack_equals_loop(algorithm: Algorithm[Any], problem: Problem) -> None:
+    """Any chunk size, one client at a time included, gives the same models, also with partial participation."""
+    for precision, tolerance in (("float64", EXACT), ("float32", SINGLE)):
+        for participation in (1.0, 0.6):
+            whole = trial(algorithm, problem, precision=precision, participation=participation).models
+            for chunk in (1, 2, 5):
+                parts = trial(
+                    algorithm, problem, precision=precision, participation=participation, chunk=chunk
+                ).models
+                gap = largest_difference(whole, parts)
+                assert gap <= tolerance, (
+                    f"{algorithm.name}: stacks of {chunk} differ from one stack by {gap:.1e} in {precision} "
+                    f"at participation {participation}"
+                )
+
+
+def same_seed_same_bits(algorithm: Algorithm[Any], problem: Problem) -> None:
+    """The same seed twice is bit-identical; another seed is not."""
+    first, second = (trial(algorithm, problem, participation=0.6).models for _ in range(2))
+    assert largest_difference(first, second) == 0, f"{algorithm.name}: the same seed gave different bits"
+    other = trial(algorithm, problem, participation=0.6, seed=4).models
+    assert largest_difference(first, other) > 0, f"{algorithm.name} ignores the seed"
+
+
+def order_does_not_matter(algorithm: Algorithm[Any], problem: Problem) -> None:
+    """Reordering the clients, each keeping its id, only reorders the result."""
+    federation = Federation.create(problem, CLIENTS, 3, "dirichlet")
+    order = [4, 0, 6, 2, 5, 1, 3]
+    straight = trial(algorithm, problem, federation=federation).models
+    shuffled = trial(algorithm, problem, federation=federation.reordered(order)).models
+    gap = largest_difference(straight, shuffled)
+    assert gap <= EXACT, f"{algorithm.name}: reordering the clients changed their models by {gap:.1e}"
+
+
+def missing_replies_are_borne(algorithm: Algorithm[Any], problem: Problem) -> None:
+    """With a single reply of several the round still ends, and everyone still has a model."""
+    done = trial(algorithm, problem, rounds=1)
+    state = done.states[0]
+    for outcome in done.outcomes:
+        state = algorithm.tell(state, outcome.replies[:1])
+    assert state.round == 1, f"{algorithm.name} cannot end a round on one reply"
+    models = done.engine.models(0, algorithm.solutions(state))
+    assert all(model.isfinite().all() for model in models.values())
+
+
+def state_survives_a_file(algorithm: Algorithm[Any], problem: Problem) -> None:
+    """A state written to a checkpoint and read again continues to the same bits."""
+    done = trial(algorithm, problem)
+    half = next(state for state in done.states if state.round == 2)
+    saved = Checkpoint()
+    saved.put_state(half, "state/")
+    with TemporaryDirectory() as folder:
+        saved.save(Path(folder) / "checkpoint.safetensors")
+        loaded = Checkpoint.load(Path(folder) / "checkpoint.safetensors")
+    restored = loaded.get_state(algorithm.begin(half.setting), "state/")
+    for one, other in zip(algorithm.ask(half), algorithm.ask(restored), strict=True):
+        assert one.client == other.client
+        for name, tensor in one.message.items():
+            assert torch.equal(tensor, other.message[name]), f"{algorithm.name}: '{name}' changed in a checkpoint"
+
+
+ALGORITHM_CHECKS: Sequence[Callable[[Algorithm[Any], Problem], None]] = (
+    says_what_it_is,
+    asking_is_pure,
+    replies_are_accepted,
+    solves_for_everyone,
+    stack_equals_loop,
+    same_seed_same_bits,
+    order_does_not_matter,
+    missing_replies_are_borne,
+    state_survives_a_file,
+)
+
+
+# -- problems ------------------------------------------------------------------------------------------------------
+
+
+def _stack(problem: Problem, clients: int, positions: Sequence[int]) -> Clients:
+    splits = {name: rows.to(torch.device("cpu"), torch.float64) for name, rows in problem.data(clients, 0).items()}
+    preferences = torch.full((len(positions), len(problem.objectives)), 1 / len(problem.objectives)).double()
+    addresses = tuple(rng.Address(0, client) for client in positions)
+    return Clients(problem, problem.learner(), splits, addresses, np.array(positions), preferences)
+
+
+def _models(problem: Problem, count: int) -> Tensor:
+    stream = torch.Generator().manual_seed(0)
+    noise = torch.randn(count, problem.layout.size, generator=stream, dtype=torch.float64)
+    return problem.initial(0).double() + 0.1 * noise
+
+
+def objectives_fit(problem: Problem, clients: int) -> None:
+    """Losses and reported values have one entry per objective and are finite; losses have finite gradients."""
+    stack = _stack(problem, clients, range(clients))
+    models = _models(problem, clients).requires_grad_()
+    assert problem.initial(0).shape == (problem.layout.size,), "the initial model does not fit the layout"
+    losses = problem.losses(problem.layout.unflatten(models), stack.all_rows("train"))
+    assert losses.shape == (clients, len(problem.objectives)), f"losses have the shape {list(losses.shape)}"
+    (gradient,) = torch.autograd.grad(losses.sum(), models)
+    assert losses.isfinite().all(), "a loss is not finite"
+    assert gradient.isfinite().all(), "a gradient is not finite"
+    values = stack.evaluate(models.detach())
+    assert values.shape == (clients, len(stack.splits), len(problem.objectives))
+    assert values.isfinite().all(), "a reported objective is not finite"
+
+
+def clients_are_independent(problem: Problem, clients: int) -> None:
+    """A client's losses are the same alone and beside others, however much padding the others bring."""
+    models = _models(problem, clients)
+    together = _stack(problem, clients, range(clients)).losses(models)
+    for client in range(clients):
+        alone = _stack(problem, clients, [client]).losses(models[client : client + 1])
+        gap = float((alone[0] - together[client]).abs().max())
+        assert gap <= EXACT, f"client {client} has other losses in a stack than alone, by {gap:.1e}"
+
+
+def data_follow_the_seed(problem: Problem, clients: int) -> None:
+    """The same seed gives the same rows; every client has some."""
+    first, second = problem.data(clients, 0), problem.data(clients, 0)
+    for name, rows in first.items():
+        assert isinstance(rows, Rows)
+        assert len(rows.counts) == clients, f"'{name}' is for {len(rows.counts)} clients, not {clients}"
+        for column, tensor in rows.columns.items():
+            assert torch.equal(tensor, second[name].columns[column]), f"'{name}.{column}' changed between two calls"
+    assert first["train"].counts.min() > 0, "a client has no training row"
+    assert torch.equal(problem.initial(1), problem.initial(1)), "the initial model changed between two calls"
+
+
+def training_helps(problem: Problem, clients: int) -> None:
+    """One round of the problem's own learner lowers the loss that it minimises."""
+    stack = _stack(problem, clients, range(clients))
+    before = problem.initial(0).double().expand(clients, -1)
+    after = stack.learn(before)
+    loss = [(stack.losses(model) * stack.preferences).sum(dim=1).mean() for model in (before, after)]
+    assert loss[1] < loss[0], f"a round of training raised the loss from {loss[0]:.4f} to {loss[1]:.4f}"
+
+
+PROBLEM_CHECKS: Sequence[Callable[[Problem, int], None]] = (
+    objectives_fit,
+    clients_are_independent,
+    data_follow_the_seed,
+    training_helps,
+)

@@ -1,0 +1,41 @@
+"""Every registered algorithm, plain and fine-tuned, keeps every rule of the contract."""
+
+from __future__ import annotations
+
+import pytest
+
+from fedpareto.core.registry import algorithms, make_algorithm
+from fedpareto.problems.convex import Convex
+from fedpareto.problems.synthetic import Synthetic
+from fedpareto.testing.conformance import ALGORITHM_CHECKS, EXACT, SINGLE, largest_difference, trial
+
+NAMES = [*algorithms(), *(f"{name}+ft" for name, cls in algorithms().items() if name != "local")]
+
+
+@pytest.mark.parametrize("check", ALGORITHM_CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize("name", NAMES)
+def test_algorithm_keeps_the_contract(name, check):
+    check(make_algorithm(name, {}), Convex())
+
+
+@pytest.mark.parametrize("name", ["fedpref", "fedavg", "local"])
+@pytest.mark.parametrize(("precision", "tolerance"), [("float64", EXACT), ("float32", SINGLE)])
+def test_stack_equals_loop_for_a_network_with_unequal_clients(name, precision, tolerance):
+    problem = Synthetic(partition="dirichlet", alpha=0.7, hidden=(16, 8))
+    whole, loop = (
+        trial(make_algorithm(name, {}), problem, precision=precision, participation=0.7, chunk=chunk).models
+        for chunk in (7, 1)
+    )
+    assert largest_difference(whole, loop) <= tolerance
+
+
+@pytest.mark.parametrize("optimiser", ["sgd", "adam"])
+def test_stack_equals_loop_with_momentum_and_adam(optimiser):
+    from dataclasses import replace
+
+    problem = Convex(unequal=True)
+    learner = replace(problem.learner(), optimiser=optimiser, momentum=0.9, weight_decay=0.01, epochs=2)
+    whole, loop = (
+        trial(make_algorithm("fedavg", {}), problem, learner=learner, chunk=chunk).models for chunk in (7, 1)
+    )
+    assert largest_difference(whole, loop) <= EXACT
