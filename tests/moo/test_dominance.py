@@ -147,5 +147,5 @@ def test_importing_the_array_modules_loads_neither_torch_nor_moocore_nor_scipy()
         "print(sorted({'torch', 'moocore', 'scipy'} & (set(sys.modules) - before)))"
     )
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
-    run = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True)
-    assert run.stdout.strip() == "[]", run.stderr
+    command = [sys.executable, "-c", program]
+    assert subprocess.check_output(command, env=environment, text=True).strip() == "[]"

@@ -220,25 +220,24 @@ def test_the_proportions_a_message_proposes_are_accepted(weights: list[float]) -
     assert rows[0] == pytest.approx(np.array(weights) / sum(weights), abs=1e-8)
 
 
-@pytest.mark.parametrize(
-    ("spec", "expected"),
-    [
-        ("dirichlet", lambda: prefs.dirichlet(5, 2, rng(7))),
-        (" Dirichlet:0.5 ", lambda: prefs.dirichlet(5, 2, rng(7), 0.5)),
-        ("gaussian", lambda: prefs.gaussian(5, 2, rng(7))),
-        ("equidistant", lambda: prefs.equidistant(5, 2)),
-        ("uniform", lambda: np.full((5, 2), 0.5)),
-        ("0.7,0.3", lambda: prefs.homogeneous([0.7, 0.3], 5)),
-        ("1,0;0,1; 0.5, 0.5;.2,.8;1e0,0", lambda: np.array([[1, 0], [0, 1], [0.5, 0.5], [0.2, 0.8], [1, 0]])),
-        ("groups:2,3", lambda: prefs.groups([2, 3], m=2)),
-        ("groups:2, 3@0.9,0.1;0.2,0.8", lambda: prefs.groups([2, 3], [[0.9, 0.1], [0.2, 0.8]])),
-        ([0.7, 0.3], lambda: prefs.homogeneous([0.7, 0.3], 5)),
-        ([1, 0], lambda: prefs.homogeneous([1, 0], 5)),
-        (np.array([0.7, 0.3]), lambda: prefs.homogeneous([0.7, 0.3], 5)),
-        ([[1, 0]] * 4 + [[0.5, 0.5]], lambda: np.array([[1, 0]] * 4 + [[0.5, 0.5]])),
-    ],
-    ids=str,
-)  # fmt: skip
+FORMS: list[tuple[prefs.Spec, Callable[[], np.ndarray]]] = [
+    ("dirichlet", lambda: prefs.dirichlet(5, 2, rng(7))),
+    (" Dirichlet:0.5 ", lambda: prefs.dirichlet(5, 2, rng(7), 0.5)),
+    ("gaussian", lambda: prefs.gaussian(5, 2, rng(7))),
+    ("equidistant", lambda: prefs.equidistant(5, 2)),
+    ("uniform", lambda: np.full((5, 2), 0.5)),
+    ("0.7,0.3", lambda: prefs.homogeneous([0.7, 0.3], 5)),
+    ("1,0;0,1; 0.5, 0.5;.2,.8;1e0,0", lambda: np.array([[1, 0], [0, 1], [0.5, 0.5], [0.2, 0.8], [1, 0]])),
+    ("groups:2,3", lambda: prefs.groups([2, 3], m=2)),
+    ("groups:2, 3@0.9,0.1;0.2,0.8", lambda: prefs.groups([2, 3], [[0.9, 0.1], [0.2, 0.8]])),
+    ([0.7, 0.3], lambda: prefs.homogeneous([0.7, 0.3], 5)),
+    ([1, 0], lambda: prefs.homogeneous([1, 0], 5)),
+    (np.array([0.7, 0.3]), lambda: prefs.homogeneous([0.7, 0.3], 5)),
+    ([[1, 0]] * 4 + [[0.5, 0.5]], lambda: np.array([[1, 0]] * 4 + [[0.5, 0.5]])),
+]
+
+
+@pytest.mark.parametrize(("spec", "expected"), FORMS, ids=[str(spec) for spec, _ in FORMS])
 def test_from_spec_reads_every_form(spec: prefs.Spec, expected: Callable[[], np.ndarray]) -> None:
     rows = prefs.from_spec(spec, 5, 2, rng(7))
     assert_on_simplex(rows, 5, 2)

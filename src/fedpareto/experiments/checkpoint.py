@@ -9,11 +9,11 @@ import dataclasses
 import hashlib
 import json
 import os
-import types
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar, cast, get_args, get_origin, get_type_hints
 
 import torch
 from torch import Tensor
@@ -23,6 +23,12 @@ from fedpareto.core.messages import Message
 from fedpareto.errors import DamagedFile, UserError
 
 S = TypeVar("S", bound=State)
+
+METADATA = "fedpareto"
+"""Digest and values are one entry of the file's metadata: safetensors writes several in a random order."""
+
+PART = ".part"
+"""At the end of the name of a file that is still being written."""
 
 
 @dataclass
@@ -42,7 +48,8 @@ class Checkpoint:
             for name, tensor in self.tensors.items()
         }
         values = json.dumps(self.values, sort_keys=True)
-        write_atomically(path, save(tensors, {"values": values, "digest": _digest(tensors, values)}))
+        metadata = json.dumps({"digest": _digest(tensors, values), "values": values})
+        write_atomically(path, save(tensors, {METADATA: metadata}))
 
     @classmethod
     def load(cls, path: Path) -> Checkpoint:
@@ -51,42 +58,76 @@ class Checkpoint:
 
         try:
             with safe_open(path, framework="pt") as file:
-                metadata = file.metadata() or {}
+                metadata = (file.metadata() or {}).get(METADATA)
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
         except (SafetensorError, OSError, ValueError) as problem:
-            raise DamagedFile(f"{path} is damaged and cannot be read ({problem}); delete it to start again") from None
-        if metadata.get("digest") != _digest(tensors, metadata.get("values", "")):
-            raise DamagedFile(f"{path} was altered after it was written; delete it to start again")
-        return cls(tensors, json.loads(metadata["values"]))
+            raise DamagedFile(f"{path} is damaged and cannot be read ({problem})") from None
+        if metadata is None:
+            raise DamagedFile(f"{path} was not written by fedpareto, or it is damaged")
+        try:
+            written = json.loads(metadata)
+            if written["digest"] == _digest(tensors, written["values"]):
+                return cls(tensors, json.loads(written["values"]))
+        except (ValueError, KeyError, TypeError, AttributeError):
+            pass
+        raise DamagedFile(f"{path} was altered after it was written")
 
-    def put_state(self, state: State, prefix: str) -> None:
+    # -- an algorithm's state ---------------------------------------------------------------------------------------
+
+    def put_state(self, state: State, name: str) -> None:
         """Adds an algorithm's state; what everybody knows (its setting) is not saved but made anew."""
-        for entry in dataclasses.fields(state):
-            name, value = f"{prefix}{entry.name}", getattr(state, entry.name)
-            if isinstance(value, Setting):
-                continue
-            if isinstance(value, Tensor):
-                self.tensors[name] = value
-            elif isinstance(value, State):
-                self.put_state(value, f"{name}.")
-            else:
-                self.values[name] = _plain(value)
+        self.values[name] = self._pack(state, name)
 
-    def get_state(self, like: S, prefix: str) -> S:
-        """The saved state, with the structure and the setting of `like`, on its device."""
-        hints = get_type_hints(type(like))
-        found: dict[str, Any] = {}
-        for entry in dataclasses.fields(like):
-            name, value = f"{prefix}{entry.name}", getattr(like, entry.name)
-            if isinstance(value, Setting):
-                continue
-            if isinstance(value, Tensor):
-                found[entry.name] = self.tensors[name].to(like.setting.initial.device)
-            elif isinstance(value, State):
-                found[entry.name] = self.get_state(value, f"{name}.")
-            else:
-                found[entry.name] = _revive(self.values[name], hints[entry.name])
-        return dataclasses.replace(like, **found)
+    def get_state(self, like: S, name: str) -> S:
+        """The saved state, with the setting of `like` (a state of the same algorithm) and on its device."""
+        return cast(S, self._unpack(self.values[name], [type(like)], like, like.setting))
+
+    def _pack(self, value: Any, path: str) -> Any:
+        """A value as JSON: what is not a plain value becomes {what it was: what it held}."""
+        if value is None or isinstance(value, bool | int | float | str):
+            return value
+        if isinstance(value, Tensor):
+            self.tensors[path] = value
+            return {"tensor": path}
+        if isinstance(value, Setting):
+            return {"setting": None}
+        if isinstance(value, list | tuple):
+            packed = [self._pack(item, f"{path}.{i}") for i, item in enumerate(value)]
+            return {"tuple" if isinstance(value, tuple) else "list": packed}
+        if isinstance(value, dict):
+            pairs = enumerate(value.items())
+            return {"dict": [[self._pack(key, f"{path}.{i}k"), self._pack(v, f"{path}.{i}")] for i, (key, v) in pairs]}
+        if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            names = [entry.name for entry in dataclasses.fields(value)]
+            return {"fields": {name: self._pack(getattr(value, name), f"{path}.{name}") for name in names}}
+        raise TypeError(f"a state holds tensors and plain values, not {type(value).__name__} ({path})")
+
+    def _unpack(self, packed: Any, classes: Sequence[type], like: Any, setting: Setting) -> Any:
+        """The inverse of _pack. `classes` are the dataclasses that may stand here, `like` is such a value if known."""
+        if not isinstance(packed, dict):
+            return packed
+        ((kind, content),) = packed.items()
+        if kind == "tensor":
+            return self.tensors[content].to(setting.initial.device)
+        if kind == "setting":
+            return setting if like is None else like
+        if kind in ("list", "tuple"):
+            items = [self._unpack(item, classes, None, setting) for item in content]
+            return tuple(items) if kind == "tuple" else items
+        if kind == "dict":
+            return {
+                self._unpack(key, classes, None, setting): self._unpack(item, classes, None, setting)
+                for key, item in content
+            }
+        cls = _fitting(classes, content)
+        hints = get_type_hints(cls)
+        found = {}
+        for name, item in content.items():
+            own = getattr(like, name) if isinstance(like, cls) else None
+            found[name] = self._unpack(item, [*_dataclasses(hints[name]), type(own)], own, setting)
+        return cls(**found)
+
+    # -- the clients' private state ---------------------------------------------------------------------------------
 
     def put_private(self, private: Mapping[tuple[int, int, int], Message]) -> None:
         """Adds the clients' private state by (run, lane, client)."""
@@ -107,50 +148,40 @@ class Checkpoint:
 def write_atomically(path: Path, content: bytes | str) -> None:
     """Writes a file so that a reader, or a crash, finds the old one or the new one and nothing between."""
     data = content.encode() if isinstance(content, str) else content
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
+    temporary = path.with_name(f".{path.name}{PART}")
     try:
         with temporary.open("wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        temporary.replace(path)
+        os.replace(temporary, path)
     except OSError as problem:
+        with suppress(OSError):
+            temporary.unlink()
         raise UserError(f"{path} cannot be written: {problem.strerror or problem}") from None
 
 
 def _digest(tensors: Mapping[str, Tensor], values: str) -> str:
     digest = hashlib.sha256(values.encode())
     for name in sorted(tensors):
-        digest.update(f"{name}{list(tensors[name].shape)}{tensors[name].dtype}".encode())
-        digest.update(memoryview(tensors[name].reshape(-1).numpy()).cast("B") if tensors[name].numel() else b"")
+        tensor = tensors[name]
+        digest.update(f"{name}{list(tensor.shape)}{tensor.dtype}".encode())
+        digest.update(memoryview(tensor.reshape(-1).view(torch.uint8).numpy()) if tensor.numel() else b"")
     return digest.hexdigest()
 
 
-def _plain(value: Any) -> Any:
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {entry.name: _plain(getattr(value, entry.name)) for entry in dataclasses.fields(value)}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    raise TypeError(f"a state holds tensors and plain values, not {type(value).__name__}")
+def _dataclasses(hint: Any) -> Iterator[type]:
+    """Every dataclass that an annotation names, such as Cluster in tuple[Cluster, ...] | None."""
+    cls = get_origin(hint) or hint
+    if isinstance(cls, type) and dataclasses.is_dataclass(cls):
+        yield cls
+    for argument in get_args(hint):
+        yield from _dataclasses(argument)
 
 
-def _revive(value: Any, hint: Any) -> Any:
-    """The inverse of _plain for a type annotation."""
-    origin, arguments = get_origin(hint), get_args(hint)
-    if origin in (Union, types.UnionType):
-        return None if value is None else _revive(value, next(a for a in arguments if a is not type(None)))
-    if origin is tuple:
-        inner = [arguments[0]] * len(value) if arguments[-1] is Ellipsis else arguments
-        return tuple(_revive(item, kind) for item, kind in zip(value, inner, strict=True))
-    if origin is list:
-        return [_revive(item, arguments[0]) for item in value]
-    if origin is dict:
-        return {arguments[0](key): _revive(item, arguments[1]) for key, item in value.items()}
-    if dataclasses.is_dataclass(hint) and isinstance(hint, type):
-        hints = get_type_hints(hint)
-        return hint(**{name: _revive(item, hints[name]) for name, item in value.items()})
-    return value
+def _fitting(classes: Sequence[type], content: Mapping[str, Any]) -> type:
+    """The class that has these fields."""
+    for cls in classes:
+        if dataclasses.is_dataclass(cls) and {entry.name for entry in dataclasses.fields(cls)} == content.keys():
+            return cls
+    raise UserError(f"the checkpoint was written by another version: nothing here has the parts {', '.join(content)}")

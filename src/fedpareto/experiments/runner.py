@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,10 +17,10 @@ from fedpareto.core.algorithm import State
 from fedpareto.core.messages import Message, Outcome
 from fedpareto.core.solutions import SolutionSet
 from fedpareto.engines.local import Choices, LocalEngine
-from fedpareto.errors import UserError
+from fedpareto.errors import DamagedFile, UserError
 from fedpareto.experiments.checkpoint import Checkpoint, write_atomically
 from fedpareto.experiments.spec import Spec
-from fedpareto.experiments.store import RunFolder, describe
+from fedpareto.experiments.store import RunFolder, describe, versions
 from fedpareto.moo.indicators import hypervolume
 
 LARGEST_SIMILARITY_MATRIX = 64
@@ -26,6 +28,9 @@ LARGEST_SIMILARITY_MATRIX = 64
 
 CHECKPOINT_SHARE = 0.1
 """Writing checkpoints takes at most about this share of a run's time."""
+
+CHANGEABLE = ("quorum", "faults")
+"""What a resumed run may change of its spec: whether it goes on, not what an undisturbed round computes."""
 
 
 @dataclass(frozen=True)
@@ -104,14 +109,17 @@ class Experiment:
                 while self.round < self.spec.rounds:
                     self._one_round(on_round)
                     if stop() and self.round < self.spec.rounds:
-                        self._checkpoint()
+                        self.checkpoint()
                         raise Stopped(f"stopped after round {self.round} of {self.spec.rounds}")
                 return self._finish()
         except Stopped as stopped:
-            self._status("stopped", str(stopped))
+            self._end("stopped", str(stopped))
             raise
-        except UserError as problem:
-            self._status("failed", str(problem))
+        except KeyboardInterrupt:
+            self._end("stopped", f"interrupted in round {self.round + 1} of {self.spec.rounds}")
+            raise
+        except BaseException as problem:
+            self._end("failed", str(problem) if isinstance(problem, UserError) else f"{type(problem).__name__}: {problem}")
             raise
 
     def _one_round(self, on_round: OnRound | None) -> None:
@@ -124,11 +132,14 @@ class Experiment:
         events: list[dict[str, Any]] = []
         first = True
         while self.round == before:
-            tasks = [algorithm.ask(state) for state in self.states]
-            solutions = [algorithm.solutions(state) if first else None for state in self.states]
+            # A seed whose round took fewer exchanges waits for the others.
+            tasks = [algorithm.ask(state) if state.round == before else [] for state in self.states]
             # The trained model is measured in the exchange that trains it, which need not be the first.
-            outcomes = self.engine.run_all(tasks, solutions if first else [{} for _ in tasks])
+            solutions = [algorithm.solutions(state) if first else {} for state in self.states]
+            outcomes = self.engine.run_all(tasks, solutions)
             for run, outcome in enumerate(outcomes):
+                if self.states[run].round > before:
+                    continue
                 self._note(rows[run], outcome, sum(_size(task.message) for task in tasks[run]))
                 events += [self._event(run, failure) for failure in outcome.failures]
                 self.states[run] = algorithm.tell(self.states[run], outcome.replies)
@@ -141,7 +152,7 @@ class Experiment:
         self._record(rows, events)
         self._since_checkpoint += elapsed
         if self._since_checkpoint * CHECKPOINT_SHARE >= self._checkpoint_cost or self.round == self.spec.rounds:
-            self._checkpoint()
+            self.checkpoint()
         if on_round is not None:
             on_round(Progress(self.round, self.spec.rounds, self._mean_hypervolume(rows), self._failures))
 
@@ -176,11 +187,10 @@ class Experiment:
     def _row(self, run: int, done: int, described: Mapping[str, Any]) -> dict[str, Any]:
         row: dict[str, Any] = {"seed": self.spec.seeds[run], "round": done}
         for name, value in described.items():
-            if isinstance(value, Tensor):
-                if value.shape[0] <= LARGEST_SIMILARITY_MATRIX:
-                    row[name] = [[round(entry, 4) for entry in line] for line in value.tolist()]
-            else:
+            if not isinstance(value, Tensor):
                 row[name] = value
+            elif value.numel() <= LARGEST_SIMILARITY_MATRIX**2:
+                row[name] = np.round(value.double().cpu().numpy(), 4).tolist()
         return row | {"trained": None, "trained_hypervolume": None}
 
     def _note(self, row: dict[str, Any], outcome: Outcome, bytes_down: int) -> None:
@@ -191,7 +201,7 @@ class Experiment:
                 by_split = _by_split(values, clients, self.engine.split_names)
                 row[kind] = {name: _rows(points) for name, points in by_split.items()}
                 key = "hypervolume" if kind == "sent" else "trained_hypervolume"
-                row[key] = self._hypervolume(by_split[self.engine.split_names[-1]])
+                row[key] = self._hypervolume(by_split["test" if "test" in by_split else "train"])
         row["replies"] = row.get("replies", 0) + len(outcome.replies)
         row["failures"] = row.get("failures", 0) + len(outcome.failures)
         row["bytes_down"] = row.get("bytes_down", 0) + bytes_down
@@ -218,6 +228,11 @@ class Experiment:
     def _status(self, status: str, message: str = "") -> None:
         if self.folder is not None:
             self.folder.status(status, self.round, round(self.seconds, 3), message)
+
+    def _end(self, status: str, message: str) -> None:
+        """Marks a run that ends early. If not even that can be written, the first problem is still the one to tell."""
+        with suppress(UserError):
+            self._status(status, message)
 
     def _save(self, result: Result) -> None:
         """The final files; the status last, so that "finished" means that all of them are there."""
@@ -249,33 +264,45 @@ class Experiment:
 
     # -- checkpoints -----------------------------------------------------------------------------------------------
 
-    def _checkpoint(self) -> None:
+    def checkpoint(self) -> None:
+        """Makes the rounds so far safe."""
         if self.folder is None:
             return
         start = time.perf_counter()
         checkpoint = Checkpoint(
             values={
+                "spec": _fixed(self.spec),
                 "seconds": self.seconds,
                 "failures": self._failures,
-                "metrics": self.folder.length("metrics.jsonl"),
-                "events": self.folder.length("events.jsonl"),
+                "metrics": self.folder.settle("metrics.jsonl"),
+                "events": self.folder.settle("events.jsonl"),
             }
         )
         for run, state in enumerate(self.states):
-            checkpoint.put_state(state, f"state/{run}/")
+            checkpoint.put_state(state, f"state/{run}")
         checkpoint.put_private(self.engine.private)
         checkpoint.save(self.folder.checkpoint_file)
+        self._status("running")
         self._checkpoint_cost, self._since_checkpoint = time.perf_counter() - start, 0.0
 
-    def restore(self, checkpoint: Checkpoint, history: list[dict[str, Any]]) -> None:
-        """Continues where a checkpoint was made."""
-        try:
-            self.states = [checkpoint.get_state(state, f"state/{run}/") for run, state in enumerate(self.states)]
-        except KeyError as missing:
-            raise UserError(f"the checkpoint does not fit the spec beside it: it has no {missing}") from None
+    def restore(self, folder: RunFolder) -> None:
+        """Continues where the folder's last checkpoint was made; without one, at the beginning."""
+        checkpoint = folder.checkpoint()
+        if checkpoint is None:
+            folder.cut("metrics.jsonl", 0)
+            folder.cut("events.jsonl", 0)
+            return
+        if "spec" not in checkpoint.values:
+            raise DamagedFile(f"{folder.checkpoint_file} is not a run's checkpoint; delete it to begin the run again")
+        difference = _difference(checkpoint.values["spec"], _fixed(self.spec))
+        if difference:
+            raise UserError(f"{folder.spec_file} was changed while the run was under way: {difference}; a run keeps its spec")
+        self.states = [checkpoint.get_state(state, f"state/{run}") for run, state in enumerate(self.states)]
         self.engine.private = checkpoint.get_private(self.engine.device)
         self.seconds, self._failures = checkpoint.values["seconds"], checkpoint.values["failures"]
-        self.history = history
+        folder.cut("metrics.jsonl", checkpoint.values["metrics"])
+        folder.cut("events.jsonl", checkpoint.values["events"])
+        self.history = folder.read_lines("metrics.jsonl")
 
 
 def start(
@@ -284,49 +311,86 @@ def start(
     """A new run; with `out` everything is kept in that folder."""
     if out is None:
         return Experiment(spec).run(on_round, stop)
-    folder = RunFolder.create(out, spec)
-    try:
-        return _in_folder(spec, folder).run(on_round, stop)
-    finally:
-        folder.close()
+    with RunFolder.create(out, spec) as folder:
+        try:
+            experiment = _in_folder(spec, folder)
+        except BaseException:
+            folder.discard()
+            raise
+        return experiment.run(on_round, stop)
 
 
 def resume(
     path: Path,
     on_round: OnRound | None = None,
     stop: Callable[[], bool] = lambda: False,
-    change: Callable[[Spec], Spec] = lambda spec: spec,
+    spec: Spec | None = None,
 ) -> Result | None:
-    """Continues a run from its last checkpoint, bit for bit; None if it was finished already."""
-    folder = RunFolder.open(path)
-    try:
-        status = folder.read_json("status.json")
-        if status and status["status"] == "finished":
+    """Continues a run from its last checkpoint, bit for bit; None if it was finished already.
+
+    With `spec`, under that one, which may differ from the run's own in what is CHANGEABLE.
+    """
+    with RunFolder.open(path) as folder:
+        if (folder.read_json("status.json") or {}).get("status") == "finished":
             return None
         before = folder.spec()
-        spec = change(before)
-        if spec != before:
-            write_atomically(folder.spec_file, spec.to_yaml())
-        return _in_folder(spec, folder).run(on_round, stop)
-    finally:
-        folder.close()
+        experiment = _in_folder(spec or before, folder)
+        _note_changes(folder, experiment.round, before, experiment.spec)
+        return experiment.run(on_round, stop)
 
 
 def _in_folder(spec: Spec, folder: RunFolder) -> Experiment:
     """An experiment in its folder, new or where its last checkpoint left it."""
     record = folder.read_json("run.json")
-    experiment = Experiment(spec, folder, Choices(**record["choices"]) if record else None)
+    experiment = Experiment(spec, folder, _choices(record, folder) if record is not None else None)
     if record is None:
         choices = experiment.engine.choices
         assert choices is not None, "an engine has measured its choices once it exists"
         folder.write_json("run.json", describe(spec, experiment.engine.split_names, asdict(choices)))
-    checkpoint = folder.checkpoint()
-    folder.cut("metrics.jsonl", checkpoint.values["metrics"] if checkpoint else 0)
-    folder.cut("events.jsonl", checkpoint.values["events"] if checkpoint else 0)
-    if checkpoint:
-        experiment.restore(checkpoint, folder.read_lines("metrics.jsonl"))
-    folder.status("running", experiment.round, round(experiment.seconds, 3))
+    experiment.restore(folder)
+    experiment.checkpoint()
     return experiment
+
+
+def _choices(record: Mapping[str, Any], folder: RunFolder) -> Choices:
+    """What the engine measured when the run began."""
+    try:
+        choices = Choices(**record["choices"])
+    except (KeyError, TypeError):
+        choices = Choices(0, 0)
+    if not all(type(number) is int and number > 0 for number in asdict(choices).values()):
+        raise DamagedFile(f"{folder.path / 'run.json'} is damaged: 'choices' should hold threads and chunk")
+    return choices
+
+
+def _note_changes(folder: RunFolder, done: int, before: Spec, now: Spec) -> None:
+    """Keeps spec.yaml and run.json true when a run goes on under another quorum or with other packages."""
+    record = folder.read_json("run.json") or {}
+    old, new = before.to_mapping(), now.to_mapping()
+    changes = {key: [old[key], new[key]] for key in CHANGEABLE if old[key] != new[key]}
+    if record.get("versions") != versions():
+        changes["versions"] = [record.get("versions"), versions()]
+    if not changes:
+        return
+    record["changes"] = [*record.get("changes", []), {"round": done, **changes}]
+    folder.write_json("run.json", record | {"versions": versions()})
+    write_atomically(folder.spec_file, now.to_yaml())
+
+
+def _fixed(spec: Spec) -> Any:
+    """What of a spec may not change during a run, as JSON gives it back."""
+    return json.loads(json.dumps({key: value for key, value in spec.to_mapping().items() if key not in CHANGEABLE}))
+
+
+def _difference(before: Any, now: Any, path: str = "") -> str:
+    """The first value that differs, in words; empty if none does."""
+    if isinstance(before, dict) and isinstance(now, dict):
+        for key in before | now:
+            found = _difference(before.get(key), now.get(key), f"{path}.{key}" if path else key)
+            if found:
+                return found
+        return ""
+    return "" if before == now else f"{path} is {now!r}, it was {before!r}"
 
 
 def _size(message: Message) -> int:

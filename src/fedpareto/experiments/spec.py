@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields, replace
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from fedpareto.core import registry
+from fedpareto.core import registry, rng
 from fedpareto.core.algorithm import Algorithm
 from fedpareto.core.federation import Federation
 from fedpareto.core.learner import Learner
@@ -18,8 +21,11 @@ from fedpareto.core.problem import Problem
 from fedpareto.engines.faults import Faults
 from fedpareto.engines.local import LocalOptions
 from fedpareto.errors import UnknownName, UserError
+from fedpareto.moo.preferences import from_spec
 
 ENGINES = ("local",)
+NAMED_SECTIONS = {"algorithm": "fedpref", "problem": "synthetic", "engine": "local"}
+"""Sections that begin with the name of something, and what that is unless the user says otherwise."""
 SECTIONS = ("algorithm", "problem", "learner", "engine", "faults")
 ROUNDS = 20
 
@@ -44,20 +50,10 @@ class Spec:
     faults: Faults = Faults()
 
     def __post_init__(self) -> None:
-        if self.clients < 1:
-            raise UserError(f"clients is {self.clients}; a federation has at least 1 client")
-        if self.rounds < 1:
-            raise UserError(f"rounds is {self.rounds}; at least 1 is needed")
-        if not self.seeds:
-            raise UserError("seeds is empty; give at least one seed")
-        if len(set(self.seeds)) < len(self.seeds):
-            raise UserError(f"seeds are {list(self.seeds)}; each seed may stand there once")
-        if not 0 < self.participation <= 1:
-            raise UserError(f"participation is {self.participation}; it is a share above 0 and at most 1")
-        if self.quorum < 0:
-            raise UserError(f"quorum is {self.quorum}; it is a share below 1 or a number of clients")
-        if any(seed < 0 for seed in self.seeds):
-            raise UserError(f"seeds are {list(self.seeds)}; a seed is not negative")
+        for key in _TOP_LEVEL:
+            _check_value(key, getattr(self, key))
+        if self.quorum > self.clients:
+            raise UserError(f"quorum is {self.quorum:g}, but there are only {self.clients} clients")
 
     def federation(self, seed: int) -> Federation:
         """The clients of one seed."""
@@ -82,7 +78,11 @@ class Spec:
 
     def to_yaml(self) -> str:
         """The text of spec.yaml."""
-        text: str = yaml.safe_dump(self.to_mapping(), sort_keys=False, allow_unicode=True)
+        try:
+            text: str = yaml.safe_dump(self.to_mapping(), sort_keys=False, allow_unicode=True)
+        except yaml.YAMLError as problem:
+            what = next((repr(arg) for arg in problem.args[1:]), "one of them")
+            raise UserError(f"the run's parameters cannot be written to a file: {what} is no plain value") from None
         return text
 
 
@@ -92,81 +92,84 @@ class Draft:
 
     values: dict[str, Any] = field(default_factory=dict)
     where: Mapping[tuple[str, ...], str] = field(default_factory=dict)
-    """By path of keys, "spec.yaml, line 3"."""
+    """By path of keys, "spec.yaml, line 3" or "--set lr=0.1"."""
 
     @classmethod
     def read(cls, path: Path) -> Draft:
         """From a YAML file."""
         try:
             text = path.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as problem:
-            raise UserError(f"the spec {path} cannot be read: {problem}") from None
+        except OSError as problem:
+            raise UserError(f"the spec {path} cannot be read: {problem.strerror or problem}") from None
+        except UnicodeDecodeError as problem:
+            raise UserError(f"{path}, line {problem.object[: problem.start].count(10) + 1}: not UTF-8 text") from None
         try:
-            node = yaml.compose(text)
-            values = yaml.safe_load(text)
-        except yaml.YAMLError as problem:
-            mark = getattr(problem, "problem_mark", None)
-            line = f", line {mark.line + 1}" if mark else ""
-            reason = getattr(problem, "problem", None) or "not YAML"
-            raise UserError(f"{path.name}{line}: {reason}") from None
+            lines = _lines(yaml.compose(text, Loader=_Loader), path)
+            values = yaml.load(text, Loader=_Loader)  # noqa: S506 (a safe loader)
+        except (yaml.YAMLError, RecursionError) as problem:
+            raise UserError(f"{path}{_yaml_trouble(problem, text)}") from None
         if not isinstance(values, dict):
-            raise UserError(f"{path.name}, line 1: a spec is a list of 'key: value' lines, such as 'rounds: 20'")
-        return cls(values, {keys: f"{path.name}, line {line}" for keys, line in _lines(node, ())})
+            raise UserError(f"{path}, line 1: a spec is a list of 'key: value' lines, such as 'rounds: 20'")
+        return cls(values, lines)
 
     def with_values(self, changes: Mapping[str, Any]) -> Draft:
         """With some top-level values set (the command line's flags); None means: not given."""
-        values = dict(self.values)
+        values, where = dict(self.values), dict(self.where)
         for key, value in changes.items():
             if value is None:
                 continue
             old = values.get(key)
-            if key in ("algorithm", "problem") and isinstance(old, dict):
-                # Another algorithm does not inherit the parameters written for the first.
-                values[key] = {**old, "name": value} if old.get("name") == value else {"name": value}
-            else:
-                values[key] = value
-        where = {keys: place for keys, place in self.where.items() if changes.get(keys[0]) is None}
-        return replace(self, values=values, where=where)
+            if key in NAMED_SECTIONS and isinstance(old, dict) and old.get("name", NAMED_SECTIONS[key]) == value:
+                continue  # The same one again: its parameters stay. Another one would not inherit them.
+            values[key] = value
+            where = {path: place for path, place in where.items() if path[0] != key}
+        return Draft(values, where)
 
     def with_settings(self, settings: Iterable[str]) -> Draft:
         """With `key=value` texts applied; a key may name its section (learner.lr) or stand alone (lr)."""
-        values = {key: dict(value) if isinstance(value, dict) else value for key, value in self.values.items()}
-        draft = replace(self, values=values)
+        draft = self
         for text in settings:
-            key, equals, value = text.partition("=")
-            if not equals:
+            key, equals, value = (part.strip() for part in text.partition("="))
+            if not equals or not key:
                 raise UserError(f"--set {text}: write key=value, for example --set lr=0.1")
-            section, name = draft._place(key.strip(), text)
-            if not section:
-                values[name] = parse_value(value)
-                continue
-            if not isinstance(values.get(section), dict):
-                values[section] = {"name": values[section]} if section in values else {}
-            values[section][name] = parse_value(value)
+            draft = draft._set(key, parse_value(value), f"--set {text}")
         return draft
 
-    def _place(self, key: str, text: str) -> tuple[str, str]:
-        """The section and name that a key means."""
+    def _set(self, key: str, value: Any, place: str) -> Draft:
+        if key in NAMED_SECTIONS:
+            draft = self.with_values({key: value})
+            return Draft(draft.values, {**draft.where, (key,): place})
+        path = self._path(key, place)
+        values = dict(self.values)
+        if len(path) == 1:
+            values[key] = value
+        else:
+            values[path[0]] = self._section(path[0]) | {path[1]: value}
+        return Draft(values, {**self.where, path: place})
+
+    def _path(self, key: str, place: str) -> tuple[str, ...]:
+        """The path that a key of --set means."""
         section, dot, name = key.partition(".")
         if dot:
             if section not in SECTIONS:
-                raise UnknownName(f"section in --set {text}:", section, SECTIONS)
+                raise UnknownName(f"section in {place}:", section, SECTIONS)
             return section, name
         if key in _TOP_LEVEL:
-            return "", key
-        owners = [section for section, names in self._parameters().items() if key in names]
+            return (key,)
+        parameters = self._parameters()
+        owners = [section for section, names in parameters.items() if key in names]
         if len(owners) > 1:
             choices = " or ".join(f"{owner}.{key}" for owner in owners)
-            raise UserError(f"--set {text}: several parts have a '{key}'; write {choices}")
+            raise UserError(f"{place}: several parts have a '{key}'; write {choices}")
         if not owners:
-            known = [*_TOP_LEVEL, *(name for names in self._parameters().values() for name in names)]
-            raise UnknownName("parameter", key, known)
+            known = [*_TOP_LEVEL, *(name for names in parameters.values() for name in names)]
+            raise UserError(f"{place}: {UnknownName('parameter', key, known)}")
         return owners[0], key
 
     def _parameters(self) -> dict[str, list[str]]:
         """The parameters of every section, for the algorithm and problem that this draft names."""
-        algorithm = registry.algorithm_class(_name(self.values.get("algorithm", DEFAULT_ALGORITHM)))
-        problem = registry.problem_class(_name(self.values.get("problem", DEFAULT_PROBLEM)))
+        algorithm = registry.algorithm_class(self._named("algorithm")[0])
+        problem = registry.problem_class(self._named("problem")[0])
         return {
             "algorithm": field_names(algorithm),
             "problem": field_names(problem),
@@ -179,78 +182,100 @@ class Draft:
         """The spec, or a clear word on what is wrong and where."""
         for key in self.values:
             if key not in (*_TOP_LEVEL, *SECTIONS):
-                with self._at(key):
-                    raise UnknownName("key", key, (*_TOP_LEVEL, *SECTIONS))
-        with self._at("algorithm"):
-            name, parameters = _named(self.values.get("algorithm", DEFAULT_ALGORITHM), "algorithm")
-            cls = registry.algorithm_class(name)
-        self._check("algorithm", cls, parameters, f"algorithm {name}")
-        with self._at("algorithm"):
-            algorithm = registry.make_algorithm(name, parameters)
-        with self._at("problem"):
-            name, parameters = _named(self.values.get("problem", DEFAULT_PROBLEM), "problem")
-            problem_class = registry.problem_class(name)
-        problem = self._check("problem", problem_class, parameters, f"problem {name}")
+                with self._at(str(key)):
+                    raise UnknownName("key", str(key), (*_TOP_LEVEL, *SECTIONS))
+        algorithm, problem = self._algorithm(), self._problem()
         learner = problem.learner()
-        learner = self._check("learner", type(learner), to_plain(learner) | self._section("learner"), "learner")
-        engine = self._section("engine")
+        if self._section("learner"):
+            learner = self._build("learner", type(learner), to_plain(learner) | self._section("learner"), "learner")
+        name, options = self._named("engine")
         with self._at("engine"):
-            if engine.pop("name", "local") not in ENGINES:
-                raise UnknownName("engine", str(self._section("engine")["name"]), ENGINES)
+            if name not in ENGINES:
+                raise UnknownName("engine", name, ENGINES)
+        parts = {
+            "engine": self._build("engine", LocalOptions, options, "engine"),
+            "faults": self._build("faults", Faults, self._section("faults"), "faults"),
+        }
         values: dict[str, Any] = {"clients": problem.default_clients()}
-        for key, hint in _TOP_LEVEL.items():
+        for key in _TOP_LEVEL:
             if key in self.values:
                 with self._at(key):
-                    values[key] = convert(self.values[key], hint, key)
-        parts = {
-            "engine": self._check("engine", LocalOptions, engine, "engine"),
-            "faults": self._check("faults", Faults, self._section("faults"), "faults"),
-        }
-        spec = Spec(algorithm, problem, learner, **values, **parts)
+                    values[key] = top_level(key, self.values[key])
+        with self._at("quorum"):  # Each value was good on its own; only quorum and clients may still disagree.
+            spec = Spec(algorithm, problem, learner, **values, **parts)
         with self._at("preferences"):
-            from fedpareto.core import rng
-            from fedpareto.moo.preferences import from_spec
-
             from_spec(spec.preferences, spec.clients, len(problem.objectives), rng.generator(rng.Address(0), "check"))
         return spec
 
+    def _algorithm(self) -> Algorithm[Any]:
+        name, parameters = self._named("algorithm")
+        with self._at("algorithm"):
+            cls = registry.algorithm_class(name)
+        # Built once for messages that know their line, and once by the registry, which knows what "+ft" means.
+        self._build("algorithm", cls, parameters, f"algorithm {name}")
+        return registry.make_algorithm(name, parameters)
+
+    def _problem(self) -> Problem:
+        name, parameters = self._named("problem")
+        with self._at("problem"):
+            cls = registry.problem_class(name)
+        problem: Problem = self._build("problem", cls, parameters, f"problem {name}")
+        return problem
+
+    def _named(self, section: str) -> tuple[str, dict[str, Any]]:
+        """A section's name and its parameters."""
+        values = self._section(section)
+        name = values.pop("name", NAMED_SECTIONS[section])
+        if not isinstance(name, str):
+            with self._at(section, "name"):
+                raise UserError(f"{section}: name is {name!r}; it should be a text, such as {NAMED_SECTIONS[section]}")
+        return name, values
+
     def _section(self, name: str) -> dict[str, Any]:
-        value = self.values.get(name) or {}
+        value = self.values.get(name)
+        if value is None:
+            return {}
+        if isinstance(value, str) and name in NAMED_SECTIONS:
+            return {"name": value}
         if not isinstance(value, dict):
-            if name == "engine":
-                return {"name": value}
             with self._at(name):
-                raise UserError(f"{name} is {value!r}; it is a group of 'key: value' lines")
-        return dict(value)
+                a_name = "its name, or " if name in NAMED_SECTIONS else ""
+                raise UserError(f"{name} is {value!r}; it should be {a_name}a group of 'key: value' lines")
+        return {str(key): entry for key, entry in value.items()}
 
-    def _check(self, section: str, cls: type, values: Mapping[str, Any], what: str) -> Any:
-        """Builds one section's dataclass; a message names the line of the key that does not fit."""
-        with self._at(section):
-            return build(cls, values, what, lambda key: self._prefix((section, key)))
+    def _build(self, section: str, cls: type, values: Mapping[str, Any], what: str) -> Any:
+        """One section's dataclass; a message names the line of the key that does not fit."""
+        blamed: list[str] = []
 
-    def _prefix(self, path: tuple[str, ...]) -> str:
-        place = self.where.get(path) or self.where.get(path[:1])
-        return f"{place}: " if place else ""
+        def blame(key: str) -> str:
+            blamed.append(key)
+            return ""
 
-    def _at(self, key: str) -> _Located:
-        return _Located(self._prefix((key,)))
+        try:
+            return build(cls, values, what, blame)
+        except UserError as problem:
+            # A class that checks its own values names the parameter in its message.
+            named = blamed or [key for key in self._section(section) if re.search(rf"\b{re.escape(key)}\b", str(problem))]
+            with self._at(section, *named[:1]):
+                raise
+
+    @contextmanager
+    def _at(self, *path: str) -> Iterator[None]:
+        """Puts the place of a value in front of the message of what is wrong with it."""
+        try:
+            yield
+        except _Placed:
+            raise
+        except UserError as problem:
+            place = self.where.get(path) or self.where.get(path[:1])
+            if place is None:
+                raise
+            raise _Placed(f"{place}: {problem}") from None
 
 
-class _Located:
-    """Puts the place in front of a user error's text, unless it has one already."""
+class _Placed(UserError):
+    """A mistake whose message says already where it was made."""
 
-    def __init__(self, prefix: str) -> None:
-        self.prefix = prefix
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: Any, problem: BaseException | None, trace: Any) -> None:
-        if isinstance(problem, UserError) and self.prefix and ", line " not in str(problem):
-            raise UserError(f"{self.prefix}{problem}") from None
-
-
-DEFAULT_ALGORITHM, DEFAULT_PROBLEM = "fedpref", "synthetic"
 
 _TOP_LEVEL: dict[str, Any] = {
     "clients": int,
@@ -263,28 +288,92 @@ _TOP_LEVEL: dict[str, Any] = {
 assert set(_TOP_LEVEL) | set(SECTIONS) == {f.name for f in fields(Spec)}, "a new field of Spec needs its place here"
 
 
+def top_level(key: str, value: Any) -> Any:
+    """A top-level value of a spec as its type, if it makes sense."""
+    if key == "seeds":
+        value = _seeds(value)
+    elif key == "preferences":
+        value = _lists(value)
+    ready = convert(value, _TOP_LEVEL[key], key)
+    _check_value(key, ready)
+    return ready
+
+
+def _check_value(key: str, value: Any) -> None:
+    """Raises UserError if a top-level value makes no sense on its own."""
+    rule = ""
+    if key == "clients" and value < 1:
+        rule = "a federation has at least 1 client"
+    elif key == "rounds" and value < 1:
+        rule = "at least 1 is needed"
+    elif key == "participation" and not 0 < value <= 1:
+        rule = "it is a share above 0 and at most 1"
+    elif key == "quorum" and not (0 <= value < 1 or (math.isfinite(value) and value >= 1 and value == int(value))):
+        rule = "it is a share below 1 or a whole number of clients"
+    elif key == "seeds" and not value:
+        rule = "at least one seed is needed"
+    elif key == "seeds" and len(set(value)) < len(value):
+        rule = "each seed may stand there once"
+    elif key == "seeds" and min(value) < 0:
+        rule = "a seed is not negative"
+    if rule:
+        raise UserError(f"{key} is {list(value) if key == 'seeds' else value}; {rule}")
+
+
+def _seeds(value: Any) -> list[Any]:
+    """How many (3 means 0, 1, 2) or which ([4, 7] or "4,7"; "4," is the one seed 4)."""
+    if isinstance(value, str):
+        try:
+            which = [int(part) for part in value.removesuffix(",").split(",")]
+        except ValueError:
+            raise UserError(f"seeds is '{value}'; write how many, such as 3, or which, such as 4,7") from None
+        value = which if "," in value else which[0]
+    if isinstance(value, int) and not isinstance(value, bool):
+        if value < 1:
+            raise UserError(f"seeds is {value}; at least 1 is needed")
+        return list(range(value))
+    return list(value) if isinstance(value, Sequence) else [value]
+
+
+def _lists(value: Any) -> Any:
+    """Arrays and tuples as lists, which a file can hold."""
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    return [_lists(item) for item in value] if isinstance(value, list | tuple) else value
+
+
 def load(path: Path) -> Spec:
     """The spec in a YAML file."""
     return Draft.read(path).finish()
 
 
-def _named(value: Any, kind: str) -> tuple[str, dict[str, Any]]:
-    """ "fedpref" or {name: fedpref, …} as name and parameters."""
-    if isinstance(value, str):
-        return value, {}
-    if isinstance(value, dict) and isinstance(value.get("name"), str):
-        return value["name"], {key: entry for key, entry in value.items() if key != "name"}
-    raise UserError(f"{kind} is {value!r}; write its name, or a group of lines with 'name: …' among them")
+class _Loader(yaml.SafeLoader):
+    """YAML for researchers: 1e-3 is a number, which the standard of 2005 reads as a text."""
 
 
-def _name(value: Any) -> str:
-    return value if isinstance(value, str) else str((value or {}).get("name", ""))
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+$|[-+]?\.\d+[eE][-+]?\d+$"), list("-+.0123456789")
+)
 
 
-def _lines(node: yaml.Node | None, path: tuple[str, ...]) -> Iterable[tuple[tuple[str, ...], int]]:
-    """The line of every key in a YAML document, by path."""
+def _lines(node: yaml.Node | None, file: Path, path: tuple[str, ...] = ()) -> dict[tuple[str, ...], str]:
+    """The line of every key in a YAML document, by path; a key that stands twice is a mistake."""
+    places: dict[tuple[str, ...], str] = {}
     if isinstance(node, yaml.MappingNode):
         for key, value in node.value:
-            here = (*path, str(key.value))
-            yield here, key.start_mark.line + 1
-            yield from _lines(value, here)
+            here, place = (*path, str(key.value)), f"{file}, line {key.start_mark.line + 1}"
+            if here in places:
+                raise UserError(f"{place}: '{key.value}' stands here a second time")
+            places |= {here: place} | _lines(value, file, here)
+    return places
+
+
+def _yaml_trouble(problem: Exception, text: str) -> str:
+    """What is wrong with a YAML text, beginning with the line."""
+    mark, position = getattr(problem, "problem_mark", None), getattr(problem, "position", None)
+    if mark is not None:
+        line = mark.line + 1
+    else:
+        line = text[:position].count("\n") + 1 if isinstance(position, int) else 1
+    reason = getattr(problem, "problem", None) or getattr(problem, "reason", None) or "not YAML"
+    return f", line {line}: {reason}"

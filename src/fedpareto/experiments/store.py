@@ -2,21 +2,37 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import math
 import os
 import platform
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from types import TracebackType
 from typing import IO, Any
 
 import numpy as np
 
 from fedpareto.errors import DamagedFile, UserError
-from fedpareto.experiments.checkpoint import Checkpoint, write_atomically
+from fedpareto.experiments.checkpoint import PART, Checkpoint, write_atomically
 from fedpareto.experiments.spec import Spec, load
 
 FORMAT = 1
+FILES = (
+    "spec.yaml",
+    "run.json",
+    "status.json",
+    "metrics.jsonl",
+    "events.jsonl",
+    "checkpoint.safetensors",
+    "models.safetensors",
+    "solutions.json",
+)
+NO_LOCKS_HERE = (errno.ENOSYS, errno.ENOTSUP, errno.ENOLCK, errno.EINVAL)
+"""What a file system without locks answers, as some clusters' do."""
 
 
 class RunFolder:
@@ -25,31 +41,54 @@ class RunFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._lock: IO[bytes] | None = None
+        self._made = False
 
     # -- life ------------------------------------------------------------------------------------------------------
 
     @classmethod
     def create(cls, path: Path, spec: Spec) -> RunFolder:
-        """A new folder with its spec; refuses one that holds a run already."""
-        folder = cls(path)
-        if folder.spec_file.exists():
-            raise UserError(f"{path} holds a run already; continue it with 'fedpareto resume {path}' or name another")
+        """A new folder with its spec; refuses one in which a run's files are already."""
+        folder, text = cls(path), spec.to_yaml()
+        folder._made = not path.exists()
         try:
             path.mkdir(parents=True, exist_ok=True)
         except OSError as problem:
             raise UserError(f"the folder {path} cannot be made: {problem.strerror or problem}") from None
         folder.lock()
-        write_atomically(folder.spec_file, spec.to_yaml())
+        try:
+            folder._refuse_if_taken()
+            write_atomically(folder.spec_file, text)
+        except BaseException:
+            folder.close()
+            raise
         return folder
 
     @classmethod
     def open(cls, path: Path) -> RunFolder:
         """An existing run's folder."""
         folder = cls(path)
-        if not folder.spec_file.exists():
-            raise UserError(f"{path} is not a run folder: it has no spec.yaml")
+        folder.must_be_run()
         folder.lock()
+        for half_written in path.glob(f".*{PART}"):  # Of a process that was killed; nobody else is here.
+            with suppress(OSError):
+                half_written.unlink()
         return folder
+
+    def must_be_run(self) -> None:
+        """Raises UserError if there is no run in this folder."""
+        if not self.path.is_dir():
+            raise UserError(f"{self.path}: there is no such folder")
+        if not self.spec_file.exists():
+            raise UserError(f"{self.path} is not a run folder: it has no {self.spec_file.name}")
+
+    def _refuse_if_taken(self) -> None:
+        if self.spec_file.exists():
+            raise UserError(
+                f"{self.path} holds a run already; continue it with 'fedpareto resume {self.path}' or name another"
+            )
+        for name in FILES:
+            if (self.path / name).exists():
+                raise UserError(f"{self.path} is not empty: its {name} would be overwritten; name another folder")
 
     def lock(self) -> None:
         """Keeps other processes out; the system lets go when this process ends, however it ends."""
@@ -59,15 +98,48 @@ class RunFolder:
             self._lock = (self.path / ".lock").open("wb")
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
+            self.close()
             raise UserError(f"another process is working on {self.path}") from None
         except OSError as problem:
-            raise UserError(f"the folder {self.path} cannot be written: {problem.strerror or problem}") from None
+            if self._lock is None or problem.errno not in NO_LOCKS_HERE:
+                self.close()
+                raise UserError(f"the folder {self.path} cannot be written: {problem.strerror or problem}") from None
+
+    def busy(self) -> bool:
+        """Whether a process is working on this run now."""
+        import fcntl
+
+        try:
+            with (self.path / ".lock").open("rb") as file:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        return False
 
     def close(self) -> None:
         """Lets other processes in."""
         if self._lock is not None:
             self._lock.close()
             self._lock = None
+
+    def discard(self) -> None:
+        """Takes back what `create` made: a run that could not even begin leaves nothing behind."""
+        for path in (*(self.path / name for name in FILES), self.path / ".lock"):
+            with suppress(OSError):
+                path.unlink()
+        if self._made:
+            with suppress(OSError):
+                self.path.rmdir()
+
+    def __enter__(self) -> RunFolder:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
 
     # -- files -----------------------------------------------------------------------------------------------------
 
@@ -83,31 +155,45 @@ class RunFolder:
 
     def spec(self) -> Spec:
         """As it was when the run began."""
+        self.must_be_run()
         return load(self.spec_file)
 
     def checkpoint(self) -> Checkpoint | None:
         """The last checkpoint, if there is one yet."""
-        return Checkpoint.load(self.checkpoint_file) if self.checkpoint_file.exists() else None
+        if not self.checkpoint_file.exists():
+            return None
+        try:
+            return Checkpoint.load(self.checkpoint_file)
+        except DamagedFile as problem:
+            raise DamagedFile(f"{problem}; delete it to begin the run again") from None
 
     def write_json(self, name: str, value: Any) -> None:
         """A JSON file, in one step."""
-        write_atomically(self.path / name, json.dumps(value, indent=1) + "\n")
+        write_atomically(self.path / name, _json(value, indent=1) + "\n")
 
-    def read_json(self, name: str) -> Any | None:
-        """A JSON file's value, if it is there."""
+    def read_json(self, name: str) -> dict[str, Any] | None:
+        """A JSON file's object, if the file is there."""
         path = self.path / name
         if not path.exists():
             return None
         try:
-            return json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as problem:
+            value = json.loads(path.read_bytes())
+        except (OSError, ValueError, RecursionError) as problem:
             raise DamagedFile(f"{path} is damaged: {problem}") from None
+        if not isinstance(value, dict):
+            raise DamagedFile(f"{path} is damaged: it holds no object")
+        return value
 
     def append(self, name: str, rows: Sequence[Mapping[str, Any]]) -> None:
         """Lines at the end of a JSON-lines file."""
-        if rows:
+        if not rows:
+            return
+        text = "".join(_json(row, separators=(",", ":")) + "\n" for row in rows)
+        try:
             with (self.path / name).open("a", encoding="utf-8") as file:
-                file.write("".join(json.dumps(row, separators=(",", ":")) + "\n" for row in rows))
+                file.write(text)
+        except OSError as problem:
+            raise UserError(f"{self.path / name} cannot be written: {problem.strerror or problem}") from None
 
     def read_lines(self, name: str) -> list[dict[str, Any]]:
         """The rows of a JSON-lines file."""
@@ -115,22 +201,36 @@ class RunFolder:
         if not path.exists():
             return []
         rows = []
-        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+        for number, line in enumerate(path.read_bytes().splitlines(), start=1):
             try:
                 rows.append(json.loads(line))
             except ValueError:
                 raise DamagedFile(f"{path}, line {number}: not a whole JSON line") from None
         return rows
 
-    def length(self, name: str) -> int:
-        """Bytes in a file, 0 if it is not there."""
+    def settle(self, name: str) -> int:
+        """Waits until what was appended is safe on the disk; gives back the file's length, 0 without a file.
+
+        A checkpoint notes this length. Without the wait, a power cut could keep the checkpoint and lose the lines.
+        """
         path = self.path / name
-        return path.stat().st_size if path.exists() else 0
+        if not path.exists():
+            return 0
+        try:
+            with path.open("rb+") as file:
+                os.fsync(file.fileno())
+                return os.fstat(file.fileno()).st_size
+        except OSError as problem:
+            raise UserError(f"{path} cannot be written: {problem.strerror or problem}") from None
 
     def cut(self, name: str, length: int) -> None:
         """Drops what was appended after a checkpoint: the resumed run writes it again."""
-        if self.length(name) > length:
-            os.truncate(self.path / name, length)
+        path = self.path / name
+        found = path.stat().st_size if path.exists() else 0
+        if found < length:
+            raise DamagedFile(f"{path} is damaged: {found} bytes are left of at least {length}")
+        if found > length:
+            os.truncate(path, length)
 
     def status(self, status: str, rounds: int, seconds: float, message: str = "") -> None:
         """How the run stands."""
@@ -167,3 +267,19 @@ def versions() -> dict[str, str]:
         except PackageNotFoundError:
             found[package] = "not installed"
     return found
+
+
+def _json(value: Any, **style: Any) -> str:
+    """JSON that every reader understands: it has no word for NaN and infinity, so they become null."""
+    try:
+        return json.dumps(value, allow_nan=False, **style)
+    except ValueError:
+        return json.dumps(_without_nan(value), allow_nan=False, **style)
+
+
+def _without_nan(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _without_nan(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_nan(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

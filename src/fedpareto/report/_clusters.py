@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
+from typing import TypeVar
 
 import matplotlib as mpl
 import numpy as np
@@ -10,12 +12,15 @@ from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize, to_rgb
 from matplotlib.figure import Figure
+from matplotlib.image import AxesImage
 from matplotlib.patches import Patch, Rectangle
 
 from fedpareto.errors import UserError
 from fedpareto.report._files import Array, Clusters
 from fedpareto.report._style import PALETTE, short, styled
 from fedpareto.report.record import Record
+
+T = TypeVar("T")
 
 MOST_ROWS = 24
 """Rounds that the picture of the clusters shows; with more it would not fit on a page."""
@@ -38,21 +43,25 @@ def cluster_evolution(record: Record, seed: int | None = None) -> Figure:
     where hardly any are equal, the colour is the preference for the first objective.
     """
     seed = record.started[0] if seed is None else seed
-    states = _changes(_needed(record.clusters(seed), record, seed, "clusters"))
+    found = _changes(_needed(record.clusters(seed), record, seed, "clusters"))
+    states = _spaced(found)
     order = client_order(record, seed)
-    columns = _columns([_arranged(clusters, order) for clusters in states.values()])
-    width = float(np.clip(0.27 * columns[-1] + 2.6, 4.5, 11.0))
+    rows = [_arranged(clusters, order) for clusters in states.values()]
+    columns = _columns(rows, order)
+    right = max(float(edges[-1]) for edges in columns)
+    width = float(np.clip(0.27 * right + 2.6, 4.5, 11.0))
     figure = Figure(figsize=(width, 0.9 + 0.36 * len(states)), layout="constrained")
     axes = figure.add_subplot()
     colours = _client_colours(figure, axes, record, seed)
-    for row, clusters in enumerate(states.values()):
-        _row(axes, row, _arranged(clusters, order), columns, colours)
+    for y, (row, edges) in enumerate(zip(rows, columns, strict=True)):
+        _row(axes, y, row, edges, colours)
     axes.set_yticks(range(len(states)), [f"round {r}" for r in states])
-    axes.set(xlim=(-0.4, columns[-1] + 1.3), ylim=(len(states) - 0.4, -0.6), xticks=[])
+    axes.set(xlim=(-0.4, right + 1.3), ylim=(len(states) - 0.4, -0.6), xticks=[])
     axes.tick_params(length=0)
     axes.grid(visible=False)
     axes.spines[:].set_visible(False)
-    axes.set_title(f"{short(record.label)}, seed {seed}: clusters of clients", loc="left")
+    left_out = f" ({len(states)} of {len(found)} changes)" if len(states) < len(found) else ""
+    axes.set_title(f"{short(record.label)}, seed {seed}: clusters of clients{left_out}", loc="left")
     return figure
 
 
@@ -67,7 +76,7 @@ def similarity_matrices(record: Record, seed: int | None = None) -> Figure:
     found = _needed(record.similarity(seed), record, seed, "similarity")
     chosen = _early_middle_last(list(found))
     ids = _clients(record, seed, len(found[chosen[-1]]))
-    order = [client for client in client_order(record, seed) if client in ids]
+    order = [client for client in _last_order(record, seed) if client in ids]
     places = [ids.index(client) for client in order]
     figure = Figure(figsize=(2.45 * len(chosen) + 1.1, 3.0), layout="constrained")
     panels = figure.subplots(1, len(chosen), squeeze=False)[0]
@@ -98,7 +107,175 @@ def client_order(record: Record, seed: int) -> list[int]:
     return sorted(ids, key=lambda client: (keys[client], preferences.get(client, ()), client))
 
 
-def _needed[T](found: dict[int, T], record: Record, seed: int, what: str) -> dict[int, T]:
+def _last_order(record: Record, seed: int) -> list[int]:
+    """`client_order`, rearranged where clients changed places so that the last clusters stay together."""
+    order = client_order(record, seed)
+    last = list(record.clusters(seed).values())[-1:]
+    together = [client for clusters in last for row in _arranged(clusters, order) for client in row]
+    return together + [client for client in order if client not in together]
+
+
+def _needed(found: dict[int, T], record: Record, seed: int, what: str) -> dict[int, T]:
     if not found:
         raise UserError(f"{record.folder}: '{record.algorithm}' wrote down no {what} for seed {seed}")
     return found
+
+
+def _clients(record: Record, seed: int, n: int) -> list[int]:
+    """Ids in the order of the arrays of `n` rows; an unfinished run has not named them, so they count up."""
+    ids = list(record.solution(seed).clients)
+    return ids if len(ids) == n else list(range(n))
+
+
+def _preferences(record: Record, seed: int) -> dict[int, tuple[float, ...]]:
+    """By client id, rounded so that equal means equal; empty while the run has not finished."""
+    solution = record.solution(seed)
+    if solution.preferences is None:
+        return {}
+    rows = np.round(solution.preferences, 6).tolist()
+    return dict(zip(solution.clients, map(tuple, rows), strict=False))
+
+
+def _mean_preference(cluster: Sequence[int], preferences: dict[int, tuple[float, ...]]) -> list[float]:
+    known = [preferences[client] for client in cluster if client in preferences]
+    return [float(value) for value in np.mean(known, axis=0)] if known else []
+
+
+def _changes(history: dict[int, Clusters]) -> dict[int, Clusters]:
+    """The rounds whose clustering differs from the round before, and the first and the last."""
+    rounds = list(history)
+    kept = [r for i, r in enumerate(rounds) if i == 0 or not _same(history[r], history[rounds[i - 1]])]
+    if rounds and kept[-1] != rounds[-1]:
+        kept.append(rounds[-1])
+    return {r: history[r] for r in kept}
+
+
+def _spaced(states: dict[int, Clusters]) -> dict[int, Clusters]:
+    """At most `MOST_ROWS` of them, the first and the last included."""
+    rounds = list(states)
+    places = np.linspace(0, len(rounds) - 1, min(MOST_ROWS, len(rounds))).round().astype(int)
+    return {rounds[i]: states[rounds[i]] for i in places}
+
+
+def _same(a: Clusters, b: Clusters) -> bool:
+    return {frozenset(cluster) for cluster in a} == {frozenset(cluster) for cluster in b}
+
+
+def _early_middle_last(rounds: Sequence[int]) -> list[int]:
+    """At most three of the rounds; the first of them shortly after the start, as in the thesis."""
+    last = len(rounds) - 1
+    return [rounds[i] for i in sorted({last // 6, last // 2, last})]
+
+
+def _arranged(clusters: Clusters, order: Sequence[int]) -> list[list[int]]:
+    """The clusters from left to right, each with its members from left to right."""
+    place = {client: i for i, client in enumerate(order)}
+    rows = [sorted(cluster, key=lambda client: place[client]) for cluster in clusters]
+    return sorted(rows, key=lambda row: float(np.mean([place[client] for client in row])))
+
+
+def _columns(rows: Sequence[list[list[int]]], order: Sequence[int]) -> list[Array]:
+    """Left edges `[n]` of the boxes of each row; clients that never change places stay in their column."""
+    aligned = all([client for cluster in row for client in cluster] == list(order) for row in rows)
+    return [_edges(rows)] * len(rows) if aligned else [_edges([row]) for row in rows]
+
+
+def _edges(rows: Sequence[list[list[int]]]) -> Array:
+    """Neighbours that part in any of the rows stand apart in all of them."""
+    n = max(sum(len(cluster) for cluster in row) for row in rows)
+    steps = np.ones(n)
+    steps[0] = 0
+    for row in rows:
+        starts = np.cumsum([len(cluster) for cluster in row])[:-1]
+        steps[starts] = 1 + GAP
+    return np.asarray(np.cumsum(steps))
+
+
+def _row(
+    axes: Axes, y: int, row: list[list[int]], edges: Array, colours: dict[int, tuple[float, ...]]
+) -> None:
+    start, bars = 0, []
+    for cluster in row:
+        left, right = edges[start], edges[start + len(cluster) - 1] + 1
+        bars.append((left - 0.12, right - left + 0.24 - (1 - BOX)))
+        start += len(cluster)
+    clients = [client for cluster in row for client in cluster]
+    boxes = [(x, BOX) for x in edges[: len(clients)]]
+    axes.broken_barh(bars, (y - BAR_HEIGHT / 2, BAR_HEIGHT), facecolor=BAR, edgecolor="#808080", lw=0.6)
+    axes.broken_barh(boxes, (y - BOX / 4, BOX / 2), facecolors=[colours[client] for client in clients])
+    if len(clients) <= MOST_IDS:
+        for x, client in zip(edges, clients, strict=False):
+            ink = "black" if _lightness(colours[client]) > 0.5 else "white"
+            axes.text(x + BOX / 2, y, str(client), ha="center", va="center_baseline", fontsize=6.5, color=ink)
+
+
+def _lightness(rgb: tuple[float, ...]) -> float:
+    """Relative luminance by the weights of ITU-R BT.709."""
+    return float(np.dot(rgb[:3], (0.2126, 0.7152, 0.0722)))
+
+
+def _client_colours(figure: Figure, axes: Axes, record: Record, seed: int) -> dict[int, tuple[float, ...]]:
+    """Colour of each client, with the legend or the scale that explains it."""
+    preferences = _preferences(record, seed)
+    ids = client_order(record, seed)
+    if any(client not in preferences for client in ids):
+        figure.legend(
+            handles=[Patch(color=UNKNOWN, label="client (preferences\nnot written yet)")],
+            loc="outside right upper",
+        )
+        return dict.fromkeys(ids, to_rgb(UNKNOWN))
+    groups = sorted(set(preferences.values()), reverse=True)
+    if len(groups) <= len(PALETTE) and (len(groups) < len(ids) or len(ids) == 1):
+        return _group_colours(figure, record, groups, preferences)
+    return _scale_colours(figure, axes, record, preferences)
+
+
+def _group_colours(
+    figure: Figure,
+    record: Record,
+    groups: list[tuple[float, ...]],
+    preferences: dict[int, tuple[float, ...]],
+) -> dict[int, tuple[float, ...]]:
+    colours = {group: to_rgb(PALETTE[i]) for i, group in enumerate(groups)}
+    handles = [
+        Patch(color=colours[group], label=", ".join(f"{weight:.3g}" for weight in group)) for group in groups
+    ]
+    names = ", ".join(short(objective.name) for objective in record.objectives)
+    title = textwrap.fill(f"preference for {names}", 26)
+    figure.legend(handles=handles, loc="outside right upper", title=title, alignment="left")
+    return {client: colours[preference] for client, preference in preferences.items()}
+
+
+def _scale_colours(
+    figure: Figure, axes: Axes, record: Record, preferences: dict[int, tuple[float, ...]]
+) -> dict[int, tuple[float, ...]]:
+    scale = ScalarMappable(Normalize(0, 1), mpl.colormaps["viridis"])
+    label = f"preference for {short(record.objectives[0].name)}"
+    figure.colorbar(scale, ax=axes, label=label, ticks=[0, 0.5, 1], fraction=0.03, pad=0.02)
+    return {client: tuple(scale.to_rgba(row[0])) for client, row in preferences.items()}  # type: ignore[arg-type]
+
+
+def _matrix(axes: Axes, values: Array, order: Sequence[int]) -> AxesImage:
+    colours = mpl.colormaps["RdBu_r"].with_extremes(bad="#BBBBBB")
+    image = axes.imshow(values, vmin=-1, vmax=1, cmap=colours, interpolation="nearest")
+    axes.grid(visible=False)
+    axes.spines[:].set_visible(False)
+    axes.tick_params(length=0, labelsize=5.5)
+    shown = range(len(order)) if len(order) <= MOST_IDS // 2 else []
+    labels = [str(order[i]) for i in shown]
+    axes.set_xticks(shown, labels)
+    axes.set_yticks(shown, labels)
+    axes.set_xlabel("client, by cluster")
+    return image
+
+
+def _frames(axes: Axes, clusters: Clusters, order: Sequence[int]) -> None:
+    place = {client: i for i, client in enumerate(order)}
+    for cluster in clusters:
+        where = sorted(place[client] for client in cluster if client in place)
+        # A cluster of an earlier round may be scattered over the order; a frame would then lie.
+        if where and where[-1] - where[0] == len(where) - 1:
+            corner, side = where[0] - 0.5, len(where)
+            axes.add_patch(
+                Rectangle((corner, corner), side, side, fill=False, ec="black", lw=1, clip_on=False)
+            )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, ParamSpec
 
 import matplotlib as mpl
@@ -18,7 +18,7 @@ PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7
 
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 
-STYLE: dict[str, Any] = {
+STYLE: dict[Any, Any] = {  # Any, because newer matplotlib lists the keys and older does not
     "font.family": "DejaVu Sans",  # comes with matplotlib, so the same picture everywhere
     "font.size": 9,
     "axes.titlesize": 9,
@@ -77,6 +77,11 @@ def short(label: str) -> str:
     return f" {text}" if text.startswith("_") else text
 
 
+def width_with_legend(plot: float, labels: Iterable[str]) -> float:
+    """Inches of a figure whose legend stands beside the plot, so that long names do not squeeze it."""
+    return plot + 0.6 + 0.068 * max(len(line) for label in labels for line in label.split("\n"))
+
+
 def axis_label(objective: Objective, separator: str = " ") -> str:
     """The objective's name and which way is better."""
     return f"{short(objective.name)}{separator}({objective.better} is better)"
@@ -86,5 +91,5 @@ def axis_label(objective: Objective, separator: str = " ") -> str:
 def _style() -> Iterator[None]:
     with mpl.rc_context():
         mpl.rcdefaults()
-        mpl.rcParams.update(STYLE)
-        yield
+        with mpl.rc_context(STYLE):
+            yield

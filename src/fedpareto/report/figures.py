@@ -9,15 +9,15 @@ from collections.abc import Iterator, Sequence
 from itertools import combinations
 
 import numpy as np
-from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
+from numpy.typing import NDArray
 
 from fedpareto.report._clusters import cluster_evolution, similarity_matrices
 from fedpareto.report._files import Array
-from fedpareto.report._style import axis_label, colour, marker, render, short, styled
+from fedpareto.report._style import axis_label, colour, marker, render, short, styled, width_with_legend
 from fedpareto.report.record import Record, comparable
 
 __all__ = ["cluster_evolution", "fronts", "hypervolume_over_rounds", "render", "similarity_matrices"]
@@ -48,49 +48,72 @@ def hypervolume_over_rounds(records: Sequence[Record]) -> Figure:
     of round r + 1 stand at r + 1, just before the server's answer to them.
     """
     runs = comparable(records)
-    figure = Figure(figsize=(6.4, 3.4), layout="constrained")
-    axes = figure.add_subplot()
+    handles = _curve_handles(runs)
+    figure, axes = _beside_legend(4.7, 3.4, handles)
     for i, run in enumerate(runs):
         _curve(axes, run.common_rounds, run.hypervolume, i, "-")
         _curve(axes, run.common_rounds + 1, run.trained_hypervolume, i, ":")
     axes.set_xlabel("round")
     axes.set_ylabel("hypervolume (higher is better)")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    handles: list[Artist] = [Line2D([], [], color=colour(i), label=short(r.label)) for i, r in enumerate(runs)]
-    if any(np.isfinite(run.trained_hypervolume).any() for run in runs):
-        handles.append(Line2D([], [], color="black", label="sent by the server"))
-        handles.append(Line2D([], [], color="black", ls=":", label="after local training"))
-    figure.legend(handles=handles, loc="outside right upper")
     return figure
 
 
-def _curve(axes: Axes, rounds: Array, values: Array, i: int, line: str) -> None:
+def _curve_handles(runs: Sequence[Record]) -> list[Line2D]:
+    handles = [Line2D([], [], color=colour(i), label=short(run.label)) for i, run in enumerate(runs)]
+    if any(np.isfinite(run.trained_hypervolume).any() for run in runs):
+        handles.append(Line2D([], [], color="black", label="sent by the server"))
+        handles.append(Line2D([], [], color="black", ls=":", label="after local training"))
+    return handles
+
+
+def _beside_legend(width: float, height: float, handles: Sequence[Line2D]) -> tuple[Figure, Axes]:
+    """A figure whose plot keeps its size, with the legend to the right of it."""
+    size = (width_with_legend(width, [str(handle.get_label()) for handle in handles]), height)
+    figure = Figure(figsize=size, layout="constrained")
+    figure.legend(handles=list(handles), loc="outside right upper")
+    return figure, figure.add_subplot()
+
+
+def _curve(axes: Axes, rounds: NDArray[np.int64], values: Array, i: int, line: str) -> None:
     mean, deviation = values.mean(axis=0), values.std(axis=0)
     # A line through one point is invisible.
     dot = "o" if np.isfinite(mean).sum() == 1 else None
     axes.plot(rounds, mean, line, color=colour(i), lw=1.6, marker=dot, ms=4)
     if len(values) > 1:
         axes.fill_between(
-            rounds, mean - deviation, mean + deviation, color=colour(i), alpha=0.15 if line == "-" else 0.07, lw=0
+            rounds,
+            mean - deviation,
+            mean + deviation,
+            color=colour(i),
+            alpha=0.15 if line == "-" else 0.07,
+            lw=0,
         )
 
 
 def _plane(runs: Sequence[Record]) -> Figure:
-    figure = Figure(figsize=(6.4, 4.2), layout="constrained")
-    axes = figure.add_subplot()
+    figure, axes = _beside_legend(4.9, 4.2, [*_run_handles(runs, line="-"), *_known_handles(runs)])
     first, second = runs[0].objectives
     _draw_known(axes, runs, 0, 1)
     # Between two points of a front only the one that is better in y counts; it lies on the worse side of x.
     step = "steps-pre" if first.maximise else "steps-post"
     for i, run in enumerate(runs):
         points, best = run.pooled(), run.front()
-        axes.scatter(*points.T, s=16, color=colour(i), marker=marker(i), alpha=0.25, lw=0)
-        axes.plot(*best.T, color=colour(i), marker=marker(i), ms=4.5, lw=1.4, ds=step, mec="white", mew=0.4)
+        axes.scatter(points[:, 0], points[:, 1], s=16, color=colour(i), marker=marker(i), alpha=0.25, lw=0)
+        axes.plot(
+            best[:, 0],
+            best[:, 1],
+            color=colour(i),
+            marker=marker(i),
+            ms=4.5,
+            lw=1.4,
+            ds=step,
+            mec="white",
+            mew=0.4,
+        )
     axes.set_xlabel(axis_label(first))
     axes.set_ylabel(axis_label(second))
     axes.margins(0.06)
-    handles = [*_run_handles(runs, line="-"), *_known_handles(runs)]
-    figure.legend(handles=handles, loc="outside right upper")
     return figure
 
 
@@ -110,10 +133,7 @@ def _grid(runs: Sequence[Record]) -> Figure:
         grid[j, 0].set_ylabel(axis_label(objectives[j + 1], "\n"))
     figure.align_labels()
     handles = [*_run_handles(runs), *_known_handles(runs, "."), *_dominated_handle()]
-    anchor = grid[0, 0].get_subplotspec().get_gridspec()[0, 1:] if size > 1 else None
-    corner = figure.add_subplot(anchor)
-    corner.axis("off")
-    corner.legend(handles=handles, loc="upper left")
+    figure.legend(handles=handles, loc="upper right")
     return figure
 
 
@@ -133,15 +153,15 @@ def _panel(axes: Axes, runs: Sequence[Record], x: int, y: int) -> None:
 
 def _strip(runs: Sequence[Record]) -> Figure:
     """A single objective has no trade-off: the values of each run lie on a line of its own."""
-    figure = Figure(figsize=(6.4, 1.2 + 0.35 * len(runs)), layout="constrained")
-    axes = figure.add_subplot()
+    figure, axes = _beside_legend(4.9, 1.2 + 0.35 * len(runs), list(_run_handles(runs)))
     for i, run in enumerate(runs):
         values = run.pooled()[:, 0]
-        axes.scatter(values, np.full(len(values), -i), s=16, color=colour(i), marker=marker(i), alpha=0.5, lw=0)
+        axes.scatter(
+            values, np.full(len(values), -i), s=16, color=colour(i), marker=marker(i), alpha=0.5, lw=0
+        )
     axes.set_xlabel(axis_label(runs[0].objectives[0]))
     axes.set_yticks([])
-    axes.set_ylim(0.6 - len(runs), 0.6)
-    figure.legend(handles=list(_run_handles(runs)), loc="outside right upper")
+    axes.set_ylim(0.4 - len(runs), 0.6)
     return figure
 
 
@@ -154,27 +174,33 @@ def _draw_known(axes: Axes, runs: Sequence[Record], x: int, y: int, dots: str | 
     if known is None:
         return
     if dots:
-        axes.plot(known[:, x], known[:, y], dots, color="black", ms=2.2, alpha=0.5, mew=0)
+        axes.plot(known[:, x], known[:, y], dots, color="black", ms=4, alpha=0.6, mew=0)
         return
     known = known[np.argsort(known[:, x])]
-    axes.plot(known[:, x], known[:, y], "--", color="black", lw=1, marker="." if len(known) <= FEW else None, ms=4)
+    axes.plot(
+        known[:, x], known[:, y], "--", color="black", lw=1, marker="." if len(known) <= FEW else None, ms=4
+    )
 
 
-def _run_handles(runs: Sequence[Record], line: str = "none") -> Iterator[Artist]:
+def _run_handles(runs: Sequence[Record], line: str = "none") -> Iterator[Line2D]:
     for i, run in enumerate(runs):
         lost = sum(len(points) for points in run.points()) - len(run.pooled())
         # A diverged client cannot be drawn, but it must not vanish silently either.
         label = short(run.label) + (f"\n({lost} not finite)" if lost else "")
+        if not run.finished:
+            label += f"\n(after round {min(s.round for s in run.solutions)} of {run.rounds})"
         yield Line2D(
             [], [], color=colour(i), marker=marker(i), ls=line, ms=4.5, mec="white", mew=0.4, label=label
         )
 
 
-def _known_handles(runs: Sequence[Record], dots: str | None = None) -> Iterator[Artist]:
+def _known_handles(runs: Sequence[Record], dots: str | None = None) -> Iterator[Line2D]:
     if _known_front(runs) is not None:
         style = {"marker": dots, "ls": "none", "ms": 4} if dots else {"ls": "--", "lw": 1}
         yield Line2D([], [], color="black", label="known front", **style)  # type: ignore[arg-type]
 
 
-def _dominated_handle() -> Iterator[Artist]:
-    yield Line2D([], [], color="black", marker="o", ls="none", ms=4, alpha=0.25, mew=0, label="dominated (pale)")
+def _dominated_handle() -> Iterator[Line2D]:
+    yield Line2D(
+        [], [], color="black", marker="o", ls="none", ms=4, alpha=0.25, mew=0, label="dominated (pale)"
+    )

@@ -16,7 +16,7 @@ from fedpareto.report._files import Array
 from fedpareto.report.record import Record, comparable, mean_and_deviation
 
 if TYPE_CHECKING:
-    from rich.table import Table as RichTable
+    from rich.console import RenderableType
 
 MISSING = "–"
 SIGNIFICANT = 4
@@ -94,12 +94,13 @@ class Table:
         row = next(row for row in self.rows if row.label == label)
         return row.cells[[column.key for column in self.columns].index(key)]
 
-    def to_rich(self) -> RichTable:
+    def to_rich(self) -> RenderableType:
         """For a terminal, which is narrow: one line per metric, one column per run."""
+        from rich.console import Group
         from rich.table import Table as RichTable
         from rich.text import Text
 
-        table = RichTable(caption=Text("\n".join(self.notes)), caption_justify="left")
+        table = RichTable()
         table.add_column("")
         for row in self.rows:
             table.add_column(Text(row.label), justify="right")
@@ -107,7 +108,7 @@ class Table:
             cells = [row.cells[j] for row in self.rows]
             texts = [Text(cell.text, style="bold green" if cell.best else "") for cell in cells]
             table.add_row(Text(column.heading), *texts)
-        return table
+        return Group(table, *(Text(note, style="dim") for note in self.notes))
 
     def to_markdown(self) -> str:
         """One line per run, the best values in bold."""
@@ -165,7 +166,14 @@ def comparison(records: Sequence[Record]) -> Table:
         columns.append(column)
         cells.append(_cells(values, column, runs))
     rows = (
-        Row(r.label, r.algorithm, r.folder.name, r.status.name, r.started, tuple(column[i] for column in cells))
+        Row(
+            r.label,
+            r.algorithm,
+            r.folder.name,
+            r.status.name,
+            r.started,
+            tuple(column[i] for column in cells),
+        )
         for i, r in enumerate(runs)
     )
     return Table(tuple(columns), tuple(rows), tuple(_notes(runs)))
@@ -207,7 +215,7 @@ def _bytes_up(record: Record) -> Array:
 def _cells(values: list[Array], column: Column, runs: Sequence[Record]) -> list[Cell]:
     means = np.array([mean_and_deviation(v)[0] for v in values])
     best = _best(means, column, runs)
-    decimals = _decimals(means)
+    decimals = _decimals(values, means)
     return [
         Cell(tuple(v.tolist()), _text(v, decimals), bool(mark)) for v, mark in zip(values, best, strict=True)
     ]
@@ -216,16 +224,25 @@ def _cells(values: list[Array], column: Column, runs: Sequence[Record]) -> list[
 def _best(means: Array, column: Column, runs: Sequence[Record]) -> list[bool]:
     """Which runs share the best mean; none of them when all do, for a mark on everything says nothing."""
     scores = np.where(np.isfinite(means), means * column.direction, -np.inf)
-    if column.key == "sparsity":
-        # A single point has sparsity 0, the best there is, although nothing is less diverse.
-        single = [bool((run.indicator("cardinality") < 2).any()) for run in runs]
-        scores[single] = -np.inf
+    scores[[_unfair(column.key, run) for run in runs]] = -np.inf
     marks = np.isclose(scores, scores.max(), rtol=1e-9, atol=0.0) & np.isfinite(scores)
     return [False] * len(means) if column.direction == 0 or marks.all() else marks.tolist()
 
 
-def _decimals(means: Array) -> int | None:
-    """Places after the point that all means of a column get, None where they would be unreadable."""
+def _unfair(key: str, run: Record) -> bool:
+    """Whether a run would win a column for a reason that is no merit."""
+    if key in ("seconds", "refused"):
+        return not run.finished
+    # A single point has sparsity 0, the best there is, although nothing is less diverse.
+    return key == "sparsity" and bool((run.indicator("cardinality") < 2).any())
+
+
+def _decimals(values: Sequence[Array], means: Array) -> int | None:
+    """Places after the point that a column's numbers get, None where they would be unreadable."""
+    known = np.concatenate(values)
+    if (known == np.round(known)).all():
+        # Counts: nobody wants to read 1.000 replies.
+        return int((means != np.round(means)).any())
     largest = float(np.abs(means[np.isfinite(means)]).max(initial=0.0))
     if largest == 0.0:
         return 0

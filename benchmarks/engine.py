@@ -1,0 +1,247 @@
+"""How fast is the stacked local engine? Everything is measured side by side in one run.
+
+    python benchmarks/engine.py [--quick] [--json FILE] [--device cuda]
+
+The work is one round of FedAvg-like local training: every client runs one epoch of 1,000 rows in batches of 128 through
+an MLP 64-32 with 12 inputs. "loop" trains one client after the other through the same engine (chunks of one), "plain" is
+the usual loop of nn.Sequential and torch.optim.SGD, "matmul" is nothing but the batched matrix products of the same
+work. Times are the best of several tries, taken in turns so that a busy machine harms all of them alike.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch.nn.functional import binary_cross_entropy_with_logits
+
+from fedpareto.algorithms.fedpref import FedPref
+from fedpareto.core.federation import Federation
+from fedpareto.core.problem import Objective, Problem, Rows
+from fedpareto.engines.local import Choices, LocalEngine, LocalOptions
+from fedpareto.learners.supervised import Supervised
+from fedpareto.problems.models import MLP
+
+ROWS, BATCH, INPUTS = 1000, 128, 12
+LEARNER = Supervised(lr=0.05, batch_size=BATCH, epochs=1)
+
+
+@dataclass(frozen=True)
+class Tabular(Problem):
+    """Random rows for a classifier with two losses: the shape of the fairness problems, without their data."""
+
+    name = "benchmark"
+    hidden: tuple[int, ...] = (64, 32)
+    inputs: int = INPUTS
+    rows: int = ROWS
+
+    @property
+    def objectives(self) -> tuple[Objective, ...]:
+        return Objective("first"), Objective("second")
+
+    @cached_property
+    def model(self) -> MLP:
+        return MLP(self.inputs, self.hidden, 1)
+
+    @property
+    def layout(self):
+        return self.model.layout
+
+    def initial(self, seed):
+        return self.model.initial(seed)
+
+    def learner(self):
+        return LEARNER
+
+    def data(self, clients, seed):
+        stream = torch.Generator().manual_seed(seed)
+        count = clients * self.rows
+        columns = {
+            "x": torch.randn(count, self.inputs, generator=stream),
+            "y": torch.randint(0, 2, (count,), generator=stream).float(),
+        }
+        return {"train": Rows(columns, np.arange(clients + 1) * self.rows)}
+
+    def losses(self, parameters, batch):
+        logits = self.model(parameters, batch.columns["x"]).squeeze(-1)
+        entropy = batch.mean(binary_cross_entropy_with_logits(logits, batch.columns["y"], reduction="none"))
+        return torch.stack([entropy, batch.mean(logits).square()], dim=-1)
+
+    def evaluate(self, parameters, batch):
+        return self.losses(parameters, batch)
+
+
+def engine_for(problem: Tabular, clients: int, chunk: int, threads: int, device: str) -> LocalEngine:
+    """An engine whose choices are given, with FedPref, whose messages are one model for each client."""
+    federation = Federation.create(problem, clients, 0, "dirichlet")
+    setting = federation.setting(problem, rounds=10)
+    options = LocalOptions(device=device)
+    choices = Choices(threads, chunk)
+    return LocalEngine(FedPref(), problem, LEARNER, [federation], [setting], options, choices=choices)
+
+
+def plain_loop(problem: Tabular, clients: int) -> Callable[[], None]:
+    """The usual loop over clients in PyTorch, on the same data and with the same two losses."""
+    rows, preferences = problem.data(clients, 0)["train"], torch.full((2,), 0.5)
+
+    def work() -> None:
+        for client in range(clients):
+            table = rows.of_client(client)
+            widths = (problem.inputs, *problem.hidden)
+            layers = [part for a, b in zip(widths, widths[1:], strict=False) for part in (torch.nn.Linear(a, b), torch.nn.ReLU())]
+            network = torch.nn.Sequential(*layers, torch.nn.Linear(widths[-1], 1))
+            optimiser = torch.optim.SGD(network.parameters(), lr=LEARNER.lr)
+            for index in torch.randperm(problem.rows).split(BATCH):
+                logits = network(table["x"][index]).squeeze(-1)
+                losses = torch.stack([binary_cross_entropy_with_logits(logits, table["y"][index]), logits.mean().square()])
+                optimiser.zero_grad()
+                (losses @ preferences).backward()
+                optimiser.step()
+
+    return work
+
+
+def bare_matmul(problem: Tabular, clients: int, device: str) -> Callable[[], None]:
+    """The batched products of forward and backward pass, and nothing else."""
+    widths = (problem.inputs, *problem.hidden, 1)
+    weights = [torch.randn(clients, a, b, device=device) for a, b in zip(widths, widths[1:], strict=False)]
+    transposed = [weight.mT.contiguous() for weight in weights]
+    inputs = torch.randn(clients, BATCH, problem.inputs, device=device)
+
+    def work() -> None:
+        for start in range(0, problem.rows, BATCH):
+            activations = [inputs[:, : min(BATCH, problem.rows - start)]]
+            for weight in weights:
+                activations.append(torch.bmm(activations[-1], weight))
+            gradient = activations.pop()
+            for layer in reversed(range(len(weights))):
+                torch.bmm(activations[layer].mT, gradient)
+                if layer:
+                    gradient = torch.bmm(gradient, transposed[layer])
+
+    return work
+
+
+def best_times(works: dict[str, Callable[[], Any]], threads: int, tries: int, device: str) -> dict[str, float]:
+    """The best time of each, taken in turns."""
+    torch.set_num_threads(threads)
+    best = dict.fromkeys(works, float("inf"))
+    for _ in range(tries):
+        for name, work in works.items():
+            start = time.perf_counter()
+            work()
+            if device != "cpu":
+                torch.cuda.synchronize()
+            best[name] = min(best[name], time.perf_counter() - start)
+    return best
+
+
+def stacked_against_loop(clients: int, threads: int, tries: int, device: str) -> dict[str, float]:
+    """Seconds for one round of every way to do the same work."""
+    problem = Tabular()
+    whole = engine_for(problem, clients, min(clients, 256), threads, device)
+    single = engine_for(problem, clients, 1, threads, device)
+    tasks = FedPref().ask(FedPref().begin(whole.settings[0]))
+    works: dict[str, Callable[[], Any]] = {
+        "stacked": lambda: whole.run(tasks),
+        "matmul": bare_matmul(problem, clients, device),
+    }
+    if clients <= 200:
+        works["loop"] = lambda: single.run(tasks)
+        works["plain"] = plain_loop(problem, clients)
+    same = [engine.run(tasks).replies for engine in (whole, single)] if clients <= 50 else [[], []]
+    for one, other in zip(*same, strict=True):
+        gap = float((one.message["model"] - other.message["model"]).abs().max())
+        assert gap < 1e-5, f"stack and loop differ by {gap}"
+    return best_times(works, threads, tries, device)
+
+
+def aggregation_share(tries: int, device: str) -> dict[str, float]:
+    """The server's part of a FedPref round: 200 clients, d ≈ 1e5, one epoch of 1,000 rows in batches of 128."""
+    problem = Tabular(hidden=(256, 256), inputs=100)
+    engine = engine_for(problem, 200, 64, 1, device)
+    algorithm = FedPref()
+    state = algorithm.begin(engine.settings[0])
+    torch.set_num_threads(1)
+    local, server = [], []
+    for _ in range(tries):
+        tasks = algorithm.ask(state)
+        start = time.perf_counter()
+        outcome = engine.run(tasks)
+        middle = time.perf_counter()
+        state = algorithm.tell(state, outcome.replies)
+        end = time.perf_counter()
+        local.append(middle - start)
+        server.append(end - middle)
+    share = sum(server) / (sum(server) + sum(local))
+    return {"share": share, "local": min(local), "server": min(server), "d": problem.layout.size}
+
+
+def peak_memory(clients: int) -> int:
+    """Peak resident bytes of a fresh process that holds `clients` clients in one stack for one round."""
+    script = f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r}); import engine as e; e.one_round({clients})"
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    return int(result.stdout.strip().splitlines()[-1])
+
+
+def one_round(clients: int) -> None:
+    """Trains one round and prints this process's peak memory in bytes."""
+    engine = engine_for(Tabular(), clients, clients, 1, "cpu")
+    engine.run(FedPref().ask(FedPref().begin(engine.settings[0])))
+    kilobytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    print(kilobytes * (1 if sys.platform == "darwin" else 1024))
+
+
+def memory(counts: list[int]) -> dict[str, float]:
+    """Bytes per client, by least squares over several sizes of the stack, and how straight the line is."""
+    peaks = [peak_memory(count) for count in counts]
+    slope, intercept = np.polyfit(counts, peaks, 1)
+    residual = np.abs(np.polyval([slope, intercept], counts) - peaks).max() / max(peaks)
+    return {"bytes_per_client": float(slope), "largest_deviation_from_the_line": float(residual)}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Speed and memory of the local engine.")
+    parser.add_argument("--quick", action="store_true", help="only 50 clients, in under a minute")
+    parser.add_argument("--json", type=Path, help="write the figures to this file")
+    parser.add_argument("--device", default="cpu", help="cpu or cuda")
+    options = parser.parse_args()
+    figures: dict[str, float] = {}
+    print(f"{torch.__version__=}, {options.device}; one epoch of {ROWS} rows in batches of {BATCH}, MLP 64-32")
+    print(f"{'clients':>8}{'threads':>9}{'stacked':>11}{'loop':>11}{'plain':>11}{'matmul':>11}   loop/stacked  plain/stacked  stacked/matmul")
+    for clients in [50] if options.quick else [10, 50, 200, 1000]:
+        for threads in (1, 2):
+            tries = 3 if clients >= 1000 else 5
+            times = stacked_against_loop(clients, threads, tries, options.device)
+            shown = "".join(f"{1e3 * times[name]:>8.1f} ms" if name in times else f"{'–':>11}" for name in ("stacked", "loop", "plain", "matmul"))
+            over = {name: times.get(name, float("nan")) / times["stacked"] for name in ("loop", "plain")}
+            print(f"{clients:>8}{threads:>9}{shown}{over['loop']:>15.1f}{over['plain']:>15.1f}{times['stacked'] / times['matmul']:>16.1f}", flush=True)
+            key = f"{clients}_{threads}t"
+            figures[f"stacked_over_loop_{key}"] = over["loop"]
+            figures[f"stacked_over_plain_loop_{key}"] = over["plain"]
+            figures[f"stacked_over_matmul_{key}"] = times["stacked"] / times["matmul"]
+    share = aggregation_share(1 if options.quick else 3, options.device)
+    figures["fedpref_aggregation_share_200"] = share["share"]
+    print(f"FedPref, 200 clients, d = {share['d']:.0f}: {100 * share['share']:.1f} % of a round is aggregation "
+          f"({share['server']:.2f} s of {share['server'] + share['local']:.2f} s)")
+    if options.device == "cpu":
+        figures |= memory([50, 150] if options.quick else [50, 200, 500, 1000])
+        print(f"memory: {figures['bytes_per_client'] / 2**20:.2f} MB per client; "
+              f"off the line by at most {100 * figures['largest_deviation_from_the_line']:.1f} %")
+    if options.json:
+        options.json.write_text(json.dumps(figures, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

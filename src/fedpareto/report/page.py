@@ -1,0 +1,235 @@
+"""One folder that answers "which run is better, and why": a page that needs nothing else, and its parts."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import html
+import os
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from matplotlib.figure import Figure
+
+from fedpareto.errors import UserError
+from fedpareto.report import figures
+from fedpareto.report._template import CSS, SCRIPT
+from fedpareto.report.record import Record, comparable, load
+from fedpareto.report.tables import Table, comparison
+
+MOST_REFUSALS = 30
+"""Lines of the table of refused replies; a client that lies in every round would bury the page."""
+
+
+@dataclass(frozen=True)
+class Picture:
+    """One figure of the page."""
+
+    name: str
+    """Of its files, without the ending."""
+    title: str
+    sentence: str
+    """What one sees."""
+    figure: Figure
+
+
+def write_comparison(folders: Sequence[Path], out: Path) -> Path:
+    """Write the comparison of the run folders into `out`; the path of its `index.html`.
+
+    Beside the page stand its figures as PNG and PDF, `table.md` and `table.json`. Every file appears
+    whole or not at all.
+    """
+    records = comparable([load(folder) for folder in _distinct(folders)])
+    table = comparison(records)
+    files: dict[str, bytes] = {}
+    pictures = list(_pictures(records))
+    for picture in pictures:
+        for ending in ("png", "pdf"):
+            files[f"{picture.name}.{ending}"] = figures.render(picture.figure, ending)
+    files["table.md"] = table.to_markdown().encode()
+    files["table.json"] = table.to_json().encode()
+    # Last, so that a page never points to a figure that is not there yet.
+    files["index.html"] = _page(records, table, pictures, files).encode()
+    out = Path(out)
+    with _as_user_error(out):
+        out.mkdir(parents=True, exist_ok=True)
+        for name, content in files.items():
+            write_atomically(out / name, content)
+    return out / "index.html"
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Replace `path` in one step: a reader sees the old file or the new one, never a half."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("wb") as stream:
+            stream.write(content)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def _as_user_error(out: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise UserError(f"cannot write to {out}: {error.strerror or error}") from None
+
+
+def _distinct(folders: Sequence[Path]) -> list[Path]:
+    """The folders without repetitions, in their order."""
+    return list({Path(folder).resolve(): Path(folder) for folder in folders}.values())
+
+
+def _pictures(records: Sequence[Record]) -> Iterator[Picture]:
+    yield Picture("fronts", "Pareto fronts", _front_sentence(records), figures.fronts(records))
+    yield Picture(
+        "hypervolume",
+        "Hypervolume over rounds",
+        "The line is the mean over the seeds and the band one deviation; where it rises, the clients "
+        "together offer better trade-offs.",
+        figures.hypervolume_over_rounds(records),
+    )
+    names = _file_names(records)
+    for record, name in zip(records, names, strict=True):
+        yield from _cluster_pictures(record, name)
+
+
+def _front_sentence(records: Sequence[Record]) -> str:
+    shape = "the line joins those" if len(records[0].objectives) == 2 else "the solid ones are those"
+    return (
+        f"Every point is the final model of one client on the {records[0].held_out} split, over all seeds; "
+        f"{shape} that no other model of the same run beats in every objective."
+    )
+
+
+def _cluster_pictures(record: Record, name: str) -> Iterator[Picture]:
+    seed = record.started[0]
+    clusters, similarity = record.clusters(seed), record.similarity(seed)
+    if clusters:
+        states = list(clusters.values())
+        yield Picture(
+            f"clusters-{name}",
+            f"Clusters of {record.label}",
+            f"Each box is a client and each connected bar a cluster: the clients of seed {seed} start in "
+            f"{_counted(len(states[0]), 'cluster')} and end in {len(states[-1])}.",
+            figures.cluster_evolution(record, seed),
+        )
+    if similarity:
+        yield Picture(
+            f"similarity-{name}",
+            f"Similarity of clients under {record.label}",
+            f"The redder a cell, the more alike are the models of two clients of seed {seed}; frames are "
+            "the clusters of that round.",
+            figures.similarity_matrices(record, seed),
+        )
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def _file_names(records: Sequence[Record]) -> list[str]:
+    """The labels as file names, without anything that a shell or a file system would take amiss."""
+    used: Counter[str] = Counter()
+    names = []
+    for record in records:
+        name = re.sub(r"[^A-Za-z0-9._-]+", "-", record.label).strip("-.")[:80] or "run"
+        # Some file systems do not tell capitals from small letters.
+        used[name.lower()] += 1
+        names.append(name if used[name.lower()] == 1 else f"{name}-{used[name.lower()]}")
+    return names
+
+
+def _page(
+    records: Sequence[Record], table: Table, pictures: Sequence[Picture], files: dict[str, bytes]
+) -> str:
+    title = f"{records[0].problem}: {_counted(len(records), 'run')} compared"
+    sections = [
+        _section("Results", "", f'<div class="wide">{table.to_html()}</div>'),
+        *(_picture_section(picture, files[f"{picture.name}.png"]) for picture in pictures),
+        _refusals(records),
+        _runs(records),
+    ]
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{html.escape(title)}</title>\n<style>{CSS}</style>\n</head>\n<body>\n"
+        f"<h1>{html.escape(title)}</h1>\n{_objectives(records[0])}{''.join(sections)}"
+        f"<script>{SCRIPT}</script>\n</body>\n</html>\n"
+    )
+
+
+def _section(title: str, sentence: str, body: str) -> str:
+    """A heading, one sentence (escaped here) and a body that is HTML already."""
+    text = f"<p>{html.escape(sentence)}</p>\n" if sentence else ""
+    return f"<section>\n<h2>{html.escape(title)}</h2>\n{text}{body}\n</section>\n"
+
+
+def _objectives(record: Record) -> str:
+    goals = ", ".join(f"{o.name} ({o.better} is better)" for o in record.objectives)
+    return f'<p class="soft">Objectives: {html.escape(goals)}.</p>\n'
+
+
+def _picture_section(picture: Picture, png: bytes) -> str:
+    data = base64.b64encode(png).decode("ascii")
+    title, name = html.escape(picture.title), html.escape(picture.name)
+    body = (
+        f'<figure>\n<img alt="{title}" src="data:image/png;base64,{data}">\n'
+        f'<figcaption>For a paper: <a href="{name}.pdf">{name}.pdf</a></figcaption>\n</figure>'
+    )
+    return _section(picture.title, picture.sentence, body)
+
+
+def _refusals(records: Sequence[Record]) -> str:
+    counts: Counter[tuple[str, int, str]] = Counter()
+    for record in records:
+        counts.update((record.label, event.client, event.reason) for event in record.events)
+    if not counts:
+        return _section("Refused replies", "No reply was refused.", "")
+    rows = [[label, client, reason, times] for (label, client, reason), times in counts.most_common()]
+    hidden = len(rows) - MOST_REFUSALS
+    sentence = "Replies that the server did not use, and why."
+    if hidden > 0:
+        sentence += f" The {MOST_REFUSALS} most frequent of {len(rows)} kinds are shown."
+    body = _text_table(["run", "client", "reason", "times"], rows[:MOST_REFUSALS])
+    return _section("Refused replies", sentence, body)
+
+
+def _runs(records: Sequence[Record]) -> str:
+    heads = ["run", "folder", "status", "clients", "rounds", "seeds", "versions", "choices"]
+    rows = [
+        [
+            record.label,
+            record.folder.name,
+            f"{record.status.name} {record.status.message}".strip(),
+            record.clients,
+            record.rounds,
+            ", ".join(str(seed) for seed in record.seeds),
+            ", ".join(f"{name} {version}" for name, version in record.versions.items()),
+            ", ".join(f"{name} {choice}" for name, choice in record.choices.items()),
+        ]
+        for record in records
+    ]
+    specs = "".join(
+        f"<details><summary>spec.yaml of {html.escape(record.label)}</summary>"
+        f"<pre>{html.escape(record.spec)}</pre></details>\n"
+        for record in records
+        if record.spec
+    )
+    return _section("Runs", "What was run, and with what.", _text_table(heads, rows) + specs)
+
+
+def _text_table(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    head = "".join(f'<th scope="col">{html.escape(text)}</th>' for text in heads)
+    body = "".join(
+        f"<tr>{''.join(f'<td>{html.escape(str(value))}</td>' for value in row)}</tr>\n" for row in rows
+    )
+    table = f'<table class="text">\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}</tbody>\n</table>'
+    return f'<div class="wide">{table}</div>\n'

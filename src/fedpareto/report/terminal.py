@@ -1,0 +1,191 @@
+"""A run at a glance for somebody on ssh, without opening a picture."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fedpareto.report._files import Array
+from fedpareto.report.record import Objective, Record, comparable
+from fedpareto.report.tables import comparison
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.table import Table as RichTable
+
+BLOCKS = "▁▂▃▄▅▆▇█"
+SYMBOLS = "ox+*#@%="
+KNOWN, SEVERAL = ".", "&"
+
+LAST_REFUSALS = 5
+SPARK_WIDTH = 48
+
+LEAST_ROWS = 4
+"""Lines that the plane keeps even where a long legend needs more than the height."""
+
+
+def show(record: Record) -> RenderableType:
+    """What one run is, how far it is, its indicators, its hypervolume over rounds and its last refusals."""
+    from rich.console import Group
+    from rich.panel import Panel
+    from rich.text import Text
+
+    parts: list[RenderableType] = [_facts(record), Text(), comparison([record]).to_rich()]
+    if record.events:
+        parts += [Text(), _refusals(record)]
+    title = Text(f"{record.algorithm} on {record.problem}", style="bold")
+    return Panel(Group(*parts), title=title, title_align="left")
+
+
+def sparkline(values: Array, width: int = SPARK_WIDTH) -> str:
+    """The course of `values` `[r]` in at most `width` characters; NaN is a blank, a constant a flat line."""
+    if len(values) > width:
+        values = np.array([part.mean() for part in np.array_split(values, width)])
+    finite = values[np.isfinite(values)]
+    if not len(finite):
+        return " " * len(values)
+    low, high = float(finite.min()), float(finite.max())
+    span = high - low
+    middle = len(BLOCKS) // 2
+    return "".join(
+        " " if not np.isfinite(value) else BLOCKS[round((value - low) / span * 7) if span else middle]
+        for value in values
+    )
+
+
+def front_in_terminal(records: Record | Sequence[Record], width: int = 72, height: int = 22) -> str:
+    """The fronts of one or several runs as `height` lines of plain text, none longer than `width`.
+
+    The first two objectives span the plane; a point is shown if none dominates it in all of them.
+    """
+    if width < 40 or height < 12:
+        raise ValueError(f"width and height: at least 40 and 12 are needed, got {width} and {height}")
+    runs = comparable([records] if isinstance(records, Record) else list(records))
+    fronts = [_flat(run.front(), i) for i, run in enumerate(runs)]
+    known = next((_flat(run.known_front, 0) for run in runs if run.known_front is not None), None)
+    drawn = np.concatenate([*fronts, *([] if known is None else [known])])
+    if not len(drawn):
+        return "no solution is finite: there is no front to draw"
+    layers = [(SYMBOLS[i % len(SYMBOLS)], points) for i, points in enumerate(fronts)]
+    low, high = drawn.min(axis=0), drawn.max(axis=0)
+    single = len(runs[0].objectives) == 1
+    ticks = ["" if single else f"{value:.4g}" for value in (high[1], low[1])]
+    margin = max(len(tick) for tick in ticks) + 1
+    legend = _legend(runs, known is not None, width)
+    bottom = _bottom(runs, low[0], high[0], margin, width)
+    shape = (max(height - len(legend) - len(bottom) - 1, LEAST_ROWS), width - margin - 1)
+    canvas = _canvas([*([] if known is None else [(KNOWN, known)]), *layers], low, high, shape)
+    left = [ticks[0], *[""] * (len(canvas) - 2), ticks[1]]
+    plane = [f"{tick:>{margin - 1}} |{line}".rstrip() for tick, line in zip(left, canvas, strict=True)]
+    return "\n".join([_top(runs, width), *plane, *bottom, *legend])
+
+
+def _facts(record: Record) -> RichTable:
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+    grid = RichTable.grid(padding=(0, 2))
+    grid.add_column(style="dim", no_wrap=True)
+    grid.add_column()
+    for name, value in _described(record):
+        grid.add_row(name, Text(value))
+    return grid
+
+
+def _described(record: Record) -> list[tuple[str, str]]:
+    mean = record.hypervolume.mean(axis=0)
+    goals = ", ".join(f"{o.name} {'↑' if o.maximise else '↓'}" for o in record.objectives)
+    facts = [
+        ("folder", str(record.folder)),
+        ("status", _status(record)),
+        ("progress", _progress(record)),
+        ("setting", f"{record.clients} clients, {record.rounds} rounds, {len(record.seeds)} seeds"),
+        ("objectives", goals),
+        ("hypervolume", f"{sparkline(mean)}  {mean[0]:.4g} → {mean[-1]:.4g}"),
+    ]
+    versions = ", ".join(f"{name} {version}" for name, version in record.versions.items())
+    return [*facts, ("versions", versions)] if versions else facts
+
+
+def _status(record: Record) -> str:
+    status = record.status
+    message = f": {status.message}" if status.message else ""
+    return f"{status.name}, {status.seconds:.1f} s{message}"
+
+
+def _progress(record: Record, width: int = 24) -> str:
+    """Over all rounds of all seeds, whichever way the runner orders them."""
+    done = sum(record.of_seed(seed)[-1].round for seed in record.started)
+    share = min(done / max(record.rounds * len(record.seeds), 1), 1.0)
+    full = int(share * width)
+    reached = f"round {record.common_rounds[-1]} of {record.rounds}"
+    seeds = f"{len(record.started)} of {len(record.seeds)} seeds"
+    return f"{'█' * full}{'░' * (width - full)} {share:.0%}, {reached}, {seeds}"
+
+
+def _refusals(record: Record) -> RichTable:
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+    shown = record.events[-LAST_REFUSALS:]
+    table = RichTable(
+        title=f"last {len(shown)} of {len(record.events)} refused replies", title_justify="left"
+    )
+    for heading in ("seed", "round", "client"):
+        table.add_column(heading, justify="right")
+    table.add_column("reason")
+    for event in shown:
+        table.add_row(str(event.seed), str(event.round), str(event.client), Text(event.reason))
+    return table
+
+
+def _flat(points: Array, position: int) -> Array:
+    """`[k, 2]`; a single objective gets the run's place in the list as the second coordinate."""
+    if points.shape[1] == 1:
+        return np.hstack([points, np.full((len(points), 1), float(-position))])
+    return points[:, :2]
+
+
+def _canvas(layers: list[tuple[str, Array]], low: Array, high: Array, shape: tuple[int, int]) -> list[str]:
+    """The layers from back to front; where two runs meet, neither hides the other."""
+    grid = np.full(shape, " ")
+    span = np.where(high > low, high - low, 1.0)
+    for symbol, points in layers:
+        cells = np.rint((points - low) / span * (shape[1] - 1, shape[0] - 1)).astype(int)
+        for column, row in np.unique(cells, axis=0):
+            place = (shape[0] - 1 - row, column)
+            grid[place] = symbol if grid[place] in (" ", KNOWN) else SEVERAL
+    return ["".join(line) for line in grid]
+
+
+def _top(runs: Sequence[Record], width: int) -> str:
+    objectives = runs[0].objectives
+    if len(objectives) == 1:
+        return "one line per run"
+    rest = f"  [first two of {len(objectives)} objectives]" if len(objectives) > 2 else ""
+    return _axis(objectives[1])[: width - len(rest)] + rest
+
+
+def _bottom(runs: Sequence[Record], low: float, high: float, margin: int, width: int) -> list[str]:
+    ends = f"{low:.4g}", f"{high:.4g}"
+    space = " " * (width - margin - 1 - sum(len(end) for end in ends))
+    indent = " " * (margin + 1)
+    axis = " " * margin + "+" + "-" * (width - margin - 1)
+    name = _axis(runs[0].objectives[0])[: width - margin - 1]
+    return [axis, indent + ends[0] + space + ends[1], indent + name]
+
+
+def _axis(objective: Objective) -> str:
+    return f"{objective.name} ({objective.better} is better)"
+
+
+def _legend(runs: Sequence[Record], known: bool, width: int) -> list[str]:
+    entries = [f"{SYMBOLS[i % len(SYMBOLS)]} {run.label}" for i, run in enumerate(runs)]
+    entries += [f"{KNOWN} known front"] if known else []
+    entries += [f"{SEVERAL} several runs"] if len(runs) > 1 else []
+    # Labels keep their blanks together, so that a line breaks between two entries.
+    glued = "   ".join(entry.replace(" ", "\N{NO-BREAK SPACE}") for entry in entries)
+    return [line.replace("\N{NO-BREAK SPACE}", " ") for line in textwrap.wrap(glued, width)]

@@ -1,0 +1,190 @@
+"""FedPref against what its paper says must happen."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from sklearn.metrics import adjusted_rand_score
+
+from fedpareto.algorithms.fedavg import FedAvg
+from fedpareto.algorithms.fedpref import FedPref, bipartition, similarities, top_entries
+from fedpareto.algorithms.local import Local
+from fedpareto.core.federation import Federation
+from fedpareto.core.layout import Layout
+from fedpareto.core.registry import make_algorithm
+from fedpareto.problems.convex import Convex
+from fedpareto.testing.conformance import largest_difference, trial
+
+DIFFERENT = Convex(heterogeneity=0.5, dimension=10)
+NO_SPLIT = {"clustering": False}
+
+
+@pytest.mark.parametrize(("bound", "tolerance"), [(-1e3, 1e-2), (-1e6, 1e-5), (-math.inf, 1e-12)])
+def test_similarity_bound_to_minus_infinity_tends_to_equal_weight_fedavg(bound, tolerance):
+    fedpref = trial(FedPref(similarity_bound=bound, **NO_SPLIT), DIFFERENT)
+    fedavg = trial(FedAvg(weighting="equal"), DIFFERENT)
+    gap = largest_difference(fedpref.models, fedavg.models)
+    assert gap <= tolerance
+    by_size = trial(FedAvg(weighting="size"), DIFFERENT)
+    assert largest_difference(fedavg.models, by_size.models) > 1e-3, "the clients are too alike to tell the two apart"
+
+
+def test_similarity_bound_to_one_is_local_training():
+    fedpref = trial(FedPref(similarity_bound=1 - 1e-12, **NO_SPLIT), DIFFERENT)
+    assert largest_difference(fedpref.models, trial(Local(), DIFFERENT).models) <= 1e-12
+
+
+def test_default_bound_is_neither_limit():
+    fedpref = trial(FedPref(**NO_SPLIT), DIFFERENT).models
+    assert largest_difference(fedpref, trial(Local(), DIFFERENT).models) > 1e-3
+    assert largest_difference(fedpref, trial(FedAvg(weighting="equal"), DIFFERENT).models) > 1e-3
+
+
+def test_clustering_only_without_a_split_is_equal_weight_fedavg():
+    never = make_algorithm("fedpref-clustering", {"threshold": 0.0})
+    fedavg = trial(FedAvg(weighting="equal"), DIFFERENT)
+    assert largest_difference(trial(never, DIFFERENT).models, fedavg.models) <= 1e-12
+
+
+LEANING = "0.7,0.1,0.1,0.1;0.1,0.7,0.1,0.1;0.1,0.1,0.7,0.1;0.1,0.1,0.1,0.7"
+
+
+def clusters_when_there_are_four(name, problem, seed, sizes, preferences):
+    """The cluster of each client when there are first at least four, and how many there are then."""
+    groups = f"groups:{','.join(map(str, sizes))}{preferences}"
+    federation = Federation.create(problem, sum(sizes), seed, groups)
+    done = trial(make_algorithm(name, {}), problem, federation=federation, rounds=40, chunk=sum(sizes))
+    first = next(state.clusters for state in done.states if len(state.clusters) >= 4)
+    found = np.empty(sum(sizes), dtype=int)
+    for label, cluster in enumerate(first):
+        found[list(cluster.members)] = label
+    return found, len(first)
+
+
+@pytest.mark.parametrize("sizes", [(5, 5, 5, 5), (2, 3, 6, 9)], ids=["balanced", "unbalanced"])
+@pytest.mark.parametrize("seed", range(10))
+def test_four_groups_of_equal_preferences_are_separated(sizes, seed):
+    problem = Convex(goals=4, heterogeneity=0.01)
+    found, count = clusters_when_there_are_four("fedpref", problem, seed, sizes, f"@{LEANING}")
+    assert count == 4
+    assert adjusted_rand_score(np.repeat(range(4), sizes), found) == 1
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_four_balanced_groups_on_a_line_are_separated(seed):
+    problem = Convex(goals=2, heterogeneity=0.02)
+    found, count = clusters_when_there_are_four("fedpref", problem, seed, (5, 5, 5, 5), "")
+    assert count == 4
+    assert adjusted_rand_score(np.repeat(range(4), 5), found) == 1
+
+
+def test_top_entries_keeps_the_largest_in_magnitude():
+    row = torch.tensor([[0.1, -3.0, 2.0, 0.5, -1.0]])
+    assert top_entries(row, 0.4).tolist() == [[0, -3, 2, 0, 0]]
+    assert top_entries(row, 0.41).tolist() == [[0, -3, 2, 0, -1]], "k is ⌈R·dim⌉"
+    assert torch.equal(top_entries(row, 1.0), row)
+    assert torch.equal(top_entries(row, 0.0), row), "R = 0 is the plain cosine"
+
+
+def test_similarity_is_the_mean_of_the_layers_cosines():
+    layout = Layout.of({"a.weight": (2,), "a.bias": (1,), "b.weight": (2,)})
+    updates = torch.tensor([[1.0, 0, 0, 3, 4], [1, 1, 0, -4, 3], [0, 0, 0, 0, 0]])
+    similarity = similarities(updates, layout, 1.0)
+    assert similarity[0, 1].item() == pytest.approx((1 / math.sqrt(2) + 0) / 2)
+    assert similarity[0, 2].item() == 0, "who did not move resembles nobody"
+    assert similarity.diagonal().tolist() == [1, 1, 1], "but itself"
+
+
+def test_similarity_looks_at_the_top_entries_of_each_layer():
+    layout = Layout.of({"a.weight": (4,)})
+    updates = torch.tensor([[4.0, 3, 0.1, 0.2], [4, -3, 9, 0]])
+    kept = torch.tensor([[4.0, 3, 0, 0], [4, 0, 9, 0]])
+    expected = torch.nn.functional.cosine_similarity(kept[0], kept[1], dim=0)
+    assert similarities(updates, layout, 0.5)[0, 1].item() == pytest.approx(float(expected))
+
+
+def test_weights_are_clipped_at_the_bound_then_rescaled():
+    similarity = torch.tensor([[1.0, 0.5, -0.8], [0.5, 1, 0], [-0.8, 0, 1]])
+    weights = FedPref(similarity_bound=0.0)._weights(similarity)
+    assert torch.allclose(weights, torch.tensor([[1.0, 0.5, 0], [0.5, 1, 0], [0, 0, 1]]))
+    weights = FedPref(similarity_bound=-1.0)._weights(similarity)
+    assert torch.allclose(weights[0], torch.tensor([1.0, 0.75, 0.1]))
+
+
+def test_aggregation_by_hand():
+    models = torch.tensor([[0.0, 0], [4, 0], [0, 8]])
+    similarity = torch.tensor([[1.0, 1, -1], [1, 1, -1], [-1, -1, 1]])
+    personal = FedPref(similarity_bound=-1.0)._aggregate(models, similarity)
+    assert personal.tolist() == [[2, 0], [2, 0], [0, 8]]
+
+
+def test_patience_counts_rounds_in_a_row_below_the_threshold():
+    problem = Convex(heterogeneity=0.0)
+    federation = Federation.create(problem, 6, 0, "groups:3,3")
+    first_split = {}
+    for patience in (1, 3):
+        done = trial(FedPref(patience=patience), problem, federation=federation, rounds=30, chunk=6)
+        first_split[patience] = next(state.round for state in done.states if len(state.clusters) > 1)
+    assert first_split[3] == first_split[1] + 2
+
+
+def test_clusters_below_three_members_never_split():
+    problem = Convex(heterogeneity=0.5)
+    done = trial(FedPref(threshold=1e9), problem, rounds=12)
+    sizes = [len(cluster.members) for cluster in done.states[-1].clusters]
+    assert max(sizes) <= 2
+    together = [cluster for state in done.states for cluster in state.clusters if len(cluster.members) == 2]
+    assert together, "the run never had a pair"
+    pair = together[0]
+    assert any(set(cluster.members) == set(pair.members) for cluster in done.states[-1].clusters), "a pair was split"
+
+
+def test_a_cluster_splits_only_on_a_full_set_of_replies():
+    problem = Convex()
+    done = trial(FedPref(threshold=1e9), problem, rounds=1)
+    state, replies = done.states[0], done.outcomes[0].replies
+    assert len(FedPref(threshold=1e9).tell(state, replies).clusters) == 2
+    short = FedPref(threshold=1e9).tell(state, replies[:-1])
+    assert len(short.clusters) == 1
+    absent = state.setting.clients.index(replies[-1].client)
+    assert torch.equal(short.models[absent], state.models[absent]), "an absent client keeps its model"
+
+
+def test_after_a_split_the_reference_is_the_new_clusters_mean():
+    """Algorithm 5, lines 12 and 13: WeightedAggregation gets the mean of the previous models of C1, not of C."""
+    problem = Convex()
+    done = trial(FedPref(threshold=1e9), problem, rounds=2)
+    before, after = done.states[1], done.states[2]
+    trained = before.models.clone()
+    for reply in done.outcomes[1].replies:
+        trained[reply.client] = reply.message["model"]
+    for cluster in after.clusters:
+        members = list(cluster.members)
+        updates = trained[members] - before.models[members].mean(dim=0)
+        own = similarities(updates, problem.layout, FedPref().top_ratio)
+        assert torch.allclose(after.similarity[members][:, members], own)
+
+
+def test_bipartition_separates_two_blocks_and_ignores_negative_affinity():
+    block = torch.full((6, 6), -0.9)
+    block[:2, :2] = block[2:, 2:] = 0.95
+    assert bipartition(block.fill_diagonal_(1)) == [[0, 1], [2, 3, 4, 5]]
+
+
+def test_threshold_in_percent_is_relative_to_the_means_norm():
+    problem = Convex()
+    done = trial(FedPref(threshold=1e-6, threshold_in="percent"), problem)
+    assert len(done.states[-1].clusters) == 1
+    done = trial(FedPref(threshold=1e6, threshold_in="percent"), problem)
+    assert len(done.states[-1].clusters) > 1
+
+
+def test_fine_tuning_shares_all_training_but_the_last_step():
+    plain, tuned = trial(FedPref(), DIFFERENT), trial(make_algorithm("fedpref+ft", {}), DIFFERENT)
+    assert torch.equal(plain.states[-2].models, tuned.states[-2].inner.models)
+    trained = {reply.client: reply.message["model"] for reply in plain.outcomes[-1].replies}
+    assert largest_difference(tuned.models, trained) == 0
+    assert len(plain.states) == len(tuned.states), "no round is added"

@@ -1,0 +1,160 @@
+"""Run folders as the experiment runner writes them, of a made-up but plausible federation."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedpareto.moo.indicators import all_indicators, hypervolume
+from fedpareto.moo.preferences import equidistant, groups
+
+# How close to the known front an algorithm gets, and how much its clients differ.
+CHARACTERS = {"fedpref": (0.03, 0.95), "fedavg": (0.12, 0.1), "local": (0.2, 1.0), "fedprox": (0.1, 0.35)}
+NAMES = ("accuracy", "equal opportunity gap", "log loss", "energy", "latency", "calibration error")
+
+WriteRun = Callable[..., Path]
+
+
+def _objectives(m: int) -> list[dict]:
+    """The first is maximised, the others are minimised."""
+    return [{"name": NAMES[j], "maximise": j == 0, "reference": 0.0 if j == 0 else 1.3} for j in range(m)]
+
+
+def _losses(wishes: np.ndarray) -> np.ndarray:
+    return 0.9 * (1 - wishes) ** 2
+
+
+def _signed(losses: np.ndarray) -> np.ndarray:
+    values = losses.copy()
+    values[:, 0] = 1 - losses[:, 0]
+    return values
+
+
+def _points(algorithm: str, preferences: np.ndarray, progress: float, rng: np.random.Generator) -> np.ndarray:
+    distance, freedom = CHARACTERS.get(algorithm, (0.1, 0.5))
+    wishes = freedom * preferences + (1 - freedom) / preferences.shape[1]
+    noise = rng.normal(0, 0.012, preferences.shape)
+    return _signed(_losses(wishes) + distance + 0.35 * (1 - progress) ** 2 + noise)
+
+
+def _clusters(preferences: np.ndarray, r: int, rounds: int) -> list[list[int]]:
+    """One cluster, then two halves of the preferences, then one per preference."""
+    labels = np.unique(preferences, axis=0, return_inverse=True)[1].ravel()
+    if r < rounds / 3:
+        labels = np.zeros_like(labels)
+    elif r < 2 * rounds / 3:
+        labels = labels // 2
+    return [np.flatnonzero(labels == c).tolist() for c in np.unique(labels)]
+
+
+def _similarity(preferences: np.ndarray, progress: float, rng: np.random.Generator) -> list[list[float]]:
+    gaps = np.abs(preferences[:, None] - preferences[None]).sum(-1)
+    noise = rng.normal(0, 0.05, gaps.shape)
+    values = np.clip(0.9 - gaps * (0.4 + 1.2 * progress) + noise + noise.T, -1, 1)
+    np.fill_diagonal(values, 1.0)
+    return values.tolist()
+
+
+def _write_run(
+    folder: Path,
+    algorithm: str = "fedavg",
+    *,
+    problem: str = "synthetic",
+    seeds: tuple[int, ...] = (0, 1, 2),
+    sizes: tuple[int, ...] | None = None,
+    clients: int = 10,
+    m: int = 2,
+    rounds: int = 12,
+    reached: int | None = None,
+    status: str = "finished",
+    clustered: bool = False,
+    known: bool = False,
+    constant: bool = False,
+    splits: tuple[str, ...] = ("train", "test"),
+    events: list[dict] | None = None,
+    extra: dict | None = None,
+) -> Path:
+    folder.mkdir(parents=True)
+    preferences = groups(sizes, m=m) if sizes else equidistant(clients, m)
+    clients = len(preferences)
+    objectives = _objectives(m)
+    maximise, reference = [o["maximise"] for o in objectives], [o["reference"] for o in objectives]
+    front = _signed(_losses(equidistant(40 if m == 2 else 21, m))) if known else None
+    run = {
+        "format": 1,
+        "algorithm": algorithm,
+        "problem": problem,
+        "seeds": list(seeds),
+        "clients": clients,
+        "rounds": rounds,
+        "objectives": objectives,
+        "splits": list(splits),
+        "known_front": None if front is None else front.tolist(),
+        "versions": {"fedpareto": "0.1.0", "torch": "2.6.0"},
+        "choices": {"threads": 1, "chunk": 10},
+    } | (extra or {})
+    reached = rounds if reached is None else reached
+    lines, solutions = [], []
+    for seed in seeds:
+        rng = np.random.default_rng([seed, len(algorithm)])
+        for r in range(reached + 1):
+            progress = 1.0 if constant else r / rounds
+            drawn = np.random.default_rng(0) if constant else rng
+            sent = {split: _points(algorithm, preferences, progress, drawn) for split in splits}
+            held_out = sent[splits[-1]]
+            line = {
+                "seed": seed,
+                "round": r,
+                "sent": {split: points.tolist() for split, points in sent.items()},
+                "trained": None,
+                "hypervolume": 0.5 if constant else hypervolume(held_out, reference, maximise),
+                "trained_hypervolume": None,
+                "seconds": 0.1 + 0.01 * seed,
+                "replies": clients if r < rounds else 0,
+                "failures": 1 if r == 1 and events else 0,
+                "bytes_up": 1000 * clients if r < rounds else 0,
+                "bytes_down": 1000 * clients,
+            }
+            if r < rounds:
+                line["trained"] = {split: [None, *points[1:].tolist()] for split, points in sent.items()}
+                line["trained_hypervolume"] = line["hypervolume"] * 1.03
+            if clustered:
+                line["clusters"] = _clusters(preferences, r, rounds)
+                line["similarity"] = _similarity(preferences, progress, rng)
+            lines.append(line)
+        solutions.append(
+            {
+                "seed": seed,
+                "clients": list(range(clients)),
+                "preferences": preferences.tolist(),
+                "objectives": lines[-1]["sent"],
+                "indicators": all_indicators(held_out, reference, maximise, front, preferences),
+            }
+        )
+    finished = status == "finished"
+    _dump(folder / "run.json", run)
+    _dump(folder / "status.json", {"status": status, "round": reached, "seconds": 3.4, "message": ""})
+    (folder / "spec.yaml").write_text(f"algorithm: {algorithm}\nproblem: {problem}\n", encoding="utf-8")
+    _dump_lines(folder / "metrics.jsonl", lines)
+    _dump_lines(folder / "events.jsonl", events or [])
+    if finished:
+        _dump(folder / "solutions.json", solutions)
+    return folder
+
+
+def _dump(path: Path, value: object) -> None:
+    path.write_text(json.dumps(value), encoding="utf-8")
+
+
+def _dump_lines(path: Path, values: list[dict]) -> None:
+    path.write_text("".join(json.dumps(value) + "\n" for value in values), encoding="utf-8")
+
+
+@pytest.fixture
+def write_run(tmp_path: Path) -> WriteRun:
+    """`write_run(name, algorithm, ...)` writes a run folder below the test's folder."""
+    return lambda name, *args, **choices: _write_run(tmp_path / name, *args, **choices)
