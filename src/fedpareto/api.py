@@ -1,25 +1,27 @@
-"""The Python front door: one function."""
+"""The Python front door: run and resume."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from fedpareto.core.algorithm import Algorithm
 from fedpareto.core.learner import Learner
-from fedpareto.core.parameters import to_plain
+from fedpareto.core.parameters import build, to_plain
 from fedpareto.core.problem import Problem
 from fedpareto.engines.faults import Faults
 from fedpareto.engines.local import LocalOptions
-from fedpareto.errors import UserError
-from fedpareto.experiments.runner import OnRound, Result, start
-from fedpareto.experiments.spec import DEFAULT_ALGORITHM, DEFAULT_PROBLEM, ROUNDS, Draft, Spec
+from fedpareto.experiments import runner
+from fedpareto.experiments.runner import OnRound, Result
+from fedpareto.experiments.spec import NAMED_SECTIONS, ROUNDS, Draft, Spec, top_level
+
+T = TypeVar("T")
 
 
 def run(
-    problem: str | Problem = DEFAULT_PROBLEM,
-    algorithm: str | Algorithm[Any] = DEFAULT_ALGORITHM,
+    problem: str | Problem = NAMED_SECTIONS["problem"],
+    algorithm: str | Algorithm[Any] = NAMED_SECTIONS["algorithm"],
     *,
     clients: int | None = None,
     rounds: int = ROUNDS,
@@ -28,8 +30,8 @@ def run(
     participation: float = 1.0,
     quorum: float = 0.0,
     learner: Learner | Mapping[str, Any] | None = None,
-    engine: LocalOptions | None = None,
-    faults: Faults | None = None,
+    engine: LocalOptions | Mapping[str, Any] | None = None,
+    faults: Faults | Mapping[str, Any] | None = None,
     out: str | Path | None = None,
     on_round: OnRound | None = None,
 ) -> Result:
@@ -37,46 +39,41 @@ def run(
 
     `problem` and `algorithm` are names (`fedpareto problems`, `fedpareto algorithms`) or objects; `seeds` is how many
     (0, 1, …) or which; `preferences` is a distribution ("dirichlet", "equidistant", "gaussian"), one vector for
-    everyone, or one for each client; `learner` changes how clients train ({"lr": 0.1}). With `out`, everything is kept
-    in that folder and can be resumed.
+    everyone, or one for each client; `learner` changes how clients train ({"lr": 0.1}), `engine` where
+    ({"device": "cuda"}), `faults` injects failures ({"dropout": 0.3}). With `out`, everything is kept in that folder
+    and can be resumed.
 
         result = fedpareto.run("convex", "fedpref", clients=20, preferences="equidistant")
     """
-    named = Draft(
-        {
-            "problem": problem if isinstance(problem, str) else DEFAULT_PROBLEM,
-            "algorithm": algorithm if isinstance(algorithm, str) else DEFAULT_ALGORITHM,
-        }
-    ).finish()
-    task = named.problem if isinstance(problem, str) else problem
+    task = Draft({"problem": problem}).finish().problem if isinstance(problem, str) else problem
+    values = {
+        "clients": task.default_clients() if clients is None else clients,
+        "rounds": rounds,
+        "seeds": seeds,
+        "preferences": preferences,
+        "participation": participation,
+        "quorum": quorum,
+    }
     spec = Spec(
-        algorithm=named.algorithm if isinstance(algorithm, str) else algorithm,
+        algorithm=Draft({"algorithm": algorithm}).finish().algorithm if isinstance(algorithm, str) else algorithm,
         problem=task,
-        learner=_learner(task, learner),
-        clients=task.default_clients() if clients is None else clients,
-        rounds=rounds,
-        seeds=_seeds(seeds),
-        preferences=preferences,
-        participation=participation,
-        quorum=quorum,
-        engine=engine or LocalOptions(),
-        faults=faults or Faults(),
+        learner=_part(task.learner(), learner, "learner"),
+        engine=_part(LocalOptions(), engine, "engine"),
+        faults=_part(Faults(), faults, "faults"),
+        **{key: top_level(key, value) for key, value in values.items()},
     )
-    return start(spec, None if out is None else Path(out), on_round)
+    return runner.start(spec, None if out is None else Path(out), on_round)
 
 
-def _learner(problem: Problem, given: Learner | Mapping[str, Any] | None) -> Learner:
-    if isinstance(given, Learner):
-        return given
-    from fedpareto.core.parameters import build
-
-    own = problem.learner()
-    return build(type(own), to_plain(own) | dict(given or {}), "learner")
+def resume(folder: str | Path, on_round: OnRound | None = None) -> Result | None:
+    """Continues a run that was stopped or killed, bit for bit; None if it was finished already."""
+    return runner.resume(Path(folder), on_round)
 
 
-def _seeds(seeds: int | Sequence[int]) -> tuple[int, ...]:
-    if not isinstance(seeds, int):
-        return tuple(seeds)
-    if seeds < 1:
-        raise UserError(f"seeds is {seeds}; at least 1 is needed")
-    return tuple(range(seeds))
+def _part(default: T, given: T | Mapping[str, Any] | None, what: str) -> T:
+    """A part of a spec: the default, an object instead of it, or the default with some parameters changed."""
+    if given is None:
+        return default
+    if isinstance(given, Mapping):
+        return build(type(default), to_plain(default) | dict(given), what)
+    return given

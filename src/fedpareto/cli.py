@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
+import shlex
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,8 +18,7 @@ from fedpareto import __version__
 from fedpareto.errors import UnknownName, UserError
 
 if TYPE_CHECKING:
-    from fedpareto.experiments import runner
-    from fedpareto.experiments.runner import OnRound, Result
+    from fedpareto.experiments.runner import Result
     from fedpareto.experiments.spec import Spec
 
 
@@ -94,16 +95,21 @@ def run(
         "problem": problem,
         "clients": clients,
         "rounds": rounds,
-        "seeds": None if seeds is None else _seeds(seeds),
+        "seeds": seeds,
         "preferences": preferences,
         "participation": participation,
         "quorum": quorum,
-        "engine": None if engine is None else {"name": engine},
+        "engine": engine,
     }
     ready = draft.with_values(flags).with_settings(settings or []).finish()
     folder = out or _free_folder(Path("runs"), f"{ready.algorithm.name}-{ready.problem.name}")
-    with _progress(ready, quiet) as (on_round, stop):
-        result = start(ready, folder, on_round, stop)
+    try:
+        with _watched(ready, folder, quiet) as hooks:
+            result = start(ready, folder, **hooks)
+    finally:
+        if out is None:  # A run that could not begin leaves nothing behind; a folder with something in it stays.
+            with suppress(OSError):
+                folder.rmdir()
     _print_result(result)
 
 
@@ -120,14 +126,11 @@ def resume(
     from fedpareto.experiments import runner
     from fedpareto.experiments.store import RunFolder
 
-    def change(before: Spec) -> Spec:
-        return _changed(before, settings or [])
-
-    spec = change(RunFolder(run).spec()) if RunFolder(run).spec_file.exists() else None
-    with _progress(spec, quiet) as (on_round, stop):
-        result = runner.resume(run, on_round, stop, change)
+    spec = _changed(RunFolder(run).spec(), settings or [])
+    with _watched(spec, run, quiet) as hooks:
+        result = runner.resume(run, spec=spec, **hooks)
     if result is None:
-        typer.echo(f"{run} is finished already; see it with: fedpareto show {run}")
+        typer.echo(f"{run} is finished already; see it with: fedpareto show {_quoted(run)}")
     else:
         _print_result(result)
 
@@ -140,12 +143,15 @@ def show(run: RunPath) -> None:
     """
     from rich.console import Console
 
+    from fedpareto.experiments.store import RunFolder
     from fedpareto.report import record, terminal
 
     loaded = record.load(run)
     console = Console()
     console.print(terminal.show(loaded))
     typer.echo(terminal.front_in_terminal(loaded, width=min(console.width, 90), height=18))
+    if not loaded.finished and not RunFolder(run).busy():
+        typer.echo(f"nobody is working on this run; continue it with: fedpareto resume {_quoted(run)}")
 
 
 @app.command()
@@ -234,11 +240,12 @@ def demo(
     typer.echo("10 clients, each with its own preference between accuracy and demographic parity, learn together.")
     folders = []
     for name in ("local", "fedavg", "fedprox", "fedpref"):
-        ready = Draft({"algorithm": name, "seeds": list(range(seeds)), "preferences": "equidistant"}).finish()
+        ready = Draft({"algorithm": name, "seeds": seeds, "preferences": "equidistant"}).finish()
         folder = out / name
-        shutil.rmtree(folder, ignore_errors=True)
-        with _progress(ready, quiet=False) as (on_round, stop):
-            start(ready, folder, on_round, stop)
+        if (folder / "spec.yaml").exists():  # Of the last demo. Anything else in this place is not ours to delete.
+            shutil.rmtree(folder, ignore_errors=True)
+        with _watched(ready, folder) as hooks:
+            start(ready, folder, **hooks)
         folders.append(folder)
     compare(folders, out)
     from fedpareto.report import record, terminal
@@ -255,7 +262,7 @@ def main() -> None:
     except UserError as problem:
         _fail(str(problem), 2)
     except (click.Abort, KeyboardInterrupt):
-        _fail("interrupted; a run's folder can be continued with: fedpareto resume RUN", 130)
+        _fail("interrupted", 130)
     except BrokenPipeError:  # The reader of our output went away, as `fedpareto algorithms | head` does.
         sys.stderr.close()
         sys.exit(0)
@@ -268,96 +275,60 @@ def _fail(message: str, code: int) -> None:
     sys.exit(code)
 
 
-def _seeds(text: str) -> list[int]:
-    try:
-        numbers = [int(part) for part in text.split(",")]
-    except ValueError:
-        raise UserError(f"--seeds {text}: write how many, such as 3, or which, such as 4,7") from None
-    if len(numbers) > 1 or "," in text:
-        return numbers
-    if numbers[0] < 1:
-        raise UserError(f"--seeds {text}: at least 1 is needed")
-    return list(range(numbers[0]))
-
-
 def _free_folder(parent: Path, name: str) -> Path:
-    """parent/name, or the first of name-2, name-3, … that is not there yet."""
-    folder, number = parent / name, 1
-    while folder.exists():
-        number += 1
-        folder = parent / f"{name}-{number}"
-    return folder
+    """A new folder parent/name, or the first of name-2, name-3, … that is not there yet."""
+    for number in itertools.count(1):
+        folder = parent / (name if number == 1 else f"{name}-{number}")
+        try:
+            folder.mkdir(parents=True)  # Fails if another process was faster.
+        except FileExistsError:
+            if not parent.is_dir():
+                raise UserError(f"the folder {folder} cannot be made: {parent} is not a folder") from None
+        except OSError as problem:
+            raise UserError(f"the folder {folder} cannot be made: {problem.strerror or problem}") from None
+        else:
+            return folder
+    raise AssertionError("there is always a next number")
 
 
 def _changed(before: Spec, settings: list[str]) -> Spec:
     """A resumed run's spec: only what decides whether it goes on may be changed, never what it computes."""
-    import yaml
-
+    from fedpareto.core.parameters import field_names
     from fedpareto.experiments.spec import Draft
 
     if not settings:
         return before
     for text in settings:
         key = text.partition("=")[0].strip()
-        if key != "quorum" and key.removeprefix("faults.") not in ("dropout", "stragglers", "corrupt"):
+        if key.removeprefix("faults.") not in ("quorum", *field_names(before.faults)):
             raise UserError(f"--set {text}: a resumed run keeps its spec; only quorum and faults may be changed")
-    return Draft(yaml.safe_load(before.to_yaml())).with_settings(settings).finish()
+    return Draft(before.to_mapping()).with_settings(settings).finish()
 
 
 @contextmanager
-def _progress(spec: Spec | None, quiet: bool) -> Iterator[tuple[OnRound, Callable[[], bool]]]:
-    """A progress bar, and a Ctrl-C that waits for the round to end (a second one does not)."""
-    import signal
-
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
-
-    asked = False
-
-    def stop_soon(signal_number: int, frame: Any) -> None:
-        nonlocal asked
-        if asked:
-            raise KeyboardInterrupt
-        asked = True
-        typer.echo("\nstopping after this round (Ctrl-C again: at once)", err=True)
-
-    console = Console(stderr=True)
-    bar = Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("rounds  hypervolume {task.fields[hypervolume]}{task.fields[refused]}"),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-        console=console,
-        disable=quiet,
-    )
-    name = f"{spec.algorithm.name} on {spec.problem.name}" if spec else "run"
-    task = bar.add_task(name, total=spec.rounds if spec else None, hypervolume="–", refused="")
-
-    def on_round(now: runner.Progress) -> None:
-        refused = f", {now.failures} without reply" if now.failures else ""
-        bar.update(task, completed=now.round, hypervolume=f"{now.hypervolume:.4f}", refused=refused)
-
+def _watched(spec: Spec, folder: Path, quiet: bool = False) -> Iterator[dict[str, Any]]:
+    """Shows a run's progress, and ends it as the user asks: Ctrl-C or SIGTERM, once or twice."""
+    from fedpareto.experiments.progress import Interrupts, shown
     from fedpareto.experiments.runner import Stopped
 
-    before = signal.signal(signal.SIGINT, stop_soon)
-    try:
-        with bar:
-            yield on_round, lambda: asked
-    except Stopped as stopped:
-        typer.echo(f"{stopped}; continue with: fedpareto resume RUN", err=True)
-        raise typer.Exit(130) from None
-    finally:
-        signal.signal(signal.SIGINT, before)
+    progress = shown(spec, folder, quiet)
+    with Interrupts() as interrupts:
+        try:
+            try:
+                yield {"on_begin": progress.begin, "on_round": progress.round, "stop": interrupts.asked}
+            finally:
+                progress.end()
+        except (Stopped, KeyboardInterrupt) as stopped:
+            how = str(stopped) or "interrupted"
+            kept = (folder / "spec.yaml").exists()
+            then = f"continue with: fedpareto resume {_quoted(folder)}" if kept else "nothing was kept"
+            typer.echo(f"{how}; {then}", err=True)
+            raise typer.Exit(interrupts.exit_code) from None
+
+
+def _quoted(path: Path) -> str:
+    """A path as it can be pasted into a shell."""
+    return shlex.quote(str(path))
 
 
 def _print_result(result: Result) -> None:
@@ -366,7 +337,8 @@ def _print_result(result: Result) -> None:
     values = [solutions.hypervolume() for solutions in result.solutions]
     spread = f" ± {np.std(values):.4f} over {len(values)} seeds" if len(values) > 1 else ""
     typer.echo(f"hypervolume {np.mean(values):.4f}{spread}")
-    typer.echo(f"run: {result.folder}   see it: fedpareto show {result.folder}")
+    assert result.folder is not None, "a run of the command line has a folder"
+    typer.echo(f"run: {result.folder}   see it: fedpareto show {_quoted(result.folder)}")
 
 
 def _print_table(table: Any) -> None:
@@ -380,6 +352,7 @@ def _print_table(table: Any) -> None:
 def _print_parameters(name: str, cls: type) -> None:
     import dataclasses
 
+    from rich.markup import escape
     from rich.table import Table
 
     from fedpareto.core.parameters import field_docs
@@ -388,7 +361,9 @@ def _print_parameters(name: str, cls: type) -> None:
     docs = field_docs(cls)
     table = Table("parameter", "default", "meaning")
     for field in dataclasses.fields(cls):
-        table.add_row(field.name, str(field.default), docs.get(field.name, ""))
+        default = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
+        shown = "(needed)" if default is dataclasses.MISSING else escape(str(default))
+        table.add_row(field.name, shown, escape(docs.get(field.name, "")))
     if table.row_count:
         _print_table(table)
     else:

@@ -10,7 +10,7 @@ import torch
 from sklearn.metrics import adjusted_rand_score
 
 from fedpareto.algorithms.fedavg import FedAvg
-from fedpareto.algorithms.fedpref import FedPref, bipartition, similarities, top_entries
+from fedpareto.algorithms.fedpref import Cluster, FedPref, bipartition, similarities, top_entries
 from fedpareto.algorithms.local import Local
 from fedpareto.core.federation import Federation
 from fedpareto.core.layout import Layout
@@ -108,17 +108,17 @@ def test_similarity_looks_at_the_top_entries_of_each_layer():
 
 def test_weights_are_clipped_at_the_bound_then_rescaled():
     similarity = torch.tensor([[1.0, 0.5, -0.8], [0.5, 1, 0], [-0.8, 0, 1]])
-    weights = FedPref(similarity_bound=0.0)._weights(similarity)
+    weights = FedPref(similarity_bound=0.0)._scaled(similarity)
     assert torch.allclose(weights, torch.tensor([[1.0, 0.5, 0], [0.5, 1, 0], [0, 0, 1]]))
-    weights = FedPref(similarity_bound=-1.0)._weights(similarity)
+    weights = FedPref(similarity_bound=-1.0)._scaled(similarity)
     assert torch.allclose(weights[0], torch.tensor([1.0, 0.75, 0.1]))
 
 
 def test_aggregation_by_hand():
     models = torch.tensor([[0.0, 0], [4, 0], [0, 8]])
     similarity = torch.tensor([[1.0, 1, -1], [1, 1, -1], [-1, -1, 1]])
-    personal = FedPref(similarity_bound=-1.0)._aggregate(models, similarity)
-    assert personal.tolist() == [[2, 0], [2, 0], [0, 8]]
+    weights = FedPref(similarity_bound=-1.0)._weights([Cluster((0, 1, 2))], similarity, {0, 1, 2})
+    assert (weights @ models).tolist() == [[2, 0], [2, 0], [0, 8]]
 
 
 def test_patience_counts_rounds_in_a_row_below_the_threshold():

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from fedpareto.errors import BadPreference, UnknownName, UserError
 from fedpareto.moo import preferences as prefs
 
-quick = settings(deadline=None, max_examples=40, derandomize=True)
+quick = settings(deadline=None, max_examples=30, derandomize=True)
 
 
 def rng(seed: int = 0) -> np.random.Generator:
@@ -67,8 +67,8 @@ def test_dirichlet_refuses_an_alpha_it_cannot_draw_from(alpha: float) -> None:
 
 
 @quick
-@given(n=st.integers(1, 25), m=st.integers(1, 5))
-@example(n=60, m=3)
+@given(n=st.integers(1, 14), m=st.integers(1, 5))
+@example(n=40, m=3)
 def test_equidistant_rows_are_distinct_sorted_repeatable_points_of_the_simplex(n: int, m: int) -> None:
     rows = prefs.equidistant(n, m)
     assert_on_simplex(rows, n, m)
@@ -109,10 +109,11 @@ def test_least_energy_is_no_more_than_that_of_the_das_dennis_lattice(n: int, div
     assert len(lattice) == n
     found = prefs._least_energy(n, m)
     assert_on_simplex(found, n, m)
-    assert prefs._log_energy(found.ravel(), n, m)[0] <= prefs._log_energy(lattice.ravel(), n, m)[0] + 1e-4
+    energies = [prefs._log_energy(np.sqrt(rows).ravel(), n, m)[0] for rows in (found, lattice)]
+    assert energies[0] <= energies[1] + 1e-4
 
 
-@pytest.mark.parametrize(("n", "m"), [(8, 3), (20, 3), (50, 3), (12, 4), (250, 3)])
+@pytest.mark.parametrize(("n", "m"), [(8, 3), (20, 3), (50, 3), (12, 4), (210, 3)])
 def test_least_energy_holds_neighbours_nearly_as_far_apart_as_the_lattice_just_above(n: int, m: int) -> None:
     divisions = next(h for h in range(1, n) if math.comb(h + m - 1, m - 1) > n)
     assert closest_pair(prefs.equidistant(n, m)) >= 0.9 * math.sqrt(2) / divisions
@@ -120,7 +121,7 @@ def test_least_energy_holds_neighbours_nearly_as_far_apart_as_the_lattice_just_a
 
 def test_log_energy_is_that_of_the_definition_and_its_gradient_that_of_finite_differences() -> None:
     x = np.array([1.0, 0.1, 0.2, 0.1, 1.0, 0.3, 0.2, 0.1, 1.0, 0.5, 0.4, 0.6])
-    w = x.reshape(4, 3) / x.reshape(4, 3).sum(axis=1, keepdims=True)
+    w = [row**2 / (row**2).sum() for row in x.reshape(4, 3)]
     value, gradient = prefs._log_energy(x, 4, 3)
     energy = sum(math.dist(w[i], w[j]) ** -9 for i in range(4) for j in range(i))
     assert value == pytest.approx(math.log(energy))
@@ -145,7 +146,7 @@ def test_sweep_of_ten_is_that_of_the_thesis() -> None:
 
 
 @quick
-@given(k=st.integers(1, 15), m=st.integers(1, 4))
+@given(k=st.integers(1, 10), m=st.integers(1, 4))
 def test_sweep_lies_on_the_simplex_and_is_equidistant_beyond_two_objectives(k: int, m: int) -> None:
     rows = prefs.sweep(k, m)
     assert_on_simplex(rows, k, m)

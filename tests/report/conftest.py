@@ -154,6 +154,12 @@ def _dump_lines(path: Path, values: list[dict]) -> None:
     path.write_text("".join(json.dumps(value) + "\n" for value in values), encoding="utf-8")
 
 
+@pytest.fixture(scope="session")
+def write_run_at() -> WriteRun:
+    """`write_run_at(folder, algorithm, ...)` writes a run folder anywhere."""
+    return _write_run
+
+
 @pytest.fixture
 def write_run(tmp_path: Path) -> WriteRun:
     """`write_run(name, algorithm, ...)` writes a run folder below the test's folder."""

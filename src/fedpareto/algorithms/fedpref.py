@@ -17,8 +17,9 @@ from torch import Tensor
 from fedpareto.core.algorithm import Algorithm, Setting, State, Taxonomy, participants
 from fedpareto.core.clients import Clients
 from fedpareto.core.layout import Layout
-from fedpareto.core.messages import Message, Reply, Shapes, Task
+from fedpareto.core.messages import Message, Reply, Shapes, Task, stack
 from fedpareto.errors import UserError
+from fedpareto.moo.selection import kth_smallest
 
 
 @dataclass(frozen=True)
@@ -115,16 +116,13 @@ class FedPref(Algorithm[FedPrefState]):
         """Lines 5 to 21. A client without a valid reply keeps its model and its cluster."""
         row_of = {client: row for row, client in enumerate(state.setting.clients)}
         replied = [row_of[reply.client] for reply in replies]
-        before, trained = state.models, state.models.clone()
-        for row, reply in zip(replied, replies, strict=True):
-            trained[row] = reply.message["model"]
-        clusters = [part for cluster in state.clusters for part in self._split(cluster, state, trained, set(replied))]
-        similarity = self._similarity(clusters, before, trained, state.setting.layout)
-        models = trained.clone()
-        for cluster in clusters:
-            present = [row for row in cluster.members if row in set(replied)]
-            models[present] = self._aggregate(trained[present], similarity[present][:, present])
-        return replace(state, models=models, clusters=tuple(clusters), similarity=similarity, round=state.round + 1)
+        trained = stack(replies, "model")
+        if len(replied) < len(row_of):
+            trained = state.models.index_copy(0, torch.tensor(replied, device=trained.device), trained)
+        clusters = self._split_converged(state, trained, set(replied))
+        similarity = self._similarity(clusters, state.models, trained, state.setting.layout)
+        weights = self._weights(clusters, similarity, set(replied))
+        return replace(state, models=weights @ trained, clusters=clusters, similarity=similarity, round=state.round + 1)
 
     def solutions(self, state: FedPrefState) -> dict[int, Message]:
         """Each client's personal model."""
@@ -140,12 +138,17 @@ class FedPref(Algorithm[FedPrefState]):
 
     # -- algorithm 3, weighted aggregation -------------------------------------------------------------------------
 
-    def _aggregate(self, models: Tensor, similarity: Tensor) -> Tensor:
-        """θ_i ← Σ_c ŵ_ic θ_c for the members of one cluster: `[c, d]`, `[c, c]` to `[c, d]`."""
-        weights = self._weights(similarity) if self.weighting else torch.ones_like(similarity)
-        return (weights / weights.sum(dim=1, keepdim=True)) @ models
+    def _weights(self, clusters: Sequence[Cluster], similarity: Tensor, replied: set[int]) -> Tensor:
+        """ŵ of all clients, `[n, n]`: rows sum to one, zero outside a client's cluster (lines 8 to 11)."""
+        weights = torch.eye(len(similarity), dtype=similarity.dtype, device=similarity.device)
+        for cluster in clusters:
+            present = torch.tensor([row for row in cluster.members if row in replied], device=weights.device)
+            block = present[:, None], present
+            own = self._scaled(similarity[block]) if self.weighting else torch.ones_like(similarity[block])
+            weights[block] = own / own.sum(dim=1, keepdim=True)
+        return weights
 
-    def _weights(self, similarity: Tensor) -> Tensor:
+    def _scaled(self, similarity: Tensor) -> Tensor:
         """w_ij ← (max(sim, s_min) − s_min) / (1 − s_min): clipped (section 4.2.3), then scaled to [0, 1] (line 5)."""
         s_min = self.similarity_bound
         if math.isinf(s_min):
@@ -154,28 +157,38 @@ class FedPref(Algorithm[FedPrefState]):
 
     # -- algorithm 4, clustering -----------------------------------------------------------------------------------
 
-    def _split(self, cluster: Cluster, state: FedPrefState, trained: Tensor, replied: set[int]) -> list[Cluster]:
-        """Lines 7 to 14: the cluster, or its two halves once its mean stands still."""
-        members = list(cluster.members)
-        if not self.clustering or not replied.issuperset(members):
-            return [cluster]
-        mean_before = state.models[members].mean(dim=0)
-        change = float((mean_before - trained[members].mean(dim=0)).norm())
+    def _split_converged(self, state: FedPrefState, trained: Tensor, replied: set[int]) -> tuple[Cluster, ...]:
+        """Lines 7 to 14: every cluster, or its two halves once its mean stands still.
+
+        Only a full set of replies can show that a mean stands still.
+        """
+        if not self.clustering:
+            return state.clusters
+        before = means(state.clusters, state.models)
+        change = (before - means(state.clusters, trained)).norm(dim=1)
         if self.threshold_in == "percent":
-            change = 100 * change / max(float(mean_before.norm()), 1e-12)
-        calm = cluster.calm + 1 if change <= self.threshold else 0
-        if calm < self.patience or len(members) < self.smallest_split:
-            return [replace(cluster, calm=calm)]
-        similarity = similarities(trained[members] - mean_before, state.setting.layout, self.top_ratio)
-        halves = bipartition(similarity)
-        return [Cluster(tuple(members[i] for i in half)) for half in halves]
+            change = 100 * change / before.norm(dim=1).clamp_min(1e-12)
+        clusters: list[Cluster] = []
+        for cluster, mean, moved in zip(state.clusters, before, change.tolist(), strict=True):
+            if not replied.issuperset(cluster.members):
+                clusters.append(cluster)
+                continue
+            calm = cluster.calm + 1 if moved <= self.threshold else 0
+            if calm < self.patience or len(cluster.members) < self.smallest_split:
+                clusters.append(replace(cluster, calm=calm))
+                continue
+            updates = trained[list(cluster.members)] - mean
+            halves = bipartition(similarities(updates, state.setting.layout, self.top_ratio))
+            clusters += [Cluster(tuple(cluster.members[i] for i in half)) for half in halves]
+        return tuple(clusters)
 
     def _similarity(self, clusters: Sequence[Cluster], before: Tensor, trained: Tensor, layout: Layout) -> Tensor:
         """sim(Δθ_i, Δθ_j) with Δθ_i = θ'_i − θ̄_C (eq. 4.2), where θ̄_C is the mean of i's cluster before training."""
-        updates = trained.clone()
-        for cluster in clusters:
-            members = list(cluster.members)
-            updates[members] -= before[members].mean(dim=0)
+        cluster_of = torch.empty(len(trained), dtype=torch.long, device=trained.device)
+        for number, cluster in enumerate(clusters):
+            cluster_of[list(cluster.members)] = number
+        reference = means(clusters, before)
+        updates = trained - (reference if len(clusters) == 1 else reference[cluster_of])
         return similarities(updates, layout, self.top_ratio)
 
 
@@ -201,6 +214,14 @@ class FedPrefWeighting(FedPref):
     clustering: bool = False
 
 
+def means(clusters: Sequence[Cluster], models: Tensor) -> Tensor:
+    """θ̄_C of every cluster, `[clusters, d]`."""
+    shares = models.new_zeros(len(clusters), len(models))
+    for row, cluster in zip(shares, clusters, strict=True):
+        row[list(cluster.members)] = 1 / len(cluster.members)
+    return shares @ models
+
+
 def similarities(updates: Tensor, layout: Layout, ratio: float) -> Tensor:
     """sim of eq. 4.3: the cosine of the topR entries, averaged over layers; `[n, d]` to `[n, n]`.
 
@@ -209,8 +230,9 @@ def similarities(updates: Tensor, layout: Layout, ratio: float) -> Tensor:
     total = updates.new_zeros(len(updates), len(updates))
     for place in layout.layers.values():
         layer = top_entries(updates[:, place], ratio)
-        unit = layer / layer.norm(dim=1, keepdim=True).clamp_min(torch.finfo(layer.dtype).tiny)
-        total += unit @ unit.T
+        gram = layer @ layer.T
+        length = gram.diagonal().sqrt().clamp_min(torch.finfo(layer.dtype).tiny)
+        total += gram / length[:, None] / length
     return (total / len(layout.layers)).clamp(-1, 1).fill_diagonal_(1)
 
 
@@ -220,7 +242,7 @@ def top_entries(vectors: Tensor, ratio: float) -> Tensor:
     if keep in (0, vectors.shape[1]):
         return vectors
     magnitude = vectors.abs()
-    smallest_kept = magnitude.kthvalue(vectors.shape[1] - keep + 1, dim=1, keepdim=True).values
+    smallest_kept = kth_smallest(magnitude, vectors.shape[1] - keep + 1)
     return vectors * (magnitude >= smallest_kept)
 
 

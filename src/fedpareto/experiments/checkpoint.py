@@ -166,7 +166,8 @@ def _digest(tensors: Mapping[str, Tensor], values: str) -> str:
     for name in sorted(tensors):
         tensor = tensors[name]
         digest.update(f"{name}{list(tensor.shape)}{tensor.dtype}".encode())
-        digest.update(memoryview(tensor.reshape(-1).view(torch.uint8).numpy()) if tensor.numel() else b"")
+        if tensor.numel():
+            digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from torch import Tensor
 
 from fedpareto.core.algorithm import State
-from fedpareto.core.messages import Message, Outcome
+from fedpareto.core.messages import Failure, Message, Outcome
 from fedpareto.core.solutions import SolutionSet
 from fedpareto.engines.local import Choices, LocalEngine
 from fedpareto.errors import DamagedFile, UserError
@@ -45,6 +45,8 @@ class Progress:
 
 
 OnRound = Callable[[Progress], None]
+OnBegin = Callable[[int], None]
+"""Called once all is ready, with the number of rounds that are over: 0, or more in a resumed run."""
 
 
 @dataclass(frozen=True)
@@ -119,7 +121,9 @@ class Experiment:
             self._end("stopped", f"interrupted in round {self.round + 1} of {self.spec.rounds}")
             raise
         except BaseException as problem:
-            self._end("failed", str(problem) if isinstance(problem, UserError) else f"{type(problem).__name__}: {problem}")
+            self._end(
+                "failed", str(problem) if isinstance(problem, UserError) else f"{type(problem).__name__}: {problem}"
+            )
             raise
 
     def _one_round(self, on_round: OnRound | None) -> None:
@@ -161,26 +165,38 @@ class Experiment:
         algorithm, names = self.spec.algorithm, self.engine.split_names
         solutions = [algorithm.solutions(state) for state in self.states]
         outcomes = self.engine.run_all([[] for _ in solutions], solutions)
-        rows = []
+        rows, events, sets = [], [], []
         for run, (state, outcome) in enumerate(zip(self.states, outcomes, strict=True)):
             row = self._row(run, state.round, algorithm.describe(state))
             self._note(row, outcome, 0)
             rows.append(row | {"trained": None, "trained_hypervolume": None, "seconds": 0.0})
-        self._record(rows, [])
-        sets = [
-            SolutionSet(
-                objectives=self.spec.problem.objectives,
-                clients=state.setting.clients,
-                preferences=self.preferences[run],
-                values=_by_split(outcomes[run].evaluations.sent, state.setting.clients, names),
-                known_front=self.spec.problem.known_front(),
-            )
-            for run, state in enumerate(self.states)
-        ]
+            values = _by_split(outcome.evaluations.sent, state.setting.clients, names)
+            sets.append(self._solution_set(run, values))
+            lost = sorted(set(state.setting.clients) - set(sets[-1].clients))
+            reason = "no solution: the model's objectives are not finite numbers"
+            events += [self._event(run, Failure(client, state.round, reason, "evaluate")) for client in lost]
+        self._record(rows, events)
         models = [self.engine.models(run, one) for run, one in enumerate(solutions)]
         result = Result(self.spec, sets, models, self.history, self.folder.path if self.folder else None)
         self._save(result)
         return result
+
+    def _solution_set(self, run: int, values: Mapping[str, np.ndarray]) -> SolutionSet:
+        """The solutions of one seed; a client whose training went astray has none."""
+        good = np.isfinite(values[_held_out(values)]).all(axis=1)
+        clients = self.states[run].setting.clients
+        if not good.any():
+            raise UserError(
+                f"seed {self.spec.seeds[run]}: training went astray, no client's objectives are finite numbers; "
+                "a smaller lr may help"
+            )
+        return SolutionSet(
+            objectives=self.spec.problem.objectives,
+            clients=tuple(client for client, is_good in zip(clients, good, strict=True) if is_good),
+            preferences=self.preferences[run][good],
+            values={split: points[good] for split, points in values.items()},
+            known_front=self.spec.problem.known_front(),
+        )
 
     # -- the record ------------------------------------------------------------------------------------------------
 
@@ -201,18 +217,18 @@ class Experiment:
                 by_split = _by_split(values, clients, self.engine.split_names)
                 row[kind] = {name: _rows(points) for name, points in by_split.items()}
                 key = "hypervolume" if kind == "sent" else "trained_hypervolume"
-                row[key] = self._hypervolume(by_split["test" if "test" in by_split else "train"])
+                row[key] = self._hypervolume(by_split[_held_out(by_split)])
         row["replies"] = row.get("replies", 0) + len(outcome.replies)
         row["failures"] = row.get("failures", 0) + len(outcome.failures)
         row["bytes_down"] = row.get("bytes_down", 0) + bytes_down
         row["bytes_up"] = row.get("bytes_up", 0) + sum(_size(reply.message) for reply in outcome.replies)
 
-    def _event(self, run: int, failure: Any) -> dict[str, Any]:
+    def _event(self, run: int, failure: Failure) -> dict[str, Any]:
         kept = ("round", "client", "step", "reason")
         return {"seed": self.spec.seeds[run], **{name: getattr(failure, name) for name in kept}}
 
     def _hypervolume(self, points: np.ndarray) -> float:
-        known = points[~np.isnan(points).any(axis=1)]
+        known = points[np.isfinite(points).all(axis=1)]
         problem = self.spec.problem
         return hypervolume(known, problem.reference, maximise=problem.maximise) if len(known) else 0.0
 
@@ -296,7 +312,9 @@ class Experiment:
             raise DamagedFile(f"{folder.checkpoint_file} is not a run's checkpoint; delete it to begin the run again")
         difference = _difference(checkpoint.values["spec"], _fixed(self.spec))
         if difference:
-            raise UserError(f"{folder.spec_file} was changed while the run was under way: {difference}; a run keeps its spec")
+            raise UserError(
+                f"{folder.spec_file} was changed while the run was under way: {difference}; a run keeps its spec"
+            )
         self.states = [checkpoint.get_state(state, f"state/{run}") for run, state in enumerate(self.states)]
         self.engine.private = checkpoint.get_private(self.engine.device)
         self.seconds, self._failures = checkpoint.values["seconds"], checkpoint.values["failures"]
@@ -306,7 +324,11 @@ class Experiment:
 
 
 def start(
-    spec: Spec, out: Path | None = None, on_round: OnRound | None = None, stop: Callable[[], bool] = lambda: False
+    spec: Spec,
+    out: Path | None = None,
+    on_round: OnRound | None = None,
+    stop: Callable[[], bool] = lambda: False,
+    on_begin: OnBegin = lambda done: None,
 ) -> Result:
     """A new run; with `out` everything is kept in that folder."""
     if out is None:
@@ -317,6 +339,7 @@ def start(
         except BaseException:
             folder.discard()
             raise
+        on_begin(experiment.round)
         return experiment.run(on_round, stop)
 
 
@@ -324,6 +347,7 @@ def resume(
     path: Path,
     on_round: OnRound | None = None,
     stop: Callable[[], bool] = lambda: False,
+    on_begin: OnBegin = lambda done: None,
     spec: Spec | None = None,
 ) -> Result | None:
     """Continues a run from its last checkpoint, bit for bit; None if it was finished already.
@@ -336,6 +360,7 @@ def resume(
         before = folder.spec()
         experiment = _in_folder(spec or before, folder)
         _note_changes(folder, experiment.round, before, experiment.spec)
+        on_begin(experiment.round)
         return experiment.run(on_round, stop)
 
 
@@ -409,5 +434,10 @@ def _by_split(values: Mapping[int, Tensor], clients: Sequence[int], names: Seque
 
 
 def _rows(points: np.ndarray) -> list[list[float] | None]:
-    """As JSON, which has no NaN."""
-    return [None if np.isnan(row).any() else row.tolist() for row in points]
+    """As JSON, which has no NaN and no infinity."""
+    return [row.tolist() if np.isfinite(row).all() else None for row in points]
+
+
+def _held_out(values: Mapping[str, np.ndarray]) -> str:
+    """The part of the data on which solutions are compared, as in SolutionSet."""
+    return "test" if "test" in values else "train"

@@ -1,4 +1,4 @@
-"""A spec says everything about a run. It is the YAML file, the command line and the record in the run folder at once."""
+"""A spec says everything about a run: it is the YAML file, the command line and the record in the run folder."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class Draft:
             raise UserError(f"{path}, line {problem.object[: problem.start].count(10) + 1}: not UTF-8 text") from None
         try:
             lines = _lines(yaml.compose(text, Loader=_Loader), path)
-            values = yaml.load(text, Loader=_Loader)  # noqa: S506 (a safe loader)
+            values = yaml.load(text, Loader=_Loader)
         except (yaml.YAMLError, RecursionError) as problem:
             raise UserError(f"{path}{_yaml_trouble(problem, text)}") from None
         if not isinstance(values, dict):
@@ -255,7 +255,9 @@ class Draft:
             return build(cls, values, what, blame)
         except UserError as problem:
             # A class that checks its own values names the parameter in its message.
-            named = blamed or [key for key in self._section(section) if re.search(rf"\b{re.escape(key)}\b", str(problem))]
+            named = blamed or [
+                key for key in self._section(section) if re.search(rf"\b{re.escape(key)}\b", str(problem))
+            ]
             with self._at(section, *named[:1]):
                 raise
 
@@ -352,7 +354,9 @@ class _Loader(yaml.SafeLoader):
 
 
 _Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float", re.compile(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+$|[-+]?\.\d+[eE][-+]?\d+$"), list("-+.0123456789")
+    "tag:yaml.org,2002:float",
+    re.compile(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+$|[-+]?\.\d+[eE][-+]?\d+$"),
+    list("-+.0123456789"),
 )
 
 
@@ -372,8 +376,7 @@ def _yaml_trouble(problem: Exception, text: str) -> str:
     """What is wrong with a YAML text, beginning with the line."""
     mark, position = getattr(problem, "problem_mark", None), getattr(problem, "position", None)
     if mark is not None:
-        line = mark.line + 1
-    else:
-        line = text[:position].count("\n") + 1 if isinstance(position, int) else 1
+        position = mark.index
+    line = text[:position].count("\n") + 1 if isinstance(position, int) else 1
     reason = getattr(problem, "problem", None) or getattr(problem, "reason", None) or "not YAML"
     return f", line {line}: {reason}"

@@ -44,6 +44,10 @@ def write_comparison(folders: Sequence[Path], out: Path) -> Path:
     """
     records = comparable([load(folder) for folder in _distinct(folders)])
     table = comparison(records)
+    out = Path(out)
+    # Before the drawing, which takes seconds that a wrong folder would waste.
+    with _as_user_error(out):
+        out.mkdir(parents=True, exist_ok=True)
     files: dict[str, bytes] = {}
     pictures = list(_pictures(records))
     for picture in pictures:
@@ -53,9 +57,7 @@ def write_comparison(folders: Sequence[Path], out: Path) -> Path:
     files["table.json"] = table.to_json().encode()
     # Last, so that a page never points to a figure that is not there yet.
     files["index.html"] = _page(records, table, pictures, files).encode()
-    out = Path(out)
     with _as_user_error(out):
-        out.mkdir(parents=True, exist_ok=True)
         for name, content in files.items():
             write_atomically(out / name, content)
     return out / "index.html"
@@ -147,9 +149,7 @@ def _file_names(records: Sequence[Record]) -> list[str]:
     return names
 
 
-def _page(
-    records: Sequence[Record], table: Table, pictures: Sequence[Picture], files: dict[str, bytes]
-) -> str:
+def _page(records: Sequence[Record], table: Table, pictures: Sequence[Picture], files: dict[str, bytes]) -> str:
     title = f"{records[0].problem}: {_counted(len(records), 'run')} compared"
     sections = [
         _section("Results", "", f'<div class="wide">{table.to_html()}</div>'),
@@ -228,8 +228,6 @@ def _runs(records: Sequence[Record]) -> str:
 
 def _text_table(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     head = "".join(f'<th scope="col">{html.escape(text)}</th>' for text in heads)
-    body = "".join(
-        f"<tr>{''.join(f'<td>{html.escape(str(value))}</td>' for value in row)}</tr>\n" for row in rows
-    )
+    body = "".join(f"<tr>{''.join(f'<td>{html.escape(str(value))}</td>' for value in row)}</tr>\n" for row in rows)
     table = f'<table class="text">\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}</tbody>\n</table>'
     return f'<div class="wide">{table}</div>\n'

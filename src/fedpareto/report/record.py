@@ -300,7 +300,6 @@ def load(folder: Path) -> Record:
     seeds = integers(run.get("seeds"), f"{where}: 'seeds'")
     if not any(line.seed in seeds for line in lines):
         raise UserError(f"{folder}: no rounds yet (status: {status.name})")
-    known = run.get("known_front")
     record = Record(
         folder=folder,
         label=printable(get(run, "algorithm", str, where)),
@@ -310,8 +309,8 @@ def load(folder: Path) -> Record:
         clients=get(run, "clients", int, where),
         rounds=get(run, "rounds", int, where),
         objectives=objectives,
-        splits=tuple(printable(name) for name in get(run, "splits", list, where)),
-        known_front=matrix(known, m, f"{where}: 'known_front'") if known else None,
+        splits=_splits(run.get("splits"), f"{where}: 'splits'"),
+        known_front=_known_front(run.get("known_front"), m, f"{where}: 'known_front'"),
         versions=texts(run.get("versions")),
         choices=texts(run.get("choices")),
         spec=read_text(folder / "spec.yaml"),
@@ -323,6 +322,21 @@ def load(folder: Path) -> Record:
     record = dataclasses.replace(record, solutions=_solutions(record))
     _check_splits(record)
     return record
+
+
+def _known_front(value: object, m: int, where: str) -> Array | None:
+    if not value:
+        return None
+    points = matrix(value, m, where)
+    if not np.isfinite(points).all():
+        raise DamagedFile(f"{where} holds values that are not finite")
+    return points
+
+
+def _splits(value: object, where: str) -> tuple[str, ...]:
+    if not isinstance(value, list) or not value:
+        raise DamagedFile(f"{where}: expected a list of names")
+    return tuple(printable(name) for name in value)
 
 
 def _check_splits(record: Record) -> None:
@@ -399,7 +413,7 @@ def _line(data: dict[str, Any], where: str, m: int) -> Line:
         failures=get(data, "failures", int, where, 0),
         bytes_up=get(data, "bytes_up", int, where, 0),
         bytes_down=get(data, "bytes_down", int, where, 0),
-        clusters=None if clusters is None else id_groups(clusters, f"{where}: 'clusters'"),
+        clusters=None if clusters is None else id_groups(clusters, f"{where}: 'clusters'") or None,
         similarity=None if similarity is None else square(similarity, f"{where}: 'similarity'"),
     )
 

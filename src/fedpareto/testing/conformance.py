@@ -123,7 +123,9 @@ def asking_is_pure(algorithm: Algorithm[Any], problem: Problem) -> None:
         for one, other in zip(first, second, strict=True):
             assert (one.client, one.step, one.lane, one.round) == (other.client, other.step, other.lane, other.round)
             assert one.client in state.setting.clients, f"{algorithm.name} addresses an unknown client {one.client}"
-            assert one.round == state.round + 1, f"{algorithm.name}: a task's round is the number of the round under way"
+            assert one.round == state.round + 1, (
+                f"{algorithm.name}: a task's round is the number of the round under way"
+            )
             assert one.message.keys() == other.message.keys()
             for name, tensor in one.message.items():
                 assert torch.equal(tensor, other.message[name]), f"{algorithm.name}: asking twice changed '{name}'"
@@ -153,9 +155,7 @@ def stack_equals_loop(algorithm: Algorithm[Any], problem: Problem) -> None:
         for participation in (1.0, 0.6):
             whole = trial(algorithm, problem, precision=precision, participation=participation).models
             for chunk in (1, 2, 5):
-                parts = trial(
-                    algorithm, problem, precision=precision, participation=participation, chunk=chunk
-                ).models
+                parts = trial(algorithm, problem, precision=precision, participation=participation, chunk=chunk).models
                 gap = largest_difference(whole, parts)
                 assert gap <= tolerance, (
                     f"{algorithm.name}: stacks of {chunk} differ from one stack by {gap:.1e} in {precision} "

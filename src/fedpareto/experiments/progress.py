@@ -1,0 +1,153 @@
+"""What a user sees of a run under way, and how it is stopped."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from contextlib import suppress
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from fedpareto.experiments.runner import Progress
+from fedpareto.experiments.spec import Spec
+
+LINES_IN_A_RUN = 10
+LONGEST_SILENCE = 60.0
+"""Seconds after which a line is due although the next tenth of a run is not done."""
+
+
+class Interrupts:
+    """Ctrl-C or SIGTERM ends a run after the round under way, with all of it kept; a second one ends it at once."""
+
+    SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+    def __init__(self) -> None:
+        self.received: int | None = None
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> Interrupts:
+        self._before = {number: signal.signal(number, self._on_signal) for number in self.SIGNALS}
+        return self
+
+    def __exit__(self, *trouble: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def asked(self) -> bool:
+        """Whether the run is to stop."""
+        return self.received is not None
+
+    @property
+    def exit_code(self) -> int:
+        """As a shell gives it: 130 for Ctrl-C, 143 for SIGTERM."""
+        return 128 + (self.received or signal.SIGINT)
+
+    def _on_signal(self, number: int, frame: Any) -> None:
+        if self.received is not None:
+            raise KeyboardInterrupt
+        self.received = number
+        # Straight to the file: the signal may have come in the middle of a print.
+        with suppress(OSError):
+            os.write(2, b"\nstopping after this round (once more: at once)\n")
+
+
+class Shown:
+    """A run's progress on stderr: a line at the beginning, then one now and then, which suits a log file."""
+
+    def __init__(self, spec: Spec, folder: Path) -> None:
+        self.spec, self.folder = spec, folder
+        self.name = f"{spec.algorithm.name} on {spec.problem.name}"
+
+    def begin(self, done: int) -> None:
+        """Once all is ready: a run that cannot begin shows nothing but its error."""
+        spec = self.spec
+        seeds = f", {len(spec.seeds)} seeds" if len(spec.seeds) > 1 else ""
+        going_on = f", going on after round {done}" if done else ""
+        _print(f"{self.name}, {spec.clients} clients, {spec.rounds} rounds{seeds}; kept in {self.folder}{going_on}")
+        self.first = self.last = (done, time.monotonic())
+
+    def round(self, now: Progress) -> None:
+        """After every round: a line for every tenth of a run, and at least one a minute."""
+        moment = (now.round, time.monotonic())
+        tenth = now.round * LINES_IN_A_RUN // now.rounds > self.last[0] * LINES_IN_A_RUN // now.rounds
+        if tenth or moment[1] - self.last[1] >= LONGEST_SILENCE:
+            self.last = moment
+            line = f"{self.name}: round {now.round} of {now.rounds}, hypervolume {now.hypervolume:.4f}{_refused(now)}"
+            _print(f"{line}{self._left(now, moment[1])}")
+
+    def end(self) -> None:
+        """However the run ended."""
+
+    def _left(self, now: Progress, moment: float) -> str:
+        if now.round == now.rounds:
+            return ""
+        seconds = (moment - self.first[1]) / (now.round - self.first[0]) * (now.rounds - now.round)
+        return f", {timedelta(seconds=round(seconds))} left"
+
+
+class ShownInTerminal(Shown):
+    """A run's progress as a bar."""
+
+    def begin(self, done: int) -> None:
+        """See Shown."""
+        super().begin(done)
+        self.bar = _bar()
+        self.task = self.bar.add_task(self.name, total=self.spec.rounds, completed=done, hypervolume="–", refused="")
+        self.bar.start()
+
+    def round(self, now: Progress) -> None:
+        """Moves the bar."""
+        refused, value = _refused(now), f"{now.hypervolume:.4f}"
+        self.bar.update(self.task, completed=now.round, hypervolume=value, refused=refused)
+
+    def end(self) -> None:
+        """Leaves the terminal as it was."""
+        if hasattr(self, "bar"):
+            self.bar.stop()
+
+
+class ShownNowhere(Shown):
+    """Quiet."""
+
+    def begin(self, done: int) -> None:
+        """Nothing."""
+
+    def round(self, now: Progress) -> None:
+        """Nothing."""
+
+
+def shown(spec: Spec, folder: Path, quiet: bool = False) -> Shown:
+    """The kind of progress that fits where stderr goes."""
+    if quiet:
+        return ShownNowhere(spec, folder)
+    return (ShownInTerminal if sys.stderr.isatty() else Shown)(spec, folder)
+
+
+def _bar() -> Any:
+    """With rounds, the current hypervolume and the time left."""
+    from rich import progress
+    from rich.console import Console
+
+    return progress.Progress(
+        progress.TextColumn("{task.description}"),
+        progress.BarColumn(),
+        progress.MofNCompleteColumn(),
+        progress.TextColumn("rounds  hypervolume {task.fields[hypervolume]}{task.fields[refused]}"),
+        progress.TimeElapsedColumn(),
+        progress.TextColumn("left"),
+        progress.TimeRemainingColumn(),
+        console=Console(stderr=True),
+    )
+
+
+def _print(line: str) -> None:
+    # A reader that went away (run | head) must not end the run.
+    with suppress(OSError):
+        print(line, file=sys.stderr, flush=True)
+
+
+def _refused(now: Progress) -> str:
+    return f", {now.failures} without reply" if now.failures else ""

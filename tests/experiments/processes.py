@@ -1,0 +1,136 @@
+"""Real processes for tests of kills and signals, without the seconds that importing torch takes for each.
+
+A server process imports everything once and then forks: every fork runs the command line's own `main` in a process of
+its own, which can be killed, interrupted and waited for like any other.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import traceback
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+PATIENCE = 60.0
+"""Seconds after which a process counts as hanging."""
+
+
+class ForkServer:
+    """The test's end of the server."""
+
+    def __init__(self) -> None:
+        self._server = subprocess.Popen(
+            [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+
+    def start(self, arguments: Sequence[str | Path], stderr: Path) -> Forked:
+        """`fedpareto ARGUMENTS` in a new process; what it prints goes to the file."""
+        stderr.write_text("")
+        return Forked(self, self.ask({"start": [str(part) for part in arguments], "stderr": str(stderr)}), stderr)
+
+    def run(self, arguments: Sequence[str | Path], stderr: Path) -> int:
+        """The same to its end; gives back the exit code."""
+        return self.start(arguments, stderr).wait()
+
+    def ask(self, request: dict[str, Any]) -> Any:
+        """One question, one answer."""
+        assert self._server.stdin is not None
+        assert self._server.stdout is not None
+        self._server.stdin.write(json.dumps(request) + "\n")
+        self._server.stdin.flush()
+        return json.loads(self._server.stdout.readline())
+
+    def close(self) -> None:
+        """Ends the server."""
+        self._server.communicate(timeout=PATIENCE)
+
+
+@dataclass
+class Forked:
+    """One `fedpareto …` process."""
+
+    server: ForkServer
+    pid: int
+    stderr: Path
+
+    def poll(self) -> int | None:
+        """The exit code (minus the signal's number, if one ended it), None while it runs."""
+        return self.server.ask({"poll": self.pid})
+
+    def wait(self) -> int:
+        """The exit code, once there is one."""
+        end = time.monotonic() + PATIENCE
+        while (code := self.poll()) is None:
+            assert time.monotonic() < end, f"the process hangs; it printed: {self.stderr.read_text()}"
+            time.sleep(0.002)
+        return code
+
+    def wait_for_text(self, text: str) -> bool:
+        """Waits until the process has printed the text; False if it ended before."""
+        end = time.monotonic() + PATIENCE
+        while text not in self.stderr.read_text():
+            assert time.monotonic() < end, f"the process hangs; it printed: {self.stderr.read_text()}"
+            if self.poll() is not None:
+                return text in self.stderr.read_text()
+            time.sleep(0.001)
+        return True
+
+    def signal(self, number: signal.Signals) -> None:
+        """Sends a signal."""
+        os.kill(self.pid, number)
+
+
+def _serve() -> None:
+    import sklearn.cluster  # noqa: F401 (imported by a fork, it would take most of its time)
+
+    import fedpareto.api
+    import fedpareto.experiments.progress
+    from fedpareto.moo.indicators import hypervolume
+
+    hypervolume([[0.0, 0.0]], [1.0, 1.0])
+    codes: dict[int, int] = {}
+    for line in sys.stdin:
+        request = json.loads(line)
+        if "start" in request:
+            answer: int | None = os.fork()
+            if answer == 0:
+                _become(request["start"], request["stderr"])
+        else:
+            pid = request["poll"]
+            if pid not in codes and (ended := os.waitpid(pid, os.WNOHANG))[0]:
+                codes[pid] = os.waitstatus_to_exitcode(ended[1])
+            answer = codes.get(pid)
+        print(json.dumps(answer), flush=True)
+
+
+def _become(arguments: list[str], stderr: str) -> None:
+    """Turns this fork into `fedpareto ARGUMENTS`."""
+    from fedpareto.cli import main
+
+    file = os.open(stderr, os.O_WRONLY | os.O_APPEND)
+    for number in (1, 2):
+        os.dup2(file, number)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    sys.argv = ["fedpareto", *arguments]
+    code: Any = 0
+    try:
+        main()
+    except SystemExit as end:
+        code = end.code
+    except BaseException:
+        traceback.print_exc()
+        code = 1
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code or 0)
+
+
+if __name__ == "__main__":
+    _serve()

@@ -1,0 +1,212 @@
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+import math
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from fedpareto.report.record import Record, load
+from fedpareto.report.tables import comparison
+
+
+@pytest.fixture
+def records(write_run) -> list[Record]:
+    events = [{"seed": 0, "round": 1, "client": 3, "reason": "refused: too late"}]
+    return [
+        load(write_run("a", "fedpref", known=True)),
+        load(write_run("b", "fedavg", known=True)),
+        load(write_run("c", "local", known=True, events=events)),
+    ]
+
+
+def with_indicator(record: Record, name: str, values: list[float]) -> Record:
+    changed = [
+        dataclasses.replace(solution, indicators=solution.indicators | {name: value})
+        for solution, value in zip(record.solutions, values, strict=True)
+    ]
+    return dataclasses.replace(record, solutions=tuple(changed))
+
+
+def rendered(table) -> str:
+    stream = io.StringIO()
+    Console(width=160, file=stream).print(table.to_rich())
+    return stream.getvalue()
+
+
+class Cells(HTMLParser):
+    """The table's cells: class, data-value and text of each."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows: list[list[dict]] = []
+
+    def handle_starttag(self, tag, attrs):
+        if tag == "tr":
+            self.rows.append([])
+        if tag in ("td", "th"):
+            self.rows[-1].append(dict(attrs) | {"text": ""})
+
+    def handle_data(self, data):
+        if self.rows and self.rows[-1]:
+            self.rows[-1][-1]["text"] += data.strip("\n")
+
+
+def test_numbers_are_numpys_mean_and_population_deviation(records):
+    table = comparison(records)
+    for record in records:
+        points = np.stack([solution.objectives["test"] for solution in record.solutions])
+        expected = {
+            "hypervolume": [s.indicators["hypervolume"] for s in record.solutions],
+            "sparsity": [s.indicators["sparsity"] for s in record.solutions],
+            "spread_1": [s.indicators["spread_1"] for s in record.solutions],
+            "mean_0": points[:, :, 0].mean(axis=1),
+            "mean_1": points[:, :, 1].mean(axis=1),
+            "seconds": [13 * (0.1 + 0.01 * seed) for seed in (0, 1, 2)],
+            "bytes_up": [1000, 1000, 1000],
+        }
+        for key, values in expected.items():
+            cell = table.cell(record.label, key)
+            assert cell.mean == pytest.approx(np.mean(values)), key
+            assert cell.deviation == pytest.approx(np.std(values), abs=1e-12), key
+    assert table.cell("local", "refused").mean == 1.0
+    assert table.cell("fedavg", "refused").mean == 0.0
+
+
+def test_every_metric_has_its_column_with_the_right_arrow(records):
+    assert [column.heading for column in comparison(records).columns] == [
+        "hypervolume ↑",
+        "IGD ↓",
+        "IGD+ ↓",
+        "sparsity ↓",
+        "cardinality ↑",
+        "expected utility ↑",
+        "spread of accuracy",
+        "spread of equal opportunity gap",
+        "mean accuracy ↑",
+        "mean equal opportunity gap ↓",
+        "seconds per seed ↓",
+        "refused replies ↓",
+        "bytes up per round and client ↓",
+    ]
+
+
+def test_distance_to_an_unknown_front_has_no_column(write_run):
+    keys = [column.key for column in comparison([load(write_run("a"))]).columns]
+    assert "igd" not in keys
+    assert "hypervolume" in keys
+
+
+def test_best_marks_follow_the_direction(records):
+    table = comparison(records)
+    pick = {"hypervolume": max, "igd": min, "mean_0": max, "mean_1": min, "cardinality": max, "sparsity": min}
+    for key, best in pick.items():
+        means = {record.label: table.cell(record.label, key).mean for record in records}
+        marked = [label for label in means if table.cell(label, key).best]
+        assert marked == [label for label in means if means[label] == best(means.values())], key
+
+
+def test_what_has_no_direction_or_no_difference_is_not_marked(records):
+    table = comparison(records)
+    for key in ("spread_0", "bytes_up", "seconds"):
+        assert not any(table.cell(record.label, key).best for record in records), key
+    alone = comparison(records[:1])
+    assert not any(cell.best for cell in alone.rows[0].cells)
+
+
+def test_equal_bests_share_the_mark(records):
+    table = comparison(records)
+    assert [table.cell(r.label, "refused").best for r in records] == [True, True, False]
+
+
+def test_a_single_point_does_not_win_by_sparsity(records):
+    poor = with_indicator(records[0], "sparsity", [0.0, 0.0, 0.0])
+    poor = with_indicator(poor, "cardinality", [1.0, 1.0, 1.0])
+    table = comparison([poor, *records[1:]])
+    assert not table.cell("fedpref", "sparsity").best
+    assert sum(table.cell(r.label, "sparsity").best for r in records) == 1
+
+
+def test_an_unfinished_run_is_noted_and_does_not_win_by_having_done_less(write_run):
+    runs = [load(write_run("a")), load(write_run("b", "local", reached=3, status="running"))]
+    table = comparison(runs)
+    assert not table.cell("local", "seconds").best
+    assert table.cell("local", "expected_utility").text == "–"
+    assert any("local: running, 3 of 3 seeds, after round 3 of 12" in note for note in table.notes)
+
+
+def test_a_value_that_is_not_finite_is_shown_and_never_best(records):
+    bad = with_indicator(records[1], "igd", [math.inf, 0.1, 0.1])
+    table = comparison([records[0], bad])
+    cell = table.cell("fedavg", "igd")
+    assert cell.text.startswith("∞")
+    assert not cell.best
+    assert table.cell("fedpref", "igd").best
+    values = json.loads(table.to_json())["rows"][1]["values"]["igd"]
+    assert values["mean"] is None
+    assert values["per_seed"] == [None, 0.1, 0.1]
+
+
+def test_one_seed_has_no_deviation(write_run):
+    table = comparison([load(write_run("a", seeds=(4,)))])
+    assert "±" not in table.cell("fedavg", "hypervolume").text
+
+
+def test_counts_are_written_as_counts(records):
+    table = comparison(records)
+    assert table.cell("local", "refused").text == "1 ± 0"
+    assert table.cell("local", "bytes_up").text == "1,000 ± 0"
+
+
+def test_different_known_fronts_are_noted(records):
+    other = dataclasses.replace(records[1], known_front=records[1].known_front[1:])
+    assert any("different known fronts" in note for note in comparison([records[0], other]).notes)
+
+
+def test_markdown_has_a_line_per_run_and_the_best_in_bold(records):
+    table = comparison([dataclasses.replace(records[0], algorithm="a|b*"), *records[1:]])
+    head, rule, *rows = table.to_markdown().split("\n\n")[0].splitlines()
+    assert head.startswith("| run | hypervolume ↑ |")
+    assert rule.count("---") == len(table.columns) + 1
+    assert rows[0].startswith(r"| a\|b\* | **1.0")
+    assert len(rows) == 3
+
+
+def test_html_carries_the_values_the_page_sorts_by(records):
+    table = comparison(records)
+    parser = Cells()
+    parser.feed(table.to_html().split("</table>")[0])
+    assert [cell["text"] for cell in parser.rows[0]] == ["run", *(c.heading for c in table.columns)]
+    assert parser.rows[0][1]["data-first"] == "descending"
+    assert parser.rows[0][2]["data-first"] == "ascending"
+    for row, cells in zip(table.rows, parser.rows[1:], strict=True):
+        assert cells[0]["text"] == row.label
+        for cell, shown in zip(row.cells, cells[1:], strict=True):
+            assert shown["text"] == cell.text
+            assert float(shown["data-value"]) == cell.mean
+            assert (shown.get("class") == "best") == cell.best
+
+
+def test_json_holds_every_seed(records):
+    data = json.loads(comparison(records).to_json())
+    row = data["rows"][0]
+    assert (row["label"], row["folder"], row["status"], row["seeds"]) == (
+        "fedpref",
+        "a",
+        "finished",
+        [0, 1, 2],
+    )
+    assert row["values"]["hypervolume"]["per_seed"] == records[0].indicator("hypervolume").tolist()
+    assert row["values"]["hypervolume"]["best"] is True
+    assert data["columns"][0] == {"key": "hypervolume", "title": "hypervolume", "better": "higher"}
+
+
+def test_the_terminal_shows_every_metric_and_no_markup(records):
+    text = rendered(comparison([dataclasses.replace(records[0], algorithm="[red]x"), *records[1:]]))
+    assert "[red]x" in text
+    for column in comparison(records).columns:
+        assert column.heading in text
