@@ -53,7 +53,7 @@ class Layout:
     def unflatten(self, flat: Tensor) -> dict[str, Tensor]:
         """Views by name: `[..., d]` gives `{name: [..., *shape]}` without a copy."""
         return {
-            name: flat[..., place].reshape(*flat.shape[:-1], *shape)
+            name: flat[..., place].reshape((*flat.shape[:-1], *shape))
             for (name, place), shape in zip(self.slices.items(), self.shapes, strict=True)
         }
 

@@ -242,7 +242,7 @@ def held_out_split(splits: Sequence[str]) -> str:
 def mean_and_deviation(values: Array) -> tuple[float, float]:
     """Mean and population deviation (ddof 0) of `values` `[k]`."""
     # An infinite distance of one seed makes inf - inf; the NaN that follows is the honest answer.
-    with np.errstate(invalid="ignore"):
+    with np.errstate(invalid="ignore", over="ignore"):
         return float(np.mean(values)), float(np.std(values))
 
 
@@ -319,9 +319,10 @@ def load(folder: Path) -> Record:
         events=_read_events(folder / "events.jsonl"),
         solutions=(),
     )
-    record = dataclasses.replace(record, solutions=_solutions(record))
-    _check_splits(record)
-    return record
+    for line in lines:
+        place = f"{folder / 'metrics.jsonl'}: seed {line.seed}, round {line.round}"
+        _needs(record.held_out, line.sent, place)
+    return dataclasses.replace(record, solutions=_solutions(record))
 
 
 def _known_front(value: object, m: int, where: str) -> Array | None:
@@ -339,15 +340,9 @@ def _splits(value: object, where: str) -> tuple[str, ...]:
     return tuple(printable(name) for name in value)
 
 
-def _check_splits(record: Record) -> None:
-    for line in record.lines:
-        if record.held_out not in line.sent:
-            place = f"seed {line.seed}, round {line.round}"
-            raise DamagedFile(f"{record.folder / 'metrics.jsonl'}: {place} has no split '{record.held_out}'")
-    for solution in record.solutions:
-        if record.held_out not in solution.objectives:
-            place = f"seed {solution.seed}"
-            raise DamagedFile(f"{record.folder / 'solutions.json'}: {place} has no split '{record.held_out}'")
+def _needs(split: str, found: dict[str, Array], where: str) -> None:
+    if split not in found:
+        raise DamagedFile(f"{where} has no split '{split}'")
 
 
 def _read_run(folder: Path) -> dict[str, Any]:
@@ -439,6 +434,7 @@ def _solutions(record: Record) -> tuple[Solution, ...]:
     m, known = len(record.objectives), {}
     for entry in entries:
         solution = _solution(as_object(entry, str(path)), record.rounds, m, str(path))
+        _needs(record.held_out, solution.objectives, f"{path}: seed {solution.seed}")
         known[solution.seed] = solution
     return tuple(known.get(seed) or _so_far(record, seed) for seed in record.started)
 

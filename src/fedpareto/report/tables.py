@@ -208,7 +208,7 @@ def _bytes_up(record: Record) -> Array:
     """`[started]`: the line of round r holds the traffic of round r + 1, so the last round's holds none."""
     lines = [[line for line in record.of_seed(s) if line.round < record.rounds] for s in record.started]
     sums = [sum(line.bytes_up for line in of_seed) for of_seed in lines]
-    shares = [max(len(of_seed), 1) * max(record.clients, 1) for of_seed in lines]
+    shares = [float(max(len(of_seed), 1) * max(record.clients, 1)) for of_seed in lines]
     return np.array(sums, dtype=np.float64) / shares
 
 
@@ -216,12 +216,16 @@ def _cells(values: list[Array], column: Column, runs: Sequence[Record]) -> list[
     means = np.array([mean_and_deviation(v)[0] for v in values])
     best = _best(means, column, runs)
     decimals = _decimals(values, means)
-    return [Cell(tuple(v.tolist()), _text(v, decimals), bool(mark)) for v, mark in zip(values, best, strict=True)]
+    return [
+        Cell(tuple(v.tolist()), _text(v, decimals), bool(mark)) for v, mark in zip(values, best, strict=True)
+    ]
 
 
 def _best(means: Array, column: Column, runs: Sequence[Record]) -> list[bool]:
     """Which runs share the best mean; none of them when all do, for a mark on everything says nothing."""
-    scores = np.where(np.isfinite(means), means * column.direction, -np.inf)
+    scores = np.full(len(means), -np.inf)
+    known = np.isfinite(means)
+    scores[known] = means[known] * column.direction
     scores[[_unfair(column.key, run) for run in runs]] = -np.inf
     marks = np.isclose(scores, scores.max(), rtol=1e-9, atol=0.0) & np.isfinite(scores)
     return [False] * len(means) if column.direction == 0 or marks.all() else marks.tolist()

@@ -1,0 +1,61 @@
+"""Who may import whom: cli → experiments → engines → algorithms → moo, problems beside algorithms."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import fedpareto
+
+ROOT = Path(fedpareto.__file__).parent
+
+MAY_IMPORT = {
+    "errors": set(),
+    "moo": {"errors"},
+    "core": {"errors", "moo"},
+    "learners": {"errors", "moo", "core"},
+    "algorithms": {"errors", "moo", "core"},
+    "problems": {"errors", "moo", "core", "learners"},
+    "engines": {"errors", "moo", "core", "learners"},
+    "experiments": {"errors", "moo", "core", "engines"},
+    "report": {"errors", "moo"},
+    "api": {"errors", "core", "engines", "experiments"},
+    "testing": {"errors", "moo", "core", "engines", "experiments", "problems"},
+    "cli": {"errors", "core", "experiments", "report"},
+}
+
+
+def imports_of(path):
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            yield from (
+                [f"fedpareto.{alias.name}" for alias in node.names] if node.module == "fedpareto" else [node.module]
+            )
+        elif isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+
+
+@pytest.mark.parametrize("part", MAY_IMPORT)
+def test_imports_point_one_way(part):
+    files = [ROOT / f"{part}.py"] if (ROOT / f"{part}.py").exists() else sorted((ROOT / part).rglob("*.py"))
+    assert files
+    for path in files:
+        for module in imports_of(path):
+            if module.startswith("fedpareto.") and module != "fedpareto.__version__":
+                other = module.split(".")[1]
+                assert other in MAY_IMPORT[part] | {part}, f"{path.relative_to(ROOT)} imports {module}"
+
+
+def test_every_part_has_its_wall():
+    parts = {path.stem for path in ROOT.iterdir() if path.name not in ("__init__.py", "py.typed", "__pycache__")}
+    assert parts == set(MAY_IMPORT)
+
+
+def test_only_one_place_knows_each_heavy_library():
+    homes = {"sklearn": {"algorithms"}, "moocore": {"moo"}, "matplotlib": {"report"}, "typer": {"cli.py"}}
+    for library, allowed in homes.items():
+        for path in ROOT.rglob("*.py"):
+            if any(module.split(".")[0] == library for module in imports_of(path)):
+                assert path.relative_to(ROOT).parts[0] in allowed, f"{path} imports {library}"

@@ -1,0 +1,112 @@
+"""Stacked training against torch's own optimisers, one client at a time."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from fedpareto.core import rng
+from fedpareto.core.clients import Clients
+from fedpareto.core.problem import Batch, Rows
+from fedpareto.errors import UserError
+from fedpareto.learners.supervised import Supervised
+from fedpareto.moo.scalarise import SCALARISATIONS
+from fedpareto.problems.convex import Convex
+from fedpareto.problems.synthetic import Synthetic
+
+SIZES = 4
+
+
+def stack_of(problem, learner, positions, clients=SIZES, seed=0):
+    splits = {name: rows.to(torch.device("cpu"), torch.float64) for name, rows in problem.data(clients, seed).items()}
+    weights = np.random.default_rng(5).dirichlet([1.0] * len(problem.objectives), clients)[list(positions)]
+    addresses = tuple(rng.Address(seed, client, round=3) for client in positions)
+    return Clients(problem, learner, splits, addresses, np.array(positions), torch.as_tensor(weights))
+
+
+def by_torch(problem, learner, position, start):
+    """The same training with torch.optim for a single client, from its own random stream."""
+    clients = stack_of(problem, learner, [position])
+    rows = clients.splits["train"].of_client(position)
+    count = len(next(iter(rows.values())))
+    model = start.clone().requires_grad_()
+    options = {"lr": learner.lr, "weight_decay": learner.weight_decay}
+    if learner.optimiser == "sgd":
+        optimiser = torch.optim.SGD([model], momentum=learner.momentum, **options)
+    else:
+        optimiser = torch.optim.Adam([model], **options)
+    stream, scalarise = next(clients.generators("batches")), SCALARISATIONS[learner.scalarisation]
+    per_epoch = -(-count // learner.batch_size)
+    left = learner.steps or learner.epochs * per_epoch
+    while left > 0:
+        cuts = range(learner.batch_size, count, learner.batch_size)
+        for index in np.split(stream.permutation(count), cuts)[:left]:
+            columns = {name: column[torch.as_tensor(index)][None] for name, column in rows.items()}
+            batch = Batch(columns, torch.ones(1, len(index), dtype=torch.float64))
+            losses = problem.losses(problem.layout.unflatten(model[None]), batch)
+            optimiser.zero_grad()
+            scalarise(losses, clients.preferences).sum().backward()
+            optimiser.step()
+            left -= 1
+    return model.detach()
+
+
+EPOCHS = 2
+
+CASES = {
+    "sgd": Supervised(lr=0.1, batch_size=16, epochs=EPOCHS),
+    "momentum": Supervised(lr=0.05, momentum=0.9, batch_size=16, epochs=EPOCHS),
+    "adam": Supervised(lr=0.01, optimiser="adam", batch_size=16, epochs=EPOCHS),
+    "weight decay": Supervised(lr=0.1, weight_decay=0.1, batch_size=16, epochs=EPOCHS),
+    "adam, weight decay": Supervised(lr=0.01, optimiser="adam", weight_decay=0.1, batch_size=7, epochs=EPOCHS),
+    "steps": Supervised(lr=0.1, batch_size=16, steps=5),
+    "tchebycheff": Supervised(lr=0.1, batch_size=16, epochs=EPOCHS, scalarisation="tchebycheff"),
+    "smooth": Supervised(lr=0.1, batch_size=16, epochs=EPOCHS, scalarisation="smooth-tchebycheff"),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("problem", [Convex(rows=45), Synthetic(hidden=(5,))], ids=["convex", "synthetic"])
+def test_a_stack_of_unequal_clients_equals_torch_one_client_at_a_time(problem, case):
+    learner = CASES[case]
+    clients = stack_of(problem, learner, range(SIZES))
+    stream = torch.Generator().manual_seed(1)
+    start = torch.randn(SIZES, problem.layout.size, generator=stream, dtype=torch.float64)
+    together = clients.learn(start)
+    for client in range(SIZES):
+        assert torch.allclose(together[client], by_torch(problem, learner, client, start[client]), atol=1e-10)
+
+
+def test_every_row_is_seen_exactly_once_an_epoch():
+    problem, learner = Convex(rows=45), Supervised(batch_size=16, epochs=3)
+    clients = stack_of(problem, learner, range(SIZES))
+    plan = learner._plan(clients.splits["train"].counts, clients.splits["train"].starts[:-1], clients)
+    for client, count in enumerate(clients.splits["train"].counts):
+        rows, times = np.unique(plan[client][plan[client] >= 0], return_counts=True)
+        first = clients.splits["train"].starts[client]
+        assert rows.tolist() == list(range(first, first + count))
+        assert set(times) == {3}
+
+
+def test_a_client_that_is_done_idles_untouched():
+    """A client of 2 rows beside one of 40 takes 1 step, not 3: its Adam state and model stay as they are."""
+    problem, learner = Convex(rows=40), Supervised(optimiser="adam", lr=0.1, batch_size=16)
+    rows = problem.data(1, 0)["train"].of_client(0)
+    small, large = {k: v[:2] for k, v in rows.items()}, rows
+    for order in ([small, large], [large, small]):
+        splits = {"train": Rows.of(order).to(torch.device("cpu"), torch.float64)}
+        where = 0 if order[0] is small else 1
+        addresses = tuple(rng.Address(0, client) for client in ((7, 8) if where == 0 else (8, 7)))
+        both = Clients(problem, learner, splits, addresses, np.array([0, 1]), torch.full((2, 2), 0.5).double())
+        start = torch.zeros(2, problem.layout.size, dtype=torch.float64)
+        alone = Clients(
+            problem, learner, splits, (rng.Address(0, 7),), np.array([where]), torch.full((1, 2), 0.5).double()
+        )
+        assert torch.equal(both.learn(start)[where], alone.learn(start[:1])[0])
+
+
+@pytest.mark.parametrize("bad", [{"lr": 0.0}, {"lr": -1.0}, {"epochs": 0}, {"batch_size": 0}, {"steps": -1}])
+def test_senseless_hyper_parameters_are_refused(bad):
+    with pytest.raises(UserError):
+        Supervised(**bad)

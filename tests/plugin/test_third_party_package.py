@@ -1,0 +1,69 @@
+"""A third party's package registers by entry point, passes the conformance suite and runs from the command line."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parent / "median_package"
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory):
+    """The package really built and installed, into a folder that only these processes see."""
+    site = tmp_path_factory.mktemp("site")
+    source = tmp_path_factory.mktemp("source") / "package"
+    import shutil
+
+    shutil.copytree(PACKAGE, source)
+    install = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
+    subprocess.run([*install, "--no-build-isolation", "--target", str(site), str(source)], check=True, timeout=120)
+    return {**os.environ, "PYTHONPATH": str(site)}
+
+
+def fedpareto(environment, *arguments, cwd=None):
+    command = [sys.executable, "-m", "fedpareto.cli", *map(str, arguments)]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, cwd=cwd, timeout=120, check=False)
+
+
+def test_it_is_listed_with_its_taxonomy_and_parameters(environment):
+    listed = fedpareto(environment, "algorithms").stdout
+    assert "median" in listed
+    assert "linearised preferences, median" in listed
+    assert "How far the global model moves" in fedpareto(environment, "algorithms", "median").stdout
+    assert "ridge" in fedpareto(environment, "problems").stdout
+
+
+def test_it_runs_from_the_command_line(environment, tmp_path):
+    arguments = ("run", "median+ft", "--problem", "ridge", "--clients", 4, "--rounds", 3, "--set", "server_step=0.5")
+    done = fedpareto(environment, *arguments, "--out", tmp_path / "run")
+    assert done.returncode == 0, done.stderr
+    record = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert (record["algorithm"], record["problem"]) == ("median+ft", "ridge")
+    assert json.loads((tmp_path / "run" / "status.json").read_text())["status"] == "finished"
+
+
+def test_it_passes_the_conformance_suite(environment):
+    code = (
+        "from fedpareto.testing import check_algorithm, check_problem\n"
+        "from fedpareto.core.registry import make_algorithm, problem_class\n"
+        "check_algorithm(make_algorithm('median', {}))\n"
+        "check_algorithm(make_algorithm('median+ft', {}), problem_class('ridge')())\n"
+        "check_problem(problem_class('ridge')())\n"
+        "print('passed')"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.stdout.strip() == "passed", done.stderr
+
+
+def test_a_misspelt_name_finds_it(environment):
+    done = fedpareto(environment, "run", "medain")
+    assert done.returncode == 2
+    assert done.stderr.strip() == "Error: unknown algorithm 'medain'; did you mean 'median'?"
