@@ -2,8 +2,8 @@
 
     python benchmarks/engine.py [--quick] [--json FILE] [--device cuda]
 
-The work is one round of FedAvg-like local training: every client runs one epoch of 1,000 rows in batches of 128 through
-an MLP 64-32 with 12 inputs. "loop" trains one client after the other through the same engine (chunks of one), "plain" is
+The work is one round of local training: every client runs one epoch of 1,000 rows in batches of 128 through an MLP 64-32
+with 12 inputs. "loop" trains one client after the other through the same engine (chunks of one), "plain" is
 the usual loop of nn.Sequential and torch.optim.SGD, "matmul" is nothing but the batched matrix products of the same
 work. Times are the best of several tries, taken in turns so that a busy machine harms all of them alike.
 """
@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -91,37 +92,30 @@ def engine_for(problem: Tabular, clients: int, chunk: int, threads: int, device:
     return LocalEngine(FedPref(), problem, LEARNER, [federation], [setting], options, choices=choices)
 
 
-def plain_loop(problem: Tabular, clients: int) -> Callable[[], None]:
+def plain_loop(problem: Tabular, clients: int, device: str) -> Callable[[], None]:
     """The usual loop over clients in PyTorch, on the same data and with the same two losses."""
-    rows, preferences = problem.data(clients, 0)["train"], torch.full((2,), 0.5)
+    rows = problem.data(clients, 0)["train"].to(torch.device(device), torch.float32)
+    preferences = torch.full((2,), 0.5, device=device)
+    widths = (problem.inputs, *problem.hidden)
 
-    def work() -> None:
-        for client in range(clients):
-            table = rows.of_client(client)
-            widths = (problem.inputs, *problem.hidden)
-            layers = [
-                part
-                for a, b in zip(widths, widths[1:], strict=False)
-                for part in (torch.nn.Linear(a, b), torch.nn.ReLU())
-            ]
-            network = torch.nn.Sequential(*layers, torch.nn.Linear(widths[-1], 1))
-            optimiser = torch.optim.SGD(network.parameters(), lr=LEARNER.lr)
-            for index in torch.randperm(problem.rows).split(BATCH):
-                logits = network(table["x"][index]).squeeze(-1)
-                losses = torch.stack(
-                    [binary_cross_entropy_with_logits(logits, table["y"][index]), logits.mean().square()]
-                )
-                optimiser.zero_grad()
-                (losses @ preferences).backward()
-                optimiser.step()
+    def train(table: dict[str, torch.Tensor]) -> None:
+        layers = [part for a, b in pairwise(widths) for part in (torch.nn.Linear(a, b), torch.nn.ReLU())]
+        network = torch.nn.Sequential(*layers, torch.nn.Linear(widths[-1], 1)).to(device)
+        optimiser = torch.optim.SGD(network.parameters(), lr=LEARNER.lr)
+        for index in torch.randperm(problem.rows, device=device).split(BATCH):
+            logits = network(table["x"][index]).squeeze(-1)
+            entropy = binary_cross_entropy_with_logits(logits, table["y"][index])
+            optimiser.zero_grad()
+            (torch.stack([entropy, logits.mean().square()]) @ preferences).backward()
+            optimiser.step()
 
-    return work
+    return lambda: [train(rows.of_client(client)) for client in range(clients)] and None
 
 
 def bare_matmul(problem: Tabular, clients: int, device: str) -> Callable[[], None]:
     """The batched products of forward and backward pass, and nothing else."""
     widths = (problem.inputs, *problem.hidden, 1)
-    weights = [torch.randn(clients, a, b, device=device) for a, b in zip(widths, widths[1:], strict=False)]
+    weights = [torch.randn(clients, a, b, device=device) for a, b in pairwise(widths)]
     transposed = [weight.mT.contiguous() for weight in weights]
     inputs = torch.randn(clients, BATCH, problem.inputs, device=device)
 
@@ -162,10 +156,9 @@ def stacked_against_loop(clients: int, threads: int, tries: int, device: str) ->
     works: dict[str, Callable[[], Any]] = {
         "stacked": lambda: whole.run(tasks),
         "matmul": bare_matmul(problem, clients, device),
+        "loop": lambda: single.run(tasks),
+        "plain": plain_loop(problem, clients, device),
     }
-    if clients <= 200:
-        works["loop"] = lambda: single.run(tasks)
-        works["plain"] = plain_loop(problem, clients)
     same = [engine.run(tasks).replies for engine in (whole, single)] if clients <= 50 else [[], []]
     for one, other in zip(*same, strict=True):
         gap = float((one.message["model"] - other.message["model"]).abs().max())
@@ -226,27 +219,20 @@ def main() -> None:
     parser.add_argument("--device", default="cpu", help="cpu or cuda")
     options = parser.parse_args()
     figures: dict[str, float] = {}
-    print(f"{torch.__version__=}, {options.device}; one epoch of {ROWS} rows in batches of {BATCH}, MLP 64-32")
-    print(
-        f"{'clients':>8}{'threads':>9}{'stacked':>11}{'loop':>11}{'plain':>11}{'matmul':>11}   loop/stacked  plain/stacked  stacked/matmul"
-    )
+    print(f"torch {torch.__version__}, {options.device}; one epoch of {ROWS} rows in batches of {BATCH}, MLP 64-32")
+    print("clients  threads |  stacked     loop    plain   matmul (ms) | loop/stacked plain/stacked stacked/matmul")
     for clients in [50] if options.quick else [10, 50, 200, 1000]:
         for threads in (1, 2):
-            tries = 3 if clients >= 1000 else 5
-            times = stacked_against_loop(clients, threads, tries, options.device)
-            shown = "".join(
-                f"{1e3 * times[name]:>8.1f} ms" if name in times else f"{'–':>11}"
-                for name in ("stacked", "loop", "plain", "matmul")
-            )
-            over = {name: times.get(name, float("nan")) / times["stacked"] for name in ("loop", "plain")}
-            print(
-                f"{clients:>8}{threads:>9}{shown}{over['loop']:>15.1f}{over['plain']:>15.1f}{times['stacked'] / times['matmul']:>16.1f}",
-                flush=True,
-            )
-            key = f"{clients}_{threads}t"
-            figures[f"stacked_over_loop_{key}"] = over["loop"]
-            figures[f"stacked_over_plain_loop_{key}"] = over["plain"]
-            figures[f"stacked_over_matmul_{key}"] = times["stacked"] / times["matmul"]
+            times = stacked_against_loop(clients, threads, 2 if clients >= 1000 else 5, options.device)
+            ratios = {
+                "stacked_over_loop": times["loop"] / times["stacked"],
+                "stacked_over_plain_loop": times["plain"] / times["stacked"],
+                "stacked_over_matmul": times["stacked"] / times["matmul"],
+            }
+            shown = " ".join(f"{1e3 * times[name]:8.1f}" for name in ("stacked", "loop", "plain", "matmul"))
+            factors = " ".join(f"{ratio:13.1f}" for ratio in ratios.values())
+            print(f"{clients:7}  {threads:7} | {shown}      |{factors}", flush=True)
+            figures |= {f"{name}_{clients}_{threads}t": ratio for name, ratio in ratios.items()}
     share = aggregation_share(1 if options.quick else 3, options.device)
     figures["fedpref_aggregation_share_200"] = share["share"]
     print(

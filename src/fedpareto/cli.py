@@ -10,7 +10,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import click
 import typer
 from typer.core import TyperGroup
 
@@ -22,11 +21,16 @@ if TYPE_CHECKING:
     from fedpareto.experiments.spec import Spec
 
 
+# Typer's base class of a mistake in the command line. It is click's, which newer versions of Typer bring along and
+# older ones import; this finds it in either.
+_UsageError: Any = next(cls for cls in typer.BadParameter.__mro__ if cls.__name__ == "ClickException")
+
+
 class _Commands(TyperGroup):
     """Commands in the order of this file; an unknown one comes with the closest name."""
 
     def resolve_command(self, context: Any, arguments: list[str]) -> Any:
-        """See click."""
+        """See Typer."""
         if arguments and self.get_command(context, arguments[0]) is None and not arguments[0].startswith("-"):
             raise UnknownName("command", arguments[0], self.list_commands(context))
         return super().resolve_command(context, arguments)
@@ -237,10 +241,11 @@ def demo(
     from fedpareto.experiments.runner import start
     from fedpareto.experiments.spec import Draft
 
+    names = ("local", "fedavg", "fedprox", "fedpref")
+    specs = {name: Draft({"algorithm": name, "seeds": seeds, "preferences": "equidistant"}).finish() for name in names}
     typer.echo("10 clients, each with its own preference between accuracy and demographic parity, learn together.")
     folders = []
-    for name in ("local", "fedavg", "fedprox", "fedpref"):
-        ready = Draft({"algorithm": name, "seeds": seeds, "preferences": "equidistant"}).finish()
+    for name, ready in specs.items():
         folder = out / name
         if (folder / "spec.yaml").exists():  # Of the last demo. Anything else in this place is not ours to delete.
             shutil.rmtree(folder, ignore_errors=True)
@@ -257,11 +262,11 @@ def main() -> None:
     """The entry point: a user's mistake is one line and exit code 2, never a traceback."""
     try:
         code = typer.main.get_command(app)(standalone_mode=False)
-    except click.ClickException as problem:
+    except _UsageError as problem:
         _fail(problem.format_message(), 2)
     except UserError as problem:
         _fail(str(problem), 2)
-    except (click.Abort, KeyboardInterrupt):
+    except (typer.Abort, KeyboardInterrupt):
         _fail("interrupted", 130)
     except BrokenPipeError:  # The reader of our output went away, as `fedpareto algorithms | head` does.
         sys.stderr.close()

@@ -62,7 +62,8 @@ def test_the_staircase_bounds_what_the_front_attains_in_every_direction(write_ru
             dataclasses.replace(o, maximise=up) for o, up in zip(record.objectives, maximise, strict=True)
         ),
         solutions=tuple(
-            dataclasses.replace(s, objectives={"test": s.objectives["test"] * signs}) for s in record.solutions
+            dataclasses.replace(s, objectives={"test": s.objectives["test"] * signs})
+            for s in record.solutions
         ),
     )
     best = turned.front()
@@ -140,6 +141,12 @@ def test_a_constant_hypervolume_a_single_seed_and_a_single_round_can_be_drawn(wr
     assert not one.axes[0].collections
     start = hypervolume_over_rounds([load(write_run("c", reached=0, status="running"))])
     assert start.axes[0].lines[0].get_marker() == "o"
+
+
+def test_a_hypervolume_that_is_not_finite_is_a_gap(write_run):
+    record = load(write_run("a", rounds=4))
+    lines = [dataclasses.replace(x, hypervolume=np.inf) if x.round == 2 else x for x in record.lines]
+    assert is_png(hypervolume_over_rounds([dataclasses.replace(record, lines=tuple(lines))]))
 
 
 def test_fifteen_runs_of_one_name_differ_in_colour_or_marker(write_run):

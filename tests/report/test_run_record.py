@@ -188,6 +188,27 @@ def test_a_damaged_run_json_is_named(write_run):
         load(folder)
 
 
+def test_a_known_front_must_be_finite(write_run):
+    folder = write_run("a", known=True)
+    edit(folder / "run.json", known_front=[[0.1, None], [0.2, 0.3]])
+    with pytest.raises(DamagedFile, match="'known_front' holds values that are not finite"):
+        load(folder)
+
+
+@pytest.mark.parametrize("splits", [[], None, "test"])
+def test_the_splits_must_have_names(write_run, splits):
+    with pytest.raises(DamagedFile, match="'splits': expected a list of names"):
+        load(write_run("a", extra={"splits": splits}))
+
+
+def test_no_clusters_may_be_written_as_an_empty_list(write_run):
+    folder = write_run("a", rounds=2)
+    rewrite(folder / "metrics.jsonl", lambda lines: [x | {"clusters": [], "similarity": []} for x in lines])
+    record = load(folder)
+    assert record.clusters(0) == {}
+    assert record.similarity(0) == {}
+
+
 def test_a_run_that_never_wrote_a_status_is_unknown(write_run):
     folder = write_run("a")
     (folder / "status.json").unlink()
@@ -244,5 +265,7 @@ def test_without_pictures_nothing_slow_is_loaded(module):
     heavy = "('matplotlib', 'rich', 'torch', 'fedpareto.core', 'fedpareto.algorithms')"
     code = f"import sys, fedpareto.report.{module}; print([m for m in {heavy} if m in sys.modules])"
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+    )
     assert done.stdout.strip() == "[]"

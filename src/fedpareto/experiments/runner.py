@@ -121,9 +121,8 @@ class Experiment:
             self._end("stopped", f"interrupted in round {self.round + 1} of {self.spec.rounds}")
             raise
         except BaseException as problem:
-            self._end(
-                "failed", str(problem) if isinstance(problem, UserError) else f"{type(problem).__name__}: {problem}"
-            )
+            kind = [] if isinstance(problem, UserError) else [type(problem).__name__]
+            self._end("failed", ": ".join([*kind, *filter(None, [str(problem)])]))
             raise
 
     def _one_round(self, on_round: OnRound | None) -> None:

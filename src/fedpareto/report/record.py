@@ -392,7 +392,9 @@ def _read_lines(path: Path, m: int) -> tuple[Line, ...]:
 
 
 def _line(data: dict[str, Any], where: str, m: int) -> Line:
-    clusters, similarity = data.get("clusters"), data.get("similarity")
+    # Empty lists stand for nothing, like null.
+    clusters = id_groups(data.get("clusters") or [], f"{where}: 'clusters'")
+    similarity = square(data.get("similarity") or [], f"{where}: 'similarity'")
     sent = _points_by_split(data.get("sent"), m, f"{where}: 'sent'")
     if not sent:
         raise DamagedFile(f"{where}: 'sent' is missing")
@@ -408,8 +410,8 @@ def _line(data: dict[str, Any], where: str, m: int) -> Line:
         failures=get(data, "failures", int, where, 0),
         bytes_up=get(data, "bytes_up", int, where, 0),
         bytes_down=get(data, "bytes_down", int, where, 0),
-        clusters=None if clusters is None else id_groups(clusters, f"{where}: 'clusters'") or None,
-        similarity=None if similarity is None else square(similarity, f"{where}: 'similarity'"),
+        clusters=clusters or None,
+        similarity=similarity if similarity.size else None,
     )
 
 
