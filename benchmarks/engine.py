@@ -2,8 +2,8 @@
 
     python benchmarks/engine.py [--quick] [--json FILE] [--device cuda]
 
-The work is one round of local training: every client runs one epoch of 1,000 rows in batches of 128 through an MLP 64-32
-with 12 inputs. "loop" trains one client after the other through the same engine (chunks of one), "plain" is
+The work is one round of local training: every client runs one epoch of 1,000 rows in batches of 128 through an MLP
+64-32 with 12 inputs. "loop" trains one client after the other through the same engine (chunks of one), "plain" is
 the usual loop of nn.Sequential and torch.optim.SGD, "matmul" is nothing but the batched matrix products of the same
 work. Times are the best of several tries, taken in turns so that a busy machine harms all of them alike.
 """
@@ -200,8 +200,15 @@ def one_round(clients: int) -> None:
     """Trains one round and prints this process's peak memory in bytes."""
     engine = engine_for(Tabular(), clients, clients, 1, "cpu")
     engine.run(FedPref().ask(FedPref().begin(engine.settings[0])))
-    kilobytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    print(kilobytes * (1 if sys.platform == "darwin" else 1024))
+    print(_peak_bytes())
+
+
+def _peak_bytes() -> int:
+    status = Path("/proc/self/status")
+    if status.exists():  # getrusage would count the parent's peak too: Linux keeps it across exec.
+        (line,) = (line for line in status.read_text().splitlines() if line.startswith("VmHWM"))
+        return int(line.split()[1]) * 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 def memory(counts: list[int]) -> dict[str, float]:

@@ -38,7 +38,6 @@ class _Commands(TyperGroup):
 
 app = typer.Typer(
     cls=_Commands,
-    no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -55,11 +54,13 @@ RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder.")]
 
 @app.callback(invoke_without_command=True)
 def _root(
+    context: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="Print the version and stop.")] = False,
 ) -> None:
     if version:
         typer.echo(f"fedpareto {__version__}")
-        raise typer.Exit
+    elif context.invoked_subcommand is None:
+        typer.echo(context.get_help())
 
 
 @app.command()
@@ -351,7 +352,7 @@ def _print_table(table: Any) -> None:
 
     console = Console()
     # In a pipe there is no width to fit into; a cut table would lose words.
-    (console if console.is_terminal else Console(width=200)).print(table)
+    (console if console.is_terminal else Console(width=1000)).print(table)
 
 
 def _print_parameters(name: str, cls: type) -> None:

@@ -58,8 +58,8 @@ MISTAKES: list[tuple[list[str], str]] = [
     # Numbers.
     (["run", "--clients", "0"], "clients is 0; a federation has at least 1 client"),
     (["run", "--clients", "-3"], "clients is -3; a federation has at least 1 client"),
-    (["run", "--clients", "many"], "'--clients': 'many' is not a valid int"),
-    (["run", "--clients", "2.5"], "'--clients': '2.5' is not a valid int"),
+    (["run", "--clients", "many"], "Invalid value for '--clients'"),
+    (["run", "--clients", "2.5"], "Invalid value for '--clients'"),
     (["run", "--clients"], "'--clients' requires an argument"),
     (["run", "--rounds", "0"], "rounds is 0; at least 1 is needed"),
     (["run", "--seeds", "0"], "seeds is 0; at least 1 is needed"),

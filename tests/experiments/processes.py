@@ -15,6 +15,7 @@ import time
 import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -88,13 +89,9 @@ class Forked:
 
 
 def _serve() -> None:
-    import sklearn.cluster  # noqa: F401 (imported by a fork, it would take most of its time)
-
-    import fedpareto.api
-    import fedpareto.experiments.progress
-    from fedpareto.moo.indicators import hypervolume
-
-    hypervolume([[0.0, 0.0]], [1.0, 1.0])
+    # What a fork had to import itself would take most of its time.
+    for module in ("sklearn.cluster", "moocore", "fedpareto.api", "fedpareto.experiments.progress", "fedpareto.cli"):
+        import_module(module)
     codes: dict[int, int] = {}
     for line in sys.stdin:
         request = json.loads(line)

@@ -197,7 +197,7 @@ def test_a_file_cut_anywhere_is_noticed(saved: Path) -> None:
     whole = saved.read_bytes()
     for length in range(len(whole)):
         saved.write_bytes(whole[:length])
-        with pytest.raises(DamagedFile, match="checkpoint.safetensors"):
+        with pytest.raises(DamagedFile, match=r"checkpoint\.safetensors"):
             Checkpoint.load(saved)
 
 

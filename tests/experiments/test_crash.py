@@ -1,4 +1,4 @@
-"""A crash, or a full disk, at each single moment at which a run writes something: the folder resumes to the same bits."""
+"""A crash, or a full disk, at each moment at which a run writes something: the folder resumes to the same bits."""
 
 from __future__ import annotations
 

@@ -213,7 +213,7 @@ def test_a_client_whose_training_goes_astray_has_no_solution_and_an_event_says_s
 
 
 def test_a_run_in_which_all_clients_go_astray_fails_with_advice(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="seed 0: training went astray.*a smaller lr may help"):
+    with pytest.raises(UserError, match=r"seed 0: training went astray.*a smaller lr may help"):
         start(spec_of("local", learner={"lr": 1000.0}, rounds=20), tmp_path / "run")
     assert status(tmp_path / "run")["status"] == "failed"
 

@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedpareto.core import registry
+from fedpareto.core.parameters import field_names
+from fedpareto.experiments.spec import load
+
+QUICK = ("--problem", "convex", "--clients", "4", "--rounds", "3", "--set", "threads=1", "--set", "chunk=4")
+
+
+def test_run_alone_works(fedpareto: Callable[..., Any], tmp_path: Path) -> None:
+    answer = fedpareto("run", "--rounds", "1", "--quiet")
+    assert answer.code == 0
+    assert answer.err == ""
+    assert "run: runs/fedpref-synthetic   see it: fedpareto show runs/fedpref-synthetic\n" in answer.out
+    assert json.loads((tmp_path / "runs/fedpref-synthetic/status.json").read_text())["status"] == "finished"
+
+
+def test_unnamed_runs_get_folders_of_their_own(fedpareto: Callable[..., Any], tmp_path: Path) -> None:
+    for _ in range(3):
+        assert fedpareto("run", "fedavg+ft", *QUICK, "--quiet").code == 0
+    names = sorted(path.name for path in (tmp_path / "runs").iterdir())
+    assert names == ["fedavg+ft-convex", "fedavg+ft-convex-2", "fedavg+ft-convex-3"]
+
+
+def test_unnamed_runs_that_begin_at_once_do_not_meet(tmp_path: Path) -> None:
+    from fedpareto.cli import _free_folder
+
+    found: list[Path] = []
+    threads = [threading.Thread(target=lambda: found.append(_free_folder(tmp_path, "run"))) for _ in range(20)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(set(found)) == 20
+
+
+def test_a_run_that_cannot_begin_leaves_no_folder(fedpareto: Callable[..., Any], tmp_path: Path) -> None:
+    assert fedpareto("run", *QUICK, "--set", "device=nonsense").code == 2
+    assert list((tmp_path / "runs").iterdir()) == []
+
+
+def test_flags_and_file_on_the_command_line_give_the_same_run(fedpareto: Callable[..., Any], tmp_path: Path) -> None:
+    flags = ("--seeds", "2", "--preferences", "0.6,0.4", "--participation", "0.5", "--set", "lr=0.05")
+    assert fedpareto("run", "fedprox", *QUICK, *flags, "--out", "one", "--quiet").code == 0
+    assert fedpareto("run", "--spec", "one/spec.yaml", "--out", "two", "--quiet").code == 0
+    for name in ("spec.yaml", "models.safetensors", "solutions.json"):
+        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
+    assert fedpareto("run", "--spec", "one/spec.yaml", "--rounds", "2", "--out", "three", "--quiet").code == 0
+    assert (load(tmp_path / "three/spec.yaml").rounds, load(tmp_path / "three/spec.yaml").clients) == (2, 4)
+
+
+def test_resuming_a_finished_run_says_so(fedpareto: Callable[..., Any]) -> None:
+    fedpareto("run", *QUICK, "--out", "my run", "--quiet")
+    answer = fedpareto("resume", "my run")
+    assert answer.code == 0
+    assert answer.out == "my run is finished already; see it with: fedpareto show 'my run'\n"
+
+
+def test_show_and_compare_tell_of_runs(fedpareto: Callable[..., Any], tmp_path: Path) -> None:
+    for algorithm in ("fedavg", "fedpref"):
+        fedpareto("run", algorithm, *QUICK, "--seeds", "2", "--out", algorithm, "--quiet")
+    shown = fedpareto("show", "fedpref")
+    assert shown.code == 0
+    assert "fedpref on convex" in shown.out
+    assert "nobody is working" not in shown.out
+    compared = fedpareto("compare", "fedavg", "fedpref", "--out", "both")
+    assert compared.code == 0, compared.err
+    assert "fedavg" in compared.out
+    pages = [line.split()[-1] for line in compared.out.splitlines() if line.startswith(("page:", "picture:"))]
+    assert len(pages) == 2
+    assert all((tmp_path / page).stat().st_size for page in pages)
+
+
+def test_algorithms_lists_every_one_with_its_place_in_the_taxonomy(fedpareto: Callable[..., Any]) -> None:
+    listed = fedpareto("algorithms").out
+    for name, cls in registry.algorithms().items():
+        row = next(line for line in listed.splitlines() if line.startswith(f"│ {name} "))
+        for label in (cls.taxonomy.level, cls.taxonomy.family, cls.taxonomy.method, cls.taxonomy.objectives):
+            assert label in row
+
+
+@pytest.mark.parametrize("name", [*registry.algorithms(), "fedpref+ft"])
+def test_every_hyper_parameter_is_listed_with_default_and_meaning(name: str, fedpareto: Callable[..., Any]) -> None:
+    listed = fedpareto("algorithms", name).out
+    for parameter in field_names(registry.algorithm_class(name)):
+        row = next(line for line in listed.splitlines() if line.startswith(f"│ {parameter} "))
+        assert all(cell.strip() for cell in row.strip("│").split("│")), row
+
+
+@pytest.mark.parametrize("name", list(registry.problems()))
+def test_every_parameter_of_a_problem_is_listed_with_default_and_meaning(
+    name: str, fedpareto: Callable[..., Any]
+) -> None:
+    assert f"│ {name} " in fedpareto("problems").out
+    listed = fedpareto("problems", name).out
+    for parameter in field_names(registry.problem_class(name)):
+        row = next(line for line in listed.splitlines() if line.startswith(f"│ {parameter} "))
+        assert all(cell.strip() for cell in row.strip("│").split("│")), row
+
+
+def test_quiet_prints_nothing_but_the_result(fedpareto: Callable[..., Any]) -> None:
+    answer = fedpareto("run", *QUICK, "--quiet")
+    assert answer.err == ""
+    assert len(answer.out.splitlines()) == 2
