@@ -29,7 +29,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 
 from fedpareto.algorithms.fedpref import FedPref
 from fedpareto.core.federation import Federation
-from fedpareto.core.problem import Objective, Problem, Rows
+from fedpareto.core.problem import Objective, Rows, SupervisedProblem
 from fedpareto.engines.local import Choices, LocalEngine, LocalOptions
 from fedpareto.learners.supervised import Supervised
 from fedpareto.problems.models import MLP
@@ -39,7 +39,7 @@ LEARNER = Supervised(lr=0.05, batch_size=BATCH, epochs=1)
 
 
 @dataclass(frozen=True)
-class Tabular(Problem):
+class Tabular(SupervisedProblem):
     """Random rows for a classifier with two losses: the shape of the fairness problems, without their data."""
 
     name = "benchmark"

@@ -59,7 +59,8 @@ def _root(
 ) -> None:
     if version:
         typer.echo(f"fedpareto {__version__}")
-    elif context.invoked_subcommand is None:
+        raise typer.Exit
+    if context.invoked_subcommand is None:
         typer.echo(context.get_help())
 
 
@@ -262,7 +263,7 @@ def demo(
 def main() -> None:
     """The entry point: a user's mistake is one line and exit code 2, never a traceback."""
     try:
-        code = typer.main.get_command(app)(standalone_mode=False)
+        code = typer.main.get_command(app)(prog_name="fedpareto", standalone_mode=False)
     except _UsageError as problem:
         _fail(problem.format_message(), 2)
     except UserError as problem:

@@ -248,10 +248,9 @@ def test_below_the_quorum_is_one_line_and_the_run_can_go_on(tmp_path: Path, fedp
     assert json.loads((tmp_path / "run" / "status.json").read_text())["status"] == "finished"
 
 
-@pytest.mark.parametrize("arguments", [["run", "fedprf"], ["resume", "nowhere"]])
-def test_the_installed_command_answers_a_mistake_the_same_way(arguments: list[str]) -> None:
+def test_the_installed_command_answers_a_mistake_the_same_way() -> None:
     command = Path(sys.executable).with_name("fedpareto")
-    answer = subprocess.run([command, *arguments], capture_output=True, text=True, check=False)
+    answer = subprocess.run([command, "run", "fedprf"], capture_output=True, text=True, check=False)
     assert answer.returncode == 2
-    assert answer.stderr.startswith("Error: ")
-    assert answer.stderr.count("\n") == 1
+    assert answer.stderr == "Error: unknown algorithm 'fedprf'; did you mean 'fedpref'?\n"
+    assert answer.stdout == ""

@@ -66,7 +66,8 @@ def test_no_arguments_are_answered_with_help(fedpareto: Callable[..., Any]) -> N
 def test_the_version_is_the_packages_own(fedpareto: Callable[..., Any]) -> None:
     from importlib.metadata import version
 
-    assert fedpareto("--version").out == f"fedpareto {version('fedpareto')}\n"
+    for arguments in (["--version"], ["--version", "run"]):
+        assert fedpareto(*arguments).out == f"fedpareto {version('fedpareto')}\n"
 
 
 @pytest.mark.parametrize("command", ["", *COMMANDS])

@@ -62,8 +62,7 @@ def test_the_staircase_bounds_what_the_front_attains_in_every_direction(write_ru
             dataclasses.replace(o, maximise=up) for o, up in zip(record.objectives, maximise, strict=True)
         ),
         solutions=tuple(
-            dataclasses.replace(s, objectives={"test": s.objectives["test"] * signs})
-            for s in record.solutions
+            dataclasses.replace(s, objectives={"test": s.objectives["test"] * signs}) for s in record.solutions
         ),
     )
     best = turned.front()

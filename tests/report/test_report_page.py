@@ -119,9 +119,7 @@ def test_the_table_of_the_page_is_that_of_the_library(example):
     table = comparison([load(folder) for folder in folders])
     assert table.to_html() in index.read_text(encoding="utf-8")
     assert (index.parent / "table.md").read_text(encoding="utf-8") == table.to_markdown()
-    assert json.loads((index.parent / "table.json").read_text(encoding="utf-8")) == json.loads(
-        table.to_json()
-    )
+    assert json.loads((index.parent / "table.json").read_text(encoding="utf-8")) == json.loads(table.to_json())
     assert any("local: running" in note for note in read(index).text["p"])
 
 
@@ -171,9 +169,7 @@ def test_words_from_run_folders_cannot_become_markup(write_run, tmp_path):
 
 
 def test_file_names_differ_even_where_only_strange_letters_do(write_run):
-    records = [
-        load(write_run(f"r{i}", name, rounds=1)) for i, name in enumerate(["a/b", "a:b", "A b", "..", "é"])
-    ]
+    records = [load(write_run(f"r{i}", name, rounds=1)) for i, name in enumerate(["a/b", "a:b", "A b", "..", "é"])]
     assert page._file_names(records) == ["a-b", "a-b-2", "A-b-3", "run", "run-2"]
 
 

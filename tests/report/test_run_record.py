@@ -265,7 +265,5 @@ def test_without_pictures_nothing_slow_is_loaded(module):
     heavy = "('matplotlib', 'rich', 'torch', 'fedpareto.core', 'fedpareto.algorithms')"
     code = f"import sys, fedpareto.report.{module}; print([m for m in {heavy} if m in sys.modules])"
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
-    )
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

@@ -39,8 +39,9 @@ class Clients:
 
     @property
     def sizes(self) -> Tensor:
-        """Number of training rows of each client, `[n]`."""
-        counts = self.splits["train"].counts[self.positions]
+        """Number of training rows of each client, `[n]`; 1 each where clients have no rows."""
+        train = self.splits.get("train")
+        counts = np.ones(len(self)) if train is None else train.counts[self.positions]
         return torch.as_tensor(counts, dtype=self.preferences.dtype, device=self.preferences.device)
 
     def generators(self, purpose: str) -> Iterator[np.random.Generator]:
@@ -51,17 +52,9 @@ class Clients:
         """Local training from `model` `[n, d]` under each client's own preference, or under `weights` `[n, m]`."""
         return self.learner.train(self, model, self.preferences if weights is None else weights, pull)
 
-    def losses(self, model: Tensor, split: str = "train") -> Tensor:
-        """The losses `[n, m]` of `model` `[n, d]` on all rows of a split."""
-        with torch.no_grad():
-            return self.problem.losses(self.problem.layout.unflatten(model), self.all_rows(split))
-
     def evaluate(self, model: Tensor) -> Tensor:
-        """The reported objectives of `model` `[n, d]` on every split, `[n, splits, m]`."""
-        parameters = self.problem.layout.unflatten(model)
-        with torch.no_grad():
-            values = [self.problem.evaluate(parameters, self.all_rows(split)) for split in self.splits]
-        return torch.stack(values, dim=1)
+        """The reported objectives of `model` `[n, d]` on every part of the data, `[n, parts, m]`."""
+        return self.problem.score(self, model)
 
     def all_rows(self, split: str) -> Batch:
         """Every row of a split, padded to the longest client of the stack."""

@@ -14,6 +14,7 @@ from torch import Tensor
 from fedpareto.core.layout import Layout
 
 if TYPE_CHECKING:
+    from fedpareto.core.clients import Clients
     from fedpareto.core.learner import Learner
 
 
@@ -95,11 +96,15 @@ class Rows:
 
 
 Splits = Mapping[str, Rows]
-"""The parts of every client's data by name: "train" always, "validation" and "test" where there are such."""
+"""The parts of every client's data by name: "train" first, "validation" and "test" where there are such."""
 
 
 class Problem(ABC):
-    """A federated multi-objective problem: a frozen dataclass whose fields are its parameters."""
+    """A federated multi-objective problem: a frozen dataclass whose fields are its parameters.
+
+    Most problems are a SupervisedProblem. This is what is left when a client learns by other means than a loss on
+    rows, in an environment for example.
+    """
 
     name: ClassVar[str]
 
@@ -114,24 +119,24 @@ class Problem(ABC):
         """The shape of the model."""
 
     @abstractmethod
-    def data(self, clients: int, seed: int) -> Splits:
-        """Every client's data."""
-
-    @abstractmethod
     def initial(self, seed: int) -> Tensor:
         """The model from which everybody starts, `[d]`."""
 
     @abstractmethod
-    def losses(self, parameters: Mapping[str, Tensor], batch: Batch) -> Tensor:
-        """Differentiable losses `[n, m]`, smaller is better, of n models (each tensor `[n, ...]`) on their batches."""
-
-    @abstractmethod
-    def evaluate(self, parameters: Mapping[str, Tensor], batch: Batch) -> Tensor:
-        """The objectives as they are reported, `[n, m]`, each in its own direction."""
-
-    @abstractmethod
     def learner(self) -> Learner:
         """How clients learn on this problem unless the user says otherwise."""
+
+    @abstractmethod
+    def score(self, clients: Clients, model: Tensor) -> Tensor:
+        """The objectives of `model` `[n, d]` as they are reported, `[n, parts, m]`, each in its own direction."""
+
+    def data(self, clients: int, seed: int) -> Splits:
+        """Every client's data; nothing where clients have none."""
+        return {}
+
+    def parts(self, splits: Splits) -> list[str]:
+        """On what `score` measures, by name; comparisons use "test" if it is there, else the last."""
+        return list(splits)
 
     def known_front(self) -> np.ndarray | None:
         """The true Pareto front, `[k, m]`, where it is known."""
@@ -150,3 +155,26 @@ class Problem(ABC):
     def reference(self) -> list[float]:
         """The reference point of the hypervolume."""
         return [objective.reference for objective in self.objectives]
+
+
+class SupervisedProblem(Problem):
+    """A problem whose clients hold rows and minimise differentiable losses on them."""
+
+    @abstractmethod
+    def data(self, clients: int, seed: int) -> Splits:
+        """Every client's rows: "train", and what else there is."""
+
+    @abstractmethod
+    def losses(self, parameters: Mapping[str, Tensor], batch: Batch) -> Tensor:
+        """Differentiable losses `[n, m]`, smaller is better, of n models (each tensor `[n, ...]`) on their batches."""
+
+    @abstractmethod
+    def evaluate(self, parameters: Mapping[str, Tensor], batch: Batch) -> Tensor:
+        """The objectives as they are reported, `[n, m]`, of n models on all rows of a split."""
+
+    def score(self, clients: Clients, model: Tensor) -> Tensor:
+        """`evaluate` on every split."""
+        parameters = self.layout.unflatten(model)
+        with torch.no_grad():
+            values = [self.evaluate(parameters, clients.all_rows(split)) for split in clients.splits]
+        return torch.stack(values, dim=1)

@@ -26,7 +26,7 @@ class SolutionSet:
     @property
     def held_out(self) -> str:
         """The part of the data on which solutions are compared."""
-        return "test" if "test" in self.values else "train"
+        return "test" if "test" in self.values else list(self.values)[-1]
 
     @property
     def maximise(self) -> list[bool]:

@@ -132,7 +132,7 @@ class LocalEngine:
     @property
     def split_names(self) -> list[str]:
         """The parts of the data, in the order of the evaluations."""
-        return list(self._splits)
+        return self.problem.parts(self._splits)
 
     # -- work ------------------------------------------------------------------------------------------------------
 
@@ -258,12 +258,12 @@ class LocalEngine:
             yield from (items[i : i + size] for i in range(0, len(items), size))
 
     def _rows(self, item: _Work) -> int:
-        train = self._splits.get("train")
-        return 0 if train is None else int(self._counts[self._position[item.run, item.task.client]])
+        return int(self._counts[self._position[item.run, item.task.client]])
 
     @cached_property
     def _counts(self) -> np.ndarray:
-        return self._splits["train"].counts
+        """Training rows of every client; 0 where clients have none."""
+        return self._splits["train"].counts if "train" in self._splits else np.zeros(len(self._position), dtype=int)
 
     def _clients(self, chunk: Sequence[_Work]) -> Clients:
         positions = np.array([self._position[item.run, item.task.client] for item in chunk])

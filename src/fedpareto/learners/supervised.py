@@ -17,7 +17,7 @@ from torch import Tensor
 
 from fedpareto.core.clients import Clients
 from fedpareto.core.learner import Learner, Pull
-from fedpareto.core.problem import Batch
+from fedpareto.core.problem import Batch, SupervisedProblem
 from fedpareto.errors import UserError
 from fedpareto.learners.optimisers import OPTIMISERS
 from fedpareto.moo.scalarise import SCALARISATIONS
@@ -52,15 +52,16 @@ class Supervised(Learner):
 
     def train(self, clients: Clients, model: Tensor, weights: Tensor, pull: Pull | None = None) -> Tensor:
         """See Learner.train."""
+        problem = _supervised(clients)
         model = model.clone()
         # The leaves are views of the flat model: the optimiser moves the flat tensor, the leaves follow.
-        leaves = {name: view.detach() for name, view in clients.problem.layout.unflatten(model).items()}
+        leaves = {name: view.detach() for name, view in problem.layout.unflatten(model).items()}
         for leaf in leaves.values():
             leaf.requires_grad_()
         optimiser = OPTIMISERS[self.optimiser](model, self.lr, self.momentum)
         scalarise = SCALARISATIONS[self.scalarisation]
         for batch, active in self.batches(clients):
-            loss = scalarise(clients.problem.losses(leaves, batch), weights).sum()
+            loss = scalarise(problem.losses(leaves, batch), weights).sum()
             gradients = torch.autograd.grad(loss, list(leaves.values()), materialize_grads=True)
             with torch.no_grad():
                 gradient = torch.cat([part.flatten(1) for part in gradients], dim=1)
@@ -112,13 +113,14 @@ class Supervised(Learner):
             kept += tensor.numel() * tensor.element_size()
             return tensor
 
-        layout = clients.problem.layout
+        problem = _supervised(clients)
+        layout = problem.layout
         model = torch.zeros(1, layout.size, dtype=clients.preferences.dtype, device=clients.preferences.device)
         leaves = {name: view.requires_grad_() for name, view in layout.unflatten(model).items()}
         batch = next(self.batches(clients), None)
         if batch is not None:
             with torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
-                clients.problem.losses(leaves, batch[0]).sum()
+                problem.losses(leaves, batch[0]).sum()
         training = 8 * layout.size * model.element_size() + 3 * kept
         longest = max(int(rows.counts[clients.positions].max()) for rows in clients.splits.values())
         evaluation = layout.size * model.element_size() + kept * -(-longest // self.batch_size)
@@ -127,3 +129,9 @@ class Supervised(Learner):
     def probe(self) -> Supervised:
         """Three steps."""
         return replace(self, steps=3, epochs=1)
+
+
+def _supervised(clients: Clients) -> SupervisedProblem:
+    if not isinstance(clients.problem, SupervisedProblem):
+        raise UserError(f"the problem '{clients.problem.name}' has no losses on rows; it needs a learner of its own")
+    return clients.problem

@@ -13,13 +13,13 @@ from torch import Tensor
 from fedpareto.core import rng
 from fedpareto.core.layout import Layout
 from fedpareto.core.learner import Learner
-from fedpareto.core.problem import Batch, Objective, Problem, Rows, Splits
+from fedpareto.core.problem import Batch, Objective, Rows, Splits, SupervisedProblem
 from fedpareto.errors import UserError
 from fedpareto.learners.supervised import Supervised
 
 
 @dataclass(frozen=True)
-class Convex(Problem):
+class Convex(SupervisedProblem):
     """Client i minimises f_ij(θ) = ½‖θ − c_j − δ_i‖² for j = 1 … m, with orthonormal centres c_j.
 
     Under the preference w the optimum is θ = Σ_j w_j c_j + δ_i, where f_ij = ½‖w − e_j‖², whatever the client: every

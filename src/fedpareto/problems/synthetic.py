@@ -16,7 +16,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 from fedpareto.core import rng
 from fedpareto.core.layout import Layout
 from fedpareto.core.learner import Learner
-from fedpareto.core.problem import Batch, Objective, Problem, Rows, Splits
+from fedpareto.core.problem import Batch, Objective, Rows, Splits, SupervisedProblem
 from fedpareto.errors import UserError
 from fedpareto.learners.supervised import Supervised
 from fedpareto.problems.fairness.gaps import GAPS, hard_decisions, relaxed_decisions
@@ -32,7 +32,7 @@ FEDFB_SHARES = ((0.5, 0.3, 0.2), (0.2, 0.4, 0.4))
 
 
 @dataclass(frozen=True)
-class Synthetic(Problem):
+class Synthetic(SupervisedProblem):
     """Accuracy against group fairness on two-dimensional Gaussians whose sensitive group leans on the label.
 
     As in FedFB (Zeng et al., 2021), also used by PraFFL: y ~ Bernoulli(0.6), x | y is Gaussian, and the sensitive

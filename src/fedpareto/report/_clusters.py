@@ -191,9 +191,7 @@ def _edges(rows: Sequence[list[list[int]]]) -> Array:
     return np.asarray(np.cumsum(steps))
 
 
-def _row(
-    axes: Axes, y: int, row: list[list[int]], edges: Array, colours: dict[int, tuple[float, ...]]
-) -> None:
+def _row(axes: Axes, y: int, row: list[list[int]], edges: Array, colours: dict[int, tuple[float, ...]]) -> None:
     start, bars = 0, []
     for cluster in row:
         left, right = edges[start], edges[start + len(cluster) - 1] + 1
@@ -237,9 +235,7 @@ def _group_colours(
     preferences: dict[int, tuple[float, ...]],
 ) -> dict[int, tuple[float, ...]]:
     colours = {group: to_rgb(PALETTE[i]) for i, group in enumerate(groups)}
-    handles = [
-        Patch(color=colours[group], label=", ".join(f"{weight:.3g}" for weight in group)) for group in groups
-    ]
+    handles = [Patch(color=colours[group], label=", ".join(f"{weight:.3g}" for weight in group)) for group in groups]
     names = ", ".join(short(objective.name) for objective in record.objectives)
     title = textwrap.fill(f"preference for {names}", 26)
     figure.legend(handles=handles, loc="outside right upper", title=title, alignment="left")
@@ -276,6 +272,4 @@ def _frames(axes: Axes, clusters: Clusters, order: Sequence[int]) -> None:
         # A cluster of an earlier round may be scattered over the order; a frame would then lie.
         if where and where[-1] - where[0] == len(where) - 1:
             corner, side = where[0] - 0.5, len(where)
-            axes.add_patch(
-                Rectangle((corner, corner), side, side, fill=False, ec="black", lw=1, clip_on=False)
-            )
+            axes.add_patch(Rectangle((corner, corner), side, side, fill=False, ec="black", lw=1, clip_on=False))

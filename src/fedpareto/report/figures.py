@@ -144,9 +144,7 @@ def _panel(axes: Axes, runs: Sequence[Record], x: int, y: int) -> None:
     for i, run in enumerate(runs):
         points, best = run.pooled(), run.front()
         axes.scatter(points[:, x], points[:, y], s=10, color=colour(i), marker=marker(i), alpha=0.2, lw=0)
-        axes.scatter(
-            best[:, x], best[:, y], s=13, color=colour(i), marker=marker(i), alpha=0.9, ec="white", lw=0.3
-        )
+        axes.scatter(best[:, x], best[:, y], s=13, color=colour(i), marker=marker(i), alpha=0.9, ec="white", lw=0.3)
     axes.margins(0.08)
     axes.tick_params(labelsize=7.5)
     axes.xaxis.set_major_locator(MaxNLocator(4))
@@ -158,9 +156,7 @@ def _strip(runs: Sequence[Record]) -> Figure:
     figure, axes = _beside_legend(4.9, 1.2 + 0.35 * len(runs), list(_run_handles(runs)))
     for i, run in enumerate(runs):
         values = run.pooled()[:, 0]
-        axes.scatter(
-            values, np.full(len(values), -i), s=16, color=colour(i), marker=marker(i), alpha=0.5, lw=0
-        )
+        axes.scatter(values, np.full(len(values), -i), s=16, color=colour(i), marker=marker(i), alpha=0.5, lw=0)
     axes.set_xlabel(axis_label(runs[0].objectives[0]))
     axes.set_yticks([])
     axes.set_ylim(0.4 - len(runs), 0.6)
@@ -179,9 +175,7 @@ def _draw_known(axes: Axes, runs: Sequence[Record], x: int, y: int, dots: str | 
         axes.plot(known[:, x], known[:, y], dots, color="black", ms=4, alpha=0.6, mew=0, zorder=0.9)
         return
     known = known[np.argsort(known[:, x])]
-    axes.plot(
-        known[:, x], known[:, y], "--", color="black", lw=1, marker="." if len(known) <= FEW else None, ms=4
-    )
+    axes.plot(known[:, x], known[:, y], "--", color="black", lw=1, marker="." if len(known) <= FEW else None, ms=4)
 
 
 def _run_handles(runs: Sequence[Record], line: str = "none") -> Iterator[Line2D]:
@@ -191,9 +185,7 @@ def _run_handles(runs: Sequence[Record], line: str = "none") -> Iterator[Line2D]
         label = short(run.label) + (f"\n({lost} not finite)" if lost else "")
         if not run.finished:
             label += f"\n(after round {min(s.round for s in run.solutions)} of {run.rounds})"
-        yield Line2D(
-            [], [], color=colour(i), marker=marker(i), ls=line, ms=4.5, mec="white", mew=0.4, label=label
-        )
+        yield Line2D([], [], color=colour(i), marker=marker(i), ls=line, ms=4.5, mec="white", mew=0.4, label=label)
 
 
 def _known_handles(runs: Sequence[Record], dots: str | None = None) -> Iterator[Line2D]:
@@ -203,6 +195,4 @@ def _known_handles(runs: Sequence[Record], dots: str | None = None) -> Iterator[
 
 
 def _dominated_handle() -> Iterator[Line2D]:
-    yield Line2D(
-        [], [], color="black", marker="o", ls="none", ms=4, alpha=0.25, mew=0, label="dominated (pale)"
-    )
+    yield Line2D([], [], color="black", marker="o", ls="none", ms=4, alpha=0.25, mew=0, label="dominated (pale)")

@@ -149,9 +149,7 @@ def _file_names(records: Sequence[Record]) -> list[str]:
     return names
 
 
-def _page(
-    records: Sequence[Record], table: Table, pictures: Sequence[Picture], files: dict[str, bytes]
-) -> str:
+def _page(records: Sequence[Record], table: Table, pictures: Sequence[Picture], files: dict[str, bytes]) -> str:
     title = f"{records[0].problem}: {_counted(len(records), 'run')} compared"
     sections = [
         _section("Results", "", f'<div class="wide">{table.to_html()}</div>'),
@@ -230,8 +228,6 @@ def _runs(records: Sequence[Record]) -> str:
 
 def _text_table(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     head = "".join(f'<th scope="col">{html.escape(text)}</th>' for text in heads)
-    body = "".join(
-        f"<tr>{''.join(f'<td>{html.escape(str(value))}</td>' for value in row)}</tr>\n" for row in rows
-    )
+    body = "".join(f"<tr>{''.join(f'<td>{html.escape(str(value))}</td>' for value in row)}</tr>\n" for row in rows)
     table = f'<table class="text">\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}</tbody>\n</table>'
     return f'<div class="wide">{table}</div>\n'

@@ -216,9 +216,7 @@ def _cells(values: list[Array], column: Column, runs: Sequence[Record]) -> list[
     means = np.array([mean_and_deviation(v)[0] for v in values])
     best = _best(means, column, runs)
     decimals = _decimals(values, means)
-    return [
-        Cell(tuple(v.tolist()), _text(v, decimals), bool(mark)) for v, mark in zip(values, best, strict=True)
-    ]
+    return [Cell(tuple(v.tolist()), _text(v, decimals), bool(mark)) for v, mark in zip(values, best, strict=True)]
 
 
 def _best(means: Array, column: Column, runs: Sequence[Record]) -> list[bool]:

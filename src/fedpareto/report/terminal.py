@@ -131,9 +131,7 @@ def _refusals(record: Record) -> RichTable:
     from rich.text import Text
 
     shown = record.events[-LAST_REFUSALS:]
-    table = RichTable(
-        title=f"last {len(shown)} of {len(record.events)} refused replies", title_justify="left"
-    )
+    table = RichTable(title=f"last {len(shown)} of {len(record.events)} refused replies", title_justify="left")
     for heading in ("seed", "round", "client"):
         table.add_column(heading, justify="right")
     table.add_column("reason")

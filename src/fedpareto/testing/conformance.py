@@ -25,7 +25,7 @@ from fedpareto.core.clients import Clients
 from fedpareto.core.federation import Federation
 from fedpareto.core.learner import Learner
 from fedpareto.core.messages import Outcome
-from fedpareto.core.problem import Problem, Rows
+from fedpareto.core.problem import Problem, Rows, SupervisedProblem
 from fedpareto.engines.local import Choices, LocalEngine, LocalOptions
 from fedpareto.experiments.checkpoint import Checkpoint
 from fedpareto.problems.convex import Convex
@@ -42,7 +42,7 @@ def check_algorithm(algorithm: Algorithm[Any], problem: Problem | None = None) -
         check(algorithm, problem)
 
 
-def check_problem(problem: Problem, clients: int = 3) -> None:
+def check_problem(problem: SupervisedProblem, clients: int = 3) -> None:
     """Everything the learners, the engines and the reports rely on."""
     for check in PROBLEM_CHECKS:
         check(problem, clients)
@@ -224,25 +224,31 @@ ALGORITHM_CHECKS: Sequence[Callable[[Algorithm[Any], Problem], None]] = (
 # -- problems ------------------------------------------------------------------------------------------------------
 
 
-def _stack(problem: Problem, clients: int, positions: Sequence[int]) -> Clients:
+def _stack(problem: SupervisedProblem, clients: int, positions: Sequence[int]) -> Clients:
     splits = {name: rows.to(torch.device("cpu"), torch.float64) for name, rows in problem.data(clients, 0).items()}
     preferences = torch.full((len(positions), len(problem.objectives)), 1 / len(problem.objectives)).double()
     addresses = tuple(rng.Address(0, client) for client in positions)
     return Clients(problem, problem.learner(), splits, addresses, np.array(positions), preferences)
 
 
-def _models(problem: Problem, count: int) -> Tensor:
+def _models(problem: SupervisedProblem, count: int) -> Tensor:
     stream = torch.Generator().manual_seed(0)
     noise = torch.randn(count, problem.layout.size, generator=stream, dtype=torch.float64)
     return problem.initial(0).double() + 0.1 * noise
 
 
-def objectives_fit(problem: Problem, clients: int) -> None:
+def _losses(stack: Clients, models: Tensor) -> Tensor:
+    problem = stack.problem
+    assert isinstance(problem, SupervisedProblem)
+    return problem.losses(problem.layout.unflatten(models), stack.all_rows("train"))
+
+
+def objectives_fit(problem: SupervisedProblem, clients: int) -> None:
     """Losses and reported values have one entry per objective and are finite; losses have finite gradients."""
     stack = _stack(problem, clients, range(clients))
     models = _models(problem, clients).requires_grad_()
     assert problem.initial(0).shape == (problem.layout.size,), "the initial model does not fit the layout"
-    losses = problem.losses(problem.layout.unflatten(models), stack.all_rows("train"))
+    losses = _losses(stack, models)
     assert losses.shape == (clients, len(problem.objectives)), f"losses have the shape {list(losses.shape)}"
     (gradient,) = torch.autograd.grad(losses.sum(), models)
     assert losses.isfinite().all(), "a loss is not finite"
@@ -252,17 +258,17 @@ def objectives_fit(problem: Problem, clients: int) -> None:
     assert values.isfinite().all(), "a reported objective is not finite"
 
 
-def clients_are_independent(problem: Problem, clients: int) -> None:
+def clients_are_independent(problem: SupervisedProblem, clients: int) -> None:
     """A client's losses are the same alone and beside others, however much padding the others bring."""
     models = _models(problem, clients)
-    together = _stack(problem, clients, range(clients)).losses(models)
+    together = _losses(_stack(problem, clients, range(clients)), models)
     for client in range(clients):
-        alone = _stack(problem, clients, [client]).losses(models[client : client + 1])
+        alone = _losses(_stack(problem, clients, [client]), models[client : client + 1])
         gap = float((alone[0] - together[client]).abs().max())
         assert gap <= EXACT, f"client {client} has other losses in a stack than alone, by {gap:.1e}"
 
 
-def data_follow_the_seed(problem: Problem, clients: int) -> None:
+def data_follow_the_seed(problem: SupervisedProblem, clients: int) -> None:
     """The same seed gives the same rows; every client has some."""
     first, second = problem.data(clients, 0), problem.data(clients, 0)
     for name, rows in first.items():
@@ -274,16 +280,16 @@ def data_follow_the_seed(problem: Problem, clients: int) -> None:
     assert torch.equal(problem.initial(1), problem.initial(1)), "the initial model changed between two calls"
 
 
-def training_helps(problem: Problem, clients: int) -> None:
+def training_helps(problem: SupervisedProblem, clients: int) -> None:
     """One round of the problem's own learner lowers the loss that it minimises."""
     stack = _stack(problem, clients, range(clients))
     before = problem.initial(0).double().expand(clients, -1)
     after = stack.learn(before)
-    loss = [(stack.losses(model) * stack.preferences).sum(dim=1).mean() for model in (before, after)]
+    loss = [(_losses(stack, model) * stack.preferences).sum(dim=1).mean() for model in (before, after)]
     assert loss[1] < loss[0], f"a round of training raised the loss from {loss[0]:.4f} to {loss[1]:.4f}"
 
 
-PROBLEM_CHECKS: Sequence[Callable[[Problem, int], None]] = (
+PROBLEM_CHECKS: Sequence[Callable[[SupervisedProblem, int], None]] = (
     objectives_fit,
     clients_are_independent,
     data_follow_the_seed,

@@ -11,7 +11,7 @@ from fedpareto.algorithms.fedavg import FedAvg
 from fedpareto.core.algorithm import Taxonomy
 from fedpareto.core.layout import Layout
 from fedpareto.core.messages import stack
-from fedpareto.core.problem import Objective, Problem, Rows
+from fedpareto.core.problem import Objective, Rows, SupervisedProblem
 from fedpareto.learners.supervised import Supervised
 
 
@@ -32,7 +32,7 @@ class Median(FedAvg):
 
 
 @dataclass(frozen=True)
-class Ridge(Problem):
+class Ridge(SupervisedProblem):
     """Linear regression: squared error against the size of the coefficients."""
 
     name: ClassVar[str] = "ridge"
