@@ -14,30 +14,21 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from fedpareto.core.algorithm import Algorithm, Setting, State, Taxonomy, participants
+from fedpareto.algorithms import personal
+from fedpareto.algorithms.personal import Cluster, PersonalState, means, split_calm
+from fedpareto.core.algorithm import Algorithm, Setting, Taxonomy
 from fedpareto.core.clients import Clients
 from fedpareto.core.layout import Layout
-from fedpareto.core.messages import Message, Reply, Shapes, Task, stack
+from fedpareto.core.messages import Message, Reply, Shapes, Task
 from fedpareto.errors import UserError
 from fedpareto.moo.selection import kth_smallest
+from fedpareto.moo.similarity import cosines
 
 
 @dataclass(frozen=True)
-class Cluster:
-    """Clients that learn together."""
+class FedPrefState(PersonalState):
+    """A personal model for every client, in clusters."""
 
-    members: tuple[int, ...]
-    """Rows of the state's tensors."""
-    calm: int = 0
-    """Rounds in a row in which the cluster's mean moved by at most ε."""
-
-
-@dataclass(frozen=True)
-class FedPrefState(State):
-    """Row i of each tensor belongs to the client `setting.clients[i]`."""
-
-    models: Tensor = torch.empty(0)
-    """θ_1 … θ_n, `[n, d]`."""
     clusters: tuple[Cluster, ...] = ()
     """𝒞."""
     similarity: Tensor = torch.empty(0)
@@ -72,9 +63,6 @@ class FedPref(Algorithm[FedPrefState]):
     clustering: bool = True
     """Recursive clustering (algorithm 4); off: one cluster for ever."""
 
-    smallest_split: ClassVar[int] = 3
-    """Smaller clusters are never cut: the algorithm has no stopping rule of its own, and a pure pair would go on."""
-
     def __post_init__(self) -> None:
         if not self.similarity_bound < 1:
             raise UserError(
@@ -92,17 +80,14 @@ class FedPref(Algorithm[FedPrefState]):
         n = len(setting.clients)
         return FedPrefState(
             setting,
-            models=setting.initial.expand(n, -1).clone(),
+            models=personal.same_start(setting),
             clusters=(Cluster(tuple(range(n))),),
             similarity=torch.eye(n, dtype=setting.initial.dtype),
         )
 
     def ask(self, state: FedPrefState) -> list[Task]:
         """Line 4: each client trains its own model θ_i."""
-        row_of = {client: row for row, client in enumerate(state.setting.clients)}
-        return [
-            Task(client, state.round + 1, {"model": state.models[row_of[client]]}) for client in participants(state)
-        ]
+        return personal.tasks(state)
 
     def train(self, clients: Clients, message: Message) -> Message:
         """θ'_i ← local training under the client's own preference (eq. 4.1)."""
@@ -114,11 +99,7 @@ class FedPref(Algorithm[FedPrefState]):
 
     def tell(self, state: FedPrefState, replies: Sequence[Reply]) -> FedPrefState:
         """Lines 5 to 21. A client without a valid reply keeps its model and its cluster."""
-        row_of = {client: row for row, client in enumerate(state.setting.clients)}
-        replied = [row_of[reply.client] for reply in replies]
-        trained = stack(replies, "model")
-        if len(replied) < len(row_of):
-            trained = state.models.index_copy(0, torch.tensor(replied, device=trained.device), trained)
+        trained, replied = personal.trained_models(state, replies)
         clusters = self._split_converged(state, trained, set(replied))
         similarity = self._similarity(clusters, state.models, trained, state.setting.layout)
         weights = self._weights(clusters, similarity, set(replied))
@@ -126,15 +107,11 @@ class FedPref(Algorithm[FedPrefState]):
 
     def solutions(self, state: FedPrefState) -> dict[int, Message]:
         """Each client's personal model."""
-        return {client: {"model": model} for client, model in zip(state.setting.clients, state.models, strict=True)}
+        return personal.solutions(state)
 
     def describe(self, state: FedPrefState) -> dict[str, Any]:
         """The clusters as client ids, and the similarities."""
-        ids = state.setting.clients
-        return {
-            "clusters": [[ids[row] for row in cluster.members] for cluster in state.clusters],
-            "similarity": state.similarity,
-        }
+        return {"clusters": personal.ids(state, state.clusters), "similarity": state.similarity}
 
     # -- algorithm 3, weighted aggregation -------------------------------------------------------------------------
 
@@ -158,29 +135,20 @@ class FedPref(Algorithm[FedPrefState]):
     # -- algorithm 4, clustering -----------------------------------------------------------------------------------
 
     def _split_converged(self, state: FedPrefState, trained: Tensor, replied: set[int]) -> tuple[Cluster, ...]:
-        """Lines 7 to 14: every cluster, or its two halves once its mean stands still.
-
-        Only a full set of replies can show that a mean stands still.
-        """
+        """Lines 7 to 14: every cluster, or its two halves once its mean stands still."""
         if not self.clustering:
             return state.clusters
         before = means(state.clusters, state.models)
         change = (before - means(state.clusters, trained)).norm(dim=1)
         if self.threshold_in == "percent":
             change = 100 * change / before.norm(dim=1).clamp_min(1e-12)
-        clusters: list[Cluster] = []
-        for cluster, mean, moved in zip(state.clusters, before, change.tolist(), strict=True):
-            if not replied.issuperset(cluster.members):
-                clusters.append(cluster)
-                continue
-            calm = cluster.calm + 1 if moved <= self.threshold else 0
-            if calm < self.patience or len(cluster.members) < self.smallest_split:
-                clusters.append(replace(cluster, calm=calm))
-                continue
-            updates = trained[list(cluster.members)] - mean
-            halves = bipartition(similarities(updates, state.setting.layout, self.top_ratio))
-            clusters += [Cluster(tuple(cluster.members[i] for i in half)) for half in halves]
-        return tuple(clusters)
+
+        def halve(number: int) -> list[list[int]]:
+            updates = trained[list(state.clusters[number].members)] - before[number]
+            return bipartition(similarities(updates, state.setting.layout, self.top_ratio))
+
+        stands_still = [moved <= self.threshold for moved in change.tolist()]
+        return split_calm(state.clusters, stands_still, replied, self.patience, halve)
 
     def _similarity(self, clusters: Sequence[Cluster], before: Tensor, trained: Tensor, layout: Layout) -> Tensor:
         """sim(Δθ_i, Δθ_j) with Δθ_i = θ'_i − θ̄_C (eq. 4.2), where θ̄_C is the mean of i's cluster before training."""
@@ -214,14 +182,6 @@ class FedPrefWeighting(FedPref):
     clustering: bool = False
 
 
-def means(clusters: Sequence[Cluster], models: Tensor) -> Tensor:
-    """θ̄_C of every cluster, `[clusters, d]`."""
-    shares = models.new_zeros(len(clusters), len(models))
-    for row, cluster in zip(shares, clusters, strict=True):
-        row[list(cluster.members)] = 1 / len(cluster.members)
-    return shares @ models
-
-
 def similarities(updates: Tensor, layout: Layout, ratio: float) -> Tensor:
     """sim of eq. 4.3: the cosine of the topR entries, averaged over layers; `[n, d]` to `[n, n]`.
 
@@ -229,11 +189,8 @@ def similarities(updates: Tensor, layout: Layout, ratio: float) -> Tensor:
     """
     total = updates.new_zeros(len(updates), len(updates))
     for place in layout.layers.values():
-        layer = top_entries(updates[:, place], ratio)
-        gram = layer @ layer.T
-        length = gram.diagonal().sqrt().clamp_min(torch.finfo(layer.dtype).tiny)
-        total += gram / length[:, None] / length
-    return (total / len(layout.layers)).clamp(-1, 1).fill_diagonal_(1)
+        total += cosines(top_entries(updates[:, place], ratio))
+    return total / len(layout.layers)
 
 
 def top_entries(vectors: Tensor, ratio: float) -> Tensor:
@@ -243,7 +200,7 @@ def top_entries(vectors: Tensor, ratio: float) -> Tensor:
         return vectors
     magnitude = vectors.abs()
     smallest_kept = kth_smallest(magnitude, vectors.shape[1] - keep + 1)
-    return vectors * (magnitude >= smallest_kept)
+    return magnitude.ge_(smallest_kept).mul_(vectors)  # In place: ones and zeros, then the entries themselves.
 
 
 def bipartition(similarity: Tensor) -> list[list[int]]:
