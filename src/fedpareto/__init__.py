@@ -13,6 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from fedpareto.api import resume as resume
     from fedpareto.api import run as run
     from fedpareto.core.federation import Federation as Federation
     from fedpareto.core.registry import make_algorithm as make_algorithm
@@ -25,6 +26,7 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "run": "fedpareto.api",
+    "resume": "fedpareto.api",
     "Federation": "fedpareto.core.federation",
     "make_algorithm": "fedpareto.core.registry",
     "SolutionSet": "fedpareto.core.solutions",
@@ -33,7 +35,17 @@ _HOMES = {
     "Result": "fedpareto.experiments.runner",
 }
 
-__all__ = ["Federation", "LocalEngine", "Result", "SolutionSet", "UserError", "__version__", "make_algorithm", "run"]
+__all__ = [
+    "Federation",
+    "LocalEngine",
+    "Result",
+    "SolutionSet",
+    "UserError",
+    "__version__",
+    "make_algorithm",
+    "resume",
+    "run",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -11,15 +11,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+import typer.core
 from typer.core import TyperGroup
 
-from fedpareto import __version__
+from fedpareto import __version__, cli_data
 from fedpareto.errors import UnknownName, UserError
 
 if TYPE_CHECKING:
     from fedpareto.experiments.runner import Result
     from fedpareto.experiments.spec import Spec
 
+
+# Help is plain text here; without this, Typer 0.20 escapes brackets in it as if Rich were to print it.
+typer.core.HAS_RICH = False
 
 # Typer's base class of a mistake in the command line. It is click's, which newer versions of Typer bring along and
 # older ones import; this finds it in either.
@@ -52,6 +56,9 @@ Setting = Annotated[
 RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder.")]
 
 
+app.add_typer(cli_data.app, name="data", cls=_Commands)
+
+
 @app.callback(invoke_without_command=True)
 def _root(
     context: typer.Context,
@@ -81,8 +88,13 @@ def run(
         ),
     ] = None,
     participation: Annotated[float | None, typer.Option(help="Share of clients in a round.  [default: 1]")] = None,
-    quorum: Annotated[float | None, typer.Option(help="Valid replies that a round needs: share or number.")] = None,
+    quorum: Annotated[
+        float | None, typer.Option(help="Valid replies a round needs, share or number.  [default: 1 reply]")
+    ] = None,
     engine: Annotated[str | None, typer.Option(help="Where clients run.  [default: local]")] = None,
+    csv: Annotated[Path | None, typer.Option(help="Your own table, CSV or Parquet: the problem 'table'.")] = None,
+    label: Annotated[str | None, typer.Option(help="Its column to predict.")] = None,
+    sensitive: Annotated[str | None, typer.Option(help="Its sensitive columns: COL[,COL].")] = None,
     spec: Annotated[Path | None, typer.Option(help="A YAML file with any of this; flags override it.")] = None,
     out: Annotated[Path | None, typer.Option(help="The run's folder.  [default: runs/ALGORITHM-PROBLEM]")] = None,
     settings: Setting = None,
@@ -90,15 +102,23 @@ def run(
 ) -> None:
     """Run an algorithm on a problem; everything is kept in a folder.
 
+    ALGORITHM is its name (fedpref if none is given); add +ft for its fine-tuning variant.
+
+    Your own data: --csv FILE --label COL --sensitive COL[,COL].
+
+    Ctrl-C or SIGTERM stops after the round under way, a second one at once; fedpareto resume goes on.
+
     Example: fedpareto run fedavg+ft --problem convex --clients 20 --rounds 30 --seeds 3 --set lr=0.2
     """
     from fedpareto.experiments.runner import start
     from fedpareto.experiments.spec import Draft
 
+    if csv is not None and problem not in (None, "table"):
+        raise UserError(f"--csv {csv} goes with the problem 'table', not with '{problem}'")
     draft = Draft.read(spec) if spec else Draft()
     flags = {
         "algorithm": algorithm,
-        "problem": problem,
+        "problem": "table" if csv is not None else problem,
         "clients": clients,
         "rounds": rounds,
         "seeds": seeds,
@@ -107,7 +127,9 @@ def run(
         "quorum": quorum,
         "engine": engine,
     }
-    ready = draft.with_values(flags).with_settings(settings or []).finish()
+    of_table = {"file": csv, "label": label, "sensitive": sensitive}
+    given = [f"problem.{name}={value}" for name, value in of_table.items() if value is not None]
+    ready = draft.with_values(flags).with_settings([*given, *(settings or [])]).finish()
     folder = out or _free_folder(Path("runs"), f"{ready.algorithm.name}-{ready.problem.name}")
     try:
         with _watched(ready, folder, quiet) as hooks:
@@ -122,7 +144,9 @@ def run(
 @app.command()
 def resume(
     run: RunPath,
-    settings: Setting = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="quorum=… or a fault, such as dropout=0.")
+    ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress, only the result.")] = False,
 ) -> None:
     """Continue a run that was stopped or killed, bit for bit; --set may change the quorum and injected faults.
@@ -143,7 +167,7 @@ def resume(
 
 @app.command()
 def show(run: RunPath) -> None:
-    """Show one run: what it is, how far it got, what it found.
+    """Show one run, RUN being its folder: what it is, how far it got, what it found.
 
     Example: fedpareto show runs/fedpref-synthetic
     """
@@ -165,7 +189,7 @@ def compare(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Folders of runs on the same problem.")],
     out: Annotated[Path, typer.Option(help="Where the page and the figures go.")] = Path("runs/comparison"),
 ) -> None:
-    """Compare runs: a table here, and a page with figures (HTML, PNG, PDF) in a folder.
+    """Compare runs, each RUN being a folder: a table here, and a page with figures (HTML, PNG, PDF) in a folder.
 
     Example: fedpareto compare runs/fedavg-synthetic runs/fedpref-synthetic --out runs/comparison
     """
@@ -182,7 +206,7 @@ def compare(
 def algorithms(
     name: Annotated[str | None, typer.Argument(help="One of them, for its hyper-parameters.")] = None,
 ) -> None:
-    """List the algorithms with their place in the taxonomy, or one with its hyper-parameters.
+    """List the algorithms with their place in the taxonomy, or the one called NAME with its hyper-parameters.
 
     Example: fedpareto algorithms fedpref
     """
@@ -209,7 +233,7 @@ def algorithms(
 
 @app.command()
 def problems(name: Annotated[str | None, typer.Argument(help="One of them, for its parameters.")] = None) -> None:
-    """List the problems with their objectives, or one with its parameters.
+    """List the problems with their objectives, or the one called NAME with its parameters.
 
     Example: fedpareto problems synthetic
     """
@@ -268,6 +292,10 @@ def main() -> None:
         _fail(problem.format_message(), 2)
     except UserError as problem:
         _fail(str(problem), 2)
+    except MemoryError as problem:
+        _fail(
+            f"not enough memory ({problem}); fewer clients or seeds, or --set memory=… for smaller stacks, may help", 2
+        )
     except (typer.Abort, KeyboardInterrupt):
         _fail("interrupted", 130)
     except BrokenPipeError:  # The reader of our output went away, as `fedpareto algorithms | head` does.
@@ -369,7 +397,7 @@ def _print_parameters(name: str, cls: type) -> None:
     table = Table("parameter", "default", "meaning")
     for field in dataclasses.fields(cls):
         default = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
-        shown = "(needed)" if default is dataclasses.MISSING else escape(str(default))
+        shown = "(needed)" if default is dataclasses.MISSING else escape(str(default)) or "(empty)"
         table.add_row(field.name, shown, escape(docs.get(field.name, "")))
     if table.row_count:
         _print_table(table)

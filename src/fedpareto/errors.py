@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 
 class UserError(ValueError):
@@ -29,4 +30,8 @@ class DamagedFile(UserError):
 
 
 class QuorumLost(UserError):
-    """Too few valid replies came back in a round to go on."""
+    """Too few valid replies came back in a round to go on: of which run, and for each client why."""
+
+    def __init__(self, message: str, failures: Sequence[Any] = (), run: int = 0) -> None:
+        super().__init__(message)
+        self.failures, self.run = tuple(failures), run

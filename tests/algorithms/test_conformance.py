@@ -9,7 +9,7 @@ from fedpareto.problems.convex import Convex
 from fedpareto.problems.synthetic import Synthetic
 from fedpareto.testing.conformance import ALGORITHM_CHECKS, EXACT, SINGLE, largest_difference, trial
 
-NAMES = [*algorithms(), *(f"{name}+ft" for name, cls in algorithms().items() if name != "local")]
+NAMES = [*algorithms(), *(f"{name}+ft" for name in algorithms())]
 
 
 @pytest.mark.parametrize("check", ALGORITHM_CHECKS, ids=lambda check: check.__name__)

@@ -153,6 +153,18 @@ def test_a_cluster_splits_only_on_a_full_set_of_replies():
     assert torch.equal(short.models[absent], state.models[absent]), "an absent client keeps its model"
 
 
+def test_a_cluster_nobody_replies_from_stays_as_it_is():
+    problem = Convex()
+    done = trial(FedPref(threshold=1e9), problem, rounds=2)
+    state, replies = done.states[1], done.outcomes[1].replies
+    silent = state.clusters[0]
+    heard = [reply for reply in replies if state.setting.clients.index(reply.client) not in silent.members]
+    told = FedPref(threshold=1e9).tell(state, heard)
+    assert silent.members in [cluster.members for cluster in told.clusters]
+    rows = list(silent.members)
+    assert torch.equal(told.models[rows], state.models[rows])
+
+
 def test_after_a_split_the_reference_is_the_new_clusters_mean():
     """Algorithm 5, lines 12 and 13: WeightedAggregation gets the mean of the previous models of C1, not of C."""
     problem = Convex()

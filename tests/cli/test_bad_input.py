@@ -34,7 +34,7 @@ MISTAKES: list[tuple[list[str], str]] = [
     # Names.
     (["run", "fedprf"], "unknown algorithm 'fedprf'; did you mean 'fedpref'?"),
     (["run", "fedprf+ft"], "unknown algorithm 'fedprf+ft'; did you mean 'fedpref+ft'?"),
-    (["run", "zzzzzz"], "unknown algorithm 'zzzzzz'; known: fedavg, "),
+    (["run", "zzzzzz"], "unknown algorithm 'zzzzzz'; known: "),
     (["run", "fedpref", "--problem", "synthetik"], "unknown problem 'synthetik'; did you mean 'synthetic'?"),
     (["run", "--engine", "lokal"], "unknown engine 'lokal'; did you mean 'local'?"),
     (["runn", "fedpref"], "unknown command 'runn'; did you mean 'run'?"),
@@ -90,6 +90,7 @@ MISTAKES: list[tuple[list[str], str]] = [
     (["run", *QUICK, "--set", "device=nonsense", "--out", "r"], "device is 'nonsense'"),
     (["run", *QUICK, "--set", "device=cuda", "--out", "r"], "this machine has no CUDA device that torch can use"),
     (["run", *QUICK, "--set", "memory=1B", "--out", "r"], "the budget is 1B"),
+    (["run", *QUICK, "--set", "rows=1000000000000000", "--out", "r"], "not enough memory (Unable to allocate "),
     # Files and folders.
     (["run", "--spec", "missing.yaml"], "the spec missing.yaml cannot be read: No such file or directory"),
     (["run", "--spec", "."], "the spec . cannot be read: Is a directory"),

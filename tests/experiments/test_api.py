@@ -16,7 +16,7 @@ from fedpareto.algorithms.fedprox import FedProx
 from fedpareto.api import resume
 from fedpareto.core.layout import Layout
 from fedpareto.core.learner import Learner
-from fedpareto.core.problem import Batch, Objective, Problem, Rows, Splits
+from fedpareto.core.problem import Batch, Objective, Rows, Splits, SupervisedProblem
 from fedpareto.engines.faults import Faults
 from fedpareto.engines.local import LocalOptions
 from fedpareto.learners.supervised import Supervised
@@ -31,7 +31,7 @@ def same(one: fedpareto.Result, other: fedpareto.Result) -> bool:
 
 
 @dataclass(frozen=True)
-class Tugging(Problem):
+class Tugging(SupervisedProblem):
     """One number that half of the objectives pull up and the other half down."""
 
     name: ClassVar[str] = "tugging"

@@ -20,9 +20,18 @@ from fedpareto.errors import DamagedFile, UserError
 from fedpareto.experiments.checkpoint import Checkpoint
 from fedpareto.problems.convex import Convex
 
-# Clients that train alone send nothing that could be kept instead of an aggregate: "local" has no variant.
-NAMES = [name + tuned for name in registry.algorithms() for tuned in ("", "+ft") if name + tuned != "local+ft"]
 PROBLEM = Convex()
+
+
+def names() -> list[str]:
+    """Every algorithm, and its fine-tuning variant where clients reply with a model that they could keep."""
+    setting = Federation.create(PROBLEM, 2).setting(PROBLEM, rounds=1)
+    found = []
+    for name in registry.algorithms():
+        shapes = registry.make_algorithm(name, {}).reply_shapes(setting)
+        tunable = "fine_tune" in shapes or "model" in shapes.get("train", {})
+        found += [name, f"{name}+ft"] if tunable else [name]
+    return found
 
 
 def engine_of(name: str) -> LocalEngine:
@@ -59,7 +68,7 @@ def through_file(checkpoint: Checkpoint, folder: Path) -> Checkpoint:
 
 
 @pytest.mark.parametrize("rounds", [0, 2, 3])
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", names())
 def test_every_algorithms_state_comes_back_whole_and_continues_to_the_same_bits(
     name: str, rounds: int, tmp_path: Path
 ) -> None:

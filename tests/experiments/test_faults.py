@@ -45,6 +45,21 @@ def test_a_run_with_dropouts_and_corrupt_updates_completes_and_names_every_refus
         assert any("shape" in why for why in whys)
 
 
+def test_a_round_in_which_nobody_of_a_cluster_replies_is_a_round_like_any_other(tmp_path: Path) -> None:
+    small = draft(clients=6, rounds=40, faults={"dropout": 0.3}, engine={"threads": 1, "chunk": 12})
+    start(small.finish(), tmp_path / "run")
+    absent = {(event["seed"], event["round"]): set[int]() for event in rows(tmp_path / "run", "events.jsonl")}
+    for event in rows(tmp_path / "run", "events.jsonl"):
+        absent[event["seed"], event["round"]].add(event["client"])
+    empty = [
+        cluster
+        for row in rows(tmp_path / "run")
+        for cluster in row["clusters"]
+        if absent.get((row["seed"], row["round"] + 1), set()) >= set(cluster)
+    ]
+    assert empty, "the case did not occur"
+
+
 def test_each_rounds_replies_and_refusals_add_up(tmp_path: Path) -> None:
     start(draft().finish(), tmp_path / "run")
     events = Counter((event["seed"], event["round"]) for event in rows(tmp_path / "run", "events.jsonl"))

@@ -189,7 +189,7 @@ class Fragile(FedAvg):
         ("bug", "failed", "RuntimeError: no such thing"),
         ("mistake", "failed", "a clear word"),
         ("memory", "failed", "MemoryError"),
-        ("second Ctrl-C", "stopped", "interrupted in round 2 of 4"),
+        ("second Ctrl-C", "stopped", "interrupted in round 2 of 4 rounds"),
     ],
 )
 def test_the_status_says_how_a_run_ended(trouble: str, ended: str, message: str, tmp_path: Path) -> None:

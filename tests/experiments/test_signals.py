@@ -55,7 +55,7 @@ def test_a_second_ctrl_c_ends_the_run_in_the_middle_of_a_round(server: ForkServe
         "status": "stopped",
         "round": 0,
         "seconds": 0,
-        "message": "interrupted in round 1 of 40",
+        "message": "interrupted in round 1 of 40 rounds",
     }
     assert f"interrupted; continue with: fedpareto resume {folder}" in log.read_text()
     assert "Traceback" not in log.read_text()
@@ -81,13 +81,13 @@ def test_two_processes_cannot_work_on_the_same_folder(server: ForkServer, tmp_pa
 
 def test_progress_in_a_log_file_is_a_line_for_every_tenth(server: ForkServer, tmp_path: Path) -> None:
     folder, log = tmp_path / "run", tmp_path / "log"
-    assert server.run(["run", *ARGUMENTS, "--set", "dropout=0.2", "--out", folder], log) == 0
+    assert server.run(["run", "fedavg", *ARGUMENTS[1:], "--set", "dropout=0.2", "--out", folder], log) == 0
     first, *lines, value, where = log.read_text().splitlines()
-    assert first == f"fedpref on convex, 6 clients, 40 rounds, 2 seeds; kept in {folder}"
+    assert first == f"fedavg on convex, 6 clients, 40 rounds, 2 seeds; kept in {folder}"
     assert [line.partition(",")[0] for line in lines] == [
-        f"fedpref on convex: round {done} of 40" for done in range(4, 41, 4)
+        f"fedavg on convex: round {done} of 40" for done in range(4, 41, 4)
     ]
-    shape = r"fedpref on convex: round \d+ of 40, hypervolume \d\.\d{4}, \d+ without reply, \d+:\d\d:\d\d left"
+    shape = r"fedavg on convex: round \d+ of 40, hypervolume \d\.\d{4}, \d+ without reply, \d+:\d\d:\d\d left"
     assert re.fullmatch(shape, lines[0])
     assert re.fullmatch(r"hypervolume \d\.\d{4} ± \d\.\d{4} over 2 seeds", value)
     assert where == f"run: {folder}   see it: fedpareto show {folder}"

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
@@ -15,7 +14,7 @@ from fedpareto.errors import UserError
 from fedpareto.experiments.spec import SECTIONS, Draft, Spec, load
 from fedpareto.problems.convex import Convex
 
-PAIRS = list(itertools.product(registry.algorithms(), registry.problems()))
+PAIRS = [*((name, "convex") for name in registry.algorithms()), *(("local", name) for name in registry.problems())]
 
 
 def written(tmp_path: Path, text: str) -> Path:
@@ -118,17 +117,27 @@ def other_value(hint: Any, value: Any) -> Any:
     return "cuda:1" if value == "cpu" else "4GB"
 
 
+def as_text(value: Any) -> str:
+    """A value as it is written after --set key=."""
+    return str(list(value)) if isinstance(value, tuple) else str(value)
+
+
+SECTIONS_OF = [
+    ("fedpref", "convex", ("algorithm", "problem", "learner", "engine", "faults")),
+    ("fedprox", "synthetic", ("algorithm", "problem")),
+]
+
+
 def parameters() -> list[Any]:
     cases = []
-    for algorithm, problem in [*((name, "convex") for name in registry.algorithms()), ("local", "synthetic")]:
+    for algorithm, problem, sections in SECTIONS_OF:
         spec = Draft({"algorithm": algorithm, "problem": problem}).finish()
-        # The sections that do not depend on the algorithm need to be gone through only once.
-        for section in SECTIONS if algorithm == "local" else ("algorithm",):
+        for section in sections:
             part = getattr(spec, section)
             hints = get_type_hints(type(part))
             for name in field_names(part):
                 value = other_value(hints[name], getattr(part, name))
-                cases.append(pytest.param(algorithm, problem, section, name, value, id=f"{algorithm}-{section}.{name}"))
+                cases.append(pytest.param(algorithm, problem, section, name, value, id=f"{problem}-{section}.{name}"))
     return cases
 
 
@@ -137,10 +146,22 @@ def test_every_parameter_can_be_set_bare_and_dotted(
     algorithm: str, problem: str, section: str, name: str, value: Any
 ) -> None:
     draft = Draft({"algorithm": algorithm, "problem": problem})
-    text = str(list(value)) if isinstance(value, tuple) else str(value)
-    bare, dotted = (draft.with_settings([f"{key}={text}"]).finish() for key in (name, f"{section}.{name}"))
+    bare, dotted = (draft.with_settings([f"{key}={as_text(value)}"]).finish() for key in (name, f"{section}.{name}"))
     assert bare == dotted
     assert getattr(getattr(bare, section), name) == value
+
+
+@pytest.mark.parametrize(("algorithm", "problem"), PAIRS)
+def test_every_default_of_every_algorithm_and_problem_can_be_set_as_it_is(algorithm: str, problem: str) -> None:
+    draft = Draft({"algorithm": algorithm, "problem": problem})
+    spec = draft.finish()
+    settings = [
+        f"{section}.{name}={as_text(getattr(getattr(spec, section), name))}"
+        for section in SECTIONS
+        for name in field_names(getattr(spec, section))
+    ]
+    assert settings
+    assert draft.with_settings(settings).finish() == spec
 
 
 @pytest.mark.parametrize(

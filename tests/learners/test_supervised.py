@@ -110,3 +110,31 @@ def test_a_client_that_is_done_idles_untouched():
 def test_senseless_hyper_parameters_are_refused(bad):
     with pytest.raises(UserError):
         Supervised(**bad)
+
+
+@pytest.mark.parametrize("problem", [Convex(rows=45, goals=3), Synthetic(hidden=(5,))], ids=["convex", "synthetic"])
+def test_gradients_of_single_objectives_equal_autograd_one_client_at_a_time(problem):
+    learner = Supervised(batch_size=16, weight_decay=0.1, momentum=0.9)
+    start = torch.randn(SIZES, problem.layout.size, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    losses, gradients = stack_of(problem, learner, range(SIZES)).gradients(start)
+    assert gradients.shape == (SIZES, len(problem.objectives), problem.layout.size)
+    for client in range(SIZES):
+        clients = stack_of(problem, learner, [client])
+        rows = clients.splits["train"].of_client(client)
+        count = len(next(iter(rows.values())))
+        index = torch.as_tensor(next(clients.generators("gradients")).permutation(count)[:16])
+        batch = Batch({name: column[index][None] for name, column in rows.items()}, torch.ones(1, len(index)).double())
+        model = start[client].clone().requires_grad_()
+        for j, loss in enumerate(problem.losses(problem.layout.unflatten(model[None]), batch)[0]):
+            assert losses[client, j].item() == pytest.approx(loss.item(), abs=1e-12)
+            (own,) = torch.autograd.grad(loss, model, retain_graph=True)
+            assert torch.allclose(gradients[client, j], own, atol=1e-12)
+
+
+def test_asking_for_gradients_does_not_change_the_batches_of_training():
+    problem, learner = Convex(rows=45), Supervised(batch_size=16)
+    start = torch.zeros(SIZES, problem.layout.size, dtype=torch.float64)
+    clients = stack_of(problem, learner, range(SIZES))
+    before = clients.learn(start)
+    clients.gradients(start)
+    assert torch.equal(clients.learn(start), before)

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import base64
 import json
-import os
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -10,7 +9,7 @@ import pytest
 
 from fedpareto.errors import UserError
 from fedpareto.report import page
-from fedpareto.report.page import write_atomically, write_comparison
+from fedpareto.report.page import write_comparison
 from fedpareto.report.record import load
 from fedpareto.report.tables import comparison
 
@@ -210,20 +209,6 @@ def test_an_out_folder_that_cannot_be_written_is_the_users_to_mend(write_run, tm
     blocked = tmp_path / "file"
     blocked.write_text("here first")
     for out in (blocked, blocked / "below"):
-        with pytest.raises(UserError, match="cannot write to"):
+        with pytest.raises(UserError, match=r"cannot (write to|be written)"):
             write_comparison([folder], out)
     assert blocked.read_text() == "here first"
-
-
-def test_a_failed_write_leaves_the_old_file_and_no_litter(tmp_path, monkeypatch):
-    path = tmp_path / "page.html"
-    write_atomically(path, b"old")
-
-    def fail(*_):
-        raise OSError("disk full")
-
-    monkeypatch.setattr(os, "replace", fail)
-    with pytest.raises(OSError, match="disk full"):
-        write_atomically(path, b"new")
-    assert path.read_bytes() == b"old"
-    assert list(tmp_path.iterdir()) == [path]

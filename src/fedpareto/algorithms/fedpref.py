@@ -119,7 +119,8 @@ class FedPref(Algorithm[FedPrefState]):
         """ŵ of all clients, `[n, n]`: rows sum to one, zero outside a client's cluster (lines 8 to 11)."""
         weights = torch.eye(len(similarity), dtype=similarity.dtype, device=similarity.device)
         for cluster in clusters:
-            present = torch.tensor([row for row in cluster.members if row in replied], device=weights.device)
+            rows = [row for row in cluster.members if row in replied]
+            present = torch.tensor(rows, dtype=torch.long, device=weights.device)
             block = present[:, None], present
             own = self._scaled(similarity[block]) if self.weighting else torch.ones_like(similarity[block])
             weights[block] = own / own.sum(dim=1, keepdim=True)

@@ -27,8 +27,9 @@ class FineTunedState(State, Generic[S]):
 class FineTuned(Algorithm[FineTunedState[S]]):
     """Any algorithm whose clients reply with a model, as its "+ft" variant.
 
-    It shares all training with the algorithm itself but the last step: the models that would have been aggregated are
-    kept by their clients as they are.
+    It shares all training with the algorithm itself but the last step: everyone trains from its own solution, and keeps
+    what would have been aggregated. That step is the algorithm's `train`, or `fine_tune` where it has such a step
+    because its replies are no models.
     """
 
     algorithm: Algorithm[S]
@@ -50,18 +51,22 @@ class FineTuned(Algorithm[FineTunedState[S]]):
         return FineTunedState(setting, inner=self.algorithm.begin(setting))
 
     def ask(self, state: FineTunedState[S]) -> list[Task]:
-        """The algorithm's own tasks; in the last round nobody is left out, for everyone is to be fine-tuned."""
+        """The algorithm's own tasks; in the last round everyone trains, whoever else would have taken part."""
         inner = _inner(state)
-        if _last_round(state):
-            inner = replace(inner, setting=replace(inner.setting, participation=1.0))
-        return self.algorithm.ask(inner)
+        if not _last_round(state):
+            return self.algorithm.ask(inner)
+        step = "fine_tune" if "fine_tune" in self.reply_shapes(state.setting) else "train"
+        own = self.algorithm.solutions(inner)
+        return [Task(client, state.round + 1, message, step) for client, message in own.items()]
 
     def tell(self, state: FineTunedState[S], replies: Sequence[Reply]) -> FineTunedState[S]:
         """The algorithm's own aggregation, but for the last round, in which clients keep what they trained."""
         inner = _inner(state)
-        if not (_last_round(state) and replies and replies[0].step == "train"):
+        if not _last_round(state):
             inner = self.algorithm.tell(inner, replies)
             return replace(state, inner=inner, round=inner.round)
+        if not any("model" in reply.message for reply in replies):  # Local training keeps its models as it is.
+            return replace(state, inner=self.algorithm.tell(inner, replies), round=state.round + 1)
         models = {client: message["model"] for client, message in self.algorithm.solutions(inner).items()}
         models |= {reply.client: reply.message["model"] for reply in replies}
         tuned = torch.stack([models[client] for client in state.setting.clients])

@@ -52,6 +52,10 @@ class Clients:
         """Local training from `model` `[n, d]` under each client's own preference, or under `weights` `[n, m]`."""
         return self.learner.train(self, model, self.preferences if weights is None else weights, pull)
 
+    def gradients(self, model: Tensor) -> tuple[Tensor, Tensor]:
+        """The losses `[n, m]` of `model` `[n, d]` on a minibatch of each client, and their gradients `[n, m, d]`."""
+        return self.learner.gradients(self, model)
+
     def evaluate(self, model: Tensor) -> Tensor:
         """The reported objectives of `model` `[n, d]` on every part of the data, `[n, parts, m]`."""
         return self.problem.score(self, model)

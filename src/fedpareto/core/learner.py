@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from torch import Tensor
 
+from fedpareto.errors import UserError
+
 if TYPE_CHECKING:
     from fedpareto.core.clients import Clients
 
@@ -21,6 +23,13 @@ class Learner(ABC):
     @abstractmethod
     def train(self, clients: Clients, model: Tensor, weights: Tensor, pull: Pull | None = None) -> Tensor:
         """New models `[n, d]` from `model` `[n, d]`, for objectives weighted by `weights` `[n, m]`."""
+
+    def gradients(self, clients: Clients, model: Tensor) -> tuple[Tensor, Tensor]:
+        """The losses `[n, m]` of `model` `[n, d]` on a minibatch, and the gradient of each, `[n, m, d]`."""
+        raise UserError(
+            f"{type(self).__name__} has no gradient of a single objective, which this algorithm asks for; "
+            "it works on problems with losses on rows"
+        )
 
     @abstractmethod
     def bytes_per_client(self, clients: Clients) -> int:

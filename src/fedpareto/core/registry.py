@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import pkgutil
+from collections.abc import Mapping
 from functools import cache
 from importlib.metadata import entry_points
 from typing import Any
@@ -48,11 +49,11 @@ def problem_class(name: str) -> type[Problem]:
     return problems()[name]
 
 
-def make_algorithm(name: str, parameters: dict[str, Any]) -> Algorithm[Any]:
+def make_algorithm(name: str, parameters: Mapping[str, Any] | None = None) -> Algorithm[Any]:
     """An algorithm with its hyper-parameters; "+ft" at the end of the name is its fine-tuning variant."""
     from fedpareto.core.parameters import build
 
-    algorithm = build(algorithm_class(name), parameters, f"algorithm {name}")
+    algorithm = build(algorithm_class(name), parameters or {}, f"algorithm {name}")
     if not name.endswith(FINE_TUNED):
         return algorithm
     wrapper = importlib.import_module("fedpareto.algorithms.fine_tuning").FineTuned
@@ -77,6 +78,8 @@ def _discover(group: str, kind: type[Any]) -> dict[str, Any]:
             raise UserError(
                 f"the package that offers '{point.name}' in {group} cannot be loaded: {problem}"
             ) from problem
+        if getattr(member, "name", None) != point.name:
+            raise UserError(f"{point.value} in {group} is called '{getattr(member, 'name', None)}', not '{point.name}'")
         if point.name in found:
             raise UserError(f"'{point.name}' is offered twice in {group}; the second time by {point.value}")
         found[point.name] = member

@@ -41,7 +41,7 @@ def required_replies(quorum: float, asked: int) -> int:
     return max(1, wanted)
 
 
-def enforce_quorum(quorum: float, replies: int, failures: Sequence[Failure]) -> None:
+def enforce_quorum(quorum: float, replies: int, failures: Sequence[Failure], run: int = 0) -> None:
     """Raises QuorumLost when too few valid replies came back."""
     asked = replies + len(failures)
     if not asked or replies >= required_replies(quorum, asked):
@@ -50,5 +50,7 @@ def enforce_quorum(quorum: float, replies: int, failures: Sequence[Failure]) -> 
     more = f"; and {len(failures) - 3} more" if len(failures) > 3 else ""
     raise QuorumLost(
         f"round {failures[0].round}: only {replies} of {asked} clients gave a valid reply, "
-        f"the quorum is {required_replies(quorum, asked)} ({first}{more})"
+        f"the quorum is {required_replies(quorum, asked)} ({first}{more})",
+        failures,
+        run,
     )

@@ -29,6 +29,8 @@ from fedpareto.engines.checks import enforce_quorum, refusal
 from fedpareto.engines.faults import Fate, Faults, damaged, fate
 from fedpareto.errors import UserError
 
+MOST_THREADS = 1024
+
 
 @dataclass(frozen=True)
 class LocalOptions:
@@ -48,6 +50,8 @@ class LocalOptions:
     def __post_init__(self) -> None:
         if self.threads < 0 or self.chunk < 0:
             raise UserError("engine: threads and chunk are at least 0 (0: measured)")
+        if self.threads > MOST_THREADS:
+            raise UserError(f"engine: threads is {self.threads}; more than {MOST_THREADS} never help")
         if self.memory:
             bytes_of(self.memory)
 
@@ -152,9 +156,10 @@ class LocalEngine:
         for run in range(len(tasks)):
             good = [reply for owner, reply in replies if owner == run]
             bad = [failure for owner, failure in failures if owner == run]
-            enforce_quorum(self.quorum, len(good), bad)
+            enforce_quorum(self.quorum, len(good), bad, run)
             order = sorted(good, key=lambda reply: (reply.lane, reply.client))
-            outcomes.append(Outcome(order, bad, Evaluations(sent[run], trained[run])))
+            evaluations = Evaluations(_by_client(sent[run]), _by_client(trained[run]))
+            outcomes.append(Outcome(order, bad, evaluations))
         return outcomes
 
     def models(self, run: int, solutions: Mapping[int, Message]) -> dict[int, Tensor]:
@@ -314,7 +319,7 @@ class LocalEngine:
         cap = self._largest_chunk()
         total = len(self._position)
         if self.options.chunk:
-            sizes = [min(self.options.chunk, cap)]
+            sizes = [min(self.options.chunk, cap, total)]
         else:
             wanted = [1, total] if self.device.type == "cuda" else [1, 16, 64, 256, *([total] if total < 512 else [])]
             sizes = sorted({min(size, cap, total) for size in wanted})
@@ -370,6 +375,10 @@ def _stacked(chunk: Sequence[_Work]) -> Message:
     return stacked
 
 
+def _by_client(values: dict[int, Tensor]) -> dict[int, Tensor]:
+    return dict(sorted(values.items()))
+
+
 def _failure(task: Task, reason: str) -> Failure:
     return Failure(task.client, task.round, reason, task.step, task.lane)
 
@@ -379,6 +388,8 @@ def _device(name: str) -> torch.device:
         device = torch.device(name)
     except RuntimeError:
         raise UserError(f"engine: device is '{name}'; it is cpu, cuda or cuda:1") from None
+    if device.type not in ("cpu", "cuda"):
+        raise UserError(f"engine: device is '{name}'; it is cpu, cuda or cuda:1")
     if device.type == "cuda" and not torch.cuda.is_available():
         raise UserError("engine: device is cuda, but this machine has no CUDA device that torch can use; try cpu")
     return device

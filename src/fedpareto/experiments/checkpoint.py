@@ -8,9 +8,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar, cast, get_args, get_origin, get_type_hints
@@ -21,14 +19,12 @@ from torch import Tensor
 from fedpareto.core.algorithm import Setting, State
 from fedpareto.core.messages import Message
 from fedpareto.errors import DamagedFile, UserError
+from fedpareto.files import write_atomically
 
 S = TypeVar("S", bound=State)
 
 METADATA = "fedpareto"
 """Digest and values are one entry of the file's metadata: safetensors writes several in a random order."""
-
-PART = ".part"
-"""At the end of the name of a file that is still being written."""
 
 
 @dataclass
@@ -143,22 +139,6 @@ class Checkpoint:
                 _, run, lane, client, name = key.split("/", 4)
                 private.setdefault((int(run), int(lane), int(client)), {})[name] = tensor.to(device)
         return private
-
-
-def write_atomically(path: Path, content: bytes | str) -> None:
-    """Writes a file so that a reader, or a crash, finds the old one or the new one and nothing between."""
-    data = content.encode() if isinstance(content, str) else content
-    temporary = path.with_name(f".{path.name}{PART}")
-    try:
-        with temporary.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except OSError as problem:
-        with suppress(OSError):
-            temporary.unlink()
-        raise UserError(f"{path} cannot be written: {problem.strerror or problem}") from None
 
 
 def _digest(tensors: Mapping[str, Tensor], values: str) -> str:

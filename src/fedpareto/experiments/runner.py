@@ -14,13 +14,14 @@ import numpy as np
 from torch import Tensor
 
 from fedpareto.core.algorithm import State
-from fedpareto.core.messages import Failure, Message, Outcome
+from fedpareto.core.messages import Failure, Message, Outcome, Task
 from fedpareto.core.solutions import SolutionSet
 from fedpareto.engines.local import Choices, LocalEngine
-from fedpareto.errors import DamagedFile, UserError
-from fedpareto.experiments.checkpoint import Checkpoint, write_atomically
+from fedpareto.errors import DamagedFile, QuorumLost, UserError
+from fedpareto.experiments.checkpoint import Checkpoint
 from fedpareto.experiments.spec import Spec
 from fedpareto.experiments.store import RunFolder, describe, versions
+from fedpareto.files import write_atomically
 from fedpareto.moo.indicators import hypervolume
 
 LARGEST_SIMILARITY_MATRIX = 64
@@ -61,6 +62,11 @@ class Result:
     history: list[dict[str, Any]] = field(repr=False)
     """The rows of metrics.jsonl."""
     folder: Path | None = None
+
+    def __repr__(self) -> str:
+        spec = self.spec
+        what = f"{spec.algorithm.name} on {spec.problem.name}, {spec.clients} clients, {spec.rounds} rounds"
+        return f"<Result of {what}, seeds {list(spec.seeds)}: hypervolume {self.hypervolume:.4f}>"
 
     @property
     def hypervolume(self) -> float:
@@ -118,7 +124,8 @@ class Experiment:
             self._end("stopped", str(stopped))
             raise
         except KeyboardInterrupt:
-            self._end("stopped", f"interrupted in round {self.round + 1} of {self.spec.rounds}")
+            when = f"in round {self.round + 1} of" if self.round < self.spec.rounds else "after all"
+            self._end("stopped", f"interrupted {when} {self.spec.rounds} rounds")
             raise
         except BaseException as problem:
             kind = [] if isinstance(problem, UserError) else [type(problem).__name__]
@@ -139,7 +146,7 @@ class Experiment:
             tasks = [algorithm.ask(state) if state.round == before else [] for state in self.states]
             # The trained model is measured in the exchange that trains it, which need not be the first.
             solutions = [algorithm.solutions(state) if first else {} for state in self.states]
-            outcomes = self.engine.run_all(tasks, solutions)
+            outcomes = self._exchange(tasks, solutions)
             for run, outcome in enumerate(outcomes):
                 if self.states[run].round > before:
                     continue
@@ -158,6 +165,16 @@ class Experiment:
             self.checkpoint()
         if on_round is not None:
             on_round(Progress(self.round, self.spec.rounds, self._mean_hypervolume(rows), self._failures))
+
+    def _exchange(self, tasks: Sequence[Sequence[Task]], solutions: Sequence[Mapping[int, Message]]) -> list[Outcome]:
+        """One exchange of every seed; a lost quorum leaves its reasons in the folder."""
+        try:
+            return self.engine.run_all(tasks, solutions)
+        except QuorumLost as lost:
+            self._record([], [self._event(lost.run, failure) for failure in lost.failures])
+            seed = f"seed {self.spec.seeds[lost.run]}, " if len(self.spec.seeds) > 1 else ""
+            way_on = f"; go on with: fedpareto resume {self.folder.path} --set quorum=…" if self.folder else ""
+            raise QuorumLost(f"{seed}{lost}{way_on}", lost.failures, lost.run) from None
 
     def _finish(self) -> Result:
         """The last evaluation, of what the run leaves behind."""
@@ -439,4 +456,4 @@ def _rows(points: np.ndarray) -> list[list[float] | None]:
 
 def _held_out(values: Mapping[str, np.ndarray]) -> str:
     """The part of the data on which solutions are compared, as in SolutionSet."""
-    return "test" if "test" in values else "train"
+    return "test" if "test" in values else list(values)[-1]

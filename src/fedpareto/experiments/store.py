@@ -17,8 +17,9 @@ from typing import IO, Any
 import numpy as np
 
 from fedpareto.errors import DamagedFile, UserError
-from fedpareto.experiments.checkpoint import PART, Checkpoint, write_atomically
+from fedpareto.experiments.checkpoint import Checkpoint
 from fedpareto.experiments.spec import Spec, load
+from fedpareto.files import PART, write_atomically
 
 FORMAT = 1
 FILES = (

@@ -7,6 +7,7 @@ its optimiser state stay untouched.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -45,8 +46,12 @@ class Supervised(Learner):
     """How a preference turns several losses into one (linear: eq. 4.1 of the thesis)."""
 
     def __post_init__(self) -> None:
-        if self.lr <= 0:
-            raise UserError(f"lr is {self.lr}; a step size is positive, for example 0.05")
+        if not 0 < self.lr < math.inf:
+            raise UserError(f"lr is {self.lr}; a step size is a positive number, for example 0.05")
+        if not 0 <= self.momentum < 1:
+            raise UserError(f"momentum is {self.momentum}; it is at least 0 and below 1, for example 0.9")
+        if not 0 <= self.weight_decay < math.inf:
+            raise UserError(f"weight_decay is {self.weight_decay}; it is not negative, for example 1e-4")
         if self.epochs < 1 or self.batch_size < 1 or self.steps < 0:
             raise UserError("epochs and batch_size are at least 1, steps at least 0")
 
@@ -72,10 +77,26 @@ class Supervised(Learner):
                 optimiser.step(gradient, active)
         return model
 
-    def batches(self, clients: Clients) -> Iterator[tuple[Batch, Tensor | None]]:
+    def gradients(self, clients: Clients, model: Tensor) -> tuple[Tensor, Tensor]:
+        """See Learner.gradients; of the plain losses, without weight decay."""
+        problem = _supervised(clients)
+        leaves = {name: view.detach() for name, view in problem.layout.unflatten(model).items()}
+        for leaf in leaves.values():
+            leaf.requires_grad_()
+        # A stream of its own: local training in the same round draws the same batches with or without this.
+        batch, _ = next(replace(self, steps=1).batches(clients, "gradients"))
+        losses = problem.losses(leaves, batch)
+        parts = [
+            torch.autograd.grad(loss.sum(), list(leaves.values()), retain_graph=True, materialize_grads=True)
+            for loss in losses.unbind(dim=1)
+        ]
+        gradients = [torch.cat([part.flatten(1) for part in of_objective], dim=1) for of_objective in parts]
+        return losses.detach(), torch.stack(gradients, dim=1)
+
+    def batches(self, clients: Clients, purpose: str = "batches") -> Iterator[tuple[Batch, Tensor | None]]:
         """The minibatches of one round, and which clients take part in each (`[n, 1]`; None: everyone)."""
         rows = clients.splits["train"]
-        plan = self._plan(rows.counts[clients.positions], rows.starts[clients.positions], clients)
+        plan = self._plan(rows.counts[clients.positions], rows.starts[clients.positions], clients, purpose)
         real = plan >= 0
         everything_real = np.atleast_1d(real.all(axis=(0, 2)))
         anyone_idle = np.atleast_1d((~real.any(axis=2)).any(axis=0))
@@ -87,7 +108,7 @@ class Supervised(Learner):
             active = (here.amax(dim=1, keepdim=True) > 0) if anyone_idle[step] else None
             yield rows.take(index[:, step], here), active
 
-    def _plan(self, counts: np.ndarray, starts: np.ndarray, clients: Clients) -> np.ndarray:
+    def _plan(self, counts: np.ndarray, starts: np.ndarray, clients: Clients, purpose: str = "batches") -> np.ndarray:
         """The rows of all minibatches, `[n, steps, batch]`, −1 where there is none.
 
         Each epoch of a client is a new permutation of its rows, cut into batches of which the last may be smaller.
@@ -97,7 +118,7 @@ class Supervised(Learner):
         steps = self.steps or int((epochs * per_epoch).max())
         plan = np.full((len(counts), steps * self.batch_size), -1, dtype=np.int32)
         for row, count, start, length, passes, stream in zip(
-            plan, counts, starts, per_epoch * self.batch_size, epochs, clients.generators("batches"), strict=True
+            plan, counts, starts, per_epoch * self.batch_size, epochs, clients.generators(purpose), strict=True
         ):
             for begin in range(0, passes * length, length) if count else ():
                 place = row[begin : begin + count]

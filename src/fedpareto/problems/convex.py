@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
@@ -47,6 +48,9 @@ class Convex(SupervisedProblem):
             raise UserError(f"goals is {self.goals}; a trade-off needs at least 2 objectives")
         if self.dimension < max(self.goals, 2):
             raise UserError(f"dimension is {self.dimension}; it must be at least the number of goals, {self.goals}")
+        for name in ("heterogeneity", "noise"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise UserError(f"{name} is {getattr(self, name)}; a standard deviation is a number from 0 on")
         if self.rows < 3:
             raise UserError(f"rows is {self.rows}; at least 3 are needed")
 

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from fedpareto.core import rng
 from fedpareto.core.layout import Layout
+from fedpareto.errors import UserError
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,10 @@ class MLP:
     inputs: int
     hidden: tuple[int, ...]
     outputs: int
+
+    def __post_init__(self) -> None:
+        if any(width < 1 for width in self.hidden):
+            raise UserError(f"hidden is {list(self.hidden)}; each layer has at least 1 unit, for example [64, 32]")
 
     @cached_property
     def layout(self) -> Layout:

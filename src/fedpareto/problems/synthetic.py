@@ -11,7 +11,6 @@ from typing import ClassVar, Literal
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.functional import binary_cross_entropy_with_logits
 
 from fedpareto.core import rng
 from fedpareto.core.layout import Layout
@@ -19,13 +18,11 @@ from fedpareto.core.learner import Learner
 from fedpareto.core.problem import Batch, Objective, Rows, Splits, SupervisedProblem
 from fedpareto.errors import UserError
 from fedpareto.learners.supervised import Supervised
-from fedpareto.problems.fairness.gaps import GAPS, hard_decisions, relaxed_decisions
+from fedpareto.problems.fairness import partitions
+from fedpareto.problems.fairness.goals import ACCURACY, Criteria, Goal
 from fedpareto.problems.models import MLP
 
 TRAIN_ROWS, TEST_ROWS = 3500, 1500
-
-# Steepness c of the tanh relaxation: Padh et al. (2021), in the notation of the thesis.
-STEEPNESS = {"demographic-parity": 1.5, "equal-opportunity": 2.5}
 
 # Shares of the three clients in the two sensitive groups (FedFB, also used by PraFFL).
 FEDFB_SHARES = ((0.5, 0.3, 0.2), (0.2, 0.4, 0.4))
@@ -59,10 +56,11 @@ class Synthetic(SupervisedProblem):
     @property
     def objectives(self) -> tuple[Objective, ...]:
         """Accuracy and 1 − |gap|, with the reference point (0, 0) of the thesis's chapter 5."""
-        return (
-            Objective("accuracy", maximise=True, reference=0.0),
-            Objective(self.fairness, maximise=True, reference=0.0),
-        )
+        return self._criteria.objectives()
+
+    @cached_property
+    def _criteria(self) -> Criteria:
+        return Criteria((Goal(ACCURACY), Goal(self.fairness)), regularisation=self.regularisation)
 
     @cached_property
     def model(self) -> MLP:
@@ -84,16 +82,14 @@ class Synthetic(SupervisedProblem):
 
     def losses(self, parameters: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """Cross entropy, and the relaxed gap plus a little cross entropy (eq. A.1)."""
-        logits = self.model(parameters, batch.columns["features"]).squeeze(-1)
-        entropy = batch.mean(binary_cross_entropy_with_logits(logits, batch.columns["label"], reduction="none"))
-        gap = GAPS[self.fairness](relaxed_decisions(logits, STEEPNESS[self.fairness]), batch).abs()
-        return torch.stack([entropy, gap + self.regularisation * entropy], dim=-1)
+        return self._criteria.losses(self._logits(parameters, batch), batch)
 
     def evaluate(self, parameters: Mapping[str, Tensor], batch: Batch) -> Tensor:
-        """Accuracy and 1 − |gap|."""
-        decisions = hard_decisions(self.model(parameters, batch.columns["features"]).squeeze(-1))
-        accuracy = batch.mean((decisions == batch.columns["label"]).to(decisions.dtype))
-        return torch.stack([accuracy, 1 - GAPS[self.fairness](decisions, batch).abs()], dim=-1)
+        """Accuracy and 1 − |gap|; 0 where a client lacks a group, so that there is no gap to measure."""
+        return self._criteria.values(self._logits(parameters, batch), batch)
+
+    def _logits(self, parameters: Mapping[str, Tensor], batch: Batch) -> Tensor:
+        return self.model(parameters, batch.columns["features"]).squeeze(-1)
 
     def data(self, clients: int, seed: int) -> Splits:
         """Rows drawn and dealt to the clients."""
@@ -104,15 +100,10 @@ class Synthetic(SupervisedProblem):
 
     def _deal(self, table: dict[str, np.ndarray], clients: int, seed: int, split: str) -> list[dict[str, Tensor]]:
         stream = rng.generator(rng.Address(seed), f"deal {split}")
-        owned: list[list[np.ndarray]] = [[] for _ in range(clients)]
-        for group, shares in enumerate(self._shares(clients, seed)):
-            rows = stream.permutation(np.flatnonzero(table["sensitive"] == group))
-            cuts = np.round(np.cumsum(shares)[:-1] * len(rows)).astype(int)
-            for hand, part in zip(owned, np.split(rows, cuts), strict=True):
-                hand.append(part)
+        owner = partitions.by_class(table["sensitive"], self._shares(clients, seed), stream)
         dealt = []
-        for client, hand in enumerate(owned):
-            rows = np.sort(np.concatenate(hand))
+        for client in range(clients):
+            rows = np.flatnonzero(owner == client)
             if not len(rows):
                 raise UserError(f"client {client} would get no row of '{split}'; use fewer clients or a larger alpha")
             dealt.append({name: torch.as_tensor(column[rows]).float() for name, column in table.items()})

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import contextlib
 import html
-import os
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -15,6 +14,7 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from fedpareto.errors import UserError
+from fedpareto.files import write_atomically
 from fedpareto.report import figures
 from fedpareto.report._template import CSS, SCRIPT
 from fedpareto.report.record import Record, comparable, load
@@ -61,19 +61,6 @@ def write_comparison(folders: Sequence[Path], out: Path) -> Path:
         for name, content in files.items():
             write_atomically(out / name, content)
     return out / "index.html"
-
-
-def write_atomically(path: Path, content: bytes) -> None:
-    """Replace `path` in one step: a reader sees the old file or the new one, never a half."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with temporary.open("wb") as stream:
-            stream.write(content)
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager

@@ -1,36 +1,69 @@
-"""Gaps between two groups, as metrics and as differentiable relaxations, over a stack of clients.
+"""Gaps between groups over a stack of clients: what group fairness measures.
 
-A rate of a group that has no row is unknown, and so is every gap with it. Such a gap is given as 0 with no gradient:
-a batch without one of the groups then teaches nothing about fairness, rather than something false.
+A gap is the difference between the groups' rates of positive decisions, among all rows or among those with a certain
+label. A rate of a group that has no such row is unknown, and so is a gap between fewer than two known rates. An
+unknown gap is given as 0 with no gradient, together with the word that it is not known: a batch without one of the
+groups then teaches nothing about fairness, rather than something false, and a metric can refuse to call it fair.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from fedpareto.core.problem import Batch
 
-Gap = Callable[[Tensor, Batch], Tensor]
-"""From decisions `[n, b]` (hard or relaxed) to the gaps of n clients `[n]`, each between −1 and 1."""
+SENSITIVE = "sensitive"
+"""The column of a batch with each row's group (0, 1, …; below 0: none), unless there are several such columns."""
+
+CONDITIONS: dict[str, tuple[int | None, ...]] = {
+    "demographic-parity": (None,),
+    "equal-opportunity": (1,),
+    "equalised-odds": (1, 0),
+}
+"""Each notion of fairness (eqs. 5.1 to 5.3 of the thesis) by the labels among whose rows the groups are compared."""
+
+
+class Gap(NamedTuple):
+    """A gap for each of n clients."""
+
+    size: Tensor
+    """`[n]`; 0 where it is not known."""
+    known: Tensor
+    """`[n]`, true or false."""
+
+
+def gap(notion: str, decisions: Tensor, batch: Batch, sensitive: str = SENSITIVE, groups: int = 2) -> Gap:
+    """The size of the gap by a notion of fairness, for decisions `[n, b]`, hard or relaxed.
+
+    With more than two groups it is the largest rate less the smallest, and equalised odds is the larger of its two
+    gaps (known if both are), as in fairlearn; groups without rows do not count.
+    """
+    sizes, known = [], []
+    for label in CONDITIONS[notion]:
+        one = _gap(decisions, batch, label, sensitive, groups)
+        sizes.append(one.size.abs())
+        known.append(one.known)
+    if len(sizes) == 1:
+        return Gap(sizes[0], known[0])
+    return Gap(torch.stack(sizes).amax(0), torch.stack(known).all(0))
 
 
 def demographic_parity_gap(decisions: Tensor, batch: Batch) -> Tensor:
-    """DDP, eq. 5.4: P(ŷ = 1 | s = 0) − P(ŷ = 1 | s = 1)."""
-    return _rate_gap(decisions, batch.columns["sensitive"], batch.mask)
+    """DDP, eq. 5.4: P(ŷ = 1 | s = 0) − P(ŷ = 1 | s = 1), `[n]`."""
+    return _gap(decisions, batch, None).size
 
 
 def equal_opportunity_gap(decisions: Tensor, batch: Batch) -> Tensor:
-    """DEO, eq. 5.2: the same among the rows whose true label is 1."""
-    return _rate_gap(decisions, batch.columns["sensitive"], batch.mask * batch.columns["label"])
+    """DEO, eq. 5.2: the same among the rows whose true label is 1, `[n]`."""
+    return _gap(decisions, batch, 1).size
 
 
-GAPS: dict[str, Gap] = {
-    "demographic-parity": demographic_parity_gap,
-    "equal-opportunity": equal_opportunity_gap,
-}
+def hard_decisions(logits: Tensor) -> Tensor:
+    """1 where the predicted probability exceeds ½."""
+    return (logits > 0).to(logits.dtype)
 
 
 def relaxed_decisions(logits: Tensor, steepness: float) -> Tensor:
@@ -41,13 +74,26 @@ def relaxed_decisions(logits: Tensor, steepness: float) -> Tensor:
     return torch.tanh(steepness * (2 * torch.sigmoid(logits) - 1).clamp_min(0))
 
 
-def hard_decisions(logits: Tensor) -> Tensor:
-    """1 where the predicted probability exceeds ½."""
-    return (logits > 0).to(logits.dtype)
+def members(batch: Batch, label: int | None, sensitive: str = SENSITIVE, groups: int = 2) -> Tensor:
+    """1 where a row is real, has the label (None: any) and belongs to the group, else 0; `[n, groups, b]`."""
+    counted = batch.mask
+    if label is not None:
+        counted = counted * (batch.columns["label"] if label else 1 - batch.columns["label"])
+    codes = torch.arange(groups, device=counted.device).unsqueeze(-1)
+    return (batch.columns[sensitive].unsqueeze(-2) == codes) * counted.unsqueeze(-2)
 
 
-def _rate_gap(decisions: Tensor, sensitive: Tensor, counted: Tensor) -> Tensor:
-    first, second = counted * (1 - sensitive), counted * sensitive
-    of_first, of_second = first.sum(-1), second.sum(-1)
-    gap = (decisions * first).sum(-1) / of_first.clamp_min(1) - (decisions * second).sum(-1) / of_second.clamp_min(1)
-    return gap * ((of_first > 0) & (of_second > 0))
+def _gap(decisions: Tensor, batch: Batch, label: int | None, sensitive: str = SENSITIVE, groups: int = 2) -> Gap:
+    """Signed for two groups, as in eq. 5.4; else the largest rate less the smallest."""
+    counted = members(batch, label, sensitive, groups)
+    sizes = counted.sum(-1)
+    rates = (decisions.unsqueeze(-2) * counted).sum(-1) / sizes.clamp_min(1)
+    present = sizes > 0
+    if groups == 2:
+        known = present.all(-1)
+        size = rates[:, 0] - rates[:, 1]
+    else:
+        known = present.sum(-1) >= 2
+        # Rates lie in [0, 1], so that an absent group is neither the largest nor the smallest.
+        size = torch.where(present, rates, -1).amax(-1) - torch.where(present, rates, 2).amin(-1)
+    return Gap(size * known, known)

@@ -1,0 +1,144 @@
+"""CFL: Sattler, Müller, Samek, "Clustered federated learning: model-agnostic distributed multi-task optimization under
+privacy constraints", 2019.
+
+Clients train one model together until it stands still while some of them still pull; then they are cut in two by the
+direction in which they pull, and each half goes on for itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from fedpareto.algorithms import personal
+from fedpareto.algorithms.personal import Cluster, PersonalState, means, split_calm
+from fedpareto.core.algorithm import Algorithm, Setting, Taxonomy
+from fedpareto.core.clients import Clients
+from fedpareto.core.messages import Message, Reply, Shapes, Task
+from fedpareto.errors import UserError
+from fedpareto.moo.similarity import cosines
+
+
+@dataclass(frozen=True)
+class CFLState(PersonalState):
+    """The clients' models; under full participation those of a cluster are equal."""
+
+    clusters: tuple[Cluster, ...] = ()
+    """𝒞."""
+    similarity: Tensor = torch.empty(0)
+    """α_ij of the last round, `[n, n]`."""
+
+
+@dataclass(frozen=True)
+class CFL(Algorithm[CFLState]):
+    """One model for each cluster; clusters whose mean update vanishes are recursively cut in two."""
+
+    name: ClassVar[str] = "cfl"
+    taxonomy: ClassVar[Taxonomy] = Taxonomy(
+        "client", "baseline", "linearised preferences, averaging inside clusters of similar updates", "arbitrary"
+    )
+    personalised: ClassVar[bool] = True
+
+    threshold: float = 0.05
+    """ε₁: a cluster stands still when its mean update is shorter. The paper advises a tenth of the longest update."""
+    largest_update: float = 0.0
+    """ε₂: it is cut only if the longest update of a member is longer; 0 is the thesis's single threshold."""
+    threshold_in: Literal["norm", "percent"] = "norm"
+    """Whether both are norms (the paper) or percentages of the norm of the cluster's mean model (as for FedPref)."""
+    patience: int = 1
+    """Rounds in a row in which both must hold before a cluster is cut; the paper's is 1, the thesis tries 1 and 2."""
+    linkage: Literal["single", "complete"] = "single"
+    """How a cluster is cut: as in the paper's algorithm 1, which is optimal, or by the published code's clustering."""
+    absent: Literal["keep", "follow"] = "keep"
+    """Whether a client without a reply keeps its model, or gets that of the others in its cluster."""
+
+    def __post_init__(self) -> None:
+        if self.threshold < 0 or self.largest_update < 0:
+            raise UserError("threshold and largest_update are lengths of updates; they are not negative")
+        if self.patience < 1:
+            raise UserError(f"patience is {self.patience}; at least 1 round below the threshold is needed")
+
+    def begin(self, setting: Setting) -> CFLState:
+        """One cluster, everyone at the same model."""
+        n = len(setting.clients)
+        return CFLState(
+            setting,
+            models=personal.same_start(setting),
+            clusters=(Cluster(tuple(range(n))),),
+            similarity=torch.eye(n, dtype=setting.initial.dtype),
+        )
+
+    def ask(self, state: CFLState) -> list[Task]:
+        """Each client trains the model of its cluster."""
+        return personal.tasks(state)
+
+    def train(self, clients: Clients, message: Message) -> Message:
+        """θ_i + Δθ_i ← local training under the client's own preference."""
+        return {"model": clients.learn(message["model"])}
+
+    def reply_shapes(self, setting: Setting) -> Mapping[str, Shapes]:
+        """The trained model, nothing else."""
+        return {"train": {"model": (setting.layout.size,)}}
+
+    def tell(self, state: CFLState, replies: Sequence[Reply]) -> CFLState:
+        """Cuts what stands still, then averages inside every cluster."""
+        trained, replied = personal.trained_models(state, replies)
+        updates = trained - state.models
+        similarity = cosines(updates)
+        clusters = self._split(state, updates, similarity, set(replied))
+        models = self._average(clusters, trained, set(replied))
+        return replace(state, models=models, clusters=clusters, similarity=similarity, round=state.round + 1)
+
+    def solutions(self, state: CFLState) -> dict[int, Message]:
+        """Each client's model."""
+        return personal.solutions(state)
+
+    def describe(self, state: CFLState) -> dict[str, Any]:
+        """The clusters as client ids, and the similarities."""
+        return {"clusters": personal.ids(state, state.clusters), "similarity": state.similarity}
+
+    def _split(self, state: CFLState, updates: Tensor, similarity: Tensor, replied: set[int]) -> tuple[Cluster, ...]:
+        """Every cluster, or its two halves if ‖mean Δθ_i‖ < ε₁ and max ‖Δθ_i‖ > ε₂."""
+        mean_update = means(state.clusters, updates).norm(dim=1)
+        length = updates.norm(dim=1)
+        longest = torch.stack([length[list(cluster.members)].max() for cluster in state.clusters])
+        if self.threshold_in == "percent":
+            own = means(state.clusters, state.models).norm(dim=1).clamp_min(1e-12)
+            mean_update, longest = 100 * mean_update / own, 100 * longest / own
+        stands_still = (mean_update < self.threshold) & (longest > self.largest_update)
+
+        def halve(number: int) -> list[list[int]]:
+            # These are positions among the cluster's members, not clients: split_calm knows whose they are.
+            members = list(state.clusters[number].members)
+            return bipartition(similarity[members][:, members], self.linkage)
+
+        return split_calm(state.clusters, stands_still.tolist(), replied, self.patience, halve)
+
+    def _average(self, clusters: Sequence[Cluster], trained: Tensor, replied: set[int]) -> Tensor:
+        """θ_i ← mean of the trained models of i's cluster."""
+        models = trained.clone()
+        for cluster in clusters:
+            present = [row for row in cluster.members if row in replied]
+            if present:
+                models[list(cluster.members) if self.absent == "follow" else present] = trained[present].mean(dim=0)
+        return models
+
+
+def bipartition(similarity: Tensor, linkage: Literal["single", "complete"] = "single") -> list[list[int]]:
+    """Two halves whose largest similarity across is as small as possible (algorithm 1, "optimal bipartition").
+
+    The paper joins the most similar pairs first until two groups are left, which is single linkage. The published code
+    uses complete linkage, which keeps the halves compact instead and can leave a more similar pair apart.
+    """
+    from scipy.cluster.hierarchy import cut_tree
+    from scipy.cluster.hierarchy import linkage as merge
+    from scipy.spatial.distance import squareform
+
+    distance = (1 - similarity.double()).clamp_min(0).cpu().numpy()
+    condensed = squareform((distance + distance.T) / 2, checks=False)
+    labels = cut_tree(merge(condensed, method=linkage), n_clusters=2).ravel()
+    return sorted([i for i, label in enumerate(labels) if label == side] for side in (0, 1))

@@ -1,0 +1,95 @@
+"""MaT-FL: Cai et al., "Many-task federated learning: a new problem setting and a simple baseline", 2023.
+
+Each client finds out who develops like itself, layer by layer, and takes the mean of those clients' layers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from fedpareto.algorithms import personal
+from fedpareto.algorithms.personal import PersonalState
+from fedpareto.core.algorithm import Algorithm, Setting, Taxonomy
+from fedpareto.core.clients import Clients
+from fedpareto.core.messages import Message, Reply, Shapes, Task
+from fedpareto.errors import UserError
+from fedpareto.moo.similarity import cosines
+
+
+@dataclass(frozen=True)
+class MaTFL(Algorithm[PersonalState]):
+    """Personal models by dynamic grouping: every round, for every layer, each client averages over its k voters."""
+
+    name: ClassVar[str] = "mat-fl"
+    taxonomy: ClassVar[Taxonomy] = Taxonomy(
+        "client", "multi-task", "linearised preferences, layer-wise averaging over similar clients", "arbitrary"
+    )
+    personalised: ClassVar[bool] = True
+
+    voters: int = 5
+    """k: the clients, itself included, whose layers a client averages (the thesis tries 3 to 10); 1: local training."""
+    grouping: Literal["voting", "soft"] = "voting"
+    """The k most similar layers, as in paper and thesis, or the published code's soft weights over whole models."""
+    soft_threshold: float = 0.0
+    """Of the soft grouping: added to a similarity before negative ones are cut off; 1 keeps everybody."""
+
+    def __post_init__(self) -> None:
+        if self.voters < 1:
+            raise UserError(f"voters is {self.voters}; a client has at least 1 voter, itself")
+        if self.soft_threshold <= -1:
+            raise UserError(f"soft_threshold is {self.soft_threshold}; from −1 down not even the client itself counts")
+
+    def begin(self, setting: Setting) -> PersonalState:
+        """Everyone at the same model."""
+        return PersonalState(setting, models=personal.same_start(setting))
+
+    def ask(self, state: PersonalState) -> list[Task]:
+        """Each client trains its own model."""
+        return personal.tasks(state)
+
+    def train(self, clients: Clients, message: Message) -> Message:
+        """θ'_i ← local training under the client's own preference."""
+        return {"model": clients.learn(message["model"])}
+
+    def reply_shapes(self, setting: Setting) -> Mapping[str, Shapes]:
+        """The trained model, nothing else."""
+        return {"train": {"model": (setting.layout.size,)}}
+
+    def tell(self, state: PersonalState, replies: Sequence[Reply]) -> PersonalState:
+        """Each client that replied averages over those that replied; the others keep their models."""
+        after, replied = personal.trained_models(state, replies)
+        trained = after[replied]
+        if self.grouping == "soft":
+            mixed = soft_weights(trained, self.soft_threshold) @ trained
+        else:
+            updates, mixed = trained - state.models[replied], torch.empty_like(trained)
+            for layer in state.setting.layout.layers.values():
+                mixed[:, layer] = voting_weights(updates[:, layer], self.voters) @ trained[:, layer]
+        models = after.index_copy(0, torch.tensor(replied, device=after.device), mixed)
+        return replace(state, models=models, round=state.round + 1)
+
+    def solutions(self, state: PersonalState) -> dict[int, Message]:
+        """Each client's personal model."""
+        return personal.solutions(state)
+
+
+def voting_weights(updates: Tensor, voters: int) -> Tensor:
+    """Row i gives 1/k to each of the k clients whose updates point most like i's, itself first; `[n, d]` to `[n, n]`.
+
+    Among equals the client that comes first is taken.
+    """
+    similarity = cosines(updates).fill_diagonal_(2)  # Itself before anybody who is exactly parallel.
+    k = min(voters, len(updates))
+    chosen = similarity.sort(dim=1, descending=True, stable=True).indices[:, :k]
+    return torch.zeros_like(similarity).scatter_(1, chosen, 1 / k)
+
+
+def soft_weights(models: Tensor, threshold: float) -> Tensor:
+    """A_ij = max(0, cos(Δ_i, Δ_j) + threshold), rows summing to one, with Δ_i = θ_i − mean θ over the whole model."""
+    scores = (cosines(models - models.mean(dim=0)) + threshold).clamp_min(0)
+    return scores / scores.sum(dim=1, keepdim=True)

@@ -1,0 +1,130 @@
+"""`fedpareto data`: which data sets there are, getting them, and checking that they are what was published."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fedpareto.errors import UserError
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from fedpareto.problems.data import DataSet
+
+app = typer.Typer(
+    rich_markup_mode=None,
+    invoke_without_command=True,
+    help="The published data sets: list, fetch, check.\n\nExample: fedpareto data fetch adult",
+)
+
+Names = Annotated[list[str] | None, typer.Argument(metavar="NAME...", help="Data sets; see fedpareto data list.")]
+
+
+@app.callback()
+def _data(context: typer.Context) -> None:
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+@app.command("list")
+def list_() -> None:
+    """List the data sets: what, where, how large, under which terms, and whether they are here.
+
+    Example: fedpareto data list
+    """
+    from rich.table import Table
+
+    from fedpareto.problems.data import catalogue, data_folder
+
+    table = Table("name", "what it is", "size", "terms", "here", "files")
+    for name, dataset in catalogue().items():
+        size = sum(file.size for file in dataset.files) / 1e6
+        here = "yes" if all(dataset.paths()) else "no"
+        files = ", ".join(f"{dataset.folder}/{file.name}" for file in dataset.files)
+        table.add_row(name, dataset.about, f"{size:.1f} MB", dataset.terms, here, files)
+    _print(table)
+    typer.echo(f"data folder: {data_folder()} (set FEDPARETO_DATA to use another); missing ones: fedpareto data fetch")
+
+
+@app.command()
+def fetch(
+    names: Names = None,
+    everything: Annotated[bool, typer.Option("--all", help="All data sets.")] = False,
+) -> None:
+    """Download data sets into the data folder; what is here already stays.
+
+    Example: fedpareto data fetch adult compas
+    """
+    from fedpareto.problems.data import fetch as fetch_file
+    from fedpareto.problems.data import find, verified
+
+    if bool(names) == everything:
+        raise UserError("name the data sets to fetch, or all of them with --all; see: fedpareto data list")
+    for dataset in _chosen(names):
+        for file in dataset.files:
+            path = find(dataset, file)
+            is_new = path is None
+            path = path or fetch_file(dataset, file)
+            if not is_new:
+                verified(file, path)
+            typer.echo(f"{dataset.name}: {path} {'fetched' if is_new else 'is here already'}")
+
+
+@app.command()
+def check(names: Names = None) -> None:
+    """Check the data sets that are here: content (SHA-256), rows, label and groups against the published counts.
+
+    Example: fedpareto data check adult
+    """
+    from rich.table import Table
+
+    from fedpareto.problems.data import data_folder
+
+    table = Table("name", "content", "counts", "verdict")
+    bad, present = [], 0
+    for dataset in _chosen(names):
+        if not all(dataset.paths()):
+            table.add_row(dataset.name, "not here", "", "missing" if names else "")
+            bad += [dataset.name] if names else []
+            continue
+        present += 1
+        content, counts, is_good = _judged(dataset)
+        table.add_row(dataset.name, content, counts, "good" if is_good else "BAD")
+        bad += [] if is_good else [dataset.name]
+    _print(table)
+    if bad:
+        raise UserError(f"{len(bad)} of the data sets are missing or not as published: {', '.join(bad)}")
+    if not present:
+        raise UserError(f"no data set is in {data_folder()}; get one with: fedpareto data fetch NAME")
+    typer.echo(f"{present} data sets in {data_folder()} are as published")
+
+
+def _judged(dataset: DataSet) -> tuple[str, str, bool]:
+    """What to say of a set's content and counts, and whether both are right."""
+    try:
+        sizes = [len(content) for content in dataset.contents()]
+        found = dataset.census()
+    except UserError as problem:
+        return str(problem), "", False
+    wrong = [name for name in {**dataset.published, **found} if found.get(name) != dataset.published.get(name)]
+    shown = "\n".join(
+        f"{name}: {found.get(name, 0):,}" + (f" instead of {dataset.published.get(name, 0):,}" if name in wrong else "")
+        for name in found
+    )
+    return f"SHA-256 right, {sum(sizes):,} bytes", shown, not wrong
+
+
+def _chosen(names: list[str] | None) -> list[DataSet]:
+    from fedpareto.problems.data import catalogue, data_set
+
+    return [data_set(name) for name in names] if names else list(catalogue().values())
+
+
+def _print(table: Table) -> None:
+    from rich.console import Console
+
+    console = Console()
+    # In a pipe there is no width to fit into; a cut table would lose words.
+    (console if console.is_terminal else Console(width=1000)).print(table)

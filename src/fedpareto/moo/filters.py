@@ -1,0 +1,29 @@
+"""Leaving out solutions that should not count, before a front is drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fedpareto.errors import UserError
+from fedpareto.moo._points import as_points
+
+
+def is_converged(points: ArrayLike, fairness: Sequence[bool], epsilon: float = 1e-3) -> NDArray[np.bool_]:
+    """Mask `[k]` of the points `[k, m]` that are not too fair to be true (thesis, A.3.5).
+
+    A model that decides alike for everybody, as an untrained one does, is perfectly fair by every notion; a useful one
+    hardly ever is. `fairness` `[m]` says which objectives are fairness values (1 is perfect); a point is left out if
+    all of them exceed 1 − ε. For one such objective this is the thesis's rule; one of several may be perfect by chance.
+
+    It only judges by fairness: an accurate model on data without any bias would be left out too.
+    """
+    values = as_points(points)
+    which = np.asarray(fairness, dtype=bool)
+    if len(values) and which.shape != (values.shape[1],):
+        raise UserError(f"fairness: expected {values.shape[1]} of True or False (one per objective), got {len(which)}")
+    if not len(values) or not which.any():
+        return np.ones(len(values), dtype=np.bool_)
+    return np.asarray(~(values[:, which] > 1 - epsilon).all(axis=1), dtype=np.bool_)

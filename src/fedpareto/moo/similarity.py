@@ -1,0 +1,20 @@
+"""How alike vectors point."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from fedpareto.moo.gram import gram
+
+
+def cosines(vectors: Tensor) -> Tensor:
+    """The cosine of each pair of rows: `[n, d]` to `[n, n]`.
+
+    A row is always like itself (1), also where it is zero and a cosine would be undefined; a zero row is at right
+    angles (0) to all others.
+    """
+    products = gram(vectors)
+    length, tiny = products.diagonal().sqrt(), torch.finfo(vectors.dtype).tiny
+    # One product of lengths, not two divisions: the result is exactly symmetric, as clustering asks.
+    return (products / (length[:, None] * length).clamp_min(tiny)).clamp(-1, 1).fill_diagonal_(1)

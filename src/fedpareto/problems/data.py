@@ -1,0 +1,263 @@
+"""The data folder: where the files of published data sets lie, how they get there, and whether they are what they were.
+
+A set lies in its own sub-folder of the data folder, its files plain or compressed (`adult/adult.data` or
+`adult/adult.data.gz`). What is absent is downloaded from its public origin; what differs from the published content,
+whose SHA-256 stands beside each file, is refused.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import importlib
+import io
+import os
+import sys
+import urllib.error
+import urllib.request
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from http.client import HTTPException
+from pathlib import Path
+from typing import BinaryIO
+from urllib.parse import urldefrag, urlsplit
+
+from fedpareto.errors import DamagedFile, UnknownName, UserError
+
+CATALOGUES = ("fedpareto.problems.fairness.datasets",)
+"""The modules whose CATALOGUE lists data sets by name."""
+ATTEMPTS = 3
+"""Of a download whose connection breaks; each goes on where the last one stopped."""
+TIMEOUT = 30.0
+"""Seconds without a byte after which a connection counts as broken."""
+REMEDY = "delete it, and it is downloaded again when it is needed"
+
+Progress = Callable[[int, int], None]
+"""Called with the bytes that have come and the bytes there will be (0: not known)."""
+
+
+@dataclass(frozen=True)
+class DataFile:
+    """One published file."""
+
+    name: str
+    size: int
+    """Bytes, uncompressed."""
+    sha256: str
+    """Of the uncompressed content."""
+    urls: tuple[str, ...]
+    """Where it can be had, tried in order. `….zip#member` is a member of an archive, `….gz` is compressed."""
+
+
+@dataclass(frozen=True)
+class DataSet:
+    """A published data set."""
+
+    name: str
+    about: str
+    """What it is and who published it, in a line."""
+    terms: str
+    """Under which terms it may be used."""
+    folder: str
+    """Its sub-folder of the data folder."""
+    files: tuple[DataFile, ...]
+    published: Mapping[str, int]
+    """Rows, label and groups as they are in the content that the checksums stand for."""
+
+    def census(self) -> Mapping[str, int]:
+        """The same counts in the files at hand."""
+        return {}
+
+    def paths(self) -> list[Path | None]:
+        """Where the files lie, in the order of `files`; None for one that is absent."""
+        return [find(self, file) for file in self.files]
+
+    def contents(self) -> list[bytes]:
+        """Every file's content, downloaded if absent, refused if damaged."""
+        return [verified(file, find(self, file) or fetch(self, file)) for file in self.files]
+
+
+def catalogue() -> dict[str, DataSet]:
+    """Every data set by name."""
+    found: dict[str, DataSet] = {}
+    for module in CATALOGUES:
+        found |= importlib.import_module(module).CATALOGUE
+    return found
+
+
+def data_set(name: str) -> DataSet:
+    """The data set of that name."""
+    known = catalogue()
+    if name not in known:
+        raise UnknownName("data set", name, known)
+    return known[name]
+
+
+def data_folder() -> Path:
+    """`FEDPARETO_DATA`, or `fedpareto` in the user's cache folder."""
+    chosen = os.environ.get("FEDPARETO_DATA")
+    if chosen:
+        return Path(chosen).expanduser()
+    if sys.platform == "win32":
+        caches = Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
+    elif sys.platform == "darwin":
+        caches = Path.home() / "Library" / "Caches"
+    else:
+        caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return caches / "fedpareto"
+
+
+def find(dataset: DataSet, file: DataFile) -> Path | None:
+    """Where a file lies, plain or compressed; None if it is absent."""
+    plain = data_folder() / dataset.folder / file.name
+    compressed = plain.with_name(f"{file.name}.gz")
+    return next((path for path in (plain, compressed) if path.is_file()), None)
+
+
+def verified(file: DataFile, path: Path) -> bytes:
+    """The uncompressed content of the file at `path`, if it is the published one."""
+    try:
+        content = path.read_bytes()
+        if path.suffix == ".gz" and not file.name.endswith(".gz"):
+            content = gzip.decompress(content)
+    except (EOFError, gzip.BadGzipFile, zlib.error):
+        raise DamagedFile(f"{path} is damaged: it cannot be decompressed; {REMEDY}") from None
+    except OSError as problem:
+        raise UserError(f"{path} cannot be read: {problem.strerror or problem}") from None
+    found = hashlib.sha256(content).hexdigest()
+    if found != file.sha256:
+        what = f"{len(content):,} bytes instead of {file.size:,}" if len(content) != file.size else f"SHA-256 {found}"
+        raise DamagedFile(f"{path} is damaged: {what}, not the published {file.name}; {REMEDY}")
+    return content
+
+
+def fetch(dataset: DataSet, file: DataFile, progress: Progress | None = None) -> Path:
+    """Downloads a file into the data folder and gives its place; what had come before an interruption is kept."""
+    folder = data_folder() / dataset.folder
+    reasons = []
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for url in file.urls:
+            try:
+                if progress is not None:
+                    return _fetch(file, url, folder, progress)
+                with _shown(file, url) as bar:
+                    return _fetch(file, url, folder, bar)
+            except _Unavailable as problem:
+                reasons.append(f"{url}: {problem}")
+    except OSError as problem:
+        raise UserError(f"{folder} cannot be written to: {problem.strerror or problem}") from None
+    raise UserError(
+        f"{file.name} cannot be downloaded ({'; '.join(reasons)}); put it into {folder} yourself, plain or as .gz, "
+        "or set FEDPARETO_DATA to a folder that holds it"
+    )
+
+
+class _Unavailable(Exception):
+    """Why a file could not be had from one place."""
+
+
+def _fetch(file: DataFile, url: str, folder: Path, progress: Progress) -> Path:
+    """The file from one place: downloaded beside its target, verified, and then moved there in one step."""
+    address, member = urldefrag(url)
+    is_compressed = not member and urlsplit(address).path.endswith(".gz") and not file.name.endswith(".gz")
+    target = folder / (f"{file.name}.gz" if is_compressed else file.name)
+    part = folder / f"{file.name}.{zlib.crc32(url.encode()):08x}.part"
+    with _locked(part) as stream:
+        if target.is_file():  # Another process was faster.
+            return target
+        try:
+            _download(address, stream, progress)
+        except _Unavailable:
+            if not stream.tell():
+                part.unlink()
+            raise
+        try:
+            stream.seek(0)
+            content = _unpacked(stream.read(), member, is_compressed)
+        except (zipfile.BadZipFile, KeyError, EOFError, OSError, zlib.error) as problem:
+            part.unlink()
+            raise _Unavailable(f"what came cannot be unpacked ({problem})") from None
+        found = hashlib.sha256(content).hexdigest()
+        if found != file.sha256:
+            part.unlink()
+            raise _Unavailable(f"what came is not the published file (SHA-256 {found}, not {file.sha256})")
+        if member:
+            part.write_bytes(content)
+        os.replace(part, target)
+    return target
+
+
+def _unpacked(content: bytes, member: str, is_compressed: bool) -> bytes:
+    """The file itself; `inner.zip#file` is a member of an archive in an archive."""
+    for name in member.split("#") if member else []:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            content = archive.read(name)
+    return gzip.decompress(content) if is_compressed else content
+
+
+def _download(url: str, stream: BinaryIO, progress: Progress) -> None:
+    """All of `url` into `stream`, which may hold a beginning of it already."""
+    for attempt in range(ATTEMPTS):
+        try:
+            _receive(url, stream, progress)
+        except urllib.error.HTTPError as problem:
+            if problem.code == 416 and stream.tell():  # Nothing comes after what is there: the checksum will judge it.
+                return
+            raise _Unavailable(f"the server says {problem.code} {problem.reason}") from None
+        except (OSError, HTTPException) as problem:
+            if attempt == ATTEMPTS - 1:
+                kept = "; what came is kept and will be continued" if stream.tell() else ""
+                raise _Unavailable(f"{getattr(problem, 'reason', None) or problem}{kept}") from None
+        else:
+            return
+
+
+def _receive(url: str, stream: BinaryIO, progress: Progress) -> None:
+    """One connection: continues at the end of `stream` if the server can, else begins anew."""
+    have = stream.seek(0, io.SEEK_END)
+    headers = {"User-Agent": "fedpareto"} | ({"Range": f"bytes={have}-"} if have else {})
+    with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=TIMEOUT) as reply:
+        if have and reply.status != 206:
+            have = 0
+            stream.seek(0)
+            stream.truncate()
+        length = reply.headers.get("Content-Length")
+        total = have + int(length) if length else 0
+        progress(have, total)
+        while chunk := reply.read(1 << 16):
+            stream.write(chunk)
+            have += len(chunk)
+            progress(have, total)
+    if have < total:
+        raise ConnectionError(f"the connection ended after {have:,} of {total:,} bytes")
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[BinaryIO]:
+    """The file open for reading and appending, held by one process at a time."""
+    import fcntl
+
+    with path.open("a+b") as stream:
+        fcntl.flock(stream, fcntl.LOCK_EX)
+        yield stream
+
+
+@contextmanager
+def _shown(file: DataFile, url: str) -> Iterator[Progress]:
+    """A bar on a terminal, a line elsewhere; both on standard error."""
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        print(f"downloading {file.name} from {urlsplit(url).hostname}", file=sys.stderr)
+        yield lambda have, total: None
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task(f"downloading {file.name}", total=file.size)
+        yield lambda have, total: bar.update(task, completed=have, total=total or file.size)

@@ -1,0 +1,199 @@
+"""The fairness problems by name: published data sets, and a user's own table.
+
+What all have in common (the thesis says little of it, so these are our choices): texts are one-hot encoded and numbers
+standardised, with statistics of the training rows of all clients (encoding.py); a missing number becomes the mean and
+sets an input of its own, a missing text is a value of its own; a row whose sensitive attribute is missing counts for
+accuracy only; sensitive columns are inputs too, unless dropped. The files' own division into training and test rows is
+not used.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from fedpareto.errors import UnknownName, UserError
+from fedpareto.problems.fairness import datasets, tables
+from fedpareto.problems.fairness.problem import Fairness, listed
+
+
+@dataclass(frozen=True)
+class Published(Fairness):
+    """A problem on a published data set."""
+
+    dataset: ClassVar[datasets.TableSet]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for attribute in self._attributes or [""]:
+            if attribute not in self.dataset.attributes:
+                where = "sensitive" if attribute in listed(self.sensitive) or not attribute else "goals"
+                raise UnknownName(f"attribute of {self.name} in {where}", attribute, self.dataset.attributes)
+
+    def _read(self) -> tables.LabelledTable:
+        return self.dataset.table()
+
+    def _groups(self, attribute: str) -> tables.Groups:
+        return self.dataset.groups(attribute)
+
+    def _inputs(self) -> int:
+        # Known beforehand, so that a list of all problems need not read all data.
+        return self.dataset.inputs if self.drop == type(self).drop else super()._inputs()
+
+
+@dataclass(frozen=True)
+class Adult(Published):
+    """UCI Adult: does a person earn more than $50,000 a year? Gender (male or not), race (white or not).
+
+    Both files together, 48,842 rows, 23.9 % of them positive. `fnlwgt`, the census's sampling weight, is dropped.
+    """
+
+    name: ClassVar[str] = "adult"
+    dataset: ClassVar[datasets.TableSet] = datasets.ADULT
+
+    sensitive: tuple[str, ...] = ("gender",)
+    """Of gender and race; a notion of fairness counts for each of them."""
+    drop: tuple[str, ...] = ("fnlwgt",)
+    """Columns that the classifier does not see."""
+
+
+@dataclass(frozen=True)
+class LawSchool(Published):
+    """Law School (22,407 rows): does a student ever pass the bar? Gender (male or not), race (white or not).
+
+    This is the file whose 94.8 % of positive rows fit the accuracies in the thesis. Of its 38 columns the eleven that
+    Le Quy et al. (2022) use are kept: decile1b, decile3, lsat, ugpa, zfygpa, zgpa, fulltime, fam_inc, male, tier and
+    race1. The others number the student, repeat these, tell the outcome (bar1, bar2, grad, …) or are predictions.
+    """
+
+    name: ClassVar[str] = "law-school"
+    dataset: ClassVar[datasets.TableSet] = datasets.LAW_SCHOOL
+
+    sensitive: tuple[str, ...] = ("gender",)
+    """Of gender and race; a notion of fairness counts for each of them."""
+
+
+@dataclass(frozen=True)
+class LawSchoolClean(Published):
+    """Law School (20,798 rows): does a student pass the bar at once? Gender (male or not), race (white or not).
+
+    The cleaned file of the survey by Le Quy et al. (2022), 89.0 % positive, no missing values; all columns are used.
+    """
+
+    name: ClassVar[str] = "law-school-20798"
+    dataset: ClassVar[datasets.TableSet] = datasets.LAW_SCHOOL_20798
+
+    sensitive: tuple[str, ...] = ("gender",)
+    """Of gender and race; a notion of fairness counts for each of them."""
+
+
+@dataclass(frozen=True)
+class CreditDefault(Published):
+    """UCI Credit Default: does a customer fail to pay next month? Gender (male or not), age (25 and older or not).
+
+    30,000 rows, 22.1 % positive, no missing values; all columns are used. SEX, EDUCATION and MARRIAGE are codes and
+    are read as texts; the months in arrears (PAY_0 … PAY_6) are numbers.
+    """
+
+    name: ClassVar[str] = "credit-default"
+    dataset: ClassVar[datasets.TableSet] = datasets.CREDIT_DEFAULT
+
+    sensitive: tuple[str, ...] = ("gender",)
+    """Of gender and age; a notion of fairness counts for each of them."""
+
+
+@dataclass(frozen=True)
+class Compas(Published):
+    """COMPAS: is a person arrested again within two years? Race (Caucasian or not), gender (male or not).
+
+    ProPublica's own selection, 6,172 of 7,214 rows, 45.5 % positive. Kept are sex, race, age, the counts of juvenile
+    and prior offences and the degree of the charge. Names and dates of birth are never kept; COMPAS's own scores and
+    what happened later are not used.
+    """
+
+    name: ClassVar[str] = "compas"
+    dataset: ClassVar[datasets.TableSet] = datasets.COMPAS
+
+    sensitive: tuple[str, ...] = ("race",)
+    """Of race and gender; a notion of fairness counts for each of them."""
+
+
+@dataclass(frozen=True)
+class Bank(Published):
+    """UCI Bank Marketing: does a customer subscribe a deposit? Age (25 and older or not), marital (married or not).
+
+    45,211 rows, 11.7 % positive, "unknown" being a value like others. `duration`, the length of the call whose end is
+    the label, is known only afterwards and dropped; keep it with drop=[]. (The thesis has no experiments on this set.)
+    """
+
+    name: ClassVar[str] = "bank"
+    dataset: ClassVar[datasets.TableSet] = datasets.BANK
+
+    sensitive: tuple[str, ...] = ("age",)
+    """Of age and marital; a notion of fairness counts for each of them."""
+    drop: tuple[str, ...] = ("duration",)
+    """Columns that the classifier does not see."""
+
+
+@dataclass(frozen=True)
+class OwnTable(Fairness):
+    """Your own table (CSV or Parquet): accuracy and fairness towards the groups of its sensitive columns.
+
+    The label is a column with two values, or one of whose values is named as positive; rows without one are left out.
+    Groups are the values of a sensitive column; with `privileged` there are two, those who are and those who are not.
+    Beside these, columns with the same value in every row are left out, texts are one-hot encoded (more than 100
+    different ones are refused), numbers are standardised. An empty field, "NA" and the like, "?" and an infinite
+    number are missing values.
+    """
+
+    name: ClassVar[str] = "table"
+
+    file: str = ""
+    """The table: .csv (also .csv.gz; separated by comma, semicolon, tab or bar) or .parquet."""
+    label: str = ""
+    """The column to predict."""
+    sensitive: tuple[str, ...] = ()
+    """Columns with the sensitive attributes; a notion of fairness counts for each of them."""
+    positive: str = ""
+    """The value of the label that counts as 1; empty: the last of its two values in ascending order."""
+    privileged: tuple[str, ...] = ()
+    """Who is group 1 of a sensitive column, the others being group 0: race=White or age>=25 (if there is one sensitive
+    column, White or >=25 will do)."""
+
+    def _read(self) -> tables.LabelledTable:
+        for name, given, meaning, example in (
+            ("file", self.file, "the table to read", "people.csv"),
+            ("label", self.label, "the column to predict", "income"),
+            ("sensitive", all(self._attributes), "the sensitive columns", "gender,race"),
+        ):
+            if not given:
+                raise UserError(f"the problem 'table' needs {name}, {meaning}, such as {name}={example}")
+        path = Path(self.file).expanduser()
+        frame = tables.read_file(path)
+        for attribute in self._attributes:
+            tables.require(frame, attribute, path.name)
+            if attribute == self.label:
+                raise UserError(f"'{attribute}' is the label; it cannot be sensitive too")
+        return tables.labelled(frame, self.label, self.positive, path.name)
+
+    def _groups(self, attribute: str) -> tables.Groups:
+        return tables.groups(self._table, attribute, self._rules.get(attribute, ""))
+
+    @property
+    def _rules(self) -> dict[str, str]:
+        """The rule for each sensitive column that has one."""
+        rules = {}
+        for rule in listed(self.privileged):
+            column, operator, value = tables.split_rule(rule)
+            if not column and len(self._attributes) > 1:
+                raise UserError(f"privileged is '{rule}'; say of which column, such as {self._attributes[0]}={value}")
+            column = column or self._attributes[0]
+            if column not in self._attributes:
+                raise UnknownName("sensitive column in privileged", column, self._attributes)
+            rules[column] = f"{column}{operator}{value}"
+        return rules
+
+    def _inputs(self) -> int:
+        # Before there is a file, as in a list of all problems, what does not depend on it.
+        return super()._inputs() if self.file else 0

@@ -1,0 +1,291 @@
+"""Accuracy against group fairness on a table of people: what all such problems share."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedpareto.core import rng
+from fedpareto.core.layout import Layout
+from fedpareto.core.learner import Learner
+from fedpareto.core.problem import Batch, Objective, Rows, Splits, SupervisedProblem
+from fedpareto.errors import UserError
+from fedpareto.learners.supervised import Supervised
+from fedpareto.problems.fairness import goals, partitions
+from fedpareto.problems.fairness.encoding import Encoder
+from fedpareto.problems.fairness.gaps import CONDITIONS, members
+from fedpareto.problems.fairness.goals import Criteria, Goal
+from fedpareto.problems.fairness.tables import Groups, LabelledTable
+from fedpareto.problems.models import MLP
+
+PARTS = ("train", "validation", "test")
+SMALLEST_START = 0.01
+"""A loss that begins below this is divided by this instead: a gap of nothing is no yardstick."""
+
+
+@dataclass(frozen=True)
+class Fairness(SupervisedProblem):
+    """Accuracy against group fairness on a table of people (chapter 5 of the thesis)."""
+
+    sensitive: tuple[str, ...] = ()
+    """The sensitive attributes; a notion of fairness counts for each of them."""
+    goals: tuple[str, ...] = ("accuracy", "demographic-parity")
+    """2 to 6 of accuracy, demographic-parity, equal-opportunity, equalised-odds; ":race" at the end of one means that
+    attribute only."""
+    partition: str = "random"
+    """How rows are dealt: random, stratified (over label and sensitive attributes), dirichlet-label, dirichlet-group
+    (by the first sensitive attribute), column:NAME (natural silos), or shares:0.5,0.3,0.2."""
+    alpha: float = 0.5
+    """Of the Dirichlet partitions; smaller is more uneven."""
+    split: tuple[float, ...] = (0.6, 0.2, 0.2)
+    """Shares of each client's rows for training, validation and test, alike for each label and group."""
+    relaxation: Literal["tanh", "tanh-halved", "tanh-masked", "covariance"] = "tanh"
+    """How a gap becomes a loss: tanh without the halving of eq. 5.5, as printed there, as in the code of Padh et al.,
+    or PraFFL's covariance term."""
+    c: float = 0.0
+    """Steepness of the tanh; 0: 1.5 for demographic parity, 2.5 for the others."""
+    regularisation: float = 0.1
+    """Share of cross entropy added to a fairness loss so that it can start to learn (eq. A.1 of the thesis)."""
+    normalise: bool = False
+    """Whether each loss is divided by what it is for the initial model on the client's own training rows (A.3.5). An
+    untrained model is fair, so this favours fairness."""
+    unmeasured: Literal["refuse", "worst"] = "refuse"
+    """What to do if a client lacks a group, so that a goal cannot be measured there: refuse to begin, or report the
+    worst value, 0."""
+    hidden: tuple[int, ...] = (64, 32)
+    """Widths of the classifier's hidden layers."""
+    drop: tuple[str, ...] = ()
+    """Columns that the classifier does not see."""
+
+    def __post_init__(self) -> None:
+        partitions.Partition.parse(self.partition)
+        if self.alpha <= 0:
+            raise UserError(f"alpha is {self.alpha:g}; a Dirichlet parameter is positive, for example 0.5")
+        shares = self.split
+        if len(shares) != 3 or min(shares[0], shares[2]) <= 0 or shares[1] < 0 or abs(sum(shares) - 1) > 1e-6:
+            raise UserError(
+                f"split is {', '.join(f'{share:g}' for share in shares)}; it is the shares of training, validation "
+                "(may be 0) and test, which add up to 1, such as 0.6,0.2,0.2"
+            )
+        if self.c < 0 or self.regularisation < 0:
+            raise UserError("c and regularisation are at least 0")
+        if any(width < 1 for width in self.hidden):
+            raise UserError("hidden: a layer has at least 1 unit")
+        _ = self._goals
+
+    # -- where the data come from ----------------------------------------------------------------------------------
+
+    @abstractmethod
+    def _read(self) -> LabelledTable:
+        """The whole table."""
+
+    @abstractmethod
+    def _groups(self, attribute: str) -> Groups:
+        """Who belongs to which group of a sensitive attribute."""
+
+    @cached_property
+    def _table(self) -> LabelledTable:
+        return self._read()
+
+    @cached_property
+    def _encoder(self) -> Encoder:
+        table = self._table
+        dropped = listed(self.drop)
+        for name in dropped:
+            table.column(name)
+        return Encoder.of(table.frame, {*dropped, *table.not_features}, table.source)
+
+    @cached_property
+    def _all_groups(self) -> dict[str, Groups]:
+        """Of every attribute in use."""
+        return {attribute: self._groups(attribute) for attribute in self._attributes}
+
+    def _inputs(self) -> int:
+        """Of the classifier."""
+        return self._encoder.width
+
+    # -- goals -----------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _goals(self) -> tuple[Goal, ...]:
+        return goals.parse(listed(self.goals), listed(self.sensitive))
+
+    @property
+    def _attributes(self) -> list[str]:
+        """The sensitive attributes in use, the user's first one first."""
+        named = [goal.attribute for goal in self._goals if goal.is_fairness]
+        return list(dict.fromkeys([*listed(self.sensitive), *named]))
+
+    @cached_property
+    def _criteria(self) -> Criteria:
+        counts = {attribute: len(groups.names) for attribute, groups in self._all_groups.items()}
+        return Criteria(self._goals, counts, self.relaxation, self.c, self.regularisation)
+
+    @property
+    def objectives(self) -> tuple[Objective, ...]:
+        """Accuracy and 1 − gap, with the reference point 0 of the thesis's chapter 5."""
+        return Criteria(self._goals).objectives()
+
+    # -- the model -------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def model(self) -> MLP:
+        """The classifier."""
+        return MLP(inputs=self._inputs(), hidden=self.hidden, outputs=1)
+
+    @property
+    def layout(self) -> Layout:
+        """Of the classifier."""
+        return self.model.layout
+
+    def initial(self, seed: int) -> Tensor:
+        """The classifier's initialisation."""
+        return self.model.initial(seed)
+
+    def learner(self) -> Learner:
+        """Batch and optimiser are not given in the thesis; steps and step size are among those it tried (A.10)."""
+        return Supervised(lr=0.01, optimiser="adam", batch_size=128, steps=25)
+
+    def losses(self, parameters: Mapping[str, Tensor], batch: Batch) -> Tensor:
+        """Cross entropy, and relaxed gaps plus a little cross entropy (eq. A.1), each over its initial value."""
+        losses = self._criteria.losses(self._logits(parameters, batch), batch)
+        if self.normalise:
+            # The same in every real row of a client, so the largest is it, however much padding there is.
+            losses = losses * (batch.columns["scale"] * batch.mask.unsqueeze(-1)).amax(-2)
+        return losses
+
+    def evaluate(self, parameters: Mapping[str, Tensor], batch: Batch) -> Tensor:
+        """Accuracy and 1 − gap."""
+        return self._criteria.values(self._logits(parameters, batch), batch)
+
+    def _logits(self, parameters: Mapping[str, Tensor], batch: Batch) -> Tensor:
+        return self.model(parameters, batch.columns["features"]).squeeze(-1)
+
+    # -- dealing ---------------------------------------------------------------------------------------------------
+
+    def default_clients(self) -> int:
+        """As many as there are silos or shares; else 10."""
+        partition = partitions.Partition.parse(self.partition)
+        if partition.kind == "column":
+            return int(self._silos(partition.column).max()) + 1
+        return len(partition.shares) or super().default_clients()
+
+    def data(self, clients: int, seed: int) -> Splits:
+        """Rows dealt to the clients, and each client's rows to its parts, alike for each label and group."""
+        table = self._table
+        owner = self._owners(clients, seed)
+        part = partitions.parts(owner, self._classes, [share for share in self.split if share], seed)
+        columns = {"features": self._encoder.encode(training=part == 0), "label": table.label}
+        for attribute, groups in self._all_groups.items():
+            columns[goals.sensitive_column(attribute)] = groups.codes.astype(np.float32)
+        splits = {}
+        for index, name in enumerate(name for name, share in zip(PARTS, self.split, strict=True) if share):
+            mine = np.flatnonzero(part == index)
+            order = torch.as_tensor(mine[np.argsort(owner[mine], kind="stable")])
+            counts = np.bincount(owner[mine], minlength=clients)
+            taken = {name: torch.as_tensor(column).index_select(0, order) for name, column in columns.items()}
+            splits[name] = Rows(taken, np.concatenate([[0], np.cumsum(counts)]))
+        for name, rows in splits.items():
+            self._check_measurable(name, rows)
+        return self._with_scales(splits, seed) if self.normalise else splits
+
+    @cached_property
+    def _classes(self) -> np.ndarray:
+        """Each row's pair of label and groups (all attributes) as one number, `[rows]`."""
+        kinds = [self._table.label.astype(int), *(groups.codes for groups in self._all_groups.values())]
+        return np.unique(np.stack(kinds, axis=1), axis=0, return_inverse=True)[1].reshape(-1)
+
+    def _owners(self, clients: int, seed: int) -> np.ndarray:
+        """Each row's client, `[rows]`."""
+        partition = partitions.Partition.parse(self.partition)
+        label = self._table.label
+        stream = rng.generator(rng.Address(seed), "deal")
+        smallest = sum(share > 0 for share in self.split)
+        if len(label) < smallest * clients:
+            raise UserError(f"{clients} clients need at least {smallest * clients:,} rows; there are {len(label):,}")
+        if partition.kind == "shares" and len(partition.shares) != clients:
+            raise UserError(f"partition is '{self.partition}', for {len(partition.shares)} clients, not {clients}")
+        if partition.kind == "column":
+            values = self._silos(partition.column)
+            if clients > values.max() + 1:
+                raise UserError(
+                    f"partition is '{self.partition}', which has {values.max() + 1} silos for {clients} clients"
+                )
+            return partitions.silos(values, clients)
+        if partition.kind == "shares":
+            return partitions.by_class(np.zeros(len(label)), np.array([partition.shares]), stream)
+        if partition.kind == "dirichlet-label":
+            return partitions.dirichlet(label, clients, self.alpha, stream)
+        if partition.kind == "dirichlet-group":
+            first = next(iter(self._all_groups.values()))
+            return partitions.dirichlet(first.codes, clients, self.alpha, stream)
+        if partition.kind == "stratified":
+            return partitions.stratified(self._classes, clients, stream)
+        return partitions.at_random(len(label), clients, stream)
+
+    def _silos(self, column: str) -> np.ndarray:
+        """The position of each row's value among the column's values, a missing one being one of them, `[rows]`."""
+        import pandas
+
+        codes, values = pandas.factorize(self._table.column(column), sort=True)
+        return np.where(codes < 0, len(values), codes)
+
+    def _check_measurable(self, part: str, rows: Rows) -> None:
+        """Raises UserError if a client has no rows, or none on which some goal could be measured."""
+        if not rows.counts.all():
+            raise UserError(f"client {rows.counts.argmin()} has no row in '{part}'; take fewer clients")
+        for client, batch in _one_by_one(rows) if self.unmeasured == "refuse" else ():
+            known = self._criteria.known(batch)[0].tolist()
+            if not all(known):
+                goal = self._goals[known.index(False)]
+                raise UserError(
+                    f"client {client} has no row of {self._lacking(goal, batch)} in '{part}', so {goal.name} cannot be "
+                    "measured there; take fewer clients, partition=stratified or a larger alpha, or have it reported "
+                    "as 0: unmeasured=worst"
+                )
+
+    def _lacking(self, goal: Goal, batch: Batch) -> str:
+        """Of which group, and with which label, a client has no row."""
+        names = self._all_groups[goal.attribute].names
+        for label in CONDITIONS[goal.kind]:
+            counts = members(batch, label, goal.column, len(names)).sum(-1)[0].tolist()
+            if 0 in counts:
+                return names[counts.index(0)] + ("" if label is None else f" with label {label}")
+        raise AssertionError("a goal is unknown only where a group has no row")
+
+    def _with_scales(self, splits: dict[str, Rows], seed: int) -> Splits:
+        """With a column `[rows, m]`: 1 / the initial model's losses on the training rows of the row's client."""
+        parameters = self.layout.unflatten(self.initial(seed).unsqueeze(0))
+        with torch.no_grad():
+            starts = torch.cat(
+                [
+                    self._criteria.losses(self._logits(parameters, batch), batch)
+                    for _, batch in _one_by_one(splits["train"])
+                ]
+            )
+        scales = 1 / starts.clamp_min(SMALLEST_START)
+        return {
+            name: Rows(
+                {**rows.columns, "scale": scales.repeat_interleave(torch.as_tensor(rows.counts), dim=0)}, rows.starts
+            )
+            for name, rows in splits.items()
+        }
+
+
+def listed(names: tuple[str, ...]) -> list[str]:
+    """Names given one by one or as "gender,race"."""
+    return [part.strip() for name in names for part in name.split(",") if part.strip()]
+
+
+def _one_by_one(rows: Rows) -> Iterator[tuple[int, Batch]]:
+    """Each client's rows as a stack of one."""
+    for client in range(len(rows.counts)):
+        columns = {name: column.unsqueeze(0) for name, column in rows.of_client(client).items()}
+        yield client, Batch(columns, torch.ones_like(columns["label"]))

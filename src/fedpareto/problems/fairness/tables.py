@@ -1,0 +1,223 @@
+"""Tables of people: reading them, and finding in them the label and the groups.
+
+A table is a pandas frame. pandas is imported where it is used, so that help and lists answer at once.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fedpareto.errors import UnknownName, UserError
+
+if TYPE_CHECKING:
+    from pandas import DataFrame, Series
+
+UNKNOWN = -1
+"""The group of a row whose sensitive attribute is missing: it belongs to none."""
+MOST_GROUPS = 10
+"""A sensitive column with more values than this is not one of groups; it needs a rule."""
+SEPARATORS = ",;\t|"
+
+
+@dataclass(frozen=True)
+class Groups:
+    """Who belongs to which group of one sensitive attribute."""
+
+    names: tuple[str, ...]
+    codes: np.ndarray
+    """`[rows]`, positions in `names`, UNKNOWN where the attribute is missing."""
+
+
+@dataclass(frozen=True)
+class LabelledTable:
+    """A table whose rows all have a label."""
+
+    frame: DataFrame
+    label: np.ndarray
+    """`[rows]`, 0 or 1."""
+    not_features: tuple[str, ...]
+    """Columns that no model may see: the label itself."""
+    source: str
+    """What to call it in a message."""
+
+    def column(self, name: str) -> Series[Any]:
+        """A column by name."""
+        require(self.frame, name, self.source)
+        return self.frame[name]
+
+
+def require(frame: DataFrame, name: str, source: str) -> None:
+    """Raises UserError if there is no such column."""
+    if name not in frame.columns:
+        raise UnknownName(f"column of {source}", name, [str(column) for column in frame.columns])
+
+
+def labelled(frame: DataFrame, label: str, positive: str, source: str) -> LabelledTable:
+    """The rows of `frame` that have a label.
+
+    Label 1 is the value `positive`; if none is given, the last of the column's two values in ascending order (1 of 0
+    and 1, "yes" of "no" and "yes").
+    """
+    require(frame, label, source)
+    frame = frame[frame[label].notna()].reset_index(drop=True)
+    values = sorted(frame[label].unique().tolist())
+    shown = ", ".join(map(str, values[:5])) + (", …" if len(values) > 5 else "")
+    if len(values) < 2:
+        raise UserError(f"the label '{label}' of {source} has one value only ({shown}); there is nothing to learn")
+    if not positive and len(values) > 2:
+        raise UserError(
+            f"the label '{label}' of {source} has {len(values)} values ({shown}); say which one is label 1: positive=…"
+        )
+    chosen = matches(frame[label], positive) if positive else (frame[label] == values[-1]).to_numpy()
+    if chosen.all() or not chosen.any():
+        raise UserError(f"positive is '{positive}', but the label '{label}' of {source} has the values {shown}")
+    return LabelledTable(frame, chosen.astype(np.float32), (label,), source)
+
+
+def groups(table: LabelledTable, column: str, rule: str = "") -> Groups:
+    """The groups of a sensitive column: its values, or by a rule those who are privileged (group 1) and the rest.
+
+    A rule is a value ("White"), a column with a value ("race=White"), or a bound ("age>=25").
+    """
+    import pandas
+    from pandas.api.types import is_numeric_dtype
+
+    _, operator, value = split_rule(rule)
+    series = table.column(column)
+    if not rule:
+        codes, values = pandas.factorize(series, sort=True)
+        if len(values) > MOST_GROUPS:
+            example = f"{column}{'>=' if is_numeric_dtype(series) else '='}{values[len(values) // 2]}"
+            raise UserError(
+                f"the sensitive column '{column}' of {table.source} has {len(values)} values; say who is privileged, "
+                f"such as privileged={example}"
+            )
+        names = tuple(_text(value) for value in values.tolist())
+    else:
+        chosen = matches(series, value) if operator == "=" else _compared(table, column, operator, value)
+        names = tuple(f"{column}{sign}{value}" for sign in (_OPPOSITE[operator], operator))
+        codes = np.where(series.notna(), chosen.astype(int), UNKNOWN)
+    if len(set(codes.tolist()) - {UNKNOWN}) < 2:
+        raise UserError(
+            f"the sensitive '{rule or column}' puts all rows of {table.source} into one group; fairness needs two"
+        )
+    return Groups(names, np.asarray(codes))
+
+
+_OPPOSITE = {"=": "≠", ">=": "<", "<": ">=", ">": "<=", "<=": ">"}
+_RULE = re.compile(r"^(?P<column>.*?)\s*(?P<operator>>=|<=|=|<|>)\s*(?P<value>.+)$")
+
+
+def split_rule(rule: str) -> tuple[str, str, str]:
+    """Column ("" if the rule names none), operator and value of "race=White", "age>=25" or "White"."""
+    found = _RULE.match(rule)
+    if found is None:
+        return "", "=", rule
+    return found["column"], found["operator"], found["value"]
+
+
+def matches(series: Series[Any], text: str) -> np.ndarray:
+    """Which rows hold the value that a user writes as `text`; 1 is "1" whether the column is whole or not."""
+    from pandas.api.types import is_bool_dtype, is_numeric_dtype
+
+    if is_bool_dtype(series):
+        series = series.astype(str).str.lower()
+        text = {"1": "true", "0": "false"}.get(text, text.lower())
+    elif is_numeric_dtype(series):
+        try:
+            return np.asarray(series == float(text))
+        except ValueError:
+            return np.zeros(len(series), dtype=bool)
+    return np.asarray(series.astype(object) == text)
+
+
+def _compared(table: LabelledTable, column: str, operator: str, value: str) -> np.ndarray:
+    from pandas.api.types import is_numeric_dtype
+
+    series = table.column(column)
+    try:
+        bound = float(value)
+    except ValueError:
+        raise UserError(f"the rule {column}{operator}{value} compares with '{value}', which is no number") from None
+    if not is_numeric_dtype(series):
+        raise UserError(
+            f"the rule {column}{operator}{value} compares numbers, but '{column}' of {table.source} has none"
+        )
+    numbers = series.to_numpy(dtype=float, na_value=np.nan)
+    compare = {">=": np.greater_equal, "<=": np.less_equal, "<": np.less, ">": np.greater}[operator]
+    return np.asarray(compare(numbers, bound))
+
+
+def _text(value: Any) -> str:
+    """A value as a user would write it."""
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+
+
+# -- a user's own file ---------------------------------------------------------------------------------------------
+
+
+def read_file(path: Path) -> DataFrame:
+    """A CSV (separated by comma, semicolon, tab or bar; plain or .gz) or a Parquet file; kept until it changes."""
+    try:
+        status = path.stat()
+    except OSError as problem:
+        raise UserError(f"{path} cannot be read: {problem.strerror or problem}") from None
+    if not path.is_file():
+        raise UserError(f"{path} cannot be read: it is not a file")
+    return _read_file(path, status.st_mtime_ns, status.st_size)
+
+
+@lru_cache(maxsize=8)
+def _read_file(path: Path, modified: int, size: int) -> DataFrame:
+    import pandas
+    from pandas.api.types import is_object_dtype
+
+    try:
+        frame = _read_parquet(path) if path.suffix in (".parquet", ".pq") else _read_csv(path)
+    except (pandas.errors.ParserError, UnicodeDecodeError, EOFError, OSError, ValueError) as problem:
+        if isinstance(problem, UserError):
+            raise
+        kind = "Parquet" if path.suffix in (".parquet", ".pq") else "CSV"
+        raise UserError(f"{path} cannot be read as {kind}: {' '.join(str(problem).split())}") from None
+    if frame.empty:
+        raise UserError(f"{path} is empty: it has no rows")
+    frame = frame.rename(columns=str)
+    # True, False and nothing in one column, for example, is an object until it is converted.
+    objects = [name for name in frame.columns if is_object_dtype(frame[name])]
+    return frame.assign(**{name: frame[name].convert_dtypes() for name in objects})
+
+
+def _read_csv(path: Path) -> DataFrame:
+    import gzip
+
+    content = path.read_bytes()
+    text = (gzip.decompress(content) if path.suffix == ".gz" else content).decode("utf-8-sig")
+    header = next((line for line in text.splitlines() if line.strip()), "")
+    if not header:
+        raise UserError(f"{path} is empty: it has no rows")
+    separator = max(SEPARATORS, key=header.count)
+    return parse_csv(text, separator)
+
+
+def parse_csv(text: str | bytes, separator: str = ",", **options: Any) -> DataFrame:
+    """A CSV; an empty field, "NA" and the like, and "?" are missing values."""
+    import pandas
+
+    source = io.BytesIO(text) if isinstance(text, bytes) else io.StringIO(text)
+    return pandas.read_csv(source, sep=separator, skipinitialspace=True, na_values=["?"], low_memory=False, **options)
+
+
+def _read_parquet(path: Path) -> DataFrame:
+    import pandas
+
+    try:
+        return pandas.read_parquet(path)
+    except ImportError:
+        raise UserError(f"{path}: reading Parquet needs pyarrow: pip install 'fedpareto[parquet]'") from None

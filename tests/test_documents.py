@@ -1,0 +1,232 @@
+"""The documents keep their word: their code and commands run, their links lead somewhere, their tables are complete."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+import runpy
+import shlex
+import shutil
+import sys
+import tempfile
+import types
+import warnings
+from pathlib import Path
+from urllib.parse import unquote
+
+import pytest
+
+import fedpareto
+from fedpareto.core.registry import algorithms, problems
+from fedpareto.engines.faults import Faults
+from fedpareto.engines.local import LocalOptions
+from fedpareto.learners.supervised import Supervised
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore", DeprecationWarning)  # Typer 0.20 imports what click 8.5 would rather not give.
+    import typer
+
+    from fedpareto.cli import app, main
+
+ROOT = Path(__file__).parents[1]
+DOCUMENTS = {
+    str(path.relative_to(ROOT)): path.read_text(encoding="utf-8")
+    for path in [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
+}
+FENCE = re.compile(r"^```(?P<language>\w*)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
+ROW = re.compile(r"^\| `(\w+)` \| `?(.*?)`? \|", re.MULTILINE)
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+COMMANDS = typer.main.get_command(app)
+QUICK = ["--quiet", "--rounds", "2", "--set", "threads=1", "--set", "chunk=64"]
+"""What makes a run short; the last word on an option counts."""
+MOST_BYTES_OF_A_PICTURE = 150_000
+
+
+def blocks(document, *languages):
+    """The fenced blocks in these languages, each with its first line's number."""
+    text = DOCUMENTS[document]
+    for match in FENCE.finditer(text):
+        if match["language"] in languages:
+            yield text[: match.start("body")].count("\n"), match["body"]
+
+
+def commands(document):
+    """The words of every `fedpareto …` line, without prompt and comment."""
+    for _, body in blocks(document, "bash", "console"):
+        for line in body.replace("\\\n", " ").splitlines():
+            words = shlex.split(line.removeprefix("$ "), comments=True)
+            if words[:1] == ["fedpareto"]:
+                yield words[1:]
+
+
+def section(document, heading):
+    """The text under a heading of the second level."""
+    (body,) = re.findall(rf"^## {re.escape(heading)}$(.*?)(?=^## |\Z)", DOCUMENTS[document], re.MULTILINE | re.DOTALL)
+    return body
+
+
+def defaults(cls):
+    """Every parameter with its default, as a table shows it."""
+    return {field.name: str(field.default) or "empty" for field in dataclasses.fields(cls)}
+
+
+def documents_with(*languages):
+    return [name for name in DOCUMENTS if any(blocks(name, *languages))]
+
+
+# -- what is in a block runs ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("document", documents_with("python"))
+def test_python_blocks_run_one_after_the_other(document, tmp_path, monkeypatch):
+    """In one namespace, as a reader would type them."""
+    monkeypatch.chdir(tmp_path)
+    module = types.ModuleType("typed_by_a_reader")
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    for line, code in blocks(document, "python"):
+        # The empty lines give an error the document's own line numbers.
+        exec(compile("\n" * line + code, document, "exec", dont_inherit=True), module.__dict__)
+
+
+@pytest.mark.parametrize("document", [name for name in DOCUMENTS if any(commands(name))])
+def test_commands_run_one_after_the_other(document, tmp_path, monkeypatch, capsys):
+    """With two rounds instead of many, and without measuring; only `demo`, whose work is fixed, is merely parsed."""
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(ROOT / "examples", "examples")
+    for _, body in blocks(document, "yaml"):
+        Path(body.splitlines()[0].removeprefix("# ")).write_text(body, encoding="utf-8")
+    for words in commands(document):
+        if words[0] == "demo":
+            COMMANDS.commands["demo"].make_context("demo", words[1:])
+            continue
+        monkeypatch.setattr(sys, "argv", ["fedpareto", *words, *(QUICK if words[0] == "run" else [])])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        assert ended.value.code == 0, f"{shlex.join(words)}: {capsys.readouterr().err}"
+
+
+@pytest.mark.parametrize("example", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.stem)
+def test_examples_run(example, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    runpy.run_path(str(example), run_name="__main__")
+    assert capsys.readouterr().out, "an example shows something"
+    assert f"python examples/{example.name}" in example.read_text(encoding="utf-8"), "it says how to run it"
+
+
+# -- what is named exists ------------------------------------------------------------------------------------------
+
+
+def anchors(text):
+    """The places in a document that a link can point to, as GitHub and most site generators name them."""
+    headings = re.findall(r"^#+ (.*)$", FENCE.sub("", text), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_relative_links_lead_somewhere(document):
+    for target in LINK.findall(FENCE.sub("", DOCUMENTS[document])):
+        if target.startswith("https://"):
+            continue
+        path, _, anchor = target.partition("#")
+        place = ((ROOT / document).parent / unquote(path)).resolve() if path else ROOT / document
+        assert place.exists(), f"{document} links to {target}, which is not there"
+        if anchor:
+            assert anchor in anchors(place.read_text(encoding="utf-8")), f"{document}: {target} has no such heading"
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_no_document_names_a_path_of_one_machine(document):
+    assert not re.findall(r"(?<![\w.])/(?:work|tmp|home|root|usr|Users)/\S*", DOCUMENTS[document])
+
+
+def test_pictures_are_small_and_shown():
+    pictures = list((ROOT / "docs" / "pictures").iterdir())
+    assert pictures
+    for picture in pictures:
+        assert picture.read_bytes().startswith(b"\x89PNG"), f"{picture.name} is no PNG"
+        assert picture.stat().st_size <= MOST_BYTES_OF_A_PICTURE, f"{picture.name} is too large"
+        assert any(f"pictures/{picture.name})" in text for text in DOCUMENTS.values()), f"{picture.name} is not shown"
+
+
+def test_every_document_is_on_the_map():
+    for document in DOCUMENTS:
+        page = Path(document)
+        if page.parent.name == "docs" and page.stem != "index":
+            assert f"]({page.name})" in DOCUMENTS["docs/index.md"], f"docs/index.md does not name {page.name}"
+            assert f"]({document})" in DOCUMENTS["README.md"], f"README.md does not name {document}"
+
+
+# -- what exists is named ------------------------------------------------------------------------------------------
+
+
+OWN_ALGORITHMS = [name for name, cls in algorithms().items() if cls.__module__.startswith("fedpareto.")]
+OWN_PROBLEMS = [name for name, cls in problems().items() if cls.__module__.startswith("fedpareto.")]
+
+
+@pytest.mark.parametrize("name", OWN_ALGORITHMS)
+def test_every_algorithm_is_documented_with_its_hyper_parameters_and_labels(name):
+    cls, text = algorithms()[name], section("docs/algorithms.md", f"`{name}`")
+    assert dict(ROW.findall(text)) == defaults(cls)
+    labels = cls.taxonomy
+    assert f"Taxonomy: {labels.level} level, {labels.family}; {labels.method}; {labels.objectives} objectives." in text
+    assert f"`{name}`" in DOCUMENTS["README.md"]
+
+
+@pytest.mark.parametrize("name", OWN_PROBLEMS)
+def test_every_problem_is_documented_with_its_parameters_and_objectives(name):
+    cls, text = problems()[name], section("docs/problems.md", f"`{name}`")
+    assert dict(ROW.findall(text)) == defaults(cls)
+    for objective in cls().objectives:
+        assert f"`{objective.name}`" in text or objective.name == "distance 2", "`distance 1` … `distance m` will do"
+    assert f"`{name}`" in DOCUMENTS["README.md"]
+
+
+@pytest.mark.parametrize(
+    ("document", "heading", "cls"),
+    [
+        ("docs/algorithms.md", "How clients train", Supervised),
+        ("docs/engine.md", "Chunks", LocalOptions),
+        ("docs/running.md", "Participation, quorum, faults", Faults),
+    ],
+    ids=["learner", "engine", "faults"],
+)
+def test_every_other_parameter_is_documented(document, heading, cls):
+    assert dict(ROW.findall(section(document, heading))) == defaults(cls)
+
+
+def test_every_command_and_every_flag_of_run_is_documented():
+    shown = {words[0] for document in DOCUMENTS for words in commands(document)}
+    assert shown == set(COMMANDS.commands)
+    flags = {option for parameter in COMMANDS.commands["run"].params for option in parameter.opts}
+    for flag in flags:
+        name = flag.upper() if not flag.startswith("-") else flag
+        assert len(name) == 2 or f"`{name}" in section("docs/running.md", "From the command line"), f"{name} is missing"
+
+
+def test_every_file_and_field_of_a_run_folder_is_documented(tmp_path):
+    folder = tmp_path / "run"
+    engine, faults = {"chunk": 10, "threads": 1}, {"dropout": 0.5}
+    fedpareto.run("convex", "fedpref", rounds=2, engine=engine, faults=faults, out=folder)
+    text = section("docs/running.md", "The run folder")
+    for path in folder.iterdir():
+        if path.name.startswith("."):
+            continue
+        assert f"`{path.name}`" in text
+        assert f"`{path.name}`" in section("README.md", "A run is a folder")
+        if path.suffix == ".json":
+            value = json.loads(path.read_text(encoding="utf-8"))
+            fields = set(value[0] if isinstance(value, list) else value)
+        elif path.suffix == ".jsonl":
+            fields = {field for line in path.read_text(encoding="utf-8").splitlines() for field in json.loads(line)}
+        else:
+            continue
+        assert not [field for field in fields if f"`{field}`" not in text], f"fields of {path.name} are missing"
+
+
+def test_every_check_of_the_conformance_suite_is_explained():
+    from fedpareto.testing.conformance import ALGORITHM_CHECKS, PROBLEM_CHECKS
+
+    for check in (*ALGORITHM_CHECKS, *PROBLEM_CHECKS):
+        assert f"| `{check.__name__}` |" in DOCUMENTS["CONTRIBUTING.md"]
