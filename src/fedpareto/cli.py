@@ -187,7 +187,9 @@ def show(run: RunPath) -> None:
 @app.command()
 def compare(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Folders of runs on the same problem.")],
-    out: Annotated[Path, typer.Option(help="Where the page and the figures go.")] = Path("runs/comparison"),
+    out: Annotated[
+        Path | None, typer.Option(help="Where the page and the figures go.  [default: a new runs/comparison]")
+    ] = None,
 ) -> None:
     """Compare runs, each RUN being a folder: a table here, and a page with figures (HTML, PNG, PDF) in a folder.
 
@@ -197,8 +199,10 @@ def compare(
 
     from fedpareto.report import page, record, tables
 
+    records = [record.load(folder) for folder in runs]  # Before a folder is made for them: they may be no runs.
+    out = out or _free_folder(Path("runs"), "comparison")
     where = page.write_comparison(runs, out)
-    Console().print(tables.comparison([record.load(folder) for folder in runs]).to_rich())
+    Console().print(tables.comparison(records).to_rich())
     typer.echo(f"page:     {where}\npicture:  {out / 'fronts.png'}")
 
 

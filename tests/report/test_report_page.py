@@ -89,7 +89,7 @@ def test_every_figure_is_embedded_with_a_heading_and_a_sentence(example):
         "Hypervolume over rounds",
         "Clusters of fedpref",
         "Similarity of clients under fedpref",
-        "Refused replies",
+        "Missing replies",
         "Runs",
     ]
     sentences = " ".join(found.text["p"])

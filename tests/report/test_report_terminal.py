@@ -29,7 +29,7 @@ def test_a_run_at_a_glance(write_run):
         "accuracy ↑, equal opportunity gap ↓",
         "hypervolume ↑",
         "torch 2.6.0",
-        "last 5 of 8 refused replies",
+        "last 5 of 8 missing replies",
         "refused: reason 7",
         "▁",
         "█",

@@ -173,7 +173,11 @@ class Experiment:
         except QuorumLost as lost:
             self._record([], [self._event(lost.run, failure) for failure in lost.failures])
             seed = f"seed {self.spec.seeds[lost.run]}, " if len(self.spec.seeds) > 1 else ""
-            way_on = f"; go on with: fedpareto resume {self.folder.path} --set quorum=…" if self.folder else ""
+            way_on = ""
+            if len(lost.failures) == len(tasks[lost.run]):
+                way_on = "; without any reply no quorum can be met: a smaller lr may help if training diverges"
+            elif self.folder:
+                way_on = f"; go on with: fedpareto resume {self.folder.path} --set quorum=…"
             raise QuorumLost(f"{seed}{lost}{way_on}", lost.failures, lost.run) from None
 
     def _finish(self) -> Result:

@@ -105,7 +105,8 @@ class Synthetic(SupervisedProblem):
         for client in range(clients):
             rows = np.flatnonzero(owner == client)
             if not len(rows):
-                raise UserError(f"client {client} would get no row of '{split}'; use fewer clients or a larger alpha")
+                advice = "fewer clients or a larger alpha" if self.partition == "dirichlet" else "fewer clients"
+                raise UserError(f"client {client} would get no row of '{split}'; use {advice}")
             dealt.append({name: torch.as_tensor(column[rows]).float() for name, column in table.items()})
         return dealt
 

@@ -94,7 +94,7 @@ def _front_sentence(records: Sequence[Record]) -> str:
     shape = "the line joins those" if len(records[0].objectives) == 2 else "the solid ones are those"
     return (
         f"Every point is the final model of one client on the {records[0].held_out} split, over all seeds; "
-        f"{shape} that no other model of the same run beats in every objective."
+        f"{shape} that no other model of the same run beats in one objective without losing in another."
     )
 
 
@@ -179,14 +179,14 @@ def _refusals(records: Sequence[Record]) -> str:
     for record in records:
         counts.update((record.label, event.client, event.reason) for event in record.events)
     if not counts:
-        return _section("Refused replies", "No reply was refused.", "")
+        return _section("Missing replies", "Every reply came and was accepted.", "")
     rows = [[label, client, reason, times] for (label, client, reason), times in counts.most_common()]
     hidden = len(rows) - MOST_REFUSALS
     sentence = "Replies that the server did not use, and why."
     if hidden > 0:
         sentence += f" The {MOST_REFUSALS} most frequent of {len(rows)} kinds are shown."
     body = _text_table(["run", "client", "reason", "times"], rows[:MOST_REFUSALS])
-    return _section("Refused replies", sentence, body)
+    return _section("Missing replies", sentence, body)
 
 
 def _runs(records: Sequence[Record]) -> str:

@@ -299,7 +299,8 @@ def load(folder: Path) -> Record:
     lines = _read_lines(folder / "metrics.jsonl", m)
     seeds = integers(run.get("seeds"), f"{where}: 'seeds'")
     if not any(line.seed in seeds for line in lines):
-        raise UserError(f"{folder}: no rounds yet (status: {status.name})")
+        reason = f": {status.message}" if status.message else ""
+        raise UserError(f"{folder}: no rounds yet (status: {status.name}{reason})")
     record = Record(
         folder=folder,
         label=printable(get(run, "algorithm", str, where)),

@@ -190,8 +190,8 @@ def _metrics(run: Record) -> list[tuple[Column, Callable[[Record], Array]]]:
     for j, objective in enumerate(run.objectives):
         direction = 1 if objective.maximise else -1
         metrics.append((Column(f"mean_{j}", f"mean {objective.name}", direction), _objective_mean(j)))
-    metrics.append((Column("seconds", "seconds per seed", -1), lambda r: r.total("seconds")))
-    metrics.append((Column("refused", "refused replies", -1), lambda r: r.total("failures")))
+    metrics.append((Column("seconds", "seconds per seed", -1), lambda r: r.total("seconds").mean(keepdims=True)))
+    metrics.append((Column("refused", "missing replies", -1), lambda r: r.total("failures")))
     metrics.append((Column("bytes_up", "bytes up per round and client", -1), _bytes_up))
     return metrics
 
@@ -267,6 +267,10 @@ def _number(value: float, decimals: int | None) -> str:
     return text.replace("-", "−")
 
 
+def _listed(value: int | tuple[int, ...]) -> str:
+    return str(value) if isinstance(value, int) else "/".join(map(str, value))
+
+
 def _notes(runs: Sequence[Record]) -> list[str]:
     notes = [f"Mean ± population deviation over the seeds, on the {runs[0].held_out} split."]
     for run in runs:
@@ -274,6 +278,10 @@ def _notes(runs: Sequence[Record]) -> list[str]:
             reached = min(solution.round for solution in run.solutions)
             seeds = f"{len(run.started)} of {len(run.seeds)} seeds"
             notes.append(f"{run.label}: {run.status.name}, {seeds}, after round {reached} of {run.rounds}.")
+    for what in ("clients", "rounds", "seeds"):
+        if len({getattr(run, what) for run in runs}) > 1:
+            own = ", ".join(f"{run.label} {_listed(getattr(run, what))}" for run in runs)
+            notes.append(f"The runs have different {what} ({own}): compare with care.")
     fronts = [run.known_front for run in runs if run.known_front is not None]
     if any(not np.array_equal(known, fronts[0]) for known in fronts):
         notes.append("The runs have different known fronts: their IGD cannot be compared.")

@@ -117,11 +117,11 @@ def _status(record: Record) -> str:
 
 
 def _progress(record: Record, width: int = 24) -> str:
-    """Over all rounds of all seeds, whichever way the runner orders them."""
-    done = sum(record.of_seed(seed)[-1].round for seed in record.started)
-    share = min(done / max(record.rounds * len(record.seeds), 1), 1.0)
+    """Rounds that are over; the record of the last one is written when the next begins, so the status knows first."""
+    over = max(record.common_rounds[-1], record.status.round)
+    share = min(over / max(record.rounds, 1), 1.0)
     full = int(share * width)
-    reached = f"round {record.common_rounds[-1]} of {record.rounds}"
+    reached = f"round {over} of {record.rounds}"
     seeds = f"{len(record.started)} of {len(record.seeds)} seeds"
     return f"{'█' * full}{'░' * (width - full)} {share:.0%}, {reached}, {seeds}"
 
@@ -131,7 +131,10 @@ def _refusals(record: Record) -> RichTable:
     from rich.text import Text
 
     shown = record.events[-LAST_REFUSALS:]
-    table = RichTable(title=f"last {len(shown)} of {len(record.events)} refused replies", title_justify="left")
+    table = RichTable(
+        title=f"last {len(shown)} of {len(record.events)} missing replies",
+        title_justify="left",
+    )
     for heading in ("seed", "round", "client"):
         table.add_column(heading, justify="right")
     table.add_column("reason")
