@@ -101,7 +101,7 @@ def lacks_data(words):
 
 @pytest.mark.parametrize("document", [name for name in DOCUMENTS if any(commands(name))])
 def test_commands_run_one_after_the_other(document, tmp_path, monkeypatch, capsys):
-    """With two rounds instead of many, and without measuring; only `demo`, whose work is fixed, is merely parsed.
+    """With two rounds instead of many, and without measuring; `demo` and `reproduce`, which take long, are parsed.
 
     So are commands on data sets that are not here, but in CI, where they have to be.
     """
@@ -110,7 +110,7 @@ def test_commands_run_one_after_the_other(document, tmp_path, monkeypatch, capsy
     for _, body in blocks(document, "yaml"):
         Path(body.splitlines()[0].removeprefix("# ")).write_text(body, encoding="utf-8")
     for words in commands(document):
-        if words[0] == "demo" or lacks_data(words):
+        if words[0] in ("demo", "reproduce") or lacks_data(words):
             command, *arguments = words
             group = COMMANDS.commands[command]
             if command == "data":

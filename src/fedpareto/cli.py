@@ -14,7 +14,7 @@ import typer
 import typer.core
 from typer.core import TyperGroup
 
-from fedpareto import __version__, cli_data
+from fedpareto import __version__, cli_data, cli_reproduce
 from fedpareto.errors import UnknownName, UserError
 
 if TYPE_CHECKING:
@@ -286,6 +286,9 @@ def demo(
     from fedpareto.report import record, terminal
 
     typer.echo(terminal.front_in_terminal([record.load(folder) for folder in folders], width=78, height=18))
+
+
+app.command()(cli_reproduce.reproduce)
 
 
 def main() -> None:

@@ -1,0 +1,1 @@
+"""Published tables, run again: what was printed, and what comes out here."""

@@ -1,0 +1,325 @@
+"""A cell of a fairness table: some runs, one front, one hypervolume beside the published one.
+
+Every run is an ordinary run folder, so a reproduction that was stopped goes on where it was: finished runs are read,
+others resumed.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedpareto.core.registry import FINE_TUNED
+from fedpareto.errors import UnknownName, UserError
+from fedpareto.experiments import runner
+from fedpareto.experiments.reproduce import published
+from fedpareto.experiments.reproduce.published import PublishedTable
+from fedpareto.experiments.spec import Draft, Spec
+from fedpareto.experiments.store import RunFolder
+from fedpareto.files import write_atomically
+from fedpareto.moo import preferences
+from fedpareto.moo.dominance import front
+from fedpareto.moo.filters import is_converged
+from fedpareto.moo.indicators import hypervolume
+from fedpareto.report import record
+
+QUICK_ROUNDS = 3
+QUICK_RUNS = 3
+"""A table in about a minute: enough to see that all works, not to compare with what was published."""
+FAIRNESS = (False, True)
+"""Which of (accuracy, 1 − |gap|) is fairness."""
+REFERENCE = (0.0, 0.0)
+"""Not given; with it, the ranges of table A.14 give table 5.3's hypervolumes."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Which table, which cells of it, and how large."""
+
+    table: str
+    rounds: int = published.ROUNDS
+    clients: int = published.CLIENTS
+    runs: int = published.RUNS
+    """Runs whose solutions make one front."""
+    repetitions: int = 1
+    """Fronts of a cell, for the deviation."""
+    quick: bool = False
+    problems: tuple[str, ...] = ()
+    algorithms: tuple[str, ...] = ()
+
+    @classmethod
+    def make(
+        cls,
+        table: str,
+        *,
+        quick: bool = False,
+        rounds: int | None = None,
+        clients: int | None = None,
+        repetitions: int = 1,
+        problems: Sequence[str] = (),
+        algorithms: Sequence[str] = (),
+    ) -> Plan:
+        """The thesis's values, or a quick version's, where nothing else is said."""
+        name = table_name(table)
+        found = published.TABLES[name]
+        for key, value in (("rounds", rounds), ("clients", clients), ("seeds", repetitions)):
+            if value is not None and value < 1:
+                raise UserError(f"{key} is {value}; at least 1 is needed")
+        return cls(
+            table=name,
+            rounds=rounds or (QUICK_ROUNDS if quick else published.ROUNDS),
+            clients=clients or found.clients,
+            runs=QUICK_RUNS if quick else published.RUNS,
+            repetitions=repetitions,
+            quick=quick,
+            problems=tuple(_chosen_problems(problems, list(found.cells))),
+            algorithms=tuple(_chosen_algorithms(algorithms)),
+        )
+
+    @property
+    def published(self) -> PublishedTable:
+        """What the thesis prints."""
+        return published.TABLES[self.table]
+
+    @property
+    def cells(self) -> list[tuple[str, str]]:
+        """Problem and algorithm of each cell, row by row."""
+        return [(problem, algorithm) for problem in self.problems for algorithm in self.algorithms]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One cell, ours beside the published one."""
+
+    problem: str
+    algorithm: str
+    ours: float | None
+    """Hypervolume, mean over the repetitions that have a front; None if none has, because nothing converged."""
+    deviation: float | None
+    """Over these repetitions (population); None if there are fewer than two."""
+    published: float
+    difference: float | None
+    """Ours − published."""
+    empty: int
+    """Repetitions without a front: the filter for non-converged solutions left nothing."""
+    left_out: int
+    """Solutions of all repetitions that the filter left out."""
+    front: list[list[float]] = field(repr=False)
+    """Of the first repetition: (accuracy, 1 − |gap|)."""
+
+
+@dataclass(frozen=True)
+class Summary:
+    """All cells in a few numbers; differences are over the cells that have a value, None if none has."""
+
+    cells: int
+    without_value: int
+    """Cells in which nothing converged."""
+    mean_difference: float | None
+    """Signed: ours − published."""
+    mean_difference_with_zeros: float
+    """The same over all cells, a cell without a value counting as 0: the volume of an empty front."""
+    mean_absolute_difference: float | None
+    largest_difference: float | None
+    """The one that is farthest from 0, with its sign."""
+    at_least_published: int
+    """Cells in which ours is at least the published value, to the three digits that were printed."""
+
+
+OnCell = Callable[[int, Cell, bool, float], None]
+"""Called after each cell with its number from 1, the cell, whether anything was trained, and the seconds so far."""
+
+
+def table_name(name: str) -> str:
+    """A table's name as it is listed; upper and lower case do not matter."""
+    for known in published.TABLES:
+        if known.lower() == name.lower():
+            return known
+    raise UnknownName("table", name, published.TABLES)
+
+
+def reproduce(
+    plan: Plan,
+    out: Path,
+    on_cell: OnCell = lambda number, cell, trained, seconds: None,
+    stop: Callable[[], bool] = lambda: False,
+) -> list[Cell]:
+    """All cells of a plan; runs are kept in OUT/TABLE/PROBLEM/ALGORITHM/…, and what is there already is used."""
+    cells, start = [], time.monotonic()
+    for number, (problem, algorithm) in enumerate(plan.cells, start=1):
+        folder = out / plan.table / problem / algorithm
+        trained, fronts = False, []
+        for repetition in range(plan.repetitions):
+            sets = []
+            for name, spec in specs(plan, problem, algorithm, repetition):
+                has_trained = ensure(folder / name, spec, stop)
+                trained = trained or has_trained
+                sets += points(folder / name)
+            fronts.append(pooled(sets, plan.published.heterogeneous))
+        cell = cell_of(problem, algorithm, fronts, plan.published.cells[problem][algorithm])
+        cells.append(cell)
+        on_cell(number, cell, trained, time.monotonic() - start)
+    return cells
+
+
+# -- the runs of a cell --------------------------------------------------------------------------------------------
+
+
+def specs(plan: Plan, problem: str, algorithm: str, repetition: int) -> Iterator[tuple[str, Spec]]:
+    """The runs of one front, each with the name of its folder.
+
+    Heterogeneous: one call whose seeds are the preference sets, so that they train in one stack. Homogeneous: one call
+    for each preference, all with the repetition's seed, so that the data are dealt alike.
+    """
+    name = f"repetition-{repetition}"
+    if plan.published.heterogeneous:
+        seeds = range(repetition * plan.runs, (repetition + 1) * plan.runs)
+        yield name, _spec(plan, problem, algorithm, list(seeds), "dirichlet")
+        return
+    for weights in preferences.sweep(plan.runs, 2).tolist():
+        folder = f"{name}/weights-{weights[0]:.2f}-{weights[1]:.2f}"
+        yield folder, _spec(plan, problem, algorithm, [repetition], weights)
+
+
+def _spec(plan: Plan, problem: str, algorithm: str, seeds: list[int], weights: str | list[float]) -> Spec:
+    chosen = published.selected(problem, algorithm)
+    data, gap = published.split_name(problem)
+    name, attribute = published.DATA[data]
+    own = dict(chosen.own or {})
+    if algorithm == "fedcmoo-pref" and not isinstance(weights, str):
+        # It takes one public preference. For random ones, of which the thesis does not say how they were used, we keep
+        # its default: all objectives alike, which is their expected value.
+        own["preference"] = weights
+    return Draft(
+        {
+            "algorithm": {"name": algorithm + (FINE_TUNED if chosen.fine_tuned else ""), **own},
+            "problem": {
+                "name": name,
+                "sensitive": [attribute],
+                "goals": ["accuracy", published.GOALS[gap]],
+                "partition": published.PARTITION,
+                "split": list(published.SPLIT),
+                "normalise": published.NORMALISE,
+                # With 50 clients one may lack a group. Fairness 0 there never helps a front.
+                "unmeasured": "worst",
+            },
+            "clients": plan.clients,
+            "rounds": plan.rounds,
+            "seeds": seeds,
+            "preferences": weights,
+            "learner": {
+                "lr": chosen.lr,
+                "steps": chosen.steps,
+                "batch_size": published.BATCH_SIZE,
+                "optimiser": published.OPTIMISER,
+            },
+        }
+    ).finish()
+
+
+def ensure(folder: Path, spec: Spec, stop: Callable[[], bool] = lambda: False) -> bool:
+    """Makes sure that the folder holds this run, finished; whether anything had to be trained for it."""
+    if not (folder / "spec.yaml").exists():
+        runner.start(spec, folder, stop=stop)
+        return True
+    before, now = RunFolder(folder).spec().to_mapping(), spec.to_mapping()
+    for key in now:
+        if before[key] != now[key]:
+            raise UserError(
+                f"{folder} holds a run with another {key}: {before[key]}, not {now[key]}; choose another --out"
+            )
+    return runner.resume(folder, stop=stop) is not None
+
+
+def points(folder: Path) -> list[np.ndarray]:
+    """The final points on test data, `[n, 2]` for each seed of a finished run."""
+    return [found[np.isfinite(found).all(axis=1)] for found in record.load(folder).points()]
+
+
+# -- from runs to a cell -------------------------------------------------------------------------------------------
+
+
+def pooled(sets: Sequence[np.ndarray], heterogeneous: bool) -> np.ndarray:
+    """The points `[k, 2]` of one cell's runs: every client's (heterogeneous), or the clients' mean of each run."""
+    return np.concatenate(sets) if heterogeneous else np.stack([found.mean(axis=0) for found in sets])
+
+
+def cell_of(problem: str, algorithm: str, fronts: Sequence[np.ndarray], value: float) -> Cell:
+    """A cell from the points of each repetition, and what was published."""
+    kept = [found[is_converged(found, FAIRNESS, published.EPSILON)] for found in fronts]
+    # The volume of no points would be 0, which says nothing about how good solutions are, and drowns every mean.
+    volumes = [hypervolume(found, REFERENCE, maximise=True) for found in kept if len(found)]
+    ours = float(np.mean(volumes)) if volumes else None
+    return Cell(
+        problem=problem,
+        algorithm=algorithm,
+        ours=ours,
+        deviation=float(np.std(volumes)) if len(volumes) > 1 else None,
+        published=value,
+        difference=None if ours is None else ours - value,
+        empty=len(fronts) - len(volumes),
+        left_out=sum(len(found) for found in fronts) - sum(len(found) for found in kept),
+        front=front(kept[0], maximise=True).tolist() if len(kept[0]) else [],
+    )
+
+
+def summary(cells: Sequence[Cell]) -> Summary:
+    """Over all cells."""
+    differences = np.array([cell.difference for cell in cells if cell.difference is not None])
+    known = bool(len(differences))
+    return Summary(
+        cells=len(cells),
+        without_value=len(cells) - len(differences),
+        mean_difference=float(differences.mean()) if known else None,
+        mean_difference_with_zeros=float(np.mean([(cell.ours or 0.0) - cell.published for cell in cells])),
+        mean_absolute_difference=float(np.abs(differences).mean()) if known else None,
+        largest_difference=float(differences[np.abs(differences).argmax()]) if known else None,
+        at_least_published=sum(cell.ours is not None and round(cell.ours, 3) >= cell.published for cell in cells),
+    )
+
+
+def as_json(plan: Plan, cells: Sequence[Cell]) -> dict[str, Any]:
+    """What --json writes: the plan, one record a cell, and the summary."""
+    return {
+        "table": plan.table,
+        "about": plan.published.about,
+        "quick": plan.quick,
+        "rounds": plan.rounds,
+        "clients": plan.clients,
+        "runs": plan.runs,
+        "seeds": plan.repetitions,
+        "cells": [asdict(cell) for cell in cells],
+        "summary": asdict(summary(cells)),
+    }
+
+
+def write_json(path: Path, plan: Plan, cells: Sequence[Cell]) -> None:
+    """Writes it in one step."""
+    write_atomically(path, json.dumps(as_json(plan, cells), indent=1, allow_nan=False) + "\n")
+
+
+# -- names ---------------------------------------------------------------------------------------------------------
+
+
+def _chosen_problems(names: Sequence[str], known: list[str]) -> list[str]:
+    """Problems of a table, in its order; adult-gender means those with any gap."""
+    wanted: set[str] = set()
+    for name in names:
+        found = [problem for problem in known if name in (problem, published.split_name(problem)[0])]
+        if not found:
+            raise UnknownName("problem of this table", name, known)
+        wanted.update(found)
+    return [problem for problem in known if not names or problem in wanted]
+
+
+def _chosen_algorithms(names: Sequence[str]) -> list[str]:
+    for name in names:
+        if name not in published.ALGORITHMS:
+            raise UnknownName("algorithm of the thesis's tables", name, published.ALGORITHMS)
+    return [algorithm for algorithm in published.ALGORITHMS if not names or algorithm in names]
