@@ -29,6 +29,7 @@ def run(
     preferences: Any = "dirichlet",
     participation: float = 1.0,
     quorum: float = 0.0,
+    evaluate_every: int = 1,
     learner: Learner | Mapping[str, Any] | None = None,
     engine: LocalOptions | Mapping[str, Any] | None = None,
     faults: Faults | Mapping[str, Any] | None = None,
@@ -53,6 +54,7 @@ def run(
         "preferences": preferences,
         "participation": participation,
         "quorum": quorum,
+        "evaluate_every": evaluate_every,
     }
     spec = Spec(
         algorithm=Draft({"algorithm": algorithm}).finish().algorithm if isinstance(algorithm, str) else algorithm,

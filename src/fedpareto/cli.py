@@ -83,7 +83,7 @@ def run(
     preferences: Annotated[
         str | None,
         typer.Option(
-            help="dirichlet, equidistant, gaussian, uniform, one vector for all (0.7,0.3), one each "
+            help="dirichlet, equidistant, gaussian, uniform, sweep, one vector for all (0.7,0.3), one each "
             "(0.7,0.3;0.2,0.8;…) or groups:5,5.  [default: dirichlet]"
         ),
     ] = None,
@@ -91,6 +91,7 @@ def run(
     quorum: Annotated[
         float | None, typer.Option(help="Valid replies a round needs, share or number.  [default: 1 reply]")
     ] = None,
+    evaluate_every: Annotated[int | None, typer.Option(help="Rounds between two evaluations.  [default: 1]")] = None,
     engine: Annotated[str | None, typer.Option(help="Where clients run.  [default: local]")] = None,
     csv: Annotated[Path | None, typer.Option(help="Your own table, CSV or Parquet: the problem 'table'.")] = None,
     label: Annotated[str | None, typer.Option(help="Its column to predict.")] = None,
@@ -125,6 +126,7 @@ def run(
         "preferences": preferences,
         "participation": participation,
         "quorum": quorum,
+        "evaluate_every": evaluate_every,
         "engine": engine,
     }
     of_table = {"file": csv, "label": label, "sensitive": sensitive}

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from fedpareto.core.algorithm import Algorithm
-from fedpareto.core.registry import algorithm_class
 from fedpareto.errors import UnknownName, UserError
 from fedpareto.experiments import runner
 from fedpareto.experiments.reproduce import published, tables
+from fedpareto.experiments.reproduce.catalogue import CATALOGUE
 from fedpareto.experiments.reproduce.tables import Plan
 from fedpareto.moo.indicators import hypervolume
 
@@ -112,24 +112,25 @@ def test_selected_parameters_are_those_of_the_appendix():
 def test_every_cell_has_runs_with_the_selected_parameters(table):
     plan = Plan.make(table)
     for problem, algorithm in plan.cells:
-        runs = list(tables.specs(plan, problem, algorithm, repetition=1))
+        spec = tables.spec_of(plan, problem, algorithm, repetition=1)
         chosen = published.selected(problem, algorithm)
-        assert len({name for name, _ in runs}) == len(runs)
-        assert sum(len(spec.seeds) for _, spec in runs) == 10
-        for _, spec in runs:
-            assert isinstance(spec.algorithm, Algorithm)
-            assert spec.algorithm.name == algorithm + ("+ft" if chosen.fine_tuned else "")
-            assert spec.to_mapping()["learner"]["lr"] == chosen.lr
-            assert spec.to_mapping()["algorithm"].items() >= dict(chosen.own).items()
-            assert algorithm_class(algorithm)
+        assert spec.seeds == tuple(range(10, 20))
+        assert isinstance(spec.algorithm, Algorithm)
+        assert spec.algorithm.name == algorithm + ("+ft" if chosen.fine_tuned else "")
+        assert spec.to_mapping()["learner"]["lr"] == chosen.lr
+        assert spec.to_mapping()["algorithm"].items() >= dict(chosen.own).items()
 
 
-def test_homogeneous_weights_are_the_thesis_sweep_and_public_for_fedcmoo():
-    runs = tables.specs(Plan.make("thesis-5.2"), "adult-gender-deo", "fedcmoo-pref", repetition=0)
-    weights = [spec.preferences for _, spec in runs]
-    np.testing.assert_allclose(weights, [[i / 10, 1 - i / 10] for i in range(10)])
-    runs = tables.specs(Plan.make("thesis-5.2"), "adult-gender-deo", "fedcmoo-pref", repetition=0)
-    assert [list(spec.algorithm.preference) for _, spec in runs] == weights
+@pytest.mark.usefixtures("law_school")
+def test_homogeneous_weights_are_the_thesis_sweep_and_known_to_the_server():
+    spec = tables.spec_of(Plan.make("thesis-5.2"), "law-school-gender-deo", "fedcmoo-pref", repetition=1)
+    for i, seed in enumerate(spec.seeds):
+        federation = spec.federation(seed)
+        weights = [i / 10, 1 - i / 10]
+        np.testing.assert_allclose(federation.preferences, [weights] * 10)
+        np.testing.assert_allclose(federation.setting(spec.problem, 1).preference, weights)
+    spec = tables.spec_of(Plan.make("thesis-5.4"), "law-school-gender-deo", "fedcmoo-pref", repetition=0)
+    assert spec.federation(0).setting(spec.problem, 1).preference is None
 
 
 # -- a cell --------------------------------------------------------------------------------------------------------
@@ -206,7 +207,7 @@ def test_a_table_runs_writes_its_records_and_reads_them_the_second_time(
 
     # The same from the folders, without any of the code in between.
     runs = every_run(tmp_path / table / problem / algorithm)
-    assert len(runs) == (1 if heterogeneous else 3)
+    assert len(runs) == 1
     seeds = [seed for run in runs for seed in json.loads((run / "solutions.json").read_text())]
     assert len(seeds) == 3
     sets = [np.array(seed["objectives"]["test"]) for seed in seeds]
@@ -250,6 +251,48 @@ def test_an_interrupted_reproduction_resumes_with_the_same_result(tmp_path):
 def test_an_unknown_name_comes_with_the_closest(arguments, hint):
     with pytest.raises(UnknownName, match=hint):
         command(*arguments)
+
+
+def test_options_that_make_no_sense_are_told():
+    for option in ("--jobs", "--rounds", "--seeds", "--clients"):
+        with pytest.raises(UserError, match="at least 1"):
+            command("thesis-5.4", option, "0")
+
+
+def test_without_a_name_all_are_listed(capsys):
+    command()
+    shown = capsys.readouterr().out
+    assert all(name in shown for name in CATALOGUE)
+
+
+@pytest.mark.parametrize("name", published.TABLES)
+def test_the_catalogue_says_what_the_tables_are(name):
+    assert CATALOGUE[name].about == published.TABLES[name].about
+
+
+@pytest.mark.usefixtures("law_school")
+def test_cells_side_by_side_are_those_one_after_another(tmp_path):
+    plan = Plan.make(
+        "thesis-5.4", rounds=1, clients=3, quick=True, problems=["law-school-race"], algorithms=["local", "fedprox"]
+    )
+    alone, beside = (tables.reproduce(plan, tmp_path / str(jobs), jobs=jobs) for jobs in (1, 2))
+    assert [cell.algorithm for cell in beside] == ["fedprox", "local"]
+    for one, other in zip(alone, beside, strict=True):
+        np.testing.assert_allclose(one.front, other.front, atol=0.02)  # Chunks are measured anew: rounding differs.
+
+
+@pytest.mark.usefixtures("law_school")
+def test_the_claims_are_judged_on_tables_of_the_same_size_in_the_folder(tmp_path, capsys):
+    small = ["--rounds", "2", "--clients", "3", "--problem", "law-school-gender", "--algorithm", "local"]
+    command("thesis-5.3", *small, "--out", str(tmp_path))
+    assert "Claim" not in capsys.readouterr().out
+    command("thesis-5.2", *small, "--algorithm", "fedprox", "--out", str(tmp_path), "--json", str(tmp_path / "t.json"))
+    shown = capsys.readouterr().out
+    assert "What the fronts span" in shown
+    names = [claim["name"] for claim in json.loads((tmp_path / "t.json").read_text())["claims"]]
+    assert "ddp-has-fewer-points-homogeneous" in names
+    assert "fedprox-behind-local" not in names
+    assert (tmp_path / "thesis-5.2-fronts.png").stat().st_size > 10_000
 
 
 def test_a_missing_folder_for_json_is_told_before_anything_runs(tmp_path):

@@ -128,6 +128,7 @@ def test_every_round_is_on_record_with_both_evaluations_on_both_splits(tmp_path:
     before, after = record[0], record[2]
     assert before["trained"] != before["sent"]
     assert before["bytes_up"] == before["bytes_down"] == 5 * 8 * 4
+    assert before["traffic"] == [[8 * 4, 8 * 4]] * 5
     assert after["sent"] != before["sent"]
 
 

@@ -245,6 +245,33 @@ def test_from_spec_reads_every_form(spec: prefs.Spec, expected: Callable[[], np.
     assert np.array_equal(rows, expected())
 
 
+def test_a_sweep_gives_every_run_one_preference_for_all() -> None:
+    for run in range(10):
+        rows = prefs.from_spec(" Sweep ", 3, 2, rng(), run, 10)
+        np.testing.assert_allclose(rows, [[run / 10, 1 - run / 10]] * 3)
+    assert prefs.from_spec("sweep", 2, 2, rng()).tolist() == [[0.5, 0.5]] * 2
+
+
+@pytest.mark.parametrize(
+    ("spec", "common"),
+    [
+        ("uniform", True),
+        ("sweep", True),
+        ("0.7,0.3", True),
+        ([0.7, 0.3], True),
+        ("1", True),
+        ("dirichlet", False),
+        ("equidistant", False),
+        ("gaussian", False),
+        ("groups:2,3", False),
+        ("0.7,0.3;0.7,0.3", False),
+        ([[0.7, 0.3], [0.7, 0.3]], False),
+    ],
+)
+def test_a_preference_is_public_where_the_spec_gives_one_to_all(spec: prefs.Spec, common: bool) -> None:
+    assert prefs.is_common(spec) is common
+
+
 def test_from_spec_reads_a_single_objective() -> None:
     for spec in ("1", [1.0], "uniform", "equidistant", "dirichlet", "gaussian"):
         assert prefs.from_spec(spec, 2, 1, rng()).tolist() == [[1], [1]]

@@ -17,12 +17,13 @@ from fedpareto.problems.fairness.gaps import (
     relaxed_decisions,
 )
 from fedpareto.problems.fairness.problem import Fairness
+from fedpareto.problems.multitask.problem import MultiTask
 from fedpareto.problems.synthetic import Synthetic
 from fedpareto.testing.conformance import PROBLEM_CHECKS
 
 VARIANTS = {
     # Those on published data and on a user's table have files of their own.
-    **{name: cls() for name, cls in problems().items() if not issubclass(cls, Fairness)},
+    **{name: cls() for name, cls in problems().items() if not issubclass(cls, Fairness | MultiTask)},
     "convex, 5 goals": Convex(goals=5, dimension=11),
     "synthetic, equal opportunity": Synthetic(fairness="equal-opportunity"),
     "synthetic, FedFB": Synthetic(partition="fedfb"),

@@ -9,13 +9,13 @@ import pytest
 import torch
 
 import fedpareto
-from fedpareto.core.registry import make_algorithm, problems
+from fedpareto.core.registry import problems
 from fedpareto.errors import UserError
 from fedpareto.moo.dominance import is_nondominated
 from fedpareto.problems.fairness import tables
 from fedpareto.problems.fairness.benchmarks import Adult, Bank, Compas, CreditDefault, LawSchool, Published
 from fedpareto.problems.fairness.datasets import CATALOGUE
-from fedpareto.testing.conformance import PROBLEM_CHECKS, check_problem, trial
+from fedpareto.testing.conformance import PROBLEM_CHECKS, check_problem
 
 SETS = {name: cls for name, cls in problems().items() if issubclass(cls, Published)}
 SIX = (
@@ -275,20 +275,6 @@ def test_the_preference_for_fairness_buys_fairness_with_accuracy(published):
     ]
     assert means[1][1] > means[0][1] + 0.03
     assert is_nondominated(np.stack(means), maximise=True).all()
-
-
-@pytest.mark.parametrize("algorithm", ["local", "fedavg", "fedavg+ft", "fedprox", "fedpref"])
-def test_six_objectives_run_through_every_algorithm_and_metric(algorithm, published):
-    published("adult")
-    problem = Adult(goals=SIX, hidden=(8,))
-    done = trial(make_algorithm(algorithm, {}), problem, rounds=2, precision="float32", chunk=7)
-    assert len(done.models) == 7
-    result = fedpareto.run(problem, algorithm, clients=3, rounds=1)
-    solutions = result.solutions[0]
-    assert solutions.points.shape == (3, 6)
-    indicators = solutions.indicators()
-    assert 0 < indicators["hypervolume"] < 1
-    assert all(np.isfinite(value) for value in indicators.values())
 
 
 def test_a_damaged_data_set_is_one_clear_line(published, monkeypatch, tmp_path):

@@ -142,7 +142,8 @@ class FedCMOOPref(FedCMOO):
     )
 
     preference: tuple[float, ...] = ()
-    """Importance of each objective, public: the larger, the smaller that loss; empty: all alike."""
+    """Importance of each objective, public: the larger, the smaller that loss; empty: the one that all clients share,
+    or all alike if each has its own."""
     tolerance: float = 0.01
     """How far from uniform the weighted losses may be before they are balanced rather than descended."""
     floor: float = 0.2
@@ -171,5 +172,6 @@ class FedCMOOPref(FedCMOO):
     def _weigh(self, state: FedCMOOState, gram: Array, replies: Sequence[Reply]) -> Array:
         """λ ← 0.8 α + 0.2 / M with α from the linear programme of exact Pareto optimal search."""
         losses = stack(replies, "losses").mean(dim=0).double().cpu().numpy()
-        alpha = epo_weights(losses, gram, self.preference or np.ones(len(losses)), self.tolerance)
+        preference = self.preference or state.setting.preference or np.ones(len(losses))
+        alpha = epo_weights(losses, gram, preference, self.tolerance)
         return (1 - self.floor) * alpha + self.floor / len(alpha)

@@ -18,7 +18,7 @@ from fedpareto.core.problem import Objective
 
 @dataclass(frozen=True)
 class Setting:
-    """What everybody in a federation knows. Preferences and data are not in here: the server half cannot reach them."""
+    """What everybody in a federation knows. Private preferences and data are not: the server half cannot reach them."""
 
     seed: int
     clients: tuple[int, ...]
@@ -30,6 +30,8 @@ class Setting:
     """The model from which everybody starts, `[d]`."""
     participation: float = 1.0
     """Share of the clients that take part in a round."""
+    preference: tuple[float, ...] | None = None
+    """The one that all clients share, where the federation was set up so; None: each has its own, and keeps it."""
 
 
 @dataclass(frozen=True)

@@ -3,13 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from contextlib import AbstractContextManager
+from typing import Any, ClassVar, Protocol
 
+import torch
+from torch import Tensor
+
+from fedpareto.core.algorithm import Setting
 from fedpareto.core.messages import Message, Outcome, Task
 
 
 class Engine(Protocol):
-    """Runs the client half of an algorithm."""
+    """Runs the client half of an algorithm, for one federation or for several (seeds) at once."""
+
+    settings: Sequence[Setting]
+    """Of each seed, with the initial model where the engine wants it."""
+    device: torch.device
+    """Where the server's tensors are."""
+    private: dict[tuple[int, int, int], Message]
+    """The clients' private state by (seed's place, lane, client), as far as this process holds it."""
+
+    remote: ClassVar[bool]
+    """Whether clients are elsewhere. They keep the state of their last two rounds, so a server may not forget more."""
+
+    @property
+    def split_names(self) -> list[str]:
+        """The parts of the data, in the order of the evaluations."""
+
+    @property
+    def chosen(self) -> dict[str, Any]:
+        """What was measured once, for a resumed run to use again."""
+
+    def threads(self) -> AbstractContextManager[None]:
+        """The engine's own settings for the time of a run."""
 
     def run(self, tasks: Sequence[Task], evaluate: Mapping[int, Message] | None = None) -> Outcome:
         """Does the tasks and brings back the valid replies; names what it refused.
@@ -17,3 +43,11 @@ class Engine(Protocol):
         With `evaluate`, the solutions by client: measures them before the local steps and after. Raises QuorumLost
         when too few valid replies came back.
         """
+
+    def run_all(
+        self, tasks: Sequence[Sequence[Task]], evaluate: Sequence[Mapping[int, Message] | None]
+    ) -> list[Outcome]:
+        """The same for every seed, in one exchange."""
+
+    def models(self, run: int, solutions: Mapping[int, Message]) -> dict[int, Tensor]:
+        """The models that the clients of a seed would use, `[d]` each, as far as this process may know them."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -22,35 +23,68 @@ class Federation:
     splits: Splits
     preferences: np.ndarray
     """`[n, m]`, rows on the simplex."""
+    common_preference: tuple[float, ...] | None = None
+    """The one that all clients were given, if it was one; else preferences are each client's secret."""
 
     @classmethod
     def create(
-        cls, problem: Problem, clients: int, seed: int = 0, preferences: preference_sets.Spec = "dirichlet"
+        cls,
+        problem: Problem,
+        clients: int,
+        seed: int = 0,
+        preferences: preference_sets.Spec = "dirichlet",
+        run: int = 0,
+        runs: int = 1,
     ) -> Federation:
-        """The clients 0 … n − 1 of a problem. `preferences` is a distribution's name, a text or a list of vectors."""
+        """The clients 0 … n − 1 of a problem. `preferences` is a distribution's name, a text or a list of vectors.
+
+        `run` of `runs` matters to the preferences "sweep" only.
+        """
         if clients < 1:
             raise UserError(f"clients is {clients}; a federation has at least 1 client")
-        stream = rng.generator(rng.Address(seed), "preferences")
-        drawn = preference_sets.from_spec(preferences, clients, len(problem.objectives), stream)
-        return cls(seed, tuple(range(clients)), problem.data(clients, seed), drawn)
+        drawn = draw_preferences(preferences, clients, len(problem.objectives), seed, run, runs)
+        common = tuple(drawn[0].tolist()) if preference_sets.is_common(preferences) else None
+        return cls(seed, tuple(range(clients)), problem.data(clients, seed), drawn, common)
 
     def setting(self, problem: Problem, rounds: int, participation: float = 1.0) -> Setting:
         """What everybody may know of this federation."""
-        if rounds < 1:
-            raise UserError(f"rounds is {rounds}; at least 1 is needed")
-        if not 0 < participation <= 1:
-            raise UserError(f"participation is {participation}; it is a share above 0 and at most 1")
-        return Setting(
-            seed=self.seed,
-            clients=tuple(sorted(self.ids)),
-            rounds=rounds,
-            layout=problem.layout,
-            objectives=problem.objectives,
-            initial=problem.initial(self.seed),
-            participation=participation,
-        )
+        return setting_of(problem, self.ids, self.seed, rounds, participation, self.common_preference)
 
     def reordered(self, order: list[int]) -> Federation:
         """The same clients, each with its id, in another order."""
         splits = {name: Rows.of([rows.of_client(i) for i in order]) for name, rows in self.splits.items()}
-        return Federation(self.seed, tuple(self.ids[i] for i in order), splits, self.preferences[order])
+        ids = tuple(self.ids[i] for i in order)
+        return replace(self, ids=ids, splits=splits, preferences=self.preferences[order])
+
+
+def draw_preferences(
+    spec: preference_sets.Spec, clients: int, objectives: int, seed: int, run: int = 0, runs: int = 1
+) -> np.ndarray:
+    """The preferences `[n, m]` of a federation's clients, drawn from its seed."""
+    stream = rng.generator(rng.Address(seed), "preferences")
+    return preference_sets.from_spec(spec, clients, objectives, stream, run, runs)
+
+
+def setting_of(
+    problem: Problem,
+    clients: Sequence[int],
+    seed: int,
+    rounds: int,
+    participation: float = 1.0,
+    preference: tuple[float, ...] | None = None,
+) -> Setting:
+    """What everybody may know of a federation; no data is needed for it."""
+    if rounds < 1:
+        raise UserError(f"rounds is {rounds}; at least 1 is needed")
+    if not 0 < participation <= 1:
+        raise UserError(f"participation is {participation}; it is a share above 0 and at most 1")
+    return Setting(
+        seed=seed,
+        clients=tuple(sorted(clients)),
+        rounds=rounds,
+        layout=problem.layout,
+        objectives=problem.objectives,
+        initial=problem.initial(seed),
+        participation=participation,
+        preference=preference,
+    )

@@ -75,6 +75,35 @@ class Outcome:
     evaluations: Evaluations = field(default_factory=Evaluations)
 
 
+@dataclass(frozen=True)
+class Traffic:
+    """Bytes of the tensors that go to a client and come from it."""
+
+    down: int = 0
+    up: int = 0
+
+    def __add__(self, other: Traffic) -> Traffic:
+        return Traffic(self.down + other.down, self.up + other.up)
+
+
+def size_of(message: Message) -> int:
+    """Bytes of a message's tensors."""
+    return sum(tensor.numel() * tensor.element_size() for tensor in message.values())
+
+
+def traffic(tasks: Sequence[Task], replies: Sequence[Reply]) -> dict[int, Traffic]:
+    """What one exchange costs each client, on any engine: the tensors of tasks and replies, without headers.
+
+    What is sent only to measure solutions is no part of the algorithm and not counted.
+    """
+    found: dict[int, Traffic] = {}
+    for task in tasks:
+        found[task.client] = found.get(task.client, Traffic()) + Traffic(down=size_of(task.message))
+    for reply in replies:
+        found[reply.client] = found.get(reply.client, Traffic()) + Traffic(up=size_of(reply.message))
+    return found
+
+
 def stack(replies: Sequence[Reply], name: str) -> Tensor:
     """One tensor of all replies, `[len(replies), ...]`, in their order."""
     return torch.stack([reply.message[name] for reply in replies])

@@ -43,12 +43,20 @@ class Batch:
 
 @dataclass(frozen=True)
 class Rows:
-    """The rows of all clients one after the other, so that memory is what the data needs and no padding is stored."""
+    """The rows of all clients in one table, so that memory is what the data needs and no padding is stored."""
 
     columns: Mapping[str, Tensor]
     """By name, `[total, ...]`."""
     starts: np.ndarray
-    """Client i holds the rows from starts[i] to starts[i + 1]; `[n + 1]`."""
+    """Where each client's rows begin, `[n]`."""
+    counts: np.ndarray
+    """How many they are, `[n]`. Clients may hold the same rows, such as a common test set."""
+
+    @classmethod
+    def end_to_end(cls, columns: Mapping[str, Tensor], counts: Sequence[int] | np.ndarray) -> Rows:
+        """Of clients whose rows follow one another in `columns`."""
+        ends = np.cumsum(counts)
+        return cls(columns, ends - counts, np.asarray(counts))
 
     @classmethod
     def of(cls, clients: Sequence[Mapping[str, Tensor]]) -> Rows:
@@ -56,7 +64,7 @@ class Rows:
         names = list(clients[0])
         counts = [len(client[names[0]]) for client in clients]
         columns = {name: torch.cat([client[name] for client in clients]) for name in names}
-        return cls(columns, np.concatenate([[0], np.cumsum(counts)]))
+        return cls.end_to_end(columns, counts)
 
     @classmethod
     def concat(cls, parts: Sequence[Rows]) -> Rows:
@@ -64,17 +72,14 @@ class Rows:
         if len(parts) == 1:
             return parts[0]
         columns = {name: torch.cat([part.columns[name] for part in parts]) for name in parts[0].columns}
-        counts = np.concatenate([part.counts for part in parts])
-        return cls(columns, np.concatenate([[0], np.cumsum(counts)]))
-
-    @property
-    def counts(self) -> np.ndarray:
-        """Rows of each client, `[n]`."""
-        return np.diff(self.starts)
+        lengths = [len(next(iter(part.columns.values()))) for part in parts]
+        bases = np.cumsum([0, *lengths[:-1]])
+        starts = np.concatenate([part.starts + base for part, base in zip(parts, bases, strict=True)])
+        return cls(columns, starts, np.concatenate([part.counts for part in parts]))
 
     def of_client(self, position: int) -> dict[str, Tensor]:
         """One client's table."""
-        place = slice(int(self.starts[position]), int(self.starts[position + 1]))
+        place = slice(int(self.starts[position]), int(self.starts[position] + self.counts[position]))
         return {name: column[place] for name, column in self.columns.items()}
 
     def take(self, index: Tensor, mask: Tensor) -> Batch:
@@ -92,7 +97,7 @@ class Rows:
             name: column.to(device, dtype if column.is_floating_point() else None)
             for name, column in self.columns.items()
         }
-        return Rows(columns, self.starts)
+        return Rows(columns, self.starts, self.counts)
 
 
 Splits = Mapping[str, Rows]

@@ -17,8 +17,8 @@ class SolutionSet:
 
     objectives: tuple[Objective, ...]
     clients: tuple[int, ...]
-    preferences: np.ndarray
-    """`[n, m]`."""
+    preferences: np.ndarray | None
+    """`[n, m]`; None if the clients keep theirs to themselves."""
     values: Mapping[str, np.ndarray]
     """The objectives on each part of the data, `{split: [n, m]}`."""
     known_front: np.ndarray | None = None

@@ -10,9 +10,9 @@ import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -35,6 +35,8 @@ MOST_THREADS = 1024
 @dataclass(frozen=True)
 class LocalOptions:
     """How the local engine works; none of it changes the numbers beyond rounding."""
+
+    name: ClassVar[str] = "local"
 
     device: str = "cpu"
     """"cpu", "cuda" or "cuda:1"."""
@@ -107,6 +109,7 @@ class LocalEngine:
     choices: Choices | None = None
     private: dict[tuple[int, int, int], Message] = field(default_factory=dict)
     """Every client's private state by (run, lane, client)."""
+    remote: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         self.device = _device(self.options.device)
@@ -137,6 +140,12 @@ class LocalEngine:
     def split_names(self) -> list[str]:
         """The parts of the data, in the order of the evaluations."""
         return self.problem.parts(self._splits)
+
+    @property
+    def chosen(self) -> dict[str, Any]:
+        """Threads and chunk."""
+        assert self.choices is not None, "an engine has measured its choices once it exists"
+        return asdict(self.choices)
 
     # -- work ------------------------------------------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import sys
@@ -75,7 +76,8 @@ class Shown:
         tenth = now.round * LINES_IN_A_RUN // now.rounds > self.last[0] * LINES_IN_A_RUN // now.rounds
         if tenth or moment[1] - self.last[1] >= LONGEST_SILENCE:
             self.last = moment
-            line = f"{self.name}: round {now.round} of {now.rounds}, hypervolume {now.hypervolume:.4f}{_refused(now)}"
+            value = f", hypervolume {now.hypervolume:.4f}" if math.isfinite(now.hypervolume) else ""
+            line = f"{self.name}: round {now.round} of {now.rounds}{value}{_refused(now)}"
             _print(f"{line}{self._left(now, moment[1])}")
 
     def end(self) -> None:
@@ -100,8 +102,9 @@ class ShownInTerminal(Shown):
 
     def round(self, now: Progress) -> None:
         """Moves the bar."""
-        refused, value = _refused(now), f"{now.hypervolume:.4f}"
-        self.bar.update(self.task, completed=now.round, hypervolume=value, refused=refused)
+        self.bar.update(self.task, completed=now.round, refused=_refused(now))
+        if math.isfinite(now.hypervolume):
+            self.bar.update(self.task, hypervolume=f"{now.hypervolume:.4f}")
 
     def end(self) -> None:
         """Leaves the terminal as it was."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +14,11 @@ import numpy as np
 from torch import Tensor
 
 from fedpareto.core.algorithm import State
-from fedpareto.core.messages import Failure, Message, Outcome, Task
+from fedpareto.core.engine import Engine
+from fedpareto.core.messages import Failure, Message, Outcome, Task, Traffic, traffic
 from fedpareto.core.solutions import SolutionSet
-from fedpareto.engines.local import Choices, LocalEngine
 from fedpareto.errors import DamagedFile, QuorumLost, UserError
+from fedpareto.experiments import engines
 from fedpareto.experiments.checkpoint import Checkpoint
 from fedpareto.experiments.spec import Spec
 from fedpareto.experiments.store import RunFolder, describe, versions
@@ -41,7 +42,7 @@ class Progress:
     round: int
     rounds: int
     hypervolume: float
-    """Of the solutions that the server sends, mean over seeds."""
+    """Of the solutions that the server sends, mean over seeds; NaN in a round without an evaluation."""
     failures: int
 
 
@@ -81,22 +82,8 @@ class Stopped(Exception):
 class Experiment:
     """A run in progress: its engine and one algorithm state for each seed."""
 
-    def __init__(self, spec: Spec, folder: RunFolder | None = None, choices: Choices | None = None) -> None:
-        self.spec, self.folder = spec, folder
-        federations = [spec.federation(seed) for seed in spec.seeds]
-        settings = [one.setting(spec.problem, spec.rounds, spec.participation) for one in federations]
-        self.engine = LocalEngine(
-            spec.algorithm,
-            spec.problem,
-            spec.learner,
-            federations,
-            settings,
-            options=spec.engine,
-            faults=spec.faults,
-            quorum=spec.quorum,
-            choices=choices,
-        )
-        self.preferences = [federation.preferences for federation in federations]
+    def __init__(self, spec: Spec, engine: Engine, folder: RunFolder | None = None) -> None:
+        self.spec, self.engine, self.folder = spec, engine, folder
         self.states: list[State] = [spec.algorithm.begin(setting) for setting in self.engine.settings]
         self.history: list[dict[str, Any]] = []
         self.seconds = 0.0
@@ -145,12 +132,12 @@ class Experiment:
             # A seed whose round took fewer exchanges waits for the others.
             tasks = [algorithm.ask(state) if state.round == before else [] for state in self.states]
             # The trained model is measured in the exchange that trains it, which need not be the first.
-            solutions = [algorithm.solutions(state) if first else {} for state in self.states]
+            solutions = self._measured(first, before)
             outcomes = self._exchange(tasks, solutions)
             for run, outcome in enumerate(outcomes):
                 if self.states[run].round > before:
                     continue
-                self._note(rows[run], outcome, sum(_size(task.message) for task in tasks[run]))
+                self._note(rows[run], outcome, traffic(tasks[run], outcome.replies))
                 events += [self._event(run, failure) for failure in outcome.failures]
                 self.states[run] = algorithm.tell(self.states[run], outcome.replies)
             first = False
@@ -161,12 +148,21 @@ class Experiment:
             row["seconds"] = elapsed / len(rows)
         self._record(rows, events)
         self._since_checkpoint += elapsed
-        if self._since_checkpoint * CHECKPOINT_SHARE >= self._checkpoint_cost or self.round == self.spec.rounds:
+        is_cheap = self._since_checkpoint * CHECKPOINT_SHARE >= self._checkpoint_cost
+        if is_cheap or self.engine.remote or self.round == self.spec.rounds:
             self.checkpoint()
         if on_round is not None:
             on_round(Progress(self.round, self.spec.rounds, self._mean_hypervolume(rows), self._failures))
 
-    def _exchange(self, tasks: Sequence[Sequence[Task]], solutions: Sequence[Mapping[int, Message]]) -> list[Outcome]:
+    def _measured(self, first: bool, done: int) -> list[dict[int, Message] | None]:
+        """What is measured in an exchange of the round after `done` rounds: all solutions, none of them, or nothing."""
+        if done % self.spec.evaluate_every:
+            return [None for _ in self.states]
+        return [self.spec.algorithm.solutions(state) if first else {} for state in self.states]
+
+    def _exchange(
+        self, tasks: Sequence[Sequence[Task]], solutions: Sequence[Mapping[int, Message] | None]
+    ) -> list[Outcome]:
         """One exchange of every seed; a lost quorum leaves its reasons in the folder."""
         try:
             return self.engine.run_all(tasks, solutions)
@@ -188,7 +184,7 @@ class Experiment:
         rows, events, sets = [], [], []
         for run, (state, outcome) in enumerate(zip(self.states, outcomes, strict=True)):
             row = self._row(run, state.round, algorithm.describe(state))
-            self._note(row, outcome, 0)
+            self._note(row, outcome, {})
             rows.append(row | {"trained": None, "trained_hypervolume": None, "seconds": 0.0})
             values = _by_split(outcome.evaluations.sent, state.setting.clients, names)
             sets.append(self._solution_set(run, values))
@@ -205,6 +201,7 @@ class Experiment:
         """The solutions of one seed; a client whose training went astray has none."""
         good = np.isfinite(values[_held_out(values)]).all(axis=1)
         clients = self.states[run].setting.clients
+        preferences = self.spec.preferences_of(self.spec.seeds[run])
         if not good.any():
             raise UserError(
                 f"seed {self.spec.seeds[run]}: training went astray, no client's objectives are finite numbers; "
@@ -213,7 +210,7 @@ class Experiment:
         return SolutionSet(
             objectives=self.spec.problem.objectives,
             clients=tuple(client for client, is_good in zip(clients, good, strict=True) if is_good),
-            preferences=self.preferences[run][good],
+            preferences=None if preferences is None else preferences[good],
             values={split: points[good] for split, points in values.items()},
             known_front=self.spec.problem.known_front(),
         )
@@ -229,7 +226,7 @@ class Experiment:
                 row[name] = np.round(value.double().cpu().numpy(), 4).tolist()
         return row | {"trained": None, "trained_hypervolume": None}
 
-    def _note(self, row: dict[str, Any], outcome: Outcome, bytes_down: int) -> None:
+    def _note(self, row: dict[str, Any], outcome: Outcome, cost: Mapping[int, Traffic]) -> None:
         """Adds one exchange to a round's row."""
         clients = self.engine.settings[0].clients
         for kind, values in (("sent", outcome.evaluations.sent), ("trained", outcome.evaluations.trained)):
@@ -240,8 +237,10 @@ class Experiment:
                 row[key] = self._hypervolume(by_split[_held_out(by_split)])
         row["replies"] = row.get("replies", 0) + len(outcome.replies)
         row["failures"] = row.get("failures", 0) + len(outcome.failures)
-        row["bytes_down"] = row.get("bytes_down", 0) + bytes_down
-        row["bytes_up"] = row.get("bytes_up", 0) + sum(_size(reply.message) for reply in outcome.replies)
+        before = row.get("traffic") or [[0, 0]] * len(clients)
+        now = [cost.get(client, Traffic()) for client in clients]
+        row["traffic"] = [[down + new.down, up + new.up] for (down, up), new in zip(before, now, strict=True)]
+        row["bytes_down"], row["bytes_up"] = (sum(one[side] for one in row["traffic"]) for side in (0, 1))
 
     def _event(self, run: int, failure: Failure) -> dict[str, Any]:
         kept = ("round", "client", "step", "reason")
@@ -253,7 +252,7 @@ class Experiment:
         return hypervolume(known, problem.reference, maximise=problem.maximise) if len(known) else 0.0
 
     def _mean_hypervolume(self, rows: Sequence[Mapping[str, Any]]) -> float:
-        return float(np.mean([row["hypervolume"] for row in rows]))
+        return float(np.mean([row.get("hypervolume", np.nan) for row in rows]))
 
     def _record(self, rows: Sequence[dict[str, Any]], events: Sequence[dict[str, Any]]) -> None:
         self.history += rows
@@ -289,7 +288,7 @@ class Experiment:
                 {
                     "seed": seed,
                     "clients": list(solutions.clients),
-                    "preferences": solutions.preferences.tolist(),
+                    "preferences": None if solutions.preferences is None else solutions.preferences.tolist(),
                     "objectives": {split: points.tolist() for split, points in solutions.values.items()},
                     "indicators": solutions.indicators(),
                 }
@@ -352,10 +351,11 @@ def start(
 ) -> Result:
     """A new run; with `out` everything is kept in that folder."""
     if out is None:
-        return Experiment(spec).run(on_round, stop)
-    with RunFolder.create(out, spec) as folder:
+        with engines.opened(spec) as engine:
+            return Experiment(spec, engine).run(on_round, stop)
+    with RunFolder.create(out, spec) as folder, ExitStack() as stack:
         try:
-            experiment = _in_folder(spec, folder)
+            experiment = _in_folder(spec, folder, stack)
         except BaseException:
             folder.discard()
             raise
@@ -374,38 +374,34 @@ def resume(
 
     With `spec`, under that one, which may differ from the run's own in what is CHANGEABLE.
     """
-    with RunFolder.open(path) as folder:
+    with RunFolder.open(path) as folder, ExitStack() as stack:
         if (folder.read_json("status.json") or {}).get("status") == "finished":
             return None
         before = folder.spec()
-        experiment = _in_folder(spec or before, folder)
+        experiment = _in_folder(spec or before, folder, stack)
         _note_changes(folder, experiment.round, before, experiment.spec)
         on_begin(experiment.round)
         return experiment.run(on_round, stop)
 
 
-def _in_folder(spec: Spec, folder: RunFolder) -> Experiment:
-    """An experiment in its folder, new or where its last checkpoint left it."""
+def _in_folder(spec: Spec, folder: RunFolder, stack: ExitStack) -> Experiment:
+    """An experiment in its folder, new or where its last checkpoint left it; `stack` ends its engine."""
     record = folder.read_json("run.json")
-    experiment = Experiment(spec, folder, _choices(record, folder) if record is not None else None)
+    chosen = None if record is None else _chosen(record, folder)
+    experiment = Experiment(spec, stack.enter_context(engines.opened(spec, folder.path, chosen)), folder)
     if record is None:
-        choices = experiment.engine.choices
-        assert choices is not None, "an engine has measured its choices once it exists"
-        folder.write_json("run.json", describe(spec, experiment.engine.split_names, asdict(choices)))
+        folder.write_json("run.json", describe(spec, experiment.engine.split_names, experiment.engine.chosen))
     experiment.restore(folder)
     experiment.checkpoint()
     return experiment
 
 
-def _choices(record: Mapping[str, Any], folder: RunFolder) -> Choices:
+def _chosen(record: Mapping[str, Any], folder: RunFolder) -> dict[str, Any]:
     """What the engine measured when the run began."""
-    try:
-        choices = Choices(**record["choices"])
-    except (KeyError, TypeError):
-        choices = Choices(0, 0)
-    if not all(type(number) is int and number > 0 for number in asdict(choices).values()):
-        raise DamagedFile(f"{folder.path / 'run.json'} is damaged: 'choices' should hold threads and chunk")
-    return choices
+    chosen = record.get("choices")
+    if not isinstance(chosen, dict):
+        raise DamagedFile(f"{folder.path / 'run.json'} is damaged: it has no 'choices'")
+    return chosen
 
 
 def _note_changes(folder: RunFolder, done: int, before: Spec, now: Spec) -> None:
@@ -436,11 +432,6 @@ def _difference(before: Any, now: Any, path: str = "") -> str:
                 return found
         return ""
     return "" if before == now else f"{path} is {now!r}, it was {before!r}"
-
-
-def _size(message: Message) -> int:
-    """Bytes of a message's tensors."""
-    return sum(tensor.numel() * tensor.element_size() for tensor in message.values())
 
 
 def _by_split(values: Mapping[int, Tensor], clients: Sequence[int], names: Sequence[str]) -> dict[str, np.ndarray]:

@@ -10,20 +10,22 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import yaml
 
 from fedpareto.core import registry, rng
 from fedpareto.core.algorithm import Algorithm
-from fedpareto.core.federation import Federation
+from fedpareto.core.federation import Federation, draw_preferences
 from fedpareto.core.learner import Learner
 from fedpareto.core.parameters import build, convert, field_names, parse_value, to_plain
 from fedpareto.core.problem import Problem
 from fedpareto.engines.faults import Faults
+from fedpareto.engines.flower.options import FlowerOptions, SimulationOptions
 from fedpareto.engines.local import LocalOptions
 from fedpareto.errors import UnknownName, UserError
 from fedpareto.moo.preferences import from_spec
 
-ENGINES = ("local",)
+ENGINES: dict[str, type[LocalOptions]] = {cls.name: cls for cls in (LocalOptions, FlowerOptions, SimulationOptions)}
 NAMED_SECTIONS = {"algorithm": "fedpref", "problem": "synthetic", "engine": "local"}
 """Sections that begin with the name of something, and what that is unless the user says otherwise."""
 SECTIONS = ("algorithm", "problem", "learner", "engine", "faults")
@@ -46,6 +48,8 @@ class Spec:
     """Share of the clients that take part in a round."""
     quorum: float = 0.0
     """Valid replies that a round needs: below 1 a share of those asked, from 1 on a number of clients."""
+    evaluate_every: int = 1
+    """Rounds between two evaluations; what a run leaves behind is always evaluated."""
     engine: LocalOptions = LocalOptions()
     faults: Faults = Faults()
 
@@ -57,7 +61,13 @@ class Spec:
 
     def federation(self, seed: int) -> Federation:
         """The clients of one seed."""
-        return Federation.create(self.problem, self.clients, seed, self.preferences)
+        run, runs = self.seeds.index(seed), len(self.seeds)
+        return Federation.create(self.problem, self.clients, seed, self.preferences, run, runs)
+
+    def preferences_of(self, seed: int) -> np.ndarray | None:
+        """The clients' preferences under one seed, `[n, m]`."""
+        run, runs = self.seeds.index(seed), len(self.seeds)
+        return draw_preferences(self.preferences, self.clients, len(self.problem.objectives), seed, run, runs)
 
     def to_mapping(self) -> dict[str, Any]:
         """Plain values with every parameter spelled out, as they are written to spec.yaml."""
@@ -71,8 +81,9 @@ class Spec:
             "preferences": self.preferences,
             "participation": self.participation,
             "quorum": self.quorum,
+            "evaluate_every": self.evaluate_every,
             "learner": to_plain(self.learner),
-            "engine": {"name": "local", **to_plain(self.engine)},
+            "engine": {"name": self.engine.name, **to_plain(self.engine)},
             "faults": to_plain(self.faults),
         }
 
@@ -174,7 +185,7 @@ class Draft:
             "algorithm": field_names(algorithm),
             "problem": field_names(problem),
             "learner": field_names(problem().learner()),
-            "engine": field_names(LocalOptions),
+            "engine": field_names(ENGINES.get(self._named("engine")[0], LocalOptions)),
             "faults": field_names(Faults),
         }
 
@@ -193,7 +204,7 @@ class Draft:
             if name not in ENGINES:
                 raise UnknownName("engine", name, ENGINES)
         parts = {
-            "engine": self._build("engine", LocalOptions, options, "engine"),
+            "engine": self._build("engine", ENGINES[name], options, "engine"),
             "faults": self._build("faults", Faults, self._section("faults"), "faults"),
         }
         values: dict[str, Any] = {"clients": problem.default_clients()}
@@ -286,6 +297,7 @@ _TOP_LEVEL: dict[str, Any] = {
     "preferences": Any,
     "participation": float,
     "quorum": float,
+    "evaluate_every": int,
 }
 assert set(_TOP_LEVEL) | set(SECTIONS) == {f.name for f in fields(Spec)}, "a new field of Spec needs its place here"
 
@@ -306,7 +318,7 @@ def _check_value(key: str, value: Any) -> None:
     rule = ""
     if key == "clients" and value < 1:
         rule = "a federation has at least 1 client"
-    elif key == "rounds" and value < 1:
+    elif key in ("rounds", "evaluate_every") and value < 1:
         rule = "at least 1 is needed"
     elif key == "participation" and not 0 < value <= 1:
         rule = "it is a share above 0 and at most 1"

@@ -20,7 +20,7 @@ from fedpareto.moo._points import Array
 SUM_TOLERANCE = 1e-6
 """How far from 1 a preference's sum may lie: thirds written with six digits still pass."""
 
-NAMES = ("dirichlet", "equidistant", "gaussian", "groups", "uniform")
+NAMES = ("dirichlet", "equidistant", "gaussian", "groups", "sweep", "uniform")
 """The words `from_spec` knows."""
 
 Spec = str | Sequence[float] | Sequence[Sequence[float]]
@@ -110,8 +110,16 @@ def check(preferences: ArrayLike, n: int, m: int) -> Array:
     return _check_rows(preferences, n, m, "client")
 
 
-def from_spec(spec: Spec, n: int, m: int, rng: np.random.Generator) -> Array:
-    """The preferences `[n, m]` that a configuration or a command line asks for.
+def is_common(spec: Spec) -> bool:
+    """Whether a configuration gives all clients one preference, so that it is no client's secret."""
+    if isinstance(spec, str):
+        text = spec.strip().lower()
+        return text in ("uniform", "sweep") or (";" not in text and _is_number(text.partition(",")[0]))
+    return all(isinstance(value, int | float | np.number) for value in spec)
+
+
+def from_spec(spec: Spec, n: int, m: int, rng: np.random.Generator, run: int = 0, runs: int = 1) -> Array:
+    """The preferences `[n, m]` that a configuration or a command line asks for, in one of several runs (seeds).
 
     | spec | meaning |
     |---|---|
@@ -119,6 +127,7 @@ def from_spec(spec: Spec, n: int, m: int, rng: np.random.Generator) -> Array:
     | `gaussian` | random, closer to the centre |
     | `equidistant` | evenly spread, no chance |
     | `uniform` | every objective equally important to everyone |
+    | `sweep` | the same for everyone, another one in every run: row `run` of `sweep(runs, m)` |
     | `0.7,0.3` or one flat list | the same for everyone |
     | `0.7,0.3;0.2,0.8` or a list of lists | one per client |
     | `groups:2,3` | groups of equal clients, evenly spread |
@@ -126,6 +135,8 @@ def from_spec(spec: Spec, n: int, m: int, rng: np.random.Generator) -> Array:
     """
     _check_counts(n, m)
     if isinstance(spec, str):
+        if spec.strip().lower() == "sweep":
+            return homogeneous(sweep(runs, m)[run], n)
         return _from_text(spec.strip(), n, m, rng)
     if not isinstance(spec, Sequence | np.ndarray):
         raise BadPreference(f"preferences: expected text or a list of numbers, got {spec!r}")

@@ -27,7 +27,7 @@ from urllib.parse import urldefrag, urlsplit
 
 from fedpareto.errors import DamagedFile, UnknownName, UserError
 
-CATALOGUES = ("fedpareto.problems.fairness.datasets",)
+CATALOGUES = ("fedpareto.problems.fairness.datasets", "fedpareto.problems.multitask.datasets")
 """The modules whose CATALOGUE lists data sets by name."""
 ATTEMPTS = 3
 """Of a download whose connection breaks; each goes on where the last one stopped."""

@@ -81,7 +81,7 @@ class Line:
     seed: int
     round: int
     sent: dict[str, Array]
-    """By split, `[n, m]`: the models that the server sends out."""
+    """By split, `[n, m]`: the models that the server sends out; empty in a round without an evaluation."""
     trained: dict[str, Array] | None
     """By split, `[n, m]`: the models after the local steps that follow; None after the last round."""
     hypervolume: float
@@ -105,7 +105,7 @@ class Solution:
     round: int
     clients: tuple[int, ...]
     preferences: Array | None
-    """`[n, m]`; None until the run has finished."""
+    """`[n, m]`; None until the run has finished, or if the clients keep theirs to themselves."""
     objectives: dict[str, Array]
     """By split, `[n, m]`."""
     indicators: dict[str, float]
@@ -158,8 +158,9 @@ class Record:
 
     @property
     def common_rounds(self) -> NDArray[np.int64]:
-        """`[r]`: the rounds that every started seed has."""
-        common = set.intersection(*(set(lines) for lines in self._by_seed.values()))
+        """`[r]`: the rounds that every started seed has, and in which solutions were evaluated."""
+        evaluated = ({line.round for line in lines.values() if line.sent} for lines in self._by_seed.values())
+        common = set.intersection(*evaluated)
         return np.array(sorted(common), dtype=np.int64)
 
     @property
@@ -321,8 +322,9 @@ def load(folder: Path) -> Record:
         solutions=(),
     )
     for line in lines:
-        place = f"{folder / 'metrics.jsonl'}: seed {line.seed}, round {line.round}"
-        _needs(record.held_out, line.sent, place)
+        if line.sent:
+            place = f"{folder / 'metrics.jsonl'}: seed {line.seed}, round {line.round}"
+            _needs(record.held_out, line.sent, place)
     return dataclasses.replace(record, solutions=_solutions(record))
 
 
@@ -396,13 +398,10 @@ def _line(data: dict[str, Any], where: str, m: int) -> Line:
     # Empty lists stand for nothing, like null.
     clusters = id_groups(data.get("clusters") or [], f"{where}: 'clusters'")
     similarity = square(data.get("similarity") or [], f"{where}: 'similarity'")
-    sent = _points_by_split(data.get("sent"), m, f"{where}: 'sent'")
-    if not sent:
-        raise DamagedFile(f"{where}: 'sent' is missing")
     return Line(
         seed=get(data, "seed", int, where),
         round=get(data, "round", int, where),
-        sent=sent,
+        sent=_points_by_split(data.get("sent"), m, f"{where}: 'sent'") or {},
         trained=_points_by_split(data.get("trained"), m, f"{where}: 'trained'"),
         hypervolume=number(data.get("hypervolume"), f"{where}: 'hypervolume'"),
         trained_hypervolume=number(data.get("trained_hypervolume"), f"{where}: 'trained_hypervolume'"),
@@ -451,14 +450,18 @@ def _solution(data: dict[str, Any], rounds: int, m: int, where: str) -> Solution
         seed=get(data, "seed", int, where),
         round=rounds,
         clients=integers(data.get("clients"), f"{where}: 'clients'"),
-        preferences=matrix(get(data, "preferences", list, where), m, f"{where}: 'preferences'"),
+        preferences=_preferences(data.get("preferences"), m, where),
         objectives=objectives,
         indicators={name: number(value, f"{where}: '{name}'") for name, value in indicators.items()},
     )
 
 
+def _preferences(value: object, m: int, where: str) -> Array | None:
+    return None if value is None else matrix(value, m, f"{where}: 'preferences'")
+
+
 def _so_far(record: Record, seed: int) -> Solution:
-    line = record.of_seed(seed)[-1]
+    line = [line for line in record.of_seed(seed) if line.sent][-1]
     points = line.sent[record.held_out]
     finite = points[np.isfinite(points).all(axis=1)]
     reference = [objective.reference for objective in record.objectives]

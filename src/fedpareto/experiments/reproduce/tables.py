@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +20,10 @@ from fedpareto.core.registry import FINE_TUNED
 from fedpareto.errors import UnknownName, UserError
 from fedpareto.experiments import runner
 from fedpareto.experiments.reproduce import published
+from fedpareto.experiments.reproduce.parallel import side_by_side
 from fedpareto.experiments.reproduce.published import PublishedTable
 from fedpareto.experiments.spec import Draft, Spec
 from fedpareto.experiments.store import RunFolder
-from fedpareto.files import write_atomically
-from fedpareto.moo import preferences
 from fedpareto.moo.dominance import front
 from fedpareto.moo.filters import is_converged
 from fedpareto.moo.indicators import hypervolume
@@ -66,13 +66,9 @@ class Plan:
         algorithms: Sequence[str] = (),
     ) -> Plan:
         """The thesis's values, or a quick version's, where nothing else is said."""
-        name = table_name(table)
-        found = published.TABLES[name]
-        for key, value in (("rounds", rounds), ("clients", clients), ("seeds", repetitions)):
-            if value is not None and value < 1:
-                raise UserError(f"{key} is {value}; at least 1 is needed")
+        found = published.TABLES[table]
         return cls(
-            table=name,
+            table=table,
             rounds=rounds or (QUICK_ROUNDS if quick else published.ROUNDS),
             clients=clients or found.clients,
             runs=QUICK_RUNS if quick else published.RUNS,
@@ -136,83 +132,65 @@ OnCell = Callable[[int, Cell, bool, float], None]
 """Called after each cell with its number from 1, the cell, whether anything was trained, and the seconds so far."""
 
 
-def table_name(name: str) -> str:
-    """A table's name as it is listed; upper and lower case do not matter."""
-    for known in published.TABLES:
-        if known.lower() == name.lower():
-            return known
-    raise UnknownName("table", name, published.TABLES)
-
-
 def reproduce(
     plan: Plan,
     out: Path,
     on_cell: OnCell = lambda number, cell, trained, seconds: None,
     stop: Callable[[], bool] = lambda: False,
+    jobs: int = 1,
 ) -> list[Cell]:
     """All cells of a plan; runs are kept in OUT/TABLE/PROBLEM/ALGORITHM/…, and what is there already is used."""
-    cells, start = [], time.monotonic()
-    for number, (problem, algorithm) in enumerate(plan.cells, start=1):
-        folder = out / plan.table / problem / algorithm
-        trained, fronts = False, []
-        for repetition in range(plan.repetitions):
-            sets = []
-            for name, spec in specs(plan, problem, algorithm, repetition):
-                has_trained = ensure(folder / name, spec, stop)
-                trained = trained or has_trained
-                sets += points(folder / name)
-            fronts.append(pooled(sets, plan.published.heterogeneous))
-        cell = cell_of(problem, algorithm, fronts, plan.published.cells[problem][algorithm])
-        cells.append(cell)
-        on_cell(number, cell, trained, time.monotonic() - start)
-    return cells
+    start, cells = time.monotonic(), {}
+    piece = partial(_reproduce_cell, plan, out)
+    for number, (cell, trained) in side_by_side(piece, plan.cells, jobs, stop):
+        cells[number] = cell
+        on_cell(len(cells), cell, trained, time.monotonic() - start)
+    return [cells[number] for number in sorted(cells)]
+
+
+def _reproduce_cell(plan: Plan, out: Path, names: tuple[str, str], stop: Callable[[], bool]) -> tuple[Cell, bool]:
+    """One cell, and whether anything had to be trained for it."""
+    problem, algorithm = names
+    trained, fronts = False, []
+    for repetition in range(plan.repetitions):
+        folder = out / plan.table / problem / algorithm / f"repetition-{repetition}"
+        trained |= ensure(folder, spec_of(plan, problem, algorithm, repetition), stop)
+        fronts.append(pooled(points(folder), plan.published.heterogeneous))
+    return cell_of(problem, algorithm, fronts, plan.published.cells[problem][algorithm]), trained
 
 
 # -- the runs of a cell --------------------------------------------------------------------------------------------
 
 
-def specs(plan: Plan, problem: str, algorithm: str, repetition: int) -> Iterator[tuple[str, Spec]]:
-    """The runs of one front, each with the name of its folder.
+def spec_of(plan: Plan, problem: str, algorithm: str, repetition: int) -> Spec:
+    """The runs of one front as one call with as many seeds, so that they train in one stack.
 
-    Heterogeneous: one call whose seeds are the preference sets, so that they train in one stack. Homogeneous: one call
-    for each preference, all with the repetition's seed, so that the data are dealt alike.
+    A seed deals the data anew and has its own preferences: random ones, or one point of the sweep for all clients.
     """
-    name = f"repetition-{repetition}"
-    if plan.published.heterogeneous:
-        seeds = range(repetition * plan.runs, (repetition + 1) * plan.runs)
-        yield name, _spec(plan, problem, algorithm, list(seeds), "dirichlet")
-        return
-    for weights in preferences.sweep(plan.runs, 2).tolist():
-        folder = f"{name}/weights-{weights[0]:.2f}-{weights[1]:.2f}"
-        yield folder, _spec(plan, problem, algorithm, [repetition], weights)
-
-
-def _spec(plan: Plan, problem: str, algorithm: str, seeds: list[int], weights: str | list[float]) -> Spec:
     chosen = published.selected(problem, algorithm)
     data, gap = published.split_name(problem)
     name, attribute = published.DATA[data]
-    own = dict(chosen.own or {})
-    if algorithm == "fedcmoo-pref" and not isinstance(weights, str):
-        # It takes one public preference. For random ones, of which the thesis does not say how they were used, we keep
-        # its default: all objectives alike, which is their expected value.
-        own["preference"] = weights
     return Draft(
         {
-            "algorithm": {"name": algorithm + (FINE_TUNED if chosen.fine_tuned else ""), **own},
+            "algorithm": {"name": algorithm + (FINE_TUNED if chosen.fine_tuned else ""), **(chosen.own or {})},
             "problem": {
                 "name": name,
                 "sensitive": [attribute],
                 "goals": ["accuracy", published.GOALS[gap]],
                 "partition": published.PARTITION,
                 "split": list(published.SPLIT),
+                "test": published.TEST,
                 "normalise": published.NORMALISE,
                 # With 50 clients one may lack a group. Fairness 0 there never helps a front.
                 "unmeasured": "worst",
             },
             "clients": plan.clients,
             "rounds": plan.rounds,
-            "seeds": seeds,
-            "preferences": weights,
+            "evaluate_every": plan.rounds,
+            "seeds": list(range(repetition * plan.runs, (repetition + 1) * plan.runs)),
+            "preferences": "dirichlet" if plan.published.heterogeneous else "sweep",
+            # Cells run side by side, one to a core.
+            "engine": {"name": "local", "threads": 1},
             "learner": {
                 "lr": chosen.lr,
                 "steps": chosen.steps,
@@ -289,19 +267,34 @@ def as_json(plan: Plan, cells: Sequence[Cell]) -> dict[str, Any]:
     return {
         "table": plan.table,
         "about": plan.published.about,
-        "quick": plan.quick,
-        "rounds": plan.rounds,
-        "clients": plan.clients,
-        "runs": plan.runs,
-        "seeds": plan.repetitions,
+        **_size(plan),
         "cells": [asdict(cell) for cell in cells],
         "summary": asdict(summary(cells)),
     }
 
 
-def write_json(path: Path, plan: Plan, cells: Sequence[Cell]) -> None:
-    """Writes it in one step."""
-    write_atomically(path, json.dumps(as_json(plan, cells), indent=1, allow_nan=False) + "\n")
+def read_json(path: Path) -> dict[str, Any] | None:
+    """A record that was written before; None if there is none, or no whole one."""
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return record if isinstance(record, dict) else None
+
+
+def is_like(record: Mapping[str, Any], plan: Plan) -> bool:
+    """Whether a record's cells can be compared with a plan's: as many rounds, runs and repetitions."""
+    return all(record.get(key) == value for key, value in _size(plan).items())
+
+
+def _size(plan: Plan) -> dict[str, Any]:
+    return {
+        "quick": plan.quick,
+        "rounds": plan.rounds,
+        "clients": plan.clients,
+        "runs": plan.runs,
+        "seeds": plan.repetitions,
+    }
 
 
 # -- names ---------------------------------------------------------------------------------------------------------

@@ -24,6 +24,9 @@ class Published(Fairness):
 
     dataset: ClassVar[datasets.TableSet]
 
+    positive: str = ""
+    """The value of the label that counts as 1; empty: the one that the problem's description asks for."""
+
     def __post_init__(self) -> None:
         super().__post_init__()
         for attribute in self._attributes or [""]:
@@ -32,7 +35,10 @@ class Published(Fairness):
                 raise UnknownName(f"attribute of {self.name} in {where}", attribute, self.dataset.attributes)
 
     def _read(self) -> tables.LabelledTable:
-        return self.dataset.table()
+        table = self.dataset.table()
+        if not self.positive:
+            return table
+        return tables.labelled(table.frame, self.dataset.label, self.positive, table.source)
 
     def _groups(self, attribute: str) -> tables.Groups:
         return self.dataset.groups(attribute)

@@ -46,6 +46,8 @@ class Fairness(SupervisedProblem):
     """Of the Dirichlet partitions; smaller is more uneven."""
     split: tuple[float, ...] = (0.6, 0.2, 0.2)
     """Shares of each client's rows for training, validation and test, alike for each label and group."""
+    test: Literal["own", "common"] = "own"
+    """On what a client is tested: on test rows of its own, or on those of all clients, which are many more."""
     relaxation: Literal["tanh", "tanh-halved", "tanh-masked", "covariance"] = "tanh"
     """How a gap becomes a loss: tanh without the halving of eq. 5.5, as printed there, as in the code of Padh et al.,
     or PraFFL's covariance term."""
@@ -106,6 +108,10 @@ class Fairness(SupervisedProblem):
     def _all_groups(self) -> dict[str, Groups]:
         """Of every attribute in use."""
         return {attribute: self._groups(attribute) for attribute in self._attributes}
+
+    def _features(self, training: np.ndarray) -> np.ndarray:
+        """All rows as the classifier reads them, `[rows, inputs]`; what is estimated comes from `training` rows."""
+        return self._encoder.encode(training)
 
     def _inputs(self) -> int:
         """Of the classifier."""
@@ -182,7 +188,7 @@ class Fairness(SupervisedProblem):
         table = self._table
         owner = self._owners(clients, seed)
         part = partitions.parts(owner, self._classes, [share for share in self.split if share], seed)
-        columns = {"features": self._encoder.encode(training=part == 0), "label": table.label}
+        columns = {"features": self._features(part == 0), "label": table.label}
         for attribute, groups in self._all_groups.items():
             columns[goals.sensitive_column(attribute)] = groups.codes.astype(np.float32)
         splits = {}
@@ -191,7 +197,9 @@ class Fairness(SupervisedProblem):
             order = torch.as_tensor(mine[np.argsort(owner[mine], kind="stable")])
             counts = np.bincount(owner[mine], minlength=clients)
             taken = {name: torch.as_tensor(column).index_select(0, order) for name, column in columns.items()}
-            splits[name] = Rows(taken, np.concatenate([[0], np.cumsum(counts)]))
+            splits[name] = Rows.end_to_end(taken, counts)
+            if name == "test" and self.test == "common":
+                splits[name] = Rows(taken, np.zeros(clients, dtype=int), np.full(clients, len(mine)))
         for name, rows in splits.items():
             self._check_measurable(name, rows)
         return self._with_scales(splits, seed) if self.normalise else splits
@@ -261,7 +269,7 @@ class Fairness(SupervisedProblem):
         raise AssertionError("a goal is unknown only where a group has no row")
 
     def _with_scales(self, splits: dict[str, Rows], seed: int) -> Splits:
-        """With a column `[rows, m]`: 1 / the initial model's losses on the training rows of the row's client."""
+        """With a column of the training rows, `[rows, m]`: 1 / the initial model's losses on the client's own."""
         parameters = self.layout.unflatten(self.initial(seed).unsqueeze(0))
         with torch.no_grad():
             starts = torch.cat(
@@ -271,12 +279,9 @@ class Fairness(SupervisedProblem):
                 ]
             )
         scales = 1 / starts.clamp_min(SMALLEST_START)
-        return {
-            name: Rows(
-                {**rows.columns, "scale": scales.repeat_interleave(torch.as_tensor(rows.counts), dim=0)}, rows.starts
-            )
-            for name, rows in splits.items()
-        }
+        rows = splits["train"]
+        column = scales.repeat_interleave(torch.as_tensor(rows.counts), dim=0)
+        return {**splits, "train": Rows.end_to_end({**rows.columns, "scale": column}, rows.counts)}
 
 
 def listed(names: tuple[str, ...]) -> list[str]:

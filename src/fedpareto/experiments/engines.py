@@ -1,0 +1,56 @@
+"""From a spec to its engine, ready to work; what an engine started, it ends."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from fedpareto.core.engine import Engine
+from fedpareto.engines.flower.options import FlowerOptions
+from fedpareto.engines.local import Choices, LocalEngine
+from fedpareto.errors import DamagedFile, UserError
+from fedpareto.experiments.spec import Spec
+
+
+@contextmanager
+def opened(spec: Spec, folder: Path | None = None, chosen: Mapping[str, Any] | None = None) -> Iterator[Engine]:
+    """The engine that a spec names, for a run in `folder`; `chosen` is what one measured when that run began."""
+    if not isinstance(spec.engine, FlowerOptions):
+        yield local(spec, None if chosen is None else _choices(chosen))
+        return
+    if find_spec("flwr") is None:
+        raise UserError(f"the engine {spec.engine.name} needs Flower; try: pip install 'fedpareto[flower]'")
+    from fedpareto.experiments import flower
+
+    if folder is not None:
+        with flower.opened(spec, folder, chosen) as engine:
+            yield engine
+        return
+    with tempfile.TemporaryDirectory(prefix="fedpareto-") as temporary, flower.opened(spec, Path(temporary)) as engine:
+        yield engine
+
+
+def local(spec: Spec, choices: Choices | None = None) -> LocalEngine:
+    """All clients of all seeds in this process."""
+    federations = [spec.federation(seed) for seed in spec.seeds]
+    return LocalEngine(
+        spec.algorithm,
+        spec.problem,
+        spec.learner,
+        federations,
+        [one.setting(spec.problem, spec.rounds, spec.participation) for one in federations],
+        options=spec.engine,
+        faults=spec.faults,
+        quorum=spec.quorum,
+        choices=choices,
+    )
+
+
+def _choices(chosen: Mapping[str, Any]) -> Choices:
+    if set(chosen) != {"threads", "chunk"} or not all(type(number) is int and number > 0 for number in chosen.values()):
+        raise DamagedFile("run.json is damaged: 'choices' should hold threads and chunk")
+    return Choices(**chosen)

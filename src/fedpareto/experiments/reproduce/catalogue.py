@@ -1,0 +1,105 @@
+"""What can be reproduced: published tables and figures by name, each with the module that runs it again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Protocol
+
+from fedpareto.errors import UnknownName, UserError
+
+Say = Callable[[str], None]
+"""Tells the user how far the work is, a line at a time."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a user may ask for; None and () mean: as published, or as a quick version has it."""
+
+    quick: bool = False
+    seeds: int | None = None
+    rounds: int | None = None
+    clients: int | None = None
+    problems: tuple[str, ...] = ()
+    algorithms: tuple[str, ...] = ()
+    jobs: int = 1
+    """Pieces of work at a time."""
+
+    def __post_init__(self) -> None:
+        for key in ("seeds", "rounds", "clients", "jobs"):
+            value = getattr(self, key)
+            if value is not None and value < 1:
+                raise UserError(f"{key} is {value}; at least 1 is needed")
+
+    def refuse(self, name: str, *keys: str) -> None:
+        """Raises UserError if a reproduction is asked for what it does not have."""
+        for key in keys:
+            if getattr(self, key) not in (None, ()):
+                raise UserError(f"{name} has no choice of {key}")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a reproduction gives back."""
+
+    record: Mapping[str, Any]
+    """For --json."""
+    shown: list[Any]
+    """Lines, and tables of rich, in the order in which they are printed."""
+    files: list[Path] = field(default_factory=list)
+    """Pictures and tables that were written."""
+
+
+class Reproduction(Protocol):
+    """One of them, ready to run."""
+
+    @property
+    def headline(self) -> str:
+        """What it is and how large."""
+
+    def run(self, folder: Path, say: Say, stop: Callable[[], bool]) -> Outcome:
+        """Runs what is not in the folder yet; raises Stopped where the user asked to stop."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A published result."""
+
+    about: str
+    module: str
+    """Of this package; its `prepare(name, options)` gives the Reproduction."""
+
+
+CATALOGUE: Mapping[str, Entry] = {
+    "thesis-5.2": Entry("accuracy and DEO, homogeneous preferences, 10 clients", "thesis_tables"),
+    "thesis-5.3": Entry("accuracy and DDP, homogeneous preferences, 10 clients", "thesis_tables"),
+    "thesis-5.4": Entry("accuracy and DEO, heterogeneous preferences, 10 clients", "thesis_tables"),
+    "thesis-5.5": Entry("accuracy and DDP, heterogeneous preferences, 10 clients", "thesis_tables"),
+    "thesis-A.17": Entry("accuracy and DEO or DDP, homogeneous preferences, 50 clients", "thesis_tables"),
+    "thesis-A.20": Entry("accuracy and DEO or DDP, heterogeneous preferences, 50 clients", "thesis_tables"),
+    "thesis-fig-5.1": Entry("Multi-MNIST, two clients with opposed preferences", "figure_5_1"),
+}
+
+
+def json_text(record: Mapping[str, Any]) -> str:
+    """A record as the text of a file."""
+    return json.dumps(record, indent=1, allow_nan=False) + "\n"
+
+
+def name_of(text: str) -> str:
+    """A name as it is listed; upper and lower case do not matter."""
+    for known in CATALOGUE:
+        if known.lower() == text.lower():
+            return known
+    raise UnknownName("table or figure", text, CATALOGUE)
+
+
+def prepare(text: str, options: Options) -> Reproduction:
+    """The reproduction of that name; wrong options are told before anything runs."""
+    name = name_of(text)
+    module = import_module(f"fedpareto.experiments.reproduce.{CATALOGUE[name].module}")
+    ready: Reproduction = module.prepare(name, options)
+    return ready

@@ -1,0 +1,77 @@
+"""Independent pieces of a reproduction side by side, one process for each core; stopping keeps all that was done."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from multiprocessing.synchronize import Event
+from typing import TypeVar
+
+from fedpareto.experiments.runner import Stopped
+
+Work = TypeVar("Work")
+Answer = TypeVar("Answer")
+Piece = Callable[[Work, Callable[[], bool]], Answer]
+"""Does one piece of work; asks its second argument after every round whether it is to stop, and raises Stopped then."""
+
+PATIENCE = 0.2
+"""Seconds after which a wait looks whether the user wants to stop."""
+
+
+def side_by_side(
+    piece: Piece[Work, Answer], work: Sequence[Work], jobs: int, stop: Callable[[], bool]
+) -> Iterator[tuple[int, Answer]]:
+    """Number and answer of each piece of work as it is done; with one job in this process, in order."""
+    if jobs == 1 or len(work) < 2:
+        for number, item in enumerate(work):
+            if stop():
+                raise Stopped(f"stopped after {number} of {len(work)} pieces")
+            yield number, piece(item, stop)
+        return
+    context = multiprocessing.get_context("spawn")  # A forked torch may hang.
+    asked = context.Event()
+    with ProcessPoolExecutor(min(jobs, len(work)), context, _begin, (asked, os.getpid())) as pool:
+        futures = {pool.submit(_do, piece, item): number for number, item in enumerate(work)}
+        try:
+            for future in _as_done(futures, asked, stop):
+                yield futures[future], future.result()
+        except BaseException:
+            asked.set()
+            pool.shutdown(cancel_futures=True)
+            raise
+
+
+def _as_done(futures: dict[Future[Answer], int], asked: Event, stop: Callable[[], bool]) -> Iterator[Future[Answer]]:
+    """Like concurrent.futures.as_completed, but passes the user's wish to stop on to the workers."""
+    left = set(futures)
+    while left:
+        done, left = wait(left, PATIENCE, FIRST_COMPLETED)
+        if stop():
+            asked.set()
+        yield from sorted(done, key=lambda future: futures[future])
+
+
+_asked: Event
+_parent: int
+
+
+def _begin(asked: Event, parent: int) -> None:
+    """In a new worker: the signals are the parent's business, which passes them on through `asked`."""
+    global _asked, _parent
+    _asked, _parent = asked, parent
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+
+
+def _is_to_stop() -> bool:
+    """Also if the parent was killed: nobody would read the answer."""
+    return _asked.is_set() or os.getppid() != _parent
+
+
+def _do(piece: Piece[Work, Answer], item: Work) -> Answer:
+    if _is_to_stop():
+        raise Stopped("stopped before it began")
+    return piece(item, _is_to_stop)

@@ -1,0 +1,128 @@
+"""MNIST and Fashion-MNIST: the published image sets of which multi-task images are made.
+
+Nothing heavy is imported here, so that `fedpareto data list` answers at once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+
+from fedpareto.errors import DamagedFile
+from fedpareto.problems.data import DataFile, DataSet, fetch, find, verified
+
+CLASSES = 10
+PIXELS = 28
+"""Height and width of an image in both sets."""
+PARTS: Mapping[str, tuple[int, int]] = {"train": (0, 60_000), "test": (2, 10_000)}
+"""Where the images of each part stand in `files`, their labels following, and how many there are."""
+
+
+@dataclass(frozen=True)
+class Images:
+    """Images and what they show, in the order of the files."""
+
+    pixels: np.ndarray
+    """`[k, 28, 28]`, 0 (background) to 255."""
+    labels: np.ndarray
+    """`[k]`, 0 to 9."""
+
+
+@dataclass(frozen=True)
+class ImageSet(DataSet):
+    """A published set of small grey images in ten classes, in the format of MNIST."""
+
+    def images(self, part: str) -> Images:
+        """All images of "train" or "test", read once until a file changes."""
+        first = PARTS[part][0]
+        pair = self.files[first : first + 2]
+        paths = [find(self, file) or fetch(self, file) for file in pair]
+        return _images(pair, tuple((str(path), path.stat().st_mtime_ns) for path in paths))
+
+    def census(self) -> dict[str, int]:
+        """Images of each part, and of each class in both parts together."""
+        labels = [self.images(part).labels for part in PARTS]
+        counts = {f"{part} images": len(found) for part, found in zip(PARTS, labels, strict=True)}
+        for label in range(CLASSES):
+            counts[f"label {label}"] = int(sum((found == label).sum() for found in labels))
+        return counts
+
+
+@lru_cache(maxsize=4)
+def _images(files: tuple[DataFile, ...], stamps: tuple[tuple[str, int], ...]) -> Images:
+    """`stamps` say where the two files lie, and when they were written: other files, other images."""
+    pixels, labels = (
+        parse_idx(verified(file, Path(path)), path) for file, (path, _) in zip(files, stamps, strict=True)
+    )
+    return Images(pixels, labels)
+
+
+def parse_idx(content: bytes, source: str) -> np.ndarray:
+    """The array in an IDX file of bytes: 0, 0, 8 (bytes), the number of dimensions, their sizes, then the values."""
+    dimensions = content[3] if content[:3] == b"\0\0\x08" and len(content) > 3 else 0
+    start = 4 + 4 * dimensions
+    sizes = np.frombuffer(content[4:start], dtype=">u4").tolist() if len(content) >= start else []
+    if not dimensions or len(content) - start != math.prod(sizes):
+        raise DamagedFile(f"{source} is not an IDX file of bytes, or is cut short")
+    # A view, so that 47 MB are there once.
+    return np.frombuffer(content, dtype=np.uint8, offset=start).reshape(sizes)
+
+
+def _files(checksums: tuple[str, ...], *origins: str) -> tuple[DataFile, ...]:
+    """The four files of such a set, training part first; they bear the same names, and have the same sizes, in both."""
+    names = ("train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1")
+    sizes = (47_040_016, 60_008, 7_840_016, 10_008)
+    return tuple(
+        DataFile(f"{name}-ubyte", size, checksum, tuple(f"{origin}/{name}-ubyte.gz" for origin in origins))
+        for name, size, checksum in zip(names, sizes, checksums, strict=True)
+    )
+
+
+def _published(*labels: int) -> dict[str, int]:
+    """Counts of both parts, and of each class."""
+    counts = {f"{part} images": count for part, (_, count) in PARTS.items()}
+    return counts | {f"label {label}": count for label, count in enumerate(labels)}
+
+
+MNIST = ImageSet(
+    name="mnist",
+    about="MNIST: handwritten digits (LeCun, Cortes and Burges 1998)",
+    terms="CC BY-SA 3.0",
+    folder="mnist",
+    files=_files(
+        (
+            "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
+            "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
+            "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
+            "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
+        ),
+        "https://ossci-datasets.s3.amazonaws.com/mnist",
+        "https://storage.googleapis.com/cvdf-datasets/mnist",
+    ),
+    published=_published(6903, 7877, 6990, 7141, 6824, 6313, 6876, 7293, 6825, 6958),
+)
+
+FASHION_MNIST = ImageSet(
+    name="fashion-mnist",
+    about="Fashion-MNIST: pieces of clothing (Xiao, Rasul and Vollgraf 2017)",
+    terms="MIT",
+    folder="fashion_mnist",
+    files=_files(
+        (
+            "c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888",
+            "bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9",
+            "5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b",
+            "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34",
+        ),
+        "https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion",
+        "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com",
+    ),
+    published=_published(*[7000] * CLASSES),
+)
+
+CATALOGUE: dict[str, ImageSet] = {dataset.name: dataset for dataset in (MNIST, FASHION_MNIST)}

@@ -1,0 +1,73 @@
+"""Pieces of work side by side: all answers come, a wish to stop reaches the workers, a dead parent leaves none."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from fedpareto.experiments.reproduce.parallel import side_by_side
+from fedpareto.experiments.runner import Stopped
+
+
+def square(number, stop):
+    return number * number, os.getpid()
+
+
+def until_told(path, stop):
+    """Works until it is to stop; its pid is in the file meanwhile."""
+    path.write_text(str(os.getpid()))
+    deadline = time.monotonic() + 60
+    while not stop() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    path.unlink()
+    raise Stopped("stopped in the middle")
+
+
+def fails(number, stop):
+    raise ValueError(f"no {number}")
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_every_piece_is_answered_once(jobs):
+    found = dict(side_by_side(square, [3, 4, 5], jobs, lambda: False))
+    assert {number: answer for number, (answer, _) in found.items()} == {0: 9, 1: 16, 2: 25}
+    assert (os.getpid() in {pid for _, pid in found.values()}) == (jobs == 1)
+
+
+def test_a_wish_to_stop_reaches_the_workers(tmp_path):
+    work = [tmp_path / "a", tmp_path / "b"]
+    with pytest.raises(Stopped):
+        list(side_by_side(until_told, work, 2, lambda: all(path.exists() for path in work)))
+    assert not any(path.exists() for path in work)
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_failure_is_the_callers(jobs):
+    with pytest.raises(ValueError, match="no 7"):
+        list(side_by_side(fails, [7, 7], jobs, lambda: False))
+
+
+def test_workers_of_a_killed_parent_end(tmp_path):
+    code = (
+        "import pathlib, test_parallel as t\n"
+        f"work = [pathlib.Path({str(tmp_path)!r}) / name for name in 'ab']\n"
+        "list(t.side_by_side(t.until_told, work, 2, lambda: False))\n"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", code], cwd=os.path.dirname(__file__))
+    work = [tmp_path / name for name in "ab"]
+    wait_for(lambda: all(path.exists() for path in work))
+    parent.send_signal(signal.SIGKILL)
+    parent.wait()
+    wait_for(lambda: not any(path.exists() for path in work))
+
+
+def wait_for(condition):
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
