@@ -1,0 +1,69 @@
+"""Flower's view of a node and of a server.
+
+A node stays the same from one message to the next; whoever starts it says how it is made, as "module:function" in the
+SuperNode's configuration. So this module needs to know neither specs nor data.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import Any
+
+from flwr.app import Context, Message
+from flwr.clientapp import ClientApp
+from flwr.serverapp import Grid, ServerApp
+
+from fedpareto.engines.flower.node import Node
+from fedpareto.errors import UserError
+
+FACTORY = "fedpareto"
+"""The key of a node's configuration that names the function which makes the node; it gets the other entries."""
+
+FindNode = Callable[[Context], Node]
+
+
+def make_client_app(find: FindNode) -> ClientApp:
+    """A client app whose messages go to the node that `find` knows."""
+    app = ClientApp()
+
+    @app.train("exchange")
+    def exchange(message: Message, context: Context) -> Message:
+        return Message(find(context).answer(message.content), reply_to=message)
+
+    @app.query("hello")
+    def hello(message: Message, context: Context) -> Message:
+        return Message(find(context).hello(message.content), reply_to=message)
+
+    return app
+
+
+def node_from(config: Mapping[str, Any]) -> Node:
+    """The node that a SuperNode's configuration describes; made once in a process."""
+    return _made(json.dumps(dict(config), sort_keys=True))
+
+
+@lru_cache(maxsize=64)
+def _made(config: str) -> Node:
+    entries = json.loads(config)
+    module, colon, name = str(entries.pop(FACTORY, "")).partition(":")
+    if not colon:
+        raise UserError(f"the node's configuration has no '{FACTORY}': it names the function that makes the node")
+    node = getattr(importlib.import_module(module), name)(entries)
+    if not isinstance(node, Node):
+        raise UserError(f"{module}:{name} makes a {type(node).__name__}, not a Node")
+    return node
+
+
+client_app = make_client_app(lambda context: node_from(context.node_config))
+"""What an app folder names as its client app."""
+
+server_app = ServerApp()
+"""What an app folder names as its server app. The server's own process takes the task before Flower starts this."""
+
+
+@server_app.main()
+def _nobody(grid: Grid, context: Context) -> None:
+    raise UserError("a federation of fedpareto is led by its own server; start it with fedpareto, not with flwr alone")

@@ -1,0 +1,194 @@
+"""Flower's Runtime API, spoken by our own processes: what lets a server keep its loop and a node stay alive.
+
+Flower would start a new process for every message, which imports torch and reads the data again. With
+`--isolation process` it leaves that to others: whoever knows the secret may take a task. Flower's inner parts
+are used here and in `screen` and nowhere else.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+from flwr.app import Context, Error, Message
+from flwr.clientapp import ClientApp
+from flwr.common.constant import ErrorCode, SubStatus
+from flwr.common.serde import run_from_proto
+from flwr.proto.runtime_pb2 import (
+    AcquireTaskRequest,
+    PullTaskInputRequest,
+    PushTaskOutputRequest,
+)
+from flwr.serverapp import Grid
+from flwr.supercore.constant import TaskType
+from flwr.supercore.heartbeat import HeartbeatSender, make_task_heartbeat_fn_http
+from flwr.supercore.interceptors import (
+    RuntimeTokenHttpInterceptor,
+    RuntimeVersionHttpInterceptor,
+    SuperExecAuthHttpInterceptor,
+)
+from flwr.supercore.retry import make_simple_http_retry_invoker
+from flwr.supercore.runtime import RuntimeHttpClient
+from flwr.supercore.task_identity import TaskIdentity
+from flwr.supernode.runtime.run_clientapp import pull_task_input, push_message, push_task_output
+
+from fedpareto.engines.flower.screen import ScreenedGrid
+from fedpareto.errors import UserError
+
+PROTECTED = frozenset({"/flwr.proto.Runtime/AcquireTask"})
+TRIES = 8
+"""How often a request is repeated while nobody answers, about a minute in all; Flower itself would never give up."""
+POLL = 0.05
+"""Seconds between two looks for a task."""
+
+log = logging.getLogger("fedpareto.flower")
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where a SuperLink or a SuperNode offers tasks, and what it takes to get them."""
+
+    host_and_port: str
+    secret_file: Path
+    """Of the tasks; the same file that Flower was started with."""
+    root_certificate: Path | None = None
+    """Of the party that signed the server's certificate; None: plain text, for loopback only."""
+
+    def client(self, *, token: str | None = None, tries: int = TRIES) -> RuntimeHttpClient:
+        """A connection: to ask for tasks, or with a token for one task."""
+        secret = SuperExecAuthHttpInterceptor(master_secret=self.secret_file.read_bytes(), protected_methods=PROTECTED)
+        retries = make_simple_http_retry_invoker()
+        # Asking for tasks is repeated anyway, and one SuperNode must not hold up the others.
+        retries.max_tries = 1 if token is None else tries
+        return RuntimeHttpClient.from_server_address(
+            server_address=self.host_and_port,
+            insecure=self.root_certificate is None,
+            root_certificates=self.certificate(),
+            interceptors=[
+                RuntimeVersionHttpInterceptor(component_name="fedpareto"),
+                secret if token is None else RuntimeTokenHttpInterceptor(token),
+            ],
+            retry_invoker=retries,
+        )
+
+    def certificate(self) -> bytes | None:
+        """The root certificate itself."""
+        return None if self.root_certificate is None else self.root_certificate.read_bytes()
+
+
+@contextmanager
+def server_grid(address: Address, patience: float = 60.0) -> Iterator[Grid]:
+    """The Grid of the run that was started last, in this process; the run ends with the block."""
+    token = _token(address, TaskType.SERVER_APP, patience)
+    grid = ScreenedGrid(
+        address.host_and_port,
+        insecure=address.root_certificate is None,
+        root_certificates=address.certificate(),
+        token=token,
+    )
+    grid._retry_invoker.max_tries = TRIES
+    client = address.client(token=token)
+    heartbeat = HeartbeatSender(make_task_heartbeat_fn_http(client))
+    heartbeat.start()
+    status, details = SubStatus.FAILED, "the server stopped before its end"
+    try:
+        task = client.PullTaskInput(PullTaskInputRequest())
+        _be(task.task_id, task.run.run_id, task.context.node_id)
+        grid.set_run(run_from_proto(task.run))
+        yield grid
+        status, details = SubStatus.COMPLETED, ""
+    except Exception as problem:
+        details = str(problem)
+        raise
+    finally:
+        heartbeat.stop()
+        client.close()
+        grid.close()
+        _say_goodbye(address, token, PushTaskOutputRequest(sub_status=status, details=details))
+
+
+def _say_goodbye(address: Address, token: str, output: PushTaskOutputRequest) -> None:
+    """Tells Flower how the run ended, once: if it is Flower that is gone, there is nobody to tell."""
+    client = address.client(token=token, tries=1)
+    with suppress(httpx.HTTPError):
+        client.PushTaskOutput(output)
+    client.close()
+
+
+def _token(address: Address, kind: TaskType, patience: float) -> str:
+    client = address.client()
+    deadline = time.monotonic() + patience
+    try:
+        while time.monotonic() < deadline:
+            token = _acquire(client, kind)
+            if token:
+                return token
+            time.sleep(POLL)
+    finally:
+        client.close()
+    raise UserError(f"Flower's SuperLink at {address.host_and_port} had no run for this server within {patience:g} s")
+
+
+def _acquire(client: RuntimeHttpClient, kind: TaskType) -> str:
+    """The token of a task, or an empty text if there is none, or nobody there to ask (yet, or just now)."""
+    try:
+        found = client.AcquireTask(AcquireTaskRequest(supported_task_types=[kind]))
+    except httpx.TransportError:
+        return ""
+    return str(found.token) if found.HasField("task") else ""
+
+
+def _be(task: int, run: int, node: int) -> None:
+    """Flower keeps in a global which task a process works on; messages cannot be made without."""
+    TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id = task, run, node
+
+
+def serve(apps: Mapping[Address, ClientApp], alive: Callable[[], bool] = lambda: True) -> None:
+    """Answers what one or several SuperNodes receive, in this process, for as long as `alive` says so."""
+    clients = {address: address.client() for address in apps}
+    try:
+        while alive():
+            tokens = {address: _acquire(client, TaskType.CLIENT_APP) for address, client in clients.items()}
+            for address, token in tokens.items():
+                if token:
+                    _answer(address, token, apps[address])
+            if not any(tokens.values()):
+                time.sleep(POLL)
+    finally:
+        for client in clients.values():
+            client.close()
+
+
+def _answer(address: Address, token: str, app: ClientApp) -> None:
+    """One message. What goes wrong with it is told to the server, and the process goes on."""
+    client = address.client(token=token)
+    heartbeat = HeartbeatSender(make_task_heartbeat_fn_http(client))
+    heartbeat.start()
+    context: Context | None = None
+    status, details = SubStatus.FAILED, ""
+    try:
+        message, context, _, _ = pull_task_input(client)
+        reply, status, details = _reply(app, message, context)
+        push_message(client, reply, context)
+    except Exception as problem:  # The server asks again, or goes on without this node.
+        log.warning("a message was lost: %s: %s", type(problem).__name__, problem)
+        details = str(problem)
+    finally:
+        push_task_output(client, context, status, details)
+        heartbeat.stop()
+        client.close()
+
+
+def _reply(app: ClientApp, message: Message, context: Context) -> tuple[Message, str, str]:
+    try:
+        return app(message=message, context=context), SubStatus.COMPLETED, ""
+    except Exception as problem:  # It is the node's failure; the federation goes on.
+        reason = f"{type(problem).__name__}: {problem}"
+        log.warning("a message was refused: %s", reason)
+        error = Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason)
+        return Message(error, reply_to=message), SubStatus.FAILED, reason

@@ -1,0 +1,158 @@
+"""A node is a stack of one: the local engine with a single client answers what a server asks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from flwr.app import RecordDict
+
+from fedpareto.core.algorithm import Algorithm, Setting
+from fedpareto.core.federation import Federation
+from fedpareto.core.learner import Learner
+from fedpareto.core.messages import Message, Outcome, Task
+from fedpareto.core.problem import Problem, Rows
+from fedpareto.engines.faults import Faults
+from fedpareto.engines.flower import schema, wire
+from fedpareto.engines.flower.private import Moment, PrivateStore
+from fedpareto.engines.local import Choices, LocalEngine, LocalOptions
+from fedpareto.errors import QuorumLost, UserError
+from fedpareto.files import write_atomically
+
+MODEL_FILE = "model.safetensors"
+"""What a finished run leaves with the node: for each seed, the client's model."""
+
+
+def only(federation: Federation, client: int) -> Federation:
+    """The federation as this one client sees it: its own rows and its own preference."""
+    row = federation.ids.index(client)
+    splits = {name: Rows.of([rows.of_client(row)]) for name, rows in federation.splits.items()}
+    return Federation(federation.seed, (client,), splits, federation.preferences[row : row + 1])
+
+
+@dataclass
+class Node:
+    """One client of a federation, with one `Federation` of one client for each seed.
+
+    `settings` are the federation's own, which list all clients. What the node keeps lies in `folder`.
+    """
+
+    federation: str
+    """The federation's name; a node answers no other."""
+    client: int
+    algorithm: Algorithm[Any]
+    problem: Problem
+    learner: Learner
+    federations: Sequence[Federation]
+    settings: Sequence[Setting]
+    folder: Path
+    options: LocalOptions = LocalOptions()
+    faults: Faults = Faults()
+    limits: wire.Limits = wire.GENEROUS
+    _last: tuple[str, RecordDict] | None = field(default=None, repr=False)
+    """The last nonce and its answer, for a server that did not get it the first time."""
+
+    @cached_property
+    def engine(self) -> LocalEngine:
+        """The engine of one. Threads and chunk are fixed, so that a node gives the same numbers after a restart."""
+        return LocalEngine(
+            self.algorithm,
+            self.problem,
+            self.learner,
+            self.federations,
+            self.settings,
+            options=self.options,
+            faults=self.faults,
+            choices=Choices(threads=1, chunk=1),
+        )
+
+    @cached_property
+    def store(self) -> PrivateStore:
+        """Where private state is kept between rounds."""
+        return PrivateStore(self.folder / "private" / f"client{self.client}")
+
+    def hello(self, question: RecordDict) -> RecordDict:
+        """Who this is; neither data nor preference is in it."""
+        federation, nonce = wire.decode_greeting(question)
+        self._must_be_ours(federation)
+        fingerprints = schema.agreement(self.algorithm, self.learner, self.engine.settings)
+        fingerprints |= schema.columns(self.federations[0].splits)
+        parts = tuple(self.engine.split_names)
+        return wire.encode_hello(wire.Hello(self.federation, self.client, nonce, parts, fingerprints))
+
+    def answer(self, content: RecordDict) -> RecordDict:
+        """Does the work of an envelope. The same envelope again gets the same answer again."""
+        envelope = wire.decode_envelope(content, self.limits)
+        self._must_be_ours(envelope.federation)
+        if envelope.client != self.client:
+            raise UserError(f"this node is client {self.client}; the message is for client {envelope.client}")
+        if self._last is not None and self._last[0] == envelope.nonce:
+            return self._last[1]
+        results = tuple(self._do(job) for job in envelope.jobs)
+        if envelope.final:
+            self._keep_models(envelope.jobs)
+        answer = wire.encode_answer(wire.Answer(self.federation, self.client, envelope.nonce, results))
+        self._last = envelope.nonce, answer
+        return answer
+
+    def _must_be_ours(self, federation: str) -> None:
+        if federation != self.federation:
+            raise UserError(f"this node belongs to the federation {self.federation}, not to {federation}")
+
+    def _do(self, job: wire.Job) -> wire.Result:
+        if job.run >= len(self.federations):
+            raise UserError(f"the message is for run {job.run}; this federation has {len(self.federations)}")
+        moment = Moment(job.round, job.exchange)
+        lanes = {0, *(task.lane for task in job.tasks)}  # Solutions are measured with the state of lane 0.
+        self._restore(job.run, lanes, moment)
+        sent = self._run_one(job.run, [], None if job.solution is None else {self.client: job.solution})
+        outcome = self._run_one(job.run, job.tasks, {} if job.measure else None)
+        # Also if a reply is refused: the client has learnt what it has learnt.
+        self._commit(job.run, {task.lane for task in job.tasks}, moment)
+        return wire.Result(
+            run=job.run,
+            replies=tuple(outcome.replies),
+            failures=tuple(outcome.failures),
+            sent=sent.evaluations.sent.get(self.client),
+            trained=outcome.evaluations.trained.get(self.client),
+        )
+
+    def _run_one(self, run: int, tasks: Sequence[Task], evaluate: Mapping[int, Message] | None) -> Outcome:
+        """An exchange of one seed. That the only client failed is no lost quorum here but an answer."""
+        count = len(self.federations)
+        work: list[Sequence[Task]] = [tasks if number == run else [] for number in range(count)]
+        measure = [evaluate if number == run else None for number in range(count)]
+        try:
+            return self.engine.run_all(work, measure)[run]
+        except QuorumLost as lost:
+            return Outcome([], list(lost.failures))
+
+    def _restore(self, run: int, lanes: set[int], moment: Moment) -> None:
+        for lane in lanes:
+            state = self.store.before(run, lane, moment)
+            key = run, lane, self.client
+            if state is None:
+                self.engine.private.pop(key, None)
+            else:
+                self.engine.private[key] = {name: tensor.to(self.engine.device) for name, tensor in state.items()}
+
+    def _commit(self, run: int, lanes: set[int], moment: Moment) -> None:
+        for lane in lanes:
+            state = self.engine.private.get((run, lane, self.client))
+            if state is not None:
+                self.store.keep(run, lane, moment, state)
+
+    def _keep_models(self, jobs: Sequence[wire.Job]) -> None:
+        """The client's models in a file of its own: what it was sent, joined with what it keeps."""
+        from safetensors.torch import save
+
+        models = {}
+        for job in jobs:
+            if job.solution is not None:
+                model = self.engine.models(job.run, {self.client: job.solution})[self.client]
+                models[f"seed{self.settings[job.run].seed}"] = model.detach().cpu().contiguous().clone()
+        self.folder.mkdir(parents=True, exist_ok=True)
+        write_atomically(self.folder / MODEL_FILE, save(models))

@@ -1,0 +1,56 @@
+"""Sending and fetching single messages over Flower's Grid, with every way in which that can fail as a value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from flwr.app import Message as FlowerMessage
+from flwr.app import RecordDict
+from flwr.serverapp import Grid
+
+from fedpareto.engines.flower import wire
+
+EXCHANGE, HELLO = "train.exchange", "query.hello"
+"""Flower's types of our two messages; the client app answers both."""
+
+
+class Lost(str):
+    """Why there is no answer, where asking again may help; any other text is a refusal."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True)
+class Post:
+    """One message at a time.
+
+    A list of messages is one request to Flower, which refuses it as a whole if it is too large; and one reply that
+    cannot be read would take the others of the same request with it.
+    """
+
+    grid: Grid
+
+    def push(self, node: int, kind: str, content: RecordDict, patience: float) -> str:
+        """Sends a message that is forgotten after `patience` seconds; its id, empty if Flower did not take it."""
+        message = FlowerMessage(content, node, kind, ttl=patience + 1.0)
+        return next(iter(self.grid.push_messages([message])), None) or ""
+
+    def pull(self, message: str, node: int) -> RecordDict | str | None:
+        """What the node replied, or what is wrong with it, or None if there is nothing yet."""
+        if not message:
+            return Lost("Flower did not take the message")
+        try:
+            found = list(self.grid.pull_messages([message]))
+        except Exception as problem:  # Whatever a stranger's bytes do to Flower's own decoder is that node's failure.
+            return f"refused: its answer cannot be read ({type(problem).__name__}: {wire.printable(str(problem))})"
+        return _content(found[0], message, node) if found else None
+
+
+def _content(reply: FlowerMessage, message: str, node: int) -> RecordDict | str:
+    if reply.metadata.reply_to_message_id != message:
+        return "refused: it answers a message that was not sent"
+    if reply.has_error():
+        return Lost(f"the node failed: {wire.printable(reply.error.reason or f'code {reply.error.code}')}")
+    if reply.metadata.src_node_id != node:
+        return "refused: another node answered in its place"
+    return reply.content

@@ -1,0 +1,87 @@
+"""A node's private state on its own disk, so that a killed process loses nothing and a resumed server finds its round.
+
+One file for every (run, lane, round, exchange). A task continues from the newest state before its own place in time:
+a server that goes back to a checkpoint never trains on state that is ahead of it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+
+from fedpareto.core.messages import Message
+from fedpareto.errors import DamagedFile, UserError
+from fedpareto.files import write_atomically
+
+ROUNDS_KEPT = 2
+"""As many rounds a server may repeat after a crash; what the client knew before them is kept with them."""
+
+_NAME = re.compile(r"run(\d+)-lane(\d+)-round(\d+)-exchange(\d+)\.safetensors")
+_CONTINUES, _FRESH = "continues", "nothing"
+
+
+class Moment(NamedTuple):
+    """When: moments are ordered, first by round."""
+
+    round: int
+    exchange: int
+
+
+@dataclass(frozen=True)
+class PrivateStore:
+    """The states of one client of one federation."""
+
+    folder: Path
+
+    def before(self, run: int, lane: int, moment: Moment) -> Message | None:
+        """The newest state before `moment`; None if there was none yet."""
+        kept = sorted(self._moments(run, lane))
+        earlier = [one for one in kept if one < moment]
+        if earlier:
+            return self._read(run, lane, earlier[-1])[0]
+        if kept and self._read(run, lane, kept[0])[1] != _FRESH:
+            raise UserError(
+                f"the private state has moved on to round {kept[-1].round}, and that before round {moment.round} is "
+                "no longer kept; the server has gone back too far"
+            )
+        return None
+
+    def keep(self, run: int, lane: int, moment: Moment, state: Message) -> None:
+        """Makes the state after `moment` safe; what lies ahead of it belongs to a past that the server has undone."""
+        from safetensors.torch import save
+
+        kept = sorted(self._moments(run, lane))
+        earlier = [one for one in kept if one < moment]
+        origin = f"{earlier[-1].round}.{earlier[-1].exchange}" if earlier else _FRESH
+        self.folder.mkdir(parents=True, exist_ok=True)
+        tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in state.items()}
+        write_atomically(self._path(run, lane, moment), save(tensors, {_CONTINUES: origin}))
+        rounds = sorted({one.round for one in [*earlier, moment]})[-(ROUNDS_KEPT + 1) :]
+        for one in kept:
+            if one > moment or one.round < rounds[0]:
+                self._path(run, lane, one).unlink(missing_ok=True)
+
+    def _read(self, run: int, lane: int, moment: Moment) -> tuple[dict[str, torch.Tensor], str]:
+        from safetensors import SafetensorError, safe_open
+
+        path = self._path(run, lane, moment)
+        try:
+            with safe_open(path, framework="pt") as file:
+                metadata = file.metadata() or {}
+                return {name: file.get_tensor(name) for name in file.keys()}, metadata[_CONTINUES]  # noqa: SIM118
+        except (SafetensorError, OSError, ValueError, KeyError) as problem:
+            raise DamagedFile(f"{path} is damaged and cannot be read ({problem})") from None
+
+    def _moments(self, run: int, lane: int) -> Iterator[Moment]:
+        for path in self.folder.glob(f"run{run}-lane{lane}-round*"):
+            match = _NAME.fullmatch(path.name)
+            if match:
+                yield Moment(int(match[3]), int(match[4]))
+
+    def _path(self, run: int, lane: int, moment: Moment) -> Path:
+        return self.folder / f"run{run}-lane{lane}-round{moment.round}-exchange{moment.exchange}.safetensors"

@@ -1,0 +1,61 @@
+"""What the parties of a federation must agree on, as short fingerprints that can be compared without sending it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from fedpareto.core.algorithm import Algorithm, Setting
+from fedpareto.core.learner import Learner
+from fedpareto.core.parameters import to_plain
+from fedpareto.core.problem import Splits
+
+MEANING = {
+    "model": "the model's layers or the objectives",
+    "algorithm": "the algorithm or its parameters",
+    "learner": "the learner or its parameters",
+    "setting": "the seed, the clients, the rounds or the initial model",
+    "data": "the columns of the data",
+}
+"""What differs, in words, when a fingerprint does."""
+
+
+def agreement(algorithm: Algorithm[Any], learner: Learner, settings: Sequence[Setting]) -> dict[str, str]:
+    """What server and nodes know alike: fingerprints by subject."""
+    first = settings[0]
+    own = getattr(algorithm, "algorithm", algorithm)  # A fine-tuned one keeps its own parameters.
+    return {
+        "model": _fingerprint([first.layout.to_json(), [asdict(objective) for objective in first.objectives]]),
+        "algorithm": _fingerprint([algorithm.name, to_plain(own)]),
+        "learner": _fingerprint([type(learner).__name__, to_plain(learner)]),
+        "setting": _fingerprint([_setting(setting) for setting in settings]),
+    }
+
+
+def columns(splits: Splits) -> dict[str, str]:
+    """The names, types and shapes of the data's columns; neither values nor counts."""
+    described = {
+        split: {name: [str(column.dtype), list(column.shape[1:])] for name, column in sorted(rows.columns.items())}
+        for split, rows in splits.items()
+    }
+    return {"data": _fingerprint(described)}
+
+
+def difference(expected: Mapping[str, str], found: Mapping[str, str]) -> str | None:
+    """What two parties do not agree on, in words; None if they do."""
+    subjects = [MEANING.get(name, name) for name in expected if found.get(name) != expected[name]]
+    return " and ".join(subjects) or None
+
+
+def _setting(setting: Setting) -> list[Any]:
+    initial = hashlib.sha256(setting.initial.double().cpu().numpy().tobytes()).hexdigest()
+    precision = str(setting.initial.dtype)
+    return [setting.seed, setting.clients, setting.rounds, setting.participation, precision, initial]
+
+
+def _fingerprint(value: Any) -> str:
+    text = json.dumps(value, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

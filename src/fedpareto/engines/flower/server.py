@@ -1,0 +1,318 @@
+"""The engine on the server's side: work goes out to nodes as Flower messages; of what comes back nothing is trusted.
+
+The engine has no data. It knows which node is which client because the nodes say so, checks every answer against what
+it asked, and goes on without those that fail, as long as the quorum holds.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import secrets
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
+
+import torch
+from flwr.app import RecordDict
+from flwr.serverapp import Grid
+from torch import Tensor
+
+from fedpareto.core.algorithm import Algorithm, Setting
+from fedpareto.core.learner import Learner
+from fedpareto.core.messages import Evaluations, Failure, Message, Outcome, Reply, Task, Traffic
+from fedpareto.engines.checks import enforce_quorum, refusal
+from fedpareto.engines.flower import schema, wire
+from fedpareto.engines.flower.members import Members
+from fedpareto.engines.flower.options import FlowerOptions
+from fedpareto.engines.flower.post import EXCHANGE, Lost, Post
+from fedpareto.engines.local import LocalOptions
+
+END_OF_TIME = wire.LARGEST_NUMBER
+"""The round of an exchange that only measures: with everything that the clients have learnt."""
+
+log = logging.getLogger("fedpareto.flower")
+
+
+@dataclass
+class _Pending:
+    """A node that owes an answer."""
+
+    client: int
+    node: int
+    content: RecordDict
+    deadline: float
+    messages: list[str]
+    attempts: int = 1
+
+
+@dataclass
+class FlowerEngine:
+    """See core.engine.Engine. Runs the client half of `algorithm` on the nodes that `grid` reaches."""
+
+    grid: Grid
+    algorithm: Algorithm[Any]
+    learner: Learner
+    settings: Sequence[Setting]
+    federation: str
+    """The federation's name, which every message bears."""
+    options: LocalOptions = LocalOptions()
+    flower: FlowerOptions = FlowerOptions()
+    quorum: float = 0.0
+    expected: Mapping[str, str] = field(default_factory=dict)
+    """Fingerprints that nodes must have beside what the server knows itself, such as that of the data's columns."""
+    owners: Mapping[int, int] = field(default_factory=dict)
+    """Which client each node id is, where node keys were registered; others are refused then."""
+    private: dict[tuple[int, int, int], Message] = field(default_factory=dict)
+    """Always empty: private state stays on the nodes."""
+    remote: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        self.device = torch.device("cpu")
+        self.settings = [self.place(setting) for setting in self.settings]
+        self.traffic: dict[int, Traffic] = {}
+        """Of the last exchange, by client; without Flower's own framing."""
+        self._post = Post(self.grid)
+        agreed = schema.agreement(self.algorithm, self.learner, self.settings) | dict(self.expected)
+        self._members = Members(self._post, self.federation, self.clients, agreed, self.owners, self.flower)
+        self._begun = False
+        self._moments: dict[int, tuple[int, int]] = {}
+
+    def place(self, setting: Setting) -> Setting:
+        """The setting with its initial model in this engine's precision."""
+        return replace(setting, initial=setting.initial.to(self.device, self.options.dtype))
+
+    @property
+    def clients(self) -> tuple[int, ...]:
+        """All clients of the federation."""
+        return self.settings[0].clients
+
+    @property
+    def split_names(self) -> list[str]:
+        """The parts of the data, in the order of the evaluations. The nodes know; so this waits for them."""
+        if not self._members.parts:
+            self._gather()
+        return list(self._members.parts)
+
+    def _gather(self) -> None:
+        """Waits for the nodes before the first exchange; later those that are there must do."""
+        if self._begun:
+            self._members.meet()
+        else:
+            self._members.gather(self.quorum)
+            self._begun = True
+
+    @property
+    def chosen(self) -> dict[str, Any]:
+        """The federation's name, by which nodes find their private state again."""
+        return {"federation": self.federation}
+
+    def threads(self) -> AbstractContextManager[None]:
+        """Torch on the server as it is: the work is elsewhere."""
+        return nullcontext()
+
+    # -- work ------------------------------------------------------------------------------------------------------
+
+    def run(self, tasks: Sequence[Task], evaluate: Mapping[int, Message] | None = None) -> Outcome:
+        """See Engine.run; for the first (usually only) federation."""
+        return self.run_all([tasks], [evaluate])[0]
+
+    def run_all(
+        self, tasks: Sequence[Sequence[Task]], evaluate: Sequence[Mapping[int, Message] | None]
+    ) -> list[Outcome]:
+        """One exchange of every seed: one message to each node, whatever it has to do."""
+        envelopes = self._envelopes(tasks, evaluate)
+        self.traffic = {}
+        self._gather()
+        answers, lost = self._exchange(envelopes)
+        return [self._outcome(run, tasks[run], answers, lost) for run in range(len(tasks))]
+
+    def models(self, run: int, solutions: Mapping[int, Message]) -> dict[int, Tensor]:
+        """The clients' models, `[d]` each, where the server knows them; one with a private part stays at its node."""
+        if self.algorithm.private_state(self.settings[run]):
+            return {}
+        return {client: message["model"] for client, message in solutions.items() if "model" in message}
+
+    def _envelopes(
+        self, tasks: Sequence[Sequence[Task]], evaluate: Sequence[Mapping[int, Message] | None]
+    ) -> dict[int, wire.Envelope]:
+        """What each node gets; nothing for a node that has nothing to do."""
+        jobs: dict[int, list[wire.Job]] = {}
+        for run, (asked, solutions) in enumerate(zip(tasks, evaluate, strict=True)):
+            round_, exchange = self._moment(run, asked)
+            for client in sorted({task.client for task in asked} | set(solutions or {})):
+                job = wire.Job(
+                    run=run,
+                    round=round_,
+                    exchange=exchange,
+                    tasks=tuple(task for task in asked if task.client == client),
+                    solution=(solutions or {}).get(client),
+                    measure=solutions is not None,
+                )
+                jobs.setdefault(client, []).append(job)
+        final = not any(tasks)
+        return {
+            client: wire.Envelope(self.federation, client, secrets.token_hex(16), tuple(own), final)
+            for client, own in jobs.items()
+        }
+
+    def _moment(self, run: int, tasks: Sequence[Task]) -> tuple[int, int]:
+        """Round and exchange of these tasks; exchanges are counted from 0 in every round."""
+        if not tasks:
+            return END_OF_TIME, 0
+        before = self._moments.get(run, (0, 0))
+        now = tasks[0].round
+        self._moments[run] = (now, before[1] + 1 if before[0] == now else 0)
+        return self._moments[run]
+
+    def _outcome(
+        self, run: int, tasks: Sequence[Task], answers: Mapping[int, wire.Answer], lost: Mapping[int, str]
+    ) -> Outcome:
+        """What one seed gets of the answers."""
+        results = {
+            client: result for client, answer in answers.items() for result in answer.results if result.run == run
+        }
+        replies: list[Reply] = []
+        failures: list[Failure] = []
+        refused = set(lost)
+        for task in tasks:
+            judged = self._judge(run, task, results.get(task.client), lost.get(task.client))
+            if isinstance(judged, Reply):
+                replies.append(judged)
+            else:
+                failures.append(judged)
+                refused.add(task.client)
+        enforce_quorum(self.quorum, len(replies), failures, run)
+        replies.sort(key=lambda reply: (reply.lane, reply.client))
+        sent = {client: result.sent for client, result in sorted(results.items()) if result.sent is not None}
+        trained = {
+            client: result.trained
+            for client, result in sorted(results.items())
+            if result.trained is not None and client not in refused
+        }
+        return Outcome(replies, failures, Evaluations(sent, trained))
+
+    def _judge(self, run: int, task: Task, result: wire.Result | None, lost: str | None) -> Reply | Failure:
+        """The reply to a task, or why there is none."""
+
+        def failure(reason: str) -> Failure:
+            return Failure(task.client, task.round, reason, task.step, task.lane)
+
+        if lost is not None or result is None:
+            return failure(lost or "its answer left this task out")
+        key = task.round, task.step, task.lane
+        for said in result.failures:
+            if (said.round, said.step, said.lane) == key:
+                return failure(said.reason)
+        found = [reply for reply in result.replies if (reply.round, reply.step, reply.lane) == key]
+        if len(found) != 1:
+            return failure(f"refused: its answer holds {len(found)} replies to this task")
+        why = refusal(found[0].message, self.algorithm.reply_shapes(self.settings[run])[task.step], self.options.dtype)
+        return found[0] if why is None else failure(f"refused: {why}")
+
+    # -- messages --------------------------------------------------------------------------------------------------
+
+    def _exchange(self, envelopes: Mapping[int, wire.Envelope]) -> tuple[dict[int, wire.Answer], dict[int, str]]:
+        """Answers by client, and for the others why there is none."""
+        answers: dict[int, wire.Answer] = {}
+        lost = dict.fromkeys(envelopes, "no node is connected for this client")
+        pending = [
+            self._send(client, wire.encode_envelope(envelope))
+            for client, envelope in envelopes.items()
+            if client in self._members.nodes
+        ]
+        while pending:
+            for owed in list(pending):
+                came = self._look(owed, envelopes[owed.client])
+                if came is None or (isinstance(came, Lost) and self._ask_again(owed, came)):
+                    continue
+                pending.remove(owed)
+                if isinstance(came, wire.Answer):
+                    answers[owed.client] = came
+                else:
+                    self._give_up(owed.client, came, lost)
+            if pending:
+                time.sleep(self.flower.poll)
+        return answers, {client: reason for client, reason in lost.items() if client not in answers}
+
+    def _send(self, client: int, content: RecordDict) -> _Pending:
+        node = self._members.nodes[client]
+        message = self._post.push(node, EXCHANGE, content, self.flower.timeout)
+        self._count(client, down=wire.size(content))
+        return _Pending(client, node, content, time.monotonic() + self.flower.timeout, [message])
+
+    def _look(self, owed: _Pending, envelope: wire.Envelope) -> wire.Answer | str | None:
+        """An answer, or why there will be none, or None while there is still time."""
+        for message in list(owed.messages):
+            reply = self._post.pull(message, owed.node)
+            if reply is None:
+                continue
+            owed.messages.remove(message)
+            if isinstance(reply, str):
+                return reply
+            self._count(owed.client, up=wire.size(reply))
+            try:
+                answer = wire.decode_answer(reply, self._limits(envelope))
+            except wire.Malformed as problem:
+                return f"refused: {problem}"
+            return self._wrong(answer, envelope) or answer
+        return Lost(f"no answer within {self.flower.timeout:g} s") if time.monotonic() > owed.deadline else None
+
+    def _ask_again(self, owed: _Pending, reason: str) -> bool:
+        """Sends the same envelope once more, if a node is there that may know better."""
+        if owed.attempts > self.flower.retries:
+            return False
+        self._members.meet()
+        if owed.client not in self._members.nodes:
+            return False
+        log.info("client %d: %s; it is asked again", owed.client, reason)
+        again = self._send(owed.client, owed.content)
+        if again.node != owed.node:
+            owed.messages = []
+        owed.node, owed.deadline, owed.attempts = again.node, again.deadline, owed.attempts + 1
+        owed.messages += again.messages
+        return True
+
+    def _give_up(self, client: int, reason: str, lost: dict[int, str]) -> None:
+        lost[client] = reason
+        log.warning("client %d: %s", client, reason)
+        if isinstance(reason, Lost):
+            self._members.forget(client)
+
+    def _wrong(self, answer: wire.Answer, envelope: wire.Envelope) -> str | None:
+        """Why an answer that can be read is still none to this envelope."""
+        if answer.federation != self.federation:
+            return "refused: it belongs to another federation"
+        if answer.client != envelope.client:
+            return f"refused: it says that it comes from client {answer.client}"
+        if answer.nonce != envelope.nonce:
+            return "refused: it answers an earlier message (a replay)"
+        if sorted(result.run for result in answer.results) != sorted(job.run for job in envelope.jobs):
+            return "refused: it answers for other seeds than it was asked for"
+        shape = self._objectives_shape
+        for result in answer.results:
+            for values in (result.sent, result.trained):
+                if values is not None and tuple(values.shape) != shape:
+                    return f"refused: its objectives have the shape {list(values.shape)}, not {list(shape)}"
+        return None
+
+    @property
+    def _objectives_shape(self) -> tuple[int, int]:
+        return len(self._members.parts), len(self.settings[0].objectives)
+
+    def _limits(self, envelope: wire.Envelope) -> wire.Limits:
+        """What the largest honest answer would take."""
+        width = self.options.dtype.itemsize
+        tensors, numbers = 0, 0
+        for job in envelope.jobs:
+            tensors, numbers = tensors + 2, numbers + 2 * math.prod(self._objectives_shape)
+            shapes = self.algorithm.reply_shapes(self.settings[job.run])
+            for task in job.tasks:
+                tensors += len(shapes[task.step])
+                numbers += sum(math.prod(shape) for shape in shapes[task.step].values())
+        return wire.Limits(tensors, numbers * width)
+
+    def _count(self, client: int, down: int = 0, up: int = 0) -> None:
+        self.traffic[client] = self.traffic.get(client, Traffic()) + Traffic(down, up)

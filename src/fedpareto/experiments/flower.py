@@ -1,0 +1,135 @@
+"""A run on Flower, on this machine: real processes for all parties, or Flower's simulation.
+
+Every party makes its part from the run's own spec file, so a node holds the rows and the preference of its client only.
+"""
+
+from __future__ import annotations
+
+import queue
+import secrets
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fedpareto.core.algorithm import Setting
+from fedpareto.core.federation import Federation, setting_of
+from fedpareto.engines.flower.launch import LocalFederation, simulate
+from fedpareto.engines.flower.node import Node, only
+from fedpareto.engines.flower.options import FlowerOptions, SimulationOptions
+from fedpareto.engines.flower.server import FlowerEngine
+from fedpareto.errors import DamagedFile
+from fedpareto.experiments.spec import Spec, load
+from fedpareto.files import write_atomically
+from fedpareto.moo.preferences import is_common
+
+if TYPE_CHECKING:
+    from flwr.serverapp import Grid
+
+FOLDER = "flower"
+"""In the run's folder: what the nodes keep, and the logs of all processes."""
+
+
+@contextmanager
+def opened(spec: Spec, folder: Path, chosen: Mapping[str, Any] | None = None) -> Iterator[FlowerEngine]:
+    """An engine whose nodes run while the block does; `chosen` names the federation of a run that goes on."""
+    assert isinstance(spec.engine, FlowerOptions)
+    place = folder / FOLDER
+    place.mkdir(parents=True, exist_ok=True)
+    write_atomically(place / "spec.yaml", spec.to_yaml())
+    name = _name(chosen, folder)
+    nodes = [_configuration(place, name, client) for client in range(spec.clients)]
+    grids = _simulation(nodes) if isinstance(spec.engine, SimulationOptions) else LocalFederation(place, nodes).grid()
+    with grids as grid:
+        yield FlowerEngine(
+            grid,
+            spec.algorithm,
+            spec.learner,
+            settings_of(spec),
+            name,
+            options=spec.engine,
+            flower=spec.engine,
+            quorum=spec.quorum,
+        )
+
+
+def settings_of(spec: Spec) -> list[Setting]:
+    """What everybody knows of the federation, for each seed; made without any data."""
+    common = is_common(spec.preferences)
+    settings = []
+    for seed in spec.seeds:
+        preferences = spec.preferences_of(seed)
+        shared = tuple(preferences[0].tolist()) if common and preferences is not None else None
+        clients = range(spec.clients)
+        settings.append(setting_of(spec.problem, clients, seed, spec.rounds, spec.participation, shared))
+    return settings
+
+
+def make_node(config: Mapping[str, Any]) -> Node:
+    """The node that a configuration describes; called in the node's own process."""
+    path, client = Path(config["spec"]), int(config["client"])
+    spec = load(path)
+    return Node(
+        federation=str(config["federation"]),
+        client=client,
+        algorithm=spec.algorithm,
+        problem=spec.problem,
+        learner=spec.learner,
+        federations=[only(federation, client) for federation in _federations(path)],
+        settings=settings_of(spec),
+        folder=path.parent / "nodes" / str(client),
+        options=spec.engine,
+        faults=spec.faults,
+    )
+
+
+@lru_cache(maxsize=1)
+def _federations(path: Path) -> list[Federation]:
+    """All clients of all seeds; once for the several nodes that a process may hold."""
+    spec = load(path)
+    return [spec.federation(seed) for seed in spec.seeds]
+
+
+def _configuration(place: Path, federation: str, client: int) -> dict[str, Any]:
+    make = f"{__name__}:{make_node.__name__}"
+    return {"fedpareto": make, "spec": str((place / "spec.yaml").resolve()), "federation": federation, "client": client}
+
+
+def _name(chosen: Mapping[str, Any] | None, folder: Path) -> str:
+    """The federation's name, by which nodes find their private state again."""
+    if chosen is None:
+        return secrets.token_hex(8)
+    name = chosen.get("federation")
+    if not isinstance(name, str):
+        raise DamagedFile(f"{folder / 'run.json'} is damaged: 'choices' should name the federation")
+    return name
+
+
+@contextmanager
+def _simulation(nodes: list[dict[str, Any]]) -> Iterator[Grid]:
+    """Flower's simulation calls back with its Grid; here it is a block like any other."""
+    grids: queue.Queue[Grid | BaseException] = queue.Queue()
+    over = threading.Event()
+
+    def lead(grid: Grid) -> bool:
+        grids.put(grid)
+        return over.wait()
+
+    def run() -> None:
+        try:
+            simulate(nodes, lead)
+        except BaseException as problem:
+            grids.put(problem)
+
+    thread = threading.Thread(target=run, name="simulation", daemon=True)
+    thread.start()
+    grid = grids.get()
+    if isinstance(grid, BaseException):
+        raise grid
+    try:
+        yield grid
+    finally:
+        over.set()
+        thread.join()

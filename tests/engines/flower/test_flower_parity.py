@@ -1,0 +1,96 @@
+"""The same algorithm files, on nodes of one client each: the same numbers as in one stack."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from memory_federation import federation_of, local_engine, node_of, play, small
+
+from fedpareto.core import registry
+from fedpareto.errors import UserError
+
+WHOLE_LIST = sorted({*registry.algorithms(), "fedavg+ft", "fsmgda+ft"})
+
+
+def largest_difference(one, other):
+    found = 0.0
+    for client in one:
+        for name in one[client]:
+            found = max(found, float((one[client][name] - other[client][name]).abs().max()))
+    return found
+
+
+def assert_same_run(spec, engine):
+    states, measured = play(spec, engine)
+    expected, expected_measured = play(spec, local_engine(spec))
+    for state, wanted in zip(states, expected, strict=True):
+        assert largest_difference(spec.algorithm.solutions(state), spec.algorithm.solutions(wanted)) <= 1e-5
+    for found, wanted in zip(measured, expected_measured, strict=True):
+        for kind in ("sent", "trained"):
+            values, wanted_values = getattr(found, kind), getattr(wanted, kind)
+            assert list(values) == list(wanted_values)
+            for client, objectives in values.items():
+                torch.testing.assert_close(objectives, wanted_values[client], atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("name", WHOLE_LIST)
+def test_every_algorithm_gives_the_same_run_on_nodes(name, tmp_path):
+    spec = small(name)
+    engine, _ = federation_of(spec, tmp_path)
+    assert_same_run(spec, engine)
+
+
+def test_several_seeds_with_partial_participation_share_one_message_per_node(tmp_path):
+    spec = small("local", seeds=[3, 5], participation=0.6)
+    engine, grid = federation_of(spec, tmp_path)
+    assert_same_run(spec, engine)
+    exchanges = spec.rounds + 1
+    messages = [
+        m for m in grid.seen if m.metadata.message_type == "train.exchange" and not m.metadata.reply_to_message_id
+    ]
+    assert len(messages) == exchanges * spec.clients
+
+
+def test_injected_faults_strike_the_same_clients_as_on_the_local_engine(tmp_path):
+    spec = small("local", faults={"dropout": 0.3, "stragglers": 0.3, "corrupt": 0.3}, clients=6)
+    engine, _ = federation_of(spec, tmp_path)
+    local = local_engine(spec)
+    state = spec.algorithm.begin(engine.settings[0])
+    tasks = spec.algorithm.ask(state)
+    found, wanted = engine.run(tasks), local.run(tasks)
+    assert [reply.client for reply in found.replies] == [reply.client for reply in wanted.replies]
+    assert {str(one) for one in found.failures} == {str(one) for one in wanted.failures}
+    assert found.failures
+
+
+def swapped_clients(spec, grid, folder):
+    first, second = grid.nodes[900], grid.nodes[899]
+    first.federations, second.federations = second.federations, first.federations
+    first.federations = [type(one)(one.seed, (0,), one.splits, one.preferences) for one in first.federations]
+    second.federations = [type(one)(one.seed, (1,), one.splits, one.preferences) for one in second.federations]
+
+
+def wrong_data(spec, grid, folder):
+    other = small(spec.algorithm.name, seeds=[7])
+    stranger = node_of(other, 0, folder)
+    mine = grid.nodes[900].federations[0]
+    theirs = stranger.federations[0]
+    grid.nodes[900].federations = [type(mine)(mine.seed, mine.ids, theirs.splits, mine.preferences)]
+
+
+@pytest.mark.parametrize("mistake", [swapped_clients, wrong_data])
+def test_the_comparison_notices_a_client_with_anothers_data(mistake, tmp_path):
+    spec = small("fedpref")
+    engine, grid = federation_of(spec, tmp_path)
+    mistake(spec, grid, tmp_path)
+    with pytest.raises(AssertionError):
+        assert_same_run(spec, engine)
+
+
+def test_a_node_with_another_seed_may_not_join(tmp_path, caplog):
+    spec = small("fedavg")
+    engine, grid = federation_of(spec, tmp_path)
+    grid.nodes[900] = node_of(small("fedavg", seeds=[1]), 0, tmp_path)
+    with pytest.raises(UserError, match="missing: client 0"):
+        play(spec, engine)
+    assert "disagrees on the seed" in caplog.text

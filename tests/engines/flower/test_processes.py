@@ -1,0 +1,122 @@
+"""The real thing: SuperLink, SuperNodes and node processes on this machine, killed and started again."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from memory_federation import DRAFT, federations_of, local_engine, play, settings_of
+from test_flower_parity import largest_difference
+
+from fedpareto.engines.flower.launch import LocalFederation, Processes, simulate
+from fedpareto.engines.flower.options import FlowerOptions
+from fedpareto.engines.flower.server import FlowerEngine
+from fedpareto.experiments.spec import Draft
+
+PATIENT = FlowerOptions(join_timeout=300, hello_timeout=300, timeout=300)
+
+
+@pytest.fixture
+def importable(monkeypatch):
+    """The node processes find this folder's modules."""
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
+
+
+def nodes_of(draft, folder):
+    common = {"fedpareto": "factory:make", "draft": json.dumps(draft), "folder": str(folder)}
+    return [common | {"client": client} for client in range(draft["clients"])]
+
+
+def server_of(spec, grid, options=PATIENT):
+    return FlowerEngine(
+        grid,
+        spec.algorithm,
+        spec.learner,
+        settings_of(spec),
+        "test",
+        options=spec.engine,
+        flower=options,
+        quorum=spec.quorum,
+    )
+
+
+@pytest.mark.parametrize("name", ["fedpref", "fedcmoo"])
+def test_three_supernodes_end_with_the_models_of_the_local_engine(name, importable, tmp_path):
+    spec = Draft(DRAFT | {"algorithm": name}).finish()
+    federation = LocalFederation(tmp_path / "flower", nodes_of(DRAFT | {"algorithm": name}, tmp_path))
+    with federation.grid() as grid:
+        states, _ = play(spec, server_of(spec, grid))
+        children = [process.pid for process in federation.processes.running.values()]
+    assert not any(os.path.exists(f"/proc/{child}") for child in children)
+    expected, _ = play(spec, local_engine(spec))
+    solutions = spec.algorithm.solutions
+    assert largest_difference(solutions(states[0]), solutions(expected[0])) <= 1e-5
+    for federation_of_seed in federations_of(spec):
+        logs = b"".join(path.read_bytes() for path in (tmp_path / "flower" / "logs").iterdir())
+        for preference in federation_of_seed.preferences.ravel():
+            assert f"{preference:.6f}".encode() not in logs
+
+
+def test_a_killed_node_is_missed_and_serves_again_with_its_private_state(importable, tmp_path):
+    draft = DRAFT | {"algorithm": "local", "quorum": 2}
+    spec = Draft(draft).finish()
+    federation = LocalFederation(tmp_path / "flower", nodes_of(draft, tmp_path), workers=3)
+    with federation.grid() as grid:
+        engine = server_of(spec, grid, FlowerOptions(join_timeout=300, timeout=30, hello_timeout=300, retries=0))
+        algorithm = spec.algorithm
+        state = algorithm.begin(engine.settings[0])
+        state = algorithm.tell(state, engine.run(algorithm.ask(state)).replies)
+        for name in ("worker1", "supernode1"):
+            federation.processes.running[name].kill()
+        outcome = engine.run(algorithm.ask(state))
+        assert [reply.client for reply in outcome.replies] == [0, 2]
+        assert [failure.client for failure in outcome.failures] == [1]
+        state = algorithm.tell(state, outcome.replies)
+        federation.start_supernode(1)
+        federation.start_worker(1)
+        for _ in range(20):
+            outcome = engine.run(algorithm.ask(state))
+            if not outcome.failures:
+                break
+    assert [reply.client for reply in outcome.replies] == [0, 1, 2]
+
+
+def test_no_process_outlives_a_killed_launcher(tmp_path):
+    script = (
+        "import sys, time, pathlib\n"
+        "from fedpareto.engines.flower.launch import Processes\n"
+        "children = Processes(pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[1]))\n"
+        "children.start('sleeper', ['sleep', '600'])\n"
+        "print(children.running['sleeper'].pid, flush=True)\n"
+        "time.sleep(600)\n"
+    )
+    launcher = subprocess.Popen([sys.executable, "-c", script, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    child = int(launcher.stdout.readline())
+    launcher.kill()
+    launcher.communicate()
+    for _ in range(100):
+        if not Path(f"/proc/{child}").exists():
+            break
+        subprocess.run(["sleep", "0.05"], check=True)
+    assert not Path(f"/proc/{child}").exists()
+
+
+def test_children_are_kept_off_the_network(tmp_path):
+    environment = Processes(tmp_path, tmp_path / "home").environment()
+    assert environment["FLWR_TELEMETRY_ENABLED"] == "0"
+    assert environment["FLWR_HOME"] == str(tmp_path / "home")
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")  # Ray's own.
+def test_the_simulation_gives_the_same_models(importable, tmp_path, monkeypatch):
+    draft = DRAFT | {"algorithm": "local"}
+    spec = Draft(draft).finish()
+    monkeypatch.setenv("FLWR_HOME", str(tmp_path / "home"))
+    measured = simulate(nodes_of(draft, tmp_path), lambda grid: play(spec, server_of(spec, grid))[1])
+    _, expected = play(spec, local_engine(spec))
+    for client, objectives in measured[-1].sent.items():
+        assert float((objectives - expected[-1].sent[client]).abs().max()) <= 1e-5

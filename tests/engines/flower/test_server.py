@@ -1,0 +1,291 @@
+"""The server goes on with those that answer well, and says by name who did not and why."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+from flwr.app import ConfigRecord, Message, RecordDict
+from memory_federation import QUICK, federation_of, node_of, play, small
+
+from fedpareto.core.messages import Reply
+from fedpareto.engines.flower import wire
+from fedpareto.engines.flower.options import FlowerOptions
+from fedpareto.engines.flower.post import HELLO
+from fedpareto.errors import QuorumLost, UserError
+
+HOSTILE = 899
+"""The node of client 1."""
+
+
+def one_exchange(spec, engine):
+    state = spec.algorithm.begin(engine.settings[0])
+    return engine.run(spec.algorithm.ask(state), spec.algorithm.solutions(state))
+
+
+def answers_with(change):
+    """Replaces the answer (not the introduction) of the hostile node."""
+
+    def tamper(node, message, reply):
+        if node != HOSTILE or message.metadata.message_type == HELLO:
+            return reply
+        content = change(reply.content)
+        return content if content is None or isinstance(content, Exception) else Message(content, reply_to=message)
+
+    return tamper
+
+
+def decoded(change):
+    def apply(content):
+        answer = wire.decode_answer(content)
+        return wire.encode_answer(change(answer))
+
+    return apply
+
+
+def with_model(change):
+    def apply(answer):
+        (result,) = answer.results
+        (reply,) = result.replies
+        message = reply.message | {"model": change(reply.message["model"])}
+        changed = Reply(reply.client, reply.round, message, reply.step, reply.lane)
+        result = wire.Result(result.run, (changed,), (), result.sent, result.trained)
+        return wire.Answer(answer.federation, answer.client, answer.nonce, (result,))
+
+    return decoded(apply)
+
+
+def with_header(**changes):
+    def apply(content):
+        entries = json.loads(content.config_records[wire.HEADER][wire.HEADER]) | changes
+        records = dict(content.items()) | {wire.HEADER: ConfigRecord({wire.HEADER: json.dumps(entries)})}
+        return RecordDict(records)
+
+    return apply
+
+
+def with_objectives(answer):
+    (result,) = answer.results
+    changed = wire.Result(result.run, result.replies, (), torch.zeros(7, 7), result.trained)
+    return wire.Answer(answer.federation, answer.client, answer.nonce, (changed,))
+
+
+ATTACKS = {
+    "not finite": (with_model(lambda model: model.fill_(float("nan"))), "values that are not finite"),
+    "infinite": (with_model(lambda model: model.fill_(float("inf"))), "values that are not finite"),
+    "longer": (with_model(lambda model: torch.cat([model, model])), "at most"),
+    "shorter": (with_model(lambda model: model[1:]), "has the shape"),
+    "in double": (with_model(lambda model: model.double()), "at most"),
+    "of integers": (with_model(lambda model: model.int()), "is of type"),
+    "another client": (with_header(client=0), "says that it comes from client 0"),
+    "another federation": (with_header(federation="other"), "another federation"),
+    "replayed": (with_header(nonce="0" * 32), "a replay"),
+    "another seed": (with_header(results=[]), "does not name"),
+    "empty": (lambda content: RecordDict(), "no header"),
+    "objectives of another shape": (decoded(with_objectives), "at most"),
+    "unreadable by Flower": (lambda content: ValueError("bad chunk"), "cannot be read (ValueError: bad chunk)"),
+    "silent": (lambda content: None, "no answer within"),
+}
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_a_hostile_node_is_refused_by_name_and_the_round_goes_on(attack, tmp_path):
+    spec = small("fedavg")
+    engine, grid = federation_of(spec, tmp_path)
+    change, reason = ATTACKS[attack]
+    grid.tamper = answers_with(change)
+    outcome = one_exchange(spec, engine)
+    assert [reply.client for reply in outcome.replies] == [0, 2]
+    (failure,) = outcome.failures
+    assert failure.client == 1
+    assert reason in failure.reason
+    assert 1 not in outcome.evaluations.trained
+
+
+def test_an_answer_kept_from_an_earlier_round_is_a_replay(tmp_path):
+    spec = small("fedavg")
+    engine, grid = federation_of(spec, tmp_path)
+    kept = []
+
+    def replay(content):
+        kept.append(content)
+        return kept[0]
+
+    grid.tamper = answers_with(replay)
+    assert not one_exchange(spec, engine).failures
+    (failure,) = one_exchange(spec, engine).failures
+    assert "a replay" in failure.reason
+
+
+def test_a_node_that_answers_for_another_is_refused(tmp_path):
+    spec = small("fedavg")
+    engine, grid = federation_of(spec, tmp_path)
+
+    def from_elsewhere(node, message, reply):
+        if node == HOSTILE and message.metadata.message_type != HELLO:
+            reply.metadata.__dict__["_src_node_id"] = 900
+        return reply
+
+    grid.tamper = from_elsewhere
+    (failure,) = one_exchange(spec, engine).failures
+    assert "another node answered in its place" in failure.reason
+
+
+def test_below_the_quorum_the_round_is_lost_with_its_reasons(tmp_path):
+    spec = small("fedavg", quorum=3)
+    engine, grid = federation_of(spec, tmp_path)
+    grid.tamper = answers_with(lambda content: None)
+    with pytest.raises(QuorumLost, match="client 1: no answer within"):
+        one_exchange(spec, engine)
+
+
+def test_a_lost_message_is_asked_for_again(tmp_path):
+    spec = small("fedavg")
+    engine, grid = federation_of(spec, tmp_path, FlowerOptions(**vars(QUICK) | {"retries": 1}))
+    losses = []
+
+    def lose_the_first(content):
+        losses.append(1)
+        return None if len(losses) == 1 else content
+
+    grid.tamper = answers_with(lose_the_first)
+    outcome = one_exchange(spec, engine)
+    assert not outcome.failures
+    assert len(losses) == 2
+
+
+def test_a_node_that_fails_says_why(tmp_path):
+    spec = small("fedavg")
+    engine, grid = federation_of(spec, tmp_path)
+    grid.nodes[HOSTILE].answer = lambda content: 1 / 0
+    (failure,) = one_exchange(spec, engine).failures
+    assert "division by zero" in failure.reason
+
+
+def test_a_node_may_leave_and_another_may_come_in_its_place(tmp_path):
+    spec = small("local")
+    engine, grid = federation_of(spec, tmp_path)
+    states, _ = play(spec, engine, 1)
+    node = grid.nodes.pop(HOSTILE)
+    (failure,) = one_exchange(spec, engine).failures
+    assert (failure.client, failure.reason) == (1, "no node is connected for this client")
+    grid.nodes[123] = node_of(spec, node.client, tmp_path)
+    assert not one_exchange(spec, engine).failures
+    assert states[0].round == 1
+
+
+def test_the_server_waits_for_its_nodes_and_says_who_is_missing(tmp_path):
+    spec = small("fedavg")
+    engine, grid = federation_of(spec, tmp_path)
+    del grid.nodes[HOSTILE]
+    with pytest.raises(UserError, match=r"only 2 of 3 nodes joined within 0\.2 s; missing: client 1"):
+        one_exchange(spec, engine)
+
+
+def test_with_a_quorum_it_starts_without_them(tmp_path):
+    spec = small("fedavg", quorum=2)
+    engine, grid = federation_of(spec, tmp_path)
+    del grid.nodes[HOSTILE]
+    outcome = one_exchange(spec, engine)
+    assert [reply.client for reply in outcome.replies] == [0, 2]
+
+
+def test_two_nodes_cannot_be_the_same_client(tmp_path, caplog):
+    spec = small("fedavg")
+    engine, grid = federation_of(spec, tmp_path)
+    grid.nodes[HOSTILE] = node_of(spec, 2, tmp_path / "copy")
+    with pytest.raises(UserError, match="missing: client 1"):
+        one_exchange(spec, engine)
+    assert "it says that it is client 2, but node" in caplog.text
+
+
+def test_a_registered_key_belongs_to_one_client(tmp_path, caplog):
+    spec = small("fedavg")
+    engine, _ = federation_of(spec, tmp_path, owners={900: 0, 899: 2, 898: 1})
+    with pytest.raises(UserError, match="missing: client 1, 2"):
+        one_exchange(spec, engine)
+    assert "its key was registered for another" in caplog.text
+
+
+def test_a_node_with_other_columns_may_not_join(tmp_path, caplog):
+    from fedpareto.engines.flower.schema import columns
+
+    spec = small("fedavg")
+    expected = columns(spec.federation(0).splits)
+    engine, grid = federation_of(spec, tmp_path, expected=expected)
+    federation = grid.nodes[HOSTILE].federations[0]
+    rows = federation.splits["train"]
+    rows.columns["age"] = rows.columns.pop(next(iter(rows.columns)))
+    with pytest.raises(UserError, match="missing: client 1"):
+        one_exchange(spec, engine)
+    assert "disagrees on the columns of the data" in caplog.text
+
+
+def test_bytes_are_counted_for_every_client(tmp_path):
+    spec = small("fedavg")
+    engine, _ = federation_of(spec, tmp_path)
+    one_exchange(spec, engine)
+    model = 4 * spec.problem.layout.size
+    assert sorted(engine.traffic) == [0, 1, 2]
+    for traffic in engine.traffic.values():
+        assert model < traffic.down < model + 1000
+        assert model < traffic.up < model + 1000
+
+
+def test_split_names_come_from_the_nodes(tmp_path):
+    spec = small("fedavg")
+    engine, _ = federation_of(spec, tmp_path)
+    assert engine.split_names == ["train", "test"]
+
+
+def numbers_on_the_wire(grid):
+    for message in grid.seen:
+        for record in message.content.array_records.values():
+            for array in record.values():
+                yield array.data
+
+
+@pytest.mark.parametrize("name", ["local", "fedpref", "fedcmoo", "fsmgda"])
+def test_neither_preferences_nor_rows_nor_private_tensors_cross_the_wire(name, tmp_path):
+    spec = small(name)
+    engine, grid = federation_of(spec, tmp_path)
+    play(spec, engine)
+    assert not leaks(spec, grid)
+
+
+def test_a_planted_leak_is_noticed(tmp_path):
+    spec = small("fedavg")
+    engine, grid = federation_of(spec, tmp_path)
+    own = torch.as_tensor(spec.federation(0).preferences[1]).float()
+
+    def leak(model):
+        model[:2] = own
+        return model
+
+    grid.tamper = answers_with(with_model(leak))
+    one_exchange(spec, engine)
+    assert leaks(spec, grid)
+
+
+def leaks(spec, grid):
+    """Every secret of a client that is found, byte for byte and in either precision, in what crossed the wire."""
+    secrets = {}
+    federation = spec.federation(0)
+    for client in federation.ids:
+        preference = torch.as_tensor(federation.preferences[client])
+        secrets[f"preference of {client}"] = preference
+        for name, rows in federation.splits.items():
+            for column, values in rows.of_client(client).items():
+                if values.is_floating_point() and values[0].numel() > 1:
+                    secrets[f"{name}.{column} of {client}"] = values[0]
+    for node in grid.nodes.values():
+        for (_, _, client), state in node.engine.private.items():
+            secrets |= {f"private {name} of {client}": tensor for name, tensor in state.items()}
+    crossed = list(numbers_on_the_wire(grid))
+    found = []
+    for what, value in secrets.items():
+        forms = [value.float().numpy().tobytes(), value.double().numpy().tobytes()]
+        if any(form in data for form in forms for data in crossed):
+            found.append(what)
+    return found
