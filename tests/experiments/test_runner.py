@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from folders import assert_same_results, rows, status
@@ -17,6 +18,8 @@ from fedpareto.errors import DamagedFile, UserError
 from fedpareto.experiments.checkpoint import Checkpoint
 from fedpareto.experiments.runner import Progress, Result, Stopped, resume, start
 from fedpareto.experiments.spec import Draft, Spec, load
+from fedpareto.report import record as reports
+from fedpareto.report.page import write_comparison
 
 ALGORITHMS = [
     "local",
@@ -130,6 +133,28 @@ def test_every_round_is_on_record_with_both_evaluations_on_both_splits(tmp_path:
     assert before["bytes_up"] == before["bytes_down"] == 5 * 8 * 4
     assert before["traffic"] == [[8 * 4, 8 * 4]] * 5
     assert after["sent"] != before["sent"]
+
+
+def test_rounds_without_an_evaluation_train_the_same_models(tmp_path: Path) -> None:
+    start(spec_of(seeds=2), tmp_path / "all")
+    told: list[Progress] = []
+    start(spec_of(seeds=2, evaluate_every=3), tmp_path / "some", told.append)
+    record = rows(tmp_path / "some")
+    assert [row["round"] for row in record if row.get("sent")] == [0, 0, 3, 3, 4, 4]
+    assert [row["round"] for row in record if row["trained"]] == [0, 0, 3, 3]
+    assert [np.isfinite(now.hypervolume) for now in told] == [True, False, False, True]
+    assert all(row["bytes_up"] > 0 for row in record if row["round"] < 4)
+    for name in ("models.safetensors", "solutions.json"):
+        assert (tmp_path / "all" / name).read_bytes() == (tmp_path / "some" / name).read_bytes()
+    found = reports.load(tmp_path / "some")
+    assert found.common_rounds.tolist() == [0, 3, 4]
+    assert np.isfinite(found.hypervolume).all()
+    assert write_comparison([tmp_path / "some", tmp_path / "all"], tmp_path / "page").exists()
+
+
+def test_a_stopped_run_shows_the_last_round_that_was_evaluated(tmp_path: Path) -> None:
+    stopped_after(2, spec_of(evaluate_every=3), tmp_path / "run")
+    assert reports.load(tmp_path / "run").solution(0).round == 0
 
 
 def test_final_models_lie_in_one_file_by_seed_and_client(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import fedpareto
+from fedpareto.core.problem import Rows
 from fedpareto.core.registry import problems
 from fedpareto.errors import UserError
 from fedpareto.moo.dominance import is_nondominated
@@ -245,6 +246,36 @@ def test_losses_are_divided_by_what_they_are_for_the_initial_model_on_each_clien
         columns = {name: column[None] for name, column in splits["train"].of_client(client).items()}
         losses = problem.losses(parameters, Batch(columns, torch.ones_like(columns["label"])))
         assert losses[0].tolist() == pytest.approx([1, 1], rel=1e-5)
+
+
+def test_a_common_test_set_is_everybodys_and_takes_the_room_of_one(published):
+    published("law-school")
+    own, common = LawSchool().data(5, 0), LawSchool(test="common").data(5, 0)
+    assert own["test"].counts.sum() == len(common["test"].columns["label"]) == common["test"].counts[0]
+    assert len(set(common["test"].counts)) == 1
+    for position in (0, 4):
+        assert torch.equal(common["test"].of_client(position)["features"], own["test"].columns["features"])
+    for part in ("train", "validation"):
+        assert torch.equal(common[part].columns["features"], own[part].columns["features"])
+    together = Rows.concat([common["test"], LawSchool(test="common").data(3, 1)["test"]])
+    first, second = (len(LawSchool(test="common").data(n, s)["test"].columns["label"]) for n, s in ((5, 0), (3, 1)))
+    assert together.starts.tolist() == [0] * 5 + [first] * 3
+    assert together.counts.tolist() == [first] * 5 + [second] * 3
+
+
+def test_one_model_has_one_value_on_a_common_test_set(published):
+    published("law-school")
+    result = fedpareto.run(LawSchool(test="common", hidden=(8,)), "fedavg", clients=3, rounds=1)
+    assert np.ptp(result.solutions[0].points, axis=0).max() < 1e-6
+    other = fedpareto.run(LawSchool(hidden=(8,)), "fedavg", clients=3, rounds=1)
+    assert np.ptp(other.solutions[0].points, axis=0).max() > 1e-4
+
+
+def test_the_other_label_can_be_the_positive_one(published):
+    published("law-school")
+    assert LawSchool(positive="0")._table.label.mean() == pytest.approx(1 - 21_238 / 22_407)
+    with pytest.raises(UserError, match="has the values 0"):
+        _ = LawSchool(positive="2")._table
 
 
 def test_fifty_clients_get_their_data_in_well_under_a_second(published):

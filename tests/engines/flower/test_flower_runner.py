@@ -28,5 +28,5 @@ def test_the_engine_is_what_the_runner_asks_for(tmp_path):
 
     engine: Engine
     engine, _ = federation_of(small("fedavg"), tmp_path)
-    assert engine.chosen == {}
+    assert engine.chosen == {"federation": "test"}
     assert engine.private == {}
