@@ -5,6 +5,7 @@ Every party makes its part from the run's own spec file, so a node holds the row
 
 from __future__ import annotations
 
+import logging
 import queue
 import secrets
 import threading
@@ -110,6 +111,7 @@ def _name(chosen: Mapping[str, Any] | None, folder: Path) -> str:
 @contextmanager
 def _simulation(nodes: list[dict[str, Any]]) -> Iterator[Grid]:
     """Flower's simulation calls back with its Grid; here it is a block like any other."""
+    logging.getLogger("flwr").setLevel(logging.ERROR)  # It warns of its own interface at every start.
     grids: queue.Queue[Grid | BaseException] = queue.Queue()
     over = threading.Event()
 
