@@ -19,6 +19,7 @@ from urllib.parse import unquote
 import pytest
 
 import fedpareto
+from fedpareto.core.privacy import Privacy
 from fedpareto.core.registry import algorithms, problems
 from fedpareto.engines.faults import Faults
 from fedpareto.engines.local import LocalOptions
@@ -101,7 +102,8 @@ def lacks_data(words):
 
 @pytest.mark.parametrize("document", [name for name in DOCUMENTS if any(commands(name))])
 def test_commands_run_one_after_the_other(document, tmp_path, monkeypatch, capsys):
-    """With two rounds instead of many, and without measuring; `demo` and `reproduce`, which take long, are parsed.
+    """With two rounds instead of many, and without measuring. `demo` and `reproduce`, which take long, are parsed, and
+    so are `server` and `node`, which wait for each other (tests/deploy runs them).
 
     So are commands on data sets that are not here, but in CI, where they have to be.
     """
@@ -110,10 +112,10 @@ def test_commands_run_one_after_the_other(document, tmp_path, monkeypatch, capsy
     for _, body in blocks(document, "yaml"):
         Path(body.splitlines()[0].removeprefix("# ")).write_text(body, encoding="utf-8")
     for words in commands(document):
-        if words[0] in ("demo", "reproduce") or lacks_data(words):
+        if words[0] in ("demo", "reproduce", "server", "node") or lacks_data(words):
             command, *arguments = words
             group = COMMANDS.commands[command]
-            if command == "data":
+            if command in ("data", "server", "node"):
                 command, *arguments = arguments
                 group = group.commands[command]
             group.make_context(command, arguments)
@@ -207,8 +209,9 @@ def test_every_problem_is_documented_with_its_parameters_and_objectives(name):
         ("docs/algorithms.md", "How clients train", Supervised),
         ("docs/engine.md", "Chunks", LocalOptions),
         ("docs/running.md", "Participation, quorum, faults", Faults),
+        ("docs/concepts.md", "Differential privacy", Privacy),
     ],
-    ids=["learner", "engine", "faults"],
+    ids=["learner", "engine", "faults", "privacy"],
 )
 def test_every_other_parameter_is_documented(document, heading, cls):
     assert dict(ROW.findall(section(document, heading))) == defaults(cls)

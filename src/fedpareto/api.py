@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from fedpareto.core.algorithm import Algorithm
 from fedpareto.core.learner import Learner
 from fedpareto.core.parameters import build, to_plain
+from fedpareto.core.privacy import Privacy
 from fedpareto.core.problem import Problem
 from fedpareto.engines.faults import Faults
 from fedpareto.engines.local import LocalOptions
@@ -33,6 +34,7 @@ def run(
     learner: Learner | Mapping[str, Any] | None = None,
     engine: LocalOptions | Mapping[str, Any] | None = None,
     faults: Faults | Mapping[str, Any] | None = None,
+    privacy: Privacy | Mapping[str, Any] | None = None,
     out: str | Path | None = None,
     on_round: OnRound | None = None,
 ) -> Result:
@@ -41,8 +43,8 @@ def run(
     `problem` and `algorithm` are names (`fedpareto problems`, `fedpareto algorithms`) or objects; `seeds` is how many
     (0, 1, …) or which; `preferences` is a distribution ("dirichlet", "equidistant", "gaussian"), one vector for
     everyone, or one for each client; `learner` changes how clients train ({"lr": 0.1}), `engine` where
-    ({"device": "cuda"}), `faults` injects failures ({"dropout": 0.3}). With `out`, everything is kept in that folder
-    and can be resumed.
+    ({"device": "cuda"}), `faults` injects failures ({"dropout": 0.3}), `privacy` adds noise ({"kind": "local"}). With
+    `out`, everything is kept in that folder and can be resumed.
 
         result = fedpareto.run("convex", "fedpref", clients=20, preferences="equidistant")
     """
@@ -62,6 +64,7 @@ def run(
         learner=_part(task.learner(), learner, "learner"),
         engine=_part(LocalOptions(), engine, "engine"),
         faults=_part(Faults(), faults, "faults"),
+        privacy=_part(Privacy(), privacy, "privacy"),
         **{key: top_level(key, value) for key, value in values.items()},
     )
     return runner.start(spec, None if out is None else Path(out), on_round)

@@ -14,7 +14,7 @@ import typer
 import typer.core
 from typer.core import TyperGroup
 
-from fedpareto import __version__, cli_data, cli_reproduce
+from fedpareto import __version__, cli_data, cli_node, cli_reproduce, cli_server
 from fedpareto.errors import UnknownName, UserError
 
 if TYPE_CHECKING:
@@ -57,6 +57,8 @@ RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder.")]
 
 
 app.add_typer(cli_data.app, name="data", cls=_Commands)
+app.add_typer(cli_server.app, name="server", cls=_Commands)
+app.add_typer(cli_node.app, name="node", cls=_Commands)
 
 
 @app.callback(invoke_without_command=True)
@@ -381,6 +383,10 @@ def _print_result(result: Result) -> None:
     values = [solutions.hypervolume() for solutions in result.solutions]
     spread = f" ± {np.std(values):.4f} over {len(values)} seeds" if len(values) > 1 else ""
     typer.echo(f"hypervolume {np.mean(values):.4f}{spread}")
+    privacy = result.spec.privacy
+    if result.epsilon is not None:
+        caution = "; a study: who knows the seed knows the noise" if privacy.randomness == "seed" else ""
+        typer.echo(f"privacy {privacy.kind}: ε = {result.epsilon:.4g} at δ = {privacy.delta:g}{caution}")
     assert result.folder is not None, "a run of the command line has a folder"
     typer.echo(f"run: {result.folder}   see it: fedpareto show {_quoted(result.folder)}")
 

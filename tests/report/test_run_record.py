@@ -113,7 +113,6 @@ def test_a_broken_line_elsewhere_is_damage_with_file_and_line(write_run):
 @pytest.mark.parametrize(
     ("key", "value", "words"),
     [
-        ("sent", None, "'sent' is missing"),
         ("sent", {"test": [[1.0]]}, "expected rows of 2 numbers"),
         ("sent", {"test": [[1.0, "x"]]}, "expected rows of 2 numbers"),
         ("sent", {"train": [[1.0, 2.0]]}, "no split 'test'"),

@@ -27,6 +27,7 @@ class FedAvg(Algorithm[FedAvgState]):
 
     name: ClassVar[str] = "fedavg"
     taxonomy: ClassVar[Taxonomy] = Taxonomy("client", "baseline", "linearised preferences, averaging", "arbitrary")
+    averages: ClassVar[bool] = True
 
     weighting: Literal["size", "equal"] = "size"
     """Whether a client counts by its number of training rows, as in the paper, or like every other."""
@@ -41,17 +42,22 @@ class FedAvg(Algorithm[FedAvgState]):
 
     def train(self, clients: Clients, message: Message) -> Message:
         """θ_i ← local training from θ under the client's own preference."""
-        return {"model": clients.learn(message["model"]), "size": clients.sizes}
+        return self._reply(clients, clients.learn(message["model"]))
+
+    def _reply(self, clients: Clients, model: Tensor) -> Message:
+        """The trained model, and the number of rows behind it where it counts."""
+        return {"model": model} | ({"size": clients.sizes} if self.weighting == "size" else {})
 
     def reply_shapes(self, setting: Setting) -> Mapping[str, Shapes]:
-        """The trained model and the number of rows behind it."""
-        return {"train": {"model": (setting.layout.size,), "size": ()}}
+        """The trained model, and the number of rows behind it where it counts."""
+        size: Shapes = {"size": ()} if self.weighting == "size" else {}
+        return {"train": {"model": (setting.layout.size,), **size}}
 
     def tell(self, state: FedAvgState, replies: Sequence[Reply]) -> FedAvgState:
         """θ ← Σ_i (n_i / Σ n) θ_i."""
-        sizes = stack(replies, "size")
-        weights = sizes if self.weighting == "size" else torch.ones_like(sizes)
-        model = (weights / weights.sum()) @ stack(replies, "model")
+        models = stack(replies, "model")
+        weights = stack(replies, "size") if self.weighting == "size" else models.new_ones(len(models))
+        model = (weights / weights.sum()) @ models
         return replace(state, model=model, round=state.round + 1)
 
     def solutions(self, state: FedAvgState) -> dict[int, Message]:

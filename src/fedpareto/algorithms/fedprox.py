@@ -32,4 +32,4 @@ class FedProx(FedAvg):
         """Local training with the proximal term's gradient μ(θ − θ^t)."""
         anchor = message["model"]
         model = clients.learn(anchor, pull=(lambda theta: self.mu * (theta - anchor)) if self.mu else None)
-        return {"model": model, "size": clients.sizes}
+        return self._reply(clients, model)

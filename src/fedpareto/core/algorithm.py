@@ -72,6 +72,8 @@ class Algorithm(ABC, Generic[S]):
     taxonomy: ClassVar[Taxonomy]
     personalised: ClassVar[bool] = False
     """Whether every client gets a model of its own without fine-tuning."""
+    averages: ClassVar[bool] = False
+    """Whether the server only needs the clients' mean model, all clients alike: then noise on that mean is enough."""
 
     # -- the server half ------------------------------------------------------------------------------------------
 
@@ -112,6 +114,13 @@ class Algorithm(ABC, Generic[S]):
     def personal(self, clients: Clients, message: Message) -> Tensor:
         """The models `[n, d]` that the clients use, from what they were sent and what they keep."""
         return message["model"]
+
+
+def unwrapped(algorithm: Algorithm[Any]) -> Algorithm[Any]:
+    """The algorithm itself, without what is wrapped around it (fine-tuning, privacy)."""
+    while isinstance(inner := getattr(algorithm, "algorithm", None), Algorithm):
+        algorithm = inner
+    return algorithm
 
 
 def participants(state: State) -> list[int]:

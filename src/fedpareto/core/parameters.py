@@ -65,6 +65,8 @@ def convert(value: Any, hint: Any, where: str) -> Any:
     """`value` as the type `hint`, without guessing: 1 is a fine float, "fast" is not."""
     origin, arguments = get_origin(hint), get_args(hint)
     if origin is Literal:
+        if value is None and "none" in arguments:  # The command line cannot tell the word from nothing.
+            return "none"
         if value not in arguments:
             if isinstance(value, str):
                 raise UnknownName(f"value of {where}", value, [str(choice) for choice in arguments])

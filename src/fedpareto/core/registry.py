@@ -15,6 +15,7 @@ from importlib.metadata import entry_points
 from typing import Any
 
 from fedpareto.core.algorithm import Algorithm
+from fedpareto.core.privacy import Privacy
 from fedpareto.core.problem import Problem
 from fedpareto.errors import UnknownName, UserError
 
@@ -59,6 +60,12 @@ def make_algorithm(name: str, parameters: Mapping[str, Any] | None = None) -> Al
     wrapper = importlib.import_module("fedpareto.algorithms.fine_tuning").FineTuned
     tuned: Algorithm[Any] = wrapper(algorithm)
     return tuned
+
+
+def protected(algorithm: Algorithm[Any], privacy: Privacy) -> Algorithm[Any]:
+    """The algorithm with clipped updates and noise, or as it is if that is not asked for."""
+    wrapped: Algorithm[Any] = importlib.import_module("fedpareto.algorithms.private").protected(algorithm, privacy)
+    return wrapped
 
 
 def _discover(group: str, kind: type[Any]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fedpareto.core.engine import Engine
+from fedpareto.core.privacy import need_accountant
 from fedpareto.engines.flower.options import FlowerOptions
 from fedpareto.engines.local import Choices, LocalEngine
 from fedpareto.errors import DamagedFile, UserError
@@ -19,6 +20,7 @@ from fedpareto.experiments.spec import Spec
 @contextmanager
 def opened(spec: Spec, folder: Path | None = None, chosen: Mapping[str, Any] | None = None) -> Iterator[Engine]:
     """The engine that a spec names, for a run in `folder`; `chosen` is what one measured when that run began."""
+    need_accountant(spec.privacy)
     if not isinstance(spec.engine, FlowerOptions):
         yield local(spec, None if chosen is None else _choices(chosen))
         return

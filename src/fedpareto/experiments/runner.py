@@ -74,6 +74,14 @@ class Result:
         """Mean over seeds."""
         return float(np.mean([solutions.hypervolume() for solutions in self.solutions]))
 
+    @property
+    def epsilon(self) -> float | None:
+        """ε of differential privacy after the last round, the largest over seeds; None without privacy."""
+        if self.spec.privacy.kind == "none":
+            return None
+        last = [row["epsilon"] for row in self.history if row["round"] == self.spec.rounds]
+        return max(np.inf if value is None else value for value in last)  # JSON has null for infinity.
+
 
 class Stopped(Exception):
     """The user asked to stop; the folder can be resumed."""

@@ -14,10 +14,11 @@ import numpy as np
 import yaml
 
 from fedpareto.core import registry, rng
-from fedpareto.core.algorithm import Algorithm
+from fedpareto.core.algorithm import Algorithm, unwrapped
 from fedpareto.core.federation import Federation, draw_preferences
 from fedpareto.core.learner import Learner
 from fedpareto.core.parameters import build, convert, field_names, parse_value, to_plain
+from fedpareto.core.privacy import Privacy
 from fedpareto.core.problem import Problem
 from fedpareto.engines.faults import Faults
 from fedpareto.engines.flower.options import FlowerOptions, SimulationOptions
@@ -28,7 +29,7 @@ from fedpareto.moo.preferences import from_spec
 ENGINES: dict[str, type[LocalOptions]] = {cls.name: cls for cls in (LocalOptions, FlowerOptions, SimulationOptions)}
 NAMED_SECTIONS = {"algorithm": "fedpref", "problem": "synthetic", "engine": "local"}
 """Sections that begin with the name of something, and what that is unless the user says otherwise."""
-SECTIONS = ("algorithm", "problem", "learner", "engine", "faults")
+SECTIONS = ("algorithm", "problem", "learner", "engine", "faults", "privacy")
 ROUNDS = 20
 
 
@@ -52,8 +53,11 @@ class Spec:
     """Rounds between two evaluations; what a run leaves behind is always evaluated."""
     engine: LocalOptions = LocalOptions()
     faults: Faults = Faults()
+    privacy: Privacy = Privacy()
 
     def __post_init__(self) -> None:
+        # Here, so that no spec can name a protection that its algorithm does not have.
+        object.__setattr__(self, "algorithm", registry.protected(self.algorithm, self.privacy))
         for key in _TOP_LEVEL:
             _check_value(key, getattr(self, key))
         if self.quorum > self.clients:
@@ -71,9 +75,8 @@ class Spec:
 
     def to_mapping(self) -> dict[str, Any]:
         """Plain values with every parameter spelled out, as they are written to spec.yaml."""
-        algorithm = getattr(self.algorithm, "algorithm", self.algorithm)  # A fine-tuned one keeps its own parameters.
         return {
-            "algorithm": {"name": self.algorithm.name, **to_plain(algorithm)},
+            "algorithm": {"name": self.algorithm.name, **to_plain(unwrapped(self.algorithm))},
             "problem": {"name": self.problem.name, **to_plain(self.problem)},
             "clients": self.clients,
             "rounds": self.rounds,
@@ -85,6 +88,7 @@ class Spec:
             "learner": to_plain(self.learner),
             "engine": {"name": self.engine.name, **to_plain(self.engine)},
             "faults": to_plain(self.faults),
+            "privacy": to_plain(self.privacy),
         }
 
     def to_yaml(self) -> str:
@@ -173,12 +177,16 @@ class Draft:
             choices = " or ".join(f"{owner}.{key}" for owner in owners)
             raise UserError(f"{place}: several parts have a '{key}'; write {choices}")
         if not owners:
-            known = [*_TOP_LEVEL, *(name for names in parameters.values() for name in names)]
+            private = [f"privacy.{name}" for name in field_names(Privacy)]
+            known = [*_TOP_LEVEL, *(name for names in parameters.values() for name in names), *private]
             raise UserError(f"{place}: {UnknownName('parameter', key, known)}")
         return owners[0], key
 
     def _parameters(self) -> dict[str, list[str]]:
-        """The parameters of every section, for the algorithm and problem that this draft names."""
+        """The parameters that may stand alone, by section, for the algorithm and problem that this draft names.
+
+        Those of privacy may not: a bare "noise" or "clip" reads as if the data or the gradients were meant.
+        """
         algorithm = registry.algorithm_class(self._named("algorithm")[0])
         problem = registry.problem_class(self._named("problem")[0])
         return {
@@ -206,12 +214,15 @@ class Draft:
         parts = {
             "engine": self._build("engine", ENGINES[name], options, "engine"),
             "faults": self._build("faults", Faults, self._section("faults"), "faults"),
+            "privacy": self._build("privacy", Privacy, self._section("privacy"), "privacy"),
         }
         values: dict[str, Any] = {"clients": problem.default_clients()}
         for key in _TOP_LEVEL:
             if key in self.values:
                 with self._at(key):
                     values[key] = top_level(key, self.values[key])
+        with self._at("privacy", "kind"):
+            algorithm = registry.protected(algorithm, parts["privacy"])
         with self._at("quorum"):  # Each value was good on its own; only quorum and clients may still disagree.
             spec = Spec(algorithm, problem, learner, **values, **parts)
         with self._at("preferences"):

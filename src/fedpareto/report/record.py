@@ -95,6 +95,8 @@ class Line:
     clusters: Clusters | None
     similarity: Array | None
     """`[n, n]`, rows in the order of the client ids."""
+    epsilon: float = float("nan")
+    """ε of differential privacy so far; NaN without it, or without noise."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -412,6 +414,7 @@ def _line(data: dict[str, Any], where: str, m: int) -> Line:
         bytes_down=get(data, "bytes_down", int, where, 0),
         clusters=clusters or None,
         similarity=similarity if similarity.size else None,
+        epsilon=number(data.get("epsilon"), f"{where}: 'epsilon'"),
     )
 
 

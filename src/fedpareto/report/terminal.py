@@ -106,6 +106,9 @@ def _described(record: Record) -> list[tuple[str, str]]:
         ("objectives", goals),
         ("hypervolume", f"{sparkline(mean)}  {mean[0]:.4g} → {mean[-1]:.4g}"),
     ]
+    spent = max((line.epsilon for line in record.lines if np.isfinite(line.epsilon)), default=None)
+    if spent is not None:
+        facts.append(("privacy", f"ε = {spent:.4g} so far"))
     versions = ", ".join(f"{name} {version}" for name, version in record.versions.items())
     return [*facts, ("versions", versions)] if versions else facts
 

@@ -8,14 +8,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from fedpareto.core.algorithm import Algorithm, Setting
+from fedpareto.core.algorithm import Algorithm, Setting, unwrapped
 from fedpareto.core.learner import Learner
 from fedpareto.core.parameters import to_plain
+from fedpareto.core.privacy import Privacy
 from fedpareto.core.problem import Splits
 
 MEANING = {
     "model": "the model's layers or the objectives",
     "algorithm": "the algorithm or its parameters",
+    "privacy": "the kind or the parameters of differential privacy",
     "learner": "the learner or its parameters",
     "setting": "the seed, the clients, the rounds or the initial model",
     "data": "the columns of the data",
@@ -26,10 +28,11 @@ MEANING = {
 def agreement(algorithm: Algorithm[Any], learner: Learner, settings: Sequence[Setting]) -> dict[str, str]:
     """What server and nodes know alike: fingerprints by subject."""
     first = settings[0]
-    own = getattr(algorithm, "algorithm", algorithm)  # A fine-tuned one keeps its own parameters.
+    privacy = getattr(algorithm, "privacy", Privacy())
     return {
         "model": _fingerprint([first.layout.to_json(), [asdict(objective) for objective in first.objectives]]),
-        "algorithm": _fingerprint([algorithm.name, to_plain(own)]),
+        "algorithm": _fingerprint([algorithm.name, to_plain(unwrapped(algorithm))]),
+        "privacy": _fingerprint(to_plain(privacy)),
         "learner": _fingerprint([type(learner).__name__, to_plain(learner)]),
         "setting": _fingerprint([_setting(setting) for setting in settings]),
     }

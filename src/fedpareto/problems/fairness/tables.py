@@ -99,9 +99,9 @@ def groups(table: LabelledTable, column: str, rule: str = "") -> Groups:
                 f"the sensitive column '{column}' of {table.source} has {len(values)} values; say who is privileged, "
                 f"such as privileged={example}"
             )
-        names = tuple(_text(value) for value in values.tolist())
+        names = tuple(as_text(value) for value in values.tolist())
     else:
-        chosen = matches(series, value) if operator == "=" else _compared(table, column, operator, value)
+        chosen = matches(series, value) if operator == "=" else compared(table, column, operator, value)
         names = tuple(f"{column}{sign}{value}" for sign in (_OPPOSITE[operator], operator))
         codes = np.where(series.notna(), chosen.astype(int), UNKNOWN)
     if len(set(codes.tolist()) - {UNKNOWN}) < 2:
@@ -138,7 +138,8 @@ def matches(series: Series[Any], text: str) -> np.ndarray:
     return np.asarray(series.astype(object) == text)
 
 
-def _compared(table: LabelledTable, column: str, operator: str, value: str) -> np.ndarray:
+def compared(table: LabelledTable, column: str, operator: str, value: str) -> np.ndarray:
+    """Which rows hold a number on this side of a bound."""
     from pandas.api.types import is_numeric_dtype
 
     series = table.column(column)
@@ -155,7 +156,7 @@ def _compared(table: LabelledTable, column: str, operator: str, value: str) -> n
     return np.asarray(compare(numbers, bound))
 
 
-def _text(value: Any) -> str:
+def as_text(value: Any) -> str:
     """A value as a user would write it."""
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 

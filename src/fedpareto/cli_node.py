@@ -1,0 +1,90 @@
+"""`fedpareto node`: one party of a federation, with its own table and its own preference."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from fedpareto.errors import UserError
+
+app = typer.Typer(
+    rich_markup_mode=None,
+    invoke_without_command=True,
+    help="A federation across machines, at one of its nodes: check your table, join, train.\n\n"
+    "Example: fedpareto node up node-0 --data mine.csv --preference 0.7,0.3",
+)
+
+Folder = Annotated[Path, typer.Argument(metavar="NODE", help="The folder that the server's operator handed over.")]
+Data = Annotated[Path, typer.Option(help="Your table, CSV or Parquet; it stays here.")]
+Ignore = Annotated[str, typer.Option(help="Columns of it that are not the federation's business: COL[,COL].")]
+
+
+@app.callback()
+def _node(context: typer.Context) -> None:
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+@app.command()
+def up(
+    folder: Folder,
+    data: Data,
+    preference: Annotated[
+        str, typer.Option(help="One weight for each goal, such as 0.7,0.3, or a file with them; it stays here.")
+    ],
+    ignore: Ignore = "",
+    log_format: Annotated[
+        Literal["text", "json"], typer.Option(help="Readable lines, or JSON lines for other programs.")
+    ] = "text",
+) -> None:
+    """Check the table, join the federation and train until it is finished; reconnects when the server was away.
+
+    Your model is kept in the node's folder at the end.
+
+    Example: fedpareto node up node-0 --data mine.csv --preference 0.7,0.3
+    """
+    _needs_flower()
+    from fedpareto.deploy import node
+    from fedpareto.deploy.layout import NodeFolder
+
+    home = NodeFolder.open(folder)
+    weights = node.read_preference(home, preference)
+    _check(folder, data, ignore)
+    try:
+        model = node.up(home, data, weights, log_format)
+    except KeyboardInterrupt:
+        typer.echo("stopped; the same command joins again", err=True)
+        raise typer.Exit(143) from None
+    typer.echo("this node got no model" if model is None else f"model: {model}")
+
+
+@app.command()
+def check(folder: Folder, data: Data, ignore: Ignore = "") -> None:
+    """Check the table against the federation's schema, and do nothing else.
+
+    Example: fedpareto node check node-0 --data mine.csv
+    """
+    _needs_flower()
+    _check(folder, data, ignore)
+    typer.echo(f"{data} fits the federation's schema")
+
+
+def _check(folder: Path, data: Path, ignore: str) -> None:
+    from fedpareto.deploy import node
+    from fedpareto.deploy.layout import NodeFolder
+
+    ignored = [name.strip() for name in ignore.split(",") if name.strip()]
+    found = node.table_problems(NodeFolder.open(folder), data, ignored)
+    for line in found:
+        typer.echo(f"{data.name}: {line}", err=True)
+    if found:
+        raise UserError(f"{data} does not fit the federation's schema ({len(found)} of the lines above); not joining")
+
+
+def _needs_flower() -> None:
+    from importlib.util import find_spec
+
+    if find_spec("flwr") is None:
+        raise UserError("fedpareto node needs Flower; try: pip install 'fedpareto[flower]'")

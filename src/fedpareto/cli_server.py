@@ -1,0 +1,179 @@
+"""`fedpareto server`: the folder of a federation, and the process that leads it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from fedpareto.errors import UserError
+
+app = typer.Typer(
+    rich_markup_mode=None,
+    invoke_without_command=True,
+    help="A federation across machines, at its server: set up, start, watch, stop, go on.\n\n"
+    "Example: fedpareto server up federation",
+)
+
+Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The deployment's folder.")]
+LogFormat = Annotated[Literal["text", "json"], typer.Option(help="Readable lines, or JSON lines for other programs.")]
+
+
+@app.callback()
+def _server(context: typer.Context) -> None:
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+@app.command()
+def init(
+    folder: Folder,
+    nodes: Annotated[int, typer.Option(help="How many parties.")],
+    schema_from: Annotated[
+        Path | None, typer.Option(help="A table like everybody's, CSV or Parquet: a sample, or one party's own.")
+    ] = None,
+    schema: Annotated[Path | None, typer.Option(help="Or a schema that was made before.")] = None,
+    label: Annotated[str, typer.Option(help="Its column to predict.")] = "",
+    sensitive: Annotated[str, typer.Option(help="Its sensitive columns: COL[,COL].")] = "",
+    positive: Annotated[
+        str, typer.Option(help="The label that counts as 1.  [default: the last of its two values]")
+    ] = "",
+    privileged: Annotated[str, typer.Option(help="Who is group 1: race=White or age>=25.")] = "",
+    drop: Annotated[str, typer.Option(help="Columns that no model sees: COL[,COL].")] = "",
+    host: Annotated[str, typer.Option(help="The name or address under which nodes reach the server.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="The server's port.")] = 8443,
+    algorithm: Annotated[str | None, typer.Option(help="Its name.  [default: fedpref]")] = None,
+    rounds: Annotated[int | None, typer.Option(help="How many.  [default: 20]")] = None,
+    quorum: Annotated[
+        float | None, typer.Option(help="Valid replies a round needs, share or number.  [default: 1 reply]")
+    ] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any parameter, such as lr=0.1.")
+    ] = None,
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="Plain text, no authentication; for trials on loopback only.")
+    ] = False,
+) -> None:
+    """Write a deployment: spec, schema, certificates, keys, and a folder for each node to hand over.
+
+    Example: fedpareto server init federation --schema-from sample.csv --label hired --sensitive gender --nodes 3
+    """
+    _needs_flower()
+    from fedpareto.deploy import create
+    from fedpareto.experiments.spec import Draft
+
+    draft = Draft().with_values({"algorithm": algorithm, "rounds": rounds, "quorum": quorum})
+    if (schema is None) == (schema_from is None):
+        raise UserError("say what the parties' tables look like: --schema-from a table, or --schema a file made before")
+    from fedpareto.problems.fairness.schema import TableSchema
+
+    if schema is not None:
+        if label or sensitive or positive or privileged or drop:
+            raise UserError(f"--schema {schema} says all about the table; leave the flags that describe it out")
+        ready = TableSchema.read(schema)
+    else:
+        assert schema_from is not None
+        ready = create.schema_of(schema_from, label, sensitive, positive, privileged, drop)
+    deployment = create.create(folder, ready, draft, settings or [], nodes, host, port, insecure)
+    typer.echo(f"wrote {folder}: hand node-0 … node-{nodes - 1} to the parties, and see {folder / 'README.md'}")
+    typer.echo(f"the server:  fedpareto server up {folder}")
+    m = len(deployment.spec().problem.objectives)
+    weights = ",".join(["0.7", "0.3"] if m == 2 else [f"{1 / m:.4g}"] * m)
+    typer.echo(f"each node:   fedpareto node up {folder / 'node-0'} --data table.csv --preference {weights}")
+
+
+@app.command()
+def up(folder: Folder, log_format: LogFormat = "text") -> None:
+    """Start the server: it waits for the nodes, trains, and ends when the run is finished.
+
+    Ctrl-C or SIGTERM stops after the round under way, a second one at once; fedpareto server resume goes on.
+
+    Example: fedpareto server up federation
+    """
+    _run(folder, log_format, resume=False)
+
+
+@app.command()
+def resume(folder: Folder, log_format: LogFormat = "text") -> None:
+    """Go on from the last checkpoint, after a stop or a crash; begin if nothing was begun.
+
+    Nodes reconnect by themselves.
+
+    Example: fedpareto server resume federation
+    """
+    _run(folder, log_format, resume=True)
+
+
+@app.command()
+def status(folder: Folder) -> None:
+    """Tell how the run is, which nodes are connected, and what was refused of late.
+
+    Example: fedpareto server status federation
+    """
+    _needs_flower()
+    from fedpareto.deploy import status as statuses
+    from fedpareto.deploy.layout import Deployment
+
+    for line in statuses.read(Deployment.open(folder)).lines():
+        typer.echo(line)
+
+
+@app.command()
+def stop(
+    folder: Folder,
+    now: Annotated[bool, typer.Option("--now", help="At once; the round under way is done again later.")] = False,
+) -> None:
+    """Stop the server after the round under way; fedpareto server resume goes on.
+
+    Example: fedpareto server stop federation
+    """
+    _needs_flower()
+    from fedpareto.deploy import status as statuses
+    from fedpareto.deploy.layout import Deployment
+
+    statuses.stop(Deployment.open(folder), now)
+    typer.echo(f"stopped; go on with: fedpareto server resume {folder}")
+
+
+@app.command()
+def renew(folder: Folder) -> None:
+    """Make a new certificate for the server; nodes need nothing new for it.
+
+    Example: fedpareto server renew federation
+    """
+    _needs_flower()
+    from fedpareto.deploy import create
+    from fedpareto.deploy.layout import Deployment
+
+    deployment = Deployment.open(folder)
+    if deployment.insecure:
+        raise UserError(f"{folder} is an insecure deployment; it has no certificate")
+    create.write_server_certificate(deployment)
+    typer.echo("the server has a new key and certificate; they count from its next start on")
+
+
+def _run(folder: Path, log_format: Literal["text", "json"], resume: bool) -> None:
+    _needs_flower()
+    from fedpareto.deploy import server
+    from fedpareto.deploy.layout import Deployment
+    from fedpareto.experiments.runner import Stopped
+
+    deployment = Deployment.open(folder)
+    try:
+        result = server.up(deployment, log_format, resume)
+    except (Stopped, KeyboardInterrupt) as stopped:
+        how = str(stopped) or "interrupted"
+        typer.echo(f"{how}; go on with: fedpareto server resume {folder}", err=True)
+        raise typer.Exit(143) from None
+    if result is None:
+        typer.echo(f"the run is finished already; see it with: fedpareto show {deployment.run}")
+    else:
+        typer.echo(f"hypervolume {result.hypervolume:.4f}\nrun: {deployment.run}")
+
+
+def _needs_flower() -> None:
+    from importlib.util import find_spec
+
+    if find_spec("flwr") is None:
+        raise UserError("fedpareto server needs Flower; try: pip install 'fedpareto[flower]'")

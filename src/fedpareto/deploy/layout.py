@@ -1,0 +1,229 @@
+"""Where everything lies: the folder of a deployment at the server, and the folder that each node gets."""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from fedpareto.errors import DamagedFile, UserError
+from fedpareto.experiments.spec import Draft, Spec
+from fedpareto.files import write_atomically
+
+FORMAT = 1
+PRIVATE = "private"
+"""What a spec says of preferences that only the nodes know."""
+SPEC, SCHEMA, DEPLOYMENT, NODE = "spec.yaml", "schema.json", "deployment.json", "node.json"
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """A federation at its server."""
+
+    folder: Path
+    name: str
+    """Of the federation; every message bears it."""
+    host: str
+    port: int
+    nodes: int
+    insecure: bool = False
+
+    @classmethod
+    def open(cls, folder: Path) -> Deployment:
+        """An existing one."""
+        entries = read_json(folder, DEPLOYMENT, "deployment; make one with: fedpareto server init")
+        try:
+            found = cls(
+                folder.resolve(),
+                str(entries["name"]),
+                str(entries["host"]),
+                int(entries["port"]),
+                int(entries["nodes"]),
+                bool(entries["insecure"]),
+            )
+        except (KeyError, TypeError, ValueError) as problem:
+            raise DamagedFile(f"{folder / DEPLOYMENT} is damaged: {problem!r}") from None
+        check_address(found.host, found.port, found.insecure)
+        return found
+
+    def save(self) -> None:
+        """Writes its own file."""
+        plain = {name: value for name, value in asdict(self).items() if name != "folder"}
+        write_atomically(self.folder / DEPLOYMENT, json.dumps({"format": FORMAT, **plain}, indent=1) + "\n")
+
+    def spec(self) -> Spec:
+        """What is to be trained, and how."""
+        return load_spec(self.folder)
+
+    @property
+    def server(self) -> Path:
+        """What only the server may read: keys, Flower's own state, logs."""
+        return self.folder / "server"
+
+    @property
+    def run(self) -> Path:
+        """An ordinary run folder."""
+        return self.folder / "run"
+
+    @property
+    def authority(self) -> Path:
+        """The certificate by which nodes know the server."""
+        return self.server / "ca.pem"
+
+    def node(self, number: int) -> Path:
+        """The folder that is handed to a node."""
+        return self.folder / f"node-{number}"
+
+    def public_key(self, number: int) -> Path:
+        """By which the server knows a node."""
+        return self.server / "nodes" / f"node-{number}.pub"
+
+
+@dataclass(frozen=True)
+class NodeFolder:
+    """A node's own folder; all that it needs to join, and all that it keeps."""
+
+    folder: Path
+    federation: str
+    client: int
+    server: str
+    """host:port."""
+    insecure: bool = False
+
+    @classmethod
+    def open(cls, folder: Path) -> NodeFolder:
+        """An existing one."""
+        entries = read_json(folder, NODE, "node's folder; fedpareto server init makes one for each node")
+        try:
+            found = cls(
+                folder.resolve(),
+                str(entries["federation"]),
+                int(entries["client"]),
+                str(entries["server"]),
+                bool(entries["insecure"]),
+            )
+            host, _, port = found.server.rpartition(":")
+            check_address(host, int(port), found.insecure)
+        except (KeyError, TypeError, ValueError) as problem:
+            if isinstance(problem, UserError):
+                raise
+            raise DamagedFile(f"{folder / NODE} is damaged: {problem!r}") from None
+        return found
+
+    def save(self) -> None:
+        """Writes its own file."""
+        plain = {name: value for name, value in asdict(self).items() if name != "folder"}
+        write_atomically(self.folder / NODE, json.dumps({"format": FORMAT, **plain}, indent=1) + "\n")
+
+    def spec(self) -> Spec:
+        """The federation's."""
+        return load_spec(self.folder)
+
+    @property
+    def schema(self) -> Path:
+        """Of the table."""
+        return self.folder / SCHEMA
+
+    @property
+    def authority(self) -> Path:
+        """The certificate by which the server is known."""
+        return self.folder / "ca.pem"
+
+    @property
+    def key(self) -> Path:
+        """The node's private key."""
+        return self.folder / "node.key"
+
+
+@dataclass(frozen=True)
+class PrivateSpec(Spec):
+    """A spec of a federation whose preferences are known to the nodes alone."""
+
+    preferences: Any = PRIVATE
+
+    def preferences_of(self, seed: int) -> None:
+        """Nobody knows them here."""
+
+
+def load_spec(folder: Path) -> PrivateSpec:
+    """The spec of a folder, with the schema beside it wherever the folder lies now."""
+    draft = Draft.read(folder / SPEC)
+    problem = draft.values.get("problem")
+    if not isinstance(problem, dict) or problem.get("name") != "silo":
+        raise UserError(f"{folder / SPEC}: the problem of a deployment is 'silo'")
+    values = {**draft.values, "problem": {**problem, "schema": str(folder.resolve() / SCHEMA)}}
+    return finish(Draft(values, draft.where))
+
+
+def finish(draft: Draft) -> PrivateSpec:
+    """The spec that a draft means, whose preferences can be nothing but private."""
+    values = dict(draft.values)
+    if values.pop("preferences", PRIVATE) != PRIVATE:
+        raise UserError(f"preferences: in a deployment they are {PRIVATE}; each node gives its own when it joins")
+    spec = Draft(values, draft.where).finish()
+    return PrivateSpec(**{one.name: getattr(spec, one.name) for one in fields(spec)} | {"preferences": PRIVATE})
+
+
+def read_json(folder: Path, name: str, meaning: str) -> Mapping[str, Any]:
+    """The object in a folder's file, or UserError in the user's words."""
+    path = folder / name
+    try:
+        entries = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UserError(f"{folder} is not a {meaning}") from None
+    except OSError as problem:
+        raise UserError(f"{path} cannot be read: {problem.strerror or problem}") from None
+    except ValueError:
+        raise DamagedFile(f"{path} is damaged: it is not JSON") from None
+    if not isinstance(entries, dict) or entries.get("format") != FORMAT:
+        raise DamagedFile(f"{path} is damaged, or of another version of fedpareto")
+    return entries
+
+
+def check_address(host: str, port: int, insecure: bool) -> None:
+    """Raises UserError if nodes could not, or must not, reach the server there."""
+    if not 0 < port < 2**16:
+        raise UserError(f"port is {port}; it is a number from 1 to {2**16 - 1}")
+    if not re.fullmatch(r"[A-Za-z0-9.-]+", host) or host.startswith("-"):
+        raise UserError(f"host is '{host}'; it is the name or the address under which nodes reach the server")
+    if _is_any(host):
+        raise UserError(f"host is '{host}'; name the address under which nodes reach the server, not a wildcard")
+    if insecure and not is_loopback(host):
+        raise UserError(f"--insecure is for loopback only, where nobody listens; {host} is not: leave it out")
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address never leaves the machine."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _is_any(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_unspecified
+    except ValueError:
+        return False
+
+
+def private_folder(path: Path) -> None:
+    """A folder that only its owner can open."""
+    path.mkdir(parents=True, mode=0o700)
+
+
+def write_secret(path: Path, content: bytes) -> None:
+    """A new file that only its owner can read, from its first byte on."""
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        file.write(content)
+
+
+def replace_secret(path: Path, content: bytes) -> None:
+    """The same, in the place of an older one."""
+    path.unlink(missing_ok=True)
+    write_secret(path, content)

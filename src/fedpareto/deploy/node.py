@@ -1,0 +1,288 @@
+"""A node's process: checks its table, then keeps a SuperNode and a worker going until the federation is finished."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import logging
+import secrets
+import ssl
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from flwr.app import RecordDict
+
+from fedpareto.core.federation import Federation
+from fedpareto.deploy import certificates, logs
+from fedpareto.deploy.gate import NODE_HEADER, SCHEMA_HEADER, STATE
+from fedpareto.deploy.layout import NodeFolder, replace_secret
+from fedpareto.deploy.signals import terminable
+from fedpareto.engines.flower import wire
+from fedpareto.engines.flower.launch import LOOPBACK, Processes, _program, free_ports
+from fedpareto.engines.flower.node import MODEL_FILE, Node
+from fedpareto.errors import BadPreference, UserError
+from fedpareto.experiments.flower import settings_of
+from fedpareto.moo import preferences
+from fedpareto.problems.fairness import tables
+from fedpareto.problems.fairness.schema import TableSchema, unknown_values
+from fedpareto.problems.fairness.silo import Silo
+
+SCHEMA_SUBJECT = "the schema of the table"
+"""What server and node disagree on, in the server's log, if their schemas differ."""
+FINISHED = "finished"
+PULSE = 2.0
+"""Seconds between two looks at the children and at the server."""
+PATIENCE = 10.0
+"""Seconds that a question to the server may take."""
+PAUSE = 5.0
+"""Seconds before a child that ended is started again."""
+
+log = logging.getLogger("fedpareto.node")
+
+
+def up(home: NodeFolder, data: Path, preference: Sequence[float], log_format: logs.LogFormat = "text") -> Path | None:
+    """Serves until the federation is finished; the file with this node's model, if it got one."""
+    logs.begin(log_format)
+    _report_unknown_values(home, data)
+    with terminable():
+        return _Service(home, data, preference).run()
+
+
+# -- before joining ------------------------------------------------------------------------------------------------
+
+
+def table_problems(home: NodeFolder, data: Path, ignored: Sequence[str] = ()) -> list[str]:
+    """Why a table does not fit the federation, a line each; empty if it does."""
+    problem = _problem(home, data)
+    found = problem.table_schema.problems(tables.read_file(data), ignored)
+    if found:
+        return found
+    try:
+        for seed in home.spec().seeds:
+            problem.data(1, seed)
+    except UserError as trouble:
+        return [str(trouble)]
+    return []
+
+
+def read_preference(home: NodeFolder, given: str) -> list[float]:
+    """A preference as it was typed, or from the file of that name; one weight for each goal."""
+    path = Path(given).expanduser()
+    text = path.read_text(encoding="utf-8") if path.is_file() else given
+    objectives = [objective.name for objective in home.spec().problem.objectives]
+    try:
+        weights = [float(part) for part in text.replace(";", ",").replace("\n", ",").split(",") if part.strip()]
+        return [float(weight) for weight in preferences.check([weights], 1, len(objectives))[0]]
+    except (ValueError, BadPreference):
+        # The weights themselves are nobody's business, not even in an error message that ends up in a log.
+        raise UserError(
+            "the preference is not one: it is a file, or "
+            f"{len(objectives)} weights that add up to 1, for {', '.join(objectives)}, such as 0.7,0.3"
+        ) from None
+
+
+def _problem(home: NodeFolder, data: Path) -> Silo:
+    problem = home.spec().problem
+    assert isinstance(problem, Silo), "load_spec has checked it"
+    return replace(problem, schema=str(home.schema), file=str(data))
+
+
+def _report_unknown_values(home: NodeFolder, data: Path) -> None:
+    for column, rows in unknown_values(_problem(home, data).table_schema, tables.read_file(data)).items():
+        log.warning("%d rows have a value of '%s' that the schema does not know; it counts as 'other'", rows, column)
+
+
+# -- the node itself, in the worker's process ----------------------------------------------------------------------
+
+
+@dataclass
+class SiloNode(Node):
+    """A node that also says by which schema it reads its table."""
+
+    schema: str = field(default="")
+    """Its fingerprint."""
+
+    def hello(self, question: RecordDict) -> RecordDict:
+        """See Node."""
+        said = wire.decode_hello(super().hello(question))
+        return wire.encode_hello(replace(said, schema={**said.schema, SCHEMA_SUBJECT: self.schema}))
+
+
+def make_node(config: Mapping[str, Any]) -> Node:
+    """The node that a configuration describes; called in the worker's process."""
+    home = NodeFolder.open(Path(config["folder"]))
+    spec, problem = home.spec(), _problem(home, Path(config["data"]))
+    preference = np.array([config["preference"]])
+    return SiloNode(
+        federation=home.federation,
+        client=home.client,
+        algorithm=spec.algorithm,
+        problem=problem,
+        learner=spec.learner,
+        federations=[Federation(seed, (home.client,), problem.data(1, seed), preference) for seed in spec.seeds],
+        settings=settings_of(spec),
+        folder=home.folder,
+        options=spec.engine,
+        faults=spec.faults,
+        schema=problem.table_schema.fingerprint,
+    )
+
+
+# -- the process ---------------------------------------------------------------------------------------------------
+
+
+class _Service:
+    """One `fedpareto node up`."""
+
+    def __init__(self, home: NodeFolder, data: Path, preference: Sequence[float]) -> None:
+        self.home, self.data, self.preference = home, data.resolve(), list(preference)
+        self.server = _Server(home)
+        self.processes = Processes(home.folder / "logs", home.folder / "flower")
+        self.secret = home.folder / "secret"
+        self._read = 0
+
+    def run(self) -> Path | None:
+        """Until the server says that the run is finished."""
+        log.info("node %d: the table fits; the server is at %s", self.home.client, self.home.server)
+        if self.server.wait() == FINISHED:
+            log.info("the federation is finished already")
+            return self._model()
+        try:
+            self._start()
+            while self.server.ask() != FINISHED:
+                self._tend()
+                time.sleep(PULSE)
+            log.info("the federation is finished")
+            return self._model()
+        finally:
+            self.processes.stop()
+
+    def _model(self) -> Path | None:
+        path = self.home.folder / MODEL_FILE
+        return path if path.exists() else None
+
+    def _start(self) -> None:
+        runtime = f"{LOOPBACK}:{free_ports(1)[0]}"
+        self.processes.home.mkdir(parents=True, exist_ok=True)
+        replace_secret(self.secret, secrets.token_hex(32).encode())
+        config = {
+            "fedpareto": f"{__name__}:{make_node.__name__}",
+            "folder": str(self.home.folder),
+            "data": str(self.data),
+            "preference": self.preference,
+        }
+        plan = self.home.folder / "worker.json"
+        replace_secret(plan, json.dumps({"secret": str(self.secret), "nodes": {runtime: config}}).encode())
+        worker_log = self.processes.folder / "worker.log"
+        self._read = worker_log.stat().st_size if worker_log.exists() else 0
+        self.processes.start("supernode", self._supernode(runtime))
+        self.processes.start("worker", [sys.executable, "-m", "fedpareto.engines.flower.worker", str(plan)])
+
+    def _supernode(self, runtime: str) -> list[str]:
+        host, port = runtime.split(":")
+        isolation = ["--isolation", "process", "--superexec-auth-secret-file", str(self.secret)]
+        safety = ["--insecure"]
+        if not self.home.insecure:
+            safety = ["--root-certificates", str(self.home.authority)]
+            safety += ["--auth-supernode-private-key", str(self.home.key)]
+        place = ["--superlink", self.home.server, "--host", host, "--port", port]
+        return [*_program("flower-supernode"), *safety, *isolation, *place]
+
+    def _tend(self) -> None:
+        """Passes on what the worker says, and starts the children again if one has ended."""
+        self._read = _pass_on(self.processes.folder / "worker.log", self._read)
+        ended = [name for name, process in self.processes.running.items() if process.poll() is not None]
+        if ended:
+            log.warning("%s ended; starting again in %g s (its log is in %s)", ended[0], PAUSE, self.processes.folder)
+            # Both: a SuperNode waits for the worker that took its task, and a worker for a SuperNode that is gone.
+            self.processes.stop()
+            time.sleep(PAUSE)
+            self._start()
+
+
+class _Server:
+    """The server as a node sees it."""
+
+    def __init__(self, home: NodeFolder) -> None:
+        self.home = home
+        self.is_there = True
+        self._schema = TableSchema.read(home.schema).fingerprint
+        self._context: ssl.SSLContext | None = None
+        self._key: certificates.Key | None = None
+        if not home.insecure:
+            self._key = certificates.load_key(home.key)
+            try:
+                self._context = ssl.create_default_context(cafile=home.authority)
+            except OSError as problem:
+                raise UserError(f"{home.authority} is not a certificate ({problem})") from None
+
+    def wait(self) -> str:
+        """The first word of a server that is there."""
+        while not (word := self.ask()):
+            time.sleep(PULSE)
+        return word
+
+    def ask(self) -> str:
+        """How the run is; empty if nobody answers. UserError if this node is not welcome."""
+        try:
+            word = self._ask()
+        except ssl.SSLError as problem:
+            raise UserError(_in_words(problem, self.home)) from None
+        except UserError:
+            raise
+        except (OSError, http.client.HTTPException, ValueError):
+            word = ""
+        if bool(word) != self.is_there:
+            self.is_there = bool(word)
+            how = "answers" if word else "does not answer; trying again until it does"
+            log.info("the server at %s %s", self.home.server, how)
+        return word
+
+    def _ask(self) -> str:
+        host, _, port = self.home.server.rpartition(":")
+        if self._context is None or self._key is None:
+            connection = http.client.HTTPConnection(host, int(port), timeout=PATIENCE)
+            headers = {NODE_HEADER: str(self.home.client)}
+        else:
+            connection = http.client.HTTPSConnection(host, int(port), timeout=PATIENCE, context=self._context)
+            headers = certificates.signed(self._key)
+        try:
+            connection.request("GET", STATE, headers=headers | {SCHEMA_HEADER: self._schema})
+            response = connection.getresponse()
+            said = str(json.loads(response.read(10_000))["fedpareto"])
+        except KeyError:
+            raise ValueError("another program answers there") from None
+        finally:
+            connection.close()
+        if response.status == http.client.PRECONDITION_FAILED:
+            raise UserError(f"the server at {self.home.server} refuses this node: {said}")
+        return said if response.status == http.client.OK else ""
+
+
+def _in_words(problem: ssl.SSLError, home: NodeFolder) -> str:
+    if isinstance(problem, ssl.SSLCertVerificationError):
+        why = problem.verify_message
+        return f"the certificate of the server at {home.server} is not accepted: {why} (authority: {home.authority})"
+    return f"the server at {home.server} does not speak TLS as it should ({problem.reason})"
+
+
+def _pass_on(path: Path, position: int) -> int:
+    """Logs the whole lines that were added to a child's log; gives back how far it was read."""
+    if not path.exists():
+        return position
+    with path.open("rb") as file:
+        file.seek(position)
+        added = file.read()
+    whole = added[: added.rfind(b"\n") + 1]
+    for line in whole.decode("utf-8", "replace").splitlines():
+        for level in (logging.INFO, logging.WARNING):
+            _, found, message = line.partition(f" {logging.getLevelName(level)} ")
+            if found:
+                log.log(level, "%s", message)
+                break
+    return position + len(whole)

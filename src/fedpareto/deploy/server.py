@@ -1,0 +1,231 @@
+"""The server's process: Flower's SuperLink behind the gate, and the loop that every run has."""
+
+from __future__ import annotations
+
+import logging
+import os
+import ssl
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+from flwr.serverapp import Grid
+
+from fedpareto.core.privacy import need_accountant
+from fedpareto.deploy import certificates, logs, status
+from fedpareto.deploy.gate import Gate
+from fedpareto.deploy.layout import Deployment, is_loopback
+from fedpareto.deploy.node import FINISHED, SCHEMA_SUBJECT
+from fedpareto.deploy.signals import terminable
+from fedpareto.deploy.superlink import SuperLink
+from fedpareto.engines.flower.launch import QUIET
+from fedpareto.engines.flower.options import FlowerOptions
+from fedpareto.engines.flower.server import FlowerEngine
+from fedpareto.errors import UserError
+from fedpareto.experiments.flower import settings_of
+from fedpareto.experiments.progress import Interrupts
+from fedpareto.experiments.runner import Experiment, Progress, Result, Stopped
+from fedpareto.experiments.spec import Spec
+from fedpareto.experiments.store import RunFolder, describe
+from fedpareto.problems.fairness.silo import Silo
+
+PULSE = 1.0
+"""Seconds between two writings of the status file."""
+GOODBYE = 60.0
+"""Seconds that nodes have to hear that the run is finished."""
+SOON = 30
+"""Days before its end at which a certificate is worth a warning."""
+
+log = logging.getLogger("fedpareto.server")
+
+
+def up(deployment: Deployment, log_format: logs.LogFormat = "text", resume: bool = False) -> Result | None:
+    """Serves a deployment until its run is finished; None if it was already.
+
+    With `resume` it goes on from the last checkpoint, or begins if nothing was begun.
+    """
+    warnings = logs.begin(log_format)
+    spec = deployment.spec()
+    need_accountant(spec.privacy)
+    with status.hold(deployment), ExitStack() as stack:
+        folder = stack.enter_context(_run_folder(deployment, spec, resume))
+        if folder is None:
+            return None
+        _check_certificate(deployment)
+        shown = status.Status("starting", rounds=spec.rounds, nodes=deployment.nodes, process=os.getpid())
+        service = _Service(deployment, spec, folder, shown)
+        stack.enter_context(service.status_file(warnings))
+        return service.run()
+
+
+@contextmanager
+def _run_folder(deployment: Deployment, spec: Spec, resume: bool) -> Iterator[RunFolder | None]:
+    """The run's folder, new or to be continued; None if its run is finished."""
+    begun = RunFolder(deployment.run).spec_file.exists()
+    if begun and not resume:
+        raise UserError(f"the run of {deployment.folder} has begun; go on with: fedpareto server resume")
+    with RunFolder.open(deployment.run) if begun else RunFolder.create(deployment.run, spec) as folder:
+        done = (folder.read_json("status.json") or {}).get("status") == FINISHED
+        try:
+            yield None if done else folder
+        except BaseException:
+            if not begun and folder.read_json("run.json") is None:
+                folder.discard()  # A run that could not even begin leaves nothing behind.
+            raise
+
+
+def _check_certificate(deployment: Deployment) -> None:
+    if deployment.insecure:
+        log.warning("INSECURE: plain text, and no authentication of nodes; only for trials on this machine")
+        return
+    for path in (deployment.authority, deployment.server / "server.pem"):
+        left = certificates.days_left(path)
+        if left <= 0:
+            raise UserError(f"the certificate {path} has expired; make a new one: fedpareto server renew")
+        if left < SOON:
+            log.warning("the certificate %s expires in %.0f days; see fedpareto server renew", path.name, left)
+
+
+class _Service:
+    """One server process."""
+
+    def __init__(self, deployment: Deployment, spec: Spec, folder: RunFolder, shown: status.Status) -> None:
+        self.deployment, self.spec, self.folder, self.status = deployment, spec, folder, shown
+        assert isinstance(spec.engine, FlowerOptions), "init wrote so"
+        self.options = spec.engine
+        self.keys = self._public_keys()
+        self.superlink = SuperLink(deployment.server / "flower", None if deployment.insecure else deployment.server)
+        self.gate = self._make_gate()
+
+    def _public_keys(self) -> dict[bytes, int]:
+        if self.deployment.insecure:
+            return {}
+        numbers = range(self.deployment.nodes)
+        return {certificates.load_public(self.deployment.public_key(number)): number for number in numbers}
+
+    def _make_gate(self) -> Gate:
+        deployment = self.deployment
+        outside = None
+        if not deployment.insecure:
+            outside = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            outside.minimum_version = ssl.TLSVersion.TLSv1_2
+            outside.load_cert_chain(deployment.server / "server.pem", deployment.server / "server.key")
+        # A host name may be that of a router; only loopback says by itself where to listen.
+        place = deployment.host if is_loopback(deployment.host) else "0.0.0.0"
+        return Gate(
+            (place, deployment.port),
+            (certificates.LOOPBACK, self.superlink.port),
+            self.keys,
+            lambda: self.status.state,
+            self._schema(),
+            outside,
+            self.superlink.client_context(),
+        )
+
+    @contextmanager
+    def status_file(self, warnings: logs.Memory) -> Iterator[None]:
+        """Keeps the status file up to date."""
+        over = threading.Event()
+
+        def write() -> None:
+            self.status.heard = {str(node): moment for node, moment in self.gate.heard.items() if node >= 0}
+            self.status.warnings = list(warnings.lines)
+            self.status.save(self.deployment.server)
+
+        def keep_writing() -> None:
+            while not over.wait(PULSE):
+                write()
+
+        thread = threading.Thread(target=keep_writing, name="status", daemon=True)
+        thread.start()
+        try:
+            yield
+        except BaseException as problem:
+            self.status.state = "stopped" if isinstance(problem, KeyboardInterrupt | Stopped) else "failed"
+            if self.status.state == "failed":
+                log.error("the server ends: %s", problem)
+            raise
+        finally:
+            over.set()
+            thread.join()
+            write()
+
+    def run(self) -> Result:
+        """All of it."""
+        os.environ.update(QUIET)
+        with terminable(), ExitStack() as stack:
+            stack.callback(self.superlink.stop)
+            self.superlink.start()
+            owners = self.superlink.register(self.keys)
+            self.gate.open()
+            stack.callback(self.gate.close)
+            with self.superlink.grid() as grid:
+                result = self._train(self._engine(grid, owners))
+            self._say_goodbye()
+            return result
+
+    def _engine(self, grid: Grid, owners: dict[int, int]) -> FlowerEngine:
+        return FlowerEngine(
+            grid,
+            self.spec.algorithm,
+            self.spec.learner,
+            settings_of(self.spec),
+            self.deployment.name,
+            options=self.options,
+            flower=self.options,
+            quorum=self.spec.quorum,
+            expected={SCHEMA_SUBJECT: self._schema()},
+            owners=owners,
+        )
+
+    def _schema(self) -> str:
+        problem = self.spec.problem
+        assert isinstance(problem, Silo), "init wrote so"
+        return problem.table_schema.fingerprint
+
+    def _train(self, engine: FlowerEngine) -> Result:
+        deployment, folder = self.deployment, self.folder
+        self.status.state = "waiting for nodes"
+        log.info(
+            "%s on %d nodes, %d rounds; nodes reach the server at %s:%d",
+            self.spec.algorithm.name,
+            deployment.nodes,
+            self.spec.rounds,
+            deployment.host,
+            deployment.port,
+        )
+        experiment = Experiment(self.spec, engine, folder)
+        parts = engine.split_names  # The nodes know them; so this waits for the nodes.
+        if folder.read_json("run.json") is None:
+            folder.write_json("run.json", describe(self.spec, parts, engine.chosen))
+        experiment.restore(folder)
+        experiment.checkpoint()
+        if experiment.round:
+            log.info("going on after round %d", experiment.round)
+        self.status.round = experiment.round
+        self.status.state = "training"
+        with Interrupts() as interrupts:
+            return experiment.run(self._on_round, interrupts.asked)
+
+    def _on_round(self, now: Progress) -> None:
+        self.status.round = now.round
+        log.info(
+            "round %d of %d: hypervolume %.4f, %d replies missed so far",
+            now.round,
+            now.rounds,
+            now.hypervolume,
+            now.failures,
+        )
+
+    def _say_goodbye(self) -> None:
+        """Nodes ask now and then how the run is; those that are there hear that it is finished."""
+        self.status.state = FINISHED
+        log.info("finished; the run is in %s", self.deployment.run)
+        deadline = time.monotonic() + GOODBYE
+        while time.monotonic() < deadline:
+            now = time.time()
+            recent = [node for node, when in self.gate.heard.items() if node >= 0 and now - when < status.CONNECTED]
+            if all(self.gate.told.get(node) == FINISHED for node in recent):
+                return
+            time.sleep(0.2)

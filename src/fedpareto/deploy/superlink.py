@@ -1,0 +1,123 @@
+"""Flower's SuperLink on the server's own machine: started, told which keys are nodes', and given a run."""
+
+from __future__ import annotations
+
+import secrets
+import ssl
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from flwr.proto.control_pb2 import ListNodesRequest, RegisterNodeRequest
+from flwr.serverapp import Grid
+from flwr.supercore.control import ControlHttpClient
+from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
+
+from fedpareto.deploy.certificates import LOOPBACK
+from fedpareto.deploy.layout import replace_secret
+from fedpareto.engines.flower.launch import (
+    APP,
+    CONNECTION,
+    START_TIMEOUT,
+    Processes,
+    _listens,
+    _program,
+    free_ports,
+    submit_run,
+)
+from fedpareto.engines.flower.link import Address, server_grid
+from fedpareto.errors import UserError
+from fedpareto.files import write_atomically
+
+UNREGISTERED = "unregistered"
+"""How Flower calls the state of a node that was taken off its list."""
+
+
+@dataclass
+class SuperLink:
+    """A SuperLink that only this machine can reach. Its database keeps the nodes' ids when it is started again."""
+
+    folder: Path
+    """Where Flower's home, database, secret and log are."""
+    certificates: Path | None
+    """The folder with ca.pem, server.pem and server.key; None: plain text and no authentication of nodes."""
+
+    def __post_init__(self) -> None:
+        self.port = free_ports(1)[0]
+        self.processes = Processes(self.folder / "logs", self.folder / "home")
+        self.secret = self.folder / "secret"
+
+    @property
+    def address(self) -> Address:
+        """Of its Runtime API."""
+        root = None if self.certificates is None else self.certificates / "ca.pem"
+        return Address(f"{LOOPBACK}:{self.port}", self.secret, root)
+
+    def client_context(self) -> ssl.SSLContext | None:
+        """By which the gate knows that it speaks to this SuperLink."""
+        if self.certificates is None:
+            return None
+        return ssl.create_default_context(cafile=self.certificates / "ca.pem")
+
+    def start(self) -> None:
+        """Starts it and waits until it listens."""
+        app = self.folder / "app"
+        for folder in (app, self.processes.home):
+            folder.mkdir(parents=True, exist_ok=True)
+        replace_secret(self.secret, secrets.token_hex(32).encode())
+        write_atomically(app / "pyproject.toml", APP)
+        write_atomically(self.processes.home / "config.toml", self._connection())
+        self.processes.start("superlink", self._command())
+        deadline = time.monotonic() + START_TIMEOUT
+        while not _listens(LOOPBACK, self.port):
+            self.processes.check()
+            if time.monotonic() > deadline:
+                raise UserError(f"Flower's SuperLink did not start: {self.processes.last_words('superlink')}")
+            time.sleep(0.1)
+
+    def stop(self) -> None:
+        """Ends it."""
+        self.processes.stop()
+
+    @contextmanager
+    def grid(self) -> Iterator[Grid]:
+        """The Grid of a new run, which ends with the block."""
+        submit_run(self.folder / "app", CONNECTION, self.processes.environment())
+        with server_grid(self.address) as grid:
+            yield grid
+
+    def register(self, keys: Mapping[bytes, int]) -> dict[int, int]:
+        """Makes the nodes of these public keys known; node id by Flower → number of the node."""
+        client = ControlHttpClient.from_server_address(
+            self.address.host_and_port,
+            insecure=self.certificates is None,
+            root_certificates=self.address.certificate(),
+            interceptors=[RuntimeVersionHttpInterceptor(component_name="fedpareto")],
+        )
+        try:
+            listed = client.ListNodes(ListNodesRequest()).nodes_info
+            known = {bytes(one.public_key): one.node_id for one in listed if one.status != UNREGISTERED}
+            for key in keys:
+                if key not in known:
+                    known[key] = client.RegisterNode(RegisterNodeRequest(public_key=key)).node_id
+        finally:
+            client.close()
+        return {known[key]: number for key, number in keys.items()}
+
+    def _command(self) -> list[str]:
+        place = ["--host", LOOPBACK, "--port", str(self.port), "--database", str(self.folder / "state.db")]
+        isolation = ["--isolation", "process", "--superexec-auth-secret-file", str(self.secret)]
+        safety = ["--insecure"]
+        if self.certificates is not None:
+            files = {"ssl-ca-certfile": "ca.pem", "ssl-certfile": "server.pem", "ssl-keyfile": "server.key"}
+            safety = [f"--{option}={self.certificates / name}" for option, name in files.items()]
+            safety.append("--enable-supernode-auth")
+        return [*_program("flower-superlink"), *safety, *isolation, *place]
+
+    def _connection(self) -> str:
+        root = self.address.root_certificate
+        safety = "insecure = true" if root is None else f'root-certificates = "{root}"'
+        address = f'address = "{self.address.host_and_port}"'
+        return f'[superlink]\ndefault = "{CONNECTION}"\n\n[superlink.{CONNECTION}]\n{address}\n{safety}\n'

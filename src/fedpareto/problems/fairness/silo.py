@@ -1,0 +1,80 @@
+"""One party's own table in a federation: the schema is everybody's, the rows stay here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+
+from fedpareto.core.problem import Rows
+from fedpareto.errors import UserError
+from fedpareto.problems.fairness import tables
+from fedpareto.problems.fairness.problem import Fairness, listed
+from fedpareto.problems.fairness.schema import TableSchema
+
+
+@dataclass(frozen=True)
+class Silo(Fairness):
+    """A party's table under a schema that all parties share: what `fedpareto server` and `fedpareto node` train on.
+
+    The server knows the schema and no rows: model and objectives follow from it. A node has a file beside it. All
+    parties encode their rows alike, with the schema's statistics.
+    """
+
+    name: ClassVar[str] = "silo"
+
+    schema: str = ""
+    """The schema's file, as `fedpareto server init` writes it."""
+    file: str = ""
+    """The party's table: .csv or .parquet; empty at the server."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if listed(self.drop):
+            raise UserError("drop: a silo's columns are the schema's; leave some out with fedpareto server init --drop")
+        for attribute in self._attributes if self.schema else ():
+            self.table_schema.attribute(attribute)
+
+    @cached_property
+    def table_schema(self) -> TableSchema:
+        """What all parties share."""
+        if not self.schema:
+            raise UserError("the problem 'silo' needs schema, the file that fedpareto server init writes")
+        return TableSchema.read(Path(self.schema).expanduser())
+
+    def _read(self) -> tables.LabelledTable:
+        if not self.file:
+            raise UserError(
+                "the rows of the problem 'silo' are at the nodes; join with fedpareto node up, or name a table: file=…"
+            )
+        path = Path(self.file).expanduser()
+        frame = tables.read_file(path)
+        found = self.table_schema.problems(frame, frame.columns)
+        if found:
+            raise UserError(f"{path.name} does not fit the schema: {'; '.join(found)}")
+        return self.table_schema.labelled(frame, path.name)
+
+    def _groups(self, attribute: str) -> tables.Groups:
+        return self.table_schema.groups(self._table, attribute)
+
+    def _features(self, training: np.ndarray) -> np.ndarray:
+        # Nothing is estimated here: a party's own mean would make its inputs differ from those of the others.
+        return self.table_schema.encode(self._table.frame)
+
+    def _inputs(self) -> int:
+        # Before there is a schema, as in a list of all problems, what does not depend on it.
+        return self.table_schema.width if self.schema else 0
+
+    def _check_measurable(self, part: str, rows: Rows) -> None:
+        """In the words of the party that holds the table."""
+        try:
+            super()._check_measurable(part, rows)
+        except UserError as problem:
+            reason = str(problem).partition(";")[0].replace("client 0", Path(self.file).name)
+            raise UserError(
+                f"{reason}; more rows would help, or a federation that does not ask for it: "
+                "fedpareto server init … --set unmeasured=worst"
+            ) from None

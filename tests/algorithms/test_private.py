@@ -1,0 +1,221 @@
+"""Clipped updates and noise around algorithms: what leaves a client, and what is refused."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from fedpareto.algorithms.cfl import CFL
+from fedpareto.algorithms.fedavg import FedAvg
+from fedpareto.algorithms.fedpref import FedPref
+from fedpareto.algorithms.private import Private, clipped, gaussian, protected
+from fedpareto.core.privacy import Privacy
+from fedpareto.core.registry import make_algorithm
+from fedpareto.errors import UserError
+from fedpareto.experiments.spec import Draft, load
+from fedpareto.problems.convex import Convex
+from fedpareto.testing.conformance import ALGORITHM_CHECKS, CLIENTS, largest_difference, trial
+
+EQUAL = {"weighting": "equal"}
+ALLOWED = {
+    ("fedavg", "central"): EQUAL,
+    ("fedprox", "central"): EQUAL,
+    ("fedavg", "local"): EQUAL,
+    ("fedprox", "local"): EQUAL,
+    ("fedpref", "local"): {},
+    ("cfl", "local"): {},
+    ("mat-fl", "local"): {},
+    ("fedavg+ft", "central"): EQUAL,
+    ("fedpref+ft", "local"): {},
+}
+
+
+def private(name, kind, **values):
+    parameters = ALLOWED.get((name, kind), {})
+    return protected(make_algorithm(name, parameters), Privacy(kind, **values))
+
+
+def updates(done, exchange=0):
+    """What the replies of one exchange say about each client's update, `[n, d]`."""
+    asked = {task.client: task.message["model"] for task in done.engine.algorithm.ask(done.states[exchange])}
+    return torch.stack([reply.message["model"] - asked[reply.client] for reply in done.outcomes[exchange].replies])
+
+
+# -- the contract --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("check", ALGORITHM_CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize(("name", "kind"), ALLOWED)
+def test_a_private_algorithm_keeps_the_contract(name, kind, check):
+    check(private(name, kind, clip=0.5, noise=0.1), Convex())
+
+
+@pytest.mark.parametrize(("name", "kind"), [pair for pair in ALLOWED if not pair[0].endswith("+ft")])
+def test_without_clip_and_noise_it_is_the_algorithm_itself_to_the_last_bit(name, kind):
+    plain = trial(make_algorithm(name, ALLOWED[name, kind]), Convex(), participation=0.6)
+    open_ = trial(private(name, kind, clip=math.inf, noise=0.0), Convex(), participation=0.6)
+    assert largest_difference(plain.models, open_.models) == 0
+
+
+# -- clip ----------------------------------------------------------------------------------------------------------
+
+
+def test_no_update_that_leaves_a_client_is_longer_than_the_clip():
+    free = updates(trial(private("fedpref", "local", clip=math.inf, noise=0.0), Convex(), rounds=1))
+    bound = float(free.norm(dim=1).median())
+    bounded = updates(trial(private("fedpref", "local", clip=bound, noise=0.0), Convex(), rounds=1))
+    assert bounded.norm(dim=1).max() <= bound * (1 + 1e-12)
+    longer = free.norm(dim=1) > bound
+    assert longer.any()
+    assert torch.equal(bounded[~longer], free[~longer])
+    torch.testing.assert_close(torch.cosine_similarity(bounded, free), torch.ones(CLIENTS).double())
+
+
+def test_an_update_of_length_zero_stays_one():
+    model = torch.ones(2, 3)
+    assert torch.equal(clipped(model, model, 0.1), model)
+
+
+# -- noise ---------------------------------------------------------------------------------------------------------
+
+
+def test_noise_has_the_deviation_that_was_asked_for():
+    streams = [np.random.default_rng(seed) for seed in range(4)]
+    draws = gaussian(streams, 2.2, torch.zeros(4, 50_000, dtype=torch.float64))
+    count = draws.numel()
+    assert abs(float(draws.mean())) < 5 * 2.2 / math.sqrt(count)
+    assert float(draws.var()) == pytest.approx(2.2**2, rel=5 * math.sqrt(2 / count))
+    assert abs(float(torch.corrcoef(draws)[0, 1])) < 5 / math.sqrt(50_000)
+
+
+def noise_of(kind, rounds=400, **values):
+    """By round, what the noise adds to the mean model; of updates whose true length is 0."""
+    still = replace(Convex().learner(), lr=1e-300)
+    algorithm = private("fedavg", kind, **values)
+    done = trial(algorithm, Convex(), learner=still, rounds=rounds)
+    models = torch.stack([algorithm.solutions(state)[0]["model"] for state in done.states])
+    return models.diff(dim=0)
+
+
+@pytest.mark.parametrize(("kind", "divisor"), [("central", CLIENTS), ("local", math.sqrt(CLIENTS))])
+def test_the_mean_model_carries_the_noise_of_its_kind(kind, divisor):
+    """Central zC/n; local zC/√n, the mean of n independent draws of zC."""
+    steps = noise_of(kind, clip=0.5, noise=2.0)
+    wanted = (2.0 * 0.5 / divisor) ** 2
+    assert float(steps.var()) == pytest.approx(wanted, rel=5 * math.sqrt(2 / steps.numel()))
+
+
+def test_local_noise_is_in_every_reply_and_central_noise_in_none():
+    plain, local, central = (
+        updates(trial(algorithm, Convex(), rounds=1))
+        for algorithm in (
+            private("fedavg", "local", clip=math.inf, noise=0.0),
+            private("fedavg", "local", clip=1e6, noise=1e-6),
+            private("fedavg", "central", clip=1e6, noise=1e-6),
+        )
+    )
+    assert torch.equal(central, plain)
+    noise = local - plain
+    assert (noise.abs() > 0).all()
+    assert len({tuple(row.tolist()) for row in noise}) == CLIENTS
+
+
+@pytest.mark.parametrize("kind", ["central", "local"])
+def test_secret_noise_differs_between_two_runs_of_the_same_seed(kind):
+    one, other = (trial(private("fedavg", kind, randomness="system"), Convex(), rounds=1).models for _ in range(2))
+    assert largest_difference(one, other) > 0
+
+
+# -- epsilon -------------------------------------------------------------------------------------------------------
+
+
+def test_epsilon_is_described_every_round_and_counts_who_was_asked():
+    algorithm = private("fedpref", "local", noise=1.0)
+    whole, part = (trial(algorithm, Convex(), participation=share) for share in (1.0, 0.3))
+    values = [algorithm.describe(state)["epsilon"] for state in whole.states]
+    assert values == sorted(values)
+    assert "clusters" in algorithm.describe(whole.states[-1])
+    assert max(part.states[-1].asked) < 5
+    assert algorithm.describe(part.states[-1])["epsilon"] < values[-1]
+
+
+def test_a_tuned_model_stays_with_its_client_and_costs_no_privacy():
+    algorithm = private("fedavg+ft", "central", clip=0.01, noise=1.0)
+    done = trial(algorithm, Convex())
+    assert all(reply.message == {} for reply in done.outcomes[-1].replies)
+    before, after = (algorithm.describe(state)["epsilon"] for state in done.states[-2:])
+    assert before == after > 0
+    shared = algorithm.solutions(done.states[-2])[0]["model"]
+    moved = torch.stack([model - shared for model in done.models.values()]).norm(dim=1)
+    assert moved.max() > 0.01, "what stays needs no clip"
+
+
+# -- refusals ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "why"),
+    [
+        ("fedpref", "central", "each client's own update"),
+        ("cfl", "central", "each client's own update"),
+        ("mat-fl", "central", "each client's own update"),
+        ("fsmgda", "central", "updates"),
+        ("fsmgda", "local", "updates"),
+        ("fedcmoo", "central", "left, right"),
+        ("fedcmoo", "local", "left, right"),
+        ("fedcmoo-pref", "local", "losses"),
+        ("local", "local", "send nothing"),
+        ("fedavg", "local", "weighting=equal"),
+        ("fedavg+ft", "central", "weighting=equal"),
+    ],
+)
+def test_what_noise_would_not_protect_is_refused_with_the_reason(name, kind, why):
+    with pytest.raises(UserError, match=why) as refused:
+        Draft({"algorithm": name, "privacy": {"kind": kind}}).finish()
+    assert f"privacy.kind={kind} does not fit {name.removesuffix('+ft')}" in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_an_algorithm_with_several_exchanges_a_round_is_refused():
+    class Hesitant(FedAvg):
+        def tell(self, state, replies):
+            return state
+
+    done = trial(FedAvg(weighting="equal"), Convex(), rounds=1)
+    algorithm = Private(Hesitant(weighting="equal"), Privacy("central"))
+    with pytest.raises(UserError, match="several exchanges"):
+        algorithm.tell(algorithm.begin(done.states[0].setting), done.outcomes[0].replies)
+
+
+# -- specs ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_spec_with_privacy_reads_back(tmp_path):
+    settings = ["weighting=equal", "privacy.kind=central", "privacy.clip=2", "privacy.noise=1.1"]
+    spec = Draft({"algorithm": "fedavg+ft"}).with_settings(settings).finish()
+    (tmp_path / "spec.yaml").write_text(spec.to_yaml(), encoding="utf-8")
+    assert load(tmp_path / "spec.yaml") == spec
+    assert spec.to_mapping()["algorithm"] == {"name": "fedavg+ft", "weighting": "equal"}
+    assert spec.algorithm.privacy == spec.privacy == Privacy("central", 2.0, 1.1)
+    assert replace(spec, rounds=3).algorithm == spec.algorithm
+
+
+def test_a_spec_never_drops_the_protection_of_its_algorithm():
+    spec = Draft({"algorithm": "cfl", "privacy": {"kind": "local"}}).finish()
+    with pytest.raises(UserError, match="private already"):
+        replace(spec, privacy=Privacy())
+    assert replace(spec, algorithm=CFL()).algorithm == spec.algorithm
+
+
+def test_privacy_from_python_reaches_the_run_and_its_record(tmp_path):
+    import fedpareto
+
+    asked = {"kind": "local", "noise": 2.0}
+    result = fedpareto.run("convex", FedPref(), clients=4, rounds=2, privacy=asked, out=tmp_path / "run")
+    assert result.epsilon == max(row["epsilon"] for row in result.history)
+    assert [row["epsilon"] > 0 for row in result.history] == [False, True, True]
+    assert fedpareto.run("convex", "fedpref", clients=4, rounds=1).epsilon is None

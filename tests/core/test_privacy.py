@@ -1,0 +1,83 @@
+"""ε of the accountant against closed forms, and what a user may ask for."""
+
+from __future__ import annotations
+
+import math
+import sys
+from itertools import pairwise
+
+import pytest
+from scipy.stats import norm
+
+from fedpareto.core.privacy import Exposure, Privacy, epsilon, need_accountant
+from fedpareto.errors import UserError
+
+CENTRAL, LOCAL = Privacy("central", noise=1.1), Privacy("local", noise=1.1)
+
+
+def after(rounds, *, sampled=10, clients=10, most=None):
+    return Exposure(rounds if most is None else most, rounds, sampled, clients)
+
+
+def delta_of(value, deviation, sensitivity=1.0):
+    """δ(ε) of a Gaussian mechanism in closed form (Balle, Wang, 2018, theorem 8)."""
+    ratio = sensitivity / deviation
+    return norm.cdf(ratio / 2 - value / ratio) - math.exp(value) * norm.cdf(-ratio / 2 - value / ratio)
+
+
+@pytest.mark.parametrize("rounds", [1, 4, 25])
+def test_central_epsilon_is_that_of_one_gaussian_with_all_rounds_in_it(rounds):
+    value = epsilon(CENTRAL, after(rounds))
+    assert delta_of(value, 1.1, math.sqrt(rounds)) == pytest.approx(CENTRAL.delta, rel=1e-6)
+
+
+def test_local_epsilon_counts_two_clipped_updates_apart():
+    value = epsilon(LOCAL, after(4))
+    assert delta_of(value, 1.1, 2 * math.sqrt(4)) == pytest.approx(LOCAL.delta, rel=1e-6)
+
+
+def test_epsilon_is_zero_before_the_first_round_and_grows():
+    values = [epsilon(CENTRAL, after(rounds)) for rounds in range(6)]
+    assert values[0] == 0
+    assert all(before < now for before, now in pairwise(values))
+
+
+def test_without_noise_there_is_no_bound():
+    assert epsilon(Privacy("central", noise=0), after(1)) == math.inf
+
+
+def test_public_participants_cost_what_the_most_often_asked_client_gave():
+    assert epsilon(CENTRAL, after(20, sampled=2, most=7)) == epsilon(CENTRAL, after(7))
+
+
+def test_secret_participants_make_epsilon_smaller_but_never_larger():
+    secret = Privacy("central", noise=1.1, participants="secret")
+    few, many = after(20, sampled=10, clients=1000, most=20), after(20, sampled=9, clients=10, most=20)
+    assert epsilon(secret, few) < 0.5 * epsilon(CENTRAL, few)
+    assert epsilon(secret, many) == epsilon(CENTRAL, many)
+
+
+@pytest.mark.parametrize(
+    ("values", "word"),
+    [
+        ({"clip": 0.0}, "clip"),
+        ({"clip": math.nan}, "clip"),
+        ({"noise": -1.0}, "noise"),
+        ({"noise": math.nan}, "noise"),
+        ({"clip": math.inf}, "clip"),
+        ({"delta": 0.0}, "delta"),
+        ({"delta": 1.0}, "delta"),
+        ({"kind": "local", "participants": "secret"}, "participants"),
+    ],
+)
+def test_what_makes_no_sense_is_named(values, word):
+    with pytest.raises(UserError, match=word):
+        Privacy(**values)
+
+
+def test_without_the_library_the_message_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "dp_accounting", None)
+    with pytest.raises(UserError, match=r"fedpareto\[privacy\]"):
+        need_accountant(CENTRAL)
+    need_accountant(Privacy())
+    need_accountant(Privacy("central", noise=0))

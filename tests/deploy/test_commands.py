@@ -1,0 +1,194 @@
+"""The commands as an operator types them: mistakes are one line and exit code 2."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import logging
+import sys
+import time
+import warnings
+
+import pytest
+
+from fedpareto.deploy import logs, status
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore", DeprecationWarning)  # Typer 0.20 imports what click 8.5 would rather not give.
+    from fedpareto.cli import main
+
+
+@pytest.fixture
+def fedpareto(capfd, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+
+    def call(*words):
+        monkeypatch.setattr(sys, "argv", ["fedpareto", *map(str, words)])
+        capfd.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            main()
+        printed = capfd.readouterr()
+        return ended.value.code, printed.out, printed.err
+
+    return call
+
+
+INIT = ("--label", "hired", "--sensitive", "gender", "--nodes", "3")
+
+
+def test_init_says_what_to_type_next(fedpareto, tables):
+    code, out, _ = fedpareto("server", "init", "federation", "--schema-from", tables / "sample.csv", *INIT)
+    assert code == 0
+    assert "fedpareto server up federation" in out
+    assert "fedpareto node up federation/node-0 --data table.csv --preference 0.7,0.3" in out
+
+
+def test_a_schema_may_be_used_again(fedpareto, tables, deployment):
+    schema = deployment.folder / "schema.json"
+    assert fedpareto("server", "init", "second", "--schema", schema, "--nodes", "2")[0] == 0
+    code, _, err = fedpareto("server", "init", "third", "--schema", schema, "--nodes", "2", "--label", "hired")
+    assert code == 2
+    assert "leave the flags that describe it out" in err
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (("server", "init", "d", "--nodes", "3"), "--schema-from"),
+        (("server", "init", "d", "--schema-from", "TABLE", "--nodes", "3"), "--label"),
+        (("server", "init", "d", "--schema-from", "TABLE", *INIT, "--set", "lrr=1"), "lr"),
+        (("server", "init", "d", "--schema-from", "TABLE", *INIT, "--algorithm", "fedperf"), "fedpref"),
+        (("server", "init", "d", "--schema-from", "TABLE", *INIT, "--host", "192.0.2.1", "--insecure"), "loopback"),
+        (("server", "up", "nothing"), "fedpareto server init"),
+        (("server", "status", "nothing"), "fedpareto server init"),
+        (("server", "stop", "nothing"), "fedpareto server init"),
+        (("server", "sotp", "nothing"), "stop"),
+        (("node", "up", "nothing", "--data", "x.csv", "--preference", "1,0"), "fedpareto server init"),
+    ],
+)
+def test_a_mistake_is_one_line(fedpareto, tables, words, expected):
+    code, out, err = fedpareto(*(tables / "sample.csv" if word == "TABLE" else word for word in words))
+    assert (code, out) == (2, "")
+    assert err.startswith("Error: ")
+    assert err.count("\n") == 1
+    assert expected in err
+
+
+def test_a_table_that_does_not_fit_is_refused_before_joining_a_line_for_each_problem(fedpareto, tables, deployment):
+    lines = (tables / "a.csv").read_text(encoding="utf-8").splitlines()
+    bad = tables / "bad.csv"
+    bad.write_text("\n".join([lines[0].replace("age", "years"), *lines[1:]]) + "\n", encoding="utf-8")
+    for words in (("check",), ("up", "--preference", "0.5,0.5")):
+        code, _, err = fedpareto("node", words[0], deployment.node(0), "--data", bad, *words[1:])
+        assert code == 2
+        assert err.splitlines()[:2] == [
+            "bad.csv: the column 'age' is missing",
+            "bad.csv: the column 'years' is not in the federation's schema; leave it out with --ignore 'years'",
+        ]
+        assert err.splitlines()[2].startswith("Error: ")
+        assert len(err.splitlines()) == 3
+
+
+def test_a_column_can_be_left_out_by_name(fedpareto, tables, deployment):
+    lines = (tables / "a.csv").read_text(encoding="utf-8").splitlines()
+    more = tables / "more.csv"
+    more.write_text("\n".join([lines[0] + ",id", *(f"{line},7" for line in lines[1:])]) + "\n", encoding="utf-8")
+    assert fedpareto("node", "check", deployment.node(0), "--data", more)[0] == 2
+    assert fedpareto("node", "check", deployment.node(0), "--data", more, "--ignore", "id")[0] == 0
+
+
+@pytest.mark.parametrize("given", ["0.71,0.31", "0.71", "0.71,x", "-0.71,1.71", "nan,0.71"])
+def test_a_wrong_preference_is_refused_without_repeating_it(fedpareto, tables, deployment, given):
+    words = ("up", deployment.node(0), "--data", tables / "a.csv", f"--preference={given}")
+    code, _, err = fedpareto("node", *words)
+    assert code == 2
+    assert "2 weights that add up to 1, for accuracy, demographic-parity:gender" in err
+    assert "71" not in err
+
+
+def test_a_preference_may_be_a_file(deployment, tmp_path):
+    from fedpareto.deploy.layout import NodeFolder
+    from fedpareto.deploy.node import read_preference
+
+    home = NodeFolder.open(deployment.node(0))
+    for text in ("0.7,0.3\n", "0.7\n0.3\n"):
+        (tmp_path / "preference.txt").write_text(text)
+        assert read_preference(home, str(tmp_path / "preference.txt")) == [0.7, 0.3]
+
+
+def test_a_node_says_hello_with_its_schema(deployment, tables):
+    from fedpareto.core import rng
+    from fedpareto.deploy.node import SCHEMA_SUBJECT, make_node
+    from fedpareto.engines.flower import wire
+
+    config = {"folder": str(deployment.node(2)), "data": str(tables / "c.csv"), "preference": [0.5, 0.5]}
+    said = wire.decode_hello(make_node(config).hello(wire.encode_greeting(deployment.name, rng.SERVER, "nonce")))
+    assert said.client == 2
+    assert said.schema[SCHEMA_SUBJECT] == deployment.spec().problem.table_schema.fingerprint
+
+
+def test_status_before_and_after_a_server_that_was_killed(fedpareto, deployment):
+    assert "not started" in fedpareto("server", "status", deployment.folder)[1]
+    shown = status.Status("training", 2, 3, 3, {"0": time.time(), "1": time.time() - 3600}, [], process=2**22 + 1)
+    shown.save(deployment.server)
+    out = fedpareto("server", "status", deployment.folder)[1]
+    assert "it was killed" in out
+    assert "round:  2 of 3" in out
+    assert "node 1: away, last heard 60 min ago" in out
+    assert "node 2: has not connected" in out
+    code, _, err = fedpareto("server", "stop", deployment.folder)
+    assert code == 2
+    assert "no server is running" in err
+
+
+def test_status_of_a_server_that_runs(fedpareto, deployment):
+    shown = status.Status("training", 2, 3, 3, {"0": time.time()}, [{"time": "T", "message": "refused x"}], process=1)
+    with status.hold(deployment):
+        shown.save(deployment.server)
+        out = fedpareto("server", "status", deployment.folder)[1]
+        code, _, err = fedpareto("server", "up", deployment.folder)
+    assert "node 0: connected" in out
+    assert "T refused x" in out
+    assert code == 2
+    assert "running" in err
+
+
+def test_an_expired_certificate_of_the_server_is_found_at_its_start(fedpareto, deployment):
+    from fedpareto.deploy import certificates
+
+    signing = certificates.load_key(deployment.server / "ca.key")
+    expired = certificates.authority(deployment.name, signing, days=-1)
+    (deployment.server / "server.pem").write_bytes(certificates.to_pem(expired))
+    code, _, err = fedpareto("server", "up", deployment.folder)
+    assert code == 2
+    assert "has expired; make a new one: fedpareto server renew" in err.splitlines()[-1]
+    assert fedpareto("server", "renew", deployment.folder)[0] == 0
+    assert certificates.days_left(deployment.server / "server.pem") > 300
+
+
+def test_json_lines_are_objects(capsys):
+    memory = logs.begin("json")
+    logging.getLogger("fedpareto.server").warning("refused %s", "x")
+    line = json.loads(capsys.readouterr().err)
+    assert line["level"] == "warning"
+    assert line["part"] == "server"
+    assert line["message"] == "refused x"
+    assert memory.lines[0]["message"] == "refused x"
+    logging.getLogger("fedpareto").handlers = []
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("server", "up", "d"),
+        ("server", "init", "d", "--nodes", "3"),
+        ("server", "status", "d"),
+        ("node", "up", "d", "--data", "x.csv", "--preference", "1,0"),
+    ],
+)
+def test_without_flower_the_commands_say_what_to_install(fedpareto, monkeypatch, words):
+    found = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None if name == "flwr" else found(name, *rest))
+    code, _, err = fedpareto(*words)
+    assert code == 2
+    assert "pip install 'fedpareto[flower]'" in err

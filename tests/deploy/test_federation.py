@@ -1,0 +1,291 @@
+"""Real servers and nodes on loopback: strangers, crashes, and what crosses the wire."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import shutil
+import socket
+import ssl
+import threading
+
+import numpy as np
+import pytest
+from parties import PATIENCE, Parties
+from safetensors.torch import load_file
+
+from fedpareto.deploy import certificates, status
+from fedpareto.deploy.create import create
+from fedpareto.deploy.layout import Deployment
+from fedpareto.deploy.node import make_node
+from fedpareto.engines.flower.launch import free_ports
+from fedpareto.experiments.spec import Draft
+from fedpareto.experiments.store import RunFolder
+
+PREFERENCES = ("0.61728394,0.38271606", "0.48271605,0.51728395", "0.13579246,0.86420754")
+QUICK = ["timeout=600", "forgiveness=1", "steps=5", "hello_timeout=120"]
+
+
+@pytest.fixture
+def parties(tmp_path):
+    parties = Parties(tmp_path / "outputs")
+    yield parties
+    parties.stop()
+
+
+def made(folder, schema, rounds, settings=(), nodes=3, **more):
+    port = free_ports(1)[0]
+    return create(folder, schema, Draft({"rounds": rounds}), [*QUICK, *settings], nodes, "127.0.0.1", port, **more)
+
+
+def join(parties, deployment, tables, number, folder=None, name=None):
+    table = tables / f"{'abc'[number]}.csv"
+    words = ("--data", table, "--preference", PREFERENCES[number])
+    return parties.start(name or f"node-{number}", "node", "up", folder or deployment.node(number), *words)
+
+
+def models(deployment):
+    return load_file(deployment.run / "models.safetensors")
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tables, tmp_path_factory):
+    """Three registered nodes train, with TLS and authentication, while strangers try to get in."""
+    from fedpareto.problems.fairness.schema import TableSchema
+    from fedpareto.problems.fairness.tables import read_file
+
+    folder = tmp_path_factory.mktemp("undisturbed")
+    schema = TableSchema.of(read_file(tables / "sample.csv"), "hired", ["gender"])
+    deployment = made(folder / "federation", schema, rounds=4)
+    parties = Parties(folder / "outputs")
+    try:
+        server = parties.start("server", "server", "up", deployment.folder)
+        nodes = [join(parties, deployment, tables, number) for number in (0, 1)]
+        strangers = _strangers(parties, deployment, tables, folder)
+        assert strangers["schema"].end() == 2
+        nodes.append(join(parties, deployment, tables, 2))
+        server.wait_for("round 1 of 4")
+        server.wait_for("its key is not registered", "has expired", "it speaks plain text")
+        strangers.pop("plain").stop()
+        control = _control_call(deployment)
+        codes = {name: party.end() for name, party in strangers.items()}
+        assert [node.end() for node in nodes] == [0, 0, 0], parties.outputs().decode()
+        assert server.end() == 0
+        yield deployment, parties, codes, control
+    finally:
+        parties.stop()
+
+
+def _strangers(parties, deployment, tables, folder):
+    """Nodes that must not join: each is a copy of a good node's folder with one thing wrong."""
+
+    def copy(name, number):
+        place = folder / name
+        shutil.copytree(deployment.node(number), place, ignore=shutil.ignore_patterns("logs", "flower", "private"))
+        return place
+
+    unregistered = copy("unregistered", 0)
+    (unregistered / "node.key").write_bytes(certificates.openssh(certificates.new_key())[0])
+    expired = copy("expired", 0)
+    signing = certificates.load_key(deployment.server / "ca.key")
+    old = certificates.authority(deployment.name, signing, days=-1)
+    (expired / "ca.pem").write_bytes(certificates.to_pem(old))
+    plain = copy("plain", 0)
+    entries = json.loads((plain / "node.json").read_text()) | {"insecure": True}
+    (plain / "node.json").write_text(json.dumps(entries))
+    schema = copy("schema", 2)
+    entries = json.loads((schema / "schema.json").read_text())
+    entries["columns"][1]["mean"] += 1
+    (schema / "schema.json").write_text(json.dumps(entries))
+    return {
+        "unregistered": join(parties, deployment, tables, 0, unregistered, "unregistered"),
+        "expired": join(parties, deployment, tables, 0, expired, "expired"),
+        "plain": join(parties, deployment, tables, 0, plain, "plain"),
+        "schema": join(parties, deployment, tables, 2, schema, "schema"),
+    }
+
+
+def _control_call(deployment):
+    """What somebody gets who asks for the control API, with a good node's key."""
+    context = ssl.create_default_context(cafile=deployment.authority)
+    link = http.client.HTTPSConnection("127.0.0.1", deployment.port, timeout=60, context=context)
+    headers = certificates.signed(certificates.load_key(deployment.node(0) / "node.key"))
+    link.request("POST", "/v1/control/list-runs", body=b"", headers=headers)
+    answer = link.getresponse().status
+    link.close()
+    return answer
+
+
+def test_three_registered_nodes_train_and_each_keeps_its_model(undisturbed):
+    deployment, *_ = undisturbed
+    assert RunFolder(deployment.run).read_json("status.json")["status"] == "finished"
+    at_server = models(deployment)
+    for number in range(3):
+        own = load_file(deployment.node(number) / "model.safetensors")["seed0"]
+        assert (own == at_server[f"seed0/client{number}"]).all()
+    assert not RunFolder(deployment.run).read_lines("events.jsonl")
+
+
+def test_the_run_is_an_ordinary_one_for_reports(undisturbed, tmp_path):
+    from fedpareto.report import page, record
+
+    deployment, *_ = undisturbed
+    assert record.load(deployment.run).finished
+    assert page.write_comparison([deployment.run], tmp_path / "page").exists()
+
+
+def test_strangers_are_refused_each_with_a_clear_line(undisturbed):
+    deployment, parties, codes, control = undisturbed
+    said = {party.output.stem: party.said() for party in parties.all}
+    assert codes == {"unregistered": 2, "expired": 2, "schema": 2}
+    assert "refuses this node: its key is not registered" in said["unregistered"]
+    assert "refuses this node: its schema is not the federation's" in said["schema"]
+    assert "is not accepted: certificate has expired" in said["expired"]
+    assert control == 403
+    for line in (
+        "refused 127.0.0.1: its key is not registered with this federation",
+        "refused 127.0.0.1: it does not accept the certificate: one of the two has expired",
+        "refused 127.0.0.1: it speaks plain text; this port wants TLS",
+        "refused 127.0.0.1: POST /v1/control/list-runs is not for nodes",
+        "refused 127.0.0.1: node 2 has another schema than the federation",
+    ):
+        assert line in said["server"]
+    assert any("list-runs" in warning["message"] for warning in status.read(deployment).warnings)
+
+
+def test_no_log_holds_rows_preferences_or_keys(undisturbed, tables):
+    deployment, parties, *_ = undisturbed
+    logs = [path.read_bytes() for path in deployment.folder.rglob("*.log")]
+    assert len(logs) >= 7  # The SuperLink, and SuperNode and worker of each node.
+    everything = b"".join([parties.outputs(), *logs, (deployment.server / "status.json").read_bytes()])
+    secrets = [weight.encode() for preference in PREFERENCES for weight in preference.split(",")]
+    for name in "abc":
+        secrets += [line.split(b",")[3] for line in (tables / f"{name}.csv").read_bytes().splitlines()[1:]]
+    for path in deployment.folder.rglob("*"):
+        if path.suffix == ".key":
+            secrets += [line for line in path.read_bytes().splitlines() if b"-----" not in line and len(line) > 20]
+        elif path.name == "secret":
+            secrets.append(path.read_bytes())
+    assert len(secrets) > 700
+    assert not [secret for secret in secrets if secret in everything]
+
+
+def test_a_killed_server_resumes_to_the_models_of_an_undisturbed_run(undisturbed, schema, tables, parties, tmp_path):
+    deployment = made(tmp_path / "federation", schema, rounds=4)
+    server = parties.start("server", "server", "up", deployment.folder)
+    nodes = [join(parties, deployment, tables, number) for number in range(3)]
+    server.wait_for("round 2 of 4")
+    server.kill()
+    assert "it was killed" in status.read(deployment).state
+    resumed = parties.start("resumed", "server", "resume", deployment.folder)
+    resumed.wait_for("going on after round")
+    assert [node.end() for node in nodes] == [0, 0, 0], parties.outputs().decode()
+    assert resumed.end() == 0
+    expected = models(undisturbed[0])
+    found = models(deployment)
+    assert found.keys() == expected.keys()
+    for name, model in expected.items():
+        assert (found[name] == model).all()
+    again = parties.start("again", "server", "resume", deployment.folder)
+    assert again.end() == 0
+    assert "finished already" in again.said()
+
+
+def test_a_killed_node_is_missed_by_the_quorum_and_serves_again(schema, tables, parties, tmp_path):
+    patience = round(PATIENCE / 8)  # Above an honest node's time for a round, also on a busy machine.
+    settings = [f"timeout={patience}", "retries=0", "quorum=2"]
+    deployment = made(tmp_path / "federation", schema, rounds=100, settings=settings)
+    server = parties.start("server", "server", "up", deployment.folder, "--log-format", "json")
+    nodes = [join(parties, deployment, tables, number) for number in range(3)]
+    server.wait_for("round 1 of 100")
+    nodes[1].kill()
+    server.wait_for('"client 1: ')  # No answer in time, or no heartbeat, whichever is found first.
+    again = join(parties, deployment, tables, 1, name="again")
+    again.wait_for("is ready")
+    _wait_for_a_full_round(server, deployment)
+    stopped = parties.start("stop", "server", "stop", deployment.folder)
+    assert stopped.end() == 0
+    assert server.end() == 143
+    assert status.read(deployment).state == "stopped"
+    for line in server.said().splitlines():
+        if line.startswith("{"):
+            assert {"time", "level", "part", "message"} == set(json.loads(line))
+
+
+def _wait_for_a_full_round(server, deployment):
+    """Until all three clients have replied after one was missed."""
+    server.wait_for("joined as client 1")
+    counted = len(RunFolder(deployment.run).read_lines("metrics.jsonl"))
+    for _ in range(100):
+        server.wait_for(f"round {counted + 1} of 100")
+        counted += 1
+        row = RunFolder(deployment.run).read_lines("metrics.jsonl")[counted - 1]
+        if row["replies"] == 3:
+            return
+    raise AssertionError("the killed node never served again")
+
+
+class Tap:
+    """A wire that remembers: passes bytes between a node and the server, and keeps both directions."""
+
+    def __init__(self, server):
+        self.server, self.kept = server, bytearray()
+        self.socket = socket.create_server(("127.0.0.1", 0))
+        self.port = self.socket.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self):
+        while True:
+            try:
+                node, _ = self.socket.accept()
+            except OSError:
+                return  # The test is over.
+            try:
+                server = socket.create_connection(self.server)
+            except OSError:
+                node.close()
+                continue
+            for source, target in ((node, server), (server, node)):
+                threading.Thread(target=self._pass, args=(source, target), daemon=True).start()
+
+    def _pass(self, source, target):
+        try:
+            while piece := source.recv(2**16):
+                self.kept += piece
+                target.sendall(piece)
+        except OSError:
+            pass
+        source.close()
+        target.close()
+
+
+def test_neither_rows_nor_preferences_cross_the_wire(schema, tables, parties, tmp_path):
+    """In plain text, so that the tap can read it. Models do cross: that they are found shows that it can."""
+    deployment = made(tmp_path / "federation", schema, rounds=2, nodes=1, insecure=True)
+    tap = Tap(("127.0.0.1", deployment.port))
+    folder = deployment.node(0)
+    entries = json.loads((folder / "node.json").read_text()) | {"server": f"127.0.0.1:{tap.port}"}
+    (folder / "node.json").write_text(json.dumps(entries))
+    server = parties.start("server", "server", "up", deployment.folder)
+    node = join(parties, deployment, tables, 0)
+    assert (node.end(), server.end()) == (0, 0), parties.outputs().decode()
+    tap.socket.close()
+    assert "INSECURE" in server.said()
+    model = models(Deployment.open(deployment.folder))["seed0/client0"].numpy()
+    assert model[:100].tobytes() in tap.kept
+    assert not [secret for secret in _secrets(folder, tables) if secret in tap.kept]
+
+
+def _secrets(folder, tables):
+    """A node's preference and rows in every form in which they might travel."""
+    weights = [float(weight) for weight in PREFERENCES[0].split(",")]
+    found = [PREFERENCES[0].split(",")[0].encode()]
+    found += [np.array(weights, kind).tobytes() for kind in ("<f4", "<f8")]
+    lines = (tables / "a.csv").read_bytes().splitlines()[1:]
+    found += [line.split(b",")[3] for line in lines]
+    node = make_node({"folder": str(folder), "data": str(tables / "a.csv"), "preference": weights})
+    for rows in node.federations[0].splits.values():
+        features = rows.columns["features"].numpy()
+        found += [row.astype(kind).tobytes() for row in features for kind in ("<f4", "<f8")]
+        found += [rows.columns["label"].numpy().astype(kind).tobytes() for kind in ("<f4", "<f8")]
+    return found

@@ -1,0 +1,285 @@
+"""The gate lets a node's signed requests through, and nothing else."""
+
+from __future__ import annotations
+
+import http.client
+import http.server
+import logging
+import socket
+import ssl
+import threading
+import time
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from fedpareto.deploy import certificates
+from fedpareto.deploy.create import write_server_certificate
+from fedpareto.deploy.gate import NODE_CALLS, SCHEMA_HEADER, STATE, Gate
+from fedpareto.engines.flower.launch import free_ports
+
+CALL = "/v1/fleet/push-object"
+
+
+class Upstream(http.server.BaseHTTPRequestHandler):
+    """In Flower's place: gives back what it got, and remembers the paths."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self):
+        self.server.paths.append(self.path)
+        body = self.rfile.read(int(self.headers["content-length"]))
+        self.send_response(200)
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    do_GET = do_POST
+
+    def log_message(self, *words):
+        pass
+
+
+@pytest.fixture
+def flower(deployment):
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Upstream)
+    server.daemon_threads = True
+    server.paths = []
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(deployment.server / "server.pem", deployment.server / "server.key")
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield server
+    server.shutdown()
+    server.server_close()
+
+
+def opened(deployment, upstream):
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(deployment.server / "server.pem", deployment.server / "server.key")
+    keys = {certificates.load_public(deployment.public_key(number)): number for number in range(3)}
+    gate = Gate(
+        ("127.0.0.1", free_ports(1)[0]),
+        ("127.0.0.1", upstream),
+        keys,
+        lambda: "training",
+        "fingerprint",
+        context,
+        ssl.create_default_context(cafile=deployment.authority),
+    )
+    gate.open()
+    return gate
+
+
+@pytest.fixture
+def gate(deployment, flower):
+    gate = opened(deployment, flower.server_address[1])
+    yield gate
+    gate.close()
+
+
+@pytest.fixture
+def key(deployment):
+    return certificates.load_key(deployment.node(1) / "node.key")
+
+
+@pytest.fixture
+def refusals(caplog):
+    logging.getLogger("fedpareto").propagate = True
+    caplog.set_level(logging.WARNING, logger="fedpareto.gate")
+
+    def texts():
+        time.sleep(0.2)  # The gate's thread may be a little later than the answer.
+        return [record.getMessage() for record in caplog.records]
+
+    return texts
+
+
+def connection(gate, deployment, **more):
+    context = ssl.create_default_context(cafile=more.get("authority", deployment.authority))
+    return http.client.HTTPSConnection(*gate.listen, timeout=20, context=context)
+
+
+def ask(gate, deployment, path, headers, method="POST", body=b"hello", **more):
+    link = connection(gate, deployment, **more)
+    try:
+        link.request(method, path, body=body, headers=headers)
+        answer = link.getresponse()
+        return answer.status, answer.read()
+    finally:
+        link.close()
+
+
+def how_is_it(gate, deployment, key, schema="fingerprint"):
+    headers = certificates.signed(key) | {SCHEMA_HEADER: schema}
+    return ask(gate, deployment, STATE, headers, method="GET", body=None)[0]
+
+
+def test_a_node_hears_how_the_run_is_if_it_has_the_federations_schema(gate, deployment, key, refusals):
+    assert how_is_it(gate, deployment, key) == 200
+    assert gate.told == {1: "training"}
+    assert how_is_it(gate, deployment, key, "another") == 412
+    assert any("node 1 has another schema than the federation" in line for line in refusals())
+
+
+def test_a_registered_node_reaches_flower(gate, deployment, key):
+    for path in NODE_CALLS:
+        assert ask(gate, deployment, path, certificates.signed(key)) == (200, b"hello")
+    assert set(gate.heard) == {1}
+
+
+def test_several_requests_share_a_connection(gate, deployment, key):
+    link = connection(gate, deployment)
+    for body in (b"one", b"", b"three"):
+        link.request("POST", CALL, body=body, headers=certificates.signed(key))
+        assert link.getresponse().read() == body
+    link.close()
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/v1/control/register-node",
+        "/v1/control/start-run",
+        "/v1/runtime/acquire-task",
+        "/v1/fleet/register-node",
+        "/v1/fleet/../control/register-node",
+        "/v1/fleet/%2e%2e/control/register-node",
+        "/v1/fleet/push-object/",
+        "/v1/fleet/push-object?x=1",
+        "//v1/fleet/push-object",
+        "https://127.0.0.1/v1/fleet/push-object",
+        "/docs",
+        "/openapi.json",
+        "/",
+    ],
+)
+def test_nothing_but_the_calls_of_nodes_passes_even_with_a_good_key(gate, deployment, key, flower, path, refusals):
+    status, _ = ask(gate, deployment, path, certificates.signed(key))
+    assert status == 403
+    assert flower.paths == []
+    assert any(f"POST {path} is not for nodes" in line for line in refusals())
+
+
+def test_another_method_is_refused(gate, deployment, key, flower):
+    assert ask(gate, deployment, CALL, certificates.signed(key), method="GET", body=None)[0] == 403
+    assert flower.paths == []
+
+
+def test_an_unregistered_key_is_refused_by_name(gate, deployment, flower, refusals):
+    assert ask(gate, deployment, CALL, certificates.signed(certificates.new_key()))[0] == 412
+    assert ask(gate, deployment, STATE, {}, method="GET", body=None)[0] == 412
+    assert flower.paths == []
+    assert any("its key is not registered with this federation" in line for line in refusals())
+    assert any("it does not sign its requests as a node does" in line for line in refusals())
+
+
+def test_a_key_without_its_signature_an_old_one_and_another_nodes_are_refused(gate, deployment, key, flower):
+    good, other = certificates.signed(key), certificates.signed(certificates.new_key())
+    for wrong in (
+        good | {certificates.SIGNATURE_HEADER: other[certificates.SIGNATURE_HEADER]},
+        good | {certificates.TIME_HEADER: (datetime.now(UTC) - timedelta(hours=1)).isoformat()},
+        good | {certificates.TIME_HEADER: "2020-01-01"},
+        good | {certificates.SIGNATURE_HEADER: "&"},
+        {name: value for name, value in good.items() if name != certificates.TIME_HEADER},
+    ):
+        assert ask(gate, deployment, CALL, wrong)[0] == 412
+    assert flower.paths == []
+
+
+def test_a_node_whose_clock_is_wrong_is_told_apart(gate, deployment, key, refusals, monkeypatch):
+    class Late(datetime):
+        @classmethod
+        def now(cls, zone=None):
+            return datetime.now(zone) - timedelta(hours=1)
+
+    monkeypatch.setattr(certificates, "datetime", Late)
+    headers = certificates.signed(key)
+    monkeypatch.undo()
+    assert ask(gate, deployment, CALL, headers)[0] == 412
+    assert any("its clock differs from the server's by 3600 s" in line for line in refusals())
+
+
+def test_plain_text_is_refused_with_a_clear_line(gate, refusals):
+    with socket.create_connection(gate.listen, timeout=20) as link:
+        link.sendall(b"POST /v1/fleet/push-object HTTP/1.1\r\nhost: x\r\n\r\n")
+        with suppress(OSError):
+            assert link.recv(100) == b""
+    assert any("it speaks plain text; this port wants TLS" in line for line in refusals())
+
+
+def test_an_expired_certificate_is_refused_by_the_node_and_logged_here(gate, deployment, refusals, tmp_path):
+    signing = certificates.load_key(deployment.server / "ca.key")
+    expired = tmp_path / "expired.pem"
+    expired.write_bytes(certificates.to_pem(certificates.authority(deployment.name, signing, days=-1)))
+    with pytest.raises(ssl.SSLCertVerificationError, match="expired"):
+        ask(gate, deployment, STATE, {}, authority=expired)
+    assert any("it does not accept the certificate: one of the two has expired" in line for line in refusals())
+
+
+def test_another_authority_is_refused_by_the_node_and_logged_here(gate, deployment, refusals, tmp_path):
+    other = tmp_path / "other.pem"
+    other.write_bytes(certificates.to_pem(certificates.authority("other", certificates.new_key())))
+    with pytest.raises(ssl.SSLCertVerificationError):
+        ask(gate, deployment, STATE, {}, authority=other)
+    assert any("it does not know the authority" in line for line in refusals())
+
+
+def test_a_renewed_certificate_needs_nothing_new_at_the_nodes(deployment, flower, key):
+    write_server_certificate(deployment)
+    gate = opened(deployment, flower.server_address[1])
+    try:
+        assert how_is_it(gate, deployment, key) == 200
+    finally:
+        gate.close()
+
+
+def test_two_lengths_and_chunks_are_not_passed_on(gate, deployment, key, flower):
+    """Requests that two readers may read differently are how a second request is smuggled past a gate."""
+    signed = "".join(f"{name}: {value}\r\n" for name, value in certificates.signed(key).items())
+    for lengths in (
+        "content-length: 5\r\ncontent-length: 50\r\n",
+        "content-length: 5\r\ntransfer-encoding: chunked\r\n",
+        "transfer-encoding: chunked\r\n",
+        "content-length: -1\r\n",
+        f"content-length: {2**40}\r\n",
+    ):
+        link = connection(gate, deployment)
+        link.connect()
+        link.sock.sendall(f"POST {CALL} HTTP/1.1\r\nhost: x\r\n{signed}{lengths}\r\nhello".encode())
+        assert int(link.sock.recv(100).split()[1]) in (400, 413)
+        link.close()
+    assert flower.paths == []
+
+
+def test_random_bytes_are_refused_and_the_gate_goes_on(gate, deployment, key):
+    for content in (b"\0" * 100, b"GET\r\n\r\n", b"x" * 200_000):
+        link = connection(gate, deployment)
+        link.connect()
+        with suppress(OSError):
+            link.sock.sendall(content)
+            assert b"200" not in link.sock.recv(100)
+        link.close()
+    assert ask(gate, deployment, CALL, certificates.signed(key))[0] == 200
+
+
+def test_without_flower_a_node_is_asked_to_come_again(deployment, key):
+    gate = opened(deployment, free_ports(1)[0])
+    try:
+        assert ask(gate, deployment, CALL, certificates.signed(key))[0] == 503
+    finally:
+        gate.close()
+
+
+def test_a_flood_of_refusals_is_one_line(gate, deployment, key, refusals):
+    for _ in range(20):
+        ask(gate, deployment, "/docs", certificates.signed(key))
+    assert len(refusals()) == 1
+
+
+def test_four_megabytes_take_less_than_a_second_of_work_at_both_ends_and_between(gate, deployment, key):
+    body = bytes(4_000_000)
+    begin = time.process_time()
+    assert ask(gate, deployment, CALL, certificates.signed(key), body=body) == (200, body)
+    assert time.process_time() - begin < 1.0
