@@ -22,7 +22,7 @@ def opened(spec: Spec, folder: Path | None = None, chosen: Mapping[str, Any] | N
     """The engine that a spec names, for a run in `folder`; `chosen` is what one measured when that run began."""
     need_accountant(spec.privacy)
     if not isinstance(spec.engine, FlowerOptions):
-        yield local(spec, None if chosen is None else _choices(chosen))
+        yield local(spec, None if chosen is None else _choices(chosen, folder))
         return
     if find_spec("flwr") is None:
         raise UserError(f"the engine {spec.engine.name} needs Flower; try: pip install 'fedpareto[flower]'")
@@ -52,7 +52,8 @@ def local(spec: Spec, choices: Choices | None = None) -> LocalEngine:
     )
 
 
-def _choices(chosen: Mapping[str, Any]) -> Choices:
+def _choices(chosen: Mapping[str, Any], folder: Path | None) -> Choices:
     if set(chosen) != {"threads", "chunk"} or not all(type(number) is int and number > 0 for number in chosen.values()):
-        raise DamagedFile("run.json is damaged: 'choices' should hold threads and chunk")
+        where = "run.json" if folder is None else folder / "run.json"
+        raise DamagedFile(f"{where} is damaged: 'choices' should hold threads and chunk")
     return Choices(**chosen)
