@@ -258,7 +258,7 @@ def test_private_preferences_do_not_reach_the_server(name):
     problem = Convex(heterogeneity=0.3)
     runs = [
         trial(make_algorithm(name, {}), problem, federation=Federation.create(problem, 4, 0, preferences), chunk=4)
-        for preferences in ("0.5,0.5", "dirichlet")
+        for preferences in ("equidistant", "dirichlet")
     ]
     for one, other in zip(runs[0].outcomes, runs[1].outcomes, strict=True):
         for first, second in zip(one.replies, other.replies, strict=True):

@@ -313,7 +313,7 @@ def test_from_spec_explains_what_it_cannot_read(spec: prefs.Spec, message: str) 
 def test_an_unknown_distribution_is_answered_with_the_closest_one() -> None:
     with pytest.raises(UnknownName, match=r"unknown preference distribution 'dirchlet'; did you mean 'dirichlet'\?"):
         prefs.from_spec("dirchlet:0.5", 5, 2, rng())
-    with pytest.raises(UnknownName, match="known: dirichlet, equidistant, gaussian, groups, uniform"):
+    with pytest.raises(UnknownName, match="known: dirichlet, equidistant, gaussian, groups, sweep, uniform"):
         prefs.from_spec("", 5, 2, rng())
 
 
