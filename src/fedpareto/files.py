@@ -26,3 +26,10 @@ def write_atomically(path: Path, content: bytes | str) -> None:
         with suppress(OSError):
             temporary.unlink()
         raise UserError(f"{path} cannot be written: {problem.strerror or problem}") from None
+
+
+def write_secret(path: Path, content: bytes) -> None:
+    """A file that only its owner can read, from its first byte on; an older one is replaced."""
+    path.unlink(missing_ok=True)
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        file.write(content)

@@ -7,6 +7,7 @@ import time
 import numpy as np
 import pytest
 import torch
+from six_goals import SIX
 
 import fedpareto
 from fedpareto.core.problem import Rows
@@ -19,14 +20,6 @@ from fedpareto.problems.fairness.datasets import CATALOGUE
 from fedpareto.testing.conformance import PROBLEM_CHECKS, check_problem
 
 SETS = {name: cls for name, cls in problems().items() if issubclass(cls, Published)}
-SIX = (
-    "accuracy",
-    "demographic-parity:gender",
-    "demographic-parity:race",
-    "equal-opportunity:gender",
-    "equal-opportunity:race",
-    "equalised-odds:gender",
-)
 
 
 def shares(series):

@@ -6,6 +6,7 @@ import json
 
 import numpy as np
 import pytest
+from six_goals import SIX
 
 import fedpareto
 from fedpareto.core.registry import FINE_TUNED, algorithms
@@ -14,14 +15,6 @@ from fedpareto.report.page import write_comparison
 from fedpareto.report.record import load
 from fedpareto.report.tables import comparison
 
-SIX = (
-    "accuracy",
-    "demographic-parity:gender",
-    "demographic-parity:race",
-    "equal-opportunity:gender",
-    "equal-opportunity:race",
-    "equalised-odds:gender",
-)
 VARIANTS = [name + ending for name in algorithms() for ending in ("", FINE_TUNED)]
 CLIENTS, ROUNDS = 4, 2
 

@@ -21,12 +21,10 @@ from fedpareto.deploy.layout import (
     check_address,
     finish,
     private_folder,
-    replace_secret,
-    write_secret,
 )
 from fedpareto.errors import UnknownName, UserError
 from fedpareto.experiments.spec import Draft
-from fedpareto.files import write_atomically
+from fedpareto.files import write_atomically, write_secret
 from fedpareto.problems.fairness import tables
 from fedpareto.problems.fairness.problem import listed
 from fedpareto.problems.fairness.schema import TableSchema
@@ -156,7 +154,7 @@ def write_server_certificate(deployment: Deployment) -> None:
     signer = x509.load_pem_x509_certificate(deployment.authority.read_bytes())
     key = certificates.new_key()
     certificate = certificates.server(deployment.host, key, signer, signing)
-    replace_secret(deployment.server / "server.key", certificates.pem(key))
+    write_secret(deployment.server / "server.key", certificates.pem(key))
     write_atomically(deployment.server / "server.pem", certificates.to_pem(certificate))
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ipaddress
 import json
-import os
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
@@ -215,15 +214,3 @@ def _is_any(host: str) -> bool:
 def private_folder(path: Path) -> None:
     """A folder that only its owner can open."""
     path.mkdir(parents=True, mode=0o700)
-
-
-def write_secret(path: Path, content: bytes) -> None:
-    """A new file that only its owner can read, from its first byte on."""
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-        file.write(content)
-
-
-def replace_secret(path: Path, content: bytes) -> None:
-    """The same, in the place of an older one."""
-    path.unlink(missing_ok=True)
-    write_secret(path, content)

@@ -20,13 +20,14 @@ from flwr.app import RecordDict
 from fedpareto.core.federation import Federation
 from fedpareto.deploy import certificates, logs
 from fedpareto.deploy.gate import NODE_HEADER, SCHEMA_HEADER, STATE
-from fedpareto.deploy.layout import NodeFolder, replace_secret
+from fedpareto.deploy.layout import NodeFolder
 from fedpareto.deploy.signals import terminable
 from fedpareto.engines.flower import wire
-from fedpareto.engines.flower.launch import LOOPBACK, Processes, _program, free_ports
+from fedpareto.engines.flower.launch import LOOPBACK, Processes, free_ports, program
 from fedpareto.engines.flower.node import MODEL_FILE, Node
 from fedpareto.errors import BadPreference, UserError
 from fedpareto.experiments.flower import settings_of
+from fedpareto.files import write_secret
 from fedpareto.moo import preferences
 from fedpareto.problems.fairness import tables
 from fedpareto.problems.fairness.schema import TableSchema, unknown_values
@@ -144,6 +145,7 @@ class _Service:
         self.server = _Server(home)
         self.processes = Processes(home.folder / "logs", home.folder / "flower")
         self.secret = home.folder / "secret"
+        self._joined = ""
         self._read = 0
 
     def run(self) -> Path | None:
@@ -167,9 +169,10 @@ class _Service:
         return path if path.exists() else None
 
     def _start(self) -> None:
+        self._joined = self.server.start
         runtime = f"{LOOPBACK}:{free_ports(1)[0]}"
         self.processes.home.mkdir(parents=True, exist_ok=True)
-        replace_secret(self.secret, secrets.token_hex(32).encode())
+        write_secret(self.secret, secrets.token_hex(32).encode())
         config = {
             "fedpareto": f"{__name__}:{make_node.__name__}",
             "folder": str(self.home.folder),
@@ -177,7 +180,7 @@ class _Service:
             "preference": self.preference,
         }
         plan = self.home.folder / "worker.json"
-        replace_secret(plan, json.dumps({"secret": str(self.secret), "nodes": {runtime: config}}).encode())
+        write_secret(plan, json.dumps({"secret": str(self.secret), "nodes": {runtime: config}}).encode())
         worker_log = self.processes.folder / "worker.log"
         self._read = worker_log.stat().st_size if worker_log.exists() else 0
         self.processes.start("supernode", self._supernode(runtime))
@@ -191,18 +194,25 @@ class _Service:
             safety = ["--root-certificates", str(self.home.authority)]
             safety += ["--auth-supernode-private-key", str(self.home.key)]
         place = ["--superlink", self.home.server, "--host", host, "--port", port]
-        return [*_program("flower-supernode"), *safety, *isolation, *place]
+        return [*program("flower-supernode"), *safety, *isolation, *place]
 
     def _tend(self) -> None:
-        """Passes on what the worker says, and starts the children again if one has ended."""
+        """Passes on what the worker says, and starts the children again if one has ended or the server is a new one."""
         self._read = _pass_on(self.processes.folder / "worker.log", self._read)
         ended = [name for name, process in self.processes.running.items() if process.poll() is not None]
-        if ended:
+        if self.server.start != self._joined:
+            # Its Flower does not know our SuperNode, which may wait for hours for what the old one owes it.
+            log.info("the server was started again; joining anew")
+            self._start_again()
+        elif ended:
             log.warning("%s ended; starting again in %g s (its log is in %s)", ended[0], PAUSE, self.processes.folder)
-            # Both: a SuperNode waits for the worker that took its task, and a worker for a SuperNode that is gone.
-            self.processes.stop()
-            time.sleep(PAUSE)
-            self._start()
+            self._start_again(PAUSE)
+
+    def _start_again(self, pause: float = 0.0) -> None:
+        """Both: a SuperNode waits for the worker that took its task, and a worker for a SuperNode that is gone."""
+        self.processes.stop()
+        time.sleep(pause)
+        self._start()
 
 
 class _Server:
@@ -211,6 +221,8 @@ class _Server:
     def __init__(self, home: NodeFolder) -> None:
         self.home = home
         self.is_there = True
+        self.start = ""
+        """Which start of the server answered last."""
         self._schema = TableSchema.read(home.schema).fingerprint
         self._context: ssl.SSLContext | None = None
         self._key: certificates.Key | None = None
@@ -231,11 +243,11 @@ class _Server:
         """How the run is; empty if nobody answers. UserError if this node is not welcome."""
         try:
             word = self._ask()
-        except ssl.SSLError as problem:
-            raise UserError(_in_words(problem, self.home)) from None
         except UserError:
             raise
-        except (OSError, http.client.HTTPException, ValueError):
+        except (OSError, http.client.HTTPException, ValueError) as problem:
+            if why := self._hopeless(problem):
+                raise UserError(why) from None
             word = ""
         if bool(word) != self.is_there:
             self.is_there = bool(word)
@@ -254,21 +266,49 @@ class _Server:
         try:
             connection.request("GET", STATE, headers=headers | {SCHEMA_HEADER: self._schema})
             response = connection.getresponse()
-            said = str(json.loads(response.read(10_000))["fedpareto"])
-        except KeyError:
-            raise ValueError("another program answers there") from None
+            answer = _texts(response.read(10_000))
         finally:
             connection.close()
         if response.status == http.client.PRECONDITION_FAILED:
-            raise UserError(f"the server at {self.home.server} refuses this node: {said}")
-        return said if response.status == http.client.OK else ""
+            raise UserError(f"the server at {self.home.server} refuses this node: {answer.get('fedpareto')}")
+        if response.status != http.client.OK:
+            return ""
+        self.start = answer.get("start", "")
+        return answer.get("fedpareto", "")
+
+    def _hopeless(self, problem: Exception) -> str | None:
+        """Why asking again would not help, in words; None if it may, as it does when the server is only away."""
+        where = f"the server at {self.home.server}"
+        if isinstance(problem, ssl.SSLCertVerificationError):
+            why = problem.verify_message
+            return f"the certificate of {where} is not accepted: {why} (authority: {self.home.authority})"
+        if isinstance(problem, ssl.SSLEOFError | ssl.SSLZeroReturnError):
+            return None  # It died in the middle of a word.
+        if isinstance(problem, ssl.SSLError):
+            return f"{where} does not speak TLS as it should ({problem.reason})"
+        if self.home.insecure and _speaks_tls(self.home.server):
+            return (
+                f"{where} speaks TLS, and this node plain text: its folder is that of an insecure federation; "
+                "ask the server's operator for one with a key and a certificate"
+            )
+        return None
 
 
-def _in_words(problem: ssl.SSLError, home: NodeFolder) -> str:
-    if isinstance(problem, ssl.SSLCertVerificationError):
-        why = problem.verify_message
-        return f"the certificate of the server at {home.server} is not accepted: {why} (authority: {home.authority})"
-    return f"the server at {home.server} does not speak TLS as it should ({problem.reason})"
+def _texts(content: bytes) -> dict[str, str]:
+    """The texts of a JSON object; ValueError if it is none, so that another program answered."""
+    entries = json.loads(content)
+    if not isinstance(entries, dict):
+        raise ValueError("not an object")
+    return {name: value for name, value in entries.items() if isinstance(value, str)}
+
+
+def _speaks_tls(server: str) -> bool:
+    host, _, port = server.rpartition(":")
+    try:
+        ssl.get_server_certificate((host, int(port)), timeout=PATIENCE)
+    except OSError:
+        return False
+    return True
 
 
 def _pass_on(path: Path, position: int) -> int:

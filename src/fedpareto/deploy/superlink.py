@@ -4,43 +4,39 @@ from __future__ import annotations
 
 import secrets
 import ssl
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from flwr.proto.control_pb2 import ListNodesRequest, RegisterNodeRequest
+from flwr.proto.control_pb2 import RegisterNodeRequest
 from flwr.serverapp import Grid
 from flwr.supercore.control import ControlHttpClient
 from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
 
-from fedpareto.deploy.certificates import LOOPBACK
-from fedpareto.deploy.layout import replace_secret
 from fedpareto.engines.flower.launch import (
     APP,
     CONNECTION,
-    START_TIMEOUT,
+    LOOPBACK,
     Processes,
-    _listens,
-    _program,
     free_ports,
+    program,
     submit_run,
+    wait_for_superlink,
 )
 from fedpareto.engines.flower.link import Address, server_grid
-from fedpareto.errors import UserError
-from fedpareto.files import write_atomically
-
-UNREGISTERED = "unregistered"
-"""How Flower calls the state of a node that was taken off its list."""
+from fedpareto.files import write_atomically, write_secret
 
 
 @dataclass
 class SuperLink:
-    """A SuperLink that only this machine can reach. Its database keeps the nodes' ids when it is started again."""
+    """A SuperLink that only this machine can reach. It remembers nothing of an earlier one.
+
+    That would be nodes that seem to be there and messages that nobody waits for; all that counts is in the checkpoint.
+    """
 
     folder: Path
-    """Where Flower's home, database, secret and log are."""
+    """Where Flower's home, secret and log are."""
     certificates: Path | None
     """The folder with ca.pem, server.pem and server.key; None: plain text and no authentication of nodes."""
 
@@ -66,16 +62,11 @@ class SuperLink:
         app = self.folder / "app"
         for folder in (app, self.processes.home):
             folder.mkdir(parents=True, exist_ok=True)
-        replace_secret(self.secret, secrets.token_hex(32).encode())
+        write_secret(self.secret, secrets.token_hex(32).encode())
         write_atomically(app / "pyproject.toml", APP)
         write_atomically(self.processes.home / "config.toml", self._connection())
         self.processes.start("superlink", self._command())
-        deadline = time.monotonic() + START_TIMEOUT
-        while not _listens(LOOPBACK, self.port):
-            self.processes.check()
-            if time.monotonic() > deadline:
-                raise UserError(f"Flower's SuperLink did not start: {self.processes.last_words('superlink')}")
-            time.sleep(0.1)
+        wait_for_superlink(self.processes, self.port)
 
     def stop(self) -> None:
         """Ends it."""
@@ -97,24 +88,21 @@ class SuperLink:
             interceptors=[RuntimeVersionHttpInterceptor(component_name="fedpareto")],
         )
         try:
-            listed = client.ListNodes(ListNodesRequest()).nodes_info
-            known = {bytes(one.public_key): one.node_id for one in listed if one.status != UNREGISTERED}
-            for key in keys:
-                if key not in known:
-                    known[key] = client.RegisterNode(RegisterNodeRequest(public_key=key)).node_id
+            return {
+                client.RegisterNode(RegisterNodeRequest(public_key=key)).node_id: number for key, number in keys.items()
+            }
         finally:
             client.close()
-        return {known[key]: number for key, number in keys.items()}
 
     def _command(self) -> list[str]:
-        place = ["--host", LOOPBACK, "--port", str(self.port), "--database", str(self.folder / "state.db")]
+        place = ["--host", LOOPBACK, "--port", str(self.port)]
         isolation = ["--isolation", "process", "--superexec-auth-secret-file", str(self.secret)]
         safety = ["--insecure"]
         if self.certificates is not None:
             files = {"ssl-ca-certfile": "ca.pem", "ssl-certfile": "server.pem", "ssl-keyfile": "server.key"}
             safety = [f"--{option}={self.certificates / name}" for option, name in files.items()]
             safety.append("--enable-supernode-auth")
-        return [*_program("flower-superlink"), *safety, *isolation, *place]
+        return [*program("flower-superlink"), *safety, *isolation, *place]
 
     def _connection(self) -> str:
         root = self.address.root_certificate

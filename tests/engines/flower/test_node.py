@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 from fedpareto.engines.flower import wire
 from fedpareto.engines.flower.node import MODEL_FILE
 from fedpareto.engines.flower.private import Moment, PrivateStore
-from fedpareto.errors import DamagedFile, UserError
+from fedpareto.errors import DamagedFile, QuorumLost, UserError
 
 
 def state(value):
@@ -154,3 +154,18 @@ def test_a_node_holds_one_clients_rows_and_preference_only(tmp_path):
         mine = rows.of_client(1)
         for column, values in own.splits[name].columns.items():
             assert torch.equal(values, mine[column])
+
+
+def test_what_an_exception_says_stays_at_the_node(tmp_path, monkeypatch):
+    """A library's message may quote a row; the server learns the kind only."""
+    spec = small("fedavg")
+    engine, _ = federation_of(spec, tmp_path)
+
+    def fails(self, clients, message):
+        raise ValueError("could not read 'Jane Roe'")
+
+    monkeypatch.setattr(type(spec.algorithm), "train", fails)
+    state = spec.algorithm.begin(engine.settings[0])
+    with pytest.raises(QuorumLost) as lost:
+        engine.run(spec.algorithm.ask(state))
+    assert {failure.reason for failure in lost.value.failures} == {"raised ValueError"}

@@ -29,7 +29,7 @@ from fedpareto.engines.flower.apps import make_client_app, node_from
 from fedpareto.engines.flower.link import Address, server_grid
 from fedpareto.engines.flower.node import Node
 from fedpareto.errors import UserError
-from fedpareto.files import write_atomically
+from fedpareto.files import write_atomically, write_secret
 
 T = TypeVar("T")
 
@@ -164,7 +164,9 @@ class LocalFederation:
         self._prepare()
         try:
             self.processes.start("superlink", self._superlink_command())
-            self._wait_for_superlink()  # Before the others begin to compete with it for the machine.
+            wait_for_superlink(
+                self.processes, int(self.superlink.split(":")[1])
+            )  # Before the others begin to compete with it for the machine.
             for number in range(len(self.nodes)):
                 self.start_supernode(number)
             for number in range(self._worker_count()):
@@ -186,7 +188,7 @@ class LocalFederation:
             for place in range(number, len(self.nodes), self._worker_count())
         }
         plan = self.folder / f"worker{number}.json"
-        _write_private(plan, json.dumps({"secret": str(self.secret), "nodes": dealt}))
+        write_secret(plan, json.dumps({"secret": str(self.secret), "nodes": dealt}).encode())
         command = [sys.executable, "-m", "fedpareto.engines.flower.worker", str(plan)]
         self.processes.start(f"worker{number}", command)
 
@@ -197,7 +199,7 @@ class LocalFederation:
         app = self.folder / "app"
         for folder in (app, self.processes.home):
             folder.mkdir(parents=True, exist_ok=True)
-        _write_private(self.secret, secrets.token_hex(32))
+        write_secret(self.secret, secrets.token_hex(32).encode())
         write_atomically(app / "pyproject.toml", APP)
         connection = f'[superlink]\ndefault = "{CONNECTION}"\n\n[superlink.{CONNECTION}]\n'
         connection += f'address = "{self.superlink}"\ninsecure = true\n'
@@ -205,30 +207,31 @@ class LocalFederation:
 
     def _superlink_command(self) -> list[str]:
         host, port = self.superlink.split(":")
-        return [*_program("flower-superlink"), *self._isolation(), "--host", host, "--port", port]
+        return [*program("flower-superlink"), *self._isolation(), "--host", host, "--port", port]
 
     def _supernode_command(self, number: int) -> list[str]:
         host, port = self.runtimes[number].split(":")
         connect = ["--superlink", self.superlink, "--host", host, "--port", port]
-        return [*_program("flower-supernode"), *self._isolation(), *connect]
+        return [*program("flower-supernode"), *self._isolation(), *connect]
 
     def _isolation(self) -> list[str]:
         # Plain text is for loopback only. The secret keeps other users of this machine from taking tasks.
         return ["--insecure", "--isolation", "process", "--superexec-auth-secret-file", str(self.secret)]
 
-    def _wait_for_superlink(self) -> None:
-        deadline = time.monotonic() + START_TIMEOUT
-        host, port = self.superlink.split(":")
-        while not _listens(host, int(port)):
-            self.processes.check()
-            if time.monotonic() > deadline:
-                raise UserError(f"Flower's SuperLink did not start: {self.processes.last_words('superlink')}")
-            time.sleep(0.1)
+
+def wait_for_superlink(processes: Processes, port: int) -> None:
+    """Until the process "superlink" listens on loopback."""
+    deadline = time.monotonic() + START_TIMEOUT
+    while not _listens(port):
+        processes.check()
+        if time.monotonic() > deadline:
+            raise UserError(f"Flower's SuperLink did not start: {processes.last_words('superlink')}")
+        time.sleep(0.1)
 
 
 def submit_run(app: Path, connection: str, environment: Mapping[str, str]) -> str:
     """Starts a run of the app folder on a SuperLink; its id."""
-    command = [*_program("flwr"), "run", str(app), connection, "--format", "json"]
+    command = [*program("flwr"), "run", str(app), connection, "--format", "json"]
     done = subprocess.run(command, env=dict(environment), capture_output=True, text=True, check=False)
     try:
         said = json.loads(done.stdout)
@@ -277,21 +280,15 @@ def free_ports(count: int) -> list[int]:
         return [int(one.getsockname()[1]) for one in sockets]
 
 
-def _program(name: str) -> list[str]:
+def program(name: str) -> list[str]:
+    """The command of one of Flower's programs."""
     path = Path(sys.executable).parent / name
     if not path.exists():
         raise UserError(f"{name} is not installed beside this Python; try: pip install 'fedpareto[flower]'")
     return [str(path)]
 
 
-def _listens(host: str, port: int) -> bool:
+def _listens(port: int) -> bool:
     with socket.socket() as probe:
         probe.settimeout(1.0)
-        return probe.connect_ex((host, port)) == 0
-
-
-def _write_private(path: Path, text: str) -> None:
-    """A file that only its owner can read, from its first byte on."""
-    path.unlink(missing_ok=True)
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
-        file.write(text)
+        return probe.connect_ex((LOOPBACK, port)) == 0

@@ -38,6 +38,7 @@ from flwr.supercore.task_identity import TaskIdentity
 from flwr.supernode.runtime.run_clientapp import pull_task_input, push_message, push_task_output
 
 from fedpareto.engines.flower.screen import ScreenedGrid
+from fedpareto.engines.flower.wire import Malformed
 from fedpareto.errors import UserError
 
 PROTECTED = frozenset({"/flwr.proto.Runtime/AcquireTask"})
@@ -176,8 +177,8 @@ def _answer(address: Address, token: str, app: ClientApp) -> None:
         reply, status, details = _reply(app, message, context)
         push_message(client, reply, context)
     except Exception as problem:  # The server asks again, or goes on without this node.
-        log.warning("a message was lost: %s: %s", type(problem).__name__, problem)
-        details = str(problem)
+        log.warning("a message was lost: %s", type(problem).__name__)
+        details = type(problem).__name__
     finally:
         push_task_output(client, context, status, details)
         heartbeat.stop()
@@ -188,7 +189,9 @@ def _reply(app: ClientApp, message: Message, context: Context) -> tuple[Message,
     try:
         return app(message=message, context=context), SubStatus.COMPLETED, ""
     except Exception as problem:  # It is the node's failure; the federation goes on.
-        reason = f"{type(problem).__name__}: {problem}"
+        # Whatever a library puts into its message may be a value of a row; only our own words are known to hold none.
+        own_words = isinstance(problem, UserError | Malformed)
+        reason = f"{type(problem).__name__}: {problem}" if own_words else type(problem).__name__
         log.warning("a message was refused: %s", reason)
         error = Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason)
         return Message(error, reply_to=message), SubStatus.FAILED, reason

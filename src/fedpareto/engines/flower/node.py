@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from flwr.app import RecordDict
 from fedpareto.core.algorithm import Algorithm, Setting
 from fedpareto.core.federation import Federation
 from fedpareto.core.learner import Learner
-from fedpareto.core.messages import Message, Outcome, Task
+from fedpareto.core.messages import Failure, Message, Outcome, Task
 from fedpareto.core.problem import Problem, Rows
 from fedpareto.engines.faults import Faults
 from fedpareto.engines.flower import schema, wire
@@ -115,7 +115,7 @@ class Node:
         return wire.Result(
             run=job.run,
             replies=tuple(outcome.replies),
-            failures=tuple(outcome.failures),
+            failures=tuple(_discreet(failure) for failure in outcome.failures),
             sent=sent.evaluations.sent.get(self.client),
             trained=outcome.evaluations.trained.get(self.client),
         )
@@ -156,3 +156,9 @@ class Node:
                 models[f"seed{self.settings[job.run].seed}"] = model.detach().cpu().contiguous().clone()
         self.folder.mkdir(parents=True, exist_ok=True)
         write_atomically(self.folder / MODEL_FILE, save(models))
+
+
+def _discreet(failure: Failure) -> Failure:
+    """Without the text of an exception, which may hold a value of a row; what kind it was is enough for the server."""
+    kind, _, _ = failure.reason.partition(": ")
+    return replace(failure, reason=kind) if kind.startswith("raised ") else failure
