@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from fedpareto.core.layout import Layout
-from fedpareto.problems.models import MLP, StackedModule
+from fedpareto.core.models import MLP, StackedModule
 
 LAYOUT = Layout.of({"0.weight": (2, 3), "0.bias": (3,), "scale": (), "1.weight": (3, 1)})
 

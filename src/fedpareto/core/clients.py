@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from fedpareto.core import rng
-from fedpareto.core.learner import Learner, Pull
+from fedpareto.core.layout import Layout
+from fedpareto.core.learner import Learner, Loss, Pull
 from fedpareto.core.messages import Message
 from fedpareto.core.problem import Batch, Problem, Splits
 
@@ -51,6 +52,19 @@ class Clients:
     def learn(self, model: Tensor, *, weights: Tensor | None = None, pull: Pull | None = None) -> Tensor:
         """Local training from `model` `[n, d]` under each client's own preference, or under `weights` `[n, m]`."""
         return self.learner.train(self, model, self.preferences if weights is None else weights, pull)
+
+    def minimise(
+        self,
+        start: Tensor,
+        layout: Layout,
+        loss: Loss,
+        *,
+        epochs: int | None = None,
+        pull: Pull | None = None,
+        purpose: str = "batches",
+    ) -> Tensor:
+        """Local training of `start` `[n, k]`, laid out as `layout`, for a loss of the algorithm's own."""
+        return self.learner.minimise(self, start, layout, loss, epochs=epochs, pull=pull, purpose=purpose)
 
     def gradients(self, model: Tensor) -> tuple[Tensor, Tensor]:
         """The losses `[n, m]` of `model` `[n, d]` on a minibatch of each client, and their gradients `[n, m, d]`."""

@@ -50,6 +50,15 @@ class Layout:
             layers[layer] = slice(before.start if before else place.start, place.stop)
         return layers
 
+    def cut(self, last: int) -> tuple[Layout, Layout]:
+        """The first layers, and the `last` ones (all of them, if there are no more); each lies in one piece."""
+        layers = list(self.layers.values())
+        end = layers[max(len(layers) - last, 0)].start
+        first = [name for name, place in self.slices.items() if place.start < end]
+        shapes = dict(zip(self.names, self.shapes, strict=True))
+        before = {name: shapes.pop(name) for name in first}
+        return Layout.of(before), Layout.of(shapes)
+
     def unflatten(self, flat: Tensor) -> dict[str, Tensor]:
         """Views by name: `[..., d]` gives `{name: [..., *shape]}` without a copy."""
         return {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, TypeAlias
 
 from torch import Tensor
@@ -12,9 +12,14 @@ from fedpareto.errors import UserError
 
 if TYPE_CHECKING:
     from fedpareto.core.clients import Clients
+    from fedpareto.core.layout import Layout
+    from fedpareto.core.problem import Batch
 
 Pull: TypeAlias = Callable[[Tensor], Tensor]
 """The gradient `[n, d]` of a regulariser at the models `[n, d]`, added to the gradient of the loss."""
+
+Loss: TypeAlias = "Callable[[Mapping[str, Tensor], Batch], Tensor]"
+"""What an algorithm minimises, `[n]`, of parameters (each `[n, ...]`) on a minibatch of each client."""
 
 
 class Learner(ABC):
@@ -23,6 +28,27 @@ class Learner(ABC):
     @abstractmethod
     def train(self, clients: Clients, model: Tensor, weights: Tensor, pull: Pull | None = None) -> Tensor:
         """New models `[n, d]` from `model` `[n, d]`, for objectives weighted by `weights` `[n, m]`."""
+
+    def minimise(
+        self,
+        clients: Clients,
+        start: Tensor,
+        layout: Layout,
+        loss: Loss,
+        *,
+        epochs: int | None = None,
+        pull: Pull | None = None,
+        purpose: str = "batches",
+    ) -> Tensor:
+        """Parameters `[n, k]` from `start` `[n, k]` that make an algorithm's own `loss` small.
+
+        They need not be a whole model: `layout` says what they are. `epochs` are passes over a client's data, if not
+        the learner's own; `purpose` names the stream of minibatches.
+        """
+        raise UserError(
+            f"{type(self).__name__} has no minibatches, which this algorithm asks for; "
+            "it works on problems with losses on rows"
+        )
 
     def gradients(self, clients: Clients, model: Tensor) -> tuple[Tensor, Tensor]:
         """The losses `[n, m]` of `model` `[n, d]` on a minibatch, and the gradient of each, `[n, m, d]`."""

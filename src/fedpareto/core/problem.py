@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
@@ -39,6 +39,11 @@ class Batch:
     def mean(self, values: Tensor) -> Tensor:
         """The mean of `values` `[n, b]` over each client's real rows; 0 where there is none."""
         return (values * self.mask).sum(-1) / self.mask.sum(-1).clamp_min(1)
+
+    def for_each(self) -> Batch:
+        """With a dimension for several models of each client, over which rows are the same: `[n, 1, b, ...]`."""
+        columns = {name: column.unsqueeze(1) for name, column in self.columns.items()}
+        return Batch(columns, self.mask.unsqueeze(1))
 
 
 @dataclass(frozen=True)
@@ -177,9 +182,38 @@ class SupervisedProblem(Problem):
     def evaluate(self, parameters: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """The objectives as they are reported, `[n, m]`, of n models on all rows of a split."""
 
+    def losses_each(self, shared: Mapping[str, Tensor], own: Mapping[str, Tensor], batch: Batch) -> Tensor:
+        """Losses `[n, k, m]` of k models for each client, which share some layers (`[n, ...]`) and own the others.
+
+        Those are `[n, k, ...]`. A problem that computes what is shared only once overrides this.
+        """
+        return _one_by_one(self.losses, shared, own, batch)
+
+    def evaluate_each(self, shared: Mapping[str, Tensor], own: Mapping[str, Tensor], batch: Batch) -> Tensor:
+        """The objectives as they are reported, `[n, k, m]`, of k models for each client; see losses_each."""
+        return _one_by_one(self.evaluate, shared, own, batch)
+
     def score(self, clients: Clients, model: Tensor) -> Tensor:
         """`evaluate` on every split."""
         parameters = self.layout.unflatten(model)
         with torch.no_grad():
             values = [self.evaluate(parameters, clients.all_rows(split)) for split in clients.splits]
         return torch.stack(values, dim=1)
+
+
+def _one_by_one(
+    measure: Callable[[Mapping[str, Tensor], Batch], Tensor],
+    shared: Mapping[str, Tensor],
+    own: Mapping[str, Tensor],
+    batch: Batch,
+) -> Tensor:
+    """`measure` of k models for each client, `[n, k, ...]`, as if they were n·k clients."""
+    n, k = next(iter(own.values())).shape[:2]
+
+    def repeated(tensor: Tensor) -> Tensor:
+        return tensor.repeat_interleave(k, dim=0)
+
+    parameters = {name: repeated(tensor) for name, tensor in shared.items()}
+    parameters |= {name: tensor.flatten(0, 1) for name, tensor in own.items()}
+    columns = {name: repeated(column) for name, column in batch.columns.items()}
+    return measure(parameters, Batch(columns, repeated(batch.mask))).view(n, k, -1)

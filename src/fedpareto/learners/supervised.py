@@ -8,7 +8,7 @@ its optimiser state stay untouched.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -17,7 +17,8 @@ import torch
 from torch import Tensor
 
 from fedpareto.core.clients import Clients
-from fedpareto.core.learner import Learner, Pull
+from fedpareto.core.layout import Layout
+from fedpareto.core.learner import Learner, Loss, Pull
 from fedpareto.core.problem import Batch, SupervisedProblem
 from fedpareto.errors import UserError
 from fedpareto.learners.optimisers import OPTIMISERS
@@ -58,16 +59,35 @@ class Supervised(Learner):
     def train(self, clients: Clients, model: Tensor, weights: Tensor, pull: Pull | None = None) -> Tensor:
         """See Learner.train."""
         problem = _supervised(clients)
-        model = model.clone()
+        scalarise = SCALARISATIONS[self.scalarisation]
+
+        def loss(parameters: Mapping[str, Tensor], batch: Batch) -> Tensor:
+            return scalarise(problem.losses(parameters, batch), weights)
+
+        return self.minimise(clients, model, problem.layout, loss, pull=pull)
+
+    def minimise(
+        self,
+        clients: Clients,
+        start: Tensor,
+        layout: Layout,
+        loss: Loss,
+        *,
+        epochs: int | None = None,
+        pull: Pull | None = None,
+        purpose: str = "batches",
+    ) -> Tensor:
+        """See Learner.minimise."""
+        model = start.clone()
         # The leaves are views of the flat model: the optimiser moves the flat tensor, the leaves follow.
-        leaves = {name: view.detach() for name, view in problem.layout.unflatten(model).items()}
+        leaves = {name: view.detach() for name, view in layout.unflatten(model).items()}
         for leaf in leaves.values():
             leaf.requires_grad_()
         optimiser = OPTIMISERS[self.optimiser](model, self.lr, self.momentum)
-        scalarise = SCALARISATIONS[self.scalarisation]
-        for batch, active in self.batches(clients):
-            loss = scalarise(problem.losses(leaves, batch), weights).sum()
-            gradients = torch.autograd.grad(loss, list(leaves.values()), materialize_grads=True)
+        schedule = self if epochs is None else replace(self, epochs=epochs, steps=0)
+        for batch, active in schedule.batches(clients, purpose):
+            total = loss(leaves, batch).sum()
+            gradients = torch.autograd.grad(total, list(leaves.values()), materialize_grads=True)
             with torch.no_grad():
                 gradient = torch.cat([part.flatten(1) for part in gradients], dim=1)
                 if pull is not None:

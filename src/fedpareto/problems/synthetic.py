@@ -15,12 +15,12 @@ from torch import Tensor
 from fedpareto.core import rng
 from fedpareto.core.layout import Layout
 from fedpareto.core.learner import Learner
+from fedpareto.core.models import MLP
 from fedpareto.core.problem import Batch, Objective, Rows, Splits, SupervisedProblem
 from fedpareto.errors import UserError
 from fedpareto.learners.supervised import Supervised
 from fedpareto.problems.fairness import partitions
 from fedpareto.problems.fairness.goals import ACCURACY, Criteria, Goal
-from fedpareto.problems.models import MLP
 
 TRAIN_ROWS, TEST_ROWS = 3500, 1500
 
@@ -88,8 +88,20 @@ class Synthetic(SupervisedProblem):
         """Accuracy and 1 − |gap|; 0 where a client lacks a group, so that there is no gap to measure."""
         return self._criteria.values(self._logits(parameters, batch), batch)
 
+    def losses_each(self, shared: Mapping[str, Tensor], own: Mapping[str, Tensor], batch: Batch) -> Tensor:
+        """The losses of several models of each client, which share their first layers."""
+        return self._criteria.losses(self.logits_each(shared, own, batch), batch.for_each())
+
+    def evaluate_each(self, shared: Mapping[str, Tensor], own: Mapping[str, Tensor], batch: Batch) -> Tensor:
+        """Accuracy and 1 − |gap| of several models of each client."""
+        return self._criteria.values(self.logits_each(shared, own, batch), batch.for_each())
+
     def _logits(self, parameters: Mapping[str, Tensor], batch: Batch) -> Tensor:
         return self.model(parameters, batch.columns["features"]).squeeze(-1)
+
+    def logits_each(self, shared: Mapping[str, Tensor], own: Mapping[str, Tensor], batch: Batch) -> Tensor:
+        """The logits `[n, k, b]` of k models for each client."""
+        return self.model.each(shared, own, batch.columns["features"]).squeeze(-1)
 
     def data(self, clients: int, seed: int) -> Splits:
         """Rows drawn and dealt to the clients."""

@@ -91,7 +91,7 @@ def _gap(decisions: Tensor, batch: Batch, label: int | None, sensitive: str = SE
     present = sizes > 0
     if groups == 2:
         known = present.all(-1)
-        size = rates[:, 0] - rates[:, 1]
+        size = rates[..., 0] - rates[..., 1]
     else:
         known = present.sum(-1) >= 2
         # Rates lie in [0, 1], so that an absent group is neither the largest nor the smallest.

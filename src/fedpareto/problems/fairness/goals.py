@@ -86,8 +86,12 @@ class Criteria:
         return tuple(Objective(goal.name, maximise=True, reference=0.0) for goal in self.goals)
 
     def losses(self, logits: Tensor, batch: Batch) -> Tensor:
-        """`[n, m]`: cross entropy, and each relaxed gap plus a little cross entropy (eq. A.1 of the thesis)."""
-        entropy = batch.mean(binary_cross_entropy_with_logits(logits, batch.columns["label"], reduction="none"))
+        """`[n, m]`: cross entropy, and each relaxed gap plus a little cross entropy (eq. A.1 of the thesis).
+
+        Several models of each client have logits `[n, k, b]` and losses `[n, k, m]`; `batch` is then `for_each`.
+        """
+        labels = batch.columns["label"].expand_as(logits)
+        entropy = batch.mean(binary_cross_entropy_with_logits(logits, labels, reduction="none"))
         return torch.stack(
             [
                 self._relaxed(goal, logits, batch) + self.regularisation * entropy if goal.is_fairness else entropy
@@ -101,7 +105,10 @@ class Criteria:
         return relaxed_gap(self.relaxation, goal.kind, logits, batch, goal.column, count, self.steepness)
 
     def values(self, logits: Tensor, batch: Batch) -> Tensor:
-        """`[n, m]`: accuracy, and 1 − gap; 0 where a gap is unknown, so that nobody is called fair unmeasured."""
+        """`[n, m]`: accuracy, and 1 − gap; 0 where a gap is unknown, so that nobody is called fair unmeasured.
+
+        As `losses`, also for several models of each client.
+        """
         decisions = hard_decisions(logits)
         values = []
         for goal in self.goals:

@@ -15,6 +15,7 @@ from torch import Tensor
 from fedpareto.core import rng
 from fedpareto.core.layout import Layout
 from fedpareto.core.learner import Learner
+from fedpareto.core.models import MLP
 from fedpareto.core.problem import Batch, Objective, Rows, Splits, SupervisedProblem
 from fedpareto.errors import UserError
 from fedpareto.learners.supervised import Supervised
@@ -23,7 +24,6 @@ from fedpareto.problems.fairness.encoding import Encoder
 from fedpareto.problems.fairness.gaps import CONDITIONS, members
 from fedpareto.problems.fairness.goals import Criteria, Goal
 from fedpareto.problems.fairness.tables import Groups, LabelledTable
-from fedpareto.problems.models import MLP
 
 PARTS = ("train", "validation", "test")
 SMALLEST_START = 0.01
@@ -161,18 +161,33 @@ class Fairness(SupervisedProblem):
 
     def losses(self, parameters: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """Cross entropy, and relaxed gaps plus a little cross entropy (eq. A.1), each over its initial value."""
-        losses = self._criteria.losses(self._logits(parameters, batch), batch)
-        if self.normalise:
-            # The same in every real row of a client, so the largest is it, however much padding there is.
-            losses = losses * (batch.columns["scale"] * batch.mask.unsqueeze(-1)).amax(-2)
-        return losses
+        return self._scaled(self._criteria.losses(self._logits(parameters, batch), batch), batch)
+
+    def losses_each(self, shared: Mapping[str, Tensor], own: Mapping[str, Tensor], batch: Batch) -> Tensor:
+        """The losses of several models of each client, which share their first layers."""
+        each = batch.for_each()
+        return self._scaled(self._criteria.losses(self.logits_each(shared, own, batch), each), each)
+
+    def _scaled(self, losses: Tensor, batch: Batch) -> Tensor:
+        if not self.normalise:
+            return losses
+        # The same in every real row of a client, so the largest is it, however much padding there is.
+        return losses * (batch.columns["scale"] * batch.mask.unsqueeze(-1)).amax(-2)
 
     def evaluate(self, parameters: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """Accuracy and 1 − gap."""
         return self._criteria.values(self._logits(parameters, batch), batch)
 
+    def evaluate_each(self, shared: Mapping[str, Tensor], own: Mapping[str, Tensor], batch: Batch) -> Tensor:
+        """Accuracy and 1 − gap of several models of each client."""
+        return self._criteria.values(self.logits_each(shared, own, batch), batch.for_each())
+
     def _logits(self, parameters: Mapping[str, Tensor], batch: Batch) -> Tensor:
         return self.model(parameters, batch.columns["features"]).squeeze(-1)
+
+    def logits_each(self, shared: Mapping[str, Tensor], own: Mapping[str, Tensor], batch: Batch) -> Tensor:
+        """The logits `[n, k, b]` of k models for each client."""
+        return self.model.each(shared, own, batch.columns["features"]).squeeze(-1)
 
     # -- dealing ---------------------------------------------------------------------------------------------------
 

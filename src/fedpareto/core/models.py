@@ -38,9 +38,9 @@ class MLP:
             shapes |= {f"{i}.weight": (fan_in, fan_out), f"{i}.bias": (fan_out,)}
         return Layout.of(shapes)
 
-    def initial(self, seed: int) -> Tensor:
+    def initial(self, seed: int, purpose: str = "initial model") -> Tensor:
         """PyTorch's own initialisation of linear layers: uniform within 1/√fan-in."""
-        stream = rng.torch_generator(rng.Address(seed), "initial model")
+        stream = rng.torch_generator(rng.Address(seed), purpose)
         parts = []
         for i, fan_in in enumerate((self.inputs, *self.hidden)):
             bound = 1 / math.sqrt(fan_in)
@@ -50,11 +50,22 @@ class MLP:
         return torch.cat(parts)
 
     def __call__(self, parameters: Mapping[str, Tensor], inputs: Tensor) -> Tensor:
-        """Outputs `[n, b, outputs]` for inputs `[n, b, inputs]`."""
+        """Outputs `[n, b, outputs]` for inputs `[n, b, inputs]`; of some layers only, if `parameters` holds no more."""
         last = len(self.hidden)
         for i in range(last + 1):
-            inputs = stacked_linear(inputs, parameters[f"{i}.weight"], parameters[f"{i}.bias"], relu=i < last)
+            if f"{i}.weight" in parameters:
+                inputs = stacked_linear(inputs, parameters[f"{i}.weight"], parameters[f"{i}.bias"], relu=i < last)
         return inputs
+
+    def each(self, shared: Mapping[str, Tensor], own: Mapping[str, Tensor], inputs: Tensor) -> Tensor:
+        """Outputs `[n, k, b, outputs]` of k models for each client, which share their first layers, `[n, ...]`.
+
+        The others, `own`, are `[n, k, ...]`; what is shared is computed once.
+        """
+        n, k = next(iter(own.values())).shape[:2]
+        features = self(shared, inputs).repeat_interleave(k, dim=0)
+        outputs = self({name: tensor.flatten(0, 1) for name, tensor in own.items()}, features)
+        return outputs.view(n, k, *outputs.shape[1:])
 
 
 def stacked_linear(inputs: Tensor, weight: Tensor, bias: Tensor, relu: bool = False) -> Tensor:

@@ -1,0 +1,191 @@
+"""PraFFL: Ye et al., "PraFFL: a preference-aware scheme in fair federated learning", 2024. Algorithm 1.
+
+One training, and every client has a model for any preference. The first layers of the model, the body ω, are shared;
+the last ones, the head φ, are made by a hypernetwork β that the client keeps for itself: φ = β(λ).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import count
+from typing import ClassVar, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedpareto.core.algorithm import Algorithm, Setting, State, Taxonomy, participants
+from fedpareto.core.clients import Clients
+from fedpareto.core.conditioned import Conditioned, inside
+from fedpareto.core.layout import Layout
+from fedpareto.core.messages import Message, Reply, Shapes, Task, stack
+from fedpareto.core.problem import Batch, SupervisedProblem
+from fedpareto.errors import UserError
+from fedpareto.moo import scalarise
+
+DRAWN_AT_ONCE = 64
+"""Minibatches whose preferences are drawn in one go."""
+LARGEST_MARGIN = 0.05
+"""More would leave little of the simplex."""
+
+
+@dataclass(frozen=True)
+class PraFFLState(State):
+    """The shared body ω, `[c]`."""
+
+    body: Tensor = torch.empty(0)
+
+
+@dataclass(frozen=True)
+class PraFFL(Algorithm[PraFFLState]):
+    """A shared body, and on each client a private hypernetwork that turns a preference into the head of its model.
+
+    The problem's first objective is the one that the body learns (L_1 of eq. 11). Preferences are importances, as
+    everywhere; `tolerances` makes the paper's λ of them. Epochs are PraFFL's own, the rest is the learner's.
+    """
+
+    name: ClassVar[str] = "praffl"
+    taxonomy: ClassVar[Taxonomy] = Taxonomy(
+        "client",
+        "preference-conditioned",
+        "Tchebycheff over random preferences, averaging",
+        "arbitrary",
+    )
+    personalised: ClassVar[bool] = True
+
+    head_layers: int = 2
+    """Layers at the end of the model that the hypernetwork makes; all the others are the body."""
+    body_epochs: int = 10
+    """τ_c, passes over a client's data for the body in one round."""
+    head_epochs: int = 20
+    """τ_p, passes over a client's data for the hypernetwork in one round."""
+    sampled: int = 64
+    """n_λ, preferences drawn for each minibatch."""
+    scalarisation: Literal["tchebycheff", "smooth-tchebycheff", "linear"] = "tchebycheff"
+    """How a preference turns several losses into one: eq. 6, its smooth form (as in the published code), or eq. 5."""
+    smoothing: float = 1.0
+    """μ of the smooth form; the published code has 1."""
+    hidden: tuple[int, ...] = (4, 4)
+    """Widths of the hypernetwork's hidden layers."""
+    margin: float = 0.01
+    """How far λ is kept from 0, where eq. 6 has no meaning."""
+
+    def __post_init__(self) -> None:
+        if self.head_layers < 1:
+            raise UserError(f"head_layers is {self.head_layers}; the hypernetwork makes at least 1 layer")
+        if self.body_epochs < 0 or self.head_epochs < 0 or self.sampled < 1:
+            raise UserError("body_epochs and head_epochs are at least 0, sampled at least 1")
+        if not 0 < self.margin <= LARGEST_MARGIN or not self.smoothing > 0:
+            raise UserError(f"margin lies between 0 and {LARGEST_MARGIN} (for example 0.01), smoothing is positive")
+        if any(width < 1 for width in self.hidden):
+            raise UserError(f"hidden is {list(self.hidden)}; each layer has at least 1 unit, for example [4, 4]")
+
+    # -- the server half: plain averaging of the bodies ------------------------------------------------------------
+
+    def begin(self, setting: Setting) -> PraFFLState:
+        """ω¹, the first layers of the initial model."""
+        body = self.anatomy(setting.layout, len(setting.objectives)).body
+        return PraFFLState(setting, body=setting.initial[: body.size].clone())
+
+    def ask(self, state: PraFFLState) -> list[Task]:
+        """Line 3: everyone who takes part gets the body."""
+        return [Task(client, state.round + 1, {"body": state.body}) for client in participants(state)]
+
+    def tell(self, state: PraFFLState, replies: Sequence[Reply]) -> PraFFLState:
+        """Line 10, eq. 14: ω ← 1/|S| Σ ω_k."""
+        return replace(state, body=stack(replies, "body").mean(0), round=state.round + 1)
+
+    def solutions(self, state: PraFFLState) -> dict[int, Message]:
+        """The body for everyone; the rest is with the clients."""
+        return {client: {"body": state.body} for client in state.setting.clients}
+
+    def reply_shapes(self, setting: Setting) -> Mapping[str, Shapes]:
+        """The body, nothing else."""
+        return {"train": {"body": (self.anatomy(setting.layout, len(setting.objectives)).body.size,)}}
+
+    # -- the client half -------------------------------------------------------------------------------------------
+
+    def private_state(self, setting: Setting) -> Message:
+        """Line 1: the hypernetwork β."""
+        network = self.anatomy(setting.layout, len(setting.objectives)).hypernetwork
+        return {"hypernetwork": network.initial(setting.seed, "hypernetwork").to(setting.initial)}
+
+    def train(self, clients: Clients, message: Message) -> Message:
+        """Lines 5 to 9: the body, then the hypernetwork."""
+        body = self._train_body(clients, message["body"])
+        clients.state["hypernetwork"] = self._train_hypernetwork(clients, body)
+        return {"body": body}
+
+    def _train_body(self, clients: Clients, body: Tensor) -> Tensor:
+        """Eq. 11: ω descends L_1 for τ_c epochs under the head of an even preference, β(½, ½)."""
+        problem, anatomy = self._problem(clients), self._anatomy(clients)
+        if not body.shape[-1] or not self.body_epochs:
+            return body
+        m = clients.preferences.shape[-1]
+        even = torch.full_like(clients.preferences, 1 / m).unsqueeze(1)
+        heads = anatomy.heads(anatomy.hypernetwork.layout.unflatten(clients.state["hypernetwork"]), even)
+        head = {name: tensor[:, 0] for name, tensor in heads.items()}
+
+        def performance(body: Mapping[str, Tensor], batch: Batch) -> Tensor:
+            return problem.losses({**body, **head}, batch)[:, 0]
+
+        return clients.minimise(body, anatomy.body, performance, epochs=self.body_epochs, purpose="body")
+
+    def _train_hypernetwork(self, clients: Clients, body: Tensor) -> Tensor:
+        """Eq. 13: β descends the mean of g over n_λ random tolerances λ for τ_p epochs; ω stands still."""
+        problem, anatomy = self._problem(clients), self._anatomy(clients)
+        if not self.head_epochs:
+            return clients.state["hypernetwork"]
+        shared = anatomy.body.unflatten(body)
+        draws = self._tolerances(clients)
+
+        def expected_g(hypernetwork: Mapping[str, Tensor], batch: Batch) -> Tensor:
+            tolerances = next(draws)
+            losses = problem.losses_each(shared, anatomy.heads(hypernetwork, tolerances), batch)
+            return self._g(losses, tolerances).mean(-1)
+
+        return clients.minimise(
+            clients.state["hypernetwork"],
+            anatomy.hypernetwork.layout,
+            expected_g,
+            epochs=self.head_epochs,
+            purpose="hypernetwork",
+        )
+
+    def _g(self, losses: Tensor, tolerances: Tensor) -> Tensor:
+        """Eq. 6: max_i L_i / λ_i, with z* = 0; or its smooth form, or eq. 5, in which λ weighs the other way."""
+        if self.scalarisation == "linear":
+            return scalarise.linear(losses, 1 / tolerances)
+        if self.scalarisation == "smooth-tchebycheff":
+            return scalarise.smooth_tchebycheff(losses, 1 / tolerances, mu=self.smoothing)
+        return scalarise.tchebycheff(losses, 1 / tolerances)
+
+    def _tolerances(self, clients: Clients) -> Iterator[Tensor]:
+        """Line 8, without an end: for each minibatch λ^(1) … λ^(n_λ), `[n, n_λ, m]`, uniform on the simplex."""
+        size = (DRAWN_AT_ONCE, self.sampled, clients.preferences.shape[-1])
+        for block in count():
+            streams = clients.generators(f"preferences {block}")
+            drawn = np.stack([stream.standard_exponential(size, dtype=np.float32) for stream in streams], axis=1)
+            points = clients.tensor(drawn).to(clients.preferences.dtype)
+            yield from inside(points / points.sum(-1, keepdim=True), self.margin)
+
+    def personal(self, clients: Clients, message: Message) -> Tensor:
+        """(ω, β_k(λ)) at the client's own preference."""
+        hypernetwork = clients.state["hypernetwork"]
+        return self._anatomy(clients).models(message["body"], hypernetwork, clients.preferences[:, None])[:, 0]
+
+    # -- where body ends and head begins ---------------------------------------------------------------------------
+
+    def anatomy(self, layout: Layout, objectives: int) -> Conditioned:
+        """The model's parts: the last `head_layers` layers are the head, whatever the model is."""
+        body, head = layout.cut(self.head_layers)
+        return Conditioned(body, head, objectives, self.hidden, self.margin)
+
+    def _anatomy(self, clients: Clients) -> Conditioned:
+        return self.anatomy(clients.problem.layout, clients.preferences.shape[-1])
+
+    def _problem(self, clients: Clients) -> SupervisedProblem:
+        if not isinstance(clients.problem, SupervisedProblem):
+            raise UserError(f"praffl needs a problem with losses on rows; '{clients.problem.name}' has none")
+        return clients.problem
