@@ -170,6 +170,28 @@ def test_no_log_holds_rows_preferences_or_keys(undisturbed, tables):
     assert not [secret for secret in secrets if secret in everything]
 
 
+def test_a_killed_server_resumes_to_the_models_of_an_undisturbed_run(undisturbed, schema, tables, parties, tmp_path):
+    deployment = made(tmp_path / "federation", schema, rounds=4)
+    server = parties.start("server", "server", "up", deployment.folder)
+    nodes = [join(parties, deployment, tables, number) for number in range(3)]
+    server.wait_for("round 2 of 4")
+    server.kill()
+    assert "it was killed" in status.read(deployment).state
+    resumed = parties.start("resumed", "server", "resume", deployment.folder)
+    resumed.wait_for("going on after round")
+    assert [node.end() for node in nodes] == [0, 0, 0], parties.outputs().decode()
+    assert resumed.end() == 0
+    for node in nodes:
+        assert "the server was started again; joining anew" in node.said()
+    expected, found = models(undisturbed[0]), models(deployment)
+    assert found.keys() == expected.keys()
+    for name, model in expected.items():
+        assert (found[name] == model).all()
+    again = parties.start("again", "server", "resume", deployment.folder)
+    assert again.end() == 0
+    assert "finished already" in again.said()
+
+
 def test_a_killed_node_is_missed_by_the_quorum_and_serves_again(schema, tables, parties, tmp_path):
     patience = round(PATIENCE / 8)  # Above an honest node's time for a round, also on a busy machine.
     settings = [f"timeout={patience}", "retries=0", "quorum=2"]

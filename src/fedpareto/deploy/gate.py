@@ -11,6 +11,7 @@ from __future__ import annotations
 import http.client
 import json
 import logging
+import secrets
 import socket
 import ssl
 import threading
@@ -85,6 +86,8 @@ class Gate:
     """When each node last made a request that was let through, by time.time()."""
     told: dict[int, str] = field(default_factory=dict)
     """What each node was last told of the run."""
+    start: str = field(default_factory=lambda: secrets.token_hex(8))
+    """Which start of the server this is: nodes that see another one join anew."""
     _last_said: dict[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -211,7 +214,7 @@ class _Visit:
             return self._say(412, "its schema is not the federation's; ask for a new schema.json")
         self._next()
         word = self.gate.state()
-        self._say(200, word)
+        self._say(200, word, start=self.gate.start)
         self.gate.told[node] = word
         return True
 
@@ -251,9 +254,9 @@ class _Visit:
             self._send(h11.Data(data=piece))
         self._send(h11.EndOfMessage())
 
-    def _say(self, status: int, word: str) -> bool:
+    def _say(self, status: int, word: str, **more: str) -> bool:
         """A short answer of our own; what is left of the request is not read, so the connection ends (unless 200)."""
-        body = json.dumps({"fedpareto": word}).encode()
+        body = json.dumps({"fedpareto": word, **more}).encode()
         headers = [("content-type", "application/json"), ("content-length", str(len(body)))]
         if status != 200:
             headers.append(("connection", "close"))
