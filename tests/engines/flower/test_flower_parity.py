@@ -16,7 +16,8 @@ def largest_difference(one, other):
     found = 0.0
     for client in one:
         for name in one[client]:
-            found = max(found, float((one[client][name] - other[client][name]).abs().max()))
+            gaps = (one[client][name] - other[client][name]).abs()
+            found = max(found, float(gaps.max()) if gaps.numel() else 0.0)
     return found
 
 

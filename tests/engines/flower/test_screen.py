@@ -6,10 +6,11 @@ import json
 
 import pytest
 from flwr.app import Array, ArrayRecord, RecordDict
+from flwr.proto.message_pb2 import ObjectTree
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
-from flwr.supercore.inflatable.inflatable_utils import ObjectPullError
+from flwr.supercore.inflatable.inflatable_utils import ObjectUnavailableError
 
-from fedpareto.engines.flower.screen import metered, screen
+from fedpareto.engines.flower.screen import MOST_OBJECTS, Arrival, screen
 from fedpareto.engines.flower.wire import Malformed
 
 
@@ -43,8 +44,35 @@ def test_chunks_that_do_not_exist_are_refused(numbers):
         screen(with_chunks(packed(10), numbers), largest=1000)
 
 
+def arriving(contents, largest):
+    """A reply that consists of these objects, announced but not yet here."""
+    tree = ObjectTree(object_id="0" * 64, children=[ObjectTree(object_id=name) for name in contents])
+    return Arrival("0" * 64, tree, largest)
+
+
 def test_a_download_stops_at_the_limit():
-    pull = metered(lambda name: b"x" * 100, 250)
-    assert len(pull("a") + pull("b")) == 200
-    with pytest.raises(ObjectPullError, match="larger than 250 bytes"):
-        pull("c")
+    arrival = arriving(["a", "b", "c", "d"], 250)
+    with pytest.raises(Malformed, match="larger than 250 bytes"):
+        arrival.is_here(lambda name: b"x" * 100)
+    assert len(arrival.contents) == 3
+
+
+def test_a_reply_that_is_announced_and_does_not_come_holds_nobody_up():
+    uploaded = {"0" * 64: b"root", "a": b"1"}
+
+    def pull(name):
+        if name not in uploaded:
+            raise ObjectUnavailableError(name)
+        return uploaded[name]
+
+    arrival = arriving(["a", "b"], 100)
+    assert not arrival.is_here(pull)
+    assert not arrival.is_here(pull)
+    uploaded["b"] = b"2"
+    assert arrival.is_here(pull)
+    assert arrival.contents == uploaded
+
+
+def test_a_reply_of_too_many_objects_is_not_even_fetched():
+    with pytest.raises(Malformed, match="consists of 10002 objects"):
+        arriving(map(str, range(MOST_OBJECTS + 1)), 100).is_here(lambda name: pytest.fail("fetched"))

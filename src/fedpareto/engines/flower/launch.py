@@ -40,6 +40,8 @@ START_TIMEOUT = 120.0
 """Seconds until the SuperLink must listen; 3 on a quiet machine."""
 STOP_TIMEOUT = 5.0
 """Seconds that a process gets to end by itself."""
+PAUSE_PER_NODE = 0.02
+"""Which share of Flower's own pauses a SuperNode keeps: all together ask the SuperLink 17 times a second."""
 
 QUIET = {
     "FLWR_TELEMETRY_ENABLED": "0",
@@ -212,7 +214,8 @@ class LocalFederation:
     def _supernode_command(self, number: int) -> list[str]:
         host, port = self.runtimes[number].split(":")
         connect = ["--superlink", self.superlink, "--host", host, "--port", port]
-        return [*program("flower-supernode"), *self._isolation(), *connect]
+        share = min(1.0, PAUSE_PER_NODE * len(self.nodes))
+        return [sys.executable, "-m", "fedpareto.engines.flower.supernode", str(share), *self._isolation(), *connect]
 
     def _isolation(self) -> list[str]:
         # Plain text is for loopback only. The secret keeps other users of this machine from taking tasks.

@@ -2,7 +2,7 @@
 
 Flower would start a new process for every message, which imports torch and reads the data again. With
 `--isolation process` it leaves that to others: whoever knows the secret may take a task. Flower's inner parts
-are used here and in `screen` and nowhere else.
+are used here, in `screen` and in `supernode`, and nowhere else.
 """
 
 from __future__ import annotations
@@ -13,20 +13,28 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import httpx
 from flwr.app import Context, Error, Message
 from flwr.clientapp import ClientApp
 from flwr.common.constant import ErrorCode, SubStatus
-from flwr.common.serde import run_from_proto
+from flwr.common.serde import context_from_proto, run_from_proto
+from flwr.proto.node_pb2 import Node
 from flwr.proto.runtime_pb2 import (
     AcquireTaskRequest,
+    PullAppMessagesRequest,
     PullTaskInputRequest,
     PushTaskOutputRequest,
 )
 from flwr.serverapp import Grid
 from flwr.supercore.constant import TaskType
 from flwr.supercore.heartbeat import HeartbeatSender, make_task_heartbeat_fn_http
+from flwr.supercore.inflatable.inflatable_protobuf_utils import (
+    make_confirm_message_received_fn_protobuf,
+    make_pull_object_fn_protobuf,
+)
+from flwr.supercore.inflatable.inflatable_utils import pull_and_inflate_object_from_tree
 from flwr.supercore.interceptors import (
     RuntimeTokenHttpInterceptor,
     RuntimeVersionHttpInterceptor,
@@ -35,7 +43,7 @@ from flwr.supercore.interceptors import (
 from flwr.supercore.retry import make_simple_http_retry_invoker
 from flwr.supercore.runtime import RuntimeHttpClient
 from flwr.supercore.task_identity import TaskIdentity
-from flwr.supernode.runtime.run_clientapp import pull_task_input, push_message, push_task_output
+from flwr.supernode.runtime.run_clientapp import push_message, push_task_output
 
 from fedpareto.engines.flower.screen import ScreenedGrid
 from fedpareto.engines.flower.wire import Malformed
@@ -44,8 +52,10 @@ from fedpareto.errors import UserError
 PROTECTED = frozenset({"/flwr.proto.Runtime/AcquireTask"})
 TRIES = 8
 """How often a request is repeated while nobody answers, about a minute in all; Flower itself would never give up."""
-POLL = 0.05
-"""Seconds between two looks for a task."""
+POLL = 0.1
+"""Seconds between two looks for a task; a process that looks after several SuperNodes takes more time."""
+ARRIVAL = 10.0
+"""Seconds that a SuperNode may take from the task to its message."""
 
 log = logging.getLogger("fedpareto.flower")
 
@@ -159,7 +169,7 @@ def serve(apps: Mapping[Address, ClientApp], alive: Callable[[], bool] = lambda:
                 if token:
                     _answer(address, token, apps[address])
             if not any(tokens.values()):
-                time.sleep(POLL)
+                time.sleep(POLL * len(clients))
     finally:
         for client in clients.values():
             client.close()
@@ -173,7 +183,7 @@ def _answer(address: Address, token: str, app: ClientApp) -> None:
     context: Context | None = None
     status, details = SubStatus.FAILED, ""
     try:
-        message, context, _, _ = pull_task_input(client)
+        message, context = _take(client)
         reply, status, details = _reply(app, message, context)
         push_message(client, reply, context)
     except Exception as problem:  # The server asks again, or goes on without this node.
@@ -183,6 +193,33 @@ def _answer(address: Address, token: str, app: ClientApp) -> None:
         push_task_output(client, context, status, details)
         heartbeat.stop()
         client.close()
+
+
+def _take(client: RuntimeHttpClient) -> tuple[Message, Context]:
+    """The message of a task. Flower's own function waits a whole second if part of it is still on its way."""
+    task = client.PullTaskInput(PullTaskInputRequest())
+    _be(task.task_id, task.run.run_id, task.context.node_id)
+    tree, node, run = _announced(client), Node(node_id=task.context.node_id), task.run.run_id
+    message = pull_and_inflate_object_from_tree(
+        tree,
+        make_pull_object_fn_protobuf(client.PullObject, node, run),
+        make_confirm_message_received_fn_protobuf(client.ConfirmMessageReceived, node, run),
+        return_type=Message,
+        initial_backoff=POLL,
+    )
+    message.metadata.__dict__["_message_id"] = tree.object_id
+    return message, context_from_proto(task.context)
+
+
+def _announced(client: RuntimeHttpClient) -> Any:
+    """What a task's message consists of. A SuperNode offers the task a moment before it has the message."""
+    deadline = time.monotonic() + ARRIVAL
+    while time.monotonic() < deadline:
+        found = client.PullMessages(PullAppMessagesRequest())
+        if found.message_object_trees:
+            return found.message_object_trees[0]
+        time.sleep(POLL)
+    raise TimeoutError("a task came without its message")
 
 
 def _reply(app: ClientApp, message: Message, context: Context) -> tuple[Message, str, str]:

@@ -9,6 +9,7 @@ from flwr.app import RecordDict
 from flwr.serverapp import Grid
 
 from fedpareto.engines.flower import wire
+from fedpareto.engines.flower.screen import FRAMING, ScreenedGrid
 
 EXCHANGE, HELLO = "train.exchange", "query.hello"
 """Flower's types of our two messages; the client app answers both."""
@@ -29,6 +30,11 @@ class Post:
     """
 
     grid: Grid
+
+    def expect(self, size: int) -> None:
+        """Replies with up to `size` bytes of tensors may come; the download of a larger one is broken off."""
+        if isinstance(self.grid, ScreenedGrid):
+            self.grid.largest = size + FRAMING
 
     def push(self, node: int, kind: str, content: RecordDict, patience: float) -> str:
         """Sends a message that is forgotten after `patience` seconds; its id, empty if Flower did not take it."""

@@ -217,6 +217,7 @@ class FlowerEngine:
     def _exchange(self, envelopes: Mapping[int, wire.Envelope]) -> tuple[dict[int, wire.Answer], dict[int, str]]:
         """Answers by client, and for the others why there is none."""
         answers: dict[int, wire.Answer] = {}
+        self._post.expect(max((self._limits(envelope).bytes for envelope in envelopes.values()), default=0))
         lost = dict.fromkeys(envelopes, "no node is connected for this client")
         pending = [
             self._send(client, wire.encode_envelope(envelope))
