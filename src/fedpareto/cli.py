@@ -185,7 +185,7 @@ def show(run: RunPath) -> None:
     console.print(terminal.show(loaded))
     typer.echo(terminal.front_in_terminal(loaded, width=min(console.width, 90), height=18))
     if not loaded.finished and not RunFolder(run).busy():
-        typer.echo(f"nobody is working on this run; continue it with: fedpareto resume {_quoted(run)}")
+        typer.echo(f"nobody is working on this run; continue it with: {RunFolder(run).way_on()}")
 
 
 @app.command()

@@ -141,6 +141,16 @@ def test_status_before_and_after_a_server_that_was_killed(fedpareto, deployment)
     assert "no server is running" in err
 
 
+def test_the_run_of_a_deployment_is_continued_by_its_server(fedpareto, deployment):
+    from fedpareto.experiments.store import RunFolder
+
+    RunFolder.create(deployment.run, deployment.spec()).close()
+    code, out, err = fedpareto("resume", deployment.run)
+    assert (code, out) == (2, "")
+    where = f"fedpareto server resume {deployment.folder}"
+    assert err == f"Error: {deployment.run} is the run of a deployment; go on with: {where}\n"
+
+
 def test_status_of_a_server_that_runs(fedpareto, deployment):
     shown = status.Status("training", 2, 3, 3, {"0": time.time()}, [{"time": "T", "message": "refused x"}], process=1)
     with status.hold(deployment):

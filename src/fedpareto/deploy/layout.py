@@ -11,12 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from fedpareto.errors import DamagedFile, UserError
-from fedpareto.experiments.spec import Draft, Spec
+from fedpareto.experiments.spec import PRIVATE, Draft, Spec
 from fedpareto.files import write_atomically
 
 FORMAT = 1
-PRIVATE = "private"
-"""What a spec says of preferences that only the nodes know."""
 SPEC, SCHEMA, DEPLOYMENT, NODE = "spec.yaml", "schema.json", "deployment.json", "node.json"
 
 

@@ -181,7 +181,7 @@ class Experiment:
             if len(lost.failures) == len(tasks[lost.run]):
                 way_on = "; without any reply no quorum can be met: a smaller lr may help if training diverges"
             elif self.folder:
-                way_on = f"; go on with: fedpareto resume {self.folder.path} --set quorum=…"
+                way_on = f"; go on with: {self.folder.way_on('quorum=…')}"
             raise QuorumLost(f"{seed}{lost}{way_on}", lost.failures, lost.run) from None
 
     def _finish(self) -> Result:

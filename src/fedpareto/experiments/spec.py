@@ -31,6 +31,8 @@ NAMED_SECTIONS = {"algorithm": "fedpref", "problem": "synthetic", "engine": "loc
 """Sections that begin with the name of something, and what that is unless the user says otherwise."""
 SECTIONS = ("algorithm", "problem", "learner", "engine", "faults", "privacy")
 ROUNDS = 20
+PRIVATE = "private"
+"""What the spec of a deployment says of preferences, which only its nodes know."""
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ import json
 import math
 import os
 import platform
+import shlex
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
@@ -18,7 +19,7 @@ import numpy as np
 
 from fedpareto.errors import DamagedFile, UserError
 from fedpareto.experiments.checkpoint import Checkpoint
-from fedpareto.experiments.spec import Spec, load
+from fedpareto.experiments.spec import PRIVATE, Draft, Spec
 from fedpareto.files import PART, write_atomically
 
 FORMAT = 1
@@ -157,7 +158,18 @@ class RunFolder:
     def spec(self) -> Spec:
         """As it was when the run began."""
         self.must_be_run()
-        return load(self.spec_file)
+        if self._is_deployed():
+            raise UserError(f"{self.path} is the run of a deployment; go on with: {self.way_on()}")
+        return Draft.read(self.spec_file).finish()
+
+    def way_on(self, change: str = "") -> str:
+        """What to type to continue this run, with a change of its spec where it may be given there."""
+        if self._is_deployed():
+            return f"fedpareto server resume {shlex.quote(str(self.path.resolve().parent))}"
+        return f"fedpareto resume {shlex.quote(str(self.path))}" + (change and f" --set {change}")
+
+    def _is_deployed(self) -> bool:
+        return Draft.read(self.spec_file).values.get("preferences") == PRIVATE
 
     def checkpoint(self) -> Checkpoint | None:
         """The last checkpoint, if there is one yet."""
