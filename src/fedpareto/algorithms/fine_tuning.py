@@ -11,6 +11,8 @@ from torch import Tensor
 
 from fedpareto.core.algorithm import Algorithm, S, Setting, State, Taxonomy
 from fedpareto.core.clients import Clients
+from fedpareto.core.conditioned import Conditioned
+from fedpareto.core.layout import Layout
 from fedpareto.core.messages import Message, Reply, Shapes, Task
 
 
@@ -97,6 +99,14 @@ class FineTuned(Algorithm[FineTunedState[S]]):
     def personal(self, clients: Clients, message: Message) -> Tensor:
         """The algorithm's own."""
         return self.algorithm.personal(clients, message)
+
+    def anatomy(self, layout: Layout, objectives: int) -> Conditioned | None:
+        """The algorithm's own."""
+        return self.algorithm.anatomy(layout, objectives)
+
+    def keepsake(self, clients: Clients, message: Message) -> Message:
+        """The algorithm's own."""
+        return self.algorithm.keepsake(clients, message)
 
     def __getattr__(self, step: str) -> Any:
         """Further client steps are the algorithm's own."""

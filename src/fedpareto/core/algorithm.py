@@ -11,6 +11,7 @@ from torch import Tensor
 
 from fedpareto.core import rng
 from fedpareto.core.clients import Clients
+from fedpareto.core.conditioned import Conditioned
 from fedpareto.core.layout import Layout
 from fedpareto.core.messages import Message, Reply, Shapes, Task
 from fedpareto.core.problem import Objective
@@ -114,6 +115,16 @@ class Algorithm(ABC, Generic[S]):
     def personal(self, clients: Clients, message: Message) -> Tensor:
         """The models `[n, d]` that the clients use, from what they were sent and what they keep."""
         return message["model"]
+
+    # -- models for other preferences than a client's own ----------------------------------------------------------
+
+    def anatomy(self, layout: Layout, objectives: int) -> Conditioned | None:
+        """How a client's keepsake becomes a model for any preference; None: it has a model for its own only."""
+        return None
+
+    def keepsake(self, clients: Clients, message: Message) -> Message:
+        """What clients need to make models later, `[n, ...]` each: "body" and "hypernetwork" of their `anatomy`."""
+        return {}
 
 
 def unwrapped(algorithm: Algorithm[Any]) -> Algorithm[Any]:

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedpareto.core.inputs import InputSchema
 from fedpareto.core.layout import Layout
 
 if TYPE_CHECKING:
@@ -155,6 +156,13 @@ class Problem(ABC):
     def default_clients(self) -> int:
         """How many clients a run has unless the user says otherwise."""
         return 10
+
+    def input_schema(self, clients: int, seed: int) -> InputSchema | None:
+        """How raw rows become the inputs of the model, an MLP whose one output is the log-odds of a positive decision.
+
+        None where rows are no table of columns or the model is another.
+        """
+        return None
 
     @property
     def maximise(self) -> list[bool]:

@@ -22,6 +22,7 @@ from fedpareto.core import rng
 from fedpareto.core.algorithm import Algorithm, Setting
 from fedpareto.core.clients import Clients
 from fedpareto.core.federation import Federation
+from fedpareto.core.keepsake import lattice, trade_off
 from fedpareto.core.learner import Learner
 from fedpareto.core.messages import Evaluations, Failure, Message, Outcome, Reply, Task
 from fedpareto.core.problem import Problem, Rows
@@ -180,6 +181,22 @@ class LocalEngine:
                 rows = self.algorithm.personal(self._clients(chunk), _stacked(chunk))
                 models |= {item.task.client: row for item, row in zip(chunk, rows, strict=True)}
         return models
+
+    def keepsakes(self, run: int, solutions: Mapping[int, Message]) -> dict[int, Message]:
+        """What the clients keep to make models for any preference, and what these are worth on their held-out rows."""
+        anatomy = self.algorithm.anatomy(self.problem.layout, len(self.problem.objectives))
+        if anatomy is None:
+            return {}
+        work = [_Work(run, Task(client, 0, message)) for client, message in solutions.items()]
+        keepsakes: dict[int, Message] = {}
+        with self.threads(), torch.no_grad():
+            for chunk in self._chunks(work):
+                clients = self._clients(chunk)
+                kept = self.algorithm.keepsake(clients, _stacked(chunk))
+                kept = {**kept, "front": trade_off(clients, anatomy, kept, lattice(anatomy.objectives))}
+                for row, item in enumerate(chunk):
+                    keepsakes[item.task.client] = {name: tensor[row] for name, tensor in kept.items()}
+        return keepsakes
 
     def _run(
         self, work: Sequence[_Work], evaluate: Sequence[Mapping[int, Message] | None]

@@ -20,6 +20,7 @@ from fedpareto.core.solutions import SolutionSet
 from fedpareto.errors import DamagedFile, QuorumLost, UserError
 from fedpareto.experiments import engines
 from fedpareto.experiments.checkpoint import Checkpoint
+from fedpareto.experiments.keeping import save_for_serving
 from fedpareto.experiments.spec import Spec
 from fedpareto.experiments.store import RunFolder, describe, versions
 from fedpareto.files import write_atomically
@@ -202,6 +203,8 @@ class Experiment:
         self._record(rows, events)
         models = [self.engine.models(run, one) for run, one in enumerate(solutions)]
         result = Result(self.spec, sets, models, self.history, self.folder.path if self.folder else None)
+        if self.folder is not None:
+            save_for_serving(self.folder, self.spec, self.engine, solutions)
         self._save(result)
         return result
 

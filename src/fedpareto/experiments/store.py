@@ -31,6 +31,8 @@ FILES = (
     "events.jsonl",
     "checkpoint.safetensors",
     "models.safetensors",
+    "conditioned.safetensors",
+    "inputs.json",
     "solutions.json",
 )
 NO_LOCKS_HERE = (errno.ENOSYS, errno.ENOTSUP, errno.ENOLCK, errno.EINVAL)

@@ -105,9 +105,17 @@ def groups(sizes: Sequence[int], preferences: ArrayLike | None = None, m: int | 
     return np.repeat(rows, [int(size) for size in sizes], axis=0)
 
 
-def check(preferences: ArrayLike, n: int, m: int) -> Array:
-    """`preferences` as an array `[n, m]`, its values as given, or `BadPreference` in the user's words."""
-    return _check_rows(preferences, n, m, "client")
+def check(preferences: ArrayLike, n: int, m: int, kind: str = "client") -> Array:
+    """`preferences` as an array `[n, m]`, its values as given, or `BadPreference` in the user's words.
+
+    `kind` is what a preference belongs to.
+    """
+    return _check_rows(preferences, n, m, kind)
+
+
+def check_one(preference: ArrayLike, m: int) -> Array:
+    """One preference as an array `[m]`, its values as given, or `BadPreference` in the user's words."""
+    return _check_row(preference, m, "the preference")
 
 
 def is_common(spec: Spec) -> bool:

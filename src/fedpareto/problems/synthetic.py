@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from fedpareto.core import rng
+from fedpareto.core.inputs import InputSchema, numbers
 from fedpareto.core.layout import Layout
 from fedpareto.core.learner import Learner
 from fedpareto.core.models import MLP
@@ -102,6 +103,10 @@ class Synthetic(SupervisedProblem):
     def logits_each(self, shared: Mapping[str, Tensor], own: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """The logits `[n, k, b]` of k models for each client."""
         return self.model.each(shared, own, batch.columns["features"]).squeeze(-1)
+
+    def input_schema(self, clients: int, seed: int) -> InputSchema:
+        """The two coordinates as they are."""
+        return numbers(["x1", "x2"])
 
     def data(self, clients: int, seed: int) -> Splits:
         """Rows drawn and dealt to the clients."""

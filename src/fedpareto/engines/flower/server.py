@@ -135,6 +135,10 @@ class FlowerEngine:
             return {}
         return {client: message["model"] for client, message in solutions.items() if "model" in message}
 
+    def keepsakes(self, run: int, solutions: Mapping[int, Message]) -> dict[int, Message]:
+        """Nothing: what clients keep stays at their nodes."""
+        return {}
+
     def _envelopes(
         self, tasks: Sequence[Sequence[Task]], evaluate: Sequence[Mapping[int, Message] | None]
     ) -> dict[int, wire.Envelope]:

@@ -10,11 +10,12 @@ and which texts there are to learn from.
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from fedpareto.core.inputs import MISSING, NUMBER, VALUE, Input, InputSchema
 from fedpareto.errors import UserError
 
 if TYPE_CHECKING:
@@ -38,6 +39,8 @@ class Encoder:
     """For each text column the position of a row's value among its values, `[rows]`."""
     counts: tuple[int, ...]
     """How many values each text column has, the missing one included."""
+    origins: tuple[Input, ...]
+    """What each input stands for; what is estimated is not in it."""
 
     @property
     def width(self) -> int:
@@ -50,7 +53,8 @@ class Encoder:
         import pandas
         from pandas.api.types import is_bool_dtype, is_numeric_dtype
 
-        numeric, numbers, codes, counts, text_names = [], [], [], [], []
+        numeric, numbers, codes, counts = [], [], [], []
+        of_texts: list[Input] = []
         for name in frame.columns:
             column = frame[name]
             if name in left_out or column.nunique(dropna=False) < 2:
@@ -68,15 +72,17 @@ class Encoder:
             missing = bool((positions < 0).any())
             codes.append(np.where(positions < 0, len(values), positions))
             counts.append(len(values) + missing)
-            text_names += [f"{name}={value}" for value in values] + ([f"{name} is missing"] if missing else [])
+            of_texts += [Input(str(name), VALUE, value=str(value)) for value in values]
+            of_texts += [Input(str(name), MISSING)] if missing else []
         if not numeric and not codes:
             raise UserError(
                 f"{source} has no column to learn from beside the label; every other is left out or constant"
             )
         stacked = np.stack(numbers, axis=1) if numbers else np.zeros((len(frame), 0))
         gaps = tuple(np.flatnonzero(np.isnan(stacked).any(axis=0)).tolist())
-        names = [*numeric, *(f"{numeric[i]} is missing" for i in gaps), *text_names]
-        return cls(tuple(names), stacked, gaps, tuple(codes), tuple(counts))
+        of_numbers = [Input(str(name), NUMBER) for name in numeric] + [Input(str(numeric[i]), MISSING) for i in gaps]
+        origins = (*of_numbers, *of_texts)
+        return cls(tuple(map(_name, origins)), stacked, gaps, tuple(codes), tuple(counts), origins)
 
     def encode(self, training: np.ndarray) -> np.ndarray:
         """All rows, `[rows, width]`, as estimated on the rows where `training` `[rows]` is true.
@@ -87,7 +93,8 @@ class Encoder:
         """
         rows, k = self.numbers.shape
         encoded = np.zeros((rows, self.width), dtype=np.float32)
-        encoded[:, :k] = _standardised(self.numbers, training)
+        mean, scale = _statistics(self.numbers, training)
+        encoded[:, :k] = np.nan_to_num((self.numbers - mean) * scale, nan=0.0)
         encoded[:, k : k + len(self.gaps)] = np.isnan(self.numbers[:, list(self.gaps)])
         start = k + len(self.gaps)
         for codes, count in zip(self.texts, self.counts, strict=True):
@@ -96,8 +103,28 @@ class Encoder:
             start += count
         return encoded
 
+    def input_schema(self, training: np.ndarray) -> InputSchema:
+        """The same encoding for rows of anybody, without this table."""
+        mean, scale = (values.tolist() for values in _statistics(self.numbers, training))
+        inputs = list(self.origins)
+        for place in range(len(mean)):
+            inputs[place] = replace(inputs[place], mean=mean[place], scale=scale[place])
+        place = len(mean) + len(self.gaps)
+        for codes, count in zip(self.texts, self.counts, strict=True):
+            for seen in np.bincount(codes[training], minlength=count) > 0:
+                inputs[place] = replace(inputs[place], scale=float(seen))
+                place += 1
+        return InputSchema(tuple(inputs))
 
-def _standardised(numbers: np.ndarray, training: np.ndarray) -> np.ndarray:
+
+def _name(origin: Input) -> str:
+    """How an input is called in a message: "age", "age is missing", "sex=Male"."""
+    ending = {NUMBER: "", MISSING: " is missing", VALUE: f"={origin.value}"}
+    return origin.column + ending[origin.kind]
+
+
+def _statistics(numbers: np.ndarray, training: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Mean, and 1 / deviation, of each column over the training rows that have a number, `[k]` each."""
     known = ~np.isnan(numbers[training])
     count = np.maximum(known.sum(axis=0), 1)
     mean = np.where(known, numbers[training], 0).sum(axis=0) / count
@@ -105,4 +132,4 @@ def _standardised(numbers: np.ndarray, training: np.ndarray) -> np.ndarray:
     largest = np.abs(np.where(known, numbers[training], 0)).max(axis=0, initial=0)
     # The deviation of a constant is not exactly 0 when its mean is rounded.
     scale = np.divide(1, deviation, out=np.zeros_like(deviation), where=deviation > 1e-9 * largest)
-    return np.asarray(np.nan_to_num((numbers - mean) * scale, nan=0.0))
+    return mean, scale

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from fedpareto.core import rng
+from fedpareto.core.inputs import InputSchema
 from fedpareto.core.layout import Layout
 from fedpareto.core.learner import Learner
 from fedpareto.core.models import MLP
@@ -198,11 +199,19 @@ class Fairness(SupervisedProblem):
             return int(self._silos(partition.column).max()) + 1
         return len(partition.shares) or super().default_clients()
 
+    def input_schema(self, clients: int, seed: int) -> InputSchema:
+        """As estimated on the training rows of this seed."""
+        return self._encoder.input_schema(self._dealt(clients, seed)[1] == 0)
+
+    def _dealt(self, clients: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+        """Each row's client and its part of that client's rows, `[rows]` each."""
+        owner = self._owners(clients, seed)
+        return owner, partitions.parts(owner, self._classes, [share for share in self.split if share], seed)
+
     def data(self, clients: int, seed: int) -> Splits:
         """Rows dealt to the clients, and each client's rows to its parts, alike for each label and group."""
         table = self._table
-        owner = self._owners(clients, seed)
-        part = partitions.parts(owner, self._classes, [share for share in self.split if share], seed)
+        owner, part = self._dealt(clients, seed)
         columns = {"features": self._features(part == 0), "label": table.label}
         for attribute, groups in self._all_groups.items():
             columns[goals.sensitive_column(attribute)] = groups.codes.astype(np.float32)

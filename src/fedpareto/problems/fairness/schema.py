@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fedpareto.core import inputs
+from fedpareto.core.inputs import Input, InputSchema
 from fedpareto.errors import DamagedFile, UserError
 from fedpareto.problems.fairness import tables
 from fedpareto.problems.fairness.encoding import MOST_TEXTS
@@ -52,6 +54,13 @@ class Column:
     def width(self) -> int:
         """The number of inputs it takes."""
         return (1 if self.kind == NUMBER else len(self.categories)) + self.missing
+
+    def inputs(self) -> list[Input]:
+        """Them, in their order."""
+        own = [Input(self.name, inputs.VALUE, value=value) for value in self.categories]
+        if self.kind == NUMBER:
+            own = [Input(self.name, inputs.NUMBER, mean=self.mean, scale=1 / self.scale)]
+        return own + ([Input(self.name, inputs.MISSING)] if self.missing else [])
 
 
 @dataclass(frozen=True)
@@ -234,6 +243,10 @@ class TableSchema:
         """Who belongs to which group of a sensitive column."""
         chosen = self.attribute(attribute)
         return Groups(chosen.groups, chosen.codes(table))
+
+    def inputs(self) -> InputSchema:
+        """How rows become the model's inputs, without a table at hand."""
+        return InputSchema(tuple(entry for column in self.columns for entry in column.inputs()))
 
     def encode(self, frame: DataFrame) -> np.ndarray:
         """All rows as the model reads them, `[rows, width]`: the same numbers whoever does it."""

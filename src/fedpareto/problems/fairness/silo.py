@@ -9,6 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from fedpareto.core.inputs import InputSchema
 from fedpareto.core.problem import Rows
 from fedpareto.errors import UserError
 from fedpareto.problems.fairness import tables
@@ -63,6 +64,10 @@ class Silo(Fairness):
     def _features(self, training: np.ndarray) -> np.ndarray:
         # Nothing is estimated here: a party's own mean would make its inputs differ from those of the others.
         return self.table_schema.encode(self._table.frame)
+
+    def input_schema(self, clients: int, seed: int) -> InputSchema:
+        """The schema's own, whatever the rows."""
+        return self.table_schema.inputs()
 
     def _inputs(self) -> int:
         # Before there is a schema, as in a list of all problems, what does not depend on it.

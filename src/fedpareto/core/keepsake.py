@@ -1,0 +1,66 @@
+"""What a client keeps of a run to make models later: its keepsake, and what these models are worth on its own rows."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fedpareto.core.clients import Clients
+from fedpareto.core.conditioned import Conditioned, tolerances
+from fedpareto.core.layout import Layout
+from fedpareto.core.messages import Message
+from fedpareto.core.problem import SupervisedProblem
+from fedpareto.moo.preferences import equidistant
+
+MOST_POINTS = 101
+"""Preferences at which a client's models are measured at the end of a run: with two objectives, steps of 0.01."""
+MODELS_AT_ONCE = 8
+"""So many models of each client are measured together; more would only need more memory."""
+
+
+def lattice(objectives: int) -> Tensor:
+    """Preferences `[k, m]`, evenly spread over the simplex: the finest lattice of at most MOST_POINTS."""
+    divisions = 1
+    while math.comb(divisions + objectives, objectives - 1) <= MOST_POINTS and objectives > 1:
+        divisions += 1
+    points = math.comb(divisions + objectives - 1, objectives - 1)
+    return torch.as_tensor(equidistant(points, objectives))
+
+
+def trade_off(clients: Clients, anatomy: Conditioned, keepsake: Message, preferences: Tensor) -> Tensor:
+    """The objectives `[n, k, m]` of the models for k preferences `[k, m]`, on each client's own held-out rows."""
+    problem = clients.problem
+    assert isinstance(problem, SupervisedProblem), "an anatomy is made for a model with losses on rows"
+    rows = clients.all_rows("test" if "test" in clients.splits else list(clients.splits)[-1])
+    body = anatomy.body.unflatten(keepsake["body"])
+    hypernetwork = anatomy.hypernetwork.layout.unflatten(keepsake["hypernetwork"])
+    measured = []
+    for some in torch.split(preferences.to(clients.preferences), MODELS_AT_ONCE):
+        heads = anatomy.heads(hypernetwork, tolerances(some, anatomy.margin).expand(len(clients), -1, -1))
+        measured.append(problem.evaluate_each(body, heads, rows))
+    return torch.cat(measured, dim=1)
+
+
+def anatomy_to_json(anatomy: Conditioned) -> dict[str, Any]:
+    """As plain values."""
+    return {
+        "body": anatomy.body.to_json(),
+        "head": anatomy.head.to_json(),
+        "objectives": anatomy.objectives,
+        "hidden": list(anatomy.hidden),
+        "margin": anatomy.margin,
+    }
+
+
+def anatomy_from_json(plain: dict[str, Any]) -> Conditioned:
+    """The inverse of `anatomy_to_json`."""
+    return Conditioned(
+        body=Layout.of(plain["body"]),
+        head=Layout.of(plain["head"]),
+        objectives=int(plain["objectives"]),
+        hidden=tuple(int(width) for width in plain["hidden"]),
+        margin=float(plain["margin"]),
+    )
