@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 
@@ -23,3 +24,14 @@ def identity():
     from flwr.supercore.task_identity import TaskIdentity
 
     TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, 1, 1
+
+
+@pytest.fixture(scope="session")
+def real(tmp_path_factory):
+    """Real processes that are started once for many tests; see real_federation.Running."""
+    from real_federation import running
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(Path(__file__).parent))  # The node processes find this folder's modules.
+        with running(tmp_path_factory.mktemp("real") / "flower") as federation:
+            yield federation

@@ -125,7 +125,7 @@ def federation_of(spec, folder, options=QUICK, **changes):
     return replace(engine, **changes), grid
 
 
-def local_engine(spec):
+def local_engine(spec, chunk=None):
     return LocalEngine(
         spec.algorithm,
         spec.problem,
@@ -135,7 +135,7 @@ def local_engine(spec):
         options=spec.engine,
         faults=spec.faults,
         quorum=spec.quorum,
-        choices=Choices(1, spec.clients),
+        choices=Choices(1, chunk or spec.clients),
     )
 
 

@@ -21,11 +21,12 @@ def largest_difference(one, other):
     return found
 
 
-def assert_same_run(spec, engine):
+def assert_same_run(spec, engine, local=None):
     states, measured = play(spec, engine)
-    expected, expected_measured = play(spec, local_engine(spec))
+    expected, expected_measured = play(spec, local or local_engine(spec))
     for state, wanted in zip(states, expected, strict=True):
-        assert largest_difference(spec.algorithm.solutions(state), spec.algorithm.solutions(wanted)) <= 1e-5
+        difference = largest_difference(spec.algorithm.solutions(state), spec.algorithm.solutions(wanted))
+        assert difference <= 1e-5, f"the models differ by {difference}"
     for found, wanted in zip(measured, expected_measured, strict=True):
         for kind in ("sent", "trained"):
             values, wanted_values = getattr(found, kind), getattr(wanted, kind)
@@ -84,7 +85,7 @@ def test_the_comparison_notices_a_client_with_anothers_data(mistake, tmp_path):
     spec = small("fedpref")
     engine, grid = federation_of(spec, tmp_path)
     mistake(spec, grid, tmp_path)
-    with pytest.raises(AssertionError):
+    with pytest.raises(AssertionError, match="models differ"):
         assert_same_run(spec, engine)
 
 

@@ -2,46 +2,25 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from memory_federation import DRAFT, federations_of, local_engine, play, settings_of
+from memory_federation import DRAFT, federations_of, local_engine, play
+from real_federation import nodes_of, server_of
 from test_flower_parity import largest_difference
 
 from fedpareto.engines.flower.launch import LocalFederation, Processes, simulate
 from fedpareto.engines.flower.options import FlowerOptions
-from fedpareto.engines.flower.server import FlowerEngine
 from fedpareto.experiments.spec import Draft
-
-PATIENT = FlowerOptions(join_timeout=300, hello_timeout=300, timeout=300)
 
 
 @pytest.fixture
 def importable(monkeypatch):
     """The node processes find this folder's modules."""
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
-
-
-def nodes_of(draft, folder):
-    common = {"fedpareto": "factory:make", "draft": json.dumps(draft), "folder": str(folder)}
-    return [common | {"client": client} for client in range(draft["clients"])]
-
-
-def server_of(spec, grid, options=PATIENT):
-    return FlowerEngine(
-        grid,
-        spec.algorithm,
-        spec.learner,
-        settings_of(spec),
-        "test",
-        options=spec.engine,
-        flower=options,
-        quorum=spec.quorum,
-    )
 
 
 @pytest.mark.parametrize("name", ["fedpref", "fedcmoo"])
