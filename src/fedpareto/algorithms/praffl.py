@@ -66,7 +66,7 @@ class PraFFL(Algorithm[PraFFLState]):
     """How a preference turns several losses into one: eq. 6, its smooth form (as in the published code), or eq. 5."""
     smoothing: float = 1.0
     """μ of the smooth form; the published code has 1."""
-    hidden: tuple[int, ...] = (4, 4)
+    hypernetwork: tuple[int, ...] = (4, 4)
     """Widths of the hypernetwork's hidden layers."""
     margin: float = 0.01
     """How far λ is kept from 0, where eq. 6 has no meaning."""
@@ -78,8 +78,8 @@ class PraFFL(Algorithm[PraFFLState]):
             raise UserError("body_epochs and head_epochs are at least 0, sampled at least 1")
         if not 0 < self.margin <= LARGEST_MARGIN or not self.smoothing > 0:
             raise UserError(f"margin lies between 0 and {LARGEST_MARGIN} (for example 0.01), smoothing is positive")
-        if any(width < 1 for width in self.hidden):
-            raise UserError(f"hidden is {list(self.hidden)}; each layer has at least 1 unit, for example [4, 4]")
+        if any(width < 1 for width in self.hypernetwork):
+            raise UserError(f"hypernetwork is {list(self.hypernetwork)}; a layer has at least 1 unit, as in [4, 4]")
 
     # -- the server half: plain averaging of the bodies ------------------------------------------------------------
 
@@ -184,7 +184,7 @@ class PraFFL(Algorithm[PraFFLState]):
     def anatomy(self, layout: Layout, objectives: int) -> Conditioned:
         """The model's parts: the last `head_layers` layers are the head, whatever the model is."""
         body, head = layout.cut(self.head_layers)
-        return Conditioned(body, head, objectives, self.hidden, self.margin)
+        return Conditioned(body, head, objectives, self.hypernetwork, self.margin)
 
     def _anatomy(self, clients: Clients) -> Conditioned:
         return self.anatomy(clients.problem.layout, clients.preferences.shape[-1])

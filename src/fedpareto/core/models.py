@@ -16,6 +16,9 @@ from fedpareto.core import rng
 from fedpareto.core.layout import Layout
 from fedpareto.errors import UserError
 
+FEW_OUTPUTS = 4
+"""Up to so many, a product is done output by output; beyond, a batched product is faster."""
+
 
 @dataclass(frozen=True)
 class MLP:
@@ -62,10 +65,30 @@ class MLP:
 
         The others, `own`, are `[n, k, ...]`; what is shared is computed once.
         """
-        n, k = next(iter(own.values())).shape[:2]
-        features = self(shared, inputs).repeat_interleave(k, dim=0)
-        outputs = self({name: tensor.flatten(0, 1) for name, tensor in own.items()}, features)
-        return outputs.view(n, k, *outputs.shape[1:])
+        last = len(self.hidden)
+        # Rows come last from here on: the many small products of `own` run along them.
+        values = self(shared, inputs).mT.unsqueeze(1)
+        for i in range(last + 1):
+            if f"{i}.weight" in own:
+                values = linear_of_each(values, own[f"{i}.weight"], own[f"{i}.bias"])
+                values = values.relu_() if i < last else values
+        return values.mT
+
+
+def linear_of_each(inputs: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """Wᵀ·x + b for k models of each client: `[n, k, in, b]`, `[n, k, in, out]`, `[n, k, out]` to `[n, k, out, b]`.
+
+    `inputs` may also be the same for the k models, `[n, 1, in, b]`: then they are one product. A product of tiny
+    matrices for each of n·k models costs many times its arithmetic in calls, so these are done output by output.
+    """
+    n, k, fan_in, fan_out = weight.shape
+    if inputs.shape[1] == 1:
+        rows = weight.mT.reshape(n, k * fan_out, fan_in)
+        return torch.baddbmm(bias.reshape(n, k * fan_out, 1), rows, inputs[:, 0]).view(n, k, fan_out, -1)
+    if fan_out <= FEW_OUTPUTS:
+        outputs = [(inputs * weight[..., j, None]).sum(2) for j in range(fan_out)]
+        return torch.stack(outputs, dim=2) + bias.unsqueeze(-1)
+    return weight.mT @ inputs + bias.unsqueeze(-1)
 
 
 def stacked_linear(inputs: Tensor, weight: Tensor, bias: Tensor, relu: bool = False) -> Tensor:

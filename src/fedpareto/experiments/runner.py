@@ -50,6 +50,13 @@ class Progress:
 OnRound = Callable[[Progress], None]
 OnBegin = Callable[[int], None]
 """Called once all is ready, with the number of rounds that are over: 0, or more in a resumed run."""
+Observe = Callable[["Experiment", int], Mapping[str, Any]]
+"""More to record of a seed (by its place) after each round: goes into its row of metrics.jsonl."""
+
+
+def nothing_more(experiment: Experiment, run: int) -> Mapping[str, Any]:
+    """Records what is always recorded."""
+    return {}
 
 
 @dataclass(frozen=True)
@@ -91,8 +98,10 @@ class Stopped(Exception):
 class Experiment:
     """A run in progress: its engine and one algorithm state for each seed."""
 
-    def __init__(self, spec: Spec, engine: Engine, folder: RunFolder | None = None) -> None:
-        self.spec, self.engine, self.folder = spec, engine, folder
+    def __init__(
+        self, spec: Spec, engine: Engine, folder: RunFolder | None = None, observe: Observe = nothing_more
+    ) -> None:
+        self.spec, self.engine, self.folder, self.observe = spec, engine, folder, observe
         self.states: list[State] = [spec.algorithm.begin(setting) for setting in self.engine.settings]
         self.history: list[dict[str, Any]] = []
         self.seconds = 0.0
@@ -235,7 +244,7 @@ class Experiment:
                 row[name] = value
             elif value.numel() <= LARGEST_SIMILARITY_MATRIX**2:
                 row[name] = np.round(value.double().cpu().numpy(), 4).tolist()
-        return row | {"trained": None, "trained_hypervolume": None}
+        return row | {"trained": None, "trained_hypervolume": None} | dict(self.observe(self, run))
 
     def _note(self, row: dict[str, Any], outcome: Outcome, cost: Mapping[int, Traffic]) -> None:
         """Adds one exchange to a round's row."""
@@ -359,14 +368,15 @@ def start(
     on_round: OnRound | None = None,
     stop: Callable[[], bool] = lambda: False,
     on_begin: OnBegin = lambda done: None,
+    observe: Observe = nothing_more,
 ) -> Result:
     """A new run; with `out` everything is kept in that folder."""
     if out is None:
         with engines.opened(spec) as engine:
-            return Experiment(spec, engine).run(on_round, stop)
+            return Experiment(spec, engine, observe=observe).run(on_round, stop)
     with RunFolder.create(out, spec) as folder, ExitStack() as stack:
         try:
-            experiment = _in_folder(spec, folder, stack)
+            experiment = _in_folder(spec, folder, stack, observe)
         except BaseException:
             folder.discard()
             raise
@@ -380,6 +390,7 @@ def resume(
     stop: Callable[[], bool] = lambda: False,
     on_begin: OnBegin = lambda done: None,
     spec: Spec | None = None,
+    observe: Observe = nothing_more,
 ) -> Result | None:
     """Continues a run from its last checkpoint, bit for bit; None if it was finished already.
 
@@ -389,17 +400,17 @@ def resume(
         if (folder.read_json("status.json") or {}).get("status") == "finished":
             return None
         before = folder.spec()
-        experiment = _in_folder(spec or before, folder, stack)
+        experiment = _in_folder(spec or before, folder, stack, observe)
         _note_changes(folder, experiment.round, before, experiment.spec)
         on_begin(experiment.round)
         return experiment.run(on_round, stop)
 
 
-def _in_folder(spec: Spec, folder: RunFolder, stack: ExitStack) -> Experiment:
+def _in_folder(spec: Spec, folder: RunFolder, stack: ExitStack, observe: Observe) -> Experiment:
     """An experiment in its folder, new or where its last checkpoint left it; `stack` ends its engine."""
     record = folder.read_json("run.json")
     chosen = None if record is None else _chosen(record, folder)
-    experiment = Experiment(spec, stack.enter_context(engines.opened(spec, folder.path, chosen)), folder)
+    experiment = Experiment(spec, stack.enter_context(engines.opened(spec, folder.path, chosen)), folder, observe)
     if record is None:
         folder.write_json("run.json", describe(spec, experiment.engine.split_names, experiment.engine.chosen))
     experiment.restore(folder)

@@ -81,6 +81,13 @@ CATALOGUE: Mapping[str, Entry] = {
     "thesis-A.17": Entry("accuracy and DEO or DDP, homogeneous preferences, 50 clients", "thesis_tables"),
     "thesis-A.20": Entry("accuracy and DEO or DDP, heterogeneous preferences, 50 clients", "thesis_tables"),
     "thesis-fig-5.1": Entry("Multi-MNIST, two clients with opposed preferences", "figure_5_1"),
+    "praffl-table-1": Entry("PraFFL and five fair baselines on four data sets", "praffl"),
+    "praffl-fig-6": Entry("their hypervolume over rounds", "praffl"),
+    "praffl-fig-7": Entry("their solutions: error rate against DP disparity", "praffl"),
+    "praffl-fig-8": Entry("their solutions under three levels of heterogeneity", "praffl"),
+    "praffl-fig-9": Entry("PraFFL's solutions for three numbers of epochs of the hypernetwork", "praffl"),
+    "praffl-fig-10": Entry("from PraFFL's preferences to objectives", "praffl"),
+    "praffl-ablation": Entry("PraFFL with other losses, heads and epochs", "praffl"),
 }
 
 

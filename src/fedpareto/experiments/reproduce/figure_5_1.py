@@ -25,7 +25,7 @@ import numpy as np
 from fedpareto.errors import UserError
 from fedpareto.experiments.reproduce.catalogue import Options, Outcome, Say
 from fedpareto.experiments.reproduce.parallel import side_by_side
-from fedpareto.experiments.reproduce.tables import ensure
+from fedpareto.experiments.reproduce.runs import ensure
 from fedpareto.experiments.spec import Draft, Spec
 from fedpareto.files import write_atomically
 from fedpareto.moo import preferences

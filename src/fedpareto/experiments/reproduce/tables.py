@@ -17,13 +17,12 @@ from typing import Any
 import numpy as np
 
 from fedpareto.core.registry import FINE_TUNED
-from fedpareto.errors import UnknownName, UserError
-from fedpareto.experiments import runner
+from fedpareto.errors import UnknownName
 from fedpareto.experiments.reproduce import published
 from fedpareto.experiments.reproduce.parallel import side_by_side
 from fedpareto.experiments.reproduce.published import PublishedTable
+from fedpareto.experiments.reproduce.runs import ensure
 from fedpareto.experiments.spec import Draft, Spec
-from fedpareto.experiments.store import RunFolder
 from fedpareto.moo.dominance import front
 from fedpareto.moo.filters import is_converged
 from fedpareto.moo.indicators import hypervolume
@@ -199,20 +198,6 @@ def spec_of(plan: Plan, problem: str, algorithm: str, repetition: int) -> Spec:
             },
         }
     ).finish()
-
-
-def ensure(folder: Path, spec: Spec, stop: Callable[[], bool] = lambda: False) -> bool:
-    """Makes sure that the folder holds this run, finished; whether anything had to be trained for it."""
-    if not (folder / "spec.yaml").exists():
-        runner.start(spec, folder, stop=stop)
-        return True
-    before, now = RunFolder(folder).spec().to_mapping(), spec.to_mapping()
-    for key in now:
-        if before[key] != now[key]:
-            raise UserError(
-                f"{folder} holds a run with another {key}: {before[key]}, not {now[key]}; choose another --out"
-            )
-    return runner.resume(folder, stop=stop) is not None
 
 
 def points(folder: Path) -> list[np.ndarray]:

@@ -1,0 +1,26 @@
+"""The runs behind a reproduction: ordinary run folders, so that what was stopped goes on where it was."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from fedpareto.errors import UserError
+from fedpareto.experiments import runner
+from fedpareto.experiments.runner import Observe, nothing_more
+from fedpareto.experiments.spec import Spec
+from fedpareto.experiments.store import RunFolder
+
+
+def ensure(folder: Path, spec: Spec, stop: Callable[[], bool] = lambda: False, observe: Observe = nothing_more) -> bool:
+    """Makes sure that the folder holds this run, finished; whether anything had to be trained for it."""
+    if not (folder / "spec.yaml").exists():
+        runner.start(spec, folder, stop=stop, observe=observe)
+        return True
+    before, now = RunFolder(folder).spec().to_mapping(), spec.to_mapping()
+    for key in now:
+        if before[key] != now[key]:
+            raise UserError(
+                f"{folder} holds a run with another {key}: {before[key]}, not {now[key]}; choose another --out"
+            )
+    return runner.resume(folder, stop=stop, observe=observe) is not None
