@@ -12,6 +12,7 @@ from torch import Tensor
 from fedpareto.core import rng
 from fedpareto.core.clients import Clients
 from fedpareto.core.conditioned import Conditioned
+from fedpareto.core.groups import Comparison
 from fedpareto.core.layout import Layout
 from fedpareto.core.messages import Message, Reply, Shapes, Task
 from fedpareto.core.problem import Objective
@@ -33,6 +34,8 @@ class Setting:
     """Share of the clients that take part in a round."""
     preference: tuple[float, ...] | None = None
     """The one that all clients share, where the federation was set up so; None: each has its own, and keeps it."""
+    comparison: Comparison | None = None
+    """Of groups of people, where the problem is one of group fairness."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +78,8 @@ class Algorithm(ABC, Generic[S]):
     """Whether every client gets a model of its own without fine-tuning."""
     averages: ClassVar[bool] = False
     """Whether the server only needs the clients' mean model, all clients alike: then noise on that mean is enough."""
+    needs_groups: ClassVar[bool] = False
+    """Whether it only works on a problem that compares groups of people."""
 
     # -- the server half ------------------------------------------------------------------------------------------
 
@@ -113,7 +118,10 @@ class Algorithm(ABC, Generic[S]):
         return {}
 
     def personal(self, clients: Clients, message: Message) -> Tensor:
-        """The models `[n, d]` that the clients use, from what they were sent and what they keep."""
+        """The models `[n, d]` that the clients use, from what they were sent and what they keep.
+
+        On a problem with groups a client may also use k of them, `[n, k, d]`: then their mean vote counts.
+        """
         return message["model"]
 
     # -- models for other preferences than a client's own ----------------------------------------------------------

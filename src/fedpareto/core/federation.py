@@ -9,6 +9,7 @@ import numpy as np
 
 from fedpareto.core import rng
 from fedpareto.core.algorithm import Setting
+from fedpareto.core.groups import GroupedProblem
 from fedpareto.core.problem import Problem, Rows, Splits
 from fedpareto.errors import UserError
 from fedpareto.moo import preferences as preference_sets
@@ -87,4 +88,5 @@ def setting_of(
         initial=problem.initial(seed),
         participation=participation,
         preference=preference,
+        comparison=problem.comparison if isinstance(problem, GroupedProblem) else None,
     )

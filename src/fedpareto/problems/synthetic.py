@@ -13,14 +13,16 @@ import torch
 from torch import Tensor
 
 from fedpareto.core import rng
+from fedpareto.core.groups import Comparison, GroupedProblem
 from fedpareto.core.inputs import InputSchema, numbers
 from fedpareto.core.layout import Layout
 from fedpareto.core.learner import Learner
 from fedpareto.core.models import MLP
-from fedpareto.core.problem import Batch, Objective, Rows, Splits, SupervisedProblem
+from fedpareto.core.problem import Batch, Objective, Rows, Splits
 from fedpareto.errors import UserError
 from fedpareto.learners.supervised import Supervised
 from fedpareto.problems.fairness import partitions
+from fedpareto.problems.fairness.gaps import CONDITIONS, SENSITIVE
 from fedpareto.problems.fairness.goals import ACCURACY, Criteria, Goal
 
 TRAIN_ROWS, TEST_ROWS = 3500, 1500
@@ -30,7 +32,7 @@ FEDFB_SHARES = ((0.5, 0.3, 0.2), (0.2, 0.4, 0.4))
 
 
 @dataclass(frozen=True)
-class Synthetic(SupervisedProblem):
+class Synthetic(GroupedProblem):
     """Accuracy against group fairness on two-dimensional Gaussians whose sensitive group leans on the label.
 
     As in FedFB (Zeng et al., 2021), also used by PraFFL: y ~ Bernoulli(0.6), x | y is Gaussian, and the sensitive
@@ -83,11 +85,11 @@ class Synthetic(SupervisedProblem):
 
     def losses(self, parameters: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """Cross entropy, and the relaxed gap plus a little cross entropy (eq. A.1)."""
-        return self._criteria.losses(self._logits(parameters, batch), batch)
+        return self._criteria.losses(self.logits(parameters, batch), batch)
 
-    def evaluate(self, parameters: Mapping[str, Tensor], batch: Batch) -> Tensor:
+    def values(self, logits: Tensor, batch: Batch) -> Tensor:
         """Accuracy and 1 − |gap|; 0 where a client lacks a group, so that there is no gap to measure."""
-        return self._criteria.values(self._logits(parameters, batch), batch)
+        return self._criteria.values(logits, batch)
 
     def losses_each(self, shared: Mapping[str, Tensor], own: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """The losses of several models of each client, which share their first layers."""
@@ -97,7 +99,21 @@ class Synthetic(SupervisedProblem):
         """Accuracy and 1 − |gap| of several models of each client."""
         return self._criteria.values(self.logits_each(shared, own, batch), batch.for_each())
 
-    def _logits(self, parameters: Mapping[str, Tensor], batch: Batch) -> Tensor:
+    @property
+    def comparison(self) -> Comparison:
+        """Between two groups."""
+        return Comparison(groups=2, labels=CONDITIONS[self.fairness])
+
+    def groups(self, batch: Batch) -> Tensor:
+        """Each row's sensitive attribute."""
+        return batch.columns[SENSITIVE]
+
+    def labels(self, batch: Batch) -> Tensor:
+        """Each row's label."""
+        return batch.columns["label"]
+
+    def logits(self, parameters: Mapping[str, Tensor], batch: Batch) -> Tensor:
+        """What the classifiers say, `[n, b]`."""
         return self.model(parameters, batch.columns["features"]).squeeze(-1)
 
     def logits_each(self, shared: Mapping[str, Tensor], own: Mapping[str, Tensor], batch: Batch) -> Tensor:

@@ -43,6 +43,10 @@ class Published(Fairness):
     def _groups(self, attribute: str) -> tables.Groups:
         return self.dataset.groups(attribute)
 
+    def _group_count(self, attribute: str) -> int:
+        # Those who are privileged by the attribute's rule and the others; no data need be read for that.
+        return 2
+
     def _inputs(self) -> int:
         # Known beforehand, so that a list of all problems need not read all data.
         return self.dataset.inputs if self.drop == type(self).drop else super()._inputs()

@@ -13,11 +13,12 @@ import torch
 from torch import Tensor
 
 from fedpareto.core import rng
+from fedpareto.core.groups import Comparison, GroupedProblem
 from fedpareto.core.inputs import InputSchema
 from fedpareto.core.layout import Layout
 from fedpareto.core.learner import Learner
 from fedpareto.core.models import MLP
-from fedpareto.core.problem import Batch, Objective, Rows, Splits, SupervisedProblem
+from fedpareto.core.problem import Batch, Objective, Rows, Splits
 from fedpareto.errors import UserError
 from fedpareto.learners.supervised import Supervised
 from fedpareto.problems.fairness import goals, partitions
@@ -32,7 +33,7 @@ SMALLEST_START = 0.01
 
 
 @dataclass(frozen=True)
-class Fairness(SupervisedProblem):
+class Fairness(GroupedProblem):
     """Accuracy against group fairness on a table of people (chapter 5 of the thesis)."""
 
     sensitive: tuple[str, ...] = ()
@@ -140,6 +141,27 @@ class Fairness(SupervisedProblem):
         """Accuracy and 1 − gap, with the reference point 0 of the thesis's chapter 5."""
         return Criteria(self._goals).objectives()
 
+    @property
+    def _compared(self) -> Goal:
+        """The first goal that compares groups; there always is one."""
+        return next(goal for goal in self._goals if goal.is_fairness)
+
+    @property
+    def comparison(self) -> Comparison:
+        """Of the first goal that compares groups."""
+        return Comparison(self._group_count(self._compared.attribute), CONDITIONS[self._compared.kind])
+
+    def _group_count(self, attribute: str) -> int:
+        return len(self._all_groups[attribute].names)
+
+    def groups(self, batch: Batch) -> Tensor:
+        """Each row's group by the attribute of the first goal that compares groups."""
+        return batch.columns[self._compared.column]
+
+    def labels(self, batch: Batch) -> Tensor:
+        """Each row's label."""
+        return batch.columns["label"]
+
     # -- the model -------------------------------------------------------------------------------------------------
 
     @cached_property
@@ -162,7 +184,7 @@ class Fairness(SupervisedProblem):
 
     def losses(self, parameters: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """Cross entropy, and relaxed gaps plus a little cross entropy (eq. A.1), each over its initial value."""
-        return self._scaled(self._criteria.losses(self._logits(parameters, batch), batch), batch)
+        return self._scaled(self._criteria.losses(self.logits(parameters, batch), batch), batch)
 
     def losses_each(self, shared: Mapping[str, Tensor], own: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """The losses of several models of each client, which share their first layers."""
@@ -175,15 +197,16 @@ class Fairness(SupervisedProblem):
         # The same in every real row of a client, so the largest is it, however much padding there is.
         return losses * (batch.columns["scale"] * batch.mask.unsqueeze(-1)).amax(-2)
 
-    def evaluate(self, parameters: Mapping[str, Tensor], batch: Batch) -> Tensor:
+    def values(self, logits: Tensor, batch: Batch) -> Tensor:
         """Accuracy and 1 − gap."""
-        return self._criteria.values(self._logits(parameters, batch), batch)
+        return self._criteria.values(logits, batch)
 
     def evaluate_each(self, shared: Mapping[str, Tensor], own: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """Accuracy and 1 − gap of several models of each client."""
         return self._criteria.values(self.logits_each(shared, own, batch), batch.for_each())
 
-    def _logits(self, parameters: Mapping[str, Tensor], batch: Batch) -> Tensor:
+    def logits(self, parameters: Mapping[str, Tensor], batch: Batch) -> Tensor:
+        """What the classifiers say, `[n, b]`."""
         return self.model(parameters, batch.columns["features"]).squeeze(-1)
 
     def logits_each(self, shared: Mapping[str, Tensor], own: Mapping[str, Tensor], batch: Batch) -> Tensor:
@@ -298,7 +321,7 @@ class Fairness(SupervisedProblem):
         with torch.no_grad():
             starts = torch.cat(
                 [
-                    self._criteria.losses(self._logits(parameters, batch), batch)
+                    self._criteria.losses(self.logits(parameters, batch), batch)
                     for _, batch in _one_by_one(splits["train"])
                 ]
             )

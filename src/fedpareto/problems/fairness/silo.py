@@ -61,6 +61,10 @@ class Silo(Fairness):
     def _groups(self, attribute: str) -> tables.Groups:
         return self.table_schema.groups(self._table, attribute)
 
+    def _group_count(self, attribute: str) -> int:
+        # From the schema: the server, which has no rows, must know it too.
+        return len(self.table_schema.attribute(attribute).groups)
+
     def _features(self, training: np.ndarray) -> np.ndarray:
         # Nothing is estimated here: a party's own mean would make its inputs differ from those of the others.
         return self.table_schema.encode(self._table.frame)

@@ -1,0 +1,134 @@
+"""Group fairness as algorithms see it: decisions on people, counted and weighed by label y and group z."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+from torch.nn.functional import binary_cross_entropy_with_logits
+
+from fedpareto.core.problem import Batch, SupervisedProblem, of_each
+from fedpareto.errors import UserError
+
+if TYPE_CHECKING:
+    from fedpareto.core.algorithm import Setting
+    from fedpareto.core.clients import Clients
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Between whom, and among which rows, group fairness compares the rates of positive decisions."""
+
+    groups: int
+    labels: tuple[int | None, ...]
+    """Among the rows with these labels, each for itself; None: among all rows, which is demographic parity."""
+
+    def among(self, counts: Tensor) -> Tensor:
+        """The counts by label and group, `[..., 2, groups]`, that are compared: `[..., labels, groups]`."""
+        parts = [counts.sum(-2) if label is None else counts[..., label, :] for label in self.labels]
+        return torch.stack(parts, dim=-2)
+
+
+class GroupedProblem(SupervisedProblem):
+    """A problem of yes-or-no decisions on people of several groups."""
+
+    @property
+    @abstractmethod
+    def comparison(self) -> Comparison:
+        """Of the first objective that is a notion of fairness."""
+
+    @abstractmethod
+    def groups(self, batch: Batch) -> Tensor:
+        """Each row's group in that comparison, `[n, b]`: 0, 1, …; below 0: none."""
+
+    @abstractmethod
+    def labels(self, batch: Batch) -> Tensor:
+        """The true decisions, 0 or 1, `[n, b]`."""
+
+    @abstractmethod
+    def logits(self, parameters: Mapping[str, Tensor], batch: Batch) -> Tensor:
+        """What n models say of their rows, `[n, b]`; above 0 is yes."""
+
+    def logits_each(self, shared: Mapping[str, Tensor], own: Mapping[str, Tensor], batch: Batch) -> Tensor:
+        """What k models of each client say, `[n, k, b]`; they share some layers, see SupervisedProblem.losses_each."""
+        return of_each(self.logits, shared, own, batch)
+
+    @abstractmethod
+    def values(self, logits: Tensor, batch: Batch) -> Tensor:
+        """The objectives as they are reported, `[n, m]`, of the decisions that `logits` `[n, b]` make."""
+
+    def evaluate(self, parameters: Mapping[str, Tensor], batch: Batch) -> Tensor:
+        """The objectives as they are reported, `[n, m]`, of n models."""
+        return self.values(self.logits(parameters, batch), batch)
+
+    def entropies(self, parameters: Mapping[str, Tensor], batch: Batch) -> Tensor:
+        """The cross entropy of each row, `[n, b]`."""
+        return binary_cross_entropy_with_logits(self.logits(parameters, batch), self.labels(batch), reduction="none")
+
+    def score(self, clients: Clients, model: Tensor) -> Tensor:
+        """As for one model of each client, `[n, d]`; k models, `[n, k, d]`, are judged by their mean vote."""
+        if model.dim() == 2:
+            return super().score(clients, model)
+        voters = [self.layout.unflatten(own) for own in model.unbind(1)]
+        with torch.no_grad():
+            values = [self._of_vote(voters, clients.all_rows(split)) for split in clients.splits]
+        return torch.stack(values, dim=1)
+
+    def _of_vote(self, voters: list[dict[str, Tensor]], batch: Batch) -> Tensor:
+        """The objectives of the mean of the voters' probabilities; one voter after the other, to save memory."""
+        votes = torch.zeros_like(batch.mask)
+        for voter in voters:
+            votes += self.logits(voter, batch).sigmoid()
+        return self.values((votes / len(voters)).logit(), batch)
+
+
+def grouped(clients: Clients, algorithm: str) -> GroupedProblem:
+    """The clients' problem, if it is one with groups."""
+    if not isinstance(clients.problem, GroupedProblem):
+        raise _no_groups(algorithm)
+    return clients.problem
+
+
+def comparison_of(setting: Setting, algorithm: str) -> Comparison:
+    """What everybody knows of the groups, if there are such."""
+    if setting.comparison is None:
+        raise _no_groups(algorithm)
+    return setting.comparison
+
+
+def _no_groups(algorithm: str) -> UserError:
+    return UserError(f"{algorithm} needs a problem that compares groups of people, such as synthetic, adult or table")
+
+
+def cells(problem: GroupedProblem, batch: Batch) -> Tensor:
+    """1 where a row is real, has the label y and belongs to the group z, else 0; `[n, 2, groups, b]`."""
+    codes = torch.arange(problem.comparison.groups, device=batch.mask.device).unsqueeze(-1)
+    of_group = (problem.groups(batch).unsqueeze(-2) == codes) * batch.mask.unsqueeze(-2)
+    label = problem.labels(batch)
+    return torch.stack([1 - label, label], dim=1).unsqueeze(2) * of_group.unsqueeze(1)
+
+
+def sums(values: Tensor, cells: Tensor) -> Tensor:
+    """The sum of `values` `[n, b]` over each cell's rows, `[n, 2, groups]`."""
+    return torch.einsum("nb,nyzb->nyz", values, cells)
+
+
+def row_weights(weights: Tensor, cells: Tensor) -> Tensor:
+    """Each row's weight, `[n, b]`, from those of the cells, `[n, 2, groups]`; 1 for a row of no group."""
+    return torch.einsum("nyz,nyzb->nb", weights, cells) + 1 - cells.sum((1, 2))
+
+
+def differences(positive: Tensor, rows: Tensor, comparison: Comparison) -> tuple[Tensor, Tensor]:
+    """How each group's rate of positive decisions differs from that of group 0, `[..., labels, groups]`.
+
+    From counts by label and group, `[..., 2, groups]`. Also whether all of these are known, `[...]`: a difference to
+    or from a group without rows is not, and given as 0.
+    """
+    counts = comparison.among(rows)
+    rates = comparison.among(positive) / counts.clamp_min(1)
+    present = counts > 0
+    return (rates - rates[..., :1]) * (present & present[..., :1]), present.all(-1).all(-1)
