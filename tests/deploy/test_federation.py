@@ -65,8 +65,6 @@ def undisturbed(tables, tmp_path_factory):
         assert strangers["schema"].end() == 2
         nodes.append(join(parties, deployment, tables, 2))
         server.wait_for("round 1 of 4")
-        server.wait_for("its key is not registered", "has expired", "it speaks plain text")
-        strangers.pop("plain").stop()
         control = _control_call(deployment)
         codes = {name: party.end() for name, party in strangers.items()}
         assert [node.end() for node in nodes] == [0, 0, 0], parties.outputs().decode()
@@ -137,10 +135,11 @@ def test_the_run_is_an_ordinary_one_for_reports(undisturbed, tmp_path):
 def test_strangers_are_refused_each_with_a_clear_line(undisturbed):
     deployment, parties, codes, control = undisturbed
     said = {party.output.stem: party.said() for party in parties.all}
-    assert codes == {"unregistered": 2, "expired": 2, "schema": 2}
+    assert codes == {"unregistered": 2, "expired": 2, "plain": 2, "schema": 2}
     assert "refuses this node: its key is not registered" in said["unregistered"]
     assert "refuses this node: its schema is not the federation's" in said["schema"]
     assert "is not accepted: certificate has expired" in said["expired"]
+    assert "speaks TLS, and this node plain text" in said["plain"]
     assert control == 403
     for line in (
         "refused 127.0.0.1: its key is not registered with this federation",

@@ -13,10 +13,11 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from gates import opened
 
 from fedpareto.deploy import certificates
 from fedpareto.deploy.create import write_server_certificate
-from fedpareto.deploy.gate import NODE_CALLS, SCHEMA_HEADER, STATE, Gate
+from fedpareto.deploy.gate import NODE_CALLS, SCHEMA_HEADER, STATE
 from fedpareto.engines.flower.launch import free_ports
 
 CALL = "/v1/fleet/push-object"
@@ -53,23 +54,6 @@ def flower(deployment):
     yield server
     server.shutdown()
     server.server_close()
-
-
-def opened(deployment, upstream):
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(deployment.server / "server.pem", deployment.server / "server.key")
-    keys = {certificates.load_public(deployment.public_key(number)): number for number in range(3)}
-    gate = Gate(
-        ("127.0.0.1", free_ports(1)[0]),
-        ("127.0.0.1", upstream),
-        keys,
-        lambda: "training",
-        "fingerprint",
-        context,
-        ssl.create_default_context(cafile=deployment.authority),
-    )
-    gate.open()
-    return gate
 
 
 @pytest.fixture

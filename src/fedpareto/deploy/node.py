@@ -142,7 +142,7 @@ class _Service:
 
     def __init__(self, home: NodeFolder, data: Path, preference: Sequence[float]) -> None:
         self.home, self.data, self.preference = home, data.resolve(), list(preference)
-        self.server = _Server(home)
+        self.server = Server(home)
         self.processes = Processes(home.folder / "logs", home.folder / "flower")
         self.secret = home.folder / "secret"
         self._joined = ""
@@ -215,7 +215,7 @@ class _Service:
         self._start()
 
 
-class _Server:
+class Server:
     """The server as a node sees it."""
 
     def __init__(self, home: NodeFolder) -> None:

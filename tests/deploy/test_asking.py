@@ -1,0 +1,93 @@
+"""A node asks the server how the run is: whoever is only away is asked again, and what cannot work ends with a line."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+
+import pytest
+from gates import opened
+
+from fedpareto.deploy.layout import NodeFolder
+from fedpareto.deploy.node import Server
+from fedpareto.engines.flower.launch import free_ports
+from fedpareto.errors import UserError
+
+
+def node(deployment, port, **more):
+    """A node's view of a server at this port."""
+    path = deployment.node(1) / "node.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"server": f"127.0.0.1:{port}"} | more))
+    return Server(NodeFolder.open(deployment.node(1)))
+
+
+@pytest.fixture
+def gates(deployment):
+    """Two starts of the same server."""
+    fingerprint = deployment.spec().problem.table_schema.fingerprint
+    gates = [opened(deployment, free_ports(1)[0], fingerprint) for _ in range(2)]
+    yield gates
+    for gate in gates:
+        gate.close()
+
+
+@pytest.fixture
+def stranger():
+    """Answers every connection with these bytes, and hangs up; gives back its port."""
+    sockets = []
+
+    def start(answer):
+        listening = socket.create_server(("127.0.0.1", 0))
+        sockets.append(listening)
+        threading.Thread(target=_answer_all, args=(listening, answer), daemon=True).start()
+        return listening.getsockname()[1]
+
+    yield start
+    for one in sockets:
+        one.close()
+
+
+def _answer_all(listening, answer):
+    while True:
+        try:
+            connection, _ = listening.accept()
+        except OSError:
+            return  # The test is over.
+        with connection:
+            connection.recv(10_000)
+            connection.sendall(answer)
+
+
+def test_every_start_of_a_server_has_a_name_of_its_own(gates, deployment):
+    first, second = (node(deployment, gate.listen[1]) for gate in gates)
+    assert (first.ask(), second.ask()) == ("training", "training")
+    assert first.start
+    assert first.start != second.start
+
+
+def test_a_server_that_dies_in_the_middle_of_a_word_is_only_away(deployment, stranger):
+    server = node(deployment, stranger(b""))
+    assert server.ask() == ""
+    assert not server.is_there
+
+
+def test_nobody_at_the_port_is_only_away(deployment):
+    assert node(deployment, free_ports(1)[0]).ask() == ""
+    assert node(deployment, free_ports(1)[0], insecure=True).ask() == ""
+
+
+@pytest.mark.parametrize("body", [b"", b"<html>", b"[]", b"{}", b'{"fedpareto": 1}'])
+def test_another_program_at_the_port_is_no_server(deployment, stranger, body):
+    answer = b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%s" % (len(body), body)
+    assert node(deployment, stranger(answer), insecure=True).ask() == ""
+
+
+def test_plain_text_to_a_server_with_tls_ends_with_what_to_do(gates, deployment):
+    with pytest.raises(UserError, match=r"speaks TLS, and this node plain text.* ask the server's operator"):
+        node(deployment, gates[0].listen[1], insecure=True).ask()
+
+
+def test_tls_to_a_server_without_ends_with_a_line(deployment, stranger):
+    with pytest.raises(UserError, match="does not speak TLS"):
+        node(deployment, stranger(b"HTTP/1.1 400 Bad Request\r\n\r\n")).ask()
