@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from fedpareto.core import rng
-from fedpareto.core.algorithm import Algorithm, State, Taxonomy
+from fedpareto.core.algorithm import Algorithm, State, Taxonomy, unwrapped
 from fedpareto.core.clients import Clients
 from fedpareto.core.federation import Federation
 from fedpareto.core.learner import Learner
@@ -29,6 +29,7 @@ from fedpareto.core.problem import Problem, Rows, SupervisedProblem
 from fedpareto.engines.local import Choices, LocalEngine, LocalOptions
 from fedpareto.experiments.checkpoint import Checkpoint
 from fedpareto.problems.convex import Convex
+from fedpareto.problems.synthetic import Synthetic
 
 ROUNDS, CLIENTS = 5, 7
 EXACT, SINGLE = 1e-9, 1e-4
@@ -36,8 +37,8 @@ EXACT, SINGLE = 1e-9, 1e-4
 
 
 def check_algorithm(algorithm: Algorithm[Any], problem: Problem | None = None) -> None:
-    """Everything the engines, the runner and the reports rely on; `problem` is a small convex one by default."""
-    problem = problem or Convex()
+    """Everything the engines, the runner and the reports rely on; `problem` is a small one by default."""
+    problem = problem or small_problem(algorithm)
     for check in ALGORITHM_CHECKS:
         check(algorithm, problem)
 
@@ -46,6 +47,21 @@ def check_problem(problem: SupervisedProblem, clients: int = 3) -> None:
     """Everything the learners, the engines and the reports rely on."""
     for check in PROBLEM_CHECKS:
         check(problem, clients)
+
+
+@dataclasses.dataclass(frozen=True)
+class People(Synthetic):
+    """Groups of people, with little training."""
+
+    def learner(self) -> Learner:
+        """A few steps, less than an epoch."""
+        return super().learner().probe()
+
+
+def small_problem(algorithm: Algorithm[Any]) -> Problem:
+    """One on which the algorithm works."""
+    unequal = People(hidden=(4,), partition="dirichlet")
+    return unequal if unwrapped(algorithm).needs_groups else Convex()
 
 
 # -- running an algorithm ------------------------------------------------------------------------------------------
@@ -144,7 +160,7 @@ def solves_for_everyone(algorithm: Algorithm[Any], problem: Problem) -> None:
     for state in (done.states[0], done.states[-1]):
         models = done.engine.models(0, algorithm.solutions(state))
         assert sorted(models) == list(state.setting.clients), f"{algorithm.name} leaves clients without a solution"
-        assert all(model.shape == initial.shape and model.isfinite().all() for model in models.values())
+        assert all(model.shape[-1:] == initial.shape and model.isfinite().all() for model in models.values())
     moved = max(float((model - initial).abs().max()) for model in done.models.values())
     assert moved > 0, f"{algorithm.name} learns nothing"
 

@@ -1,0 +1,128 @@
+"""AgnosticFair: Du et al., "Fairness-aware agnostic federated learning", 2021.
+
+A model for the worst mixture of the clients: the server weighs clients against the model, and clients train for
+accuracy and against the covariance of group and decision score.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedpareto.core.algorithm import Algorithm, Setting, State, Taxonomy, participants
+from fedpareto.core.clients import Clients
+from fedpareto.core.groups import GroupedProblem, cells, comparison_of, grouped
+from fedpareto.core.messages import Message, Reply, Shapes, Task, stack
+from fedpareto.core.problem import Batch
+from fedpareto.errors import UserError
+from fedpareto.moo.min_norm import project_to_simplex
+
+
+@dataclass(frozen=True)
+class AgnosticFairState(State):
+    """The global model and the mixture of clients that it is trained for."""
+
+    model: Tensor = torch.empty(0)
+    """w, `[d]`."""
+    weights: tuple[float, ...] = ()
+    """α on the simplex, in the order of `setting.clients`."""
+
+
+@dataclass(frozen=True)
+class AgnosticFair(Algorithm[AgnosticFairState]):
+    """min_w max_α Σ_k α_k L_k(w) with L_k the cross entropy plus a penalty on the covariance of group and score.
+
+    The paper weighs single rows by kernel functions and bounds the covariance; here clients are weighed, as in agnostic
+    federated learning (Mohri et al., 2019), and the bound is a penalty. Preferences have no part in it.
+    """
+
+    name: ClassVar[str] = "agnosticfair"
+    taxonomy: ClassVar[Taxonomy] = Taxonomy(
+        "client", "baseline", "covariance penalty, averaging for the worst mixture", "accuracy and group-fairness"
+    )
+    needs_groups: ClassVar[bool] = True
+
+    penalty: float = 2.0
+    """How much the squared covariance of group and score counts beside cross entropy."""
+    weight_lr: float = 0.1
+    """Step size of α's ascent; 0 weighs all clients alike."""
+
+    def __post_init__(self) -> None:
+        for name in ("penalty", "weight_lr"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise UserError(f"{name} is {getattr(self, name)}; it is not negative")
+
+    # -- the server half -------------------------------------------------------------------------------------------
+
+    def begin(self, setting: Setting) -> AgnosticFairState:
+        """w⁰, all clients alike."""
+        comparison_of(setting, self.name)
+        clients = len(setting.clients)
+        return AgnosticFairState(setting, model=setting.initial, weights=(1 / clients,) * clients)
+
+    def ask(self, state: AgnosticFairState) -> list[Task]:
+        """Everyone who takes part trains from w."""
+        return [Task(client, state.round + 1, {"model": state.model}) for client in participants(state)]
+
+    def tell(self, state: AgnosticFairState, replies: Sequence[Reply]) -> AgnosticFairState:
+        """w ← Σ_k α_k w_k, and α ← Π(α + η L(w)) with the losses of the w that was sent."""
+        places = [state.setting.clients.index(reply.client) for reply in replies]
+        alpha = np.array(state.weights)
+        present = (
+            alpha[places] / alpha[places].sum() if alpha[places].sum() > 0 else np.full(len(places), 1 / len(places))
+        )
+        models = stack(replies, "model")
+        alpha[places] += self.weight_lr * stack(replies, "loss").double().cpu().numpy()
+        weights = tuple(project_to_simplex(alpha).tolist())
+        return replace(
+            state, model=torch.as_tensor(present).to(models) @ models, weights=weights, round=state.round + 1
+        )
+
+    def solutions(self, state: AgnosticFairState) -> dict[int, Message]:
+        """The global model for everyone."""
+        return {client: {"model": state.model} for client in state.setting.clients}
+
+    def describe(self, state: AgnosticFairState) -> dict[str, Any]:
+        """The clients' weights."""
+        return {"weights": list(state.weights)}
+
+    # -- the client half -------------------------------------------------------------------------------------------
+
+    def train(self, clients: Clients, message: Message) -> Message:
+        """w_k ← local training from w on L_k; also L_k(w)."""
+        problem, w = grouped(clients, self.name), message["model"]
+
+        def loss(parameters: Mapping[str, Tensor], batch: Batch) -> Tensor:
+            entropy = batch.mean(problem.entropies(parameters, batch))
+            return entropy + self.penalty * squared_covariance(problem, parameters, batch)
+
+        with torch.no_grad():
+            before = loss(problem.layout.unflatten(w), clients.all_rows("train"))
+        return {"model": clients.minimise(w, problem.layout, loss), "loss": before}
+
+    def reply_shapes(self, setting: Setting) -> Mapping[str, Shapes]:
+        """The trained model, and the loss of the one that was sent."""
+        return {"train": {"model": (setting.layout.size,), "loss": ()}}
+
+
+def squared_covariance(problem: GroupedProblem, parameters: Mapping[str, Tensor], batch: Batch) -> Tensor:
+    """cov(s, f)² of group s and score f among the rows that are compared, `[n]`, summed over what is compared.
+
+    For more than two groups it is half the sum over the groups' indicators, which for two is the same.
+    """
+    scores = problem.logits(parameters, batch).unsqueeze(1)
+    here, total = cells(problem, batch), torch.zeros_like(batch.mask[:, 0])
+    for label in problem.comparison.labels:
+        of_group = here.sum(1) if label is None else here[:, label]
+        rows = of_group.sum((1, 2)).clamp_min(1)
+        share = of_group.sum(-1, keepdim=True) / rows[:, None, None]
+        centred = (of_group - share) * of_group.sum(1, keepdim=True)
+        covariances = (centred * scores).sum(-1) / rows.unsqueeze(-1)
+        total = total + covariances.square().sum(-1) / 2
+    return total

@@ -1,0 +1,92 @@
+"""LFT+Ensemble, locally fair training: FairBatch on each client alone, and at the end the mean vote of all models.
+
+A baseline of Zeng, Chen and Lee, "Improving fairness via federated learning", 2021, and of PraFFL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from fedpareto.algorithms import fairbatch
+from fedpareto.core.algorithm import Algorithm, Setting, State, Taxonomy, participants
+from fedpareto.core.clients import Clients
+from fedpareto.core.groups import comparison_of
+from fedpareto.core.messages import Message, Reply, Shapes, Task, stack
+from fedpareto.errors import UserError
+
+
+@dataclass(frozen=True)
+class LFTEnsembleState(State):
+    """The models of all clients that handed theirs in, `[k, d]`; empty before the last round."""
+
+    models: Tensor = torch.empty(0)
+
+
+@dataclass(frozen=True)
+class LFTEnsemble(Algorithm[LFTEnsembleState]):
+    """Every client trains alone to be fair on its own rows; in the last round all models are handed in, and then
+    everybody decides by the mean of their probabilities. Until then a client uses its own. Preferences have no part."""
+
+    name: ClassVar[str] = "lft-ensemble"
+    taxonomy: ClassVar[Taxonomy] = Taxonomy(
+        "client", "baseline", "loss reweighted by group, ensemble", "accuracy and group-fairness"
+    )
+    needs_groups: ClassVar[bool] = True
+
+    weight_lr: float = 0.005
+    """α of FairBatch: how much of a label's loss changes groups after an epoch."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.weight_lr <= 1:
+            raise UserError(f"weight_lr is {self.weight_lr}; it is a share of the loss from 0 to 1, for example 0.005")
+
+    def begin(self, setting: Setting) -> LFTEnsembleState:
+        """No model is known yet."""
+        comparison_of(setting, self.name)
+        return LFTEnsembleState(setting, models=setting.initial.new_empty(0))
+
+    def private_state(self, setting: Setting) -> Message:
+        """Each client keeps its model and FairBatch's λ."""
+        shares = fairbatch.private_state(comparison_of(setting, self.name), setting.initial)
+        return {"model": setting.initial, **shares}
+
+    def ask(self, state: LFTEnsembleState) -> list[Task]:
+        """It is time to train; in the last round everyone hands in what it has."""
+        if state.round < state.setting.rounds - 1:
+            return [Task(client, state.round + 1, {}) for client in participants(state)]
+        return [Task(client, state.round + 1, {}, step="hand_in") for client in state.setting.clients]
+
+    def train(self, clients: Clients, message: Message) -> Message:
+        """FairBatch trains the client's own model further."""
+        model = fairbatch.learn(clients, clients.state["model"], self.weight_lr, self.name)
+        clients.state = {**clients.state, "model": model}
+        return {}
+
+    def hand_in(self, clients: Clients, message: Message) -> Message:
+        """Trains once more, and shows the result."""
+        self.train(clients, message)
+        return {"model": clients.state["model"]}
+
+    def reply_shapes(self, setting: Setting) -> Mapping[str, Shapes]:
+        """Nothing before the last round, then the model."""
+        return {"train": {}, "hand_in": {"model": (setting.layout.size,)}}
+
+    def tell(self, state: LFTEnsembleState, replies: Sequence[Reply]) -> LFTEnsembleState:
+        """One more round is over."""
+        handed_in = [reply for reply in replies if reply.step == "hand_in"]
+        models = stack(handed_in, "model") if handed_in else state.models
+        return replace(state, models=models, round=state.round + 1)
+
+    def solutions(self, state: LFTEnsembleState) -> dict[int, Message]:
+        """Everybody's models for everybody, once they are there."""
+        message = {"models": state.models} if len(state.models) else {}
+        return {client: dict(message) for client in state.setting.clients}
+
+    def personal(self, clients: Clients, message: Message) -> Tensor:
+        """The ensemble, `[n, k, d]`; before it is there, the model that the client keeps."""
+        return message["models"] if "models" in message else clients.state["model"]
