@@ -13,6 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from fedpareto.api import load as load
     from fedpareto.api import resume as resume
     from fedpareto.api import run as run
     from fedpareto.core.federation import Federation as Federation
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
+    "load": "fedpareto.api",
     "run": "fedpareto.api",
     "resume": "fedpareto.api",
     "Federation": "fedpareto.core.federation",
@@ -42,6 +44,7 @@ __all__ = [
     "SolutionSet",
     "UserError",
     "__version__",
+    "load",
     "make_algorithm",
     "resume",
     "run",

@@ -1,4 +1,4 @@
-"""The Python front door: run and resume."""
+"""The Python front door: run, resume, and load what a run left behind."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from fedpareto.engines.local import LocalOptions
 from fedpareto.experiments import runner
 from fedpareto.experiments.runner import OnRound, Result
 from fedpareto.experiments.spec import NAMED_SECTIONS, ROUNDS, Draft, Spec, top_level
+from fedpareto.serving import runs
+from fedpareto.serving.runs import SavedModel, SavedRun
 
 T = TypeVar("T")
 
@@ -73,6 +75,15 @@ def run(
 def resume(folder: str | Path, on_round: OnRound | None = None) -> Result | None:
     """Continues a run that was stopped or killed, bit for bit; None if it was finished already."""
     return runner.resume(Path(folder), on_round)
+
+
+def load(path: str | Path) -> SavedRun | SavedModel:
+    """A finished run's folder, or a file that `fedpareto export` wrote, to use its models.
+
+    model = fedpareto.load("runs/praffl-synthetic").conditioned(client=0)
+    model(x, [0.7, 0.3])
+    """
+    return runs.load(Path(path))
 
 
 def _part(default: T, given: T | Mapping[str, Any] | None, what: str) -> T:

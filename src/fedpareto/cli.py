@@ -14,7 +14,7 @@ import typer
 import typer.core
 from typer.core import TyperGroup
 
-from fedpareto import __version__, cli_data, cli_node, cli_reproduce, cli_server
+from fedpareto import __version__, cli_data, cli_node, cli_reproduce, cli_serve, cli_server
 from fedpareto.errors import UnknownName, UserError
 
 if TYPE_CHECKING:
@@ -293,6 +293,9 @@ def demo(
 
 
 app.command()(cli_reproduce.reproduce)
+app.command()(cli_serve.predict)
+app.command()(cli_serve.export)
+app.command()(cli_serve.serve)
 
 
 def main() -> None:

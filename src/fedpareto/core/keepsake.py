@@ -44,11 +44,16 @@ def trade_off(clients: Clients, anatomy: Conditioned, keepsake: Message, prefere
     return torch.cat(measured, dim=1)
 
 
+def layout_to_json(layout: Layout) -> list[Any]:
+    """As pairs of name and shape: a layout lives by its order, which the keys of a JSON object may lose."""
+    return [[name, list(shape)] for name, shape in zip(layout.names, layout.shapes, strict=True)]
+
+
 def anatomy_to_json(anatomy: Conditioned) -> dict[str, Any]:
     """As plain values."""
     return {
-        "body": anatomy.body.to_json(),
-        "head": anatomy.head.to_json(),
+        "body": layout_to_json(anatomy.body),
+        "head": layout_to_json(anatomy.head),
         "objectives": anatomy.objectives,
         "hidden": list(anatomy.hidden),
         "margin": anatomy.margin,
@@ -58,8 +63,8 @@ def anatomy_to_json(anatomy: Conditioned) -> dict[str, Any]:
 def anatomy_from_json(plain: dict[str, Any]) -> Conditioned:
     """The inverse of `anatomy_to_json`."""
     return Conditioned(
-        body=Layout.of(plain["body"]),
-        head=Layout.of(plain["head"]),
+        body=Layout.of(dict(plain["body"])),
+        head=Layout.of(dict(plain["head"])),
         objectives=int(plain["objectives"]),
         hidden=tuple(int(width) for width in plain["hidden"]),
         margin=float(plain["margin"]),

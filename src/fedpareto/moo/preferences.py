@@ -105,17 +105,14 @@ def groups(sizes: Sequence[int], preferences: ArrayLike | None = None, m: int | 
     return np.repeat(rows, [int(size) for size in sizes], axis=0)
 
 
-def check(preferences: ArrayLike, n: int, m: int, kind: str = "client") -> Array:
-    """`preferences` as an array `[n, m]`, its values as given, or `BadPreference` in the user's words.
-
-    `kind` is what a preference belongs to.
-    """
-    return _check_rows(preferences, n, m, kind)
+def check(preferences: ArrayLike, n: int, m: int) -> Array:
+    """`preferences` as an array `[n, m]`, its values as given, or `BadPreference` in the user's words."""
+    return _check_rows(preferences, n, m, "client")
 
 
-def check_one(preference: ArrayLike, m: int) -> Array:
+def check_one(preference: ArrayLike, m: int, whose: str = "the preference") -> Array:
     """One preference as an array `[m]`, its values as given, or `BadPreference` in the user's words."""
-    return _check_row(preference, m, "the preference")
+    return _check_row(preference, m, whose)
 
 
 def is_common(spec: Spec) -> bool:
@@ -226,7 +223,7 @@ def _check_row(preference: ArrayLike, m: int, whose: str) -> Array:
     """One preference `[m]` as an array, if it is a point of the simplex."""
     try:
         row = np.atleast_1d(np.asarray(preference, dtype=np.float64))
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):  # The last: a whole number beyond all floating ones.
         raise BadPreference(
             f"{whose}: {np.asarray(preference, dtype=object).tolist()} is not a list of numbers"
         ) from None

@@ -1,0 +1,1 @@
+"""Trained models in use: `model(x, preference)`, in one file, on the command line, over HTTP, as ONNX."""

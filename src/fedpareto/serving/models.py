@@ -1,0 +1,350 @@
+"""A model that is asked with a preference. Any preference, if the algorithm learnt it so; else the best of those there.
+
+model = fedpareto.load("runs/praffl-synthetic").conditioned(client=0)
+model(x, [0.7, 0.3])         # x `[b, inputs]`: the probability of a positive decision, `[b]`
+model(x, preferences)        # a preference for each row, `[b, m]`
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedpareto.core.conditioned import Conditioned, tolerances
+from fedpareto.core.inputs import InputSchema
+from fedpareto.core.layout import Layout
+from fedpareto.core.models import MLP
+from fedpareto.core.problem import Objective
+from fedpareto.errors import UserError
+from fedpareto.moo.dominance import is_nondominated
+from fedpareto.serving.preferences import checked
+
+
+@dataclass(frozen=True)
+class Card:
+    """What everybody who uses a model should know of it."""
+
+    algorithm: str
+    problem: str
+    seed: int
+    client: int | None
+    """Whose model it is; None: any client's of the run may be chosen."""
+    objectives: tuple[Objective, ...]
+    inputs: InputSchema
+    layout: Layout
+
+
+@dataclass(frozen=True)
+class Point:
+    """What a model is worth on held-out rows."""
+
+    client: int
+    preference: tuple[float, ...] | None
+    """For which the model was made; None: its client kept it to itself."""
+    values: tuple[float, ...]
+    """The objectives."""
+    on_front: bool
+    """Whether no other point is better."""
+
+
+class Servable(ABC):
+    """`model(x, preference)` of one client."""
+
+    kind: ClassVar[str]
+
+    def __init__(self, card: Card) -> None:
+        self.card = card
+        self.network = network_of(card.layout)
+        if self.network.inputs != len(card.inputs.inputs):
+            raise UserError(f"the model reads {self.network.inputs} inputs, its schema has {len(card.inputs.inputs)}")
+
+    def __call__(self, x: Any, preference: Any) -> Tensor:
+        """The probability of a positive decision `[b]` for rows `[b, inputs]`, under one preference or one for each."""
+        return torch.sigmoid(self.logits(x, preference))
+
+    def logits(self, x: Any, preference: Any) -> Tensor:
+        """The log-odds of a positive decision, `[b]`."""
+        rows = self._rows(x)
+        preferences = checked(preference, len(rows), len(self.card.objectives))
+        with torch.no_grad():
+            return self._logits(rows, torch.as_tensor(preferences))
+
+    def _rows(self, x: Any) -> Tensor:
+        """`x` as the model computes, if it is rows of finite numbers."""
+        try:
+            rows = torch.as_tensor(x).to(self.dtype)
+        except (TypeError, ValueError, RuntimeError) as problem:
+            raise UserError(f"x is no table of numbers ({problem})") from None
+        if rows.ndim != 2 or rows.shape[1] != self.network.inputs:
+            raise UserError(f"x has the shape {list(rows.shape)}; it should be [rows, {self.network.inputs}]")
+        # A sum is quick; only if it is not finite, which large numbers can do as well, each number is looked at.
+        if not torch.isfinite(rows.sum()) and not torch.isfinite(rows).all():
+            number = int((~torch.isfinite(rows)).any(1).nonzero()[0]) + 1
+            raise UserError(f"x has a number that is not finite, first in row {number}")
+        return rows
+
+    @property
+    @abstractmethod
+    def dtype(self) -> torch.dtype:
+        """The precision of the model."""
+
+    @abstractmethod
+    def _logits(self, rows: Tensor, preferences: Tensor) -> Tensor:
+        """The log-odds `[b]` under preferences `[1, m]` or `[b, m]`."""
+
+    @abstractmethod
+    def at(self, preference: Any) -> Tensor:
+        """The whole model for one preference, `[d]`, laid out as `card.layout`."""
+
+    @abstractmethod
+    def choice(self, preferences: Tensor) -> np.ndarray:
+        """Which of `points` each preference `[k, m]` is served by, `[k]`; -1: by a model made for it alone."""
+
+    @property
+    @abstractmethod
+    def points(self) -> list[Point]:
+        """The trade-off as it was measured on held-out rows."""
+
+    @abstractmethod
+    def describe(self, preference: Any) -> str:
+        """In words, which model serves a preference."""
+
+    def shown(self, numbers: Sequence[float]) -> str:
+        """Objectives in words."""
+        named = zip(self.card.objectives, numbers, strict=True)
+        return ", ".join(f"{objective.name} {number:.4g}" for objective, number in named)
+
+
+class AnyPreference(Servable):
+    """A body and a hypernetwork: a model of its own for every preference."""
+
+    kind = "conditioned"
+
+    def __init__(
+        self, card: Card, anatomy: Conditioned, body: Tensor, hypernetwork: Tensor, lattice: Tensor, front: Tensor
+    ) -> None:
+        super().__init__(card)
+        assert card.client is not None, "a hypernetwork is some client's"
+        self.client: int = card.client
+        self.anatomy, self.body, self.hypernetwork = anatomy, body, hypernetwork
+        self.lattice, self.front = lattice, front
+        fits = body.shape == (anatomy.body.size,) and hypernetwork.shape == (anatomy.hypernetwork.layout.size,)
+        if not fits or Layout.of({**anatomy.body.to_json(), **anatomy.head.to_json()}) != card.layout:
+            raise UserError("body and hypernetwork do not fit the model's layout")
+        if not (torch.isfinite(body).all() and torch.isfinite(hypernetwork).all()):
+            raise UserError(f"client {self.client} has no model: its training went astray")
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The precision of the model."""
+        return self.body.dtype
+
+    def at(self, preference: Any) -> Tensor:
+        """The whole model for one preference, `[d]`."""
+        preferences = torch.as_tensor(checked(preference, 1, self.anatomy.objectives)).to(self.dtype)
+        return self.anatomy.models(self.body[None], self.hypernetwork[None], preferences[None])[0, 0]
+
+    def _logits(self, rows: Tensor, preferences: Tensor) -> Tensor:
+        if len(preferences) == 1:
+            return self.network(self.card.layout.unflatten(self.at(preferences[0])[None]), rows[None])[0, :, 0]
+        features = self.network(self.anatomy.body.unflatten(self.body[None]), rows[None])[0]
+        code = self._code(preferences.to(self.dtype))
+        last = len(self.head) - 1
+        for number, layer in enumerate(self.head):
+            features = layer(features, code)
+            features = features.relu_() if number < last else features
+        return features[:, 0]
+
+    def _code(self, preferences: Tensor) -> Tensor:
+        """What the hypernetwork's last layer reads, `[k, q]`."""
+        hypernetwork = self.anatomy.hypernetwork
+        last = len(hypernetwork.hidden)
+        first = {k: v for k, v in self._hypernetwork.items() if not k.startswith(f"{last}.")}
+        return hypernetwork(first, tolerances(preferences, self.anatomy.margin)[None])[0]
+
+    @cached_property
+    def _hypernetwork(self) -> dict[str, Tensor]:
+        return self.anatomy.hypernetwork.layout.unflatten(self.hypernetwork[None])
+
+    @cached_property
+    def head(self) -> list[CodedLinear]:
+        """The layers that the hypernetwork makes, without making them."""
+        last = len(self.anatomy.hypernetwork.hidden)
+        slopes = self.anatomy.head.unflatten(self._hypernetwork[f"{last}.weight"][0])
+        fixed = self.anatomy.head.unflatten(self._hypernetwork[f"{last}.bias"][0])
+        return [
+            CodedLinear.of(
+                slopes[f"{layer}.weight"], slopes[f"{layer}.bias"], fixed[f"{layer}.weight"], fixed[f"{layer}.bias"]
+            )
+            for layer in self.anatomy.head.layers
+        ]
+
+    def choice(self, preferences: Tensor) -> np.ndarray:
+        """Every preference has a model of its own."""
+        return np.full(len(preferences), -1)
+
+    @cached_property
+    def points(self) -> list[Point]:
+        """At the preferences of the lattice."""
+        return _points([self.client] * len(self.lattice), self.lattice.numpy(), self.front.numpy(), self.card)
+
+    def describe(self, preference: Any) -> str:
+        """In words, which model serves a preference."""
+        wanted = checked(preference, 1, self.anatomy.objectives)[0]
+        card = self.card
+        return (
+            f"client {self.client}'s model for the preference {_written(wanted)} ({card.algorithm}, seed {card.seed})"
+        )
+
+
+@dataclass(frozen=True)
+class CodedLinear:
+    """A linear layer whose parameters are themselves linear in a code z `[q]`, which may differ from row to row.
+
+    W = Σ_k z_k W_k + W_0, so x·W = Σ_k z_k (x·W_k) + x·W_0: products with matrices that all rows share, instead of a
+    matrix for each row, which would have to be written to memory and read again.
+    """
+
+    slopes: Tensor
+    """All W_k side by side, `[in, q · out]`."""
+    of_bias: Tensor
+    """`[q, out]`."""
+    weight: Tensor
+    """W_0, `[in, out]`."""
+    bias: Tensor
+    """`[out]`."""
+
+    @classmethod
+    def of(cls, slopes: Tensor, of_bias: Tensor, weight: Tensor, bias: Tensor) -> CodedLinear:
+        """From W_k as `[q, in, out]`."""
+        side_by_side = slopes.permute(1, 0, 2).reshape(slopes.shape[1], -1).contiguous()
+        return cls(side_by_side, of_bias.contiguous(), weight.contiguous(), bias.contiguous())
+
+    def __call__(self, inputs: Tensor, code: Tensor) -> Tensor:
+        """`[b, in]` and `[b, q]` to `[b, out]`."""
+        q, out = self.of_bias.shape
+        each = (inputs @ self.slopes).view(-1, q, out)
+        fixed = torch.addmm(self.bias, inputs, self.weight).addmm_(code, self.of_bias)
+        return fixed.add_(each.mul_(code.unsqueeze(-1)).sum(1))
+
+
+class OneOfMany(Servable):
+    """The clients' models of a run: the one whose preference is nearest, or which serves the preference best.
+
+    A client's preference may be its secret. Then the objectives decide, each between the worst and the best of the
+    models there are: the largest weighted sum wins. Of equals the client's own comes first, then the smallest id.
+    """
+
+    kind = "solutions"
+
+    def __init__(
+        self, card: Card, clients: Sequence[int], models: Tensor, values: np.ndarray, preferences: np.ndarray | None
+    ) -> None:
+        super().__init__(card)
+        m = len(card.objectives)
+        if models.shape != (len(clients), card.layout.size) or values.shape != (len(clients), m) or not clients:
+            raise UserError("the models do not fit their layout and their objectives")
+        if not torch.isfinite(models).all():
+            raise UserError("a model holds a number that is not finite")
+        order = sorted(range(len(clients)), key=lambda row: (clients[row] != card.client, clients[row]))
+        self.clients = [clients[row] for row in order]
+        self.models, self.values = models[order], values[order]
+        self.preferences = None if preferences is None else preferences[order]
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The precision of the models."""
+        return self.models.dtype
+
+    @cached_property
+    def scores(self) -> tuple[np.ndarray, np.ndarray]:
+        """A `[m, n]` and c `[n]`: the model with the largest w·A + c serves the preference w.
+
+        For the nearest preference p this is 2 w·p − |p|², which is |w|² less the squared distance.
+        """
+        if self.preferences is not None:
+            return 2 * self.preferences.T, -(self.preferences**2).sum(1)
+        signs = np.array([1.0 if objective.maximise else -1.0 for objective in self.card.objectives])
+        good = self.values * signs
+        lowest, spread = good.min(0), np.ptp(good, axis=0)
+        scaled = np.divide(good - lowest, spread, out=np.zeros_like(good), where=spread > 0)
+        return scaled.T, np.zeros(len(good))
+
+    def choice(self, preferences: Tensor) -> np.ndarray:
+        """Which of `points` each preference `[k, m]` is served by, `[k]`."""
+        slopes, offsets = self.scores
+        return np.asarray((preferences.double().numpy() @ slopes + offsets).argmax(1))
+
+    def at(self, preference: Any) -> Tensor:
+        """The model that serves a preference, `[d]`."""
+        return self.models[self._chosen(preference)]
+
+    def _chosen(self, preference: Any) -> int:
+        wanted = checked(preference, 1, len(self.card.objectives))
+        return int(self.choice(torch.as_tensor(wanted))[0])
+
+    def _logits(self, rows: Tensor, preferences: Tensor) -> Tensor:
+        chosen = torch.as_tensor(self.choice(preferences)).expand(len(rows))
+        logits = rows.new_empty(len(rows))
+        for number in sorted(set(chosen.tolist())):
+            mine = chosen == number
+            parameters = self.card.layout.unflatten(self.models[number][None])
+            logits[mine] = self.network(parameters, rows[mine][None])[0, :, 0]
+        return logits
+
+    @cached_property
+    def points(self) -> list[Point]:
+        """One for each client."""
+        return _points(self.clients, self.preferences, self.values, self.card)
+
+    def describe(self, preference: Any) -> str:
+        """In words, which model serves a preference."""
+        point = self.points[self._chosen(preference)]
+        wanted = checked(preference, 1, len(self.card.objectives))[0]
+        why = (
+            "serves it best"
+            if point.preference is None
+            else f"has the nearest preference, {_written(point.preference)}"
+        )
+        return (
+            f"for the preference {_written(wanted)} client {point.client}'s model, which {why}: "
+            f"{self.shown(point.values)} ({self.card.algorithm}, seed {self.card.seed})"
+        )
+
+
+def network_of(layout: Layout) -> MLP:
+    """The network that a layout belongs to; only MLPs with one output can be served."""
+    shapes = [shape for name, shape in zip(layout.names, layout.shapes, strict=True) if name.endswith(".weight")]
+    if shapes and all(len(shape) == 2 for shape in shapes):
+        network = MLP(shapes[0][0], tuple(shape[1] for shape in shapes[:-1]), shapes[-1][1])
+        if network.layout == layout and network.outputs == 1:
+            return network
+    raise UserError("the model is no MLP with one output; only such models can be served")
+
+
+def _points(clients: Sequence[int], preferences: np.ndarray | None, values: np.ndarray, card: Card) -> list[Point]:
+    finite = np.isfinite(values).all(1)
+    on_front = np.zeros(len(values), dtype=bool)
+    if finite.any():
+        maximise = [objective.maximise for objective in card.objectives]
+        on_front[finite] = is_nondominated(values[finite], maximise=maximise)
+    return [
+        Point(
+            client=client,
+            preference=None if preferences is None else tuple(preferences[row].tolist()),
+            values=tuple(values[row].tolist()),
+            on_front=bool(on_front[row]),
+        )
+        for row, client in enumerate(clients)
+    ]
+
+
+def _written(preference: Sequence[float] | np.ndarray) -> str:
+    return ",".join(f"{weight:.4g}" for weight in preference)

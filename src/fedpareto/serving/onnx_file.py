@@ -1,0 +1,160 @@
+"""A model as ONNX: `x` and `preference` in, `probability` out, for runtimes that know nothing of fedpareto or torch."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from fedpareto.errors import UserError
+from fedpareto.files import write_atomically
+from fedpareto.serving.files import card_to_json
+from fedpareto.serving.models import AnyPreference, OneOfMany, Servable
+
+OPSET, IR_VERSION = 17, 8
+"""Of 2022: old enough for every runtime in use."""
+ROWS_TO_COMPARE = 64
+LARGEST_DIFFERENCE = 1e-5
+
+
+def save(model: Servable, path: Path) -> None:
+    """Writes a model in single precision; `x` is `[rows, inputs]`, `preference` is `[1, m]` or `[rows, m]`."""
+    write_atomically(path, to_onnx(model))
+
+
+def to_onnx(model: Servable) -> bytes:
+    """The bytes of an .onnx file."""
+    if find_spec("onnx") is None:
+        raise UserError('writing ONNX needs another package; try: pip install "fedpareto[onnx]"')
+    import onnx
+    from onnx import TensorProto, helper
+
+    graph = _Graph()
+    if isinstance(model, AnyPreference):
+        _any_preference(graph, model)
+    else:
+        assert isinstance(model, OneOfMany), "there are two kinds"
+        _one_of_many(graph, model)
+    inputs = [
+        helper.make_tensor_value_info("x", TensorProto.FLOAT, ["rows", model.network.inputs]),
+        helper.make_tensor_value_info("preference", TensorProto.FLOAT, ["preferences", len(model.card.objectives)]),
+    ]
+    outputs = [helper.make_tensor_value_info("probability", TensorProto.FLOAT, ["rows"])]
+    made = helper.make_model(
+        helper.make_graph(graph.nodes, "fedpareto", inputs, outputs, graph.constants),
+        producer_name="fedpareto",
+        opset_imports=[helper.make_opsetid("", OPSET)],
+        ir_version=IR_VERSION,
+    )
+    helper.set_model_props(made, {"fedpareto": json.dumps(card_to_json(model.card))})
+    onnx.checker.check_model(made, full_check=True)
+    return bytes(made.SerializeToString())
+
+
+def largest_difference(model: Servable, path: Path, seed: int = 0) -> float | None:
+    """Between the file under onnxruntime and the model itself, for random rows and preferences; None without it."""
+    if find_spec("onnxruntime") is None:
+        return None
+    import onnxruntime
+
+    stream = np.random.default_rng(seed)
+    x = stream.standard_normal((ROWS_TO_COMPARE, model.network.inputs)).astype(np.float32)
+    preferences = stream.dirichlet(np.ones(len(model.card.objectives)), ROWS_TO_COMPARE)
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    (found,) = session.run(None, {"x": x, "preference": preferences.astype(np.float32)})
+    return float(np.abs(found - model(x, preferences).numpy()).max())
+
+
+class _Graph:
+    """Nodes in their order; every constant is an initialiser."""
+
+    def __init__(self) -> None:
+        self.nodes: list[Any] = []
+        self.constants: list[Any] = []
+
+    def add(self, operator: str, *inputs: str, output: str = "", **attributes: Any) -> str:
+        """A node; gives back the name of its output."""
+        from onnx import helper
+
+        name = output or f"{operator}_{len(self.nodes)}"
+        self.nodes.append(helper.make_node(operator, list(inputs), [name], **attributes))
+        return name
+
+    def constant(self, value: Any, dtype: Any = np.float32) -> str:
+        """A tensor of the model; gives back its name."""
+        from onnx import numpy_helper
+
+        name = f"constant_{len(self.constants)}"
+        array = np.ascontiguousarray(value.numpy() if isinstance(value, Tensor) else value, dtype=dtype)
+        self.constants.append(numpy_helper.from_array(array, name))
+        return name
+
+    def whole(self, numbers: Sequence[int]) -> str:
+        """A list of whole numbers, such as axes."""
+        return self.constant(np.array(numbers), np.int64)
+
+    def linear(self, inputs: str, weight: Tensor, bias: Tensor, relu: bool) -> str:
+        """x·W + b, then ReLU if asked."""
+        product = self.add("MatMul", inputs, self.constant(weight))
+        sums = self.add("Add", product, self.constant(bias))
+        return self.add("Relu", sums) if relu else sums
+
+
+def _any_preference(graph: _Graph, model: AnyPreference) -> None:
+    """As AnyPreference computes with a preference for each row."""
+    code = _code(graph, model)
+    features, last = "x", len(model.network.hidden)
+    parts = model.anatomy.body.unflatten(model.body)
+    for layer in model.anatomy.body.layers:
+        features = graph.linear(features, parts[f"{layer}.weight"], parts[f"{layer}.bias"], relu=int(layer) < last)
+    for number, coded in enumerate(model.head, start=1):
+        q, out = coded.of_bias.shape
+        side_by_side = graph.add("MatMul", features, graph.constant(coded.slopes))
+        each = graph.add("Reshape", side_by_side, graph.whole([-1, q, out]))
+        weighted = graph.add("Mul", each, graph.add("Unsqueeze", code, graph.whole([-1])))
+        own = graph.add("ReduceSum", weighted, graph.whole([1]), keepdims=0)
+        fixed = graph.linear(features, coded.weight, coded.bias, relu=False)
+        of_bias = graph.add("MatMul", code, graph.constant(coded.of_bias))
+        features = graph.add("Add", graph.add("Add", own, fixed), of_bias)
+        features = graph.add("Relu", features) if number < len(model.head) else features
+    graph.add("Sigmoid", graph.add("Squeeze", features, graph.whole([-1])), output="probability")
+
+
+def _code(graph: _Graph, model: AnyPreference) -> str:
+    """From the preference to what the hypernetwork's last layer reads."""
+    anatomy, margin = model.anatomy, model.anatomy.margin
+    shrunk = graph.add("Mul", "preference", graph.constant([1 - anatomy.objectives * margin]))
+    inverse = graph.add("Reciprocal", graph.add("Add", shrunk, graph.constant([margin])))
+    total = graph.add("ReduceSum", inverse, graph.whole([-1]), keepdims=1)
+    code = graph.add("Div", inverse, total)
+    parts = anatomy.hypernetwork.layout.unflatten(model.hypernetwork)
+    for layer in range(len(anatomy.hidden)):
+        code = graph.linear(code, parts[f"{layer}.weight"], parts[f"{layer}.bias"], relu=True)
+    return code
+
+
+def _one_of_many(graph: _Graph, model: OneOfMany) -> None:
+    """All models answer, `[n, rows, 1]`; of each row the answer of its preference's model is kept."""
+    from onnx import TensorProto
+
+    parts = model.card.layout.unflatten(model.models)
+    features, last = "x", len(model.network.hidden)
+    for layer in range(last + 1):
+        bias = parts[f"{layer}.bias"].unsqueeze(1)
+        features = graph.linear(features, parts[f"{layer}.weight"], bias, relu=layer < last)
+    answers = graph.add("Transpose", graph.add("Squeeze", features, graph.whole([-1])), perm=[1, 0])
+    slopes, offsets = model.scores
+    precise = graph.add("Cast", "preference", to=TensorProto.DOUBLE)  # As the model itself chooses.
+    sums = graph.add("MatMul", precise, graph.constant(slopes, np.float64))
+    scores = graph.add("Cast", graph.add("Add", sums, graph.constant(offsets, np.float64)), to=TensorProto.FLOAT)
+    best = graph.add("ArgMax", scores, axis=1, keepdims=1)
+    # One preference for all rows becomes as many as there are rows.
+    rows = graph.add("Slice", graph.add("Shape", answers), graph.whole([0]), graph.whole([1]))
+    place = graph.add("Expand", best, graph.add("Concat", rows, graph.whole([1]), axis=0))
+    chosen = graph.add("GatherElements", answers, place, axis=1)
+    graph.add("Sigmoid", graph.add("Squeeze", chosen, graph.whole([1])), output="probability")

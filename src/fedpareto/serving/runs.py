@@ -1,0 +1,167 @@
+"""A finished run, or a model that was exported from one: where models to serve come from."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from fedpareto.core.inputs import InputSchema
+from fedpareto.core.keepsake import anatomy_from_json
+from fedpareto.core.layout import Layout
+from fedpareto.core.problem import Objective
+from fedpareto.core.solutions import SolutionSet
+from fedpareto.errors import DamagedFile, UserError
+from fedpareto.experiments.checkpoint import Checkpoint
+from fedpareto.experiments.keeping import CONDITIONED_FILE, INPUTS_FILE
+from fedpareto.experiments.store import RunFolder
+from fedpareto.serving import files
+from fedpareto.serving.models import AnyPreference, Card, OneOfMany, Servable, network_of
+
+
+class SavedRun:
+    """A finished run's folder: its solutions, and its models for any preference."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self._folder = path, RunFolder(path)
+        self._folder.must_be_run()
+        status = (self._folder.read_json("status.json") or {}).get("status")
+        if status != "finished":
+            raise UserError(f"{path} is not finished but {status or 'not begun'}; try: fedpareto resume {path}")
+        with self._read("run.json"):
+            record = self._folder.read_json("run.json") or {}
+            self.algorithm, self.problem = str(record["algorithm"]), str(record["problem"])
+            self.seeds = [int(seed) for seed in record["seeds"]]
+            self.objectives = tuple(Objective(**objective) for objective in record["objectives"])
+            self._layout = Layout.of(record["layout"])
+            self._known_front = record["known_front"]
+            self._remote = "threads" not in record["choices"]
+
+    def __repr__(self) -> str:
+        return f"<{self.algorithm} on {self.problem}, {len(self.clients)} clients, seeds {self.seeds}: {self.path}>"
+
+    @cached_property
+    def solutions(self) -> list[SolutionSet]:
+        """The solutions of each seed."""
+        with self._read("solutions.json"):
+            records = json.loads((self.path / "solutions.json").read_bytes())
+            front = None if self._known_front is None else np.array(self._known_front)
+            by_seed = {record["seed"]: record for record in records}
+            return [_solution_set(by_seed[seed], self.objectives, front) for seed in self.seeds]
+
+    @property
+    def clients(self) -> list[int]:
+        """Who has a model, under the first seed."""
+        return list(self.solutions[0].clients)
+
+    def conditioned(self, client: int | None = None, seed: int | None = None) -> Servable:
+        """`model(x, preference)`: of this client, if the algorithm makes models for any preference.
+
+        Otherwise the best of all clients' models for a preference, of equals this client's. Without `seed`, of the
+        run's first.
+        """
+        seed = self.seeds[0] if seed is None else seed
+        if seed not in self.seeds:
+            raise UserError(f"{self.path} has no seed {seed}; it has {', '.join(map(str, self.seeds))}")
+        inputs = self._inputs(seed)
+        solutions = self.solutions[self.seeds.index(seed)]
+        conditioned = (self.path / CONDITIONED_FILE).exists()
+        if conditioned and client is None and len(solutions.clients) > 1:
+            raise UserError(f"each client has a model of its own; say whose: {_listed(solutions.clients)}")
+        if conditioned and client is None:
+            client = solutions.clients[0]
+        if client is not None and client not in solutions.clients:
+            raise UserError(f"there is no client {client} in {self.path}; there are {_listed(solutions.clients)}")
+        card = Card(self.algorithm, self.problem, seed, client, self.objectives, inputs, self._layout)
+        return self._any_preference(card) if conditioned else self._one_of_many(card, solutions)
+
+    def _any_preference(self, card: Card) -> AnyPreference:
+        file = Checkpoint.load(self.path / CONDITIONED_FILE)
+        with self._read(CONDITIONED_FILE):
+            anatomy = anatomy_from_json(file.values["anatomy"])
+            prefix = f"seed{card.seed}/client{card.client}"
+            own = {name: file.tensors[f"{prefix}/{name}"] for name in ("body", "hypernetwork", "front")}
+            return AnyPreference(card, anatomy, lattice=file.tensors["lattice"], **own)
+
+    def _one_of_many(self, card: Card, solutions: SolutionSet) -> OneOfMany:
+        tensors = Checkpoint.load(self.path / "models.safetensors").tensors
+        with self._read("models.safetensors"):
+            models = torch.stack([tensors[f"seed{card.seed}/client{client}"] for client in solutions.clients])
+        return OneOfMany(card, solutions.clients, models, solutions.points, solutions.preferences)
+
+    def _inputs(self, seed: int) -> InputSchema:
+        record = self._folder.read_json(INPUTS_FILE)
+        if record is None:
+            raise UserError(f"{self.path} has no {INPUTS_FILE}: {self._why_no_inputs()}")
+        with self._read(INPUTS_FILE):
+            return InputSchema.from_json(record["inputs"][str(seed)], str(self.path / INPUTS_FILE))
+
+    def _why_no_inputs(self) -> str:
+        if self._remote:
+            return "its clients ran on Flower, where what they learn stays with them"
+        try:
+            network_of(self._layout)
+        except UserError as problem:
+            return f"on the problem '{self.problem}' {problem}"
+        return "it was made by an earlier version, or its problem has no table of columns; run it again to serve it"
+
+    @contextmanager
+    def _read(self, name: str) -> Iterator[None]:
+        """What is wrong with a file is told by its name."""
+        try:
+            yield
+        except UserError:
+            raise
+        except (OSError, KeyError, TypeError, ValueError, AttributeError, RuntimeError) as problem:
+            kind = f"{type(problem).__name__}: {problem}"
+            raise DamagedFile(f"{self.path / name} is damaged or missing ({kind})") from None
+
+
+class SavedModel:
+    """A file that `fedpareto export` wrote: one model, and nothing else is needed."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self._model = path, files.load(path)
+        self.seeds = [self._model.card.seed]
+        self.clients = sorted({point.client for point in self._model.points})
+
+    def conditioned(self, client: int | None = None, seed: int | None = None) -> Servable:
+        """The model in the file; another client or seed than its own is refused."""
+        card = self._model.card
+        if seed not in (None, card.seed):
+            raise UserError(f"{self.path} holds a model of seed {card.seed}, not of {seed}")
+        if client not in (None, card.client):
+            whose = "all clients of a run" if card.client is None else f"client {card.client}"
+            raise UserError(f"{self.path} holds the model of {whose}, not of client {client}")
+        return self._model
+
+
+Source = SavedRun | SavedModel
+
+
+def load(path: Path) -> Source:
+    """A run's folder, or an exported file."""
+    return SavedModel(path) if path.is_file() else SavedRun(path)
+
+
+def _solution_set(
+    record: Mapping[str, Any], objectives: tuple[Objective, ...], known_front: np.ndarray | None
+) -> SolutionSet:
+    preferences = record["preferences"]
+    return SolutionSet(
+        objectives=objectives,
+        clients=tuple(int(client) for client in record["clients"]),
+        preferences=None if preferences is None else np.array(preferences, dtype=float),
+        values={split: np.array(points, dtype=float) for split, points in record["objectives"].items()},
+        known_front=known_front,
+    )
+
+
+def _listed(clients: Sequence[int]) -> str:
+    return ", ".join(map(str, clients))

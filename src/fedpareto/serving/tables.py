@@ -1,0 +1,72 @@
+"""Rows and preferences from CSV files, predictions to one. No pandas: a served model needs little."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+
+from fedpareto.core.inputs import InputSchema
+from fedpareto.errors import BadPreference, UserError
+from fedpareto.serving.predictions import Predictions
+
+SEPARATORS = ",;\t|"
+
+
+def read_rows(path: Path, inputs: InputSchema) -> list[dict[str, str]]:
+    """The rows of a CSV with a header, separated by comma, semicolon, tab or bar; all needed columns are there."""
+    header, *lines = _lines(path) or [[]]
+    names = [name.strip() for name in header]
+    inputs.require(names, str(path))
+    for column in inputs.columns:
+        if names.count(column) > 1:
+            raise UserError(f"{path} has the column '{column}' {names.count(column)} times")
+    for number, line in enumerate(lines, start=1):
+        if len(line) != len(names):
+            raise UserError(f"{path}, row {number} has {len(line)} fields; the header has {len(names)}")
+    if not lines:
+        raise UserError(f"{path} has no rows")
+    return [dict(zip(names, line, strict=True)) for line in lines]
+
+
+def read_preferences(path: Path, objectives: list[str]) -> list[list[float]]:
+    """A preference a line; a header may name the objectives, in their order."""
+    lines = _lines(path)
+    if lines and [name.strip() for name in lines[0]] == objectives:
+        lines = lines[1:]
+    preferences = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            preferences.append([float(field) for field in line])
+        except ValueError:
+            raise BadPreference(f"{path}, row {number}: '{','.join(line)}' is no list of numbers") from None
+    return preferences
+
+
+def written(predictions: Predictions) -> str:
+    """Predictions as CSV; with the client whose model it was, where models were chosen."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    chosen = any(point is not None for point in predictions.served_by)
+    writer.writerow(["probability", "decision", *(["client"] if chosen else [])])
+    rows = zip(predictions.probabilities.tolist(), predictions.decisions.tolist(), predictions.served_by, strict=True)
+    for probability, decision, point in rows:
+        writer.writerow([f"{probability:.6f}", decision, *([] if point is None else [point.client])])
+    return text.getvalue()
+
+
+def _lines(path: Path) -> list[list[str]]:
+    """The fields of every line that is not empty."""
+    try:
+        text = path.read_bytes().decode("utf-8-sig")
+    except OSError as problem:
+        raise UserError(f"{path} cannot be read: {problem.strerror or problem}") from None
+    except UnicodeDecodeError:
+        raise UserError(f"{path} cannot be read: it is not UTF-8 text") from None
+    header = next((line for line in text.splitlines() if line.strip()), "")
+    separator = max(SEPARATORS, key=header.count)
+    try:
+        reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, skipinitialspace=True, strict=True)
+        return [line for line in reader if line]
+    except csv.Error as problem:
+        raise UserError(f"{path} cannot be read as CSV: {problem}") from None
