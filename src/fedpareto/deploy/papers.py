@@ -51,6 +51,10 @@ WorkingDirectory={place}
 ExecStart=/usr/bin/env {command} --log-format json
 Restart=on-failure
 RestartSec=10
+# Being stopped is no failure; it lasts until the round under way ends, and Flower's processes are needed for that.
+SuccessExitStatus=143
+KillMode=mixed
+TimeoutStopSec=10min
 NoNewPrivileges=yes
 PrivateTmp=yes
 ProtectSystem=full
