@@ -17,7 +17,7 @@ class Keeper(FedAvg):
     """"preference", "row" or "private": what a careless author puts at the beginning of the reply."""
 
     def private_state(self, setting):
-        return {"kept": setting.initial}
+        return {"kept": setting.initial + 1}  # Not what others start from: it would end as what they send.
 
     def train(self, clients, message):
         clients.state["kept"] = clients.learn(clients.state["kept"])

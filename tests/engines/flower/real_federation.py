@@ -8,6 +8,7 @@ import socket
 import threading
 from collections import defaultdict
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 
 from flwr.app import Message
@@ -67,12 +68,13 @@ class Running:
     grid: object
     identity: tuple[int, int, int]
 
-    def serve(self, nodes):
-        """From the next server on, the nodes are these."""
+    def serve(self, nodes, record=False):
+        """From the next server on, the nodes are these; with `record` the tap keeps what passes."""
         TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = self.identity
         for client, node in enumerate(nodes):
             part_of(self.federation.folder, client).write_text(json.dumps(node))
-        self.federation.tap.clear()
+        if record != self.federation.tap.recording:
+            self.federation.tap.begin_anew(record)
 
 
 @contextlib.contextmanager
@@ -96,41 +98,46 @@ def part_of(folder, client):
 
 @dataclass
 class Tap:
-    """Passes bytes between SuperNodes and SuperLink, and keeps both directions of every connection."""
+    """Passes bytes between SuperNodes and SuperLink, and can keep both directions of every connection."""
 
     server: str
+    recording: bool = False
     streams: dict = field(default_factory=lambda: defaultdict(bytearray))
 
     def __post_init__(self):
-        self._socket = socket.create_server((LOOPBACK, 0))
-        self.address = f"{LOOPBACK}:{self._socket.getsockname()[1]}"
+        self._listening = socket.create_server((LOOPBACK, 0))
+        self._sockets = []
+        self.address = f"{LOOPBACK}:{self._listening.getsockname()[1]}"
         threading.Thread(target=self._accept, daemon=True).start()
 
-    def clear(self):
-        """Forgets what has passed so far. Call it between two exchanges only."""
-        for stream in list(self.streams.values()):
-            stream.clear()
+    def begin_anew(self, recording):
+        """Cuts all connections, so that none is recorded from its middle; SuperNodes connect again by themselves."""
+        self.recording = recording
+        self.streams.clear()
+        for one in self._sockets:
+            with contextlib.suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+        self._sockets = []
 
     def _accept(self):
-        number = 0
-        while True:
-            node, _ = self._socket.accept()
-            host, port = self.server.split(":")
+        host, port = self.server.split(":")
+        for number in count():
+            node, _ = self._listening.accept()
             try:
                 server = socket.create_connection((host, int(port)))
             except OSError:
                 node.close()
                 continue
-            number += 1
+            self._sockets += [node, server]
             for name, source, target in (("up", node, server), ("down", server, node)):
-                stream = self.streams[number, name]
-                threading.Thread(target=self._pass, args=(stream, source, target), daemon=True).start()
+                keep = self.streams[number, name].extend if self.recording else len
+                threading.Thread(target=self._pass, args=(keep, source, target), daemon=True).start()
 
     @staticmethod
-    def _pass(stream, source, target):
+    def _pass(keep, source, target):
         with contextlib.suppress(OSError):
             while piece := source.recv(2**16):
-                stream += piece
+                keep(piece)
                 target.sendall(piece)
         source.close()
         target.close()
@@ -153,7 +160,7 @@ def bodies(stream):
 def objects_on(tap):
     """By direction, all objects that Flower sent, as they are."""
     found = {"up": {}, "down": {}}
-    for number in {number for number, _ in tap.streams}:
+    for number in {number for number, _ in list(tap.streams)}:
         asked = [line for line, _ in bodies(tap.streams[number, "up"])]
         for line, body in bodies(tap.streams[number, "up"]):
             if "/push-object" in line:
@@ -166,15 +173,20 @@ def objects_on(tap):
     return found
 
 
-def messages_on(tap):
-    """By direction, the messages of the protocol that crossed, decoded."""
-    return {way: list(_messages(objects)) for way, objects in objects_on(tap).items()}
+def messages_on(tap, since):
+    """By direction, the messages of the protocol that crossed since that time, decoded."""
+    found = objects_on(tap)
+    everything = found["up"] | found["down"]  # What the SuperLink has already got it is not sent again.
+    return {
+        way: [one for one in _messages(objects, everything) if one.metadata.created_at >= since]
+        for way, objects in found.items()
+    }
 
 
-def _messages(objects):
+def _messages(objects, everything):
     for name, content in objects.items():
         if content.startswith(Message.__qualname__.encode() + b" "):
-            yield inflate_object_from_contents(name, dict(_family(name, objects)))
+            yield inflate_object_from_contents(name, dict(_family(name, everything)))
 
 
 def _family(name, objects):

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import httpx
 from flwr.app import Array, Message
 from flwr.proto.message_pb2 import ConfirmMessageReceivedRequest, ObjectTree
 from flwr.proto.runtime_pb2 import PullAppMessagesRequest
@@ -84,6 +85,15 @@ class ScreenedGrid(HttpGrid):
         self._arrivals: dict[str, Arrival] = {}
         """Replies that were announced, by the message that they answer."""
         self._last_look = float("-inf")
+
+    def _connect(self) -> None:
+        super()._connect()
+        self._runtime_client._client.event_hooks["response"].append(self._refuse_large)
+
+    def _refuse_large(self, response: httpx.Response) -> None:
+        """Called when an answer has begun and none of its body is read yet."""
+        if int(response.headers.get("content-length", 0)) > self.largest:
+            raise Malformed(f"it is larger than {self.largest} bytes")
 
     def push_messages(self, messages: Iterable[Message]) -> list[str]:
         """See Grid.push_messages."""

@@ -1,0 +1,74 @@
+"""Hostile nodes in a real federation: what they send is refused by name, and takes neither memory nor the result."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hostile import ATTACKS
+from memory_federation import local_engine
+from real_federation import nodes_of, server_of
+from test_flower_parity import largest_difference
+
+from fedpareto.engines.flower.options import FlowerOptions
+from fedpareto.experiments.spec import Draft
+
+DRAFT = {"problem": "convex", "algorithm": "fedavg", "clients": 3, "quorum": 1}
+HOSTILE = (1, 2)
+ROUNDS = 27
+"""With two hostile nodes 54 malformed replies, every attack six times."""
+MOST_MEMORY = 64 * 2**20
+
+
+def test_hostile_nodes_are_refused_by_name_and_change_nothing(real, tmp_path):
+    nodes = nodes_of(DRAFT, tmp_path)
+    for client in HOSTILE:
+        nodes[client] |= {"fedpareto": "hostile:make"}
+    spec = Draft(DRAFT).finish()
+    real.serve(nodes)
+    engine = server_of(spec, real.grid, FlowerOptions(join_timeout=300, hello_timeout=300, timeout=60))
+    state, reasons, growth = attacked(spec, engine, ROUNDS)
+    assert len(reasons) == ROUNDS * len(HOSTILE)
+    for number, reason in enumerate(reasons):
+        expected = list(ATTACKS)[number // len(HOSTILE) % len(ATTACKS)]
+        assert expected in reason
+    wanted = alone(spec, local_engine(spec), ROUNDS)
+    assert largest_difference(spec.algorithm.solutions(state), spec.algorithm.solutions(wanted)) <= 1e-5
+    assert growth < MOST_MEMORY
+
+
+def attacked(spec, engine, rounds):
+    """The state after these rounds, why replies were refused, and how far this process grew meanwhile, in bytes."""
+    algorithm = spec.algorithm
+    state, reasons = algorithm.begin(engine.settings[0]), []
+    engine.split_names  # noqa: B018 (waits for the nodes, which belongs to nobody's memory)
+    before = forget_the_peak()
+    for _ in range(rounds):
+        outcome = engine.run(algorithm.ask(state), algorithm.solutions(state))
+        reasons += [failure.reason for failure in outcome.failures]
+        assert not set(HOSTILE) & set(outcome.evaluations.trained)
+        state = algorithm.tell(state, outcome.replies)
+    return state, reasons, status("VmHWM") - before
+
+
+def alone(spec, engine, rounds):
+    """The same rounds with the honest clients only."""
+    algorithm = spec.algorithm
+    state = algorithm.begin(engine.settings[0])
+    for _ in range(rounds):
+        tasks = [task for task in algorithm.ask(state) if task.client not in HOSTILE]
+        state = algorithm.tell(state, engine.run(tasks).replies)
+    return state
+
+
+def forget_the_peak():
+    """From now on the kernel counts the peak anew; the memory in use."""
+    if not Path("/proc/self/clear_refs").exists():
+        pytest.skip("the peak of memory is read from /proc")
+    Path("/proc/self/clear_refs").write_text("5")
+    return status("VmRSS")
+
+
+def status(name):
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(1024 * int(line.split()[1]) for line in lines if line.startswith(name))
