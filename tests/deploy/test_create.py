@@ -86,6 +86,13 @@ def test_the_spec_keeps_preferences_private_and_the_schema_beside_it(deployment,
     assert home.spec().preferences_of(0) is None
 
 
+def test_a_deployment_may_be_moved_while_its_run_is_stopped(deployment, tmp_path):
+    before = deployment.spec().to_mapping()
+    moved = Deployment.open(deployment.folder.rename(tmp_path / "elsewhere"))
+    assert moved.spec().to_mapping() == before
+    assert moved.spec().problem.table_schema == moved.spec().problem.table_schema.read(moved.folder / "schema.json")
+
+
 def test_every_text_names_what_is_there(deployment):
     page = (deployment.folder / "README.md").read_text(encoding="utf-8")
     assert deployment.name in page

@@ -23,7 +23,7 @@ from fedpareto.deploy.layout import (
     private_folder,
 )
 from fedpareto.errors import UnknownName, UserError
-from fedpareto.experiments.spec import Draft
+from fedpareto.experiments.spec import Draft, Spec
 from fedpareto.files import write_atomically, write_secret
 from fedpareto.problems.fairness import tables
 from fedpareto.problems.fairness.problem import listed
@@ -117,14 +117,14 @@ def _spec_text(deployment: Deployment, schema: TableSchema, draft: Draft, settin
         "clients": deployment.nodes,
         "engine": {"name": ENGINE, "join_timeout": JOIN_TIMEOUT},
     }
-    written = finish(Draft(values).with_settings(settings)).to_mapping()
-    _check_kept(written, values)
+    spec = finish(Draft(values).with_settings(settings))
+    _check_kept(Spec.to_mapping(spec), values)
+    written = spec.to_mapping()
     if written["privacy"]["kind"] != "none" and written["privacy"]["randomness"] == "seed":
         raise UserError(
             "privacy.randomness is seed, which all parties know, so each could subtract the noise; "
             "in a deployment say --set privacy.randomness=system"
         )
-    written["problem"]["schema"] = SCHEMA
     text: str = yaml.safe_dump(written, sort_keys=False, allow_unicode=True)
     return text
 

@@ -146,6 +146,11 @@ class PrivateSpec(Spec):
     def preferences_of(self, seed: int) -> None:
         """Nobody knows them here."""
 
+    def to_mapping(self) -> dict[str, Any]:
+        """Without the place of the schema: a deployment that was moved, or is seen by a container, is the same."""
+        plain = super().to_mapping()
+        return plain | {"problem": plain["problem"] | {"schema": SCHEMA}}
+
 
 def load_spec(folder: Path) -> PrivateSpec:
     """The spec of a folder, with the schema beside it wherever the folder lies now."""
