@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
+import pandas
 import pytest
 import torch
 from torch.nn.functional import softplus
@@ -18,7 +19,7 @@ from fedpareto.algorithms.fedfb import FedFB
 from fedpareto.algorithms.lft_ensemble import LFTEnsemble
 from fedpareto.algorithms.lft_fedavg import LFTFedAvg
 from fedpareto.core.algorithm import Setting
-from fedpareto.core.federation import Federation
+from fedpareto.core.federation import Federation, setting_of
 from fedpareto.core.groups import Comparison, cells, differences
 from fedpareto.core.layout import Layout
 from fedpareto.core.messages import Reply
@@ -27,6 +28,8 @@ from fedpareto.core.registry import make_algorithm
 from fedpareto.errors import UserError
 from fedpareto.learners.supervised import Supervised
 from fedpareto.problems.convex import Convex
+from fedpareto.problems.fairness.schema import TableSchema
+from fedpareto.problems.fairness.silo import Silo
 from fedpareto.problems.synthetic import Synthetic
 from fedpareto.testing.conformance import largest_difference, trial
 
@@ -116,6 +119,15 @@ def test_differences_of_rates_by_hand():
     found, known = differences(positive, nobody, PARITY)
     assert not known
     assert not found.any()
+
+
+def test_a_server_that_has_no_rows_knows_the_groups_from_the_schema(tmp_path):
+    frame = pandas.DataFrame({"hired": ["yes", "no"] * 20, "age": range(40), "town": ["A", "B", "C", "D"] * 10})
+    (tmp_path / "schema.json").write_text(TableSchema.of(frame, "hired", ["town"]).to_json())
+    problem = Silo(schema=str(tmp_path / "schema.json"), sensitive=("town",), goals=("accuracy", "equal-opportunity"))
+    known = setting_of(problem, range(3), seed=0, rounds=2)
+    assert known.comparison == Comparison(groups=4, labels=(1,))
+    assert FedFB().begin(known).weights.shape == (2, 4)
 
 
 def batch_of(labels, groups, mask=None):
