@@ -103,7 +103,7 @@ def lacks_data(words):
 @pytest.mark.parametrize("document", [name for name in DOCUMENTS if any(commands(name))])
 def test_commands_run_one_after_the_other(document, tmp_path, monkeypatch, capsys):
     """With two rounds instead of many, and without measuring. `demo` and `reproduce`, which take long, are parsed, and
-    so are `server` and `node`, which wait for each other (tests/deploy runs them).
+    so are `server` and `node`, which wait for each other (tests/deploy runs them), and `serve`, which has no end.
 
     So are commands on data sets that are not here, but in CI, where they have to be.
     """
@@ -112,7 +112,7 @@ def test_commands_run_one_after_the_other(document, tmp_path, monkeypatch, capsy
     for _, body in blocks(document, "yaml"):
         Path(body.splitlines()[0].removeprefix("# ")).write_text(body, encoding="utf-8")
     for words in commands(document):
-        if words[0] in ("demo", "reproduce", "server", "node") or lacks_data(words):
+        if words[0] in ("demo", "reproduce", "server", "node", "serve") or lacks_data(words):
             command, *arguments = words
             group = COMMANDS.commands[command]
             if command in ("data", "server", "node"):

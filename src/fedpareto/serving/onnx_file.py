@@ -113,20 +113,17 @@ def _any_preference(graph: _Graph, model: AnyPreference) -> None:
     for layer in model.anatomy.body.layers:
         features = graph.linear(features, parts[f"{layer}.weight"], parts[f"{layer}.bias"], relu=int(layer) < last)
     for number, coded in enumerate(model.head, start=1):
-        q, out = coded.of_bias.shape
-        side_by_side = graph.add("MatMul", features, graph.constant(coded.slopes))
+        q, out = coded.bias.shape
+        side_by_side = graph.linear(features, coded.weight.t(), coded.bias.reshape(-1), relu=False)
         each = graph.add("Reshape", side_by_side, graph.whole([-1, q, out]))
         weighted = graph.add("Mul", each, graph.add("Unsqueeze", code, graph.whole([-1])))
-        own = graph.add("ReduceSum", weighted, graph.whole([1]), keepdims=0)
-        fixed = graph.linear(features, coded.weight, coded.bias, relu=False)
-        of_bias = graph.add("MatMul", code, graph.constant(coded.of_bias))
-        features = graph.add("Add", graph.add("Add", own, fixed), of_bias)
+        features = graph.add("ReduceSum", weighted, graph.whole([1]), keepdims=0)
         features = graph.add("Relu", features) if number < len(model.head) else features
     graph.add("Sigmoid", graph.add("Squeeze", features, graph.whole([-1])), output="probability")
 
 
 def _code(graph: _Graph, model: AnyPreference) -> str:
-    """From the preference to what the hypernetwork's last layer reads."""
+    """From the preference to what the hypernetwork's last layer reads, and a 1 for its bias."""
     anatomy, margin = model.anatomy, model.anatomy.margin
     shrunk = graph.add("Mul", "preference", graph.constant([1 - anatomy.objectives * margin]))
     inverse = graph.add("Reciprocal", graph.add("Add", shrunk, graph.constant([margin])))
@@ -135,7 +132,7 @@ def _code(graph: _Graph, model: AnyPreference) -> str:
     parts = anatomy.hypernetwork.layout.unflatten(model.hypernetwork)
     for layer in range(len(anatomy.hidden)):
         code = graph.linear(code, parts[f"{layer}.weight"], parts[f"{layer}.bias"], relu=True)
-    return code
+    return graph.add("Pad", code, graph.whole([0, 0, 0, 1]), graph.constant(1.0))
 
 
 def _one_of_many(graph: _Graph, model: OneOfMany) -> None:
