@@ -67,18 +67,22 @@ class FineTuned(Algorithm[FineTunedState[S]]):
         if not _last_round(state):
             inner = self.algorithm.tell(inner, replies)
             return replace(state, inner=inner, round=inner.round)
-        if not any("model" in reply.message for reply in replies):  # Local training keeps its models as it is.
+        own = self.algorithm.solutions(inner)
+        name = _kept(own)
+        if not any(name in reply.message for reply in replies):  # Local training keeps its models as it is.
             return replace(state, inner=self.algorithm.tell(inner, replies), round=state.round + 1)
-        models = {client: message["model"] for client, message in self.algorithm.solutions(inner).items()}
-        models |= {reply.client: reply.message["model"] for reply in replies}
+        models = {client: message[name] for client, message in own.items()}
+        models |= {reply.client: reply.message[name] for reply in replies}
         tuned = torch.stack([models[client] for client in state.setting.clients])
         return replace(state, tuned=tuned, round=state.round + 1)
 
     def solutions(self, state: FineTunedState[S]) -> dict[int, Message]:
         """The fine-tuned models at the end, the algorithm's own solutions before."""
+        own = self.algorithm.solutions(_inner(state))
         if not len(state.tuned):
-            return self.algorithm.solutions(_inner(state))
-        return {client: {"model": model} for client, model in zip(state.setting.clients, state.tuned, strict=True)}
+            return own
+        name = _kept(own)
+        return {client: {name: model} for client, model in zip(state.setting.clients, state.tuned, strict=True)}
 
     def describe(self, state: FineTunedState[S]) -> dict[str, Any]:
         """The algorithm's own."""
@@ -118,6 +122,11 @@ class FineTuned(Algorithm[FineTunedState[S]]):
 def _inner(state: FineTunedState[S]) -> S:
     assert state.inner is not None, "a state made by begin has the algorithm's own state"
     return state.inner
+
+
+def _kept(solutions: Mapping[int, Message]) -> str:
+    """What clients are sent and reply with: the whole model, or the part of it that they share."""
+    return next((name for message in solutions.values() for name in message), "model")
 
 
 def _last_round(state: State) -> bool:

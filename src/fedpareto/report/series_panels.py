@@ -8,6 +8,7 @@ from typing import Literal
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.collections import PathCollection
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
@@ -74,7 +75,7 @@ def _is_line(panels: Mapping[str, Sequence[Series]], name: str) -> bool:
     return any(series.kind == "line" for panel in panels.values() for series in panel if series.name == name)
 
 
-def _draw(axes: Axes, series: Series, place: int) -> object | None:
+def _draw(axes: Axes, series: Series, place: int) -> PathCollection | None:
     """Returns what a colour bar needs, if the series has tones."""
     xs, ys = np.asarray(series.points, dtype=float).reshape(-1, 2).T
     if series.kind == "line":
