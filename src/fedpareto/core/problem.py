@@ -195,11 +195,11 @@ class SupervisedProblem(Problem):
 
         Those are `[n, k, ...]`. A problem that computes what is shared only once overrides this.
         """
-        return _one_by_one(self.losses, shared, own, batch)
+        return of_each(self.losses, shared, own, batch)
 
     def evaluate_each(self, shared: Mapping[str, Tensor], own: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """The objectives as they are reported, `[n, k, m]`, of k models for each client; see losses_each."""
-        return _one_by_one(self.evaluate, shared, own, batch)
+        return of_each(self.evaluate, shared, own, batch)
 
     def score(self, clients: Clients, model: Tensor) -> Tensor:
         """`evaluate` on every split."""
@@ -209,7 +209,7 @@ class SupervisedProblem(Problem):
         return torch.stack(values, dim=1)
 
 
-def _one_by_one(
+def of_each(
     measure: Callable[[Mapping[str, Tensor], Batch], Tensor],
     shared: Mapping[str, Tensor],
     own: Mapping[str, Tensor],

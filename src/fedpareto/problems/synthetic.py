@@ -27,8 +27,12 @@ from fedpareto.problems.fairness.goals import ACCURACY, Criteria, Goal
 
 TRAIN_ROWS, TEST_ROWS = 3500, 1500
 
-# Shares of the three clients in the two sensitive groups (FedFB, also used by PraFFL).
-FEDFB_SHARES = ((0.5, 0.3, 0.2), (0.2, 0.4, 0.4))
+FEDFB_SHARES = {
+    "fedfb-low": ((0.33, 0.33, 0.34), (0.33, 0.33, 0.34)),
+    "fedfb": ((0.5, 0.3, 0.2), (0.2, 0.4, 0.4)),
+    "fedfb-high": ((0.7, 0.1, 0.2), (0.1, 0.8, 0.1)),
+}
+"""Shares of three clients in the two sensitive groups (FedFB; figure 8 of PraFFL)."""
 
 
 @dataclass(frozen=True)
@@ -45,10 +49,15 @@ class Synthetic(GroupedProblem):
     """The second objective."""
     hidden: tuple[int, ...] = (64, 32)
     """Widths of the classifier's hidden layers."""
-    partition: Literal["iid", "dirichlet", "fedfb"] = "iid"
-    """How rows are dealt: at random, by Dirichlet shares of each sensitive group, or to FedFB's three clients."""
+    partition: Literal["iid", "dirichlet", "fedfb", "fedfb-low", "fedfb-high"] = "iid"
+    """How rows are dealt: at random, by Dirichlet shares of each sensitive group, or to FedFB's three clients, also
+    with less and with more heterogeneity."""
     alpha: float = 1.0
     """Of the Dirichlet partition; smaller is more uneven."""
+    sees_group: bool = False
+    """Whether the sensitive attribute is an input of the classifier too, as in PraFFL's experiments."""
+    relaxation: Literal["tanh", "tanh-halved", "tanh-masked", "covariance"] = "tanh"
+    """How a gap becomes a loss: see the fairness problems."""
     regularisation: float = 0.1
     """Share of cross entropy added to the fairness loss so that it can start to learn (eq. A.1 of the thesis)."""
 
@@ -63,12 +72,13 @@ class Synthetic(GroupedProblem):
 
     @cached_property
     def _criteria(self) -> Criteria:
-        return Criteria((Goal(ACCURACY), Goal(self.fairness)), regularisation=self.regularisation)
+        goals = (Goal(ACCURACY), Goal(self.fairness))
+        return Criteria(goals, relaxation=self.relaxation, regularisation=self.regularisation)
 
     @cached_property
     def model(self) -> MLP:
         """The classifier."""
-        return MLP(inputs=2, hidden=self.hidden, outputs=1)
+        return MLP(inputs=3 if self.sees_group else 2, hidden=self.hidden, outputs=1)
 
     @property
     def layout(self) -> Layout:
@@ -127,9 +137,15 @@ class Synthetic(GroupedProblem):
     def data(self, clients: int, seed: int) -> Splits:
         """Rows drawn and dealt to the clients."""
         return {
-            split: Rows.of(self._deal(_draw(count, seed, split), clients, seed, split))
+            split: Rows.of(self._deal(self._draw(count, seed, split), clients, seed, split))
             for split, count in (("train", TRAIN_ROWS), ("test", TEST_ROWS))
         }
+
+    def _draw(self, count: int, seed: int, split: str) -> dict[str, np.ndarray]:
+        table = _draw(count, seed, split)
+        if self.sees_group:
+            table["features"] = np.column_stack([table["features"], table["sensitive"]])
+        return table
 
     def _deal(self, table: dict[str, np.ndarray], clients: int, seed: int, split: str) -> list[dict[str, Tensor]]:
         stream = rng.generator(rng.Address(seed), f"deal {split}")
@@ -145,10 +161,10 @@ class Synthetic(GroupedProblem):
 
     def _shares(self, clients: int, seed: int) -> np.ndarray:
         """The clients' shares in the two sensitive groups, `[2, n]`; the same for training and test rows."""
-        if self.partition == "fedfb":
-            if clients != len(FEDFB_SHARES[0]):
-                raise UserError(f"the partition 'fedfb' has 3 clients, not {clients}; set clients to 3")
-            return np.array(FEDFB_SHARES)
+        if self.partition in FEDFB_SHARES:
+            if clients != 3:
+                raise UserError(f"the partition '{self.partition}' has 3 clients, not {clients}; set clients to 3")
+            return np.array(FEDFB_SHARES[self.partition])
         if self.partition == "dirichlet":
             return rng.generator(rng.Address(seed), "shares").dirichlet([self.alpha] * clients, size=2)
         return np.full((2, clients), 1 / clients)

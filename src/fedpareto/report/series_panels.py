@@ -41,7 +41,7 @@ class Series:
 def series_panels(
     panels: Mapping[str, Sequence[Series]], x_label: str, y_label: str, *, tone_label: str = ""
 ) -> Figure:
-    """A panel for each title, one legend below."""
+    """A panel for each title, one legend above."""
     names = list(dict.fromkeys(series.name for panel in panels.values() for series in panel))
     columns = min(len(panels), COLUMNS)
     rows = -(-len(panels) // columns)
@@ -67,7 +67,7 @@ def series_panels(
         )
         for i, name in enumerate(names)
     ]
-    figure.legend(handles=handles, loc="outside lower center", ncols=min(len(names), 6))
+    figure.legend(handles=handles, loc="outside upper center", ncols=min(len(names), 6))
     return figure
 
 

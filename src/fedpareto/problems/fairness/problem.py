@@ -21,7 +21,7 @@ from fedpareto.core.models import MLP
 from fedpareto.core.problem import Batch, Objective, Rows, Splits
 from fedpareto.errors import UserError
 from fedpareto.learners.supervised import Supervised
-from fedpareto.problems.fairness import goals, partitions
+from fedpareto.problems.fairness import goals, partitions, tables
 from fedpareto.problems.fairness.encoding import Encoder
 from fedpareto.problems.fairness.gaps import CONDITIONS, members
 from fedpareto.problems.fairness.goals import Criteria, Goal
@@ -43,7 +43,8 @@ class Fairness(GroupedProblem):
     attribute only."""
     partition: str = "random"
     """How rows are dealt: random, stratified (over label and sensitive attributes), dirichlet-label, dirichlet-group
-    (by the first sensitive attribute), column:NAME (natural silos), or shares:0.5,0.3,0.2."""
+    (by the first sensitive attribute), column:NAME (natural silos), shares:0.5,0.3,0.2, or by a rule, with other shares
+    for the rows that fulfil it and for those that do not: rule:workclass=Private:0.8,0.2/0.2,0.8."""
     alpha: float = 0.5
     """Of the Dirichlet partitions; smaller is more uneven."""
     split: tuple[float, ...] = (0.6, 0.2, 0.2)
@@ -265,7 +266,7 @@ class Fairness(GroupedProblem):
         smallest = sum(share > 0 for share in self.split)
         if len(label) < smallest * clients:
             raise UserError(f"{clients} clients need at least {smallest * clients:,} rows; there are {len(label):,}")
-        if partition.kind == "shares" and len(partition.shares) != clients:
+        if partition.shares and len(partition.shares) != clients:
             raise UserError(f"partition is '{self.partition}', for {len(partition.shares)} clients, not {clients}")
         if partition.kind == "column":
             values = self._silos(partition.column)
@@ -276,6 +277,10 @@ class Fairness(GroupedProblem):
             return partitions.silos(values, clients)
         if partition.kind == "shares":
             return partitions.by_class(np.zeros(len(label)), np.array([partition.shares]), stream)
+        if partition.kind == "rule":
+            column = tables.split_rule(partition.rule)[0]
+            fulfils = tables.groups(self._table, column, partition.rule).codes == 1
+            return partitions.by_class(fulfils.astype(int), np.array([partition.others, partition.shares]), stream)
         if partition.kind == "dirichlet-label":
             return partitions.dirichlet(label, clients, self.alpha, stream)
         if partition.kind == "dirichlet-group":
