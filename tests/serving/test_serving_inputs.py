@@ -52,6 +52,22 @@ def test_a_federations_schema_is_encoded_alike(published):
     np.testing.assert_allclose(schema.inputs().encode(rows).features, schema.encode(frame), atol=1e-6)
 
 
+@pytest.mark.parametrize("name", ["synthetic", "adult", "bank", "table", "convex", "multi-mnist"])
+def test_a_schema_has_as_many_inputs_as_the_model_reads(name, published, tmp_path):
+    if name in ("adult", "bank"):
+        published(name)
+    (tmp_path / "people.csv").write_text("age,sex,hired\n" + "30,m,1\n40,f,0\n50,m,0\n20,f,1\n" * 10)
+    own = {"file": str(tmp_path / "people.csv"), "label": "hired", "sensitive": ("sex",)}
+    variants = {"synthetic": [{}, {"sees_group": True}], "table": [own, own | {"drop": ("age",)}]}
+    for parameters in variants.get(name, [{}]):
+        problem = problem_class(name)(**parameters)
+        schema = problem.input_schema(2, 0)
+        if name in ("convex", "multi-mnist"):
+            assert schema is None
+        else:
+            assert len(schema.inputs) == problem.model.inputs
+
+
 def test_by_hand():
     encoded = SCHEMA.encode([ROW, {"age": None, "hours": True, "sex": "?", "code": ""}])
     assert encoded.features.tolist() == [[1, 0, 3, 0, 1, 1, 0, 0], [0, 1, 1, 0, 0, 0, 0, 1]]

@@ -131,8 +131,8 @@ class Synthetic(GroupedProblem):
         return self.model.each(shared, own, batch.columns["features"]).squeeze(-1)
 
     def input_schema(self, clients: int, seed: int) -> InputSchema:
-        """The two coordinates as they are."""
-        return numbers(["x1", "x2"])
+        """The two coordinates as they are, and the sensitive attribute where the classifier sees it."""
+        return numbers(["x1", "x2", *(["sensitive"] if self.sees_group else [])])
 
     def data(self, clients: int, seed: int) -> Splits:
         """Rows drawn and dealt to the clients."""
