@@ -237,9 +237,10 @@ class OneOfMany(Servable):
         self, card: Card, clients: Sequence[int], models: Tensor, values: np.ndarray, preferences: np.ndarray | None
     ) -> None:
         super().__init__(card)
-        m = len(card.objectives)
-        if models.shape != (len(clients), card.layout.size) or values.shape != (len(clients), m) or not clients:
-            raise UserError("the models do not fit their layout and their objectives")
+        if models.ndim != 2 or models.shape[1] != card.layout.size:
+            raise UserError(f"{card.algorithm} makes no models of the problem's own layout; they cannot be served")
+        if not len(models) == len(clients) == len(values) or values.shape[1:] != (len(card.objectives),):
+            raise UserError("the models do not fit their clients and objectives")
         if not torch.isfinite(models).all():
             raise UserError("a model holds a number that is not finite")
         order = sorted(range(len(clients)), key=lambda row: (clients[row] != card.client, clients[row]))
