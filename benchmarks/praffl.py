@@ -123,7 +123,7 @@ def head_of(algorithm: PraFFL, hypernetwork: Parts, tolerance: Tensor) -> Parts:
     last = len(algorithm.hypernetwork)
     for i in range(last + 1):
         values = linear(values, hypernetwork[f"{i}_weight"].T, hypernetwork[f"{i}_bias"])
-        values = relu(values) if i < last else values
+        values = relu(values) if i < last - 1 else values
     head = algorithm.anatomy(PROBLEM.layout, 2).head
     return {name.replace(".", "_"): tensor for name, tensor in head.unflatten(values).items()}
 
@@ -165,7 +165,7 @@ def flat(parts: Parts) -> Tensor:
 
 def largest_difference(federation: Federation) -> float:
     """Between the two ways, after one epoch each in double precision."""
-    algorithm = PraFFL(body_epochs=1, head_epochs=1)
+    algorithm = PraFFL(body_epochs=1, head_epochs=1, balanced=False)
     body, kept, _ = run_stacked(algorithm, federation, "float64")
     plain_body, plain_kept, _ = run_plain(algorithm, federation, torch.float64)
     pairs = [(body, plain_body), *((kept[client], plain_kept[client]) for client in kept)]
@@ -186,7 +186,7 @@ def main() -> None:
     print(f"largest difference of bodies and hypernetworks: {figures['largest_difference_float64']:.1e}")
     assert figures["largest_difference_float64"] < 1e-8, "the two versions do not compute the same"
     epochs = 1 if options.quick else 3
-    algorithm = PraFFL(body_epochs=epochs, head_epochs=2 * epochs)
+    algorithm = PraFFL(body_epochs=epochs, head_epochs=2 * epochs, balanced=False)
     run_stacked(algorithm, federation, "float32")  # The first run warms up.
     stacked = min(run_stacked(algorithm, federation, "float32")[2] for _ in range(3))
     plain = min(run_plain(algorithm, federation, torch.float32)[2] for _ in range(1 if options.quick else 2))

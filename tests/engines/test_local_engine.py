@@ -252,7 +252,8 @@ def test_both_evaluations_are_given_for_the_sent_and_the_trained_model():
 
 def test_what_the_server_half_gets_holds_no_preference_and_no_data():
     names = {field.name for field in dataclasses.fields(Setting)}
-    assert names == {"seed", "clients", "rounds", "layout", "objectives", "initial", "participation", "preference"}
+    shared = {"seed", "clients", "rounds", "participation", "preference"}
+    assert names == shared | {"layout", "objectives", "initial", "comparison"}
     for private in ("dirichlet", "0.5,0.5;0.5,0.5", "groups:1,1"):
         assert Federation.create(PROBLEM, 2, 0, private).setting(PROBLEM, 1).preference is None
     assert Federation.create(PROBLEM, 2, 0, "0.5,0.5").setting(PROBLEM, 1).preference == (0.5, 0.5), "given to all"

@@ -66,8 +66,11 @@ class PraFFL(Algorithm[PraFFLState]):
     """How a preference turns several losses into one: eq. 6, its smooth form (as in the published code), or eq. 5."""
     smoothing: float = 1.0
     """μ of the smooth form; the published code has 1."""
+    balanced: bool = True
+    """Whether g is divided by Σ 1/λ_j. That moves no optimum, but preferences near the edges then weigh no more than
+    others in eq. 13, and plain SGD is not thrown off by 1/λ. False: eq. 13 to the letter, for Adam."""
     hypernetwork: tuple[int, ...] = (4, 4)
-    """Widths of the hypernetwork's hidden layers."""
+    """Widths of the hypernetwork's hidden layers; the last of them has no ReLU."""
     margin: float = 0.01
     """How far λ is kept from 0, where eq. 6 has no meaning."""
 
@@ -155,11 +158,14 @@ class PraFFL(Algorithm[PraFFLState]):
 
     def _g(self, losses: Tensor, tolerances: Tensor) -> Tensor:
         """Eq. 6: max_i L_i / λ_i, with z* = 0; or its smooth form, or eq. 5, in which λ weighs the other way."""
+        weights = 1 / tolerances
+        if self.balanced:
+            weights = weights / weights.sum(-1, keepdim=True)
         if self.scalarisation == "linear":
-            return scalarise.linear(losses, 1 / tolerances)
+            return scalarise.linear(losses, weights)
         if self.scalarisation == "smooth-tchebycheff":
-            return scalarise.smooth_tchebycheff(losses, 1 / tolerances, mu=self.smoothing)
-        return scalarise.tchebycheff(losses, 1 / tolerances)
+            return scalarise.smooth_tchebycheff(losses, weights, mu=self.smoothing)
+        return scalarise.tchebycheff(losses, weights)
 
     def _tolerances(self, clients: Clients) -> Iterator[Tensor]:
         """Line 8, without an end: for each minibatch λ^(1) … λ^(n_λ), `[n, n_λ, m]`, uniform on the simplex."""

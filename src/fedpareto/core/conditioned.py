@@ -28,8 +28,12 @@ class Conditioned:
 
     @cached_property
     def hypernetwork(self) -> MLP:
-        """β: from tolerances to the parameters of the head."""
-        return MLP(inputs=self.objectives, hidden=self.hidden, outputs=self.head.size)
+        """β: from tolerances to the parameters of the head.
+
+        Its last hidden layer has no ReLU, as in PraFFL's published code: a few units that all end below 0 would make
+        the same head of every preference.
+        """
+        return MLP(inputs=self.objectives, hidden=self.hidden, outputs=self.head.size, linear=2)
 
     def heads(self, hypernetwork: Mapping[str, Tensor], tolerances: Tensor) -> dict[str, Tensor]:
         """φ = β(λ): for n hypernetworks and k tolerances each, `[n, k, m]`, heads of `[n, k, ...]`."""

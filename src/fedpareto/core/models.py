@@ -27,6 +27,8 @@ class MLP:
     inputs: int
     hidden: tuple[int, ...]
     outputs: int
+    linear: int = 1
+    """Layers at the end that have no ReLU after them."""
 
     def __post_init__(self) -> None:
         if any(width < 1 for width in self.hidden):
@@ -41,6 +43,10 @@ class MLP:
             shapes |= {f"{i}.weight": (fan_in, fan_out), f"{i}.bias": (fan_out,)}
         return Layout.of(shapes)
 
+    def has_relu(self, layer: int) -> bool:
+        """Whether a ReLU follows that layer, counted from 0."""
+        return layer <= len(self.hidden) - self.linear
+
     def initial(self, seed: int, purpose: str = "initial model") -> Tensor:
         """PyTorch's own initialisation of linear layers: uniform within 1/√fan-in."""
         stream = rng.torch_generator(rng.Address(seed), purpose)
@@ -54,10 +60,10 @@ class MLP:
 
     def __call__(self, parameters: Mapping[str, Tensor], inputs: Tensor) -> Tensor:
         """Outputs `[n, b, outputs]` for inputs `[n, b, inputs]`; of some layers only, if `parameters` holds no more."""
-        last = len(self.hidden)
-        for i in range(last + 1):
+        for i in range(len(self.hidden) + 1):
             if f"{i}.weight" in parameters:
-                inputs = stacked_linear(inputs, parameters[f"{i}.weight"], parameters[f"{i}.bias"], relu=i < last)
+                weight, bias = parameters[f"{i}.weight"], parameters[f"{i}.bias"]
+                inputs = stacked_linear(inputs, weight, bias, relu=self.has_relu(i))
         return inputs
 
     def each(self, shared: Mapping[str, Tensor], own: Mapping[str, Tensor], inputs: Tensor) -> Tensor:
@@ -65,13 +71,12 @@ class MLP:
 
         The others, `own`, are `[n, k, ...]`; what is shared is computed once.
         """
-        last = len(self.hidden)
         # Rows come last from here on: the many small products of `own` run along them.
         values = self(shared, inputs).mT.unsqueeze(1)
-        for i in range(last + 1):
+        for i in range(len(self.hidden) + 1):
             if f"{i}.weight" in own:
                 values = linear_of_each(values, own[f"{i}.weight"], own[f"{i}.bias"])
-                values = values.relu_() if i < last else values
+                values = values.relu_() if self.has_relu(i) else values
         return values.mT
 
 

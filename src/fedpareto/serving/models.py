@@ -314,11 +314,10 @@ def forward(network: MLP, parameters: Mapping[str, Tensor], inputs: Tensor) -> T
 
     As the stacked network computes; but for one network, a product with transposed weights is faster on some machines.
     """
-    last = len(network.hidden)
-    for i in range(last + 1):
+    for i in range(len(network.hidden) + 1):
         if f"{i}.weight" in parameters:
             inputs = linear(inputs, parameters[f"{i}.weight"].t().contiguous(), parameters[f"{i}.bias"])
-            inputs = inputs.relu_() if i < last else inputs
+            inputs = inputs.relu_() if network.has_relu(i) else inputs
     return inputs
 
 

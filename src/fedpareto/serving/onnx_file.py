@@ -131,7 +131,8 @@ def _code(graph: _Graph, model: AnyPreference) -> str:
     code = graph.add("Div", inverse, total)
     parts = anatomy.hypernetwork.layout.unflatten(model.hypernetwork)
     for layer in range(len(anatomy.hidden)):
-        code = graph.linear(code, parts[f"{layer}.weight"], parts[f"{layer}.bias"], relu=True)
+        relu = anatomy.hypernetwork.has_relu(layer)
+        code = graph.linear(code, parts[f"{layer}.weight"], parts[f"{layer}.bias"], relu)
     return graph.add("Pad", code, graph.whole([0, 0, 0, 1]), graph.constant(1.0))
 
 

@@ -134,6 +134,7 @@ ABLATIONS: Mapping[str, tuple[Mapping[str, Any], Mapping[str, Any]]] = {
     "g: linear": ({"scalarisation": "linear"}, {}),
     "head: one layer": ({"head_layers": 1}, {}),
     "head: wider hypernetwork": ({"hypernetwork": [16, 16]}, {}),
+    "head: all preferences weigh alike": ({"balanced": True}, {}),
     "epochs: 15 and 15": ({"body_epochs": 15, "head_epochs": 15}, {}),
 }
 """By what they change: PraFFL's own parameters, and the problem's."""
@@ -145,7 +146,9 @@ def spec_of(plan: Plan, cell: Cell) -> Spec:
     problem = {**published.DATA[data], "hidden": list(published.HIDDEN), **published.FAIRNESS, **cell.problem}
     if data != "synthetic":
         problem["split"] = list(published.SPLIT)
-    own = {**(QUICK_PRAFFL if plan.quick and cell.algorithm == published.PRAFFL else {}), **cell.own}
+    own = dict(cell.own)
+    if cell.algorithm == published.PRAFFL:
+        own = {**published.PRAFFL_OWN, **(QUICK_PRAFFL if plan.quick else {}), **own}
     return Draft(
         {
             "algorithm": {"name": cell.algorithm, **own},
