@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -9,6 +10,7 @@ import subprocess
 import sys
 import time
 from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 
@@ -68,6 +70,37 @@ def test_a_run_whose_processes_were_all_killed_goes_on_with_the_same_numbers(tmp
     assert ours["preferences"] == theirs["preferences"]
     assert [row["traffic"] for row in rows(run)] == [row["traffic"] for row in expected.history]
     assert sorted((run / "flower" / "nodes").iterdir()) == [run / "flower" / "nodes" / name for name in "012"]
+
+
+@needs_flower
+def test_ctrl_c_ends_the_round_under_way_and_then_all_processes(tmp_path):
+    """A terminal sends it to everybody in the group; the nodes must live until the round is over."""
+    (tmp_path / "spec.yaml").write_text(json.dumps(draft("flower-local", rounds=1000)))
+    run, log = tmp_path / "run", tmp_path / "log"
+    command = [sys.executable, "-m", "fedpareto.cli", "run", "--spec", "spec.yaml", "--out", str(run), "-q"]
+    with log.open("wb") as file:
+        process = subprocess.Popen(command, cwd=tmp_path, stdout=file, stderr=file, process_group=0)
+    wait_for(lambda: rounds_in(run), process)
+    names = {name for words in processes_about(run) for name in ("superlink", "supernode", "worker") if name in words}
+    assert names == {"superlink", "supernode", "worker"}
+    os.killpg(process.pid, signal.SIGINT)
+    assert process.wait(300) == 130, log.read_text()
+    stopped = json.loads((run / "status.json").read_text())
+    assert stopped["status"] == "stopped"
+    assert f"stopped after round {stopped['round']} of 1000; continue with: fedpareto resume {run}" in log.read_text()
+    assert "Traceback" not in log.read_text()
+    assert [row["replies"] for row in rows(run)] == [3] * stopped["round"]
+    assert not (run / "events.jsonl").exists() or not (run / "events.jsonl").read_text()
+    assert not processes_about(run)
+
+
+def processes_about(folder):
+    """The command lines on this machine that name the folder."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):  # It has just ended.
+            found.append(path.read_bytes().replace(b"\0", b" ").decode(errors="replace"))
+    return [words for words in found if f"{folder}/" in words]
 
 
 def rows(folder):

@@ -93,6 +93,7 @@ class Processes:
                 stdout=log,
                 stderr=log,
                 env=self.environment(),
+                start_new_session=True,  # Ctrl-C is for us alone: without its nodes the round under way cannot end.
                 preexec_fn=_tied,  # noqa: PLW1509 (one system call, prepared before the fork)
             )
 
@@ -235,7 +236,9 @@ def wait_for_superlink(processes: Processes, port: int) -> None:
 def submit_run(app: Path, connection: str, environment: Mapping[str, str]) -> str:
     """Starts a run of the app folder on a SuperLink; its id."""
     command = [*program("flwr"), "run", str(app), connection, "--format", "json"]
-    done = subprocess.run(command, env=dict(environment), capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, env=dict(environment), capture_output=True, text=True, check=False, start_new_session=True
+    )
     try:
         said = json.loads(done.stdout)
     except ValueError:
