@@ -24,7 +24,8 @@ from fedpareto.algorithms.praffl import PraFFL
 from fedpareto.core.inputs import numbers
 from fedpareto.core.models import MLP
 from fedpareto.core.problem import Objective
-from fedpareto.serving.models import AnyPreference, Card
+from fedpareto.experiments.servable import Card
+from fedpareto.serving.models import AnyPreference
 
 INPUTS, HIDDEN, OBJECTIVES = 107, (64, 32), 2
 TRIES = 50

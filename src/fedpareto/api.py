@@ -17,7 +17,7 @@ from fedpareto.experiments import runner
 from fedpareto.experiments.runner import OnRound, Result
 from fedpareto.experiments.spec import NAMED_SECTIONS, ROUNDS, Draft, Spec, top_level
 from fedpareto.serving import runs
-from fedpareto.serving.runs import SavedModel, SavedRun
+from fedpareto.serving.runs import Source
 
 T = TypeVar("T")
 
@@ -77,7 +77,7 @@ def resume(folder: str | Path, on_round: OnRound | None = None) -> Result | None
     return runner.resume(Path(folder), on_round)
 
 
-def load(path: str | Path) -> SavedRun | SavedModel:
+def load(path: str | Path) -> Source:
     """A finished run's folder, or a file that `fedpareto export` wrote, to use its models.
 
     model = fedpareto.load("runs/praffl-synthetic").conditioned(client=0)

@@ -15,9 +15,10 @@ from fedpareto.core.keepsake import lattice
 from fedpareto.core.layout import Layout
 from fedpareto.core.problem import Objective
 from fedpareto.errors import BadPreference, UserError
+from fedpareto.experiments.servable import Card
 from fedpareto.problems.synthetic import Synthetic
 from fedpareto.serving import files, onnx_file
-from fedpareto.serving.models import Card, OneOfMany
+from fedpareto.serving.models import OneOfMany
 from fedpareto.serving.predictions import predict
 
 PREFERENCES = np.random.default_rng(0).dirichlet([1, 1], 50)

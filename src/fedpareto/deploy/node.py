@@ -27,6 +27,7 @@ from fedpareto.engines.flower.launch import LOOPBACK, Processes, free_ports, pro
 from fedpareto.engines.flower.node import MODEL_FILE, Node
 from fedpareto.errors import BadPreference, UserError
 from fedpareto.experiments.flower import settings_of
+from fedpareto.experiments.keeping import keep_servable
 from fedpareto.files import write_secret
 from fedpareto.moo import preferences
 from fedpareto.problems.fairness import tables
@@ -130,6 +131,7 @@ def make_node(config: Mapping[str, Any]) -> Node:
         folder=home.folder,
         options=spec.engine,
         faults=spec.faults,
+        keep=keep_servable,
         schema=problem.table_schema.fingerprint,
     )
 

@@ -22,6 +22,7 @@ from fedpareto.engines.flower.node import Node, only
 from fedpareto.engines.flower.options import FlowerOptions, SimulationOptions
 from fedpareto.engines.flower.server import FlowerEngine
 from fedpareto.errors import DamagedFile
+from fedpareto.experiments.keeping import keep_servable
 from fedpareto.experiments.spec import Spec, load
 from fedpareto.files import write_atomically
 from fedpareto.moo.preferences import is_common
@@ -83,6 +84,7 @@ def make_node(config: Mapping[str, Any]) -> Node:
         folder=path.parent / "nodes" / str(client),
         options=spec.engine,
         faults=spec.faults,
+        keep=keep_servable,
     )
 
 

@@ -1,15 +1,25 @@
-"""What a run leaves behind so that its models can be used without the data, the problem or a download."""
+"""What a run leaves behind so that its models can be used without the data, the problem or a download.
+
+On one machine the run's folder has it; on Flower each node keeps its own, and the server gets nothing of it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
 
 from fedpareto.core.engine import Engine
 from fedpareto.core.keepsake import anatomy_to_json, lattice
 from fedpareto.core.messages import Message
 from fedpareto.experiments.checkpoint import Checkpoint
+from fedpareto.experiments.servable import Card, node_file, save_conditioned, save_solutions
 from fedpareto.experiments.spec import Spec
 from fedpareto.experiments.store import FORMAT, RunFolder
+
+if TYPE_CHECKING:
+    from fedpareto.engines.flower.node import Node
 
 CONDITIONED_FILE, INPUTS_FILE = "conditioned.safetensors", "inputs.json"
 
@@ -41,3 +51,36 @@ def _save_keepsakes(folder: RunFolder, spec: Spec, engine: Engine, solutions: Se
     }
     tensors["lattice"] = lattice(anatomy.objectives)
     Checkpoint(tensors, {"anatomy": anatomy_to_json(anatomy)}).save(folder.path / CONDITIONED_FILE)
+
+
+def keep_servable(node: Node, run: int, solution: Message) -> None:
+    """At a node: its model in a file that is all that `fedpareto predict`, `serve` and `export` need.
+
+    Its preference is not in it: the file may be handed on.
+    """
+    setting, problem = node.settings[run], node.problem
+    inputs = problem.input_schema(len(setting.clients), setting.seed)
+    if inputs is None:
+        return
+    card = Card(
+        node.algorithm.name, problem.name, setting.seed, node.client, problem.objectives, inputs, problem.layout
+    )
+    path, sent = node_file(node.folder, setting.seed), {node.client: solution}
+    anatomy = node.algorithm.anatomy(problem.layout, len(problem.objectives))
+    if anatomy is not None:
+        keepsake = node.engine.keepsakes(run, sent)[node.client]
+        save_conditioned(path, card, anatomy, {**keepsake, "lattice": lattice(anatomy.objectives)})
+        return
+    model = node.engine.models(run, sent)[node.client]
+    if model.shape == (problem.layout.size,):  # Votes of several models cannot be served.
+        save_solutions(path, card, [node.client], model[None], _objectives(node, run, solution)[None], None)
+
+
+def _objectives(node: Node, run: int, solution: Message) -> np.ndarray:
+    """What the node's model is worth on its held-out rows, `[m]`."""
+    runs = range(len(node.settings))
+    measured = [{node.client: solution} if one == run else None for one in runs]
+    outcomes = node.engine.run_all([[] for _ in runs], measured)
+    parts = node.engine.split_names
+    place = parts.index("test") if "test" in parts else -1
+    return outcomes[run].evaluations.sent[node.client][place].double().cpu().numpy()

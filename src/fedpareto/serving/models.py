@@ -19,27 +19,12 @@ from torch import Tensor
 from torch.nn.functional import linear, pad
 
 from fedpareto.core.conditioned import Conditioned, tolerances
-from fedpareto.core.inputs import InputSchema
 from fedpareto.core.layout import Layout
 from fedpareto.core.models import MLP
-from fedpareto.core.problem import Objective
 from fedpareto.errors import UserError
+from fedpareto.experiments.servable import CONDITIONED, SOLUTIONS, Card
 from fedpareto.moo.dominance import is_nondominated
 from fedpareto.serving.preferences import checked
-
-
-@dataclass(frozen=True)
-class Card:
-    """What everybody who uses a model should know of it."""
-
-    algorithm: str
-    problem: str
-    seed: int
-    client: int | None
-    """Whose model it is; None: any client's of the run may be chosen."""
-    objectives: tuple[Objective, ...]
-    inputs: InputSchema
-    layout: Layout
 
 
 @dataclass(frozen=True)
@@ -126,7 +111,7 @@ class Servable(ABC):
 class AnyPreference(Servable):
     """A body and a hypernetwork: a model of its own for every preference."""
 
-    kind = "conditioned"
+    kind = CONDITIONED
 
     def __init__(
         self, card: Card, anatomy: Conditioned, body: Tensor, hypernetwork: Tensor, lattice: Tensor, front: Tensor
@@ -231,7 +216,7 @@ class OneOfMany(Servable):
     models there are: the largest weighted sum wins. Of equals the client's own comes first, then the smallest id.
     """
 
-    kind = "solutions"
+    kind = SOLUTIONS
 
     def __init__(
         self, card: Card, clients: Sequence[int], models: Tensor, values: np.ndarray, preferences: np.ndarray | None
@@ -298,11 +283,10 @@ class OneOfMany(Servable):
         """In words, which model serves a preference."""
         point = self.points[self._chosen(preference)]
         wanted = checked(preference, 1, len(self.card.objectives))[0]
-        why = (
-            "serves it best"
-            if point.preference is None
-            else f"has the nearest preference, {_written(point.preference)}"
-        )
+        if point.preference is not None:
+            why = f"has the nearest preference, {_written(point.preference)}"
+        else:
+            why = "serves it best" if len(self.points) > 1 else "is the only one here"
         return (
             f"for the preference {_written(wanted)} client {point.client}'s model, which {why}: "
             f"{self.shown(point.values)} ({self.card.algorithm}, seed {self.card.seed})"

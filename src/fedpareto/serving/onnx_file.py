@@ -13,7 +13,6 @@ from torch import Tensor
 
 from fedpareto.errors import UserError
 from fedpareto.files import write_atomically
-from fedpareto.serving.files import card_to_json
 from fedpareto.serving.models import AnyPreference, OneOfMany, Servable
 
 OPSET, IR_VERSION = 17, 8
@@ -51,7 +50,7 @@ def to_onnx(model: Servable) -> bytes:
         opset_imports=[helper.make_opsetid("", OPSET)],
         ir_version=IR_VERSION,
     )
-    helper.set_model_props(made, {"fedpareto": json.dumps(card_to_json(model.card))})
+    helper.set_model_props(made, {"fedpareto": json.dumps(model.card.to_json())})
     onnx.checker.check_model(made, full_check=True)
     return bytes(made.SerializeToString())
 

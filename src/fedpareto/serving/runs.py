@@ -1,4 +1,4 @@
-"""A finished run, or a model that was exported from one: where models to serve come from."""
+"""A finished run, a model that was exported from one, or a node's folder: where models to serve come from."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ from fedpareto.core.solutions import SolutionSet
 from fedpareto.errors import DamagedFile, UserError
 from fedpareto.experiments.checkpoint import Checkpoint
 from fedpareto.experiments.keeping import CONDITIONED_FILE, INPUTS_FILE
+from fedpareto.experiments.servable import Card, node_files
 from fedpareto.experiments.store import RunFolder
 from fedpareto.serving import files
-from fedpareto.serving.models import AnyPreference, Card, OneOfMany, Servable, network_of
+from fedpareto.serving.models import AnyPreference, OneOfMany, Servable, network_of
 
 
 class SavedRun:
@@ -68,7 +69,7 @@ class SavedRun:
         """
         seed = self.seeds[0] if seed is None else seed
         if seed not in self.seeds:
-            raise UserError(f"{self.path} has no seed {seed}; it has {', '.join(map(str, self.seeds))}")
+            raise UserError(f"{self.path} has no seed {seed}; it has {_listed(self.seeds)}")
         inputs = self._inputs(seed)
         solutions = self.solutions[self.seeds.index(seed)]
         conditioned = (self.path / CONDITIONED_FILE).exists()
@@ -104,7 +105,7 @@ class SavedRun:
 
     def _why_no_inputs(self) -> str:
         if self._remote:
-            return "its clients ran on Flower, where what they learn stays with them"
+            return "its clients ran on Flower, and what they learn stays with them; name a node's own folder instead"
         try:
             network_of(self._layout)
         except UserError as problem:
@@ -142,12 +143,31 @@ class SavedModel:
         return self._model
 
 
-Source = SavedRun | SavedModel
+class SavedNode:
+    """The folder of a node on Flower: its own model, a file for each seed."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._of_seed = {model.seeds[0]: model for model in map(SavedModel, node_files(path))}
+        self.seeds = sorted(self._of_seed)
+        self.clients = self._of_seed[self.seeds[0]].clients
+
+    def conditioned(self, client: int | None = None, seed: int | None = None) -> Servable:
+        """The node's model, of its first seed unless another is asked for."""
+        seed = self.seeds[0] if seed is None else seed
+        if seed not in self._of_seed:
+            raise UserError(f"{self.path} has no seed {seed}; it has {_listed(self.seeds)}")
+        return self._of_seed[seed].conditioned(client, seed)
+
+
+Source = SavedRun | SavedModel | SavedNode
 
 
 def load(path: Path) -> Source:
-    """A run's folder, or an exported file."""
-    return SavedModel(path) if path.is_file() else SavedRun(path)
+    """A run's folder, an exported file, or what a node on Flower kept in its folder."""
+    if path.is_file():
+        return SavedModel(path)
+    return SavedNode(path) if node_files(path) else SavedRun(path)
 
 
 def _solution_set(
@@ -163,5 +183,5 @@ def _solution_set(
     )
 
 
-def _listed(clients: Sequence[int]) -> str:
-    return ", ".join(map(str, clients))
+def _listed(numbers: Sequence[int]) -> str:
+    return ", ".join(map(str, numbers))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -24,6 +24,14 @@ from fedpareto.files import write_atomically
 
 MODEL_FILE = "model.safetensors"
 """What a finished run leaves with the node: for each seed, the client's model."""
+
+
+Keep = Callable[["Node", int, Message], None]
+"""Keeps more than the model at the end of a run: of this node, for a seed (by its place), of what it was sent."""
+
+
+def nothing_more(node: Node, run: int, solution: Message) -> None:
+    """Keeps the model alone."""
 
 
 def only(federation: Federation, client: int) -> Federation:
@@ -52,6 +60,7 @@ class Node:
     options: LocalOptions = LocalOptions()
     faults: Faults = Faults()
     limits: wire.Limits = wire.GENEROUS
+    keep: Keep = nothing_more
     _last: tuple[str, RecordDict] | None = field(default=None, repr=False)
     """The last nonce and its answer, for a server that did not get it the first time."""
 
@@ -146,16 +155,18 @@ class Node:
                 self.store.keep(run, lane, moment, state)
 
     def _keep_models(self, jobs: Sequence[wire.Job]) -> None:
-        """The client's models in a file of its own: what it was sent, joined with what it keeps."""
+        """The client's models in a file of its own: what it was sent, joined with what it keeps; then `keep`."""
         from safetensors.torch import save
 
+        solutions = {job.run: job.solution for job in jobs if job.solution is not None}
         models = {}
-        for job in jobs:
-            if job.solution is not None:
-                model = self.engine.models(job.run, {self.client: job.solution})[self.client]
-                models[f"seed{self.settings[job.run].seed}"] = model.detach().cpu().contiguous().clone()
+        for run, solution in solutions.items():
+            model = self.engine.models(run, {self.client: solution})[self.client]
+            models[f"seed{self.settings[run].seed}"] = model.detach().cpu().contiguous().clone()
         self.folder.mkdir(parents=True, exist_ok=True)
         write_atomically(self.folder / MODEL_FILE, save(models))
+        for run, solution in solutions.items():
+            self.keep(self, run, solution)
 
 
 def _discreet(failure: Failure) -> Failure:

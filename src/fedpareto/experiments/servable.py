@@ -1,0 +1,102 @@
+"""The file of a model to serve: tensors, layout, objectives and how rows become inputs. No pickle.
+
+`fedpareto export` writes one of a run, and a node on Flower writes its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedpareto.core.conditioned import Conditioned
+from fedpareto.core.inputs import InputSchema
+from fedpareto.core.keepsake import anatomy_to_json, layout_to_json
+from fedpareto.core.layout import Layout
+from fedpareto.core.problem import Objective
+from fedpareto.experiments.checkpoint import Checkpoint
+
+FORMAT = 1
+CONDITIONED, SOLUTIONS = "conditioned", "solutions"
+"""The kinds: a model for every preference, or some to choose from."""
+PARTS = ("body", "hypernetwork", "lattice", "front")
+"""The tensors of a model for every preference."""
+
+
+@dataclass(frozen=True)
+class Card:
+    """What everybody who uses a model should know of it."""
+
+    algorithm: str
+    problem: str
+    seed: int
+    client: int | None
+    """Whose model it is; None: any client's of the run may be chosen."""
+    objectives: tuple[Objective, ...]
+    inputs: InputSchema
+    layout: Layout
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain values."""
+        return {
+            "algorithm": self.algorithm,
+            "problem": self.problem,
+            "seed": self.seed,
+            "client": self.client,
+            "objectives": [asdict(objective) for objective in self.objectives],
+            "inputs": self.inputs.to_json(),
+            "layout": layout_to_json(self.layout),
+        }
+
+    @classmethod
+    def from_json(cls, plain: dict[str, Any], source: str) -> Card:
+        """The inverse of `to_json`; `source` is named if it is damaged."""
+        return cls(
+            algorithm=str(plain["algorithm"]),
+            problem=str(plain["problem"]),
+            seed=int(plain["seed"]),
+            client=None if plain["client"] is None else int(plain["client"]),
+            objectives=tuple(Objective(**objective) for objective in plain["objectives"]),
+            inputs=InputSchema.from_json(plain["inputs"], source),
+            layout=Layout.of(dict(plain["layout"])),
+        )
+
+
+def save_conditioned(path: Path, card: Card, anatomy: Conditioned, parts: Mapping[str, Tensor]) -> None:
+    """A body, a hypernetwork, and what its models are worth (`front`) for the preferences of `lattice`."""
+    values = {"format": FORMAT, "kind": CONDITIONED, "card": card.to_json(), "anatomy": anatomy_to_json(anatomy)}
+    Checkpoint({name: parts[name] for name in PARTS}, values).save(path)
+
+
+def save_solutions(
+    path: Path,
+    card: Card,
+    clients: Sequence[int],
+    models: Tensor,
+    objectives: np.ndarray,
+    preferences: np.ndarray | None,
+) -> None:
+    """Clients' models `[n, d]`, their objectives `[n, m]`, and the preferences that they were made for, if known."""
+    tensors = {"models": models, "values": torch.as_tensor(objectives)}
+    if preferences is not None:
+        tensors["preferences"] = torch.as_tensor(preferences)
+    values = {"format": FORMAT, "kind": SOLUTIONS, "card": card.to_json(), "clients": list(clients)}
+    Checkpoint(tensors, values).save(path)
+
+
+# -- at a node -----------------------------------------------------------------------------------------------------
+
+
+def node_file(folder: Path, seed: int) -> Path:
+    """Where a node keeps its model of a seed to serve."""
+    return folder / f"servable-seed{seed}.safetensors"
+
+
+def node_files(folder: Path) -> list[Path]:
+    """All that a node kept; none if the folder is no node's, or the run is not over."""
+    return sorted(folder.glob("servable-seed*.safetensors"))
