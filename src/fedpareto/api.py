@@ -78,7 +78,7 @@ def resume(folder: str | Path, on_round: OnRound | None = None) -> Result | None
 
 
 def load(path: str | Path) -> Source:
-    """A finished run's folder, or a file that `fedpareto export` wrote, to use its models.
+    """A finished run's folder, a file that `fedpareto export` wrote or a Flower node's folder, to use its models.
 
     model = fedpareto.load("runs/praffl-synthetic").conditioned(client=0)
     model(x, [0.7, 0.3])

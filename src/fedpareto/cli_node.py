@@ -41,7 +41,7 @@ def up(
 ) -> None:
     """Check the table, join the federation and train until it is finished; reconnects when the server was away.
 
-    Your model is kept in the node's folder at the end.
+    Your model is kept in the node's folder at the end; fedpareto predict NODE and serve NODE use it.
 
     Example: fedpareto node up node-0 --data mine.csv --preference 0.7,0.3
     """

@@ -14,7 +14,9 @@ from fedpareto.errors import UserError
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
-RunOrFile = Annotated[Path, typer.Argument(metavar="RUN", help="A finished run's folder, or an exported file.")]
+RunOrFile = Annotated[
+    Path, typer.Argument(metavar="RUN", help="A finished run's folder, an exported file, or a node's folder.")
+]
 Client = Annotated[int | None, typer.Option(help="Whose model; not needed where there is one.")]
 Seed = Annotated[int | None, typer.Option(help="Of a run with several.  [default: its first]")]
 
@@ -37,7 +39,7 @@ def predict(
     seed: Seed = None,
     out: Annotated[Path | None, typer.Option(metavar="FILE", help="Where to write.  [default: here]")] = None,
 ) -> None:
-    """Predict for rows of a CSV under a preference, RUN being a finished run or an exported file.
+    """Predict for rows of a CSV under a preference, RUN being a finished run, an exported file or a node's folder.
 
     Example: fedpareto predict runs/praffl-synthetic --client 0 --preference 0.7,0.3 --input rows.csv
     """

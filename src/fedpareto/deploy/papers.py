@@ -137,5 +137,6 @@ The compose files want an image of the name `{IMAGE}`:
 - `fedpareto server resume .` goes on, also after a crash. Nodes reconnect by themselves.
 - `fedpareto server renew .` makes a new server certificate, which is valid for a year. Nodes need nothing new for it.
 
-At the end each node finds its model in `model.safetensors` in its folder.
+At the end each node finds its model in its folder, and uses it there:
+`fedpareto predict node-0 --preference 0.7,0.3 --input rows.csv`, or `fedpareto serve node-0`.
 """
