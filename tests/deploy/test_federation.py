@@ -191,6 +191,27 @@ def test_a_killed_server_resumes_to_the_models_of_an_undisturbed_run(undisturbed
     assert "finished already" in again.said()
 
 
+def test_nodes_that_were_never_told_of_the_end_hear_of_it_on_resume(undisturbed, tables, parties, tmp_path):
+    """As after a server that was killed behind its last round: the run is finished, and its nodes wait."""
+    over = undisturbed[0]
+    assert status.read(over).told == [0, 1, 2]
+    shutil.copytree(over.folder, tmp_path / "federation")
+    deployment = Deployment.open(tmp_path / "federation")
+    shown = status.read(deployment)
+    shown.state, shown.told = "training", [1]
+    shown.save(deployment.server)
+    nodes = [join(parties, deployment, tables, number) for number in (0, 2)]
+    for node in nodes:
+        node.wait_for("does not answer")
+    server = parties.start("server", "server", "resume", deployment.folder)
+    assert [node.end() for node in nodes] == [0, 0], parties.outputs().decode()
+    assert all(f"model: {deployment.node(number)}" in node.said() for number, node in zip((0, 2), nodes, strict=True))
+    assert server.end() == 0
+    assert "the run is finished already" in server.said()
+    found = status.read(deployment)
+    assert (found.state, found.round, found.told) == ("finished", 4, [0, 1, 2])
+
+
 def test_a_killed_node_is_missed_by_the_quorum_and_serves_again(schema, tables, parties, tmp_path):
     patience = round(PATIENCE / 8)  # Above an honest node's time for a round, also on a busy machine.
     settings = [f"timeout={patience}", "retries=0", "quorum=2"]

@@ -7,7 +7,7 @@ import os
 import ssl
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 
 from flwr.serverapp import Grid
@@ -34,6 +34,8 @@ PULSE = 1.0
 """Seconds between two writings of the status file."""
 GOODBYE = 60.0
 """Seconds that nodes have to hear that the run is finished."""
+BELATED_GOODBYE = 30.0
+"""The same for those that a killed server did not tell: whoever still waits asks every few seconds."""
 SOON = 30
 """Days before its end at which a certificate is worth a warning."""
 
@@ -43,32 +45,37 @@ log = logging.getLogger("fedpareto.server")
 def up(deployment: Deployment, log_format: logs.LogFormat = "text", resume: bool = False) -> Result | None:
     """Serves a deployment until its run is finished; None if it was already.
 
-    With `resume` it goes on from the last checkpoint, or begins if nothing was begun.
+    With `resume` it goes on from the last checkpoint, or begins if nothing was begun. Of a finished run it tells the
+    nodes that have not heard of it.
     """
     warnings = logs.begin(log_format)
     spec = deployment.spec()
     need_accountant(spec.privacy)
     with status.hold(deployment), ExitStack() as stack:
         folder = stack.enter_context(_run_folder(deployment, spec, resume))
-        if folder is None:
+        finished = (folder.read_json("status.json") or {}).get("status") == FINISHED
+        told = status.read(deployment).told if finished else []
+        if len(told) == deployment.nodes:
             return None
         _check_certificate(deployment)
-        shown = status.Status("starting", rounds=spec.rounds, nodes=deployment.nodes, process=os.getpid())
+        shown = status.Status("starting", rounds=spec.rounds, nodes=deployment.nodes, told=told, process=os.getpid())
         service = _Service(deployment, spec, folder, shown)
         stack.enter_context(service.status_file(warnings))
+        if finished:
+            service.only_say_goodbye()
+            return None
         return service.run()
 
 
 @contextmanager
-def _run_folder(deployment: Deployment, spec: Spec, resume: bool) -> Iterator[RunFolder | None]:
-    """The run's folder, new or to be continued; None if its run is finished."""
+def _run_folder(deployment: Deployment, spec: Spec, resume: bool) -> Iterator[RunFolder]:
+    """The run's folder, new or to be continued."""
     begun = RunFolder(deployment.run).spec_file.exists()
     if begun and not resume:
         raise UserError(f"the run of {deployment.folder} has begun; go on with: fedpareto server resume")
     with RunFolder.open(deployment.run) if begun else RunFolder.create(deployment.run, spec) as folder:
-        done = (folder.read_json("status.json") or {}).get("status") == FINISHED
         try:
-            yield None if done else folder
+            yield folder
         except BaseException:
             if not begun and folder.read_json("run.json") is None:
                 folder.discard()  # A run that could not even begin leaves nothing behind.
@@ -130,6 +137,8 @@ class _Service:
 
         def write() -> None:
             self.status.heard = {str(node): moment for node, moment in self.gate.heard.items() if node >= 0}
+            told = {node for node in list(self.gate.told) if self._has_heard(node)}  # The gate's threads may add to it.
+            self.status.told = sorted(told.union(self.status.told))
             self.status.warnings = list(warnings.lines)
             self.status.save(self.deployment.server)
 
@@ -164,6 +173,16 @@ class _Service:
                 result = self._train(self._engine(grid, owners))
             self._say_goodbye()
             return result
+
+    def only_say_goodbye(self) -> None:
+        """To nodes that still wait, because the server was killed between the end of the run and its last word."""
+        self.status.state, self.status.round = FINISHED, self.spec.rounds
+        untold = set(range(self.deployment.nodes)) - set(self.status.told)
+        log.info("finished already; nodes that have not heard of it have %g s to ask", BELATED_GOODBYE)
+        with terminable(), ExitStack() as stack:
+            self.gate.open()
+            stack.callback(self.gate.close)
+            self._wait_until_heard(lambda: untold, BELATED_GOODBYE)
 
     def _engine(self, grid: Grid, owners: dict[int, int]) -> FlowerEngine:
         return FlowerEngine(
@@ -222,10 +241,16 @@ class _Service:
         """Nodes ask now and then how the run is; those that are there hear that it is finished."""
         self.status.state = FINISHED
         log.info("finished; the run is in %s", self.deployment.run)
-        deadline = time.monotonic() + GOODBYE
-        while time.monotonic() < deadline:
-            now = time.time()
-            recent = [node for node, when in self.gate.heard.items() if node >= 0 and now - when < status.CONNECTED]
-            if all(self.gate.told.get(node) == FINISHED for node in recent):
-                return
+        self._wait_until_heard(self._recent, GOODBYE)
+
+    def _recent(self) -> set[int]:
+        now = time.time()
+        return {node for node, when in self.gate.heard.items() if node >= 0 and now - when < status.CONNECTED}
+
+    def _has_heard(self, node: int) -> bool:
+        return node >= 0 and self.gate.told.get(node) == FINISHED
+
+    def _wait_until_heard(self, nodes: Callable[[], set[int]], patience: float) -> None:
+        deadline = time.monotonic() + patience
+        while time.monotonic() < deadline and not all(map(self._has_heard, nodes())):
             time.sleep(0.2)
