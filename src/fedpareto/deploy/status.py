@@ -30,10 +30,10 @@ class Status:
     nodes: int = 0
     heard: dict[str, float] = field(default_factory=dict)
     """By number of the node, when it last spoke (seconds since 1970)."""
-    told: list[int] = field(default_factory=list)
-    """Nodes that have heard that the run is finished; the others wait for it."""
     warnings: list[dict[str, str]] = field(default_factory=list)
     process: int = 0
+    told: list[int] = field(default_factory=list)
+    """Nodes that have heard that the run is finished; the others wait for it."""
 
     def save(self, folder: Path) -> None:
         """For others to read."""
