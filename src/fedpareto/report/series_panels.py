@@ -67,7 +67,7 @@ def series_panels(
         )
         for i, name in enumerate(names)
     ]
-    figure.legend(handles=handles, loc="outside upper center", ncols=min(len(names), 6))
+    figure.legend(handles=handles, loc="outside upper center", ncols=min(len(names), 2 * columns))
     return figure
 
 

@@ -289,9 +289,9 @@ def _with_deviation(values: Sequence[float], other: float = np.nan) -> str:
 
 def remarks(study: PraFFLStudy, found: Sequence[Found]) -> list[str]:
     """How to read the table, and how PraFFL did."""
-    lines = [
-        "In brackets: published. Error and ΔDP of PraFFL: its model with the smallest error, then its fairest one."
-    ]
+    lines = ["Error and ΔDP of PraFFL: its model with the smallest error, then its fairest one."]
+    if any(_entry(study, one) for one in found):
+        lines.append("In brackets: published.")
     if study.plan.quick:
         return [*lines, "This was --quick: too little to compare with what was published."]
     for one in found:
