@@ -44,13 +44,16 @@ After=network-online.target
 Wants=network-online.target
 
 [Service]
-# Its own user, who owns the folder and nothing else; change it if it is called otherwise.
+# Its own user, who owns the folder and nothing else; change it if it is called otherwise. Change the folder too, here
+# and below, if it lies elsewhere, and name the program with its path if it is in an environment of its own.
 User=fedpareto
 UMask=0077
 WorkingDirectory={place}
 ExecStart=/usr/bin/env {command} --log-format json
 Restart=on-failure
 RestartSec=10
+# A wrong table or a refused key: trying again would not help.
+RestartPreventExitStatus=2
 # Being stopped is no failure; it lasts until the round under way ends, and Flower's processes are needed for that.
 SuccessExitStatus=143
 KillMode=mixed
@@ -123,12 +126,13 @@ def _page(deployment: Deployment) -> str:
 The server: `./start-server.sh`, or `docker compose up`, or the unit in `systemd`.
 
 Each node, with its own table and its own preference (one weight for each goal):
-`./start.sh --data table.csv --preference 0.7,0.3`; or `TABLE=table.csv docker compose up`, or its unit, both with the
+`./start.sh --data table.csv --preference 0.7,0.3`; or `TABLE=./table.csv docker compose up`, or its unit, both with the
 preference in the file `preference.txt`. Table and preference never leave the node.
 
-The compose files want an image of the name `{IMAGE}`:
+The compose files want an image of the name `{IMAGE}`; in a checkout of fedpareto:
 
-    printf 'FROM python:3.12-slim\\nRUN pip install "fedpareto[flower,parquet]"\\n' | docker build -t {IMAGE} -
+    printf 'FROM python:3.12-slim\\nCOPY . /src\\nRUN pip install "/src[flower,parquet]"\\n' > Dockerfile
+    docker build -t {IMAGE} .
 
 ## Afterwards
 

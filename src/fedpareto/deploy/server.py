@@ -206,6 +206,8 @@ class _Service:
     def _train(self, engine: FlowerEngine) -> Result:
         deployment, folder = self.deployment, self.folder
         self.status.state = "waiting for nodes"
+        # Until the nodes are there the checkpoint is not read; what the run wrote last is as good.
+        self.status.round = (folder.read_json("status.json") or {}).get("round", 0)
         log.info(
             "%s on %d nodes, %d rounds; nodes reach the server at %s:%d",
             self.spec.algorithm.name,

@@ -42,7 +42,9 @@ class Status:
     def lines(self) -> list[str]:
         """For people."""
         now = time.time()
-        found = [f"state:  {self.state}", f"round:  {self.round} of {self.rounds}"]
+        found = [f"state:  {self.state}"]
+        if self.rounds:  # Unknown until a server was there.
+            found.append(f"round:  {self.round} of {self.rounds}")
         for number in range(self.nodes):
             last = self.heard.get(str(number))
             if last is None:
