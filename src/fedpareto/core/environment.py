@@ -1,0 +1,179 @@
+"""Environments over a stack of clients: every client plays a copy of its own, and all copies step at once."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from fedpareto.core import rng
+from fedpareto.core.messages import Message
+
+
+@dataclass(frozen=True)
+class Actions:
+    """What may be done in an environment: one of `count` things, or a vector between `low` and `high`."""
+
+    count: int = 0
+    """Of the things to choose from; 0: actions are vectors."""
+    low: tuple[float, ...] = ()
+    high: tuple[float, ...] = ()
+
+    @property
+    def discrete(self) -> bool:
+        """Whether there are a few things to choose from."""
+        return self.count > 0
+
+    @property
+    def size(self) -> int:
+        """Numbers that one action is."""
+        return 1 if self.discrete else len(self.low)
+
+
+class Transition(NamedTuple):
+    """What one step of n environments brought."""
+
+    observation: Tensor
+    """After the step and before any new episode, `[n, o]`, single precision as everything here."""
+    reward: Tensor
+    """Of every objective, `[n, m]`."""
+    terminated: Tensor
+    """Whether the episode came to its end, `[n]`, true or false: nothing can be earned after it."""
+    truncated: Tensor
+    """Whether it was only cut off because it took too long, `[n]`."""
+
+
+class Session(ABC):
+    """n episodes in progress. An episode that ends is followed by a new one at once."""
+
+    observation: Tensor
+    """What is seen now, `[n, o]`: of the new episode where one has just begun."""
+    capturable: bool = False
+    """Whether `step` is a plain tensor program that changes tensors in place, which a CUDA graph can replay."""
+
+    @abstractmethod
+    def step(self, action: Tensor) -> Transition:
+        """Does `action`, whole numbers `[n]` or vectors `[n, a]`, everywhere."""
+
+    @abstractmethod
+    def state(self) -> Message:
+        """All that is going on, `[n, ...]` each; `Environment.open` goes on from it bit for bit."""
+
+    def close(self) -> None:  # noqa: B027 (most have nothing to give back)
+        """Gives back what the session holds of the machine."""
+
+
+class Environment(ABC):
+    """A multi-objective Markov decision process. All tensors have the client dimension first."""
+
+    observation_size: int
+    """o, the numbers that one observation is."""
+    actions: Actions
+    objectives: int
+    """m, the numbers that one reward is."""
+    horizon: int
+    """Steps after which an episode is cut off."""
+    deterministic: bool = False
+    """Whether a policy without chance always earns the same."""
+
+    @abstractmethod
+    def blank(self) -> Message:
+        """The shape of one client's state, filled with zeros and without a client dimension."""
+
+    @abstractmethod
+    def begin(self, addresses: Sequence[rng.Address], device: torch.device) -> Message:
+        """The state of clients that are about to play their first episode, `[n, ...]`."""
+
+    @abstractmethod
+    def open(self, state: Message, addresses: Sequence[rng.Address]) -> Session:
+        """Goes on from `state`."""
+
+    def scaled(self, action: Tensor) -> Tensor:
+        """A policy's action as the environment wants it: vectors from between −1 and 1 to between the bounds."""
+        if self.actions.discrete:
+            return action
+        low, high = (torch.tensor(side, dtype=action.dtype, device=action.device) for side in self._sides)
+        return low + (action + 1) / 2 * (high - low)
+
+    @property
+    def _sides(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        return self.actions.low, self.actions.high
+
+    def every_observation(self) -> Tensor | None:
+        """All from which one can go on, `[s, o]`, where that is little: a learner may then think in tables."""
+        return None
+
+    def number(self, observation: Tensor) -> Tensor:
+        """The row of `every_observation` for each of `[..., o]`; any row where an episode is over."""
+        raise NotImplementedError(f"{type(self).__name__} has no list of its observations")
+
+
+class TensorEnvironment(Environment):
+    """An environment whose dynamics are a pure tensor program, and whose episodes all begin alike."""
+
+    deterministic = True
+
+    @abstractmethod
+    def start(self, n: int, device: torch.device) -> Message:
+        """The state at the beginning of n episodes."""
+
+    @abstractmethod
+    def observe(self, state: Message) -> Tensor:
+        """What is seen in `state`, `[n, o]`."""
+
+    @abstractmethod
+    def advance(self, state: Message, action: Tensor) -> tuple[Message, Tensor, Tensor]:
+        """The state after `action`, the rewards `[n, m]`, and whether the episode is over, `[n]`."""
+
+    def blank(self) -> Message:
+        """See Environment."""
+        fresh = self.begin([rng.Address(0)], torch.device("cpu"))
+        return {name: torch.zeros_like(tensor[0]) for name, tensor in fresh.items()}
+
+    def begin(self, addresses: Sequence[rng.Address], device: torch.device) -> Message:
+        """See Environment; `elapsed` counts the steps of the episode."""
+        elapsed = torch.zeros(len(addresses), dtype=torch.int64, device=device)
+        return self.start(len(addresses), device) | {"elapsed": elapsed}
+
+    def open(self, state: Message, addresses: Sequence[rng.Address]) -> Session:
+        """See Environment."""
+        return _TensorSession(self, state)
+
+
+class _TensorSession(Session):
+    """n episodes of a TensorEnvironment: tensors that every step changes in place."""
+
+    capturable = True
+
+    def __init__(self, environment: TensorEnvironment, state: Message) -> None:
+        self.environment = environment
+        self._elapsed = state["elapsed"].clone()
+        self._state = {name: tensor.clone() for name, tensor in state.items() if name != "elapsed"}
+        self.observation = environment.observe(self._state).clone()
+        self._fresh = environment.start(len(self._elapsed), self._elapsed.device)
+        self._first = environment.observe(self._fresh)
+
+    def step(self, action: Tensor) -> Transition:
+        """See Session."""
+        after, reward, terminated = self.environment.advance(self._state, action)
+        seen = self.environment.observe(after)
+        self._elapsed += 1
+        over = terminated | (self._elapsed >= self.environment.horizon)
+        for name, kept in self._state.items():
+            kept.copy_(torch.where(_like(over, kept), self._fresh[name], after[name]))
+        self.observation.copy_(torch.where(over.unsqueeze(1), self._first, seen))
+        self._elapsed.mul_(~over)
+        return Transition(seen, reward, terminated, over & ~terminated)
+
+    def state(self) -> Message:
+        """See Session."""
+        return self._state | {"elapsed": self._elapsed}
+
+
+def _like(flags: Tensor, tensor: Tensor) -> Tensor:
+    """Flags `[n]` that broadcast over `tensor` `[n, ...]`."""
+    return flags.view(-1, *[1] * (tensor.dim() - 1))

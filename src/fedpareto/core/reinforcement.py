@@ -1,0 +1,94 @@
+"""A problem whose clients learn by playing: an environment, and a policy that is worth what its episodes earn."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+
+import torch
+from torch import Tensor
+
+from fedpareto.core import rng
+from fedpareto.core.clients import Clients
+from fedpareto.core.environment import Environment
+from fedpareto.core.layout import Layout
+from fedpareto.core.policies import Policy
+from fedpareto.core.problem import Problem, Splits
+from fedpareto.core.replay import Replayed
+
+LOOK_UP = 20
+"""Steps between two looks whether every episode is over."""
+
+
+class ReinforcementProblem(Problem):
+    """What clients report are vector returns: the mean over episodes of the rewards' sum."""
+
+    episodes: int
+    """Over which a policy is measured."""
+    discount: float
+    """γ of the discounted return."""
+
+    @property
+    @abstractmethod
+    def environment(self) -> Environment:
+        """What is played."""
+
+    @property
+    @abstractmethod
+    def policy(self) -> Policy:
+        """What plays."""
+
+    @property
+    def layout(self) -> Layout:
+        """What is shared: the policy's networks, without their target copies."""
+        return self.policy.layout
+
+    def initial(self, seed: int) -> Tensor:
+        """See Problem."""
+        return self.policy.initial(seed)
+
+    def parts(self, splits: Splits) -> list[str]:
+        """Both returns; solutions are compared by the second."""
+        return ["discounted", "return"]
+
+    def score(self, clients: Clients, model: Tensor) -> Tensor:
+        """The discounted and the undiscounted return `[n, 2, m]` of the policy without exploration.
+
+        Which episodes these are follows from the clients' own streams.
+        """
+        count = 1 if self.environment.deterministic else self.episodes
+        addresses = [
+            rng.Address(address.seed, address.client, address.round, address.lane * self.episodes + episode)
+            for address in clients.addresses
+            for episode in range(count)
+        ]
+        with torch.no_grad():
+            returns = self._play(model, addresses, count)
+        return returns.unflatten(0, (len(clients), count)).mean(1).to(model.dtype)
+
+    def _play(self, model: Tensor, addresses: list[rng.Address], count: int) -> Tensor:
+        """One episode at each address, `count` for each model: `[n · count, 2, m]`."""
+        parameters = self.layout.unflatten(model)
+        environment = self.environment
+        session = environment.open(environment.begin(addresses, model.device), addresses)
+        returns = torch.zeros(len(addresses), 2, environment.objectives, device=model.device)
+        alive = torch.ones(len(addresses), 1, 1, device=model.device)
+        weight = torch.ones(2, 1, device=model.device)
+        fading = torch.tensor([[self.discount], [1.0]], device=model.device)
+
+        def step() -> None:
+            seen = session.observation.unflatten(0, (len(model), count)).to(model.dtype)
+            action = environment.scaled(self.policy.act(parameters, seen).flatten(0, 1))
+            _, reward, terminated, truncated = session.step(action)
+            returns.add_(alive * weight * reward.unsqueeze(1))
+            weight.mul_(fading)
+            alive.mul_(~(terminated | truncated).view(-1, 1, 1))
+
+        once = Replayed(step, model.device if session.capturable else None)
+        try:
+            for number in range(environment.horizon):
+                once()
+                if number % LOOK_UP == 0 and not alive.any():
+                    break
+        finally:
+            session.close()
+        return returns

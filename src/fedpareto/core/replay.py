@@ -1,0 +1,47 @@
+"""CUDA graphs: a step of many small kernels is recorded once and replayed at the cost of a few launches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+WARM_UPS = 2
+"""Calls that run as they are before one is recorded: libraries set themselves up in them."""
+
+
+class Replayed:
+    """A function without arguments or result that changes tensors in place, the same ones in every call.
+
+    On a CUDA device it is recorded in its third call and replayed from then on; elsewhere it is just called. It must
+    not look at a value on the host, nor make a tensor on which a later call depends.
+    """
+
+    def __init__(self, function: Callable[[], None], device: torch.device | None) -> None:
+        self.function = function
+        self.graph: torch.cuda.CUDAGraph | None = None
+        self.calls = 0
+        self.is_recorded = device is not None and device.type == "cuda"
+
+    def __call__(self) -> None:
+        """Does it once."""
+        if not self.is_recorded:
+            self.function()
+            return
+        self.calls += 1
+        if self.calls <= WARM_UPS:
+            self._aside()
+            return
+        if self.graph is None:
+            self.graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(self.graph):
+                self.function()
+        self.graph.replay()
+
+    def _aside(self) -> None:
+        """On a stream of its own, as recording wants its warm-up."""
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            self.function()
+        torch.cuda.current_stream().wait_stream(stream)

@@ -1,0 +1,68 @@
+"""What all problems of reinforcement learning have in common."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+from fedpareto.core.learner import Learner
+from fedpareto.core.models import MLP
+from fedpareto.core.policies import ActorCritic, Policy, ValuePolicy
+from fedpareto.core.reinforcement import ReinforcementProblem
+from fedpareto.errors import UserError
+from fedpareto.learners.dqn import DQN
+
+
+@dataclass(frozen=True)
+class MORLProblem(ReinforcementProblem):
+    """An environment whose vector reward each client weighs by its own preference."""
+
+    hidden: tuple[int, ...] = (256, 256)
+    """Widths of the networks' hidden layers."""
+    method: Literal["auto", "dqn", "ddpg"] = "auto"
+    """How clients learn: DQN where there are a few actions to choose from, DDPG where actions are vectors."""
+    episodes: int = 10
+    """Over which a policy is measured; 1 where chance has no part."""
+    discount: float = 0.98
+    """γ, of the discounted return and of the learner."""
+
+    def __post_init__(self) -> None:
+        if self.episodes < 1:
+            raise UserError(f"episodes is {self.episodes}; a policy is measured over at least 1")
+        if not 0 < self.discount <= 1:
+            raise UserError(f"discount is {self.discount}; it is above 0 and at most 1, for example 0.99")
+        MLP(1, self.hidden, 1)  # Says what is wrong with the widths.
+
+    @property
+    def is_discrete(self) -> bool:
+        """Whether clients learn by DQN; a method that does not fit the environment is refused."""
+        discrete = self.environment.actions.discrete
+        fitting = "dqn" if discrete else "ddpg"
+        if self.method not in ("auto", fitting):
+            kind = "a few actions to choose from" if discrete else "actions that are vectors of numbers"
+            raise UserError(f"method is {self.method}, but {self.title} has {kind}; use method: {fitting}")
+        return discrete
+
+    @property
+    def title(self) -> str:
+        """How messages call the environment."""
+        return self.name
+
+    @cached_property
+    def policy(self) -> Policy:
+        """A network of values, or an actor with its critic."""
+        environment = self.environment
+        seen, count = environment.observation_size, environment.actions.count
+        if self.is_discrete:
+            return ValuePolicy(MLP(seen, self.hidden, count))
+        size = environment.actions.size
+        return ActorCritic(MLP(seen, self.hidden, size), MLP(seen + size, self.hidden, 1))
+
+    def learner(self) -> Learner:
+        """The defaults of DQN and DDPG."""
+        return DQN(gamma=self.discount)
+
+    def default_clients(self) -> int:
+        """As in the thesis."""
+        return 20
