@@ -34,6 +34,8 @@ class Clients:
     """Importance of each objective to each client, `[n, m]`, rows on the simplex."""
     state: Message = field(default_factory=dict)
     """Private state that a client step may read and replace; it outlives the round and never leaves the client."""
+    memory: Message = field(default_factory=dict)
+    """The same for the learner (see Learner.memory); empty: nobody has learnt yet."""
 
     def __len__(self) -> int:
         return len(self.addresses)

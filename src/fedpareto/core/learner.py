@@ -13,7 +13,8 @@ from fedpareto.errors import UserError
 if TYPE_CHECKING:
     from fedpareto.core.clients import Clients
     from fedpareto.core.layout import Layout
-    from fedpareto.core.problem import Batch
+    from fedpareto.core.messages import Message
+    from fedpareto.core.problem import Batch, Problem
 
 Pull: TypeAlias = Callable[[Tensor], Tensor]
 """The gradient `[n, d]` of a regulariser at the models `[n, d]`, added to the gradient of the loss."""
@@ -28,6 +29,13 @@ class Learner(ABC):
     @abstractmethod
     def train(self, clients: Clients, model: Tensor, weights: Tensor, pull: Pull | None = None) -> Tensor:
         """New models `[n, d]` from `model` `[n, d]`, for objectives weighted by `weights` `[n, m]`."""
+
+    def memory(self, problem: Problem) -> Message:
+        """What a client keeps for itself from round to round so as to go on learning, without a client dimension.
+
+        Zeros for one who has not learnt yet. A supervised learner keeps nothing: it begins every round anew.
+        """
+        return {}
 
     def minimise(
         self,

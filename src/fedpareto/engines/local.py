@@ -31,6 +31,8 @@ from fedpareto.engines.faults import Fate, Faults, damaged, fate
 from fedpareto.errors import UserError
 
 MOST_THREADS = 1024
+MEMORY = "learner."
+"""Begins the names of what a client's learner remembers, among its private state."""
 
 
 @dataclass(frozen=True)
@@ -160,6 +162,7 @@ class LocalEngine:
         """One exchange of every federation, all clients in one stack."""
         with self.threads():
             work = [_Work(run, task) for run, asked in enumerate(tasks) for task in asked]
+            self._forget(work)
             sent = self._evaluate_solutions(evaluate)
             replies, failures, trained = self._run(work, evaluate)
         outcomes = []
@@ -232,6 +235,7 @@ class LocalEngine:
         task = chunk[0].task
         try:
             clients, message = self._clients(chunk), _stacked(chunk)
+            clients.memory = self._memory(chunk)
             result = getattr(self.algorithm, task.step)(clients, message)
             values: Sequence[Tensor | None] = [None] * len(chunk)
             if task.step == "train" and evaluate[chunk[0].run] is not None:
@@ -244,7 +248,7 @@ class LocalEngine:
             for item in chunk:
                 yield from self._step([item], evaluate, failures)
             return
-        self._keep(chunk, clients.state)
+        self._keep(chunk, clients)
         for row, item in enumerate(chunk):
             yield item, {name: tensor[row] for name, tensor in result.items()}, values[row]
 
@@ -313,16 +317,40 @@ class LocalEngine:
 
     def _state(self, chunk: Sequence[_Work]) -> Message:
         """Private state of a chunk, `[n, ...]`; a client that never worked starts from the algorithm's own."""
-        fresh = [self.algorithm.private_state(setting) for setting in self.settings]
-        if not fresh[0]:
-            return {}
-        kept = [self.private.get(item.key, fresh[item.run]) for item in chunk]
-        return {name: torch.stack([state[name] for state in kept]) for name in fresh[0]}
+        return self._recalled(chunk, [self.algorithm.private_state(setting) for setting in self.settings])
 
-    def _keep(self, chunk: Sequence[_Work], state: Message) -> None:
-        if state:
+    def _memory(self, chunk: Sequence[_Work]) -> Message:
+        """What the learners of a chunk remember, `[n, ...]`."""
+        return self._recalled(chunk, [self._blank] * len(self.settings), MEMORY)
+
+    @cached_property
+    def _blank(self) -> Message:
+        """What a client's learner remembers that has not learnt yet."""
+        return {name: tensor.to(self.device) for name, tensor in self.learner.memory(self.problem).items()}
+
+    def _recalled(self, chunk: Sequence[_Work], fresh: Sequence[Message], prefix: str = "") -> Message:
+        """By name, what each client of a chunk kept or, if it is new, what the clients of its run begin with."""
+        return {
+            name: torch.stack(
+                [self.private.get(item.key, {}).get(prefix + name, fresh[item.run][name]) for item in chunk]
+            )
+            for name in fresh[0]
+        }
+
+    def _keep(self, chunk: Sequence[_Work], clients: Clients) -> None:
+        kept = clients.state | {MEMORY + name: tensor for name, tensor in clients.memory.items()}
+        if kept:
             for row, item in enumerate(chunk):
-                self.private[item.key] = {name: tensor[row].clone() for name, tensor in state.items()}
+                self.private[item.key] = {name: tensor[row].clone() for name, tensor in kept.items()}
+
+    def _forget(self, work: Sequence[_Work]) -> None:
+        """Drops what belongs to lanes that are over: those of a run that its tasks no longer name."""
+        lanes: dict[int, set[int]] = {}
+        for item in work:
+            lanes.setdefault(item.run, set()).add(item.task.lane)
+        for run, lane, client in list(self.private):
+            if lane not in lanes.get(run, {lane}):
+                del self.private[run, lane, client]
 
     # -- choices ---------------------------------------------------------------------------------------------------
 

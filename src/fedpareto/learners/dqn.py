@@ -1,0 +1,149 @@
+"""DQN (Mnih et al. 2015) for n clients at once, as stable-baselines3 has it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import smooth_l1_loss
+
+from fedpareto.core.policies import ValuePolicy
+from fedpareto.errors import UserError
+from fedpareto.learners.off_policy import Agent, OffPolicy
+from fedpareto.learners.optimisers import FusedAdam
+
+
+@dataclass(frozen=True)
+class DQN(OffPolicy):
+    """Q-learning with a network of values, remembered steps and a target network that follows now and then."""
+
+    target_update_interval: int = 1_000
+    """Steps between two updates of the target network."""
+    tau: float = 1.0
+    """How far the target network then goes towards the other; 1: all the way."""
+    exploration_steps: int = 10_000
+    """Steps over which the share of random actions falls from its first to its last value."""
+    exploration_initial: float = 1.0
+    exploration_final: float = 0.05
+    exploration_schedule: Literal["once", "restarts"] = "once"
+    """"once": over a client's first `exploration_steps` steps. "restarts": as if learning were asked for anew in every
+    round, which is what stable-baselines3 makes of it: the share falls within the first round and never rises again."""
+    max_grad_norm: float = 10.0
+    """Longer gradients are cut to this length."""
+    tables: Literal["auto", "never"] = "auto"
+    """Where little can be seen (deep-sea treasure), values of all of it are computed once instead of row by row: the
+    same up to rounding, and on a CPU several times faster. "auto": on a CPU."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.target_update_interval < 1:
+            raise UserError(f"target_update_interval is {self.target_update_interval}; it is at least 1")
+        if not 0 < self.tau <= 1:
+            raise UserError(f"tau is {self.tau}; it is above 0 and at most 1")
+        if self.exploration_steps < 0:
+            raise UserError(f"exploration_steps is {self.exploration_steps}; it is at least 0")
+        for name in ("exploration_initial", "exploration_final"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise UserError(f"{name} is {getattr(self, name)}; it is a share from 0 to 1")
+        if not 0 < self.max_grad_norm < math.inf:
+            raise UserError(f"max_grad_norm is {self.max_grad_norm}; it is a positive number, for example 10")
+
+
+class DQNAgent(Agent):
+    """y = r + γ·max_a' Q⁻(s', a'), and a Huber loss on Q(s, a) − y."""
+
+    learner: DQN
+    policy: ValuePolicy
+
+    def draw(self, steps: int) -> None:
+        """See Agent: when to explore, and what to do then."""
+        self.chances = self.drawn("exploration", (steps, 2), lambda stream, shape: stream.random(shape, np.float32))
+        self.optimiser = FusedAdam(self.model, self.gradient, self.learner.lr, self.first, self.second, self.moves)
+        table = self.environment.every_observation()
+        self.table: Tensor | None = None
+        if table is not None and self.learner.tables == "auto" and self.device.type == "cpu":
+            self.table = table.to(self.model.dtype).expand(self.n, -1, -1)
+            self._value_of_all()
+
+    def explore(self, seen: Tensor) -> Tensor:
+        """See Agent: ε-greedy, with ε = 1 before learning starts."""
+        chance = self.chances.index_select(1, self.step_number).squeeze(1)
+        count = self.environment.actions.count
+        at_random = (chance[:, 1] * count).long()
+        return torch.where(chance[:, 0] < self._share(), at_random, self._greedy(seen))
+
+    def _share(self) -> Tensor:
+        """ε, `[n]`."""
+        learner = self.learner
+        span = learner.exploration_steps
+        if learner.exploration_schedule == "restarts":
+            # In the first round it falls over the same part of that round; later rounds find it fallen.
+            span = min(span, learner.steps)
+        fallen = (self.count / max(span, 1)).clamp(max=1)
+        share = learner.exploration_initial + (learner.exploration_final - learner.exploration_initial) * fallen
+        return torch.where(self.count < learner.learning_starts, torch.ones_like(share), share)
+
+    def _greedy(self, seen: Tensor) -> Tensor:
+        if self.table is not None:
+            return self._best_action.gather(1, self.environment.number(seen).unsqueeze(1)).squeeze(1)
+        with torch.no_grad():
+            return self.policy.act(self.leaves, seen.to(self.model.dtype).unsqueeze(1)).squeeze(1)
+
+    def before_playing(self) -> None:
+        """See Agent: with a table, the best action for everything that can be seen."""
+        if self.table is not None:
+            with torch.no_grad():
+                self._best_action = self.policy.act(self.leaves, self.table)
+
+    def after_playing(self, before: np.ndarray) -> None:
+        """See Agent: the target network follows where its time has come."""
+        interval = self.learner.target_update_interval
+        due = self.counts // interval > before // interval
+        if not due.any():
+            return
+        who = self.clients.tensor(np.flatnonzero(due))
+        # Playing changes no network, so doing this after the turn's last step is the same as after the step itself.
+        self.target.index_copy_(0, who, torch.lerp(self.target[who], self.model[who], self.learner.tau))
+        if self.table is not None:
+            self._value_of_all()
+
+    def _value_of_all(self) -> None:
+        """max_a Q⁻ of everything that can be seen, `[n, s]`."""
+        with torch.no_grad():
+            self._best_value = self.policy.network(self.followed, self.table).amax(-1)
+
+    def update(self, who: np.ndarray | None) -> None:
+        """See Agent."""
+        seen, after, reward, action, ended = self.sample()
+        with torch.no_grad():
+            goal = reward + (1 - ended) * self.learner.gamma * self._later(after)
+        values = self._values(seen, action.squeeze(-1).long())
+        loss = smooth_l1_loss(values, goal, reduction="none").mean(-1).sum()
+        parts = torch.autograd.grad(loss, list(self.leaves.values()))
+        with torch.no_grad():
+            torch.cat([part.flatten(1) for part in parts], dim=1, out=self.gradient)
+            if self.pull is not None:
+                self.gradient += self.pull(self.model)
+            length = self.gradient.norm(dim=1, keepdim=True)
+            self.gradient *= (self.learner.max_grad_norm / (length + 1e-6)).clamp(max=1)
+            self.optimiser.step(who)
+
+    def _later(self, after: Tensor) -> Tensor:
+        """max_a' Q⁻(s', a'), `[n, b]`."""
+        if self.table is not None:
+            return self._best_value.gather(1, self.environment.number(after))
+        return self.policy.network(self.followed, after).amax(-1)
+
+    def _values(self, seen: Tensor, action: Tensor) -> Tensor:
+        """Q(s, a), `[n, b]`."""
+        if self.table is None:
+            return self.policy.network(self.leaves, seen).gather(-1, action.unsqueeze(-1)).squeeze(-1)
+        everything = self.policy.network(self.leaves, self.table)
+        return everything.flatten(1).gather(1, self.environment.number(seen) * everything.shape[-1] + action)
+
+
+DQN.agent = DQNAgent

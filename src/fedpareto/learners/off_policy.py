@@ -1,0 +1,309 @@
+"""Learning from remembered steps, for n clients at once: what DQN and DDPG have in common.
+
+Each client plays its own environment, remembers what happened in a ring of its own and learns from random samples of
+it; all of them do so in lockstep, as one batched tensor program. The order of things is that of stable-baselines3:
+`train_freq` steps, then `gradient_steps` updates.
+
+What the server gets and sends is the policy's networks (see Policy.layout). Everything else stays with the client from
+round to round: target networks, the optimiser's moments, remembered steps, the episode in progress and the number of
+steps done so far, on which exploration depends.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedpareto.core.clients import Clients
+from fedpareto.core.learner import Learner, Pull
+from fedpareto.core.messages import Message
+from fedpareto.core.problem import Problem
+from fedpareto.core.reinforcement import ReinforcementProblem
+from fedpareto.core.replay import Replayed
+from fedpareto.errors import UserError
+
+PLACE = "environment."
+"""Begins the names of an environment's state among what a client remembers."""
+
+
+@dataclass(frozen=True)
+class OffPolicy(Learner):
+    """Hyper-parameters by the names of stable-baselines3, where it has them."""
+
+    steps: int = 1_000
+    """Environment steps in one round, rounded up to whole turns of `train_freq`."""
+    lr: float = 1e-3
+    """Step size of Adam."""
+    batch_size: int = 64
+    """Remembered steps in one update."""
+    buffer_size: int = 50_000
+    """Steps that a client remembers."""
+    learning_starts: int = 1_000
+    """Steps with random actions before the first update."""
+    gamma: float = 0.99
+    """Discount of later rewards."""
+    train_freq: int = 4
+    """Environment steps between updates."""
+    gradient_steps: int = 1
+    """Updates after every `train_freq` steps; −1: as many as these steps."""
+    optimiser_state: Literal["kept", "fresh"] = "kept"
+    """Whether Adam's moments go on from round to round (they never leave the client) or begin anew in each."""
+    target: Literal["kept", "received"] = "kept"
+    """Whether the target network goes on from round to round or is what the server sent."""
+
+    agent: ClassVar[type[Agent]]
+
+    def __post_init__(self) -> None:
+        if not 0 < self.lr < math.inf:
+            raise UserError(f"lr is {self.lr}; a step size is a positive number, for example 0.001")
+        if not 0 <= self.gamma <= 1:
+            raise UserError(f"gamma is {self.gamma}; a discount is from 0 to 1, for example 0.99")
+        for name in ("steps", "batch_size", "buffer_size", "train_freq"):
+            if getattr(self, name) < 1:
+                raise UserError(f"{name} is {getattr(self, name)}; it is at least 1")
+        if self.learning_starts < 0:
+            raise UserError(f"learning_starts is {self.learning_starts}; it is at least 0")
+        if self.gradient_steps < -1:
+            raise UserError(
+                f"gradient_steps is {self.gradient_steps}; it is at least 0, or -1 for as many as train_freq"
+            )
+
+    @property
+    def turns(self) -> int:
+        """How often a round alternates between playing and learning."""
+        return -(-self.steps // self.train_freq)
+
+    @property
+    def updates(self) -> int:
+        """Of one turn."""
+        return self.train_freq if self.gradient_steps < 0 else self.gradient_steps
+
+    def train(self, clients: Clients, model: Tensor, weights: Tensor, pull: Pull | None = None) -> Tensor:
+        """See Learner.train."""
+        agent = self.agent(self, clients, model, weights, pull)
+        try:
+            for _ in range(self.turns):
+                agent.turn()
+            clients.memory = agent.memory()
+        finally:
+            agent.session.close()
+        return agent.model
+
+    def memory(self, problem: Problem) -> Message:
+        """See Learner.memory."""
+        problem = reinforcement(problem)
+        environment, size = problem.environment, problem.layout.size
+        place = {PLACE + name: tensor for name, tensor in environment.blank().items()}
+        return place | {
+            "steps": torch.zeros((), dtype=torch.int64),
+            "target": torch.zeros(size),
+            "first": torch.zeros(size),
+            "second": torch.zeros(size),
+            "moves": torch.zeros(()),
+            "buffer": torch.zeros(self.buffer_size, Rows.of(problem).width),
+        }
+
+    def bytes_per_client(self, clients: Clients) -> int:
+        """Thrice what a client remembers (kept, in use, new), and what an update keeps."""
+        problem = reinforcement(clients.problem)
+        item = clients.preferences.element_size()
+        remembered = sum(tensor.numel() * tensor.element_size() for tensor in self.memory(problem).values())
+        widths = sum(sum(network.hidden) + network.outputs for network in problem.policy.networks.values())
+        drawn = self.turns * self.updates * self.batch_size * 4
+        return 3 * remembered + item * (6 * problem.layout.size + 8 * self.batch_size * widths) + drawn
+
+    def probe(self) -> Self:
+        """Two turns with updates, of clients who remember little."""
+        return replace(self, steps=2 * self.train_freq, learning_starts=0, buffer_size=min(self.buffer_size, 1_000))
+
+
+def reinforcement(problem: Problem) -> ReinforcementProblem:
+    """The problem as one that can be played."""
+    if not isinstance(problem, ReinforcementProblem):
+        raise UserError(f"the problem '{problem.name}' has no environment to play in; it needs a learner of its own")
+    return problem
+
+
+@dataclass(frozen=True)
+class Rows:
+    """How a remembered step lies in a row of numbers."""
+
+    observation: int
+    objectives: int
+    action: int
+
+    @classmethod
+    def of(cls, problem: ReinforcementProblem) -> Rows:
+        """Of a problem's environment."""
+        environment = problem.environment
+        return cls(environment.observation_size, environment.objectives, environment.actions.size)
+
+    @property
+    def width(self) -> int:
+        """Numbers in a row."""
+        return 2 * self.observation + self.objectives + self.action + 1
+
+    def split(self, rows: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+        """Observation, the one after it, reward, action and whether that was the end, of rows `[..., width]`."""
+        parts = rows.split([self.observation, self.observation, self.objectives, self.action, 1], dim=-1)
+        return parts[0], parts[1], parts[2], parts[3], parts[4]
+
+
+class Agent:
+    """n clients at work in one round: tensors that every step changes in place, so that CUDA graphs can replay it."""
+
+    def __init__(self, learner: OffPolicy, clients: Clients, model: Tensor, weights: Tensor, pull: Pull | None) -> None:
+        self.learner, self.clients, self.weights, self.pull = learner, clients, weights, pull
+        self.problem = reinforcement(clients.problem)
+        self.environment, self.policy = self.problem.environment, self.problem.policy
+        self.rows = Rows.of(self.problem)
+        self.model = model.clone()
+        self.device, self.n = model.device, len(clients)
+        memory = clients.memory or _stacked(learner.memory(self.problem), self.n, self.device)
+        self._remember(memory, model)
+        self.leaves = {name: view.detach() for name, view in self.problem.layout.unflatten(self.model).items()}
+        for leaf in self.leaves.values():
+            leaf.requires_grad_()
+        self.followed = self.problem.layout.unflatten(self.target)
+        self.gradient = torch.empty_like(self.model)
+        self._draw()
+        self._play = Replayed(self.play, self.device if self.session.capturable else None)
+        self._learn = Replayed(self._update_all, self.device)
+
+    # -- what is remembered ----------------------------------------------------------------------------------------
+
+    def _remember(self, memory: Message, model: Tensor) -> None:
+        """Goes on from what the clients remember; one who has never played begins."""
+        self.count = memory["steps"].clone()
+        self.counts = self.count.cpu().numpy().copy()
+        """The same on the host, where it decides what is done."""
+        new = self.count == 0
+        if self.learner.target == "received":
+            self.target = model.clone()
+        else:
+            self.target = torch.where(new[:, None], model, memory["target"].to(model.dtype))
+        keeps = self.learner.optimiser_state == "kept"
+        self.first, self.second, self.moves = (
+            memory[name].to(model.dtype if name != "moves" else torch.float32).clone().mul_(keeps)
+            for name in ("first", "second", "moves")
+        )
+        self.buffer = memory["buffer"].to(model.dtype).clone()
+        begun = self.environment.begin(self.clients.addresses, self.device)
+        place = {
+            name: torch.where(new.view(-1, *[1] * (fresh.dim() - 1)), fresh, memory[PLACE + name])
+            for name, fresh in begun.items()
+        }
+        self.session = self.environment.open(place, self.clients.addresses)
+        self._bases = torch.arange(self.n, device=self.device) * self.learner.buffer_size
+
+    def memory(self) -> Message:
+        """What the clients take along to their next round."""
+        place = {PLACE + name: tensor for name, tensor in self.session.state().items()}
+        return place | {
+            "steps": self.count,
+            "target": self.target,
+            "first": self.first,
+            "second": self.second,
+            "moves": self.moves,
+            "buffer": self.buffer,
+        }
+
+    # -- a turn ----------------------------------------------------------------------------------------------------
+
+    def turn(self) -> None:
+        """Plays `train_freq` steps, then learns."""
+        learner = self.learner
+        self.before_playing()
+        for _ in range(learner.train_freq):
+            self._play()
+        before, self.counts = self.counts, self.counts + learner.train_freq
+        self.after_playing(before)
+        learning = self.counts > learner.learning_starts
+        for _ in range(learner.updates if learning.any() else 0):
+            if learning.all():
+                self._learn()
+            else:
+                self.update(np.flatnonzero(learning))
+
+    def play(self) -> None:
+        """One step of every environment, remembered."""
+        seen = self.session.observation.clone()
+        action = self.explore(seen)
+        after, reward, terminated, _ = self.session.step(self.environment.scaled(action))
+        flag = terminated.unsqueeze(1)
+        # An episode that was only cut off goes on in theory, so its last step is none.
+        row = torch.cat([seen, after, reward, action.view(self.n, -1), flag], dim=1).to(self.buffer.dtype)
+        place = self._bases + self.count % self.learner.buffer_size
+        self.buffer.flatten(0, 1).index_copy_(0, place, row)
+        self.count += 1
+        self.step_number += 1
+
+    def sample(self) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+        """Remembered steps, `[n, b, ...]`: observation, next observation, scalarised reward, action, whether it ended."""
+        uniform = self.samples.index_select(1, self.sample_number).squeeze(1)
+        self.sample_number += 1
+        held = self.count.clamp(max=self.learner.buffer_size)
+        index = self._bases.unsqueeze(1) + (uniform * held.unsqueeze(1)).long()
+        rows = self.buffer.flatten(0, 1).index_select(0, index.flatten()).unflatten(0, index.shape)
+        seen, after, reward, action, ended = self.rows.split(rows)
+        scalar = (reward * self.weights.unsqueeze(1)).sum(-1)
+        return seen, after, scalar, action, ended.squeeze(-1)
+
+    def _update_all(self) -> None:
+        self.update(None)
+
+    # -- chance ----------------------------------------------------------------------------------------------------
+
+    def _draw(self) -> None:
+        """All that chance decides in this round, from each client's own streams, ahead of time."""
+        learner = self.learner
+        steps, updates = learner.turns * learner.train_freq, learner.turns * learner.updates
+        self.samples = self.drawn("samples", (updates, learner.batch_size), _uniform)
+        self.step_number = torch.zeros(1, dtype=torch.int64, device=self.device)
+        self.sample_number = torch.zeros(1, dtype=torch.int64, device=self.device)
+        self.draw(steps)
+
+    def drawn(
+        self, purpose: str, shape: tuple[int, ...], draw: Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]
+    ) -> Tensor:
+        """Numbers `[n, *shape]`, single precision, from the stream of each client for a purpose."""
+        numbers = np.empty((self.n, *shape), dtype=np.float32)
+        for row, stream in zip(numbers, self.clients.generators(purpose), strict=True):
+            row[...] = draw(stream, shape)
+        return self.clients.tensor(numbers)
+
+    # -- what an algorithm adds ------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def draw(self, steps: int) -> None:
+        """What chance decides of the actions."""
+
+    @abstractmethod
+    def explore(self, seen: Tensor) -> Tensor:
+        """The next actions, `[n]` or `[n, a]` between −1 and 1."""
+
+    @abstractmethod
+    def update(self, who: np.ndarray | None) -> None:
+        """One gradient step of the clients `who` (None: all)."""
+
+    def before_playing(self) -> None:
+        """Gets ready for the steps of a turn."""
+
+    def after_playing(self, before: np.ndarray) -> None:
+        """Does what is due after the steps of a turn, `before` which the clients had done so many."""
+
+
+def _stacked(blank: Message, n: int, device: torch.device) -> Message:
+    """n clients who remember nothing."""
+    return {name: tensor.to(device).expand(n, *tensor.shape) for name, tensor in blank.items()}
+
+
+def _uniform(stream: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+    return stream.random(shape, dtype=np.float32)
