@@ -1,4 +1,4 @@
-"""What an agent's model is: a network of values, or an actor with its critic. A policy turns parameters into actions."""
+"""What an agent's model is: a network of values, or an actor with its critic. A policy makes actions of parameters."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ class ReinforcementProblem(Problem):
         ]
         with torch.no_grad():
             returns = self._play(model, addresses, count)
-        return returns.unflatten(0, (len(clients), count)).mean(1).to(model.dtype)
+        return returns.view(len(clients), count, *returns.shape[1:]).mean(1).to(model.dtype)
 
     def _play(self, model: Tensor, addresses: list[rng.Address], count: int) -> Tensor:
         """One episode at each address, `count` for each model: `[n · count, 2, m]`."""
@@ -76,7 +76,7 @@ class ReinforcementProblem(Problem):
         fading = torch.tensor([[self.discount], [1.0]], device=model.device)
 
         def step() -> None:
-            seen = session.observation.unflatten(0, (len(model), count)).to(model.dtype)
+            seen = session.observation.view(len(model), count, -1).to(model.dtype)
             action = environment.scaled(self.policy.act(parameters, seen).flatten(0, 1))
             _, reward, terminated, truncated = session.step(action)
             returns.add_(alive * weight * reward.unsqueeze(1))

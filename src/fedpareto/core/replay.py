@@ -40,7 +40,7 @@ class Replayed:
 
     def _aside(self) -> None:
         """On a stream of its own, as recording wants its warm-up."""
-        stream = torch.cuda.Stream()
+        stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
             self.function()

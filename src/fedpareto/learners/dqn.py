@@ -67,7 +67,7 @@ class DQNAgent(Agent):
         self.table: Tensor | None = None
         if table is not None and self.learner.tables == "auto" and self.device.type == "cpu":
             self.table = table.to(self.model.dtype).expand(self.n, -1, -1)
-            self._value_of_all()
+            self._best_value = self._value_of(self.table)
 
     def explore(self, seen: Tensor) -> Tensor:
         """See Agent: ε-greedy, with ε = 1 before learning starts."""
@@ -109,12 +109,12 @@ class DQNAgent(Agent):
         # Playing changes no network, so doing this after the turn's last step is the same as after the step itself.
         self.target.index_copy_(0, who, torch.lerp(self.target[who], self.model[who], self.learner.tau))
         if self.table is not None:
-            self._value_of_all()
+            self._best_value = self._value_of(self.table)
 
-    def _value_of_all(self) -> None:
-        """max_a Q⁻ of everything that can be seen, `[n, s]`."""
-        with torch.no_grad():
-            self._best_value = self.policy.network(self.followed, self.table).amax(-1)
+    @torch.no_grad()
+    def _value_of(self, seen: Tensor) -> Tensor:
+        """max_a Q⁻(s, a), `[n, b]`."""
+        return self.policy.network(self.followed, seen).amax(-1)
 
     def update(self, who: np.ndarray | None) -> None:
         """See Agent."""
@@ -136,7 +136,7 @@ class DQNAgent(Agent):
         """max_a' Q⁻(s', a'), `[n, b]`."""
         if self.table is not None:
             return self._best_value.gather(1, self.environment.number(after))
-        return self.policy.network(self.followed, after).amax(-1)
+        return self._value_of(after)
 
     def _values(self, seen: Tensor, action: Tensor) -> Tensor:
         """Q(s, a), `[n, b]`."""

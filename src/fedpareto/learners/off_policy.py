@@ -152,8 +152,9 @@ class Rows:
 
     def split(self, rows: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
         """Observation, the one after it, reward, action and whether that was the end, of rows `[..., width]`."""
-        parts = rows.split([self.observation, self.observation, self.objectives, self.action, 1], dim=-1)
-        return parts[0], parts[1], parts[2], parts[3], parts[4]
+        sizes = [self.observation, self.observation, self.objectives, self.action, 1]
+        seen, after, reward, action, ended = torch.split_with_sizes(rows, sizes, dim=-1)
+        return seen, after, reward, action, ended
 
 
 class Agent:
@@ -246,12 +247,12 @@ class Agent:
         self.step_number += 1
 
     def sample(self) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-        """Remembered steps, `[n, b, ...]`: observation, next observation, scalarised reward, action, whether it ended."""
+        """Remembered steps, `[n, b, ...]`: observation, the next one, scalarised reward, action, whether it ended."""
         uniform = self.samples.index_select(1, self.sample_number).squeeze(1)
         self.sample_number += 1
         held = self.count.clamp(max=self.learner.buffer_size)
         index = self._bases.unsqueeze(1) + (uniform * held.unsqueeze(1)).long()
-        rows = self.buffer.flatten(0, 1).index_select(0, index.flatten()).unflatten(0, index.shape)
+        rows = self.buffer.flatten(0, 1).index_select(0, index.flatten()).view(*index.shape, -1)
         seen, after, reward, action, ended = self.rows.split(rows)
         scalar = (reward * self.weights.unsqueeze(1)).sum(-1)
         return seen, after, scalar, action, ended.squeeze(-1)

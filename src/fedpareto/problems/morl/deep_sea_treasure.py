@@ -37,10 +37,10 @@ class Sea(TensorEnvironment):
 
     treasures: tuple[float, ...] = TREASURES["convex"]
 
-    observation_size: ClassVar[int] = 2
-    actions: ClassVar[Actions] = Actions(count=len(MOVES))
-    objectives: ClassVar[int] = 2
-    horizon: ClassVar[int] = 100
+    observation_size: int = 2
+    actions: Actions = Actions(count=len(MOVES))
+    objectives: int = 2
+    horizon: int = 100
 
     @cached_property
     def map(self) -> np.ndarray:
