@@ -2,6 +2,9 @@
 PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
+PIP := $(BIN)/pip --quiet --disable-pip-version-check
+# Where Box2D has no wheel, it is built: that takes a C++ compiler and a minute.
+BUILD_BOX2D := ; platform_machine == 'aarch64' or python_version >= '3.14'
 
 .PHONY: install demo test lint types bench clean
 
@@ -10,8 +13,10 @@ install: $(INSTALLED)
 $(INSTALLED): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "fedpareto needs Python 3.11 or newer; this is " + sys.version.split()[0] + ". Try: make PYTHON=python3.12")'
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt torch numpy
-	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	$(PIP) install --constraint constraints.txt torch numpy
+	$(PIP) install --constraint constraints.txt setuptools "swig$(BUILD_BOX2D)"
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(PIP) install --constraint constraints.txt --no-build-isolation --use-pep517 "box2d-py$(BUILD_BOX2D)"
+	$(PIP) install --constraint constraints.txt --editable '.[dev]'
 	@touch $@
 
 demo: install
