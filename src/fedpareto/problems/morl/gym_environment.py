@@ -1,0 +1,205 @@
+"""mo-gymnasium's environments, played by worker processes.
+
+Nothing of an environment is kept but what was done in it: an episode begins with a seed of its own and goes on by
+actions, so that whoever does the same actions again is at the very same place.
+"""
+
+from __future__ import annotations
+
+import platform
+import sys
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedpareto.core import rng
+from fedpareto.core.environment import Actions, Environment, Session, Transition
+from fedpareto.core.messages import Message
+from fedpareto.errors import UnknownName, UserError
+from fedpareto.problems.morl import gym_worker
+from fedpareto.problems.morl.gym_pool import Pool, pool
+from fedpareto.problems.morl.gym_worker import Command
+
+OF_THE_EXTRA = ("mo_gymnasium", "gymnasium", "pygame", "mujoco", "Box2D")
+"""Python packages that come with the extra `morl`."""
+
+
+@dataclass(frozen=True)
+class GymEnvironment(Environment):
+    """An environment by its id, such as mo-lunar-lander-v3, or my_package:my-environment-v0 for one of one's own.
+
+    A client's state: `origin`, drawn when it began and the root of all its episodes' seeds; the number of its
+    `episode`; the steps that have `elapsed` in it; and its `actions` so far, `[horizon]` or `[horizon, a]`, zeros after
+    them.
+    """
+
+    id: str
+    observation_size: int
+    actions: Actions
+    objectives: int
+    horizon: int
+    lowest: tuple[float, ...] = field(default=(), compare=False)
+    """The least that one step can earn in each objective, as far as the environment says so."""
+
+    @classmethod
+    def of(cls, id: str, horizon: int = 0) -> Self:
+        """As mo-gymnasium describes it; a horizon other than 0 takes the place of the environment's own."""
+        facts = _facts(id, horizon)
+        if not facts["horizon"]:
+            raise UserError(f"{id} sets no limit to an episode; say after how many steps it ends, as in horizon: 200")
+        actions = Actions(**{name: _fixed(value) for name, value in facts["actions"].items()})
+        size, objectives, steps = facts["observation_size"], facts["objectives"], facts["horizon"]
+        return cls(id, size, actions, objectives, steps, tuple(facts["lowest"]))
+
+    def check(self) -> None:
+        """Raises a UserError if it cannot be played here."""
+        found = self.of(self.id, self.horizon)
+        if found != self:
+            raise UserError(
+                f"the installed mo-gymnasium has another {self.id} ({found}) than this version of fedpareto"
+            )
+
+    def blank(self) -> Message:
+        """See Environment."""
+        number = torch.zeros((), dtype=torch.int64)
+        kind = torch.int64 if self.actions.discrete else torch.float32
+        shape = () if self.actions.discrete else (self.actions.size,)
+        actions = torch.zeros(self.horizon, *shape, dtype=kind)
+        return {"origin": number, "episode": number, "elapsed": number, "actions": actions}
+
+    def begin(self, addresses: Sequence[rng.Address], device: torch.device) -> Message:
+        """See Environment. All later episodes follow from these addresses too."""
+        n = len(addresses)
+        origins = [int(stream.integers(2**63)) for stream in rng.generators(addresses, "origin")]
+        state = {name: tensor.to(device).expand(n, *tensor.shape) for name, tensor in self.blank().items()}
+        return state | {"origin": torch.tensor(origins, dtype=torch.int64, device=device)}
+
+    def open(self, state: Message, addresses: Sequence[rng.Address]) -> Session:
+        """See Environment."""
+        self.check()
+        return GymSession(self, state, pool())
+
+
+class GymSession(Session):
+    """n episodes, divided among workers. What is known of them on this side lies on the host."""
+
+    def __init__(self, environment: GymEnvironment, state: Message, players: Pool) -> None:
+        self._device = state["origin"].device
+        self._origin, self._episode, self._elapsed, self._actions = (
+            state[name].detach().to("cpu", copy=True).contiguous().numpy()
+            for name in ("origin", "episode", "elapsed", "actions")
+        )
+        n, o, m = len(self._origin), environment.observation_size, environment.objectives
+        self._sizes = [o, m, 1, 1, o]
+        self._at_work = np.arange(n)
+        self._packed = torch.empty(n, 2 * o + m + 2, pin_memory=self._device.type == "cuda")
+        self._came = self._packed.numpy()
+        self._pool = players
+        self.observation = torch.from_numpy(self._open(environment)).to(self._device)
+
+    def _open(self, environment: GymEnvironment) -> np.ndarray:
+        """Has every worker bring its share of the copies to where they stand; what is seen there, `[n, o]`."""
+        n = len(self._origin)
+        seen = np.empty((n, environment.observation_size), dtype=np.float32)
+        key = memoryview(gym_worker.key(environment.id, environment.horizon) + b"\n")
+        place = np.stack([self._origin, self._episode, self._elapsed], axis=1)
+        with self._pool.exchange():
+            team = self._pool.team(n)
+            bounds = np.linspace(0, n, len(team) + 1).astype(int)
+            self._number = next(self._pool.numbers)
+            self._shares = [(worker, slice(a, b)) for worker, a, b in zip(team, bounds[:-1], bounds[1:], strict=True)]
+            for worker, share in self._shares:
+                so_far = [self._actions[i, : self._elapsed[i]] for i in range(share.start, share.stop)]
+                content = key, place[share].data, np.concatenate(so_far).data
+                worker.ask(Command.OPEN, self._number, len(so_far), *content)
+            for worker, share in self._shares:
+                worker.answer(seen[share].data)
+        # A session that nobody closes still gives its copies back.
+        self._give_back = weakref.finalize(self, self._pool.over.append, (self._number, team))
+        self._give_back.atexit = False
+        return seen
+
+    def step(self, action: Tensor) -> Transition:
+        """See Session."""
+        done = np.ascontiguousarray(action.detach().cpu().numpy(), dtype=self._actions.dtype)
+        with self._pool.exchange():
+            for worker, share in self._shares:
+                worker.ask(Command.STEP, self._number, 0, done[share].data)
+            for worker, share in self._shares:
+                worker.answer(self._came[share].data)
+        self._note(done)
+        came = self._packed.to(self._device, non_blocking=True, copy=True)
+        seen, reward, terminated, truncated, self.observation = torch.split_with_sizes(came, self._sizes, dim=1)
+        return Transition(seen, reward, terminated.squeeze(1) != 0, truncated.squeeze(1) != 0)
+
+    def _note(self, done: np.ndarray) -> None:
+        """Keeps account of where every episode stands."""
+        who, o, m = self._at_work, self._sizes[0], self._sizes[1]
+        self._actions[who, self._elapsed[who]] = done[who]
+        self._elapsed[who] += 1
+        over = who[self._came[who, o + m : o + m + 2].any(axis=1)]
+        self._episode[over] += 1
+        self._elapsed[over] = 0
+        self._actions[over] = 0
+
+    def rest(self, over: Tensor) -> None:
+        """Those of `over` `[n]` are not played any more; what comes from them from now on means nothing."""
+        resting = over.detach().cpu().numpy().copy()
+        self._at_work = self._at_work[~resting[self._at_work]]
+        with self._pool.exchange():
+            for worker, share in self._shares:
+                worker.ask(Command.REST, self._number, 0, resting[share].data)
+
+    def state(self) -> Message:
+        """See Session."""
+        arrays = {
+            "origin": self._origin,
+            "episode": self._episode,
+            "elapsed": self._elapsed,
+            "actions": self._actions,
+        }
+        return {name: torch.from_numpy(array).to(self._device, copy=True) for name, array in arrays.items()}
+
+    def close(self) -> None:
+        """See Session: the copies play for whoever comes next."""
+        self._give_back()
+
+
+# -- what stands in the way ------------------------------------------------------------------------------------------
+
+
+def _facts(id: str, horizon: int) -> dict[str, Any]:
+    """See gym_worker.described; what stands in the way of playing is a UserError."""
+    facts = pool().described(gym_worker.key(id, horizon))
+    if "unknown" in facts:
+        raise UnknownName("environment", id, facts["unknown"])
+    if "missing" in facts:
+        raise UserError(f"{id} needs {_needed(facts['missing'])}")
+    if "unfit" in facts:
+        raise UserError(f"{id} {facts['unfit']}")
+    return facts
+
+
+def _needed(package: str) -> str:
+    """What is not there, and how to get it."""
+    if package == "Box2D" and _has_no_box2d_wheel():
+        how = "with a C++ compiler, pip install setuptools swig, then pip install --no-build-isolation box2d-py==2.3.8"
+        return f"Box2D, which is not installed and has no wheel for this machine: {how}"
+    name = "mo-gymnasium" if package == "mo_gymnasium" else package
+    if package in OF_THE_EXTRA:
+        return f"{name}, which is not installed: pip install 'fedpareto[morl]'"
+    return f"the Python package {name}, which is not installed"
+
+
+def _has_no_box2d_wheel() -> bool:
+    """The condition in pyproject.toml."""
+    return platform.machine() == "aarch64" or sys.version_info >= (3, 14)
+
+
+def _fixed(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value

@@ -1,0 +1,64 @@
+"""Any environment of mo-gymnasium, by its id."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar
+
+from fedpareto.core.problem import Objective
+from fedpareto.errors import UserError
+from fedpareto.problems.morl.gym_environment import GymEnvironment
+from fedpareto.problems.morl.gym_problem import GymProblem
+
+
+@dataclass(frozen=True)
+class OtherEnvironment(GymProblem):
+    """An environment that shows a vector of numbers and pays for several objectives, all of which are maximised."""
+
+    name: ClassVar[str] = "mo-gymnasium"
+
+    id: str = "mo-mountaincar-v0"
+    """As mo-gymnasium knows it; `my_package:my-environment-v0` imports my_package, which registers it, first."""
+    horizon: int = 0
+    """Steps after which an episode is cut off; 0: as the environment says."""
+    reference_point: tuple[float, ...] = ()
+    """Of the hypervolume, a return for each objective; nothing: 1 below the least that an episode can earn."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.horizon < 0:
+            raise UserError(f"horizon is {self.horizon}; it is at least 1, or 0 for the environment's own")
+        if not all(math.isfinite(value) for value in self.reference_point):
+            raise UserError(f"reference_point is {list(self.reference_point)}; it is made of finite numbers")
+
+    @property
+    def title(self) -> str:
+        """See MORLProblem."""
+        return self.id
+
+    @cached_property
+    def environment(self) -> GymEnvironment:
+        """See GymProblem."""
+        return GymEnvironment.of(self.id, self.horizon)
+
+    @cached_property
+    def objectives(self) -> tuple[Objective, ...]:
+        """Environments do not name theirs."""
+        environment = self.environment
+        reference = self.reference_point or tuple(low * environment.horizon - 1 for low in environment.lowest)
+        if len(reference) != environment.objectives:
+            raise UserError(
+                f"reference_point has {len(reference)} numbers, but {self.id} has {environment.objectives} objectives"
+            )
+        unknown = [number for number, value in enumerate(reference, 1) if not math.isfinite(value)]
+        if unknown:
+            raise UserError(
+                f"{self.id} does not say what a step earns at least in objective {unknown[0]}; say from which returns "
+                f"on the hypervolume counts, as in reference_point: {[-100] * len(reference)}"
+            )
+        return tuple(
+            Objective(f"objective {number}", maximise=True, reference=value)
+            for number, value in enumerate(reference, 1)
+        )
