@@ -96,12 +96,13 @@ class Environment(ABC):
         """A policy's action as the environment wants it: vectors from between −1 and 1 to between the bounds."""
         if self.actions.discrete:
             return action
-        low, high = (torch.tensor(side, dtype=action.dtype, device=action.device) for side in self._sides)
-        return low + (action + 1) / 2 * (high - low)
-
-    @property
-    def _sides(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
-        return self.actions.low, self.actions.high
+        # Plain numbers where they are all there is: a tensor made here could not be recorded in a CUDA graph.
+        spans = {(low, high) for low, high in zip(self.actions.low, self.actions.high, strict=True)}
+        if len(spans) == 1:
+            ((low, high),) = spans
+            return low + (action + 1) / 2 * (high - low)
+        columns = zip(action.unbind(-1), self.actions.low, self.actions.high, strict=True)
+        return torch.stack([low + (column + 1) / 2 * (high - low) for column, low, high in columns], dim=-1)
 
     def every_observation(self) -> Tensor | None:
         """All from which one can go on, `[s, o]`, where that is little: a learner may then think in tables."""

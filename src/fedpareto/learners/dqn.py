@@ -118,7 +118,7 @@ class DQNAgent(Agent):
 
     def update(self, who: np.ndarray | None) -> None:
         """See Agent."""
-        seen, after, reward, action, ended = self.sample()
+        seen, after, reward, action, ended = self.sample(who)
         with torch.no_grad():
             goal = reward + (1 - ended) * self.learner.gamma * self._later(after)
         values = self._values(seen, action.squeeze(-1).long())

@@ -4,9 +4,10 @@ Each client plays its own environment, remembers what happened in a ring of its 
 it; all of them do so in lockstep, as one batched tensor program. The order of things is that of stable-baselines3:
 `train_freq` steps, then `gradient_steps` updates.
 
-What the server gets and sends is the policy's networks (see Policy.layout). Everything else stays with the client from
-round to round: target networks, the optimiser's moments, remembered steps, the episode in progress and the number of
-steps done so far, on which exploration depends.
+What the server gets and sends is the policy's networks (see Policy.layout): the Q-network, or actor and critic. Nothing
+else ever leaves a client: it keeps the optimiser's moments, remembered steps, the episode in progress and the number of
+steps done so far, on which exploration depends, from round to round. Target networks are no part of what is averaged:
+they begin a round as what the server sent, or go on as they were.
 """
 
 from __future__ import annotations
@@ -55,8 +56,9 @@ class OffPolicy(Learner):
     """Updates after every `train_freq` steps; −1: as many as these steps."""
     optimiser_state: Literal["kept", "fresh"] = "kept"
     """Whether Adam's moments go on from round to round (they never leave the client) or begin anew in each."""
-    target: Literal["kept", "received"] = "kept"
-    """Whether the target network goes on from round to round or is what the server sent."""
+    target: Literal["received", "kept"] = "received"
+    """Whether the target network begins every round as what the server sent, or goes on as it was. Received ones make
+    federated training far steadier: a target that belongs to another model than the one in hand misleads it."""
 
     agent: ClassVar[type[Agent]]
 
@@ -246,10 +248,16 @@ class Agent:
         self.count += 1
         self.step_number += 1
 
-    def sample(self) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-        """Remembered steps, `[n, b, ...]`: observation, the next one, scalarised reward, action, whether it ended."""
-        uniform = self.samples.index_select(1, self.sample_number).squeeze(1)
-        self.sample_number += 1
+    def sample(self, who: np.ndarray | None) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+        """Remembered steps, `[n, b, ...]`: observation, the next one, scalarised reward, action, whether it ended.
+
+        Each client counts its own updates, so that it samples the same beside others who do not learn yet.
+        """
+        uniform = self.samples.flatten(0, 1).index_select(0, self.sample_number)
+        if who is None:
+            self.sample_number += 1
+        else:
+            self.sample_number[who] += 1
         held = self.count.clamp(max=self.learner.buffer_size)
         index = self._bases.unsqueeze(1) + (uniform * held.unsqueeze(1)).long()
         rows = self.buffer.flatten(0, 1).index_select(0, index.flatten()).view(*index.shape, -1)
@@ -268,7 +276,7 @@ class Agent:
         steps, updates = learner.turns * learner.train_freq, learner.turns * learner.updates
         self.samples = self.drawn("samples", (updates, learner.batch_size), _uniform)
         self.step_number = torch.zeros(1, dtype=torch.int64, device=self.device)
-        self.sample_number = torch.zeros(1, dtype=torch.int64, device=self.device)
+        self.sample_number = torch.arange(self.n, device=self.device) * updates
         self.draw(steps)
 
     def drawn(
