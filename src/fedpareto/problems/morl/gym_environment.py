@@ -95,7 +95,7 @@ class GymSession(Session):
             for name in ("origin", "episode", "elapsed", "actions")
         )
         n, o, m = len(self._origin), environment.observation_size, environment.objectives
-        self._sizes = [o, m, 1, 1, o]
+        self._sizes = [o, m, 2, o]
         self._at_work = np.arange(n)
         self._packed = torch.empty(n, 2 * o + m + 2, pin_memory=self._device.type == "cuda")
         self._came = self._packed.numpy()
@@ -134,8 +134,8 @@ class GymSession(Session):
                 worker.answer(self._came[share].data)
         self._note(done)
         came = self._packed.to(self._device, non_blocking=True, copy=True)
-        seen, reward, terminated, truncated, self.observation = torch.split_with_sizes(came, self._sizes, dim=1)
-        return Transition(seen, reward, terminated.squeeze(1) != 0, truncated.squeeze(1) != 0)
+        seen, reward, ended, self.observation = torch.split_with_sizes(came, self._sizes, dim=1)
+        return Transition(seen, reward, *(ended != 0).unbind(1))
 
     def _note(self, done: np.ndarray) -> None:
         """Keeps account of where every episode stands."""
@@ -143,9 +143,10 @@ class GymSession(Session):
         self._actions[who, self._elapsed[who]] = done[who]
         self._elapsed[who] += 1
         over = who[self._came[who, o + m : o + m + 2].any(axis=1)]
-        self._episode[over] += 1
-        self._elapsed[over] = 0
-        self._actions[over] = 0
+        if len(over):
+            self._episode[over] += 1
+            self._elapsed[over] = 0
+            self._actions[over] = 0
 
     def rest(self, over: Tensor) -> None:
         """Those of `over` `[n]` are not played any more; what comes from them from now on means nothing."""

@@ -7,10 +7,16 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
 
+from fedpareto.core.environment import Actions
 from fedpareto.core.problem import Objective
 from fedpareto.errors import UserError
 from fedpareto.problems.morl.gym_environment import GymEnvironment
 from fedpareto.problems.morl.gym_problem import GymProblem
+
+MOUNTAIN_CAR = GymEnvironment(
+    "mo-mountaincar-v0", observation_size=2, actions=Actions(count=3), objectives=3, horizon=200, lowest=(-1.0,) * 3
+)
+"""Known here, so that the problem can be listed where the library is not installed."""
 
 
 @dataclass(frozen=True)
@@ -19,7 +25,7 @@ class OtherEnvironment(GymProblem):
 
     name: ClassVar[str] = "mo-gymnasium"
 
-    id: str = "mo-mountaincar-v0"
+    id: str = MOUNTAIN_CAR.id
     """As mo-gymnasium knows it; `my_package:my-environment-v0` imports my_package, which registers it, first."""
     horizon: int = 0
     """Steps after which an episode is cut off; 0: as the environment says."""
@@ -41,6 +47,8 @@ class OtherEnvironment(GymProblem):
     @cached_property
     def environment(self) -> GymEnvironment:
         """See GymProblem."""
+        if (self.id, self.horizon) == (MOUNTAIN_CAR.id, 0):
+            return MOUNTAIN_CAR
         return GymEnvironment.of(self.id, self.horizon)
 
     @cached_property
