@@ -1,0 +1,91 @@
+"""Optimistic linear support: Roijers, Whiteson and Oliehoek, "Computing convex coverage sets for faster multi-objective
+coordination", 2015.
+
+The best utility max_v w·v over known solutions v is a convex, piecewise linear function of the weights w. Where it has
+a corner, a solution that is not known yet could beat it by most. If training finds the optimum for the weights it is
+given, the corners lead to every solution that is best for some weights, and then it is known that there is no other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedpareto.moo._points import Array
+from fedpareto.moo.search.history import History, Streams, is_known, ranges
+
+SAME_WEIGHTS = 1e-6
+"""Weights that differ by less in every objective count as the same."""
+
+
+@dataclass(frozen=True)
+class LinearSupport:
+    """The corners with the largest possible improvement first."""
+
+    count: int
+    """At most so many weights in an iteration."""
+    tolerance: float = 0.001
+    """An improvement that cannot be larger is not worth a training; in units of the objectives' weighted ranges."""
+
+    def propose(self, history: History, iteration: int, streams: Streams) -> Array:
+        """The corners that are not trained yet; each objective alone to begin with."""
+        trained = history.weights[is_known(history.values)]
+        extremes = _not_among(trained, np.eye(history.objectives))
+        if len(extremes):
+            return extremes[: self.count]
+        corners = _not_among(trained, corner_weights(history.known))
+        gains = np.array([largest_gain(corner, trained, history.known) for corner in corners])
+        worth_it = gains > self.tolerance * (corners @ ranges(history.values))
+        order = np.argsort(-gains[worth_it], kind="stable")
+        return corners[worth_it][order][: self.count]
+
+
+def corner_weights(values: Array) -> Array:
+    """The weights `[c, m]` at the corners of max_v w·v over `values` `[k, m]`, those of the simplex included.
+
+    They are the vertices of the polyhedron of all (w, z) with z ≥ w·v for every v, w on the simplex. Ascending.
+    """
+    from scipy.spatial import HalfspaceIntersection
+
+    # Neither a shift of an objective nor a common factor moves a corner, and qhull likes numbers about 1.
+    values = np.unique((values - values.min(axis=0)) / ranges(values).max(), axis=0)
+    k, m = values.shape
+    ceiling = values.max() + 2
+    # Rows are a·(w_1 … w_{m-1}, z) + b ≤ 0, with w_m = 1 − Σ w_j.
+    utilities = np.hstack([values[:, :-1] - values[:, -1:], -np.ones((k, 1)), values[:, -1:]])
+    not_negative = np.hstack([-np.eye(m - 1), np.zeros((m - 1, 2))])
+    last_not_negative = np.hstack([np.ones(m - 1), 0.0, -1.0])
+    below_ceiling = np.hstack([np.zeros(m - 1), 1.0, -ceiling])
+    halfspaces = np.vstack([utilities, not_negative, last_not_negative, below_ceiling])
+    inside = np.append(np.full(m - 1, 1 / m), ceiling - 1)
+    vertices = HalfspaceIntersection(halfspaces, inside).intersections
+    vertices = vertices[vertices[:, -1] < ceiling - 1]
+    weights = np.hstack([vertices[:, :-1], 1 - vertices[:, :-1].sum(axis=1, keepdims=True)]).clip(0, 1)
+    weights = np.unique(np.round(weights / weights.sum(axis=1, keepdims=True), 12), axis=0)
+    return np.asarray(weights[_first_of_same(weights)])
+
+
+def largest_gain(weights: Array, trained: Array, values: Array) -> float:
+    """By how much an unknown solution could beat all `values` `[k, m]` under `weights` `[m]`.
+
+    It cannot beat them under the weights `trained` `[t, m]`, whose optimum is known: max w·v subject to w'·v ≤ u(w').
+    """
+    from scipy.optimize import linprog
+
+    bounds = (trained @ values.T).max(axis=1)
+    best = linprog(-weights, A_ub=trained, b_ub=bounds, bounds=(None, None))
+    return float(-best.fun - (values @ weights).max()) if best.success else 0.0
+
+
+def _not_among(trained: Array, weights: Array) -> Array:
+    """The rows of `weights` `[k, m]` that were not trained for."""
+    gaps = np.abs(weights[:, None] - trained[None]).max(axis=2)
+    return np.asarray(weights[(gaps > SAME_WEIGHTS).all(axis=1)])
+
+
+def _first_of_same(weights: Array) -> NDArray[np.bool_]:
+    """Mask `[k]` of the rows of which no earlier one is the same."""
+    same = np.abs(weights[:, None] - weights[None]).max(axis=2) <= SAME_WEIGHTS
+    return np.asarray(~np.tril(same, -1).any(axis=1))
