@@ -15,7 +15,7 @@ from fedpareto.core.conditioned import Conditioned
 from fedpareto.core.groups import Comparison
 from fedpareto.core.layout import Layout
 from fedpareto.core.messages import Message, Reply, Shapes, Task
-from fedpareto.core.problem import Objective
+from fedpareto.core.problem import Judge, Objective
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,8 @@ class Setting:
     """The one that all clients share, where the federation was set up so; None: each has its own, and keeps it."""
     comparison: Comparison | None = None
     """Of groups of people, where the problem is one of group fairness."""
+    judge: Judge | None = None
+    """How the server measures models by itself, where the problem lets it."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,18 @@ class State:
     setting: Setting
     round: int = 0
     """Rounds that are over."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """A set of k solutions that a server found, for which no client stands."""
+
+    weights: Tensor
+    """The importance of each objective with which a solution was trained, `[k, m]`."""
+    values: Tensor
+    """What it is worth, `[k, 2, m]`: on what training sees, and on what solutions are compared by."""
+    models: Tensor
+    """`[k, d]`."""
 
 
 @dataclass(frozen=True)
@@ -102,6 +116,10 @@ class Algorithm(ABC, Generic[S]):
     @abstractmethod
     def reply_shapes(self, setting: Setting) -> Mapping[str, Shapes]:
         """By step, exactly what a reply carries; an engine refuses anything else."""
+
+    def found(self, state: S) -> Found | None:
+        """The solutions that a run is for, where these are a set of their own; None: they are one for each client."""
+        return None
 
     def describe(self, state: S) -> dict[str, Any]:
         """Plain values worth recording every round, such as clusters."""

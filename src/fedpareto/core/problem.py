@@ -106,6 +106,9 @@ class Rows:
         return Rows(columns, self.starts, self.counts)
 
 
+Judge = Callable[[Tensor], Tensor]
+"""What models `[k, d]` are worth, `[k, 2, m]`: on what training sees, and on what solutions are compared by."""
+
 Splits = Mapping[str, Rows]
 """The parts of every client's data by name: "train" first, "validation" and "test" where there are such."""
 
@@ -148,6 +151,10 @@ class Problem(ABC):
     def parts(self, splits: Splits) -> list[str]:
         """On what `score` measures, by name; comparisons use "test" if it is there, else the last."""
         return list(splits)
+
+    def judge(self, seed: int) -> Judge | None:
+        """How a server measures models by itself; None where it has nothing to measure them on."""
+        return None
 
     def known_front(self) -> np.ndarray | None:
         """The true Pareto front, `[k, m]`, where it is known."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -12,7 +13,7 @@ from fedpareto.core.clients import Clients
 from fedpareto.core.environment import Environment
 from fedpareto.core.layout import Layout
 from fedpareto.core.policies import Policy
-from fedpareto.core.problem import Problem, Splits
+from fedpareto.core.problem import Judge, Problem, Splits
 from fedpareto.core.replay import Replayed
 
 LOOK_UP = 20
@@ -55,15 +56,23 @@ class ReinforcementProblem(Problem):
 
         Which episodes these are follows from the clients' own streams.
         """
+        return self._returns(model, clients.addresses)
+
+    def judge(self, seed: int) -> Judge:
+        """A server can play too: the same episodes with every model."""
+        return lambda models: self._returns(models, [rng.Address(seed)] * len(models))
+
+    def _returns(self, models: Tensor, addresses: Sequence[rng.Address]) -> Tensor:
+        """The mean over the episodes at each model's address, `[n, 2, m]`."""
         count = 1 if self.environment.deterministic else self.episodes
-        addresses = [
+        episodes = [
             rng.Address(address.seed, address.client, address.round, address.lane * self.episodes + episode)
-            for address in clients.addresses
+            for address in addresses
             for episode in range(count)
         ]
         with torch.no_grad():
-            returns = self._play(model, addresses, count)
-        return returns.view(len(clients), count, *returns.shape[1:]).mean(1).to(model.dtype)
+            returns = self._play(models, episodes, count)
+        return returns.view(len(models), count, *returns.shape[1:]).mean(1).to(models.dtype)
 
     def _play(self, model: Tensor, addresses: list[rng.Address], count: int) -> Tensor:
         """One episode at each address, `count` for each model: `[n · count, 2, m]`."""

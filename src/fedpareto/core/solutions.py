@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,12 +13,13 @@ from fedpareto.moo import dominance, indicators
 
 @dataclass(frozen=True)
 class SolutionSet:
-    """One solution per client. Row i of everything belongs to the client `clients[i]`."""
+    """One solution per client, or a set that stands for itself. Row i of everything belongs to `clients[i]`."""
 
     objectives: tuple[Objective, ...]
     clients: tuple[int, ...]
+    """The clients' ids; or the numbers 0 … n − 1 of solutions that are no client's."""
     preferences: np.ndarray | None
-    """`[n, m]`; None if the clients keep theirs to themselves."""
+    """`[n, m]`, with which the solutions were trained; None if the clients keep theirs to themselves."""
     values: Mapping[str, np.ndarray]
     """The objectives on each part of the data, `{split: [n, m]}`."""
     known_front: np.ndarray | None = None
@@ -26,7 +27,7 @@ class SolutionSet:
     @property
     def held_out(self) -> str:
         """The part of the data on which solutions are compared."""
-        return "test" if "test" in self.values else list(self.values)[-1]
+        return held_out(list(self.values))
 
     @property
     def maximise(self) -> list[bool]:
@@ -60,3 +61,8 @@ class SolutionSet:
             known_front=self.known_front,
             preferences=self.preferences,
         )
+
+
+def held_out(parts: Sequence[str]) -> str:
+    """Of the parts of the data by name, the one on which solutions are compared."""
+    return "test" if "test" in parts else parts[-1]

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from fedpareto.core.algorithm import State
+from fedpareto.core.algorithm import Found, State
 from fedpareto.core.engine import Engine
 from fedpareto.core.messages import Failure, Message, Outcome, Task, Traffic, traffic
-from fedpareto.core.solutions import SolutionSet
+from fedpareto.core.solutions import SolutionSet, held_out
 from fedpareto.errors import DamagedFile, QuorumLost, UserError
 from fedpareto.experiments import engines
 from fedpareto.experiments.checkpoint import Checkpoint
@@ -141,9 +141,7 @@ class Experiment:
         """All exchanges of one round of every seed."""
         start, before = time.perf_counter(), self.round
         algorithm = self.spec.algorithm
-        rows: list[dict[str, Any]] = [
-            self._row(run, before, algorithm.describe(state)) for run, state in enumerate(self.states)
-        ]
+        rows = [self._row(run, before) for run in range(len(self.states))]
         events: list[dict[str, Any]] = []
         first = True
         while self.round == before:
@@ -153,9 +151,9 @@ class Experiment:
             solutions = self._measured(first, before)
             outcomes = self._exchange(tasks, solutions)
             for run, outcome in enumerate(outcomes):
+                self._note(rows[run], outcome, traffic(tasks[run], outcome.replies))
                 if self.states[run].round > before:
                     continue
-                self._note(rows[run], outcome, traffic(tasks[run], outcome.replies))
                 events += [self._event(run, failure) for failure in outcome.failures]
                 self.states[run] = algorithm.tell(self.states[run], outcome.replies)
             first = False
@@ -199,18 +197,23 @@ class Experiment:
         algorithm, names = self.spec.algorithm, self.engine.split_names
         solutions = [algorithm.solutions(state) for state in self.states]
         outcomes = self.engine.run_all([[] for _ in solutions], solutions)
-        rows, events, sets = [], [], []
+        rows: list[dict[str, Any]] = []
+        events: list[dict[str, Any]] = []
+        sets: list[SolutionSet] = []
+        models: list[dict[int, Tensor]] = []
         for run, (state, outcome) in enumerate(zip(self.states, outcomes, strict=True)):
-            row = self._row(run, state.round, algorithm.describe(state))
+            row = self._row(run, state.round)
             self._note(row, outcome, {})
             rows.append(row | {"trained": None, "trained_hypervolume": None, "seconds": 0.0})
             values = _by_split(outcome.evaluations.sent, state.setting.clients, names)
-            sets.append(self._solution_set(run, values))
-            lost = sorted(set(state.setting.clients) - set(sets[-1].clients))
+            of_clients = self._solution_set(run, values)
+            lost = sorted(set(state.setting.clients) - set(of_clients.clients))
             reason = "no solution: the model's objectives are not finite numbers"
             events += [self._event(run, Failure(client, state.round, reason, "evaluate")) for client in lost]
+            found = algorithm.found(state)
+            sets.append(of_clients if found is None else self._set_of(found))
+            models.append(self.engine.models(run, solutions[run]) if found is None else dict(enumerate(found.models)))
         self._record(rows, events)
-        models = [self.engine.models(run, one) for run, one in enumerate(solutions)]
         result = Result(self.spec, sets, models, self.history, self.folder.path if self.folder else None)
         if self.folder is not None:
             save_for_serving(self.folder, self.spec, self.engine, solutions)
@@ -219,7 +222,7 @@ class Experiment:
 
     def _solution_set(self, run: int, values: Mapping[str, np.ndarray]) -> SolutionSet:
         """The solutions of one seed; a client whose training went astray has none."""
-        good = np.isfinite(values[_held_out(values)]).all(axis=1)
+        good = np.isfinite(values[held_out(list(values))]).all(axis=1)
         clients = self.states[run].setting.clients
         preferences = self.spec.preferences_of(self.spec.seeds[run])
         if not good.any():
@@ -235,11 +238,26 @@ class Experiment:
             known_front=self.spec.problem.known_front(),
         )
 
+    def _set_of(self, found: Found) -> SolutionSet:
+        """The solutions of one seed, where they are a set of their own."""
+        names, values = self.engine.split_names, found.values.double().cpu().numpy()
+        return SolutionSet(
+            objectives=self.spec.problem.objectives,
+            clients=tuple(range(len(values))),
+            preferences=found.weights.double().cpu().numpy(),
+            values={names[0]: values[:, 0], held_out(names): values[:, 1]},
+            known_front=self.spec.problem.known_front(),
+        )
+
     # -- the record ------------------------------------------------------------------------------------------------
 
-    def _row(self, run: int, done: int, described: Mapping[str, Any]) -> dict[str, Any]:
+    def _row(self, run: int, done: int) -> dict[str, Any]:
+        algorithm, state = self.spec.algorithm, self.states[run]
         row: dict[str, Any] = {"seed": self.spec.seeds[run], "round": done}
-        for name, value in described.items():
+        found = algorithm.found(state)
+        if found is not None:  # What the clients choose of it, which is measured too, may be less.
+            row["hypervolume"] = self._hypervolume(self._set_of(found).points)
+        for name, value in algorithm.describe(state).items():
             if not isinstance(value, Tensor):
                 row[name] = value
             elif value.numel() <= LARGEST_SIMILARITY_MATRIX**2:
@@ -254,7 +272,8 @@ class Experiment:
                 by_split = _by_split(values, clients, self.engine.split_names)
                 row[kind] = {name: _rows(points) for name, points in by_split.items()}
                 key = "hypervolume" if kind == "sent" else "trained_hypervolume"
-                row[key] = self._hypervolume(by_split[_held_out(by_split)])
+                if row.get(key) is None:
+                    row[key] = self._hypervolume(by_split[held_out(list(by_split))])
         row["replies"] = row.get("replies", 0) + len(outcome.replies)
         row["failures"] = row.get("failures", 0) + len(outcome.failures)
         before = row.get("traffic") or [[0, 0]] * len(clients)
@@ -469,8 +488,3 @@ def _by_split(values: Mapping[int, Tensor], clients: Sequence[int], names: Seque
 def _rows(points: np.ndarray) -> list[list[float] | None]:
     """As JSON, which has no NaN and no infinity."""
     return [row.tolist() if np.isfinite(row).all() else None for row in points]
-
-
-def _held_out(values: Mapping[str, np.ndarray]) -> str:
-    """The part of the data on which solutions are compared, as in SolutionSet."""
-    return "test" if "test" in values else list(values)[-1]
