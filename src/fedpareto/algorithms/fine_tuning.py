@@ -13,7 +13,7 @@ from fedpareto.core.algorithm import Algorithm, S, Setting, State, Taxonomy
 from fedpareto.core.clients import Clients
 from fedpareto.core.conditioned import Conditioned
 from fedpareto.core.layout import Layout
-from fedpareto.core.messages import Message, Reply, Shapes, Task
+from fedpareto.core.messages import Message, Reply, Shapes, Task, stack
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,9 @@ class FineTunedState(State, Generic[S]):
 
     inner: S | None = None
     tuned: Tensor = torch.empty(0)
-    """`[n, d]` once the last round is over, empty before."""
+    """`[k, d]` once the last round is over, empty before."""
+    tuners: tuple[int, ...] = ()
+    """The clients whose models these are."""
 
 
 @dataclass(frozen=True)
@@ -67,22 +69,17 @@ class FineTuned(Algorithm[FineTunedState[S]]):
         if not _last_round(state):
             inner = self.algorithm.tell(inner, replies)
             return replace(state, inner=inner, round=inner.round)
-        own = self.algorithm.solutions(inner)
-        name = _kept(own)
+        name = _kept(self.algorithm.solutions(inner))
         if not any(name in reply.message for reply in replies):  # Local training keeps its models as it is.
             return replace(state, inner=self.algorithm.tell(inner, replies), round=state.round + 1)
-        models = {client: message[name] for client, message in own.items()}
-        models |= {reply.client: reply.message[name] for reply in replies}
-        tuned = torch.stack([models[client] for client in state.setting.clients])
-        return replace(state, tuned=tuned, round=state.round + 1)
+        tuners = tuple(reply.client for reply in replies)
+        return replace(state, tuned=stack(replies, name), tuners=tuners, round=state.round + 1)
 
     def solutions(self, state: FineTunedState[S]) -> dict[int, Message]:
-        """The fine-tuned models at the end, the algorithm's own solutions before."""
+        """The fine-tuned models at the end; before, and for those without one, the algorithm's own solutions."""
         own = self.algorithm.solutions(_inner(state))
-        if not len(state.tuned):
-            return own
         name = _kept(own)
-        return {client: {name: model} for client, model in zip(state.setting.clients, state.tuned, strict=True)}
+        return own | {client: {name: model} for client, model in zip(state.tuners, state.tuned, strict=True)}
 
     def describe(self, state: FineTunedState[S]) -> dict[str, Any]:
         """The algorithm's own."""
