@@ -10,8 +10,11 @@ from fedpareto.problems.synthetic import Synthetic
 from fedpareto.testing.conformance import ALGORITHM_CHECKS, EXACT, SINGLE, largest_difference, small_problem, trial
 
 NAMES = [*algorithms(), *(f"{name}+ft" for name in algorithms())]
-LITTLE_WORK = {"praffl": {"body_epochs": 1, "head_epochs": 2, "sampled": 4}}
-"""Parameters of algorithms that would take long otherwise; the rules are the same."""
+LITTLE_WORK = {
+    "praffl": {"body_epochs": 1, "head_epochs": 2, "sampled": 4},
+    "mofld": {"training_rounds": 1, "samples": 3},
+}
+"""Parameters of algorithms that would take long otherwise, or whose rounds come in blocks; the rules are the same."""
 
 
 @pytest.mark.parametrize("check", ALGORITHM_CHECKS, ids=lambda check: check.__name__)

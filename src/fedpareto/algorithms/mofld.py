@@ -1,0 +1,358 @@
+"""MOFL/D: Hartmann, Danoy, Alswaitti, Bouvry, 2023; thesis chapter 3 (algorithm 2).
+
+The server searches for a front. In each iteration it proposes weights, has the federation train a model for each of
+them, measures what the models are worth, and keeps those that no other beats.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedpareto.algorithms.fedavg import FedAvg, FedAvgState
+from fedpareto.algorithms.fedpref import FedPref, FedPrefState
+from fedpareto.core import rng
+from fedpareto.core.algorithm import Algorithm, Found, Setting, State, Taxonomy, participants
+from fedpareto.core.clients import Clients
+from fedpareto.core.messages import Message, Reply, Shapes, Task, stack
+from fedpareto.core.solutions import held_out
+from fedpareto.errors import UserError
+from fedpareto.moo.dominance import is_nondominated
+from fedpareto.moo.search.annealing import Annealing
+from fedpareto.moo.search.evolution import Evolution
+from fedpareto.moo.search.history import History, Search
+from fedpareto.moo.search.linear_support import LinearSupport
+from fedpareto.moo.search.sampling import Lattice, RandomWeights
+
+TRAINED_FOR, COMPARED_BY = 0, 1
+"""The two parts of the data on which candidates are measured: what training sees and what solutions are compared by."""
+
+
+@dataclass(frozen=True)
+class MOFLDState(State):
+    """Every candidate by its number: those that are trained and measured, then those in training."""
+
+    weights: Tensor = torch.empty(0)
+    """𝒲, `[t + k, m]` in double precision, of t candidates that are done and k that are in training."""
+    values: Tensor = torch.empty(0)
+    """𝒱, `[t, 2, m]` in double precision, on the two parts of the data; NaN where nobody measured."""
+    models: Tensor = torch.empty(0)
+    """ℳ, `[t, d]`."""
+    inner: tuple[FedAvgState | FedPrefState, ...] = ()
+    """Of the federations that train."""
+    trained: bool = False
+    """Whether their last round is over, so that clients are to measure next."""
+
+    @property
+    def done(self) -> int:
+        """t."""
+        return len(self.values)
+
+    @property
+    def in_training(self) -> range:
+        """Numbers of candidates, which are also the lanes in which they are trained."""
+        return range(self.done, len(self.weights))
+
+
+@dataclass(frozen=True)
+class _Training:
+    """A federation inside the federation, which trains one candidate, or several together.
+
+    A client that works for k candidates is k of its members.
+    """
+
+    algorithm: Algorithm[Any]
+    state: Any
+    members: tuple[tuple[int, int], ...]
+    """The candidate and the client that each of its members stands for."""
+
+    def ask(self) -> Iterator[tuple[int, int, Message]]:
+        """Who is to train for which candidate, and from what."""
+        for task in self.algorithm.ask(self.state):
+            yield *self.members[task.client], task.message
+
+    def tell(self, replies: Sequence[Reply]) -> Any:
+        """Its state after the replies of its own members; if there are none, nothing happens."""
+        number = {member: i for i, member in enumerate(self.members)}
+        places = [(reply.lane, reply.client) for reply in replies]
+        own = [
+            replace(reply, client=number[place])
+            for reply, place in zip(replies, places, strict=True)
+            if place in number
+        ]
+        return self.algorithm.tell(self.state, own) if own else self.state
+
+
+@dataclass(frozen=True)
+class MOFLD(Algorithm[MOFLDState]):
+    """A front by decomposition: a search on the server proposes weights, the federation trains a model for each.
+
+    Candidates of one iteration are trained side by side, each in a lane of its own: a client remembers nothing from one
+    candidate to another. No preference is needed; in the end each client picks the solution that it likes best.
+    """
+
+    name: ClassVar[str] = "mofld"
+    taxonomy: ClassVar[Taxonomy] = Taxonomy(
+        "client", "server-led", "linearised objectives, offline metaheuristic", "arbitrary"
+    )
+    personalised: ClassVar[bool] = True
+
+    generator: Literal["annealing", "gaussian-annealing", "lattice", "random", "nsga2", "ols"] = "annealing"
+    """Where weights come from: Pareto simulated annealing of importances or by Gaussian steps, an even lattice, chance,
+    NSGA-II (needs pymoo), or optimistic linear support, which ends the run once no better solution is possible."""
+    samples: int = 5
+    """n_s, candidates in an iteration."""
+    training_rounds: int = 5
+    """Rounds of one federated training; a run has rounds / training_rounds iterations."""
+    warm_start: bool = False
+    """Whether training starts from the earlier candidate with the nearest weights instead of the initial model."""
+    evaluation: Literal["client", "server"] = "client"
+    """Who measures a candidate: the clients, whose mean by size counts, or the server, on problems that let it."""
+    inner: Literal["fedavg", "fedpref"] = "fedavg"
+    """How candidates are trained: each for itself by FedAvg, or those of an iteration together by FedPref."""
+    threshold: float = 0.05
+    """ε of FedPref, where that is the inner algorithm; its other parameters are its defaults."""
+    temperature: float = 1.0
+    """T of annealing at its first decision, in units of the objectives' ranges."""
+    cooling: float = 0.9
+    """By which T is multiplied in every iteration."""
+    alpha: float = 1.05
+    """α of annealing: how fast importances move away from those of the closest neighbour."""
+    step: float = 0.2
+    """Of gaussian-annealing: standard deviation of a step on the weights."""
+    tolerance: float = 0.001
+    """Of linear support: a possible improvement that is not worth a training, in units of the objectives' ranges."""
+
+    def __post_init__(self) -> None:
+        if self.samples < 1 or self.training_rounds < 1:
+            raise UserError("samples and training_rounds are at least 1")
+        if not (self.temperature > 0 and 0 < self.cooling <= 1):
+            raise UserError("temperature is positive, cooling a factor above 0 and at most 1")
+        if not (self.alpha >= 1 and self.step > 0 and self.tolerance >= 0):
+            raise UserError("alpha is at least 1 (for example 1.05), step is positive, tolerance not negative")
+
+    # -- algorithm 2, the server -----------------------------------------------------------------------------------
+
+    def begin(self, setting: Setting) -> MOFLDState:
+        """Lines 1 to 3, and the first candidates."""
+        self._check(setting)
+        m, like = len(setting.objectives), setting.initial
+        nothing = MOFLDState(
+            setting,
+            weights=like.new_empty(0, m, dtype=torch.float64),
+            values=like.new_empty(0, 2, m, dtype=torch.float64),
+            models=like.new_empty(0, len(like)),
+        )
+        return self._with_candidates(nothing)
+
+    def _check(self, setting: Setting) -> None:
+        if setting.rounds % self.training_rounds:
+            fitting = max(setting.rounds // self.training_rounds, 1) * self.training_rounds
+            raise UserError(
+                f"rounds is {setting.rounds}, no multiple of mofld's training_rounds, {self.training_rounds}: "
+                f"the last training would not end; {fitting} rounds would do"
+            )
+        if self.evaluation == "server" and setting.judge is None:
+            raise UserError(
+                "evaluation is server, but the server has no data of its own on this problem; evaluation=client does "
+                "without"
+            )
+
+    def ask(self, state: MOFLDState) -> list[Task]:
+        """Line 9, the next round of every training; or line 10 once they are over."""
+        if state.trained:
+            present = participants(state)
+            return [
+                Task(client, state.round + 1, {"model": model}, "measure", lane)
+                for lane, model in zip(state.in_training, self._candidates(state), strict=True)
+                for client in present
+            ]
+        weights = state.weights.to(state.models.dtype)
+        return [
+            Task(client, state.round + 1, {**message, "weights": weights[lane]}, "solve", lane)
+            for training in self._trainings(state)
+            for lane, client, message in training.ask()
+        ]
+
+    def tell(self, state: MOFLDState, replies: Sequence[Reply]) -> MOFLDState:
+        """One more round of every training; after the last one lines 10 to 15, by the clients' word or the judge's."""
+        if state.trained:
+            return self._measured(state, _mean_values(state, replies))
+        state = replace(state, inner=tuple(training.tell(replies) for training in self._trainings(state)))
+        if (state.round + 1) % self.training_rounds:
+            return replace(state, round=state.round + 1)
+        if self.evaluation == "client":
+            return replace(state, trained=True)
+        assert state.setting.judge is not None, "checked by begin"
+        return self._measured(state, state.setting.judge(self._candidates(state)).double())
+
+    def _measured(self, state: MOFLDState, values: Tensor) -> MOFLDState:
+        """Lines 11 to 15: the candidates are done, the next ones take their place. Without any the run is over."""
+        done = replace(
+            state,
+            values=torch.cat([state.values, values]),
+            models=torch.cat([state.models, self._candidates(state)]),
+            inner=(),
+            trained=False,
+            round=state.round + 1,
+        )
+        if done.round == done.setting.rounds:
+            return done
+        following = self._with_candidates(done)
+        return following if following.in_training else replace(following, round=following.setting.rounds)
+
+    def _with_candidates(self, state: MOFLDState) -> MOFLDState:
+        """Lines 5 and 8: weights from the search, and federations that start to train for them."""
+        iteration = state.round // self.training_rounds
+        streams = partial(_stream, state.setting.seed)
+        proposed = self._search(state.setting).propose(self._history(state), iteration, streams)
+        weights = torch.as_tensor(proposed, dtype=torch.float64, device=state.weights.device)
+        starts = self._starts(state, weights)
+        state = replace(state, weights=torch.cat([state.weights, weights]))
+        inner: list[FedAvgState | FedPrefState] = []
+        for setting, _ in self._federations(state):
+            if self.inner == "fedavg":
+                inner.append(replace(FedAvg().begin(setting), model=starts[len(inner)]))
+            else:
+                models = starts.repeat_interleave(len(state.setting.clients), dim=0)
+                inner.append(replace(self._fedpref.begin(setting), models=models))
+        return replace(state, inner=tuple(inner))
+
+    def _starts(self, state: MOFLDState, weights: Tensor) -> Tensor:
+        """θ_0 of each candidate, `[k, d]`."""
+        if not (self.warm_start and state.done):
+            return state.setting.initial.expand(len(weights), -1)
+        nearest = torch.cdist(weights, state.weights).argmin(dim=1)
+        return state.models[nearest]
+
+    # -- the search for weights ------------------------------------------------------------------------------------
+
+    def _search(self, setting: Setting) -> Search:
+        if self.generator == "lattice":
+            return Lattice(self.samples, setting.rounds // self.training_rounds)
+        if self.generator == "random":
+            return RandomWeights(self.samples)
+        if self.generator == "nsga2":
+            return Evolution(self.samples)
+        if self.generator == "ols":
+            return LinearSupport(self.samples, self.tolerance)
+        step = self.step if self.generator == "gaussian-annealing" else None
+        return Annealing(self.samples, self.temperature, self.cooling, self.alpha, step)
+
+    def _history(self, state: MOFLDState) -> History:
+        """What the search knows. Linear support draws conclusions from optima, so it sees what training optimises."""
+        part = TRAINED_FOR if self.generator == "ols" else COMPARED_BY
+        values = state.values[:, part].cpu().numpy()
+        signs = np.where([objective.maximise for objective in state.setting.objectives], 1.0, -1.0)
+        return History(state.weights[: state.done].cpu().numpy(), values * signs)
+
+    # -- the federations that train --------------------------------------------------------------------------------
+
+    @property
+    def _fedpref(self) -> FedPref:
+        return FedPref(threshold=self.threshold)
+
+    def _federations(self, state: MOFLDState) -> Iterator[tuple[Setting, tuple[tuple[int, int], ...]]]:
+        """Of each training under way the setting, and the candidate and client that its members stand for."""
+        lanes = state.in_training
+        together = self.inner == "fedpref" and len(lanes) > 0
+        for group in [lanes] if together else [[lane] for lane in lanes]:
+            members = tuple((lane, client) for lane in group for client in state.setting.clients)
+            yield replace(state.setting, clients=tuple(range(len(members)))), members
+
+    def _trainings(self, state: MOFLDState) -> Iterator[_Training]:
+        """The trainings under way; they count rounds with the run, and their settings are no part of a checkpoint."""
+        algorithm = FedAvg() if self.inner == "fedavg" else self._fedpref
+        for inner, (setting, members) in zip(state.inner, self._federations(state), strict=True):
+            yield _Training(algorithm, replace(inner, setting=setting, round=state.round), members)
+
+    def _candidates(self, state: MOFLDState) -> Tensor:
+        """θ^w of each candidate in training, `[k, d]`; of FedPref's personal models the mean over a candidate's."""
+        models = [inner.model if isinstance(inner, FedAvgState) else inner.models for inner in state.inner]
+        return torch.cat(models).view(len(state.in_training), -1, state.models.shape[1]).mean(dim=1)
+
+    # -- what came out ---------------------------------------------------------------------------------------------
+
+    def found(self, state: MOFLDState) -> Found | None:
+        """𝒫ℱ and 𝒫ℱℳ, lines 13 and 14: the candidates that no other beats; None before the first is measured."""
+        values = state.values[:, COMPARED_BY].cpu().numpy()
+        known = np.flatnonzero(np.isfinite(values).all(axis=1))
+        if not len(known):
+            return None
+        maximise = [objective.maximise for objective in state.setting.objectives]
+        front = torch.as_tensor(known[is_nondominated(values[known], maximise)], device=state.values.device)
+        return Found(state.weights[front], state.values[front], state.models[front])
+
+    def solutions(self, state: MOFLDState) -> dict[int, Message]:
+        """The whole front, with what its models are worth, for everyone to choose from."""
+        found = self.found(state)
+        message = {"model": state.setting.initial}
+        if found is not None:
+            message = {"model": found.models, "values": found.values[:, COMPARED_BY].to(found.models.dtype)}
+        return dict.fromkeys(state.setting.clients, message)
+
+    def describe(self, state: MOFLDState) -> dict[str, Any]:
+        """The front and the weights behind it, how many trainings it took, and the weights that are next."""
+        found = self.found(state)
+        return {
+            "trainings": state.done,
+            "front": [] if found is None else found.values[:, COMPARED_BY].tolist(),
+            "front_weights": [] if found is None else found.weights.tolist(),
+            "candidates": state.weights[state.done :].tolist(),
+        }
+
+    # -- the client half -------------------------------------------------------------------------------------------
+
+    def solve(self, clients: Clients, message: Message) -> Message:
+        """Local training under the candidate's weights."""
+        return {"model": clients.learn(message["model"], weights=message["weights"]), "size": clients.sizes}
+
+    def measure(self, clients: Clients, message: Message) -> Message:
+        """What a candidate is worth to each client, on the two parts of the data."""
+        parts = clients.problem.parts(clients.splits)
+        scores = clients.evaluate(message["model"])
+        return {"values": scores[:, [0, parts.index(held_out(parts))]], "size": clients.sizes}
+
+    def personal(self, clients: Clients, message: Message) -> Tensor:
+        """The solution of largest weighted sum under the client's own preference, which nobody else learns."""
+        models = message["model"]
+        if "values" not in message or models.dim() == 2:  # One model, before there is a front or after fine-tuning.
+            return models
+        signs = torch.where(torch.tensor(clients.problem.maximise), 1.0, -1.0).to(models)
+        utilities = (message["values"] * (clients.preferences * signs).unsqueeze(1)).sum(-1)
+        return models[torch.arange(len(clients), device=models.device), utilities.argmax(dim=1)]
+
+    def train(self, clients: Clients, message: Message) -> Message:
+        """For fine-tuning: the client's favourite, trained further under the client's own preference."""
+        return {"model": clients.learn(self.personal(clients, message))}
+
+    def reply_shapes(self, setting: Setting) -> Mapping[str, Shapes]:
+        """Models in training; two vectors of objectives when they are measured."""
+        model = {"model": (setting.layout.size,)}
+        return {
+            "solve": {**model, "size": ()},
+            "measure": {"values": (2, len(setting.objectives)), "size": ()},
+            "train": model,
+        }
+
+
+def _mean_values(state: MOFLDState, replies: Sequence[Reply]) -> Tensor:
+    """Eq. 3.1: Σ_i (n_i / n) F_i of each candidate over the clients that measured it, `[k, 2, m]`; NaN without any."""
+    values = state.values.new_full((len(state.in_training), *state.values.shape[1:]), torch.nan)
+    for row, lane in zip(values, state.in_training, strict=True):
+        own = [reply for reply in replies if reply.lane == lane]
+        if own:
+            sizes = stack(own, "size").double()
+            row[:] = torch.einsum("i,ipm->pm", sizes / sizes.sum(), stack(own, "values").double())
+    return values
+
+
+def _stream(seed: int, iteration: int) -> np.random.Generator:
+    """The search's random numbers in an iteration."""
+    return rng.generator(rng.Address(seed, round=iteration), "weights")
