@@ -25,15 +25,23 @@ def reproduce(
     out: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Where the runs are kept.  [default: runs/reproduce(-quick)]")
     ] = None,
-    seeds: Annotated[int | None, typer.Option(help="Repetitions, for the deviation.  [default: 1]")] = None,
+    seeds: Annotated[int | None, typer.Option(help="Repetitions, for the deviation.  [default: as published]")] = None,
     rounds: Annotated[int | None, typer.Option(help="How many.  [default: 50; with --quick 3]")] = None,
-    clients: Annotated[int | None, typer.Option(help="How many.  [default: the table's, 10 or 50]")] = None,
-    jobs: Annotated[int | None, typer.Option(help="Cells at a time.  [default: one a core]")] = None,
+    clients: Annotated[int | None, typer.Option(help="How many.  [default: the table's]")] = None,
+    jobs: Annotated[int | None, typer.Option(help="Cells at a time.  [default: one a core, or one on a GPU]")] = None,
     problem: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="Only this row, such as adult-gender; may be repeated.")
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Only this problem, such as adult-gender or dst; may be repeated."),
     ] = None,
     algorithm: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="Only this column, such as cfl; may be repeated.")
+        list[str] | None, typer.Option(metavar="NAME", help="Only this algorithm, such as cfl; may be repeated.")
+    ] = None,
+    preferences: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Only these, such as equidistant; may be repeated.")
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="A parameter of every run, such as engine.device=cuda."),
     ] = None,
 ) -> None:
     """Run a published table or figure again: our numbers beside the published ones. Without a name, a list of all.
@@ -59,7 +67,9 @@ def reproduce(
             seeds=seeds,
             problems=tuple(problem or ()),
             algorithms=tuple(algorithm or ()),
-            jobs=os.cpu_count() or 1 if jobs is None else jobs,
+            preferences=tuple(preferences or ()),
+            settings=tuple(settings or ()),
+            jobs=_usual_jobs(settings or []) if jobs is None else jobs,
         ),
     )
     if json is not None and not json.absolute().parent.is_dir():  # Better now than after the last cell.
@@ -77,6 +87,12 @@ def reproduce(
     if json is not None:
         write_atomically(json, json_text(outcome.record))
     _print(outcome)
+
+
+def _usual_jobs(settings: list[str]) -> int:
+    """One a core; one on a GPU, which a single stack of clients fills better than several processes."""
+    on_gpu = any(text.replace(" ", "").startswith("engine.device=cuda") for text in settings)
+    return 1 if on_gpu else os.cpu_count() or 1
 
 
 def _list() -> None:

@@ -66,17 +66,19 @@ def cluster_evolution(record: Record, seed: int | None = None) -> Figure:
 
 
 @styled
-def similarity_matrices(record: Record, seed: int | None = None) -> Figure:
-    """Figure 4.11: similarity of the clients at an early, a middle and the last round, on one scale.
+def similarity_matrices(
+    record: Record, seed: int | None = None, rounds: Sequence[int] = (), by_cluster: bool = True
+) -> Figure:
+    """Figure 4.11: similarity of the clients after some rounds (an early, a middle and the last one), on one scale.
 
-    Clients stand in the order of their clusters, the same in every matrix; frames are the clusters
-    of that round.
+    Clients stand in the order of their clusters or of their ids, the same in every matrix; frames are
+    the clusters of that round.
     """
     seed = record.started[0] if seed is None else seed
     found = _needed(record.similarity(seed), record, seed, "similarity")
-    chosen = _early_middle_last(list(found))
+    chosen = [r for r in rounds if r in found] or _early_middle_last(list(found))
     ids = _clients(record, seed, len(found[chosen[-1]]))
-    order = [client for client in _last_order(record, seed) if client in ids]
+    order = [client for client in (_last_order(record, seed) if by_cluster else sorted(ids)) if client in ids]
     places = [ids.index(client) for client in order]
     figure = Figure(figsize=(2.45 * len(chosen) + 1.1, 3.0), layout="constrained")
     panels = figure.subplots(1, len(chosen), squeeze=False)[0]
@@ -84,6 +86,7 @@ def similarity_matrices(record: Record, seed: int | None = None) -> Figure:
         image = _matrix(axes, found[r][np.ix_(places, places)], order)
         _frames(axes, record.clusters(seed).get(r, ()), order)
         axes.set_title(f"after round {r} of {record.rounds}")
+        axes.set_xlabel("client, by cluster" if by_cluster else "client")
     figure.colorbar(image, ax=list(panels), label="similarity", shrink=0.8, ticks=[-1, -0.5, 0, 0.5, 1])
     figure.suptitle(f"{short(record.label)}, seed {seed}", fontsize=9, x=0.01, ha="left")
     return figure
@@ -261,7 +264,6 @@ def _matrix(axes: Axes, values: Array, order: Sequence[int]) -> AxesImage:
     labels = [str(order[i]) for i in shown]
     axes.set_xticks(shown, labels)
     axes.set_yticks(shown, labels)
-    axes.set_xlabel("client, by cluster")
     return image
 
 

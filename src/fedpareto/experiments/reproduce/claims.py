@@ -41,6 +41,9 @@ class Claim:
     verdict: Verdict
     detail: str
 
+    def __str__(self) -> str:
+        return f"Claim (section {self.where}): {self.statement} Verdict: {self.verdict.upper()}. {self.detail}."
+
 
 def verdicts(cells_by_table: Mapping[str, Sequence[Cell]]) -> list[Claim]:
     """Every claim, judged on our cells of whichever tables (such as thesis-5.2) there are."""
@@ -93,7 +96,7 @@ def _on_hypervolumes(values: Values) -> list[Claim]:
 
 
 @dataclass(frozen=True)
-class _Part:
+class Part:
     """One comparison of a claim."""
 
     where: str
@@ -109,38 +112,38 @@ def _best_federated_beats_local(values: Mapping[Key, float]) -> tuple[Verdict, s
     if not values:
         return "cannot be judged", "needs cells of thesis-5.2 with a value"
     problems = list(published.TABLES["thesis-5.2"].cells)
-    verdict, detail = _judged("rows", [_row_of_table_5_2(problem, values) for problem in problems])
+    verdict, detail = judged("rows", [_row_of_table_5_2(problem, values) for problem in problems])
     pairs = [(problem, name) for problem in problems for name in FEDERATED if (problem, name) in values]
     won = [values[pair] > values[pair[0], "local"] for pair in pairs if (pair[0], "local") in values]
     # The thesis says more, "in almost all cases, all federated algorithms", which has no clear border.
     return verdict, detail + (f"; of all federated cells, {sum(won)} of {len(won)} beat it" if won else "")
 
 
-def _row_of_table_5_2(problem: str, values: Mapping[Key, float]) -> _Part:
+def _row_of_table_5_2(problem: str, values: Mapping[Key, float]) -> Part:
     local = values.get((problem, "local"))
     federated = {name: values[problem, name] for name in FEDERATED if (problem, name) in values}
     missing = [name for name in published.ALGORITHMS if (problem, name) not in values]
     best = max(federated, key=federated.__getitem__, default="")
     # A missing algorithm might have been the best.
     if local is None or not best or (missing and federated[best] <= local):
-        return _Part(problem, None, _no_value(missing))
-    return _Part(problem, federated[best] > local, _against(best, federated[best], "local", local))
+        return Part(problem, None, _no_value(missing))
+    return Part(problem, federated[best] > local, _against(best, federated[best], "local", local))
 
 
 def _fedprox_behind(others: Sequence[str], values: Mapping[Key, float]) -> tuple[Verdict, str]:
     if not values:
         return "cannot be judged", "needs cells of thesis-5.4 with a value"
-    return _judged("comparisons", [_pair_of_table_5_4(row, other, values) for row in ADULT for other in others])
+    return judged("comparisons", [_pair_of_table_5_4(row, other, values) for row in ADULT for other in others])
 
 
-def _pair_of_table_5_4(problem: str, other: str, values: Mapping[Key, float]) -> _Part:
+def _pair_of_table_5_4(problem: str, other: str, values: Mapping[Key, float]) -> Part:
     fedprox, theirs = values.get((problem, "fedprox")), values.get((problem, other))
     if fedprox is None or theirs is None:
-        return _Part(problem, None, _no_value([name for name in ("fedprox", other) if (problem, name) not in values]))
-    return _Part(problem, fedprox < theirs, _against("fedprox", fedprox, other, theirs))
+        return Part(problem, None, _no_value([name for name in ("fedprox", other) if (problem, name) not in values]))
+    return Part(problem, fedprox < theirs, _against("fedprox", fedprox, other, theirs))
 
 
-def _judged(what: str, parts: Sequence[_Part]) -> tuple[Verdict, str]:
+def judged(what: str, parts: Sequence[Part]) -> tuple[Verdict, str]:
     """One verdict from all parts, each of which is named with its numbers."""
     groups = [
         (prefix, [str(part) for part in parts if part.holds is holds])

@@ -334,7 +334,7 @@ def _is_beaten_in(configuration: int, non_federated: Side, federated: Side) -> b
 
 def prepare(name: str, options: Options) -> Figure51:
     """The figure, with what the user chose."""
-    options.refuse(name, "clients", "problems", "algorithms")
+    options.refuse(name, "clients", "problems", "algorithms", "preferences", "settings")
     return Figure51(Plan.make(quick=options.quick, repetitions=options.seeds, rounds=options.rounds), options.jobs)
 
 

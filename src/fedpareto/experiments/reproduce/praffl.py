@@ -180,7 +180,7 @@ def find(plan: Plan, out: Path, cell: Cell, stop: Callable[[], bool]) -> Found:
 
 def prepare(name: str, options: Options) -> PraFFLStudy:
     """A table or figure, with what the user chose."""
-    options.refuse(name, "clients")
+    options.refuse(name, "clients", "preferences", "settings")
     usual = {"rounds": published.ROUNDS, "seeds": published.SEEDS, "preferences": published.PREFERENCES}
     sizes = QUICK if options.quick else usual
     plan = Plan(

@@ -7,15 +7,23 @@ from pathlib import Path
 
 from fedpareto.errors import UserError
 from fedpareto.experiments import runner
+from fedpareto.experiments.progress import Shown, ShownNowhere
 from fedpareto.experiments.runner import Observe, nothing_more
 from fedpareto.experiments.spec import Spec
 from fedpareto.experiments.store import RunFolder
 
 
-def ensure(folder: Path, spec: Spec, stop: Callable[[], bool] = lambda: False, observe: Observe = nothing_more) -> bool:
+def ensure(
+    folder: Path,
+    spec: Spec,
+    stop: Callable[[], bool] = lambda: False,
+    observe: Observe = nothing_more,
+    shown: Shown | None = None,
+) -> bool:
     """Makes sure that the folder holds this run, finished; whether anything had to be trained for it."""
+    shown = shown or ShownNowhere(spec, folder)
     if not (folder / "spec.yaml").exists():
-        runner.start(spec, folder, stop=stop, observe=observe)
+        runner.start(spec, folder, shown.round, stop, shown.begin, observe)
         return True
     before, now = RunFolder(folder).spec().to_mapping(), spec.to_mapping()
     for key in now:
@@ -23,4 +31,4 @@ def ensure(folder: Path, spec: Spec, stop: Callable[[], bool] = lambda: False, o
             raise UserError(
                 f"{folder} holds a run with another {key}: {before[key]}, not {now[key]}; choose another --out"
             )
-    return runner.resume(folder, stop=stop, observe=observe) is not None
+    return runner.resume(folder, shown.round, stop, shown.begin, observe=observe) is not None

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 def prepare(name: str, options: Options) -> ThesisTable:
     """One of published.TABLES, with what the user chose."""
+    options.refuse(name, "preferences", "settings")
     plan = Plan.make(
         name,
         quick=options.quick,
@@ -56,9 +57,7 @@ class ThesisTable:
         files = fronts.write(plan.table, cells, folder)
         judged = [] if plan.quick else _judged(folder, plan)
         record = record | {"claims": [asdict(claim) for claim in judged]}
-        return Outcome(
-            record, [_table(self.headline, plan, cells), *_lines(plan, cells), *_shown_claims(judged)], files
-        )
+        return Outcome(record, [_table(self.headline, plan, cells), *_lines(plan, cells), *map(str, judged)], files)
 
 
 def _record_file(folder: Path, table: str) -> Path:
@@ -176,11 +175,6 @@ def _ranges(plan: Plan, cells: list[Cell]) -> Table:
             _span(theirs.fairness) + star,
         )
     return table
-
-
-def _shown_claims(judged: list[claims.Claim]) -> Iterator[str]:
-    for claim in judged:
-        yield f"Claim (section {claim.where}): {claim.statement} Verdict: {claim.verdict.upper()}. {claim.detail}."
 
 
 def _span(range_: tuple[float, float]) -> str:
