@@ -25,6 +25,9 @@ class Options:
     clients: int | None = None
     problems: tuple[str, ...] = ()
     algorithms: tuple[str, ...] = ()
+    preferences: tuple[str, ...] = ()
+    settings: tuple[str, ...] = ()
+    """Parameters of every run, such as engine.device=cuda."""
     jobs: int = 1
     """Pieces of work at a time."""
 
@@ -74,6 +77,17 @@ class Entry:
 
 
 CATALOGUE: Mapping[str, Entry] = {
+    "thesis-4.1-dst": Entry("FedPref and its rivals on deep-sea treasure: reward and four metrics", "morl"),
+    "thesis-4.1-dmc": Entry("the same on the deterministic minecart", "morl"),
+    "thesis-4.1-moll": Entry("the same on the lunar lander", "morl"),
+    "thesis-4.1-mollc": Entry("the same on the continuous lunar lander", "morl"),
+    "thesis-4.1-mohc": Entry("the same on the half-cheetah", "morl"),
+    "thesis-4.2": Entry("FedPref's components alone: reward", "morl"),
+    "thesis-4.7": Entry("the same runs: hypervolume, cardinality, sparsity, IGD", "morl"),
+    "thesis-fig-4.9": Entry("FedPref for several R of topR", "morl"),
+    "thesis-fig-4.10": Entry("FedPref for several least similarities", "morl"),
+    "thesis-clusters": Entry("whether FedPref finds equal clients (figures 4.11, 4.12, A.3 to A.11)", "morl_clusters"),
+    "thesis-cfl": Entry("how CFL's clusters grow (figures A.12, A.13)", "morl_clusters"),
     "thesis-5.2": Entry("accuracy and DEO, homogeneous preferences, 10 clients", "thesis_tables"),
     "thesis-5.3": Entry("accuracy and DDP, homogeneous preferences, 10 clients", "thesis_tables"),
     "thesis-5.4": Entry("accuracy and DEO, heterogeneous preferences, 10 clients", "thesis_tables"),
