@@ -78,7 +78,9 @@ def random_actions(environment, steps, n, seed=0):
 def plain(id, horizon):
     import gymnasium
     import mo_gymnasium  # noqa: F401
+    import mujoco
 
+    mujoco.set_mju_user_warning(lambda text: None)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Version 4 is old, and says so.
         return gymnasium.make(id, max_episode_steps=horizon, disable_env_checker=True)
@@ -477,6 +479,14 @@ def test_an_environment_of_ones_own_is_played_and_may_print(chatty):
     transition = session.step(torch.tensor([0, 1, 0]))
     assert transition.reward.tolist() == [[5, 0.5], [6, 0.5], [5, 0.5]]
     assert transition.observation.tolist() == [[0.25]] * 3
+
+
+def test_nothing_is_left_in_the_users_folder(tmp_path, monkeypatch, own_processes):
+    monkeypatch.chdir(tmp_path)
+    session = begun(GymEnvironment.of("mo-halfcheetah-v4", 10), 2)
+    session.step(torch.zeros(2, 6))
+    close_pool()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_an_error_of_the_environment_is_told(chatty):

@@ -68,9 +68,18 @@ def library() -> ModuleType:
 
 def make(key: bytes) -> Any:
     """A copy of an environment."""
-    id, horizon = json.loads(key).values()
+    gymnasium, (id, horizon) = library(), json.loads(key).values()
+    if "mujoco" in str(getattr(gymnasium.registry.get(id), "entry_point", "")):
+        _silence_mujoco()
     # Gymnasium's checks want a reward that is a single number.
-    return library().make(id, max_episode_steps=horizon or None, disable_env_checker=True)
+    return gymnasium.make(id, max_episode_steps=horizon or None, disable_env_checker=True)
+
+
+def _silence_mujoco() -> None:
+    """Without this, MuJoCo writes every warning to a file of its own in the user's folder."""
+    import mujoco
+
+    mujoco.set_mju_user_warning(lambda text: None)
 
 
 def described(key: bytes) -> dict[str, Any]:
