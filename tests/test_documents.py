@@ -247,7 +247,7 @@ def test_every_file_and_field_of_a_run_folder_is_documented(tmp_path):
 
 
 def test_every_check_of_the_conformance_suite_is_explained():
-    from fedpareto.testing.conformance import ALGORITHM_CHECKS, PROBLEM_CHECKS
+    from fedpareto.testing.conformance import ALGORITHM_CHECKS, PLAY_CHECKS, PROBLEM_CHECKS
 
-    for check in (*ALGORITHM_CHECKS, *PROBLEM_CHECKS):
+    for check in (*ALGORITHM_CHECKS, *PROBLEM_CHECKS, *PLAY_CHECKS):
         assert f"| `{check.__name__}` |" in DOCUMENTS["CONTRIBUTING.md"]

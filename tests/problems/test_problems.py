@@ -8,6 +8,7 @@ import torch
 
 from fedpareto.core.problem import Batch
 from fedpareto.core.registry import problems
+from fedpareto.core.reinforcement import ReinforcementProblem
 from fedpareto.errors import UserError
 from fedpareto.problems.convex import Convex
 from fedpareto.problems.fairness.gaps import (
@@ -19,11 +20,17 @@ from fedpareto.problems.fairness.gaps import (
 from fedpareto.problems.fairness.problem import Fairness
 from fedpareto.problems.multitask.problem import MultiTask
 from fedpareto.problems.synthetic import Synthetic
-from fedpareto.testing.conformance import PROBLEM_CHECKS
+from fedpareto.testing.conformance import PLAY_CHECKS, PROBLEM_CHECKS
+
+ELSEWHERE = (Fairness, MultiTask, ReinforcementProblem)
+"""Those on published data and on a user's table have files of their own; those that are played, checks of their own."""
 
 VARIANTS = {
-    # Those on published data and on a user's table have files of their own.
-    **{name: cls() for name, cls in problems().items() if not issubclass(cls, Fairness | MultiTask)},
+    **{
+        name: cls()
+        for name, cls in problems().items()
+        if not issubclass(cls, Fairness | MultiTask | ReinforcementProblem)
+    },
     "convex, 5 goals": Convex(goals=5, dimension=11),
     "synthetic, equal opportunity": Synthetic(fairness="equal-opportunity"),
     "synthetic, FedFB": Synthetic(partition="fedfb"),
@@ -35,6 +42,15 @@ VARIANTS = {
 @pytest.mark.parametrize("name", VARIANTS)
 def test_problem_keeps_the_contract(name, check):
     check(VARIANTS[name], 3)
+
+
+PLAYED = {name: cls() for name, cls in problems().items() if issubclass(cls, ReinforcementProblem)}
+
+
+@pytest.mark.parametrize("check", PLAY_CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize("name", PLAYED)
+def test_a_problem_that_is_played_keeps_the_contract(name, check):
+    check(PLAYED[name], 3)
 
 
 # -- convex --------------------------------------------------------------------------------------------------------

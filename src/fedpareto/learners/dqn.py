@@ -28,7 +28,9 @@ class DQN(OffPolicy):
     exploration_steps: int = 10_000
     """Steps over which the share of random actions falls from its first to its last value."""
     exploration_initial: float = 1.0
+    """The share of random actions at the beginning."""
     exploration_final: float = 0.05
+    """The share of random actions for good."""
     exploration_schedule: Literal["once", "restarts"] = "once"
     """"once": over a client's first `exploration_steps` steps. "restarts": as if learning were asked for anew in every
     round, which is what stable-baselines3 makes of it: the share falls within the first round and never rises again."""

@@ -26,6 +26,7 @@ from fedpareto.core.federation import Federation
 from fedpareto.core.learner import Learner
 from fedpareto.core.messages import Outcome
 from fedpareto.core.problem import Problem, Rows, SupervisedProblem
+from fedpareto.core.reinforcement import ReinforcementProblem
 from fedpareto.engines.local import Choices, LocalEngine, LocalOptions
 from fedpareto.experiments.checkpoint import Checkpoint
 from fedpareto.problems.convex import Convex
@@ -43,8 +44,12 @@ def check_algorithm(algorithm: Algorithm[Any], problem: Problem | None = None) -
         check(algorithm, problem)
 
 
-def check_problem(problem: SupervisedProblem, clients: int = 3) -> None:
+def check_problem(problem: SupervisedProblem | ReinforcementProblem, clients: int = 3) -> None:
     """Everything the learners, the engines and the reports rely on."""
+    if isinstance(problem, ReinforcementProblem):
+        for play_check in PLAY_CHECKS:
+            play_check(problem, clients)
+        return
     for check in PROBLEM_CHECKS:
         check(problem, clients)
 
@@ -310,4 +315,81 @@ PROBLEM_CHECKS: Sequence[Callable[[SupervisedProblem, int], None]] = (
     clients_are_independent,
     data_follow_the_seed,
     training_helps,
+)
+
+
+# -- problems that are played --------------------------------------------------------------------------------------
+
+PLAYED = 40
+"""Steps in which two ways of playing are compared."""
+
+
+def _addresses(players: Sequence[int]) -> list[rng.Address]:
+    return [rng.Address(0, player, round=1) for player in players]
+
+
+def _moves(problem: ReinforcementProblem, players: int) -> Tensor:
+    """Actions by chance, `[steps, n]` or `[steps, n, a]`."""
+    stream, actions = torch.Generator().manual_seed(0), problem.environment.actions
+    if actions.discrete:
+        return torch.randint(actions.count, (PLAYED, players), generator=stream)
+    drawn = torch.rand(PLAYED, players, actions.size, generator=stream) * 2 - 1
+    return problem.environment.scaled(drawn)
+
+
+def _played(problem: ReinforcementProblem, players: Sequence[int], moves: Tensor, interrupted: bool = False) -> Tensor:
+    """What is seen and earned, `[steps, n, o + m + 2]`; interrupted, the session is closed and opened half-way."""
+    environment, addresses = problem.environment, _addresses(players)
+    session = environment.open(environment.begin(addresses, torch.device("cpu")), addresses)
+    seen = []
+    for number, action in enumerate(moves):
+        if interrupted and number == PLAYED // 2:
+            state = {name: tensor.clone() for name, tensor in session.state().items()}
+            session.close()
+            session = environment.open(state, addresses)
+        after, reward, terminated, truncated = session.step(action)
+        ends = torch.stack([terminated, truncated], dim=1).to(after.dtype)
+        seen.append(torch.cat([after, reward, ends, session.observation], dim=1))
+    session.close()
+    return torch.stack(seen)
+
+
+def returns_fit(problem: ReinforcementProblem, clients: int) -> None:
+    """A policy's returns have one entry per objective, are finite, and the same when measured again."""
+    assert problem.initial(0).shape == (problem.layout.size,), "the initial model does not fit the layout"
+    assert problem.environment.objectives == len(problem.objectives), "a reward has not one entry per objective"
+    weights = torch.full((clients, len(problem.objectives)), 1 / len(problem.objectives))
+    stack = Clients(problem, problem.learner(), {}, tuple(_addresses(range(clients))), np.arange(clients), weights)
+    model = problem.initial(0).expand(clients, -1)
+    returns = stack.evaluate(model)
+    assert returns.shape == (clients, 2, len(problem.objectives)), f"returns have the shape {list(returns.shape)}"
+    assert returns.isfinite().all(), "a return is not finite"
+    assert torch.equal(returns, stack.evaluate(model)), "the same policy earned something else the second time"
+
+
+def players_are_independent(problem: ReinforcementProblem, clients: int) -> None:
+    """A client sees and earns the same alone and beside others."""
+    moves = _moves(problem, clients)
+    together = _played(problem, range(clients), moves)
+    for player in range(clients):
+        alone = _played(problem, [player], moves[:, player : player + 1])
+        assert torch.equal(alone[:, 0], together[:, player]), f"client {player} sees other things in a stack than alone"
+
+
+def play_goes_on_from_its_state(problem: ReinforcementProblem, clients: int) -> None:
+    """A session that is closed and opened again from its state goes on bit for bit."""
+    moves = _moves(problem, clients)
+    whole, resumed = (_played(problem, range(clients), moves, interrupted) for interrupted in (False, True))
+    assert torch.equal(whole, resumed), "a session that was opened again goes on differently"
+    blank = problem.environment.blank()
+    begun = problem.environment.begin(_addresses(range(clients)), torch.device("cpu"))
+    for name, tensor in begun.items():
+        assert blank[name].shape == tensor.shape[1:], f"'{name}' of a blank state has another shape than when it begins"
+        assert blank[name].dtype == tensor.dtype, f"'{name}' of a blank state has another type than when it begins"
+
+
+PLAY_CHECKS: Sequence[Callable[[ReinforcementProblem, int], None]] = (
+    returns_fit,
+    players_are_independent,
+    play_goes_on_from_its_state,
 )
