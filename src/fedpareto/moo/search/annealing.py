@@ -15,7 +15,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedpareto.moo._points import Array
-from fedpareto.moo.dominance import dominates
 from fedpareto.moo.min_norm import project_to_simplex
 from fedpareto.moo.preferences import dirichlet
 from fedpareto.moo.search.history import History, Streams, is_known, ranges
@@ -117,12 +116,12 @@ class Annealing:
 
 
 def _closest(i: int, scaled: Array) -> int | None:
-    """Of the points `[n, m]` that neither dominate the i-th one, nor are dominated by it, nor equal it, the closest."""
-    own = scaled[i]
-    neighbours = [
-        k
-        for k, other in enumerate(scaled)
-        if is_known(scaled[[i, k]]).all()
-        and not (np.array_equal(own, other) or dominates(own, other) or dominates(other, own))
-    ]
-    return min(neighbours, key=lambda k: float(((scaled[k] - own) ** 2).sum()), default=None)
+    """Of the points `[n, m]` that are better than the i-th one in something and worse in something, the closest.
+
+    So neither dominates the other, and they are not equal; where one is not known, no comparison holds.
+    """
+    neighbours = np.flatnonzero((scaled > scaled[i]).any(axis=1) & (scaled < scaled[i]).any(axis=1))
+    if not len(neighbours):
+        return None
+    distances = ((scaled[neighbours] - scaled[i]) ** 2).sum(axis=1)
+    return int(neighbours[distances.argmin()])
