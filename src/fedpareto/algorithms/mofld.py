@@ -279,12 +279,10 @@ class MOFLD(Algorithm[MOFLDState]):
 
     # -- what came out ---------------------------------------------------------------------------------------------
 
-    def found(self, state: MOFLDState) -> Found | None:
-        """𝒫ℱ and 𝒫ℱℳ, lines 13 and 14: the candidates that no other beats; None before the first is measured."""
+    def found(self, state: MOFLDState) -> Found:
+        """𝒫ℱ and 𝒫ℱℳ, lines 13 and 14: the candidates that no other beats."""
         values = state.values[:, COMPARED_BY].cpu().numpy()
         known = np.flatnonzero(np.isfinite(values).all(axis=1))
-        if not len(known):
-            return None
         maximise = [objective.maximise for objective in state.setting.objectives]
         front = torch.as_tensor(known[is_nondominated(values[known], maximise)], device=state.values.device)
         return Found(state.weights[front], state.values[front], state.models[front])
@@ -293,7 +291,7 @@ class MOFLD(Algorithm[MOFLDState]):
         """The whole front, with what its models are worth, for everyone to choose from."""
         found = self.found(state)
         message = {"model": state.setting.initial}
-        if found is not None:
+        if len(found.models):
             message = {"model": found.models, "values": found.values[:, COMPARED_BY].to(found.models.dtype)}
         return dict.fromkeys(state.setting.clients, message)
 
@@ -302,8 +300,8 @@ class MOFLD(Algorithm[MOFLDState]):
         found = self.found(state)
         return {
             "trainings": state.done,
-            "front": [] if found is None else found.values[:, COMPARED_BY].tolist(),
-            "front_weights": [] if found is None else found.weights.tolist(),
+            "front": found.values[:, COMPARED_BY].tolist(),
+            "front_weights": found.weights.tolist(),
             "candidates": state.weights[state.done :].tolist(),
         }
 

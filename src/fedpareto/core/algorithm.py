@@ -51,7 +51,7 @@ class State:
 
 @dataclass(frozen=True)
 class Found:
-    """A set of k solutions that a server found, for which no client stands."""
+    """A set of k solutions that a server found, for which no client stands; empty as long as it has none."""
 
     weights: Tensor
     """The importance of each objective with which a solution was trained, `[k, m]`."""

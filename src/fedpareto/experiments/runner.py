@@ -211,8 +211,12 @@ class Experiment:
             reason = "no solution: the model's objectives are not finite numbers"
             events += [self._event(run, Failure(client, state.round, reason, "evaluate")) for client in lost]
             found = algorithm.found(state)
-            sets.append(of_clients if found is None else self._set_of(found))
-            models.append(self.engine.models(run, solutions[run]) if found is None else dict(enumerate(found.models)))
+            if found is not None and len(found.models):
+                sets.append(self._set_of(found))
+                models.append(dict(enumerate(found.models)))
+            else:
+                sets.append(of_clients)
+                models.append(self.engine.models(run, solutions[run]))
         self._record(rows, events)
         result = Result(self.spec, sets, models, self.history, self.folder.path if self.folder else None)
         if self.folder is not None:
