@@ -127,13 +127,16 @@ class Pool:
         return self.workers[:count]
 
     def described(self, key: bytes) -> dict[str, Any]:
-        """See gym_worker.described."""
-        if key not in self._described:
-            with self.exchange():
-                worker = self.team(1)[0]
-                worker.ask(Command.DESCRIBE, 0, 0, memoryview(key))
-                self._described[key] = json.loads(worker.text())
-        return self._described[key]
+        """See gym_worker.described. Nobody is asked twice, unless something stood in the way, which may be mended."""
+        if key in self._described:
+            return self._described[key]
+        with self.exchange():
+            worker = self.team(1)[0]
+            worker.ask(Command.DESCRIBE, 0, 0, memoryview(key))
+            facts: dict[str, Any] = json.loads(worker.text())
+        if "observation_size" in facts:
+            self._described[key] = facts
+        return facts
 
     def close(self) -> None:
         """Ends all workers, unless they are those of the process from which this one was forked."""

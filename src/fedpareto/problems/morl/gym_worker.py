@@ -26,6 +26,8 @@ HEADER = struct.Struct("=qqqq")
 """Command, number of the session, number of its copies, bytes of what follows."""
 LENGTH = struct.Struct("=q")
 """Bytes of an answer whose length the other side does not know."""
+PLACE = np.dtype((np.int64, (3,)))
+"""Origin, episode and steps so far of a copy."""
 
 
 class Command(IntEnum):
@@ -34,8 +36,8 @@ class Command(IntEnum):
     DESCRIBE = 0
     """Content: the environment's key. Answer: its length and `described` as JSON."""
     OPEN = 1
-    """Content: the environment's key, a line break, origin, episode and steps so far of every copy (int64), and all
-    actions of these steps, copy after copy. Answer: what is seen, float32 `[copies, o]`."""
+    """Content: the environment's key, a line break, the PLACE of every copy, and the actions of all steps so far, copy
+    after copy. Answer: what is seen, float32 `[copies, o]`."""
     STEP = 2
     """Content: an action for every copy. Answer: float32 `[copies, 2·o + m + 2]`, see Copy.step."""
     REST = 3
@@ -253,9 +255,8 @@ class Worker:
         idle = self.idle.setdefault(key, [])
         if not idle:
             idle.append(Copy(key))
-        kind = idle[0].action_type
-        places = np.frombuffer(content[: count * 24], dtype=np.int64).reshape(count, 3)
-        actions = np.frombuffer(content[count * 24 :], dtype=kind)
+        places = np.frombuffer(content, PLACE, count)
+        actions = np.frombuffer(content[places.nbytes :], idle[0].action_type)
         so_far = np.split(actions, places[:-1, 2].cumsum())
         copies = self._placed(key, places, so_far)
         played = Played.of(copies)
