@@ -11,6 +11,7 @@ from fedpareto.core.models import MLP
 from fedpareto.core.policies import ActorCritic, Policy, ValuePolicy
 from fedpareto.core.reinforcement import ReinforcementProblem
 from fedpareto.errors import UserError
+from fedpareto.learners.ddpg import DDPG
 from fedpareto.learners.dqn import DQN
 
 
@@ -61,7 +62,7 @@ class MORLProblem(ReinforcementProblem):
 
     def learner(self) -> Learner:
         """The defaults of DQN and DDPG."""
-        return DQN(gamma=self.discount)
+        return DQN(gamma=self.discount) if self.is_discrete else DDPG(gamma=self.discount)
 
     def default_clients(self) -> int:
         """As in the thesis."""

@@ -1,0 +1,120 @@
+"""DDPG (Lillicrap et al. 2016) for n clients at once, as stable-baselines3 has it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import mse_loss
+
+from fedpareto.core.policies import ActorCritic
+from fedpareto.errors import UserError
+from fedpareto.learners.off_policy import Agent, OffPolicy
+from fedpareto.learners.optimisers import FusedAdam
+
+
+@dataclass(frozen=True)
+class DDPG(OffPolicy):
+    """An actor that climbs the values of its critic, remembered steps and target networks that follow slowly.
+
+    Defaults are those of the thesis's table A.7 and, where it names none, of stable-baselines3 at that time.
+    """
+
+    steps: int = 5_000
+    """Environment steps in one round, rounded up to whole turns of `train_freq`."""
+    batch_size: int = 100
+    """Remembered steps in one update."""
+    buffer_size: int = 200_000
+    """Steps that a client remembers."""
+    learning_starts: int = 100
+    """Steps with random actions before the first update."""
+    gamma: float = 0.98
+    """Discount of later rewards."""
+    train_freq: int = 1
+    """Environment steps between updates."""
+    tau: float = 0.005
+    """How far the target networks go towards the others after every update."""
+    noise_std: float = 0.1
+    """Standard deviation of the Gaussian noise on actions, whose bounds count as −1 and 1."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 < self.tau <= 1:
+            raise UserError(f"tau is {self.tau}; it is above 0 and at most 1")
+        if not 0 <= self.noise_std < math.inf:
+            raise UserError(f"noise_std is {self.noise_std}; it is not negative, for example 0.1")
+
+
+class DDPGAgent(Agent):
+    """y = r + γ·Q⁻(s', π⁻(s')), a squared loss on Q(s, a) − y, and −Q(s, π(s)) as the actor's loss."""
+
+    learner: DDPG
+    policy: ActorCritic
+
+    def draw(self, steps: int) -> None:
+        """See Agent: actions at random for the beginning, and noise for all of them."""
+        shape = (steps, self.environment.actions.size)
+        self.at_random = self.drawn("exploration", shape, lambda stream, shape: stream.uniform(-1, 1, shape))
+        self.noise = self.drawn("noise", shape, lambda stream, shape: stream.normal(0, self.learner.noise_std, shape))
+        self.fixed = self.problem.layout.unflatten(self.model)
+        """The networks as `leaves` has them, but without gradients."""
+        actor = self.policy.actor.layout.size
+        self._places = {"actor.": slice(0, actor), "critic.": slice(actor, None)}
+        self._optimisers = {
+            prefix: FusedAdam(
+                self.model[:, place],
+                self.gradient[:, place],
+                self.learner.lr,
+                self.first[:, place],
+                self.second[:, place],
+                # Both networks move in every update, so it is enough that one of their counts is remembered.
+                self.moves if prefix == "critic." else self.moves.clone(),
+            )
+            for prefix, place in self._places.items()
+        }
+
+    def explore(self, seen: Tensor) -> Tensor:
+        """See Agent: anything before learning starts, then what the actor does; with noise on either."""
+        at_random, noise = (
+            drawn.index_select(1, self.step_number).squeeze(1) for drawn in (self.at_random, self.noise)
+        )
+        with torch.no_grad():
+            best = self.policy.act(self.fixed, seen.to(self.model.dtype).unsqueeze(1)).squeeze(1)
+        is_new = (self.count < self.learner.learning_starts).unsqueeze(1)
+        return (torch.where(is_new, at_random, best.float()) + noise).clamp(-1, 1)
+
+    def update(self, who: np.ndarray | None) -> None:
+        """See Agent: the critic, then the actor by the new critic, then their targets."""
+        seen, after, reward, action, ended = self.sample(who)
+        policy = self.policy
+        with torch.no_grad():
+            later = policy.worth(self.followed, after, policy.act(self.followed, after))
+            goal = reward + (1 - ended) * self.learner.gamma * later
+        error = mse_loss(policy.worth(self.leaves, seen, action), goal, reduction="none")
+        self._descend("critic.", error.mean(-1).sum(), who)
+        worth = policy.worth(self.fixed, seen, policy.act(self.leaves, seen))
+        self._descend("actor.", -worth.mean(-1).sum(), who)
+        self._follow(who)
+
+    def _descend(self, prefix: str, loss: Tensor, who: np.ndarray | None) -> None:
+        """One step of Adam on one of the networks."""
+        place = self._places[prefix]
+        parts = torch.autograd.grad(loss, [leaf for name, leaf in self.leaves.items() if name.startswith(prefix)])
+        with torch.no_grad():
+            self.gradient[:, place] = torch.cat([part.flatten(1) for part in parts], dim=1)
+            if self.pull is not None:
+                self.gradient[:, place] += self.pull(self.model)[:, place]
+            self._optimisers[prefix].step(who)
+
+    def _follow(self, who: np.ndarray | None) -> None:
+        if who is None:
+            self.target.lerp_(self.model, self.learner.tau)
+        else:
+            rows = self.clients.tensor(who)
+            self.target.index_copy_(0, rows, torch.lerp(self.target[rows], self.model[rows], self.learner.tau))
+
+
+DDPG.agent = DDPGAgent
