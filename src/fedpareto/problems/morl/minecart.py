@@ -275,7 +275,10 @@ class MinecartDeterministic(MORLProblem):
         )
 
     def known_front(self) -> np.ndarray:
-        """Undiscounted, as mo-gymnasium derives it from straight ways to a single mine and back."""
+        """Undiscounted; mo-gymnasium's estimate: straight to a mine, about on the spot and straight back.
+
+        A cart cannot turn by 180 degrees in steps of 40, so that some of it may be out of reach by a little fuel.
+        """
         return np.array(FRONT)
 
     def learner(self) -> DQN:
