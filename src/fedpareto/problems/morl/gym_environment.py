@@ -96,9 +96,10 @@ class GymSession(Session):
         )
         n, o, m = len(self._origin), environment.observation_size, environment.objectives
         self._sizes = [o, m, 2, o]
-        self._at_work = np.arange(n)
-        self._packed = torch.empty(n, 2 * o + m + 2, pin_memory=self._device.type == "cuda")
+        self._rows, self._at_work = np.arange(n), np.ones(n, dtype=bool)
+        self._packed = torch.zeros(n, sum(self._sizes), pin_memory=self._device.type == "cuda")
         self._came = self._packed.numpy()
+        self._ended = self._came[:, o + m : o + m + 2]
         self._pool = players
         self.observation = torch.from_numpy(self._open(environment)).to(self._device)
 
@@ -126,35 +127,30 @@ class GymSession(Session):
 
     def step(self, action: Tensor) -> Transition:
         """See Session."""
-        done = np.ascontiguousarray(action.detach().cpu().numpy(), dtype=self._actions.dtype)
+        done = np.ascontiguousarray(action.numpy(force=True), dtype=self._actions.dtype)
         with self._pool.exchange():
             for worker, share in self._shares:
                 worker.ask(Command.STEP, self._number, 0, done[share].data)
+            self._actions[self._rows, self._elapsed] = done
+            self._elapsed += self._at_work
             for worker, share in self._shares:
                 worker.answer(self._came[share].data)
-        self._note(done)
+        over = self._ended.any(axis=1) & self._at_work
+        if over.any():
+            self._episode[over] += 1
+            self._elapsed[over] = 0
+            self._actions[over] = 0
         came = self._packed.to(self._device, non_blocking=True, copy=True)
         seen, reward, ended, self.observation = torch.split_with_sizes(came, self._sizes, dim=1)
         return Transition(seen, reward, *(ended != 0).unbind(1))
 
-    def _note(self, done: np.ndarray) -> None:
-        """Keeps account of where every episode stands."""
-        who, o, m = self._at_work, self._sizes[0], self._sizes[1]
-        self._actions[who, self._elapsed[who]] = done[who]
-        self._elapsed[who] += 1
-        over = who[self._came[who, o + m : o + m + 2].any(axis=1)]
-        if len(over):
-            self._episode[over] += 1
-            self._elapsed[over] = 0
-            self._actions[over] = 0
-
     def rest(self, over: Tensor) -> None:
         """Those of `over` `[n]` are not played any more; what comes from them from now on means nothing."""
-        resting = over.detach().cpu().numpy().copy()
-        self._at_work = self._at_work[~resting[self._at_work]]
+        resting = over.numpy(force=True)
+        self._at_work &= ~resting
         with self._pool.exchange():
             for worker, share in self._shares:
-                worker.ask(Command.REST, self._number, 0, resting[share].data)
+                worker.ask(Command.REST, self._number, 0, resting[share].copy().data)
 
     def state(self) -> Message:
         """See Session."""
