@@ -33,7 +33,7 @@ from fedpareto.moo.indicators import all_indicators
 from fedpareto.report import record
 
 QUICK_SEEDS, QUICK_CLIENTS, QUICK_ROUNDS, QUICK_STEPS = 2, 5, 3, 96
-QUICK_LEARNER = {"learning_starts": 48}
+QUICK_LEARNER, QUICK_PROBLEM = {"learning_starts": 48}, {"episodes": 1}
 """About a minute: enough to see that all works."""
 NOT_TUNED = ("local", "mat-fl")
 """Without a +FT variant in the thesis."""
@@ -132,18 +132,23 @@ def spec_of(plan: Plan, training: Training) -> Spec:
     draft = Draft(
         {
             "algorithm": {"name": training.algorithm, **chosen.own, **training.own},
-            "problem": environment.problem,
+            "problem": {"name": environment.problem, **(QUICK_PROBLEM if plan.quick else {})},
             "clients": clients,
             "rounds": rounds,
             "seeds": list(range(plan.seeds)),
             "preferences": training.preferences,
-            "evaluate_every": evaluate_every(rounds),
+            "evaluate_every": rounds - 1 if plan.quick else evaluate_every(rounds),
             # Trainings run side by side, one to a core, and each as one stack.
             "engine": {"name": "local", "threads": 1, "chunk": clients * plan.seeds},
-            "learner": {"steps": steps, **(QUICK_LEARNER if plan.quick else {})},
+            "learner": {"steps": steps, "target": _target(training), **(QUICK_LEARNER if plan.quick else {})},
         }
     )
     return draft.with_settings(plan.settings).finish()
+
+
+def _target(training: Training) -> str:
+    """A client that gets nothing from a server has no target network from it either."""
+    return "kept" if training.algorithm == "local" else "received"
 
 
 def _grouped(preferences: str) -> int:
@@ -318,9 +323,9 @@ BEST_KNOWN, PERFECT = "best known", "perfect learners"
 def ceilings(found: Found) -> list[Row]:
     """Where the front is known: what clients with the very preferences of a training could have at best.
 
-    "best known": each has the point of the front that is worth most to it, which no reward can exceed. "perfect
-    learners": each has the policy that maximises its discounted reward, which is what they learn (only for DST, where
-    the discounted value of a point follows from the point).
+    "best known": each has the point of the front that is worth most to it; no reward can exceed that of a true front.
+    "perfect learners": each has the policy that maximises its discounted reward, which is what they learn (only for
+    DST, where the discounted value of a point follows from the point).
     """
     if found.known_front is None:
         return []
