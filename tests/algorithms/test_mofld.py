@@ -496,11 +496,17 @@ def test_rounds_must_fit_the_trainings():
         start(spec_of(rounds=4, training_rounds=9))
 
 
+@pytest.mark.parametrize(("rounds", "trainings"), [(1, 1), (3, 1), (7, 7), (12, 3), (20, 4)])
+def test_without_a_word_trainings_are_as_long_as_rounds_allow_up_to_five(rounds, trainings):
+    done = trial(MOFLD(samples=1), Convex(), rounds=rounds)
+    assert done.states[-1].done == trainings
+
+
 @pytest.mark.parametrize(
     "parameters",
     [
         {"samples": 0},
-        {"training_rounds": 0},
+        {"training_rounds": -1},
         {"temperature": 0},
         {"cooling": 1.5},
         {"alpha": 0.9},

@@ -68,6 +68,7 @@ def test_only_one_place_knows_each_heavy_library():
     homes = {
         "sklearn": {"algorithms"},
         "moocore": {"moo"},
+        "pymoo": {"moo"},
         "matplotlib": {"report"},
         "typer": {"cli.py", "cli_data.py", "cli_reproduce.py", "cli_server.py", "cli_node.py", "cli_serve.py"},
         "cryptography": {"deploy"},

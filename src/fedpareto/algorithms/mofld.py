@@ -34,6 +34,10 @@ TRAINED_FOR, COMPARED_BY = 0, 1
 """The two parts of the data on which candidates are measured: what training sees and what solutions are compared by."""
 
 
+FEW_ROUNDS = 5
+"""The most rounds of a training, unless the user says otherwise."""
+
+
 @dataclass(frozen=True)
 class MOFLDState(State):
     """Every candidate by its number: those that are trained and measured, then those in training."""
@@ -108,8 +112,8 @@ class MOFLD(Algorithm[MOFLDState]):
     NSGA-II (needs pymoo), or optimistic linear support, which ends the run once no better solution is possible."""
     samples: int = 5
     """n_s, candidates in an iteration."""
-    training_rounds: int = 5
-    """Rounds of one federated training; a run has rounds / training_rounds iterations."""
+    training_rounds: int = 0
+    """Rounds of one federated training; a run has rounds / training_rounds iterations. 0: up to 5, as that allows."""
     warm_start: bool = False
     """Whether training starts from the earlier candidate with the nearest weights instead of the initial model."""
     evaluation: Literal["client", "server"] = "client"
@@ -130,8 +134,8 @@ class MOFLD(Algorithm[MOFLDState]):
     """Of linear support: a possible improvement that is not worth a training, in units of the objectives' ranges."""
 
     def __post_init__(self) -> None:
-        if self.samples < 1 or self.training_rounds < 1:
-            raise UserError("samples and training_rounds are at least 1")
+        if self.samples < 1 or self.training_rounds < 0:
+            raise UserError("samples is at least 1, training_rounds at least 0 (0: up to 5, as the rounds allow)")
         if not (self.temperature > 0 and 0 < self.cooling <= 1):
             raise UserError("temperature is positive, cooling a factor above 0 and at most 1")
         if not (self.alpha >= 1 and self.step > 0 and self.tolerance >= 0):
@@ -151,8 +155,12 @@ class MOFLD(Algorithm[MOFLDState]):
         )
         return self._with_candidates(nothing)
 
+    def _training_rounds(self, setting: Setting) -> int:
+        """Of one training: as given, or the largest number that the run's rounds are a multiple of."""
+        return self.training_rounds or max(n for n in range(1, FEW_ROUNDS + 1) if setting.rounds % n == 0)
+
     def _check(self, setting: Setting) -> None:
-        if setting.rounds % self.training_rounds:
+        if setting.rounds % self._training_rounds(setting):
             fitting = max(setting.rounds // self.training_rounds, 1) * self.training_rounds
             raise UserError(
                 f"rounds is {setting.rounds}, no multiple of mofld's training_rounds, {self.training_rounds}: "
@@ -185,7 +193,7 @@ class MOFLD(Algorithm[MOFLDState]):
         if state.trained:
             return self._measured(state, _mean_values(state, replies))
         state = replace(state, inner=tuple(training.tell(replies) for training in self._trainings(state)))
-        if (state.round + 1) % self.training_rounds:
+        if (state.round + 1) % self._training_rounds(state.setting):
             return replace(state, round=state.round + 1)
         if self.evaluation == "client":
             return replace(state, trained=True)
@@ -209,7 +217,7 @@ class MOFLD(Algorithm[MOFLDState]):
 
     def _with_candidates(self, state: MOFLDState) -> MOFLDState:
         """Lines 5 and 8: weights from the search, and federations that start to train for them."""
-        iteration = state.round // self.training_rounds
+        iteration = state.round // self._training_rounds(state.setting)
         streams = partial(_stream, state.setting.seed)
         proposed = self._search(state.setting).propose(self._history(state), iteration, streams)
         weights = torch.as_tensor(proposed, dtype=torch.float64, device=state.weights.device)
@@ -235,7 +243,7 @@ class MOFLD(Algorithm[MOFLDState]):
 
     def _search(self, setting: Setting) -> Search:
         if self.generator == "lattice":
-            return Lattice(self.samples, setting.rounds // self.training_rounds)
+            return Lattice(self.samples, setting.rounds // self._training_rounds(setting))
         if self.generator == "random":
             return RandomWeights(self.samples)
         if self.generator == "nsga2":
