@@ -67,10 +67,11 @@ def prepare(name: str, options: Options) -> Study:
     if name.startswith(MAIN):
         options.refuse(name, "problems")
         algorithms = known("algorithm of table 4.1", options.algorithms, _untuned(published.ALGORITHMS))
-        preferences = known("distribution of preferences", options.preferences, DISTRIBUTIONS)
+        default = list(DISTRIBUTIONS)[: 1 if options.quick else None]
+        preferences = known("distribution of preferences", options.preferences, DISTRIBUTIONS) or default
         trainings = [
             Training(name.removeprefix(MAIN), one, algorithm)
-            for one in preferences or DISTRIBUTIONS
+            for one in preferences
             for algorithm in algorithms or _untuned(published.ALGORITHMS)
         ]
         return Study(name, plan, trainings, options.jobs)
@@ -246,8 +247,8 @@ def remarks(study: Study, found: Sequence[Found], rows: Sequence[Row]) -> Iterat
     yield "In brackets: published. ± is the deviation over seeds (population)."
     if any(one.algorithm == BEST_KNOWN for one in rows):
         yield (
-            f'"{BEST_KNOWN}": every client has the solution that is worth most to it; no reward can be higher. '
-            f'"{PERFECT}": it has the one of highest discounted reward, which is what clients learn.'
+            f'"{BEST_KNOWN}": every client has the point of the known front that is worth most to it. "{PERFECT}" '
+            "(DST): it has the one of highest discounted reward, which is what clients learn."
         )
     if "igd" in study.metrics and any(one.known_front is None for one in found):
         yield "IGD is measured from the front of all returns found here, since no true one is known."
