@@ -23,6 +23,8 @@ from fedpareto.report.figures import similarity_matrices
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # Typer 0.20 imports what click 8.5 would rather not give.
+    import typer
+
     from fedpareto import cli_reproduce
 
 SMALL = ("problem.hidden=[8,8]",)
@@ -413,6 +415,19 @@ def test_a_gpu_gets_one_job():
     assert cli_reproduce._usual_jobs([]) >= 1
 
 
+def test_the_command_line_passes_everything_on(tmp_path, capsys):
+    app = typer.Typer()
+    app.command()(cli_reproduce.reproduce)
+    arguments = ["thesis-4.1-dst", "--quick", "--seeds", "1", "--clients", "3", "--algorithm", "cfl"]
+    arguments += ["--preferences", "gaussian", "--set", SMALL[0], "--out", str(tmp_path)]
+    typer.main.get_command(app)(args=arguments, standalone_mode=False)
+    shown = capsys.readouterr()
+    assert "dst/gaussian/cfl" in shown.err
+    assert "CFL+FT" in shown.out
+    assert "(-33.75 ± 8.3)" in shown.out
+    assert "problem.hidden=[8,8]" in shown.out
+
+
 # -- clusters ------------------------------------------------------------------------------------------------------
 
 
@@ -562,6 +577,7 @@ def test_claims_are_judged_on_all_records_of_one_size(tmp_path):
         (tmp_path / f"{name}.json").write_text(json.dumps({"plan": morl._size(plan), "rows": rows}))
 
     write("thesis-4.2", Plan(seeds=3), 1.0)
+    (tmp_path / "thesis-cfl.json").write_text(json.dumps({"plan": morl._size(Plan(seeds=3)), "clusters": []}))
     assert [one.name for one in morl.judge(tmp_path, Plan(seeds=3))] == ["both-components-best"]
     assert morl.judge(tmp_path, Plan(seeds=2)) == []
 

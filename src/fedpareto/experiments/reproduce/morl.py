@@ -191,7 +191,7 @@ def judge(folder: Path, plan: Plan) -> list[Claim]:
     for name in CATALOGUE:
         record = read_json(folder / f"{name}.json") or {}
         if record.get("plan") == _size(plan):
-            for one in record["rows"]:
+            for one in record.get("rows", []):  # The studies of clusters have none.
                 key = one["environment"], one["preferences"], one["algorithm"]
                 values |= {(metric, *key): value["ours"] for metric, value in one["metrics"].items()}
     return [claim for claim in claims.verdicts(values) if claim.verdict != "cannot be judged"]
