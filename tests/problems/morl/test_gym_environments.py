@@ -362,6 +362,29 @@ def test_a_policy_earns_what_it_earns_in_a_plain_loop():
     assert np.allclose(score.numpy(), expected, rtol=1e-5, atol=1e-4)
 
 
+@pytest.mark.parametrize("name", NAMED)
+def test_two_short_rounds_of_learning_are_the_same_in_one_stack_and_alone_in_other_processes(name, own_processes):
+    problem = replace(problem_class(name)(), hidden=(8,))
+    learner = replace(problem.learner(), steps=30, learning_starts=10, buffer_size=50, batch_size=4)
+    m = problem.environment.objectives
+
+    def rounds(who):
+        model, memory = problem.initial(0).double().expand(len(who), -1), {}
+        for number in range(2):
+            where = tuple(rng.Address(3, client, number) for client in who)
+            weights = torch.full((len(who), m), 1 / m, dtype=torch.float64)
+            clients = Clients(problem, learner, {}, where, np.arange(len(who)), weights, memory=memory)
+            model = clients.learn(model)
+            memory = clients.memory
+            if len(who) == 1:
+                close_pool()
+        return model
+
+    together = rounds([0, 1, 2])
+    assert (together[0] != together[1]).any()
+    assert torch.allclose(rounds([2])[0], together[2], rtol=0, atol=1e-9)
+
+
 # -- what stands in the way ------------------------------------------------------------------------------------------
 
 

@@ -7,7 +7,9 @@ from functools import cached_property
 from typing import ClassVar
 
 from fedpareto.core.environment import Actions
+from fedpareto.core.learner import Learner
 from fedpareto.core.problem import Objective
+from fedpareto.learners.ddpg import DDPG
 from fedpareto.problems.morl.gym_environment import GymEnvironment
 from fedpareto.problems.morl.gym_problem import GymProblem
 
@@ -37,6 +39,10 @@ class HalfCheetah(GymProblem):
         at their strongest, 0.6 a step.
         """
         return Objective("speed", maximise=True, reference=-100.0), Objective("effort", maximise=True, reference=-601.0)
+
+    def learner(self) -> Learner:
+        """Table A.7 of the thesis, and the rounds of table A.5."""
+        return DDPG(steps=25_000, lr=0.001, buffer_size=200_000, gamma=self.discount)
 
     def default_clients(self) -> int:
         """As in the thesis."""

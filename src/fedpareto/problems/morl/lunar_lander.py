@@ -9,6 +9,7 @@ from typing import ClassVar
 from fedpareto.core.environment import Actions
 from fedpareto.core.learner import Learner
 from fedpareto.core.problem import Objective
+from fedpareto.learners.ddpg import DDPG
 from fedpareto.learners.dqn import DQN
 from fedpareto.problems.morl.gym_environment import GymEnvironment
 from fedpareto.problems.morl.gym_problem import GymProblem
@@ -77,3 +78,7 @@ class ContinuousLunarLander(GymProblem):
     def objectives(self) -> tuple[Objective, ...]:
         """See LunarLander."""
         return LunarLander().objectives
+
+    def learner(self) -> Learner:
+        """Table A.7 of the thesis."""
+        return DDPG(steps=5_000, lr=0.001, buffer_size=200_000, learning_starts=10_000, gamma=self.discount)
