@@ -164,6 +164,25 @@ def test_every_candidate_has_lanes_of_its_own():
     assert steps == [{"solve"}, {"solve"}, {"measure"}] * 3
 
 
+def test_players_begin_every_candidate_anew():
+    """With the clients' memories wiped out between two iterations, the second ends in the same bits."""
+    problem = DeepSeaTreasure(hidden=(8,))
+    learner = replace(problem.learner(), steps=64, learning_starts=16, batch_size=16)
+    algorithm = MOFLD(samples=2, training_rounds=2)
+    ends = []
+    for wiped_out_in in (2, 1, 5):
+        engine = engine_for(algorithm, problem, clients=2, rounds=4, learner=learner)
+        state = algorithm.begin(engine.settings[0])
+        while state.round < 4:
+            if state.round == wiped_out_in:
+                engine.private.clear()
+            state = algorithm.tell(state, engine.run(algorithm.ask(state)).replies)
+        ends.append(state.models)
+    wiped_between, wiped_within, never = ends
+    assert torch.equal(wiped_between, never)
+    assert not torch.equal(wiped_within, never), "inside a training players do remember"
+
+
 def test_clients_measure_by_their_size():
     """Eq. 3.1: Σ n_i F_i / Σ n_i, on the rows that are trained on and on those that are held out."""
     algorithm = MOFLD(samples=2, training_rounds=1)

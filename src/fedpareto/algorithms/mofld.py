@@ -84,11 +84,10 @@ class _Training:
     def tell(self, replies: Sequence[Reply]) -> Any:
         """Its state after the replies of its own members; if there are none, nothing happens."""
         number = {member: i for i, member in enumerate(self.members)}
-        places = [(reply.lane, reply.client) for reply in replies]
         own = [
-            replace(reply, client=number[place])
-            for reply, place in zip(replies, places, strict=True)
-            if place in number
+            replace(reply, client=number[reply.lane, reply.client])
+            for reply in replies
+            if (reply.lane, reply.client) in number
         ]
         return self.algorithm.tell(self.state, own) if own else self.state
 
