@@ -211,7 +211,7 @@ def table(study: Study, rows: Sequence[Row]) -> Table:
 
     shown = Table("environment", "preferences", "algorithm", title=study.headline)
     for metric in study.metrics:
-        shown.add_column("IGD" if metric == "igd" else metric, justify="right")
+        shown.add_column(_name(metric), justify="right")
     last = None
     for one in rows:
         if last not in (None, (one.environment, one.preferences)):
@@ -236,6 +236,10 @@ def cell(one: Row, metric: str) -> str:
     ours = _number(one.mean(metric) / unit, one.deviation(metric) / unit)
     theirs = "" if entry is None else f" ({_number(entry.mean / unit, entry.deviation / unit)})"
     return ours + theirs + POWERS.get(unit, "")
+
+
+def _name(metric: str) -> str:
+    return "IGD" if metric == "igd" else metric
 
 
 def _number(mean: float, deviation: float) -> str:
@@ -277,7 +281,7 @@ def agreement(rows: Sequence[Row], metrics: Sequence[str]) -> Iterator[str]:
                 tau = kendalltau(*zip(*both, strict=True)).statistic
                 orders.append(f"{ENVIRONMENTS[group[0]].title} {group[1]} {tau:.2f}")
         if orders:
-            yield f"Order by {metric} against the published one (Kendall's τ, 1 is the same): {', '.join(orders)}."
+            yield f"Order by {_name(metric)} against the published one (Kendall's τ, 1 is the same): {', '.join(orders)}."
 
 
 def as_json(study: Study, found: Sequence[Found], rows: Sequence[Row]) -> dict[str, Any]:

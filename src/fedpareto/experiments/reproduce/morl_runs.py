@@ -69,7 +69,7 @@ class Plan:
     def size(self) -> str:
         """In words."""
         clients = "" if self.clients is None else f", {self.clients} clients"
-        return f"{self.seeds} seeds{clients}" + "".join(f", {text}" for text in self.settings)
+        return f"{self.seeds} seed{'s' * (self.seeds > 1)}{clients}" + "".join(f", {text}" for text in self.settings)
 
 
 @dataclass(frozen=True)
