@@ -281,7 +281,8 @@ def agreement(rows: Sequence[Row], metrics: Sequence[str]) -> Iterator[str]:
                 tau = kendalltau(*zip(*both, strict=True)).statistic
                 orders.append(f"{ENVIRONMENTS[group[0]].title} {group[1]} {tau:.2f}")
         if orders:
-            yield f"Order by {_name(metric)} against the published one (Kendall's τ, 1 is the same): {', '.join(orders)}."
+            found = ", ".join(orders)
+            yield f"Order by {_name(metric)} against the published one (Kendall's τ, 1 is the same): {found}."
 
 
 def as_json(study: Study, found: Sequence[Found], rows: Sequence[Row]) -> dict[str, Any]:
