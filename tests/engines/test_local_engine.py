@@ -253,7 +253,8 @@ def test_both_evaluations_are_given_for_the_sent_and_the_trained_model():
 def test_what_the_server_half_gets_holds_no_preference_and_no_data():
     names = {field.name for field in dataclasses.fields(Setting)}
     shared = {"seed", "clients", "rounds", "participation", "preference"}
-    assert names == shared | {"layout", "objectives", "initial", "comparison"}
+    # `judge` measures models on what the server has itself: an environment, or rows of its own.
+    assert names == shared | {"layout", "objectives", "initial", "comparison", "judge"}
     for private in ("dirichlet", "0.5,0.5;0.5,0.5", "groups:1,1"):
         assert Federation.create(PROBLEM, 2, 0, private).setting(PROBLEM, 1).preference is None
     assert Federation.create(PROBLEM, 2, 0, "0.5,0.5").setting(PROBLEM, 1).preference == (0.5, 0.5), "given to all"

@@ -140,6 +140,11 @@ class MOFLD(Algorithm[MOFLDState]):
         if not (self.alpha >= 1 and self.step > 0 and self.tolerance >= 0):
             raise UserError("alpha is at least 1 (for example 1.05), step is positive, tolerance not negative")
 
+    @property
+    def lanes(self) -> int:
+        """Every client trains all candidates of an iteration."""
+        return self.samples
+
     # -- algorithm 2, the server -----------------------------------------------------------------------------------
 
     def begin(self, setting: Setting) -> MOFLDState:

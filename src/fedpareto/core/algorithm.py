@@ -95,6 +95,11 @@ class Algorithm(ABC, Generic[S]):
     needs_groups: ClassVar[bool] = False
     """Whether it only works on a problem that compares groups of people."""
 
+    @property
+    def lanes(self) -> int:
+        """The most tasks that a client has in one exchange."""
+        return 1
+
     # -- the server half ------------------------------------------------------------------------------------------
 
     @abstractmethod

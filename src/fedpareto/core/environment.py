@@ -63,6 +63,9 @@ class Session(ABC):
     def state(self) -> Message:
         """All that is going on, `[n, ...]` each; `Environment.open` goes on from it bit for bit."""
 
+    def rest(self, over: Tensor) -> None:  # noqa: B027 (a tensor program gains nothing by it)
+        """Says whose further steps nobody will look at, `[n]`; they may be left out."""
+
     def close(self) -> None:  # noqa: B027 (most have nothing to give back)
         """Gives back what the session holds of the machine."""
 
@@ -165,8 +168,8 @@ class _TensorSession(Session):
         self._elapsed += 1
         over = terminated | (self._elapsed >= self.environment.horizon)
         for name, kept in self._state.items():
-            kept.copy_(torch.where(_like(over, kept), self._fresh[name], after[name]))
-        self.observation.copy_(torch.where(over.unsqueeze(1), self._first, seen))
+            torch.where(_like(over, kept), self._fresh[name], after[name], out=kept)
+        torch.where(over.unsqueeze(1), self._first, seen, out=self.observation)
         self._elapsed.mul_(~over)
         return Transition(seen, reward, terminated, over & ~terminated)
 

@@ -66,7 +66,8 @@ class ReinforcementProblem(Problem):
         """The mean over the episodes at each model's address, `[n, 2, m]`."""
         count = 1 if self.environment.deterministic else self.episodes
         episodes = [
-            rng.Address(address.seed, address.client, address.round, address.lane * self.episodes + episode)
+            # Lanes below zero are nobody's: what is measured are no episodes that anyone has trained on.
+            rng.Address(address.seed, address.client, address.round, -1 - address.lane * self.episodes - episode)
             for address in addresses
             for episode in range(count)
         ]
@@ -96,8 +97,11 @@ class ReinforcementProblem(Problem):
         try:
             for number in range(environment.horizon):
                 once()
-                if number % LOOK_UP == 0 and not alive.any():
-                    break
+                if number % LOOK_UP == 0:
+                    over = alive.flatten() == 0
+                    if over.all():
+                        break
+                    session.rest(over)
         finally:
             session.close()
         return returns

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from fedpareto.core import rng
-from fedpareto.core.algorithm import Algorithm, Setting
+from fedpareto.core.algorithm import Algorithm, Setting, unwrapped
 from fedpareto.core.clients import Clients
 from fedpareto.core.federation import Federation
 from fedpareto.core.keepsake import lattice, trade_off
@@ -282,10 +282,11 @@ class LocalEngine:
     # -- stacks ----------------------------------------------------------------------------------------------------
 
     def _chunks(self, work: Sequence[_Work]) -> Iterator[list[_Work]]:
-        """Work of one kind (same step, same message) in stacks of at most the chosen size."""
-        kinds: dict[tuple[str, tuple[str, ...]], list[_Work]] = {}
+        """Work of one kind (same step, message of the same shape) in stacks of at most the chosen size."""
+        kinds: dict[tuple[str, frozenset[tuple[str, torch.Size]]], list[_Work]] = {}
         for item in work:
-            kinds.setdefault((item.task.step, tuple(sorted(item.task.message))), []).append(item)
+            shape = frozenset((name, tensor.shape) for name, tensor in item.task.message.items())
+            kinds.setdefault((item.task.step, shape), []).append(item)
         size = self.choices.chunk if self.choices else 1
         for items in kinds.values():
             # Clients of like size side by side: less padding, and nobody waits for a giant.
@@ -372,8 +373,9 @@ class LocalEngine:
         """Times a few training steps for stacks of several sizes, then the best of them with more threads."""
         cap = self._largest_chunk()
         total = len(self._position)
+        crowd = min(total * unwrapped(self.algorithm).lanes, cap)
         if self.options.chunk:
-            sizes = [min(self.options.chunk, cap, total)]
+            sizes = [min(self.options.chunk, crowd)]
         else:
             wanted = [1, total] if self.device.type == "cuda" else [1, 16, 64, 256, *([total] if total < 512 else [])]
             sizes = sorted({min(size, cap, total) for size in wanted})
@@ -382,8 +384,9 @@ class LocalEngine:
         chunk = min(times, key=lambda size: times[size])
         threads, cores = one, os.cpu_count() or 1
         if not self.options.threads and cores > 1 and self.device.type == "cpu":
-            threads = min((1, cores), key=lambda count: self._time(chunk, count))
-        return Choices(threads, chunk)
+            threads = min((1, cores), key=lambda count: self._time(min(chunk, total), count))
+        # Where all clients are best in one stack, so are all that they do side by side.
+        return Choices(threads, max(chunk, crowd) if chunk == total else chunk)
 
     def _time(self, size: int, threads: int) -> float:
         """Seconds per client of a few steps in a stack of `size`; the better of two tries."""
