@@ -103,5 +103,6 @@ class ReinforcementProblem(Problem):
                         break
                     session.rest(over)
         finally:
+            once.release()
             session.close()
         return returns

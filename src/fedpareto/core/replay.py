@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import torch
 
 WARM_UPS = 2
 """Calls that run as they are before one is recorded: libraries set themselves up in them."""
+
+
+@contextmanager
+def no_garbage_collected() -> Iterator[None]:
+    """An older recording that is collected while a new one is made would spoil it."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 class Replayed:
@@ -34,9 +48,13 @@ class Replayed:
             return
         if self.graph is None:
             self.graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(self.graph):
+            with no_garbage_collected(), torch.cuda.graph(self.graph):
                 self.function()
         self.graph.replay()
+
+    def release(self) -> None:
+        """Gives the recording back, at a time when none is being made."""
+        self.graph = None
 
     def _aside(self) -> None:
         """On a stream of its own, as recording wants its warm-up."""

@@ -95,7 +95,7 @@ class OffPolicy(Learner):
                 agent.turn()
             clients.memory = agent.memory()
         finally:
-            agent.session.close()
+            agent.close()
         return agent.model
 
     def memory(self, problem: Problem) -> Message:
@@ -179,6 +179,12 @@ class Agent:
         self._draw()
         self._play = Replayed(self.play, self.device if self.session.capturable else None)
         self._learn = Replayed(self._update_all, self.device)
+
+    def close(self) -> None:
+        """Gives back what the round held of the machine."""
+        self._play.release()
+        self._learn.release()
+        self.session.close()
 
     # -- what is remembered ----------------------------------------------------------------------------------------
 
