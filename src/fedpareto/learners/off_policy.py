@@ -177,13 +177,17 @@ class Agent:
         self.followed = self.problem.layout.unflatten(self.target)
         self.gradient = torch.empty_like(self.model)
         self._draw()
-        self._play = Replayed(self.play, self.device if self.session.capturable else None)
+        # A step whose environment is elsewhere is recorded in two parts, before and after it.
+        whole, part = (self.device, None) if self.session.capturable else (None, self.device)
+        self._play = Replayed(self.play, whole)
+        self._choose = Replayed(self.choose, part)
+        self._store = Replayed(self.store, part)
         self._learn = Replayed(self._update_all, self.device)
 
     def close(self) -> None:
         """Gives back what the round held of the machine."""
-        self._play.release()
-        self._learn.release()
+        for recorded in (self._play, self._choose, self._store, self._learn):
+            recorded.release()
         self.session.close()
 
     # -- what is remembered ----------------------------------------------------------------------------------------
@@ -211,6 +215,11 @@ class Agent:
         }
         self.session = self.environment.open(place, self.clients.addresses)
         self._bases = torch.arange(self.n, device=self.device) * self.learner.buffer_size
+        actions = self.environment.actions
+        shape = (self.n,) if actions.discrete else (self.n, actions.size)
+        self.action = torch.zeros(shape, dtype=torch.int64 if actions.discrete else torch.float32, device=self.device)
+        self.seen = torch.empty_like(self.session.observation)
+        self.came = self.seen.new_empty(self.n, self.rows.observation + self.rows.objectives + 1)
 
     def memory(self) -> Message:
         """What the clients take along to their next round."""
@@ -243,12 +252,21 @@ class Agent:
 
     def play(self) -> None:
         """One step of every environment, remembered."""
-        seen = self.session.observation.clone()
-        action = self.explore(seen)
-        after, reward, terminated, _ = self.session.step(self.environment.scaled(action))
-        flag = terminated.unsqueeze(1)
+        self.seen.copy_(self.session.observation)
+        self._choose()
+        after, reward, terminated, _ = self.session.step(self.environment.scaled(self.action))
         # An episode that was only cut off goes on in theory, so its last step is none.
-        row = torch.cat([seen, after, reward, action.view(self.n, -1), flag], dim=1).to(self.buffer.dtype)
+        torch.cat([after, reward, terminated.unsqueeze(1)], dim=1, out=self.came)
+        self._store()
+
+    def choose(self) -> None:
+        """The actions for what is seen."""
+        self.action.copy_(self.explore(self.seen))
+
+    def store(self) -> None:
+        """Remembers what was seen and done, and what came of it."""
+        came, ended = self.came[:, :-1], self.came[:, -1:]
+        row = torch.cat([self.seen, came, self.action.view(self.n, -1), ended], dim=1).to(self.buffer.dtype)
         place = self._bases + self.count % self.learner.buffer_size
         self.buffer.flatten(0, 1).index_copy_(0, place, row)
         self.count += 1
