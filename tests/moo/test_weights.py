@@ -228,6 +228,65 @@ def test_a_coarser_tolerance_ends_earlier_and_misses_no_more_than_that():
     assert (truth - (weights @ fine.values.T).max(axis=1)).max() < 0.001
 
 
+# -- learners who do not always find the optimum -----------------------------------------------------------------------
+
+STUCK = np.array([0.0, -(1 - GAMMA**100) / (1 - GAMMA)])
+"""What a submarine that gets nowhere in 100 steps is worth, discounted."""
+
+
+def unreliable(points, failure, seed, chance=0.3):
+    """A perfect learner, but with some chance training gets stuck."""
+    stream, perfect = np.random.default_rng(seed), optimum(points)
+    return lambda weights: failure if stream.random() < chance else perfect(weights)
+
+
+def trainings_until_all_is_found(history):
+    """How many led to all ten solutions; infinitely many if they never did."""
+    firsts = [np.flatnonzero((history.values == point).all(axis=1)) for point in DISCOUNTED]
+    return max(first[0] + 1 if len(first) else np.inf for first in firsts)
+
+
+@pytest.mark.parametrize("count", [1, 5])
+def test_linear_support_finds_the_whole_front_although_three_in_ten_trainings_get_stuck(count):
+    histories = [
+        led_by(LinearSupport(count), unreliable(DISCOUNTED, STUCK, seed), iterations=100) for seed in range(10)
+    ]
+    assert np.mean([trainings_until_all_is_found(history) for history in histories]) < 30
+    assert np.mean([len(history.weights) for history in histories]) < 30
+
+
+def test_without_a_second_try_linear_support_believes_what_is_stuck():
+    histories = [
+        led_by(LinearSupport(1, tries=1), unreliable(DISCOUNTED, STUCK, seed), iterations=100) for seed in range(10)
+    ]
+    assert np.median([trainings_until_all_is_found(history) for history in histories]) == np.inf
+
+
+def test_weights_are_trained_for_again_where_a_known_solution_is_better():
+    """Alone, the second objective has 0; but the first one's solution has 1 of it."""
+    history = History(np.eye(2), np.array([[3.0, 1.0], [0.0, 0.0]]))
+    assert LinearSupport(5).propose(history, 1, streams_of(0)).tolist() == [[0.0, 1.0]]
+    assert not len(LinearSupport(5, tries=1).propose(history, 1, streams_of(0)))
+
+
+def test_a_result_that_was_believed_is_doubted_once_a_better_one_turns_up():
+    history = History(np.array([[1.0, 0.0], [0.0, 1.0], [0.5, 0.5]]), np.array([[2.0, 0.0], [0.0, 2.0], [3.0, 1.0]]))
+    assert LinearSupport(5).propose(history, 1, streams_of(0)).tolist() == [[1.0, 0.0]]
+
+
+def test_while_all_solutions_are_the_same_linear_support_begins_anew_in_the_middle_too():
+    history = History(np.eye(2), np.zeros((2, 2)))
+    assert LinearSupport(5).propose(history, 1, streams_of(0)).tolist() == [[1.0, 0.0], [0.0, 1.0], [0.5, 0.5]]
+
+
+@pytest.mark.parametrize("objectives", [2, 3])
+def test_even_hopeless_learners_are_not_asked_for_ever(objectives):
+    search = LinearSupport(4, tries=3)
+    history = led_by(search, lambda weights: np.zeros(objectives), objectives, iterations=100)
+    assert len(history.weights) == 3 * (objectives + 1)
+    assert not len(search.propose(history, 100, streams_of(0)))
+
+
 # -- annealing -------------------------------------------------------------------------------------------------------
 
 

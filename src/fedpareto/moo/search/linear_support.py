@@ -4,6 +4,11 @@ coordination", 2015.
 The best utility max_v w·v over known solutions v is a convex, piecewise linear function of the weights w. Where it has
 a corner, a solution that is not known yet could beat it by most. If training finds the optimum for the weights it is
 given, the corners lead to every solution that is best for some weights, and then it is known that there is no other.
+
+Training does not always find it. A training whose solution is worth less under its own weights than another that is
+known is not believed, and none is as long as all solutions are the same: such weights are trained for again, a few
+times. Learners who find the optimum at once are asked as often as without this, unless one solution is
+best for all weights.
 """
 
 from __future__ import annotations
@@ -28,18 +33,44 @@ class LinearSupport:
     """At most so many weights in an iteration."""
     tolerance: float = 0.001
     """An improvement that cannot be larger is not worth a training; in units of the objectives' weighted ranges."""
+    tries: int = 5
+    """Trainings for the same weights after which even a poor result is taken for the optimum."""
 
     def propose(self, history: History, iteration: int, streams: Streams) -> Array:
-        """The corners that are not trained yet; each objective alone to begin with."""
-        trained = history.weights[is_known(history.values)]
-        extremes = _not_among(trained, np.eye(history.objectives))
-        if len(extremes):
-            return extremes[: self.count]
-        corners = _not_among(trained, corner_weights(history.known))
-        gains = np.array([largest_gain(corner, trained, history.known) for corner in corners])
+        """The corners whose optimum is not known yet; each objective alone to begin with."""
+        settled = self._settled(history)
+        beginnings = _not_among(settled, _beginnings(history))
+        if len(beginnings):
+            return beginnings[: self.count]
+        corners = _not_among(settled, corner_weights(history.known))
+        gains = np.array([largest_gain(corner, settled, history.known) for corner in corners])
         worth_it = gains > self.tolerance * (corners @ ranges(history.values))
         order = np.argsort(-gains[worth_it], kind="stable")
         return corners[worth_it][order][: self.count]
+
+    def _settled(self, history: History) -> Array:
+        """The weights `[s, m]` whose optimum counts as known: one training came up to all others, or many did not."""
+        known = is_known(history.values)
+        weights, values = history.weights[known], history.values[known]
+        utilities = weights @ values.T
+        shortfalls = utilities.max(axis=1, initial=-np.inf) - utilities.diagonal()
+        credible = shortfalls <= self.tolerance * (weights @ ranges(values))
+        if _all_the_same(values):
+            credible[:] = False
+        tried = _same(weights, weights).sum(axis=1)
+        return np.asarray(weights[credible | (tried >= self.tries)])
+
+
+def _beginnings(history: History) -> Array:
+    """Before any corner, `[k, m]`: each objective alone, and all of them alike as long as that makes no difference."""
+    m = history.objectives
+    alone = np.eye(m)
+    return np.vstack([alone, np.full((1, m), 1 / m)]) if _all_the_same(history.known) else alone
+
+
+def _all_the_same(values: Array) -> bool:
+    """Whether at least m solutions `[k, m]` are known, and they are one and the same."""
+    return len(values) >= values.shape[1] and bool(np.ptp(values, axis=0).max() == 0)
 
 
 def corner_weights(values: Array) -> Array:
@@ -67,25 +98,28 @@ def corner_weights(values: Array) -> Array:
     return np.asarray(weights[_first_of_same(weights)])
 
 
-def largest_gain(weights: Array, trained: Array, values: Array) -> float:
+def largest_gain(weights: Array, settled: Array, values: Array) -> float:
     """By how much an unknown solution could beat all `values` `[k, m]` under `weights` `[m]`.
 
-    It cannot beat them under the weights `trained` `[t, m]`, whose optimum is known: max w·v subject to w'·v ≤ u(w').
+    It cannot beat them under the weights `settled` `[s, m]`, whose optimum is known: max w·v subject to w'·v ≤ u(w').
     """
     from scipy.optimize import linprog
 
-    bounds = (trained @ values.T).max(axis=1)
-    best = linprog(-weights, A_ub=trained, b_ub=bounds, bounds=(None, None))
+    bounds = (settled @ values.T).max(axis=1)
+    best = linprog(-weights, A_ub=settled, b_ub=bounds, bounds=(None, None))
     return float(-best.fun - (values @ weights).max()) if best.success else 0.0
 
 
-def _not_among(trained: Array, weights: Array) -> Array:
-    """The rows of `weights` `[k, m]` that were not trained for."""
-    gaps = np.abs(weights[:, None] - trained[None]).max(axis=2)
-    return np.asarray(weights[(gaps > SAME_WEIGHTS).all(axis=1)])
+def _not_among(settled: Array, weights: Array) -> Array:
+    """The rows of `weights` `[k, m]` that are not settled."""
+    return np.asarray(weights[~_same(weights, settled).any(axis=1)])
 
 
 def _first_of_same(weights: Array) -> NDArray[np.bool_]:
     """Mask `[k]` of the rows of which no earlier one is the same."""
-    same = np.abs(weights[:, None] - weights[None]).max(axis=2) <= SAME_WEIGHTS
-    return np.asarray(~np.tril(same, -1).any(axis=1))
+    return np.asarray(~np.tril(_same(weights, weights), -1).any(axis=1))
+
+
+def _same(some: Array, others: Array) -> NDArray[np.bool_]:
+    """Which of some weights are the same as which of the others, `[k, l]`."""
+    return np.asarray(np.abs(some[:, None] - others[None]).max(axis=2) <= SAME_WEIGHTS)
