@@ -32,6 +32,9 @@ class FedAvg(Algorithm[FedAvgState]):
     weighting: Literal["size", "equal"] = "size"
     """Whether a client counts by its number of training rows, as in the paper, or like every other."""
 
+    def __post_init__(self) -> None:
+        """Nothing to check; a step that is put before this class or a subclass of it calls on to here."""
+
     def begin(self, setting: Setting) -> FedAvgState:
         """θ⁰."""
         return FedAvgState(setting, model=setting.initial)
@@ -55,10 +58,13 @@ class FedAvg(Algorithm[FedAvgState]):
 
     def tell(self, state: FedAvgState, replies: Sequence[Reply]) -> FedAvgState:
         """θ ← Σ_i (n_i / Σ n) θ_i."""
-        models = stack(replies, "model")
-        weights = stack(replies, "size") if self.weighting == "size" else models.new_ones(len(models))
-        model = (weights / weights.sum()) @ models
+        model = self._shares(state, replies) @ stack(replies, "model")
         return replace(state, model=model, round=state.round + 1)
+
+    def _shares(self, state: FedAvgState, replies: Sequence[Reply]) -> Tensor:
+        """n_i / Σ n, or all alike."""
+        weights = stack(replies, "size") if self.weighting == "size" else state.model.new_ones(len(replies))
+        return weights / weights.sum()
 
     def solutions(self, state: FedAvgState) -> dict[int, Message]:
         """The global model for everyone."""

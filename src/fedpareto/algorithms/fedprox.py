@@ -25,6 +25,7 @@ class FedProx(FedAvg):
     """μ, the strength of the proximal term; 0 is FedAvg."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.mu < 0:
             raise UserError(f"mu is {self.mu}; the proximal term is not negative (0 is FedAvg)")
 

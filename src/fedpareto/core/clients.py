@@ -72,6 +72,10 @@ class Clients:
         """The losses `[n, m]` of `model` `[n, d]` on a minibatch of each client, and their gradients `[n, m, d]`."""
         return self.learner.gradients(self, model)
 
+    def loss(self, model: Tensor) -> Tensor:
+        """Each client's own objective, `[n]`: what its training makes small, of `model` `[n, d]` on all its rows."""
+        return self.learner.loss(self, model)
+
     def evaluate(self, model: Tensor) -> Tensor:
         """The reported objectives of `model` `[n, d]` on every part of the data, `[n, parts, m]`."""
         return self.problem.score(self, model)

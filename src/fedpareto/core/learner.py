@@ -65,6 +65,13 @@ class Learner(ABC):
             "it works on problems with losses on rows"
         )
 
+    def loss(self, clients: Clients, model: Tensor) -> Tensor:
+        """What training makes small under each client's own preference, `[n]`, of `model` `[n, d]` on all its rows."""
+        raise UserError(
+            f"{type(self).__name__} has no loss of a model as it stands, which this algorithm asks for; "
+            "it works on problems with losses on rows"
+        )
+
     @abstractmethod
     def bytes_per_client(self, clients: Clients) -> int:
         """Working memory that training one more client in the stack takes; `clients` is a stack of one."""

@@ -113,6 +113,13 @@ class Supervised(Learner):
         gradients = [torch.cat([part.flatten(1) for part in of_objective], dim=1) for of_objective in parts]
         return losses.detach(), torch.stack(gradients, dim=1)
 
+    def loss(self, clients: Clients, model: Tensor) -> Tensor:
+        """See Learner.loss; without weight decay."""
+        problem = _supervised(clients)
+        with torch.no_grad():
+            losses = problem.losses(problem.layout.unflatten(model), clients.all_rows("train"))
+        return SCALARISATIONS[self.scalarisation](losses, clients.preferences)
+
     def batches(self, clients: Clients, purpose: str = "batches") -> Iterator[tuple[Batch, Tensor | None]]:
         """The minibatches of one round, and which clients take part in each (`[n, 1]`; None: everyone)."""
         rows = clients.splits["train"]

@@ -1,0 +1,98 @@
+"""A server step along a mixture of the clients' updates: what FedMGDA+ and its relatives share.
+
+It is a post-processing step (Hu et al., section V): put before any algorithm that averages like FedAvg, it takes over
+the averaging, and the clients do what they did. MGDA-Prox is such a pair.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import torch
+
+from fedpareto.algorithms.fedavg import FedAvg, FedAvgState
+from fedpareto.core.algorithm import Setting
+from fedpareto.core.messages import Reply
+from fedpareto.errors import UserError
+from fedpareto.moo.min_norm import Array
+from fedpareto.moo.updates import gram_of_updates, sum_of_updates
+
+
+@dataclass(frozen=True)
+class CommonDescentState(FedAvgState):
+    """The global model w, and how the clients were weighed last."""
+
+    weights: tuple[float, ...] = ()
+    """λ in the order of `setting.clients`, 0 for those who took no part."""
+
+
+@dataclass(frozen=True)
+class CommonDescent(FedAvg):
+    """w ← w − η_t Σ_i λ_i ḡ_i with ḡ_i the client's update g_i = w − w_i, or its direction."""
+
+    averages: ClassVar[bool] = False
+    normalises: ClassVar[bool] = True
+    """Whether ḡ_i = g_i / ‖g_i‖ (line 5 of algorithm 1) or g_i itself."""
+
+    weighting: Literal["size", "equal"] = "equal"
+    """λ0: whether a client counts by its number of training rows, or like every other, as in the published code."""
+    server_lr: float = 1.0
+    """η, the step size of the server; where updates are normalised, the longest way that a model goes in a round."""
+    decay: float = 1.0
+    """What is left of η at the end of the run (the paper tries 1/40 to 1/2); 1: η stays as it is."""
+    decay_every: int = 100
+    """Rounds after which η falls, always by the same factor."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 < self.server_lr < math.inf:
+            raise UserError(f"server_lr is {self.server_lr}; a step size is a positive number, for example 1")
+        if not 0 < self.decay <= 1:
+            raise UserError(f"decay is {self.decay}; it is what is left of the step size, above 0 and at most 1")
+        if self.decay_every < 1:
+            raise UserError(f"decay_every is {self.decay_every}; it is a number of rounds, at least 1")
+
+    def begin(self, setting: Setting) -> CommonDescentState:
+        """w⁰."""
+        return CommonDescentState(**vars(super().begin(setting)), weights=(0.0,) * len(setting.clients))
+
+    def tell(self, state: FedAvgState, replies: Sequence[Reply]) -> CommonDescentState:
+        """λ from the updates' Gram matrix, whose diagonal is their squared lengths; then one step along the mixture."""
+        assert isinstance(state, CommonDescentState), "a state made by begin"
+        models = [reply.message["model"] for reply in replies]
+        gram = gram_of_updates(models, state.model).cpu().numpy()
+        scales = _inverse(np.sqrt(gram.diagonal())) if self.normalises else np.ones(len(models))
+        shares = self._shares(state, replies).double().cpu().numpy()
+        weights = self._weigh(gram * np.outer(scales, scales), shares / shares.sum())
+        step = sum_of_updates(torch.as_tensor(weights * scales), models, state.model)
+        model = state.model + (self.step_size(state) * step).to(state.model)
+        return replace(state, model=model, weights=_placed(weights, replies, state.setting), round=state.round + 1)
+
+    @abstractmethod
+    def _weigh(self, gram: Array, shares: Array) -> Array:
+        """λ `[n]`, from the inner products of the ḡ_i and from λ0."""
+
+    def step_size(self, state: FedAvgState) -> float:
+        """η_t = η β^⌊t/100⌋ with β = decay^(100/T)."""
+        fallen = self.decay_every * (state.round // self.decay_every)
+        return float(self.server_lr * self.decay ** (fallen / state.setting.rounds))
+
+    def describe(self, state: FedAvgState) -> dict[str, Any]:
+        """The clients' weights."""
+        assert isinstance(state, CommonDescentState), "a state made by begin"
+        return {"weights": list(state.weights)}
+
+
+def _inverse(lengths: Array) -> Array:
+    """1 / length; 0 for an update that is zero, which has no direction."""
+    return np.divide(1.0, lengths, out=np.zeros_like(lengths), where=lengths > 0)
+
+
+def _placed(weights: Array, replies: Sequence[Reply], setting: Setting) -> tuple[float, ...]:
+    by_client = dict(zip((reply.client for reply in replies), weights.tolist(), strict=True))
+    return tuple(by_client.get(client, 0.0) for client in setting.clients)

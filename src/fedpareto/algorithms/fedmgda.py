@@ -1,0 +1,27 @@
+"""FedMGDA: MGDA with clients as objectives, the plain version in Hu et al., "Federated learning meets multi-objective
+optimization", 2022."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from fedpareto.algorithms.common_descent import CommonDescent
+from fedpareto.core.algorithm import Taxonomy
+from fedpareto.moo.box_simplex import box_min_norm_weights
+from fedpareto.moo.min_norm import Array
+
+
+@dataclass(frozen=True)
+class FedMGDA(CommonDescent):
+    """One global model: w ← w − η_t d_t with d_t the shortest mixture of the clients' updates as they are."""
+
+    name: ClassVar[str] = "fedmgda"
+    taxonomy: ClassVar[Taxonomy] = Taxonomy(
+        "federation", "clients as objectives", "linearised preferences, MGDA over clients", "arbitrary"
+    )
+    normalises: ClassVar[bool] = False
+
+    def _weigh(self, gram: Array, shares: Array) -> Array:
+        """λ* = argmin ‖Σ_i λ_i g_i‖² over the simplex (eq. 23); of equally good weights those nearest λ0."""
+        return box_min_norm_weights(gram, shares)

@@ -1,0 +1,82 @@
+"""q-FedAvg: Li et al., "Fair resource allocation in federated learning", 2020, algorithm 2."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import torch
+
+from fedpareto.algorithms.fedavg import FedAvgState
+from fedpareto.core.algorithm import Algorithm, Setting, Taxonomy, participants
+from fedpareto.core.clients import Clients
+from fedpareto.core.messages import Message, Reply, Shapes, Task, stack
+from fedpareto.errors import UserError
+from fedpareto.moo.updates import sum_of_updates
+
+SMALLEST_LOSS = 1e-10
+"""Below this a loss counts as this: F^(q−1) has no value at 0."""
+
+
+@dataclass(frozen=True)
+class QFedAvg(Algorithm[FedAvgState]):
+    """One global model for Σ_k F_k^(q+1) / (q+1): the larger a client's loss F_k, the more it counts.
+
+    F_k is the client's own objective: its losses, scalarised under its preference. The server learns its value.
+    """
+
+    name: ClassVar[str] = "q-fedavg"
+    taxonomy: ClassVar[Taxonomy] = Taxonomy(
+        "federation", "baseline", "linearised preferences, averaging weighted by losses", "arbitrary"
+    )
+
+    q: float = 1.0
+    """How much large losses count; 0 is FedAvg with equal weights."""
+    lipschitz: float = 20.0
+    """L, how fast the gradients of the losses change; the paper takes 1 / lr of local training."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.q < math.inf:
+            raise UserError(f"q is {self.q}; it is not negative (0 is FedAvg)")
+        if not 0 < self.lipschitz < math.inf:
+            raise UserError(f"lipschitz is {self.lipschitz}; it is positive, for example 1 / lr")
+
+    def begin(self, setting: Setting) -> FedAvgState:
+        """w⁰."""
+        return FedAvgState(setting, model=setting.initial)
+
+    def ask(self, state: FedAvgState) -> list[Task]:
+        """Everyone who takes part trains from w."""
+        return [Task(client, state.round + 1, {"model": state.model}) for client in participants(state)]
+
+    def train(self, clients: Clients, message: Message) -> Message:
+        """w_k ← local training from w; also F_k(w)."""
+        return {"model": clients.learn(message["model"]), "loss_before": clients.loss(message["model"])}
+
+    def reply_shapes(self, setting: Setting) -> Mapping[str, Shapes]:
+        """The trained model, and the loss of the one that was sent."""
+        return {"train": {"model": (setting.layout.size,), "loss_before": ()}}
+
+    def tell(self, state: FedAvgState, replies: Sequence[Reply]) -> FedAvgState:
+        """w ← w − Σ_k F_k^q Δ_k / Σ_k h_k with Δ_k = L(w − w_k) and h_k = q F_k^(q−1) ‖Δ_k‖² + L F_k^q."""
+        losses = stack(replies, "loss_before").double()
+        if losses.min() < 0:
+            raise UserError(f"{self.name} is for losses that are not negative; one is {float(losses.min()):.3g}")
+        losses = losses.clamp_min(SMALLEST_LOSS)
+        powers = (losses / losses.max()) ** self.q  # The largest loss cancels out, and nothing over- or underflows.
+        models, lipschitz = [reply.message["model"] for reply in replies], self.lipschitz
+        squares = lipschitz**2 * _squared_lengths(models, state)
+        h = self.q * powers / losses * squares + lipschitz * powers
+        step = sum_of_updates(lipschitz * powers / h.sum(), models, state.model)
+        return replace(state, model=state.model + step.to(state.model), round=state.round + 1)
+
+    def solutions(self, state: FedAvgState) -> dict[int, Message]:
+        """The global model for everyone."""
+        return {client: {"model": state.model} for client in state.setting.clients}
+
+
+def _squared_lengths(models: Sequence[torch.Tensor], state: FedAvgState) -> torch.Tensor:
+    """‖w − w_k‖² `[n]`."""
+    return torch.stack([(model.double() - state.model.double()).square().sum() for model in models])
