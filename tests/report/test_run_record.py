@@ -215,7 +215,13 @@ def test_a_run_that_never_wrote_a_status_is_unknown(write_run):
 
 
 def test_results_on_train_when_there_is_no_other_split(write_run):
-    assert load(write_run("a", splits=("train",))).held_out == "train"
+    record = load(write_run("a", splits=("train",)))
+    assert (record.held_out, record.measured) == ("train", "on the train split")
+
+
+def test_results_by_return_where_clients_have_no_rows(write_run):
+    record = load(write_run("a", splits=("discounted", "return")))
+    assert (record.held_out, record.measured) == ("return", "by return")
 
 
 def test_clusters_and_similarity_by_round(write_run):

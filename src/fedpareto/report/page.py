@@ -93,7 +93,7 @@ def _pictures(records: Sequence[Record]) -> Iterator[Picture]:
 def _front_sentence(records: Sequence[Record]) -> str:
     shape = "the line joins those" if len(records[0].objectives) == 2 else "the solid ones are those"
     return (
-        f"Every point is the final model of one client on the {records[0].held_out} split, over all seeds; "
+        f"Every point is the final model of one client {records[0].measured}, over all seeds; "
         f"{shape} that no other model of the same run beats in one objective without losing in another."
     )
 

@@ -38,6 +38,8 @@ from fedpareto.report._files import (
 
 FORMAT = 1
 """The newest layout of a run folder that this version reads."""
+ROWS = ("train", "validation", "test")
+"""Splits that are parts of the clients' data."""
 
 
 @dataclass(frozen=True)
@@ -152,6 +154,11 @@ class Record:
     def held_out(self) -> str:
         """The split that results are reported on."""
         return held_out_split(self.splits)
+
+    @property
+    def measured(self) -> str:
+        """How results were got, in words: on rows held out, or where clients have none, by what is measured."""
+        return f"on the {self.held_out} split" if self.held_out in ROWS else f"by {self.held_out}"
 
     @property
     def started(self) -> tuple[int, ...]:

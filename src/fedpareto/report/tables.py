@@ -272,7 +272,7 @@ def _listed(value: int | tuple[int, ...]) -> str:
 
 
 def _notes(runs: Sequence[Record]) -> list[str]:
-    notes = [f"Mean ± population deviation over the seeds, on the {runs[0].held_out} split."]
+    notes = [f"Mean ± population deviation over the seeds, {runs[0].measured}."]
     for run in runs:
         if not run.finished:
             reached = min(solution.round for solution in run.solutions)
