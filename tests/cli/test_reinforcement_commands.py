@@ -65,6 +65,23 @@ def test_the_others_say_what_to_install(
 
 
 @pytest.mark.parametrize(
+    ("algorithm", "words"),
+    [
+        ("fedcmoo", "DQN has no gradient of a single objective, which this algorithm asks for; it works on problems "),
+        ("praffl", "praffl needs a problem with losses on rows; 'deep-sea-treasure' has none\n"),
+        ("fairfed", "fairfed needs a problem that compares groups of people, such as synthetic, adult or table\n"),
+    ],
+)
+def test_an_algorithm_that_cannot_do_with_players_says_so_once(
+    algorithm: str, words: str, fedpareto: Callable[..., Any]
+) -> None:
+    answer = fedpareto("run", algorithm, "--problem", "deep-sea-treasure", *QUICK)
+    assert (answer.code, answer.out) == (2, "")
+    assert answer.err.startswith(f"Error: {words}"), answer.err
+    assert answer.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
     ("problem", "setting", "words"),
     [
         ("mo-gymnasium", "id=mo-lunar-landr-v3", "unknown environment 'mo-lunar-landr-v3'; did you mean 'mo-lunar-la"),

@@ -184,6 +184,9 @@ class Experiment:
             return self.engine.run_all(tasks, solutions)
         except QuorumLost as lost:
             self._record([], [self._event(lost.run, failure) for failure in lost.failures])
+            mistake = _common_mistake(lost.failures, len(tasks[lost.run]))
+            if mistake:
+                raise QuorumLost(mistake, lost.failures, lost.run) from None
             seed = f"seed {self.spec.seeds[lost.run]}, " if len(self.spec.seeds) > 1 else ""
             way_on = ""
             if len(lost.failures) == len(tasks[lost.run]):
@@ -477,6 +480,14 @@ def _difference(before: Any, now: Any, path: str = "") -> str:
                 return found
         return ""
     return "" if before == now else f"{path} is {now!r}, it was {before!r}"
+
+
+def _common_mistake(failures: Sequence[Failure], asked: int) -> str:
+    """What all clients that were asked stumbled over, if it is one and the same mistake of the user's; or nothing."""
+    reasons, raised = {failure.reason for failure in failures}, f"raised {UserError.__name__}: "
+    if len(failures) == asked and len(reasons) == 1 and (reason := reasons.pop()).startswith(raised):
+        return reason.removeprefix(raised)
+    return ""
 
 
 def _by_split(values: Mapping[int, Tensor], clients: Sequence[int], names: Sequence[str]) -> dict[str, np.ndarray]:
