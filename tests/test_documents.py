@@ -23,6 +23,8 @@ from fedpareto.core.privacy import Privacy
 from fedpareto.core.registry import algorithms, problems
 from fedpareto.engines.faults import Faults
 from fedpareto.engines.local import LocalOptions
+from fedpareto.learners.ddpg import DDPG
+from fedpareto.learners.dqn import DQN
 from fedpareto.learners.supervised import Supervised
 from fedpareto.problems.data import catalogue
 
@@ -207,11 +209,13 @@ def test_every_problem_is_documented_with_its_parameters_and_objectives(name):
     ("document", "heading", "cls"),
     [
         ("docs/algorithms.md", "How clients train", Supervised),
+        ("docs/reinforcement-learning.md", "DQN", DQN),
+        ("docs/reinforcement-learning.md", "DDPG", DDPG),
         ("docs/engine.md", "Chunks", LocalOptions),
         ("docs/running.md", "Participation, quorum, faults", Faults),
         ("docs/concepts.md", "Differential privacy", Privacy),
     ],
-    ids=["learner", "engine", "faults", "privacy"],
+    ids=["learner", "dqn", "ddpg", "engine", "faults", "privacy"],
 )
 def test_every_other_parameter_is_documented(document, heading, cls):
     assert dict(ROW.findall(section(document, heading))) == defaults(cls)
