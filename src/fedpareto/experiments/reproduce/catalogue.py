@@ -77,6 +77,9 @@ class Entry:
 
 
 CATALOGUE: Mapping[str, Entry] = {
+    "thesis-3.2": Entry("MOFL/D in 18 federations and without one: hypervolume, sparsity, figures", "mofld"),
+    "thesis-3.3": Entry("the same runs: IGD", "mofld"),
+    "mofld-generators": Entry("of our own: searches for weights on deep-sea treasure", "mofld_generators"),
     "thesis-4.1-dst": Entry("FedPref and its rivals on deep-sea treasure: reward and four metrics", "morl"),
     "thesis-4.1-dmc": Entry("the same on the deterministic minecart", "morl"),
     "thesis-4.1-moll": Entry("the same on the lunar lander", "morl"),

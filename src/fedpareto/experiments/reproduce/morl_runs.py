@@ -166,7 +166,7 @@ def evaluate_every(rounds: int) -> int:
     return next(k for k in range(1, last + 1) if last % k == 0 and last // k < MOST_EVALUATIONS)
 
 
-class _Pulse(Shown):
+class Pulse(Shown):
     """Of a training that takes long, a line a minute."""
 
     def begin(self, done: int) -> None:
@@ -182,7 +182,7 @@ class _Pulse(Shown):
 def find(plan: Plan, out: Path, training: Training, stop: Callable[[], bool]) -> Found:
     """Runs a training, or what is missing of it."""
     spec, folder = spec_of(plan, training), out / "thesis-4" / training.name
-    shown = _Pulse(spec, folder)
+    shown = Pulse(spec, folder)
     shown.name = training.name
     is_new = ensure(folder, spec, stop, shown=shown)
     run = RunFolder(folder)
