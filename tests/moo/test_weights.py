@@ -263,20 +263,27 @@ def test_without_a_second_try_linear_support_believes_what_is_stuck():
 
 
 def test_weights_are_trained_for_again_where_a_known_solution_is_better():
-    """Alone, the second objective has 0; but the first one's solution has 1 of it."""
-    history = History(np.eye(2), np.array([[3.0, 1.0], [0.0, 0.0]]))
+    """Alone, the second objective came to 0; with the first it came to 2."""
+    history = History(np.array([[1.0, 0.0], [0.0, 1.0], [0.5, 0.5]]), np.array([[3.0, 1.0], [0.0, 0.0], [2.0, 2.0]]))
     assert LinearSupport(5).propose(history, 1, streams_of(0)).tolist() == [[0.0, 1.0]]
     assert not len(LinearSupport(5, tries=1).propose(history, 1, streams_of(0)))
 
 
 def test_a_result_that_was_believed_is_doubted_once_a_better_one_turns_up():
+    """In the same iteration as the corners, for which it is taken as it is."""
     history = History(np.array([[1.0, 0.0], [0.0, 1.0], [0.5, 0.5]]), np.array([[2.0, 0.0], [0.0, 2.0], [3.0, 1.0]]))
-    assert LinearSupport(5).propose(history, 1, streams_of(0)).tolist() == [[1.0, 0.0]]
+    assert LinearSupport(5).propose(history, 1, streams_of(0)).tolist() == [[1.0, 0.0], [0.25, 0.75]]
+    assert LinearSupport(1).propose(history, 1, streams_of(0)).tolist() == [[1.0, 0.0]]
 
 
-def test_while_all_solutions_are_the_same_linear_support_begins_anew_in_the_middle_too():
+def test_while_all_solutions_are_the_same_linear_support_begins_anew_and_in_the_middle_too():
     history = History(np.eye(2), np.zeros((2, 2)))
-    assert LinearSupport(5).propose(history, 1, streams_of(0)).tolist() == [[1.0, 0.0], [0.0, 1.0], [0.5, 0.5]]
+    assert LinearSupport(5).propose(history, 1, streams_of(0)).tolist() == [[0.5, 0.5], [1.0, 0.0], [0.0, 1.0]]
+
+
+def test_while_one_solution_is_better_in_everything_the_middle_is_tried_as_well():
+    history = History(np.eye(2), np.array([[0.0, -43.0], [0.7, -1.0]]))
+    assert LinearSupport(5).propose(history, 1, streams_of(0)).tolist() == [[0.5, 0.5], [1.0, 0.0]]
 
 
 @pytest.mark.parametrize("objectives", [2, 3])

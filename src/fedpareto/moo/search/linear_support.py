@@ -7,8 +7,9 @@ given, the corners lead to every solution that is best for some weights, and the
 
 Training does not always find it. A training whose solution is worth less under its own weights than another that is
 known is not believed, and none is as long as all solutions are the same: such weights are trained for again, a few
-times. Learners who find the optimum at once are asked as often as without this, unless one solution is
-best for all weights.
+times. As long as one solution is better than all others in everything, there is no corner between two; then weights
+that are all alike are tried as well. Learners who find the optimum at once are asked as often as without all this,
+unless one solution is best for all weights.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedpareto.moo._points import Array
+from fedpareto.moo.dominance import front
 from fedpareto.moo.search.history import History, Streams, is_known, ranges
 
 SAME_WEIGHTS = 1e-6
@@ -37,40 +39,38 @@ class LinearSupport:
     """Trainings for the same weights after which even a poor result is taken for the optimum."""
 
     def propose(self, history: History, iteration: int, streams: Streams) -> Array:
-        """The corners whose optimum is not known yet; each objective alone to begin with."""
+        """Each objective alone to begin with; then what is in doubt, and the corners that are not trained for yet."""
+        alone = np.eye(history.objectives)
+        untrained = _not_among(history.weights[is_known(history.values)], alone)
+        if len(untrained):
+            return untrained[: self.count]
         settled = self._settled(history)
-        beginnings = _not_among(settled, _beginnings(history))
-        if len(beginnings):
-            return beginnings[: self.count]
-        corners = _not_among(settled, corner_weights(history.known))
-        gains = np.array([largest_gain(corner, settled, history.known) for corner in corners])
+        doubtful = _not_among(settled, _beginnings(history))
+        corners = _not_among(np.vstack([settled, doubtful]), corner_weights(history.known))
+        bounded = np.vstack([settled, alone])  # Without a bound on each objective, even in doubt, gains are infinite.
+        gains = np.array([largest_gain(corner, bounded, history.known) for corner in corners])
         worth_it = gains > self.tolerance * (corners @ ranges(history.values))
         order = np.argsort(-gains[worth_it], kind="stable")
-        return corners[worth_it][order][: self.count]
+        return np.vstack([doubtful, corners[worth_it][order]])[: self.count]
 
     def _settled(self, history: History) -> Array:
         """The weights `[s, m]` whose optimum counts as known: one training came up to all others, or many did not."""
         known = is_known(history.values)
         weights, values = history.weights[known], history.values[known]
         utilities = weights @ values.T
-        shortfalls = utilities.max(axis=1, initial=-np.inf) - utilities.diagonal()
+        shortfalls = utilities.max(axis=1) - utilities.diagonal()
         credible = shortfalls <= self.tolerance * (weights @ ranges(values))
-        if _all_the_same(values):
+        if not np.ptp(values, axis=0).any():
             credible[:] = False
         tried = _same(weights, weights).sum(axis=1)
         return np.asarray(weights[credible | (tried >= self.tries)])
 
 
 def _beginnings(history: History) -> Array:
-    """Before any corner, `[k, m]`: each objective alone, and all of them alike as long as that makes no difference."""
+    """What comes before corners, `[k, m]`: each objective alone, and all alike where one solution beats all others."""
     m = history.objectives
-    alone = np.eye(m)
-    return np.vstack([alone, np.full((1, m), 1 / m)]) if _all_the_same(history.known) else alone
-
-
-def _all_the_same(values: Array) -> bool:
-    """Whether at least m solutions `[k, m]` are known, and they are one and the same."""
-    return len(values) >= values.shape[1] and bool(np.ptp(values, axis=0).max() == 0)
+    alike = np.full((1, m), 1 / m)
+    return np.vstack([alike, np.eye(m)]) if len(front(history.known, maximise=True)) == 1 else np.eye(m)
 
 
 def corner_weights(values: Array) -> Array:
