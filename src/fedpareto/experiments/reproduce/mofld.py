@@ -126,7 +126,7 @@ class Study:
     def headline(self) -> str:
         """What it is and how large."""
         quick = "QUICK VERSION of " if self.plan.quick else ""
-        return f"{quick}{self.name} ({CATALOGUE[self.name].about}): {len(self.runs)} runs{self.plan.size}"
+        return f"{quick}{self.name} ({CATALOGUE[self.name].about}): {len(self.runs)} configurations{self.plan.size}"
 
     def run(self, folder: Path, say: Say, stop: Callable[[], bool]) -> Outcome:
         """The runs, a table of them, the figures, and what becomes of the thesis's claims."""

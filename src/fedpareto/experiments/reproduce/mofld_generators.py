@@ -84,7 +84,7 @@ class Study:
     def headline(self) -> str:
         """What it is and how large."""
         quick = "QUICK VERSION of " if self.plan.quick else ""
-        size = f"{len(self.variants)} runs, {self.clients} clients{self.plan.size}"
+        size = f"{len(self.variants)} of {len(VARIANTS)} searches, {self.clients} clients{self.plan.size}"
         return f"{quick}{self.name} ({CATALOGUE[self.name].about}): {size}"
 
     def search(self, name: str) -> Search:
