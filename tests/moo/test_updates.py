@@ -10,7 +10,7 @@ from fedpareto.moo.updates import gram_of_updates, sum_of_updates
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("entries", [1, 1000, 2**19])
+@pytest.mark.parametrize("entries", [1, 1000, updates.ENTRIES])
 def test_blocks_give_what_the_whole_gives(dtype: torch.dtype, entries: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(updates, "ENTRIES", entries)
     generator = torch.Generator().manual_seed(0)
