@@ -1,0 +1,116 @@
+"""FedFew: Guo et al., "Few-for-many personalized federated learning", 2026, algorithm 1."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from fedpareto.algorithms import few
+from fedpareto.algorithms.few import FewState
+from fedpareto.core.algorithm import Algorithm, Setting, Taxonomy
+from fedpareto.core.clients import Clients
+from fedpareto.core.messages import Message, Reply, Shapes, Task, stack
+from fedpareto.errors import UserError
+from fedpareto.moo.set_scalarise import set_weights
+from fedpareto.moo.updates import sum_of_updates
+
+
+@dataclass(frozen=True)
+class FedFewState(FewState):
+    """The models, and how the clients were weighed last."""
+
+    weights: tuple[float, ...] = ()
+    """α in the order of `setting.clients`, 0 for those who took no part."""
+
+
+@dataclass(frozen=True)
+class FedFew(Algorithm[FedFewState]):
+    """Few models such that the best of them for each client serves the worst-served client well (eq. 9).
+
+    L_ik is the client's own objective of model k: its losses, scalarised under its preference. The server learns its
+    value. Since Σ_ik α_i w_ik = 1, the K models share one unit of step: each goes about 1/K as far as in FedAvg.
+    """
+
+    name: ClassVar[str] = "fedfew"
+    taxonomy: ClassVar[Taxonomy] = Taxonomy(
+        "federation", "clients as objectives", "linearised preferences, Tchebycheff set scalarisation", "arbitrary"
+    )
+    personalised: ClassVar[bool] = True
+
+    models: int = 3
+    """K, the number of models on the server."""
+    mu: float = 0.01
+    """μ: how smooth the maximum over clients and the minimum over models are; near 0 only the worst-served counts."""
+    weighting: Literal["size", "equal"] = "size"
+    """Whether a loss is multiplied by the client's share of all rows (footnote 2) or taken as it is (eq. 9)."""
+    server_lr: float = 1.0
+    """The step size of the server, 1 in the published code; K would make up for the shared unit of step."""
+    initial: Literal["distinct", "identical"] = "distinct"
+    """Whether the models begin differently, or as copies that only minibatches tell apart, as in the published code."""
+    loss: Literal["before", "after"] = "before"
+    """Whether L_ik is of the model that was sent, or of the one after local training (line 8 of algorithm 1)."""
+
+    def __post_init__(self) -> None:
+        if self.models < 1:
+            raise UserError(f"models is {self.models}; it is a number of models, at least 1")
+        if not 0 < self.mu < math.inf:
+            raise UserError(f"mu is {self.mu}; the smoothing is a positive number, for example 0.01")
+        if not 0 < self.server_lr < math.inf:
+            raise UserError(f"server_lr is {self.server_lr}; a step size is a positive number, for example 1")
+
+    def begin(self, setting: Setting) -> FedFewState:
+        """Θ⁰."""
+        start = few.distinct_start if self.initial == "distinct" else few.same_start
+        return FedFewState(setting, models=start(setting, self.models), weights=(0.0,) * len(setting.clients))
+
+    def ask(self, state: FedFewState) -> list[Task]:
+        """Everyone who takes part trains all of Θ (line 2)."""
+        return few.tasks(state)
+
+    def train(self, clients: Clients, message: Message) -> Message:
+        """Each θ_k goes through local training (lines 4 to 9); also L_i(θ_k)."""
+        trained = few.learn_each(clients, message["models"])
+        measured = message["models"] if self.loss == "before" else trained
+        size = {"size": clients.sizes} if self.weighting == "size" else {}
+        return {"models": trained, "losses": few.losses(clients, measured)} | size
+
+    def reply_shapes(self, setting: Setting) -> Mapping[str, Shapes]:
+        """The trained models, their losses, and the number of rows behind them where it counts."""
+        size: Shapes = {"size": ()} if self.weighting == "size" else {}
+        return {"train": {"models": (self.models, setting.layout.size), "losses": (self.models,), **size}}
+
+    def tell(self, state: FedFewState, replies: Sequence[Reply]) -> FedFewState:
+        """θ_k ← θ_k + η Σ_i α_i w_ik Δ_ik (line 15) with Δ_ik what local training made of θ_k."""
+        outer, inner = set_weights(stack(replies, "losses").double(), self._importance(replies), self.mu)
+        steps = [
+            sum_of_updates(outer * column, [reply.message["models"][k] for reply in replies], state.models[k])
+            for k, column in enumerate(inner.unbind(dim=1))
+        ]
+        models = state.models + (self.server_lr * torch.stack(steps)).to(state.models)
+        by_client = dict(zip((reply.client for reply in replies), outer.tolist(), strict=True))
+        weights = tuple(by_client.get(client, 0.0) for client in state.setting.clients)
+        return replace(state, models=models, weights=weights, round=state.round + 1)
+
+    def _importance(self, replies: Sequence[Reply]) -> Tensor:
+        """λ_i: n_i / Σ n, or 1."""
+        if self.weighting == "equal":
+            return replies[0].message["losses"].new_ones(len(replies), dtype=torch.float64)
+        sizes = stack(replies, "size").double()
+        return sizes / sizes.sum()
+
+    def solutions(self, state: FedFewState) -> dict[int, Message]:
+        """Θ for everyone (line 19)."""
+        return few.solutions(state)
+
+    def personal(self, clients: Clients, message: Message) -> Tensor:
+        """The model with the least loss on the client's training rows (line 23)."""
+        return few.chosen(message["models"], few.losses(clients, message["models"]).argmin(dim=1))
+
+    def describe(self, state: FedFewState) -> dict[str, Any]:
+        """The clients' weights."""
+        return {"weights": list(state.weights)}

@@ -1,0 +1,86 @@
+"""What algorithms with a few models for many clients have in common: how these begin, and who uses which."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from fedpareto.core import rng
+from fedpareto.core.algorithm import Setting, State, participants
+from fedpareto.core.clients import Clients
+from fedpareto.core.messages import Message, Task
+
+SPREAD = 0.1
+"""Standard deviation of the beginnings where the problem's own initial model has no randomness."""
+
+
+@dataclass(frozen=True)
+class FewState(State):
+    """The server's models."""
+
+    models: Tensor = torch.empty(0)
+    """θ_1 … θ_K, `[K, d]`."""
+
+
+def distinct_start(setting: Setting, count: int) -> Tensor:
+    """The initial model and others like it, `[count, d]`.
+
+    The server knows one draw of the initialisation, not its law: it shuffles the entries of each tensor, which is as
+    good as another draw where these are drawn alike. A model that shuffling cannot change gets a little noise.
+    """
+    others = [_redrawn(setting, number) for number in range(1, count)]
+    return torch.stack([setting.initial, *others])
+
+
+def same_start(setting: Setting, count: int) -> Tensor:
+    """The initial model as often as there are models, `[count, d]`."""
+    return setting.initial.expand(count, -1).clone()
+
+
+def tasks(state: FewState) -> list[Task]:
+    """Everyone who takes part gets all the models."""
+    return [Task(client, state.round + 1, {"models": state.models}) for client in participants(state)]
+
+
+def solutions(state: FewState) -> dict[int, Message]:
+    """All the models for everyone."""
+    return {client: {"models": state.models} for client in state.setting.clients}
+
+
+def losses(clients: Clients, models: Tensor) -> Tensor:
+    """L_ik `[n, K]`: each client's own objective of each of `models` `[n, K, d]` on all its training rows."""
+    return torch.stack([clients.loss(model) for model in models.unbind(dim=1)], dim=1)
+
+
+def chosen(models: Tensor, choice: Tensor) -> Tensor:
+    """The models `[n, d]` of `models` `[n, K, d]` that have the numbers `choice` `[n]`."""
+    return models[torch.arange(len(models), device=models.device), choice]
+
+
+def learn_each(clients: Clients, models: Tensor) -> Tensor:
+    """Local training of each of `models` `[n, K, d]`, with minibatches of its own."""
+    trained = [_with_lane(clients, lane).learn(model) for lane, model in enumerate(models.unbind(dim=1))]
+    return torch.stack(trained, dim=1)
+
+
+def _redrawn(setting: Setting, number: int) -> Tensor:
+    address = rng.Address(setting.seed, lane=number)
+    stream = rng.torch_generator(address, "another initial model")
+    initial = setting.initial.cpu()
+    model = torch.cat([_shuffled(initial[place], stream) for place in setting.layout.slices.values()])
+    if torch.equal(model, initial):
+        model = model + SPREAD * torch.randn(model.shape, generator=stream, dtype=torch.float64).to(model)
+    return model.to(setting.initial)
+
+
+def _shuffled(entries: Tensor, stream: torch.Generator) -> Tensor:
+    return entries[torch.randperm(len(entries), generator=stream)]
+
+
+def _with_lane(clients: Clients, lane: int) -> Clients:
+    """The same clients with random streams of their own for each model."""
+    addresses: Sequence[rng.Address] = [replace(address, lane=lane) for address in clients.addresses]
+    return replace(clients, addresses=tuple(addresses))

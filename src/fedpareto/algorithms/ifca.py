@@ -1,0 +1,117 @@
+"""IFCA: Ghosh et al., "An efficient framework for clustered federated learning", 2020, algorithm 1, model averaging."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from fedpareto.algorithms import few
+from fedpareto.algorithms.few import FewState
+from fedpareto.core.algorithm import Algorithm, Setting, Taxonomy
+from fedpareto.core.clients import Clients
+from fedpareto.core.messages import Message, Reply, Shapes, Task, stack
+from fedpareto.errors import UserError
+
+UNKNOWN = -1
+"""The choice of a client that has not taken part yet."""
+
+
+@dataclass(frozen=True)
+class IFCAState(FewState):
+    """The models, and which of them each client chose last."""
+
+    choices: tuple[int, ...] = ()
+    """In the order of `setting.clients`."""
+
+
+@dataclass(frozen=True)
+class IFCA(Algorithm[IFCAState]):
+    """One model for each cluster; in every round a client joins the cluster whose model has the least loss for it.
+
+    The loss is the client's own objective: its losses, scalarised under its preference. The server learns the choice.
+    """
+
+    name: ClassVar[str] = "ifca"
+    taxonomy: ClassVar[Taxonomy] = Taxonomy(
+        "client", "baseline", "linearised preferences, averaging inside clusters chosen by loss", "arbitrary"
+    )
+    personalised: ClassVar[bool] = True
+
+    models: int = 3
+    """k, the number of clusters."""
+    weighting: Literal["size", "equal"] = "equal"
+    """Whether a client counts in its cluster by its number of training rows, or like every other, as in the paper."""
+
+    def __post_init__(self) -> None:
+        if self.models < 1:
+            raise UserError(f"models is {self.models}; it is a number of models, at least 1")
+
+    def begin(self, setting: Setting) -> IFCAState:
+        """Models that differ: from equal ones everybody would choose the first for ever."""
+        choices = (UNKNOWN,) * len(setting.clients)
+        return IFCAState(setting, models=few.distinct_start(setting, self.models), choices=choices)
+
+    def ask(self, state: IFCAState) -> list[Task]:
+        """Everyone who takes part gets all the models (line 3)."""
+        return few.tasks(state)
+
+    def train(self, clients: Clients, message: Message) -> Message:
+        """ĵ = argmin_j F_i(θ_j) (line 6), then local training from θ_ĵ."""
+        choice = self._choice(clients, message)
+        size = {"size": clients.sizes} if self.weighting == "size" else {}
+        model = clients.learn(few.chosen(message["models"], choice))
+        return {"model": model, "choice": choice.to(model.dtype)} | size
+
+    def fine_tune(self, clients: Clients, message: Message) -> Message:
+        """Local training from the client's choice, the only model that it keeps."""
+        return {"models": self.train(clients, message)["model"][:, None]}
+
+    def reply_shapes(self, setting: Setting) -> Mapping[str, Shapes]:
+        """The trained model, its number, and the number of rows behind it where it counts."""
+        d, size = setting.layout.size, {"size": ()} if self.weighting == "size" else {}
+        return {"train": {"model": (d,), "choice": (), **size}, "fine_tune": {"models": (1, d)}}
+
+    def tell(self, state: IFCAState, replies: Sequence[Reply]) -> IFCAState:
+        """θ_j ← the mean of the models that clients trained from θ_j; a model that nobody chose stays as it is."""
+        choices = {reply.client: int(reply.message["choice"]) for reply in replies}
+        models = list(state.models)
+        for j in range(len(models)):
+            members = [reply for reply in replies if choices[reply.client] == j]
+            if members:
+                models[j] = self._mean(members)
+        return replace(
+            state,
+            models=torch.stack(models),
+            choices=tuple(
+                choices.get(client, last) for client, last in zip(state.setting.clients, state.choices, strict=True)
+            ),
+            round=state.round + 1,
+        )
+
+    def _mean(self, members: Sequence[Reply]) -> Tensor:
+        models = stack(members, "model")
+        weights = stack(members, "size") if self.weighting == "size" else models.new_ones(len(members))
+        return weights / weights.sum() @ models
+
+    def solutions(self, state: IFCAState) -> dict[int, Message]:
+        """All the models for everyone."""
+        return few.solutions(state)
+
+    def personal(self, clients: Clients, message: Message) -> Tensor:
+        """The model that the client trained, or of those it is sent the one with the least loss."""
+        return message["model"] if "model" in message else few.chosen(message["models"], self._choice(clients, message))
+
+    def _choice(self, clients: Clients, message: Message) -> Tensor:
+        return few.losses(clients, message["models"]).argmin(dim=1)
+
+    def describe(self, state: IFCAState) -> dict[str, Any]:
+        """The clusters as client ids, without empty ones."""
+        clusters = [
+            [client for client, choice in zip(state.setting.clients, state.choices, strict=True) if choice == j]
+            for j in range(self.models)
+        ]
+        return {"clusters": [cluster for cluster in clusters if cluster]}
