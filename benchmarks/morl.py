@@ -19,6 +19,7 @@ import warnings
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -58,11 +59,33 @@ def ours(problem: MORLProblem, learner: DQN, count: int, device: str = "cpu") ->
     return time.perf_counter() - start
 
 
+def their_agent(env: Any, problem: MORLProblem, learner: DQN, seed: int, exploration_fraction: float) -> Any:
+    """An agent of stable-baselines3 with the parameters of ours."""
+    from stable_baselines3 import DQN as Agent
+
+    return Agent(
+        "MlpPolicy",
+        env,
+        learning_rate=learner.lr,
+        buffer_size=learner.buffer_size,
+        learning_starts=learner.learning_starts,
+        batch_size=learner.batch_size,
+        gamma=learner.gamma,
+        train_freq=learner.train_freq,
+        gradient_steps=learner.gradient_steps,
+        target_update_interval=learner.target_update_interval,
+        exploration_fraction=exploration_fraction,
+        exploration_final_eps=learner.exploration_final,
+        policy_kwargs={"net_arch": list(problem.hidden)},
+        seed=seed,
+        device="cpu",
+    )
+
+
 def theirs(problem: MORLProblem, learner: DQN) -> float:
     """Seconds of twenty agents, one after the other."""
     import gymnasium
     import mo_gymnasium
-    from stable_baselines3 import DQN as Agent
 
     class Scalar(gymnasium.RewardWrapper):
         def __init__(self, env: gymnasium.Env, weights: np.ndarray) -> None:
@@ -75,23 +98,8 @@ def theirs(problem: MORLProblem, learner: DQN) -> float:
     weights = preferences(CLIENTS, len(problem.objectives)).numpy()
     start = time.perf_counter()
     for client in range(CLIENTS):
-        agent = Agent(
-            "MlpPolicy",
-            Scalar(mo_gymnasium.make(IDS[problem.name]), weights[client]),
-            learning_rate=learner.lr,
-            buffer_size=learner.buffer_size,
-            learning_starts=learner.learning_starts,
-            batch_size=learner.batch_size,
-            gamma=learner.gamma,
-            train_freq=learner.train_freq,
-            gradient_steps=learner.gradient_steps,
-            target_update_interval=learner.target_update_interval,
-            exploration_fraction=0.2,
-            exploration_final_eps=learner.exploration_final,
-            policy_kwargs={"net_arch": list(problem.hidden)},
-            seed=client,
-            device="cpu",
-        )
+        env = Scalar(mo_gymnasium.make(IDS[problem.name]), weights[client])
+        agent = their_agent(env, problem, learner, client, exploration_fraction=0.2)
         agent.learn(learner.steps)
     return time.perf_counter() - start
 

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from morl import IDS
+from morl import IDS, their_agent
 
 from fedpareto.core import rng
 from fedpareto.core.clients import Clients
@@ -47,7 +47,6 @@ def theirs(name: str, steps: int, seed: int) -> float:
     """The scalarised return of one of theirs."""
     import gymnasium
     import mo_gymnasium
-    from stable_baselines3 import DQN
 
     warnings.filterwarnings("ignore", module="gymnasium")
     torch.set_num_threads(1)
@@ -59,23 +58,7 @@ def theirs(name: str, steps: int, seed: int) -> float:
             return float(np.mean(reward))
 
     env = Mean(mo_gymnasium.make(IDS[name]))
-    agent = DQN(
-        "MlpPolicy",
-        env,
-        learning_rate=learner.lr,
-        buffer_size=learner.buffer_size,
-        learning_starts=learner.learning_starts,
-        batch_size=learner.batch_size,
-        gamma=learner.gamma,
-        train_freq=learner.train_freq,
-        gradient_steps=learner.gradient_steps,
-        target_update_interval=learner.target_update_interval,
-        exploration_fraction=min(learner.exploration_steps / steps, 1.0),
-        exploration_final_eps=learner.exploration_final,
-        policy_kwargs={"net_arch": list(problem.hidden)},
-        seed=seed,
-        device="cpu",
-    )
+    agent = their_agent(env, problem, learner, seed, min(learner.exploration_steps / steps, 1.0))
     agent.learn(steps)
     total = 0.0
     for episode in range(EPISODES):

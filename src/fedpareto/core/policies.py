@@ -13,9 +13,6 @@ from torch import Tensor
 from fedpareto.core.layout import Layout
 from fedpareto.core.models import MLP
 
-TARGET = "target."
-"""Begins the names of the slowly following copies, where they are part of what is shared."""
-
 
 class Policy(ABC):
     """The shape of an agent's model, over a stack of n clients."""

@@ -83,7 +83,7 @@ class DQNAgent(Agent):
         learner = self.learner
         span = learner.exploration_steps
         if learner.exploration_schedule == "restarts":
-            # In the first round it falls over the same part of that round; later rounds find it fallen.
+            # It is over with the first round; stable-baselines3 would need the same part of that round only.
             span = min(span, learner.steps)
         fallen = (self.count / max(span, 1)).clamp(max=1)
         share = learner.exploration_initial + (learner.exploration_final - learner.exploration_initial) * fallen
