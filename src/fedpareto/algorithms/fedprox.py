@@ -8,6 +8,7 @@ from typing import ClassVar
 from fedpareto.algorithms.fedavg import FedAvg
 from fedpareto.core.algorithm import Taxonomy
 from fedpareto.core.clients import Clients
+from fedpareto.core.learner import Pull
 from fedpareto.core.messages import Message
 from fedpareto.errors import UserError
 
@@ -32,5 +33,5 @@ class FedProx(FedAvg):
     def train(self, clients: Clients, message: Message) -> Message:
         """Local training with the proximal term's gradient μ(θ − θ^t)."""
         anchor = message["model"]
-        model = clients.learn(anchor, pull=(lambda theta: self.mu * (theta - anchor)) if self.mu else None)
+        model = clients.learn(anchor, pull=Pull(self.mu, anchor) if self.mu else None)
         return self._reply(clients, model)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from torch import Tensor
@@ -16,11 +17,22 @@ if TYPE_CHECKING:
     from fedpareto.core.messages import Message
     from fedpareto.core.problem import Batch, Problem
 
-Pull: TypeAlias = Callable[[Tensor], Tensor]
-"""The gradient `[n, d]` of a regulariser at the models `[n, d]`, added to the gradient of the loss."""
-
 Loss: TypeAlias = "Callable[[Mapping[str, Tensor], Batch], Tensor]"
 """What an algorithm minimises, `[n]`, of parameters (each `[n, ...]`) on a minibatch of each client."""
+
+
+@dataclass(frozen=True)
+class Pull:
+    """A regulariser that draws models to a point, ½·strength·‖θ − towards‖²: what a learner adds to its gradients."""
+
+    strength: float | Tensor
+    """One for all, or `[n, 1]`."""
+    towards: Tensor
+    """`[n, d]`."""
+
+    def __call__(self, model: Tensor) -> Tensor:
+        """Its gradient `[n, d]` at `model` `[n, d]`."""
+        return self.strength * (model - self.towards)
 
 
 class Learner(ABC):
