@@ -16,6 +16,18 @@ from fedpareto.core.messages import Message
 from fedpareto.core.problem import Batch, Problem, Splits
 
 
+@dataclass(frozen=True)
+class Tampering:
+    """How attackers among n clients lie about their loss f and their number of rows; 1, 0 and 1 for honest ones."""
+
+    scale: Tensor
+    """a `[n]`: what is trained and told is a·f + b …"""
+    bias: Tensor
+    """… with b `[n]`, which no gradient shows."""
+    size_factor: Tensor
+    """By what the number of rows is multiplied, `[n]`."""
+
+
 @dataclass
 class Clients:
     """What an algorithm's client step works with. Everything in here is private to the clients.
@@ -36,16 +48,28 @@ class Clients:
     """Private state that a client step may read and replace; it outlives the round and never leaves the client."""
     memory: Message = field(default_factory=dict)
     """The same for the learner (see Learner.memory); empty: nobody has learnt yet."""
+    tampering: Tampering | None = None
+    """What attackers among them do; None: all are honest."""
 
     def __len__(self) -> int:
         return len(self.addresses)
 
     @property
     def sizes(self) -> Tensor:
-        """Number of training rows of each client, `[n]`; 1 each where clients have no rows."""
+        """Number of training rows that each client says it has, `[n]`; 1 each where clients have no rows."""
         train = self.splits.get("train")
         counts = np.ones(len(self)) if train is None else train.counts[self.positions]
-        return torch.as_tensor(counts, dtype=self.preferences.dtype, device=self.preferences.device)
+        sizes = torch.as_tensor(counts, dtype=self.preferences.dtype, device=self.preferences.device)
+        return sizes if self.tampering is None else sizes * self.tampering.size_factor
+
+    def tampered(self, loss: Tensor) -> Tensor:
+        """What attackers make of their loss, `[n]` or `[n, m]`: a learner trains and tells this instead of `loss`."""
+        if self.tampering is None:
+            return loss
+        scale, bias = (
+            factor.view(-1, *[1] * (loss.dim() - 1)) for factor in (self.tampering.scale, self.tampering.bias)
+        )
+        return scale * loss + bias
 
     def generators(self, purpose: str) -> Iterator[np.random.Generator]:
         """One random stream per client, in order; use each before the next is taken."""
