@@ -33,6 +33,7 @@ def run(
     participation: float = 1.0,
     quorum: float = 0.0,
     evaluate_every: int = 1,
+    measure_losses: bool = False,
     learner: Learner | Mapping[str, Any] | None = None,
     engine: LocalOptions | Mapping[str, Any] | None = None,
     faults: Faults | Mapping[str, Any] | None = None,
@@ -59,6 +60,7 @@ def run(
         "participation": participation,
         "quorum": quorum,
         "evaluate_every": evaluate_every,
+        "measure_losses": measure_losses,
     }
     spec = Spec(
         algorithm=Draft({"algorithm": algorithm}).finish().algorithm if isinstance(algorithm, str) else algorithm,

@@ -49,6 +49,12 @@ class Engine(Protocol):
     ) -> list[Outcome]:
         """The same for every seed, in one exchange."""
 
+    def losses(self, solutions: Sequence[Mapping[int, Message]]) -> list[dict[int, float]]:
+        """Of every seed's solutions, what each client's training makes small, on all its training rows.
+
+        It is one number under the client's own preference, so only an engine whose clients are in this process has it.
+        """
+
     def models(self, run: int, solutions: Mapping[int, Message]) -> dict[int, Tensor]:
         """The models that the clients of a seed would use, `[d]` each, as far as this process may know them."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
@@ -203,6 +203,16 @@ class LocalEngine:
 
     def _run(
         self, work: Sequence[_Work], evaluate: Sequence[Mapping[int, Message] | None]
+    def losses(self, solutions: Sequence[Mapping[int, Message]]) -> list[dict[int, float]]:
+        """See Engine.losses."""
+
+        def honest_loss(clients: Clients, model: Tensor) -> Tensor:
+            return replace(clients, tampering=None).loss(model)
+
+        with self.threads():
+            measured = self._measured(solutions, honest_loss)
+        return [{client: float(loss) for client, loss in sorted(of_run.items())} for of_run in measured]
+
     ) -> tuple[list[tuple[int, Reply]], list[tuple[int, Failure]], list[dict[int, Tensor]]]:
         replies: list[tuple[int, Reply]] = []
         failures: list[tuple[int, Failure]] = []
@@ -268,13 +278,19 @@ class LocalEngine:
         """The objectives of each federation's solutions, `{client: [splits, m]}`."""
         work = [
             _Work(run, Task(client, 0, message))
-            for run, solutions in enumerate(evaluate)
-            for client, message in (solutions or {}).items()
+        return self._measured(evaluate, Clients.evaluate)
+
+    def _measured(
+        self, solutions: Sequence[Mapping[int, Message] | None], measure: Callable[[Clients, Tensor], Tensor]
+    ) -> list[dict[int, Tensor]]:
+        """What `measure` finds, by client, of the models that each federation's solutions are to their clients."""
+            for run, of_run in enumerate(solutions)
+            for client, message in (of_run or {}).items()
         ]
-        values: list[dict[int, Tensor]] = [{} for _ in evaluate]
+        values: list[dict[int, Tensor]] = [{} for _ in solutions]
         for chunk in self._chunks(work):
             clients = self._clients(chunk)
-            measured = clients.evaluate(self.algorithm.personal(clients, _stacked(chunk)))
+            measured = measure(clients, self.algorithm.personal(clients, _stacked(chunk)))
             for item, value in zip(chunk, measured, strict=True):
                 values[item.run][item.task.client] = value
         return values

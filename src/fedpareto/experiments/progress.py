@@ -76,8 +76,9 @@ class Shown:
         tenth = now.round * LINES_IN_A_RUN // now.rounds > self.last[0] * LINES_IN_A_RUN // now.rounds
         if tenth or moment[1] - self.last[1] >= LONGEST_SILENCE:
             self.last = moment
-            value = f", hypervolume {now.hypervolume:.4f}" if math.isfinite(now.hypervolume) else ""
-            line = f"{self.name}: round {now.round} of {now.rounds}{value}{_refused(now)}"
+            name, value = now.headline
+            found = f", {name} {value:.4f}" if math.isfinite(value) else ""
+            line = f"{self.name}: round {now.round} of {now.rounds}{found}{_refused(now)}"
             _print(f"{line}{self._left(now, moment[1])}")
 
     def end(self) -> None:
@@ -97,14 +98,15 @@ class ShownInTerminal(Shown):
         """See Shown."""
         super().begin(done)
         self.bar = _bar()
-        self.task = self.bar.add_task(self.name, total=self.spec.rounds, completed=done, hypervolume="–", refused="")
+        self.task = self.bar.add_task(self.name, total=self.spec.rounds, completed=done, found="", refused="")
         self.bar.start()
 
     def round(self, now: Progress) -> None:
         """Moves the bar."""
         self.bar.update(self.task, completed=now.round, refused=_refused(now))
-        if math.isfinite(now.hypervolume):
-            self.bar.update(self.task, hypervolume=f"{now.hypervolume:.4f}")
+        name, value = now.headline
+        if math.isfinite(value):
+            self.bar.update(self.task, found=f"  {name} {value:.4f}")
 
     def end(self) -> None:
         """Leaves the terminal as it was."""
@@ -130,7 +132,7 @@ def shown(spec: Spec, folder: Path, quiet: bool = False) -> Shown:
 
 
 def _bar() -> Any:
-    """With rounds, the current hypervolume and the time left."""
+    """With rounds, how good the solutions are by now and the time left."""
     from rich import progress
     from rich.console import Console
 
@@ -138,7 +140,7 @@ def _bar() -> Any:
         progress.TextColumn("{task.description}"),
         progress.BarColumn(),
         progress.MofNCompleteColumn(),
-        progress.TextColumn("rounds  hypervolume {task.fields[hypervolume]}{task.fields[refused]}"),
+        progress.TextColumn("rounds{task.fields[found]}{task.fields[refused]}"),
         progress.TimeElapsedColumn(),
         progress.TextColumn("left"),
         progress.TimeRemainingColumn(),

@@ -24,6 +24,7 @@ from fedpareto.experiments.keeping import save_for_serving
 from fedpareto.experiments.spec import Spec
 from fedpareto.experiments.store import RunFolder, describe, versions
 from fedpareto.files import write_atomically
+from fedpareto.moo.fairness import AcrossClients, Evaluation, across_objectives, shares_improved
 from fedpareto.moo.indicators import hypervolume
 
 LARGEST_SIMILARITY_MATRIX = 64
@@ -45,6 +46,16 @@ class Progress:
     hypervolume: float
     """Of the solutions that the server sends, mean over seeds; NaN in a round without an evaluation."""
     failures: int
+    means: Mapping[str, float] = field(default_factory=dict)
+    """By objective, the mean over clients and seeds of what the server sends; empty without an evaluation."""
+
+    @property
+    def headline(self) -> tuple[str, float]:
+        """What stands for the whole, and its value: the hypervolume, or of a single objective the clients' mean."""
+        if len(self.means) == 1:
+            ((name, mean),) = self.means.items()
+            return f"mean {name}", mean
+        return "hypervolume", self.hypervolume
 
 
 OnRound = Callable[[Progress], None]
@@ -75,7 +86,12 @@ class Result:
     def __repr__(self) -> str:
         spec = self.spec
         what = f"{spec.algorithm.name} on {spec.problem.name}, {spec.clients} clients, {spec.rounds} rounds"
-        return f"<Result of {what}, seeds {list(spec.seeds)}: hypervolume {self.hypervolume:.4f}>"
+        if len(spec.problem.objectives) > 1:
+            found = f"hypervolume {self.hypervolume:.4f}"
+        else:
+            name, mean = next(iter(_means(spec, [last.points for last in self.solutions]).items()))
+            found = f"mean {name} {mean:.4f}"
+        return f"<Result of {what}, seeds {list(spec.seeds)}: {found}>"
 
     @property
     def hypervolume(self) -> float:
@@ -89,6 +105,41 @@ class Result:
             return None
         last = [row["epsilon"] for row in self.history if row["round"] == self.spec.rounds]
         return max(np.inf if value is None else value for value in last)  # JSON has null for infinity.
+
+    def across_clients(self, evaluation: Evaluation = "sent", round: int = -1) -> list[dict[str, AcrossClients]]:
+        """For each seed and objective, how the clients fare on held-out data after `round` rounds.
+
+        "sent" is about the models that the server sends, "trained" about the same after the next local steps, of the
+        clients that took part. −1 is the last round of which there is such an evaluation.
+        """
+        return [self._across_clients(seed, evaluation, round) for seed in self.spec.seeds]
+
+    def _across_clients(self, seed: int, evaluation: Evaluation, round: int) -> dict[str, AcrossClients]:
+        problem = self.spec.problem
+        rows = [row for row in self.history if row["seed"] == seed and row.get(evaluation)]
+        rows = [row for row in rows if round in (-1, row["round"])]
+        if not rows:
+            which = "" if round == -1 else f" after round {round}"
+            raise UserError(f"seed {seed} has no evaluation '{evaluation}'{which}; see evaluate_every")
+        values = rows[-1][evaluation]
+        nothing = [np.nan] * len(problem.objectives)
+        points = [row or nothing for row in values[held_out(list(values))]]
+        names = [objective.name for objective in problem.objectives]
+        return dict(zip(names, across_objectives(points, problem.maximise), strict=True))
+
+    def share_improved(self) -> list[dict[int, float]]:
+        """For each seed, by round: the share of its participants whose training loss did not rise.
+
+        Needs a run with `measure_losses`.
+        """
+        if not self.spec.measure_losses:
+            raise UserError("the clients' losses were not measured; run with measure_losses=True")
+        found = []
+        for seed in self.spec.seeds:
+            rows = [row for row in self.history if row["seed"] == seed and "losses" in row]
+            losses = {row["round"]: np.array(row["losses"], dtype=float) for row in rows}
+            found.append(shares_improved(losses, {row["round"] + 1: row["participants"] for row in rows}))
+        return found
 
 
 class Stopped(Exception):
@@ -143,6 +194,7 @@ class Experiment:
         algorithm = self.spec.algorithm
         rows = [self._row(run, before) for run in range(len(self.states))]
         events: list[dict[str, Any]] = []
+        self._note_losses(rows, before)
         first = True
         while self.round == before:
             # A seed whose round took fewer exchanges waits for the others.
@@ -168,11 +220,16 @@ class Experiment:
         if is_cheap or self.engine.remote or self.round == self.spec.rounds:
             self.checkpoint()
         if on_round is not None:
-            on_round(Progress(self.round, self.spec.rounds, self._mean_hypervolume(rows), self._failures))
+            now = self._mean_hypervolume(rows), self._failures, self._means(rows)
+            on_round(Progress(self.round, self.spec.rounds, *now))
+
+    def _is_evaluated(self, done: int) -> bool:
+        """Whether solutions are measured after `done` rounds."""
+        return done % self.spec.evaluate_every == 0
 
     def _measured(self, first: bool, done: int) -> list[dict[int, Message] | None]:
         """What is measured in an exchange of the round after `done` rounds: all solutions, none of them, or nothing."""
-        if done % self.spec.evaluate_every:
+        if not self._is_evaluated(done):
             return [None for _ in self.states]
         return [self.spec.algorithm.solutions(state) if first else {} for state in self.states]
 
@@ -220,6 +277,7 @@ class Experiment:
             else:
                 sets.append(of_clients)
                 models.append(self.engine.models(run, solutions[run]))
+        self._note_losses(rows, self.spec.rounds)
         self._record(rows, events)
         result = Result(self.spec, sets, models, self.history, self.folder.path if self.folder else None)
         if self.folder is not None:
@@ -283,10 +341,24 @@ class Experiment:
                     row[key] = self._hypervolume(by_split[held_out(list(by_split))])
         row["replies"] = row.get("replies", 0) + len(outcome.replies)
         row["failures"] = row.get("failures", 0) + len(outcome.failures)
+        if "losses" in row:
+            row["participants"] = sorted({*row["participants"], *(reply.client for reply in outcome.replies)})
         before = row.get("traffic") or [[0, 0]] * len(clients)
         now = [cost.get(client, Traffic()) for client in clients]
         row["traffic"] = [[down + new.down, up + new.up] for (down, up), new in zip(before, now, strict=True)]
         row["bytes_down"], row["bytes_up"] = (sum(one[side] for one in row["traffic"]) for side in (0, 1))
+
+    def _note_losses(self, rows: Sequence[dict[str, Any]], done: int) -> None:
+        """Adds each client's training loss after `done` rounds, before and after every round that is evaluated."""
+        wanted = self._is_evaluated(done) or self._is_evaluated(done - 1) or done == self.spec.rounds
+        if not self.spec.measure_losses or not wanted:
+            return
+        clients = self.engine.settings[0].clients
+        measured = self.engine.losses([self.spec.algorithm.solutions(state) for state in self.states])
+        for row, losses in zip(rows, measured, strict=True):
+            values = (losses.get(client, np.nan) for client in clients)
+            row["losses"] = [value if np.isfinite(value) else None for value in values]
+            row.setdefault("participants", [])
 
     def _event(self, run: int, failure: Failure) -> dict[str, Any]:
         kept = ("round", "client", "step", "reason")
@@ -296,6 +368,12 @@ class Experiment:
         known = points[np.isfinite(points).all(axis=1)]
         problem = self.spec.problem
         return hypervolume(known, problem.reference, maximise=problem.maximise) if len(known) else 0.0
+
+    def _means(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+        """By objective, over the clients and seeds that have values; nothing in a round without an evaluation."""
+        split = held_out(self.engine.split_names)
+        points = [point for row in rows for point in row.get("sent", {}).get(split, []) if point is not None]
+        return _means(self.spec, [np.array(points)]) if points else {}
 
     def _mean_hypervolume(self, rows: Sequence[Mapping[str, Any]]) -> float:
         return float(np.mean([row.get("hypervolume", np.nan) for row in rows]))
@@ -488,6 +566,12 @@ def _common_mistake(failures: Sequence[Failure], asked: int) -> str:
     if len(failures) == asked and len(reasons) == 1 and (reason := reasons.pop()).startswith(raised):
         return reason.removeprefix(raised)
     return ""
+
+
+def _means(spec: Spec, points: Sequence[np.ndarray]) -> dict[str, float]:
+    """By objective, the mean of all points `[n, m]`."""
+    names = (objective.name for objective in spec.problem.objectives)
+    return dict(zip(names, np.concatenate(points).mean(axis=0).tolist(), strict=True))
 
 
 def _by_split(values: Mapping[int, Tensor], clients: Sequence[int], names: Sequence[str]) -> dict[str, np.ndarray]:

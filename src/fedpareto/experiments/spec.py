@@ -53,6 +53,8 @@ class Spec:
     """Valid replies that a round needs: below 1 a share of those asked, from 1 on a number of clients."""
     evaluate_every: int = 1
     """Rounds between two evaluations; what a run leaves behind is always evaluated."""
+    measure_losses: bool = False
+    """Whether the clients' own training losses are measured before and after each round with an evaluation."""
     engine: LocalOptions = LocalOptions()
     faults: Faults = Faults()
     privacy: Privacy = Privacy()
@@ -64,6 +66,8 @@ class Spec:
             _check_value(key, getattr(self, key))
         if self.quorum > self.clients:
             raise UserError(f"quorum is {self.quorum:g}, but there are only {self.clients} clients")
+        if self.measure_losses:
+            _need_losses(self.engine, self.learner)
 
     def federation(self, seed: int) -> Federation:
         """The clients of one seed."""
@@ -87,6 +91,7 @@ class Spec:
             "participation": self.participation,
             "quorum": self.quorum,
             "evaluate_every": self.evaluate_every,
+            "measure_losses": self.measure_losses,
             "learner": to_plain(self.learner),
             "engine": {"name": self.engine.name, **to_plain(self.engine)},
             "faults": to_plain(self.faults),
@@ -225,6 +230,9 @@ class Draft:
                     values[key] = top_level(key, self.values[key])
         with self._at("privacy", "kind"):
             algorithm = registry.protected(algorithm, parts["privacy"])
+        if values.get("measure_losses"):
+            with self._at("measure_losses"):
+                _need_losses(parts["engine"], learner)
         with self._at("quorum"):  # Each value was good on its own; only quorum and clients may still disagree.
             spec = Spec(algorithm, problem, learner, **values, **parts)
         with self._at("preferences"):
@@ -311,6 +319,7 @@ _TOP_LEVEL: dict[str, Any] = {
     "participation": float,
     "quorum": float,
     "evaluate_every": int,
+    "measure_losses": bool,
 }
 assert set(_TOP_LEVEL) | set(SECTIONS) == {f.name for f in fields(Spec)}, "a new field of Spec needs its place here"
 
@@ -345,6 +354,20 @@ def _check_value(key: str, value: Any) -> None:
         rule = "a seed is not negative"
     if rule:
         raise UserError(f"{key} is {list(value) if key == 'seeds' else value}; {rule}")
+
+
+def _need_losses(engine: LocalOptions, learner: Learner) -> None:
+    """Raises UserError where clients' losses cannot be measured."""
+    if isinstance(engine, FlowerOptions):
+        raise UserError(
+            f"measure_losses is true, but with the engine {engine.name} clients' losses stay with them: beside the "
+            "objectives, a loss would give a preference away; it works with the engine local"
+        )
+    if type(learner).loss is Learner.loss:
+        raise UserError(
+            f"measure_losses is true, but {type(learner).__name__} has no loss of a model as it stands; "
+            "it works on problems with losses on rows"
+        )
 
 
 def _seeds(value: Any) -> list[Any]:

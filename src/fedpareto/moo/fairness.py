@@ -5,14 +5,18 @@ What is better, small or large, is the caller's business: losses and accuracies 
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from fedpareto.errors import UserError
 from fedpareto.moo.min_norm import Array
+
+Evaluation: TypeAlias = Literal["sent", "trained"]
+"""Of the model that the server sends, or of the same after the client's local steps."""
 
 LOW_SHARE = 10
 """The percentile that stands for the clients at the bottom."""
@@ -49,6 +53,13 @@ def across_clients(values: ArrayLike, better: Literal["large", "small"] = "large
     )
 
 
+def across_objectives(points: ArrayLike, maximise: Sequence[bool]) -> list[AcrossClients]:
+    """Of each objective, over the clients that have values: `points` `[n, m]` with NaN in the rows of the others."""
+    rows = np.asarray(points, dtype=np.float64)
+    known = rows[np.isfinite(rows).all(axis=1)]
+    return [across_clients(column, "large" if up else "small") for column, up in zip(known.T, maximise, strict=True)]
+
+
 def jain_index(values: ArrayLike) -> float:
     """(Σv)² / (n Σv²), of values that are not negative: 1 where all are alike, 1/n where one has everything.
 
@@ -70,6 +81,23 @@ def share_improved(before: ArrayLike, after: ArrayLike) -> float:
     if old.shape != new.shape:
         raise ValueError(f"{len(old)} losses before, {len(new)} after")
     return float((new <= old).mean())
+
+
+def shares_improved(losses: Mapping[int, ArrayLike], participants: Mapping[int, Sequence[int]]) -> dict[int, float]:
+    """`share_improved` of every round between two measurements, by round.
+
+    `losses[t]` `[n]` are those of the models after t rounds; `participants[t]` are the places of the clients that took
+    part in round t. A loss that is no finite number has not improved, nor has one that follows it.
+    """
+    shares = {}
+    for done, before in losses.items():
+        places = list(participants.get(done + 1, ()))
+        if done + 1 not in losses or not places:
+            continue
+        old, new = (np.asarray(values, dtype=np.float64)[places] for values in (before, losses[done + 1]))
+        known = np.isfinite(old) & np.isfinite(new)
+        shares[done + 1] = share_improved(old[known], new[known]) * float(known.mean()) if known.any() else 0.0
+    return shares
 
 
 def _finite(values: ArrayLike) -> Array:

@@ -29,6 +29,7 @@ from fedpareto.engines.flower.members import Members
 from fedpareto.engines.flower.options import FlowerOptions
 from fedpareto.engines.flower.post import EXCHANGE, Lost, Post
 from fedpareto.engines.local import LocalOptions
+from fedpareto.errors import UserError
 
 END_OF_TIME = wire.LARGEST_NUMBER
 """The round of an exchange that only measures: with everything that the clients have learnt."""
@@ -128,6 +129,10 @@ class FlowerEngine:
         self._gather()
         answers, lost = self._exchange(envelopes)
         return [self._outcome(run, tasks[run], answers, lost) for run in range(len(tasks))]
+
+    def losses(self, solutions: Sequence[Mapping[int, Message]]) -> list[dict[int, float]]:
+        """Refused: beside its objectives, a client's loss would give its preference away."""
+        raise UserError("measure_losses works with the local engine only: on Flower, clients' losses stay with them")
 
     def models(self, run: int, solutions: Mapping[int, Message]) -> dict[int, Tensor]:
         """The clients' models, `[d]` each, where the server knows them; one with a private part stays at its node."""
