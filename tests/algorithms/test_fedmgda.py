@@ -96,6 +96,15 @@ def test_fedmgda_takes_the_updates_as_they_are():
     assert state.model.tolist() == pytest.approx([1.6, 0.8], abs=1e-8)
 
 
+@pytest.mark.parametrize("weighting", ["size", "equal"])
+def test_fedmgda_with_epsilon_zero_is_fedavg(weighting):
+    updates, sizes = random_updates(5), [1, 2, 3, 4, 5, 6]
+    bound = told(FedMGDA(epsilon=0.0, weighting=weighting), updates, sizes)
+    assert torch.allclose(bound.model, told(FedAvg(weighting=weighting), updates, sizes).model, atol=1e-12)
+    free = told(FedMGDA(weighting=weighting), updates, sizes)
+    assert (bound.model - free.model).norm() > 1e-2
+
+
 def test_weights_stay_within_epsilon_of_the_shares():
     sizes = [10, 1, 1, 1, 1, 6]
     state = told(FedMGDAPlus(epsilon=0.05, weighting="size"), random_updates(2), sizes)
@@ -217,6 +226,7 @@ def test_it_goes_before_any_algorithm_that_averages():
         ("fedmgda-plus", {"server_lr": 0.0}, "server_lr is 0.0"),
         ("fedavg-n", {"decay": 0.0}, "decay is 0.0"),
         ("fedmgda", {"decay_every": 0}, "decay_every is 0"),
+        ("fedmgda", {"epsilon": -1.0}, "epsilon is -1.0"),
         ("mgda-prox", {"mu": -1.0}, "mu is -1.0"),
         ("mgda-prox", {"epsilon": -0.1}, "epsilon is -0.1"),
     ],

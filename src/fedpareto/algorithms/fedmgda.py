@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from fedpareto.algorithms.common_descent import CommonDescent
 from fedpareto.core.algorithm import Taxonomy
+from fedpareto.errors import UserError
 from fedpareto.moo.box_simplex import box_min_norm_weights
 from fedpareto.moo.min_norm import Array
 
@@ -22,6 +23,14 @@ class FedMGDA(CommonDescent):
     )
     normalises: ClassVar[bool] = False
 
+    epsilon: float = 1.0
+    """ε: how far a client's weight may be from λ0 (eq. 25); 1 leaves the weights free, 0 is FedAvg."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 <= self.epsilon <= 1:
+            raise UserError(f"epsilon is {self.epsilon}; it is between 0 (fixed weights) and 1 (free weights)")
+
     def _weigh(self, gram: Array, shares: Array) -> Array:
-        """λ* = argmin ‖Σ_i λ_i g_i‖² over the simplex (eq. 23); of equally good weights those nearest λ0."""
-        return box_min_norm_weights(gram, shares)
+        """λ* = argmin ‖Σ_i λ_i g_i‖² over the simplex (eq. 23, 25); of equally good weights those nearest λ0."""
+        return box_min_norm_weights(gram, shares, self.epsilon)
