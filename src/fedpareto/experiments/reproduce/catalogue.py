@@ -105,6 +105,7 @@ CATALOGUE: Mapping[str, Entry] = {
     "praffl-fig-9": Entry("PraFFL's solutions for three numbers of epochs of the hypernetwork", "praffl"),
     "praffl-fig-10": Entry("from PraFFL's preferences to objectives", "praffl"),
     "praffl-ablation": Entry("PraFFL with other losses, heads and epochs", "praffl"),
+    "stch-set": Entry("a few solutions for many losses: three small problems, six scalarisations", "stch_set"),
 }
 
 
