@@ -140,7 +140,15 @@ def test_identical_models_stay_identical_unless_minibatches_tell_them_apart():
 
 
 @pytest.mark.parametrize(
-    "changed", [{"loss": "after"}, {"weighting": "equal"}, {"initial": "identical"}, {"mu": 1.0}, {"server_lr": 3.0}]
+    "changed",
+    [
+        {"loss": "after"},
+        {"loss": "during"},
+        {"weighting": "equal"},
+        {"initial": "identical"},
+        {"mu": 1.0},
+        {"server_lr": 3.0},
+    ],
 )
 def test_every_choice_changes_the_result(changed):
     problem = Convex(heterogeneity=1.0)

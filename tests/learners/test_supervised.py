@@ -8,7 +8,9 @@ import torch
 
 from fedpareto.core import rng
 from fedpareto.core.clients import Clients
+from fedpareto.core.learner import Pull
 from fedpareto.core.problem import Batch, Rows
+from fedpareto.core.replay import Recordings
 from fedpareto.errors import UserError
 from fedpareto.learners.supervised import Supervised
 from fedpareto.moo.scalarise import SCALARISATIONS
@@ -78,12 +80,55 @@ def test_a_stack_of_unequal_clients_equals_torch_one_client_at_a_time(problem, c
         assert torch.allclose(together[client], by_torch(problem, learner, client, start[client]), atol=1e-10)
 
 
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("strength", [0.0, 0.7])
+def test_what_is_recorded_and_kept_from_round_to_round_is_the_same_training(case, strength):
+    """Without a CUDA device a recording is called instead of replayed; its tensors are the same."""
+    problem, learner = Convex(rows=45), CASES[case]
+    stream = torch.Generator().manual_seed(2)
+    clients = stack_of(problem, learner, range(SIZES))
+    for number in (1, 2):
+        clients.addresses = tuple(rng.Address(0, client, round=number) for client in range(SIZES))
+        start, towards = torch.randn(2, SIZES, problem.layout.size, generator=stream, dtype=torch.float64)
+        pull = Pull(strength, towards) if strength else None
+        plain, during = learner._train(clients, start, clients.preferences, pull)
+        plan = learner.plan(clients)
+        again, seen = learner._train_recorded(problem, clients, start, clients.preferences, pull, plan)
+        assert torch.allclose(again, plain, rtol=1e-12, atol=1e-12)
+        assert torch.allclose(seen, during, rtol=1e-12)
+    assert len(clients.recordings.kept) == 1, "recorded once"
+
+
+def test_recordings_are_forgotten_when_there_are_too_many():
+    kept = Recordings(most=2)
+    for key in ("a", "b", "a", "c"):
+        kept.get(key, object)
+    assert list(kept.kept) == ["a", "c"], "the one that was not used for longest"
+
+
+@pytest.mark.parametrize(("epochs", "steps", "last"), [(2, 0, {0: 3, 2: 2}), (1, 7, {0: 3, 2: 2})])
+def test_the_loss_during_training_is_that_of_the_last_epoch(epochs, steps, last):
+    """Of a step size so small that the model stands still: the mean of a client's last few batches, by their rows."""
+    problem, learner = Convex(rows=45), Supervised(lr=1e-12, batch_size=16, epochs=epochs, steps=steps)
+    clients = stack_of(problem, learner, range(SIZES))
+    start = torch.ones(SIZES, problem.layout.size, dtype=torch.float64)
+    _, during = clients.learn_watched(start)
+    parameters = problem.layout.unflatten(start)
+    batches = [batch for batch, _ in learner.plan(clients).batches(clients.splits["train"])]
+    values = [(problem.losses(parameters, batch) * clients.preferences).sum(1) for batch in batches]
+    for client, count in last.items():
+        own = [(float(b.mask[client].sum()), float(v[client])) for b, v in zip(batches, values, strict=True)]
+        own = [pair for pair in own if pair[0]][-count:]
+        expected = sum(rows * value for rows, value in own) / sum(rows for rows, _ in own)
+        assert float(during[client]) == pytest.approx(expected, rel=1e-9)
+
+
 def test_every_row_is_seen_exactly_once_an_epoch():
     problem, learner = Convex(rows=45), Supervised(batch_size=16, epochs=3)
     clients = stack_of(problem, learner, range(SIZES))
-    plan = learner._plan(clients.splits["train"].counts, clients.splits["train"].starts, clients)
+    plan = learner.plan(clients)
     for client, count in enumerate(clients.splits["train"].counts):
-        rows, times = np.unique(plan[client][plan[client] >= 0], return_counts=True)
+        rows, times = np.unique(plan.index[client][plan.mask[client] > 0], return_counts=True)
         first = clients.splits["train"].starts[client]
         assert rows.tolist() == list(range(first, first + count))
         assert set(times) == {3}

@@ -52,8 +52,9 @@ class FedFew(Algorithm[FedFewState]):
     """The step size of the server, 1 in the published code; K would make up for the shared unit of step."""
     initial: Literal["distinct", "identical"] = "distinct"
     """Whether the models begin differently, or as copies that only minibatches tell apart, as in the published code."""
-    loss: Literal["before", "after"] = "before"
-    """Whether L_ik is of the model that was sent, or of the one after local training (line 8 of algorithm 1)."""
+    loss: Literal["before", "during", "after"] = "before"
+    """Whether L_ik is of the model that was sent, the mean over the last local epoch while the model moves (as in the
+    published code), or of the model after local training (line 8 of algorithm 1)."""
 
     def __post_init__(self) -> None:
         if self.models < 1:
@@ -74,10 +75,13 @@ class FedFew(Algorithm[FedFewState]):
 
     def train(self, clients: Clients, message: Message) -> Message:
         """Each θ_k goes through local training (lines 4 to 9); also L_i(θ_k)."""
-        trained = few.learn_each(clients, message["models"])
-        measured = message["models"] if self.loss == "before" else trained
+        if self.loss == "during":
+            trained, losses = few.learn_each_watched(clients, message["models"])
+        else:
+            trained = few.learn_each(clients, message["models"])
+            losses = few.losses(clients, message["models"] if self.loss == "before" else trained)
         size = {"size": clients.sizes} if self.weighting == "size" else {}
-        return {"models": trained, "losses": few.losses(clients, measured)} | size
+        return {"models": trained, "losses": losses} | size
 
     def reply_shapes(self, setting: Setting) -> Mapping[str, Shapes]:
         """The trained models, their losses, and the number of rows behind them where it counts."""

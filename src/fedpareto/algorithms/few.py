@@ -66,6 +66,13 @@ def learn_each(clients: Clients, models: Tensor) -> Tensor:
     return torch.stack(trained, dim=1)
 
 
+def learn_each_watched(clients: Clients, models: Tensor) -> tuple[Tensor, Tensor]:
+    """The same, and the mean loss of the last epoch of each, `[n, K]`, while the model moved."""
+    both = [_with_lane(clients, lane).learn_watched(model) for lane, model in enumerate(models.unbind(dim=1))]
+    trained, losses = zip(*both, strict=True)
+    return torch.stack(trained, dim=1), torch.stack(losses, dim=1)
+
+
 def _redrawn(setting: Setting, number: int) -> Tensor:
     address = rng.Address(setting.seed, lane=number)
     stream = rng.torch_generator(address, "another initial model")

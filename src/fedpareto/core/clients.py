@@ -14,6 +14,7 @@ from fedpareto.core.layout import Layout
 from fedpareto.core.learner import Learner, Loss, Pull
 from fedpareto.core.messages import Message
 from fedpareto.core.problem import Batch, Problem, Splits
+from fedpareto.core.replay import Recordings
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,8 @@ class Clients:
     """Private state that a client step may read and replace; it outlives the round and never leaves the client."""
     memory: Message = field(default_factory=dict)
     """The same for the learner (see Learner.memory); empty: nobody has learnt yet."""
+    recordings: Recordings = field(default_factory=Recordings)
+    """Of training steps; an engine keeps them from round to round."""
     tampering: Tampering | None = None
     """What attackers among them do; None: all are honest."""
 
@@ -104,14 +107,24 @@ class Clients:
         """The reported objectives of `model` `[n, d]` on every part of the data, `[n, parts, m]`."""
         return self.problem.score(self, model)
 
+    def learn_watched(self, model: Tensor) -> tuple[Tensor, Tensor]:
+        """Local training as by `learn`, and the mean loss `[n]` of a client's last epoch, while the model moved."""
+        return self.learner.train_watched(self, model, self.preferences)
+
     def all_rows(self, split: str) -> Batch:
         """Every row of a split, padded to the longest client of the stack."""
+        longest = self.splits[split].counts[self.positions].max()
+        return next(self.slices(split, max(longest, 1)))
+
+    def slices(self, split: str, size: int) -> Iterator[Batch]:
+        """The rows of a split, at most `size` of each client at a time; at least one slice."""
         rows = self.splits[split]
-        counts = rows.counts[self.positions]
-        column = np.arange(max(counts.max(), 1))
-        real = column < counts[:, None]
-        index = np.where(real, rows.starts[self.positions][:, None] + column, 0)
-        return rows.take(self.tensor(index), self.tensor(real).to(self.preferences.dtype))
+        counts, starts = rows.counts[self.positions][:, None], rows.starts[self.positions][:, None]
+        for begin in range(0, max(counts.max(), 1), size):
+            column = np.arange(begin, min(begin + size, max(counts.max(), 1)))
+            real = column < counts
+            index = np.where(real, starts + column, 0)
+            yield rows.take(self.tensor(index), self.tensor(real).to(self.preferences.dtype))
 
     def tensor(self, array: np.ndarray) -> Tensor:
         """An array on the stack's device."""

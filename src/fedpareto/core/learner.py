@@ -42,6 +42,15 @@ class Learner(ABC):
     def train(self, clients: Clients, model: Tensor, weights: Tensor, pull: Pull | None = None) -> Tensor:
         """New models `[n, d]` from `model` `[n, d]`, for objectives weighted by `weights` `[n, m]`."""
 
+    def train_watched(
+        self, clients: Clients, model: Tensor, weights: Tensor, pull: Pull | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """The same, and the mean loss `[n]` over a client's last epoch, while the model moved."""
+        raise UserError(
+            f"{type(self).__name__} has no loss during training, which this algorithm asks for; "
+            "it works on problems with losses on rows"
+        )
+
     def memory(self, problem: Problem) -> Message:
         """What a client keeps for itself from round to round so as to go on learning, without a client dimension.
 

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from fedpareto.core.learner import Learner
 
 
+ROWS_AT_ONCE = 512
+"""Rows of a client that are measured at a time where a measure is a mean over rows."""
+
+
 @dataclass(frozen=True)
 class Objective:
     """One goal: how it is called, which way is better, and from which value on it counts in a hypervolume."""
@@ -185,6 +189,9 @@ class Problem(ABC):
 class SupervisedProblem(Problem):
     """A problem whose clients hold rows and minimise differentiable losses on them."""
 
+    row_by_row: ClassVar[bool] = False
+    """Whether losses and reported objectives are means over rows, so that many rows need not be in memory at once."""
+
     @abstractmethod
     def data(self, clients: int, seed: int) -> Splits:
         """Every client's rows: "train", and what else there is."""
@@ -196,6 +203,10 @@ class SupervisedProblem(Problem):
     @abstractmethod
     def evaluate(self, parameters: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """The objectives as they are reported, `[n, m]`, of n models on all rows of a split."""
+
+    def classes(self) -> tuple[str, int] | None:
+        """The column of rows that holds a class, 0, 1 and so on, and how many there are; None where there is none."""
+        return None
 
     def losses_each(self, shared: Mapping[str, Tensor], own: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """Losses `[n, k, m]` of k models for each client, which share some layers (`[n, ...]`) and own the others.
@@ -211,9 +222,23 @@ class SupervisedProblem(Problem):
     def score(self, clients: Clients, model: Tensor) -> Tensor:
         """`evaluate` on every split."""
         parameters = self.layout.unflatten(model)
+
+        def measured(batch: Batch) -> Tensor:
+            return self.evaluate(parameters, batch)
+
         with torch.no_grad():
-            values = [self.evaluate(parameters, clients.all_rows(split)) for split in clients.splits]
-        return torch.stack(values, dim=1)
+            return torch.stack([self.over_rows(measured, clients, split) for split in clients.splits], dim=1)
+
+    def over_rows(self, measure: Callable[[Batch], Tensor], clients: Clients, split: str) -> Tensor:
+        """`measure`, `[n, m]`, of all rows of a split; by slices where it is a mean over rows."""
+        if not self.row_by_row:
+            return measure(clients.all_rows(split))
+        slices = list(clients.slices(split, ROWS_AT_ONCE))
+        if len(slices) == 1:
+            return measure(slices[0])
+        rows = torch.stack([batch.mask.sum(1, keepdim=True) for batch in slices])
+        values = torch.stack([measure(batch) for batch in slices])
+        return (values * rows).sum(0) / rows.sum(0).clamp_min(1)
 
 
 def of_each(

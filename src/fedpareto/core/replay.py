@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
+from typing import Any, TypeVar
 
 import torch
+
+T = TypeVar("T")
 
 WARM_UPS = 2
 """Calls that run as they are before one is recorded: libraries set themselves up in them."""
@@ -22,6 +25,22 @@ def no_garbage_collected() -> Iterator[None]:
     finally:
         if was_on:
             gc.enable()
+
+
+class Recordings:
+    """Things that were recorded and can be used again, the latest few: each holds memory of the device."""
+
+    def __init__(self, most: int = 8) -> None:
+        self.most = most
+        self.kept: dict[Hashable, Any] = {}
+
+    def get(self, key: Hashable, make: Callable[[], T]) -> T:
+        """What was made for `key`, or made now."""
+        found: T = self.kept.pop(key) if key in self.kept else make()
+        self.kept[key] = found
+        while len(self.kept) > self.most:
+            del self.kept[next(iter(self.kept))]
+        return found
 
 
 class Replayed:

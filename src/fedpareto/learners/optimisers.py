@@ -11,7 +11,10 @@ from torch import Tensor
 
 
 class Optimiser(Protocol):
-    """Moves the model it was made for, in place."""
+    """Moves the model it was made for, in place, as all that it remembers: a CUDA graph can replay its steps."""
+
+    def reset(self) -> None:
+        """Forgets what it has seen."""
 
     def step(self, gradient: Tensor, active: Tensor | None) -> None:
         """One step along `gradient` `[n, d]`, for the clients that are `active` (`[n, 1]`; None: all)."""
@@ -24,11 +27,16 @@ class SGD:
         self.model, self.lr, self.momentum = model, lr, momentum
         self.velocity = torch.zeros_like(model) if momentum else None
 
+    def reset(self) -> None:
+        """See Optimiser."""
+        if self.velocity is not None:
+            self.velocity.zero_()
+
     def step(self, gradient: Tensor, active: Tensor | None) -> None:
         """See Optimiser."""
         if self.velocity is not None:
-            fresh = self.velocity * self.momentum + gradient
-            self.velocity = gradient = fresh if active is None else torch.where(active, fresh, self.velocity)
+            _renew(self.velocity, self.velocity * self.momentum + gradient, active)
+            gradient = self.velocity
         if active is not None:
             gradient = gradient * active
         self.model.sub_(gradient, alpha=self.lr)
@@ -45,6 +53,11 @@ class Adam:
         self.first, self.second = torch.zeros_like(model), torch.zeros_like(model)
         self.steps = model.new_zeros(len(model), 1)
 
+    def reset(self) -> None:
+        """See Optimiser."""
+        for moment in (self.first, self.second, self.steps):
+            moment.zero_()
+
     def step(self, gradient: Tensor, active: Tensor | None) -> None:
         """See Optimiser."""
         first = torch.lerp(self.first, gradient, 1 - self.beta1)
@@ -52,13 +65,18 @@ class Adam:
         steps = self.steps + 1
         denominator = (second / (1 - self.beta2**steps)).sqrt_().add_(self.epsilon)
         move = (first / denominator).mul_(self.lr / (1 - self.beta1**steps))
-        if active is not None:
-            first = torch.where(active, first, self.first)
-            second = torch.where(active, second, self.second)
-            steps = torch.where(active, steps, self.steps)
-            move = move * active
-        self.first, self.second, self.steps = first, second, steps
-        self.model.sub_(move)
+        _renew(self.first, first, active)
+        _renew(self.second, second, active)
+        _renew(self.steps, steps, active)
+        self.model.sub_(move if active is None else move * active)
+
+
+def _renew(old: Tensor, new: Tensor, active: Tensor | None) -> None:
+    """`old` becomes `new` for those who are active."""
+    if active is None:
+        old.copy_(new)
+    else:
+        torch.where(active, new, old, out=old)
 
 
 class FusedAdam:

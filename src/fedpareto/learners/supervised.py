@@ -8,7 +8,7 @@ its optimiser state stay untouched.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -19,9 +19,9 @@ from torch import Tensor
 from fedpareto.core.clients import Clients
 from fedpareto.core.layout import Layout
 from fedpareto.core.learner import Learner, Loss, Pull
-from fedpareto.core.problem import Batch, SupervisedProblem
+from fedpareto.core.problem import ROWS_AT_ONCE, Batch, SupervisedProblem
 from fedpareto.errors import UserError
-from fedpareto.learners.optimisers import OPTIMISERS
+from fedpareto.learners.descent import Descent, Plan, RecordedTraining, Watch
 from fedpareto.moo.scalarise import SCALARISATIONS
 
 
@@ -58,13 +58,56 @@ class Supervised(Learner):
 
     def train(self, clients: Clients, model: Tensor, weights: Tensor, pull: Pull | None = None) -> Tensor:
         """See Learner.train."""
-        problem = _supervised(clients)
+        return self._train(clients, model, weights, pull)[0]
+
+    def train_watched(
+        self, clients: Clients, model: Tensor, weights: Tensor, pull: Pull | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """See Learner.train_watched."""
+        return self._train(clients, model, weights, pull)
+
+    def _train(self, clients: Clients, model: Tensor, weights: Tensor, pull: Pull | None) -> tuple[Tensor, Tensor]:
+        """New models, and the mean loss of the last epoch."""
+        problem, plan = _supervised(clients), self.plan(clients)
+        if model.is_cuda:
+            return self._train_recorded(problem, clients, model, weights, pull, plan)
         scalarise = SCALARISATIONS[self.scalarisation]
 
         def loss(parameters: Mapping[str, Tensor], batch: Batch) -> Tensor:
-            return scalarise(problem.losses(parameters, batch), weights)
+            return clients.tampered(scalarise(problem.losses(parameters, batch), weights))
 
-        return self.minimise(clients, model, problem.layout, loss, pull=pull)
+        return self._descend(clients, model, problem.layout, loss, pull, plan)
+
+    def _train_recorded(
+        self,
+        problem: SupervisedProblem,
+        clients: Clients,
+        model: Tensor,
+        weights: Tensor,
+        pull: Pull | None,
+        plan: Plan,
+    ) -> tuple[Tensor, Tensor]:
+        """The same by a recording that the engine keeps: only one with equal shapes and data can be used again."""
+        rows, scalarise = clients.splits["train"], SCALARISATIONS[self.scalarisation]
+        ones = model.new_ones(len(model))
+        inputs = {"model": model, "weights": weights, "scale": ones, "bias": torch.zeros_like(ones)}
+        if clients.tampering is not None:
+            inputs |= {"scale": clients.tampering.scale, "bias": clients.tampering.bias}
+        if pull is not None:
+            inputs |= {"towards": pull.towards, "strength": _column(pull.strength, model)}
+        key = (self, id(rows), model.shape, model.dtype, pull is not None)
+
+        def record() -> RecordedTraining:
+            kept = {name: tensor.clone() for name, tensor in inputs.items()}
+
+            def loss(parameters: Mapping[str, Tensor], batch: Batch) -> Tensor:
+                value = scalarise(problem.losses(parameters, batch), kept["weights"])
+                return kept["scale"] * value + kept["bias"]
+
+            return RecordedTraining(self, rows, problem.layout, loss, kept)
+
+        recording = clients.recordings.get(key, record)
+        return recording.train(inputs, plan), recording.watch.means
 
     def minimise(
         self,
@@ -78,24 +121,21 @@ class Supervised(Learner):
         purpose: str = "batches",
     ) -> Tensor:
         """See Learner.minimise."""
-        model = start.clone()
-        # The leaves are views of the flat model: the optimiser moves the flat tensor, the leaves follow.
-        leaves = {name: view.detach() for name, view in layout.unflatten(model).items()}
-        for leaf in leaves.values():
-            leaf.requires_grad_()
-        optimiser = OPTIMISERS[self.optimiser](model, self.lr, self.momentum)
         schedule = self if epochs is None else replace(self, epochs=epochs, steps=0)
-        for batch, active in schedule.batches(clients, purpose):
-            total = loss(leaves, batch).sum()
-            gradients = torch.autograd.grad(total, list(leaves.values()), materialize_grads=True)
-            with torch.no_grad():
-                gradient = torch.cat([part.flatten(1) for part in gradients], dim=1)
-                if pull is not None:
-                    gradient += pull(model)
-                if self.weight_decay:
-                    gradient.add_(model, alpha=self.weight_decay)
-                optimiser.step(gradient, active)
-        return model
+
+        def tampered(parameters: Mapping[str, Tensor], batch: Batch) -> Tensor:
+            return clients.tampered(loss(parameters, batch))
+
+        return self._descend(clients, start, layout, tampered, pull, schedule.plan(clients, purpose))[0]
+
+    def _descend(
+        self, clients: Clients, start: Tensor, layout: Layout, loss: Loss, pull: Pull | None, plan: Plan
+    ) -> tuple[Tensor, Tensor]:
+        """Models after all minibatches of `plan`, and the mean loss of the last epoch."""
+        descent, watch = Descent(self, start.clone(), layout, loss, pull), Watch(start)
+        for step, (batch, active) in enumerate(plan.batches(clients.splits["train"])):
+            watch.see(descent.step(batch, active), batch.mask, plan.last_epoch[:, step])
+        return descent.model, watch.means
 
     def gradients(self, clients: Clients, model: Tensor) -> tuple[Tensor, Tensor]:
         """See Learner.gradients; of the plain losses, without weight decay."""
@@ -104,7 +144,7 @@ class Supervised(Learner):
         for leaf in leaves.values():
             leaf.requires_grad_()
         # A stream of its own: local training in the same round draws the same batches with or without this.
-        batch, _ = next(replace(self, steps=1).batches(clients, "gradients"))
+        batch, _ = next(replace(self, steps=1).plan(clients, "gradients").batches(clients.splits["train"]))
         losses = problem.losses(leaves, batch)
         parts = [
             torch.autograd.grad(loss.sum(), list(leaves.values()), retain_graph=True, materialize_grads=True)
@@ -116,26 +156,29 @@ class Supervised(Learner):
     def loss(self, clients: Clients, model: Tensor) -> Tensor:
         """See Learner.loss; without weight decay."""
         problem = _supervised(clients)
+        parameters = problem.layout.unflatten(model)
         with torch.no_grad():
-            losses = problem.losses(problem.layout.unflatten(model), clients.all_rows("train"))
-        return SCALARISATIONS[self.scalarisation](losses, clients.preferences)
+            losses = problem.over_rows(lambda batch: problem.losses(parameters, batch), clients, "train")
+        return clients.tampered(SCALARISATIONS[self.scalarisation](losses, clients.preferences))
 
-    def batches(self, clients: Clients, purpose: str = "batches") -> Iterator[tuple[Batch, Tensor | None]]:
-        """The minibatches of one round, and which clients take part in each (`[n, 1]`; None: everyone)."""
+    def plan(self, clients: Clients, purpose: str = "batches") -> Plan:
+        """The minibatches of one round."""
         rows = clients.splits["train"]
-        plan = self._plan(rows.counts[clients.positions], rows.starts[clients.positions], clients, purpose)
-        real = plan >= 0
-        everything_real = np.atleast_1d(real.all(axis=(0, 2)))
-        anyone_idle = np.atleast_1d((~real.any(axis=2)).any(axis=0))
-        index = clients.tensor(np.maximum(plan, 0))
-        mask = clients.tensor(real).to(clients.preferences.dtype)
-        ones = torch.ones_like(mask[:, 0]) if plan.size else mask
-        for step in range(plan.shape[1]):
-            here = ones if everything_real[step] else mask[:, step]
-            active = (here.amax(dim=1, keepdim=True) > 0) if anyone_idle[step] else None
-            yield rows.take(index[:, step], here), active
+        counts = rows.counts[clients.positions]
+        index = self._rows(counts, rows.starts[clients.positions], clients, purpose)
+        real = index >= 0
+        per_epoch, steps = -(-counts // self.batch_size), np.arange(index.shape[1])
+        own_steps = self.steps or self.epochs * per_epoch
+        late = (steps >= (own_steps - per_epoch)[:, None]) & (steps < np.reshape(own_steps, (-1, 1)))
+        return Plan(
+            index=clients.tensor(np.maximum(index, 0)),
+            mask=clients.tensor(real).to(clients.preferences.dtype),
+            everyone_full=np.atleast_1d(real.all(axis=(0, 2))).tolist(),
+            someone_idle=np.atleast_1d((~real.any(axis=2)).any(axis=0)).tolist(),
+            last_epoch=clients.tensor(late).to(clients.preferences.dtype),
+        )
 
-    def _plan(self, counts: np.ndarray, starts: np.ndarray, clients: Clients, purpose: str = "batches") -> np.ndarray:
+    def _rows(self, counts: np.ndarray, starts: np.ndarray, clients: Clients, purpose: str) -> np.ndarray:
         """The rows of all minibatches, `[n, steps, batch]`, −1 where there is none.
 
         Each epoch of a client is a new permutation of its rows, cut into batches of which the last may be smaller.
@@ -165,18 +208,24 @@ class Supervised(Learner):
         layout = problem.layout
         model = torch.zeros(1, layout.size, dtype=clients.preferences.dtype, device=clients.preferences.device)
         leaves = {name: view.requires_grad_() for name, view in layout.unflatten(model).items()}
-        batch = next(self.batches(clients), None)
+        batch = next(self.plan(clients).batches(clients.splits["train"]), None)
         if batch is not None:
             with torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
                 problem.losses(leaves, batch[0]).sum()
         training = 8 * layout.size * model.element_size() + 3 * kept
         longest = max(int(rows.counts[clients.positions].max()) for rows in clients.splits.values())
-        evaluation = layout.size * model.element_size() + kept * -(-longest // self.batch_size)
+        evaluated = min(longest, ROWS_AT_ONCE) if problem.row_by_row else longest
+        evaluation = layout.size * model.element_size() + kept * -(-evaluated // self.batch_size)
         return max(training, evaluation)
 
     def probe(self) -> Supervised:
         """Three steps."""
         return replace(self, steps=3, epochs=1)
+
+
+def _column(strength: float | Tensor, model: Tensor) -> Tensor:
+    """A pull's strength as `[n, 1]`."""
+    return torch.as_tensor(strength, dtype=model.dtype, device=model.device).expand(len(model), 1)
 
 
 def _supervised(clients: Clients) -> SupervisedProblem:
