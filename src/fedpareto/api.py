@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from fedpareto.core.algorithm import Algorithm
+from fedpareto.core.defences import Defence
 from fedpareto.core.learner import Learner
 from fedpareto.core.parameters import build, to_plain
 from fedpareto.core.privacy import Privacy
 from fedpareto.core.problem import Problem
+from fedpareto.engines.attacks import Attack
 from fedpareto.engines.faults import Faults
 from fedpareto.engines.local import LocalOptions
 from fedpareto.experiments import runner
@@ -38,6 +40,8 @@ def run(
     engine: LocalOptions | Mapping[str, Any] | None = None,
     faults: Faults | Mapping[str, Any] | None = None,
     privacy: Privacy | Mapping[str, Any] | None = None,
+    attack: Attack | Mapping[str, Any] | None = None,
+    defence: Defence | Mapping[str, Any] | None = None,
     out: str | Path | None = None,
     on_round: OnRound | None = None,
 ) -> Result:
@@ -46,8 +50,9 @@ def run(
     `problem` and `algorithm` are names (`fedpareto problems`, `fedpareto algorithms`) or objects; `seeds` is how many
     (0, 1, …) or which; `preferences` is a distribution ("dirichlet", "equidistant", "gaussian"), one vector for
     everyone, or one for each client; `learner` changes how clients train ({"lr": 0.1}), `engine` where
-    ({"device": "cuda"}), `faults` injects failures ({"dropout": 0.3}), `privacy` adds noise ({"kind": "local"}). With
-    `out`, everything is kept in that folder and can be resumed.
+    ({"device": "cuda"}), `faults` injects failures ({"dropout": 0.3}), `privacy` adds noise ({"kind": "local"}),
+    `attack` makes some clients lie ({"kind": "sign-flip"}) and `defence` is the server's answer ({"rule": "median"}).
+    With `out`, everything is kept in that folder and can be resumed.
 
         result = fedpareto.run("convex", "fedpref", clients=20, preferences="equidistant")
     """
@@ -69,6 +74,8 @@ def run(
         engine=_part(LocalOptions(), engine, "engine"),
         faults=_part(Faults(), faults, "faults"),
         privacy=_part(Privacy(), privacy, "privacy"),
+        attack=_part(Attack(), attack, "attack"),
+        defence=_part(Defence(), defence, "defence"),
         **{key: top_level(key, value) for key, value in values.items()},
     )
     return runner.start(spec, None if out is None else Path(out), on_round)

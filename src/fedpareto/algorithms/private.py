@@ -16,12 +16,10 @@ from torch import Tensor
 
 from fedpareto.algorithms.fine_tuning import FineTuned, FineTunedState
 from fedpareto.core import rng
-from fedpareto.core.algorithm import Algorithm, S, Setting, State, Taxonomy, participants
+from fedpareto.core.algorithm import Algorithm, S, Setting, State, Taxonomy, participants, small_setting
 from fedpareto.core.clients import Clients
-from fedpareto.core.layout import Layout
 from fedpareto.core.messages import Message, Reply, Shapes, Task
 from fedpareto.core.privacy import Exposure, Privacy, epsilon
-from fedpareto.core.problem import Objective
 from fedpareto.errors import UserError
 
 PURPOSE = "privacy"
@@ -214,7 +212,7 @@ def protected(algorithm: Algorithm[Any], privacy: Privacy) -> Algorithm[Any]:
 
 def refusal(algorithm: Algorithm[Any], privacy: Privacy) -> str:
     """Why this kind of privacy would not protect what the algorithm's clients send; empty if it does."""
-    steps = algorithm.reply_shapes(_probe())
+    steps = algorithm.reply_shapes(small_setting())
     replies = {name for shapes in steps.values() for name in shapes}
     if not replies:
         return "its clients send nothing, so there is nothing to protect"
@@ -240,12 +238,6 @@ def gaussian(streams: Iterable[np.random.Generator], deviation: float, like: Ten
     """N(0, deviation²) for each entry of `like` `[n, d]`, row i from stream i."""
     rows = [stream.standard_normal(like.shape[1]) for stream in streams]
     return torch.as_tensor(deviation * np.stack(rows)).to(like)
-
-
-def _probe() -> Setting:
-    """A small setting, to look at the names in an algorithm's replies before there is a problem."""
-    layout = Layout.of({"weight": (8, 8)})
-    return Setting(0, (0,), 1, layout, (Objective("one"), Objective("two")), torch.zeros(layout.size))
 
 
 def _inner(state: PrivateState[S]) -> S:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar
 
+import torch
 from torch import Tensor
 
 from fedpareto.core import rng
@@ -163,6 +164,12 @@ def unwrapped(algorithm: Algorithm[Any]) -> Algorithm[Any]:
     while isinstance(inner := getattr(algorithm, "algorithm", None), Algorithm):
         algorithm = inner
     return algorithm
+
+
+def small_setting() -> Setting:
+    """A setting of one client with a small model, to look at the names in an algorithm's replies."""
+    layout = Layout.of({"weight": (8, 8)})
+    return Setting(0, (0,), 1, layout, (Objective("one"), Objective("two")), torch.zeros(layout.size))
 
 
 def participants(state: State) -> list[int]:

@@ -49,6 +49,10 @@ class GroupedProblem(SupervisedProblem):
     def labels(self, batch: Batch) -> Tensor:
         """The true decisions, 0 or 1, `[n, b]`."""
 
+    def classes(self) -> tuple[str, int] | None:
+        """A yes or no under the usual name."""
+        return "label", 2
+
     @abstractmethod
     def logits(self, parameters: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """What n models say of their rows, `[n, b]`; above 0 is yes."""

@@ -104,6 +104,20 @@ def traffic(tasks: Sequence[Task], replies: Sequence[Reply]) -> dict[int, Traffi
     return found
 
 
+def beginnings(sent: Message, reply: Message) -> Message:
+    """From where a client went to those tensors of its reply that are trained models, or differences of such.
+
+    That is what it was sent under the same name; one of several models, if it replies with its `choice` of them; or 0
+    for `updates`.
+    """
+    found = {name: sent[name] for name, tensor in reply.items() if name in sent and tensor.shape == sent[name].shape}
+    if "model" in reply and "choice" in reply and "models" in sent:
+        found["model"] = sent["models"][int(reply["choice"])]
+    if "updates" in reply:
+        found["updates"] = torch.zeros_like(reply["updates"])
+    return found
+
+
 def stack(replies: Sequence[Reply], name: str) -> Tensor:
     """One tensor of all replies, `[len(replies), ...]`, in their order."""
     return torch.stack([reply.message[name] for reply in replies])

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
 import torch
@@ -26,6 +26,8 @@ from fedpareto.core.keepsake import lattice, trade_off
 from fedpareto.core.learner import Learner
 from fedpareto.core.messages import Evaluations, Failure, Message, Outcome, Reply, Task
 from fedpareto.core.problem import Problem, Rows
+from fedpareto.core.replay import Recordings
+from fedpareto.engines.attacks import Answer, Attack, Raid
 from fedpareto.engines.checks import enforce_quorum, refusal
 from fedpareto.engines.faults import Fate, Faults, damaged, fate
 from fedpareto.errors import UserError
@@ -97,6 +99,10 @@ class _Work:
         return self.run, self.task.lane, self.task.client
 
 
+_Answer: TypeAlias = tuple[_Work, Message, Tensor | None]
+"""What came of a task: the reply, and what the trained model is worth if that was asked for."""
+
+
 @dataclass
 class LocalEngine:
     """Runs the client half of `algorithm` for one federation, or for several (seeds) in one stack."""
@@ -108,6 +114,7 @@ class LocalEngine:
     settings: Sequence[Setting]
     options: LocalOptions = LocalOptions()
     faults: Faults = Faults()
+    attack: Attack = Attack()
     quorum: float = 0.0
     choices: Choices | None = None
     private: dict[tuple[int, int, int], Message] = field(default_factory=dict)
@@ -132,6 +139,12 @@ class LocalEngine:
             for run, (base, federation) in enumerate(zip(bases[:-1], self.federations, strict=True))
             for row, client in enumerate(federation.ids)
         }
+        self._raid: Raid | None = None
+        if self.attack.kind != "none":
+            self.attack.must_fit(self.problem, min(len(federation.ids) for federation in self.federations))
+            self._raid = Raid(self.attack, [self.attack.attackers(one.clients, one.seed) for one in self.settings])
+            self._splits = dict(self._raid.with_twins(self._splits, self.problem, self._position))
+        self._recordings = Recordings()
         if self.choices is None:
             self.choices = self._measure()
 
@@ -201,8 +214,6 @@ class LocalEngine:
                     keepsakes[item.task.client] = {name: tensor[row] for name, tensor in kept.items()}
         return keepsakes
 
-    def _run(
-        self, work: Sequence[_Work], evaluate: Sequence[Mapping[int, Message] | None]
     def losses(self, solutions: Sequence[Mapping[int, Message]]) -> list[dict[int, float]]:
         """See Engine.losses."""
 
@@ -213,6 +224,8 @@ class LocalEngine:
             measured = self._measured(solutions, honest_loss)
         return [{client: float(loss) for client, loss in sorted(of_run.items())} for of_run in measured]
 
+    def _run(
+        self, work: Sequence[_Work], evaluate: Sequence[Mapping[int, Message] | None]
     ) -> tuple[list[tuple[int, Reply]], list[tuple[int, Failure]], list[dict[int, Tensor]]]:
         replies: list[tuple[int, Reply]] = []
         failures: list[tuple[int, Failure]] = []
@@ -224,32 +237,45 @@ class LocalEngine:
                 failures.append((item.run, _failure(item.task, "dropped out (injected fault)")))
             else:
                 awake.append(item)
-        for chunk in self._chunks(awake):
-            for item, message, value in self._step(chunk, evaluate, failures):
-                reply_or_failure = self._judge(item, message, fates[item.key])
-                if isinstance(reply_or_failure, Failure):
-                    failures.append((item.run, reply_or_failure))
-                    continue
-                replies.append((item.run, reply_or_failure))
-                if value is not None:
-                    trained[item.run][item.task.client] = value
+        answers = (answer for chunk in self._chunks(awake) for answer in self._step(chunk, evaluate, failures))
+        for item, message, value in self._forged(answers):
+            reply_or_failure = self._judge(item, message, fates[item.key])
+            if isinstance(reply_or_failure, Failure):
+                failures.append((item.run, reply_or_failure))
+                continue
+            replies.append((item.run, reply_or_failure))
+            if value is not None:
+                trained[item.run][item.task.client] = value
         return replies, failures, trained
+
+    def _forged(self, answers: Iterable[_Answer]) -> Iterable[_Answer]:
+        """The answers with attackers' replies replaced; these may agree on one, so all of an exchange are looked at."""
+        if self._raid is None or not self._raid.forges:
+            return answers
+        known = list(answers)
+        under_way = [
+            Answer(self._address(item), item.task.message, reply, self._lies(item), _kind_of_work(item))
+            for item, reply, _ in known
+        ]
+        forged = self._raid.forged(under_way)
+        return [(item, reply, value) for (item, _, value), reply in zip(known, forged, strict=True)]
 
     def _step(
         self,
         chunk: Sequence[_Work],
         evaluate: Sequence[Mapping[int, Message] | None],
         failures: list[tuple[int, Failure]],
-    ) -> Iterator[tuple[_Work, Message, Tensor | None]]:
+    ) -> Iterator[_Answer]:
         """One client step over a chunk. If it raises, the clients run one by one to find out whose fault it was."""
         task = chunk[0].task
         try:
-            clients, message = self._clients(chunk), _stacked(chunk)
+            clients, message = self._at_work(chunk), _stacked(chunk)
             clients.memory = self._memory(chunk)
             result = getattr(self.algorithm, task.step)(clients, message)
             values: Sequence[Tensor | None] = [None] * len(chunk)
             if task.step == "train" and evaluate[chunk[0].run] is not None:
-                values = list(clients.evaluate(self.algorithm.personal(clients, {**message, **result})))
+                honest = self._honest(clients, chunk)
+                values = list(honest.evaluate(self.algorithm.personal(honest, {**message, **result})))
         except Exception as problem:  # Whatever a client's own code raises is that client's failure, not the round's.
             if len(chunk) == 1:
                 reason = f"raised {type(problem).__name__}: {problem}"
@@ -276,14 +302,14 @@ class LocalEngine:
 
     def _evaluate_solutions(self, evaluate: Sequence[Mapping[int, Message] | None]) -> list[dict[int, Tensor]]:
         """The objectives of each federation's solutions, `{client: [splits, m]}`."""
-        work = [
-            _Work(run, Task(client, 0, message))
         return self._measured(evaluate, Clients.evaluate)
 
     def _measured(
         self, solutions: Sequence[Mapping[int, Message] | None], measure: Callable[[Clients, Tensor], Tensor]
     ) -> list[dict[int, Tensor]]:
         """What `measure` finds, by client, of the models that each federation's solutions are to their clients."""
+        work = [
+            _Work(run, Task(client, 0, message))
             for run, of_run in enumerate(solutions)
             for client, message in (of_run or {}).items()
         ]
@@ -317,8 +343,23 @@ class LocalEngine:
         """Training rows of every client; 0 where clients have none."""
         return self._splits["train"].counts if "train" in self._splits else np.zeros(len(self._position), dtype=int)
 
+    def _at_work(self, chunk: Sequence[_Work]) -> Clients:
+        """A chunk's clients as they train: attackers lie."""
+        clients = self._clients(chunk)
+        return clients if self._raid is None else self._raid.join(clients, [self._lies(item) for item in chunk])
+
+    def _honest(self, clients: Clients, chunk: Sequence[_Work]) -> Clients:
+        """The same as they are measured: by what they really have."""
+        return clients if self._raid is None else replace(clients, positions=self._positions(chunk), tampering=None)
+
+    def _lies(self, item: _Work) -> bool:
+        return self._raid is not None and self._raid.lies(item.run, item.task.client, item.task.round)
+
+    def _positions(self, chunk: Sequence[_Work]) -> np.ndarray:
+        return np.array([self._position[item.run, item.task.client] for item in chunk])
+
     def _clients(self, chunk: Sequence[_Work]) -> Clients:
-        positions = np.array([self._position[item.run, item.task.client] for item in chunk])
+        positions = self._positions(chunk)
         return Clients(
             problem=self.problem,
             learner=self.learner,
@@ -327,6 +368,7 @@ class LocalEngine:
             positions=positions,
             preferences=self._preferences[torch.as_tensor(positions, device=self.device)],
             state=self._state(chunk),
+            recordings=self._recordings,
         )
 
     def _address(self, item: _Work) -> rng.Address:
@@ -446,6 +488,10 @@ def _stacked(chunk: Sequence[_Work]) -> Message:
         else:
             stacked[name] = torch.stack([message[name] for message in messages])
     return stacked
+
+
+def _kind_of_work(item: _Work) -> tuple[int, str, int]:
+    return item.run, item.task.step, item.task.lane
 
 
 def _by_client(values: dict[int, Tensor]) -> dict[int, Tensor]:

@@ -47,6 +47,7 @@ def local(spec: Spec, choices: Choices | None = None) -> LocalEngine:
         [one.setting(spec.problem, spec.rounds, spec.participation) for one in federations],
         options=spec.engine,
         faults=spec.faults,
+        attack=spec.attack,
         quorum=spec.quorum,
         choices=choices,
     )

@@ -207,7 +207,9 @@ class Experiment:
                 if self.states[run].round > before:
                     continue
                 events += [self._event(run, failure) for failure in outcome.failures]
-                self.states[run] = algorithm.tell(self.states[run], outcome.replies)
+                defended = self.spec.defence.applied(tasks[run], outcome.replies)
+                rows[run].update(defended.notes())
+                self.states[run] = algorithm.tell(self.states[run], defended.replies)
             first = False
         elapsed = time.perf_counter() - start
         self.seconds += elapsed

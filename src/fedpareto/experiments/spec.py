@@ -15,11 +15,13 @@ import yaml
 
 from fedpareto.core import registry, rng
 from fedpareto.core.algorithm import Algorithm, unwrapped
+from fedpareto.core.defences import Defence
 from fedpareto.core.federation import Federation, draw_preferences
 from fedpareto.core.learner import Learner
 from fedpareto.core.parameters import build, convert, field_names, parse_value, to_plain
 from fedpareto.core.privacy import Privacy
 from fedpareto.core.problem import Problem
+from fedpareto.engines.attacks import Attack
 from fedpareto.engines.faults import Faults
 from fedpareto.engines.flower.options import FlowerOptions, SimulationOptions
 from fedpareto.engines.local import LocalOptions
@@ -29,7 +31,9 @@ from fedpareto.moo.preferences import from_spec
 ENGINES: dict[str, type[LocalOptions]] = {cls.name: cls for cls in (LocalOptions, FlowerOptions, SimulationOptions)}
 NAMED_SECTIONS = {"algorithm": "fedpref", "problem": "synthetic", "engine": "local"}
 """Sections that begin with the name of something, and what that is unless the user says otherwise."""
-SECTIONS = ("algorithm", "problem", "learner", "engine", "faults", "privacy")
+WORDS = {"attack": "kind", "defence": "rule"}
+"""Sections that may be a single word, and which of their parameters that is."""
+SECTIONS = ("algorithm", "problem", "learner", "engine", "faults", "privacy", "attack", "defence")
 ROUNDS = 20
 PRIVATE = "private"
 """What the spec of a deployment says of preferences, which only its nodes know."""
@@ -58,6 +62,8 @@ class Spec:
     engine: LocalOptions = LocalOptions()
     faults: Faults = Faults()
     privacy: Privacy = Privacy()
+    attack: Attack = Attack()
+    defence: Defence = Defence()
 
     def __post_init__(self) -> None:
         # Here, so that no spec can name a protection that its algorithm does not have.
@@ -68,6 +74,8 @@ class Spec:
             raise UserError(f"quorum is {self.quorum:g}, but there are only {self.clients} clients")
         if self.measure_losses:
             _need_losses(self.engine, self.learner)
+        _check_attack(self.attack, self.engine, self.problem, self.clients)
+        _check_defence(self.defence, self.algorithm, self.privacy, self.clients, self.participation)
 
     def federation(self, seed: int) -> Federation:
         """The clients of one seed."""
@@ -78,6 +86,10 @@ class Spec:
         """The clients' preferences under one seed, `[n, m]`."""
         run, runs = self.seeds.index(seed), len(self.seeds)
         return draw_preferences(self.preferences, self.clients, len(self.problem.objectives), seed, run, runs)
+
+    def attackers(self) -> list[list[int]]:
+        """The clients that attack, of each seed."""
+        return [sorted(self.attack.attackers(range(self.clients), seed)) for seed in self.seeds]
 
     def to_mapping(self) -> dict[str, Any]:
         """Plain values with every parameter spelled out, as they are written to spec.yaml."""
@@ -96,6 +108,8 @@ class Spec:
             "engine": {"name": self.engine.name, **to_plain(self.engine)},
             "faults": to_plain(self.faults),
             "privacy": to_plain(self.privacy),
+            "attack": to_plain(self.attack),
+            "defence": to_plain(self.defence),
         }
 
     def to_yaml(self) -> str:
@@ -184,15 +198,17 @@ class Draft:
             choices = " or ".join(f"{owner}.{key}" for owner in owners)
             raise UserError(f"{place}: several parts have a '{key}'; write {choices}")
         if not owners:
-            private = [f"privacy.{name}" for name in field_names(Privacy)]
-            known = [*_TOP_LEVEL, *(name for names in parameters.values() for name in names), *private]
+            sections = {"privacy": Privacy, "attack": Attack, "defence": Defence}
+            full = [f"{section}.{name}" for section, cls in sections.items() for name in field_names(cls)]
+            known = [*_TOP_LEVEL, *(name for names in parameters.values() for name in names), *full]
             raise UserError(f"{place}: {UnknownName('parameter', key, known)}")
         return owners[0], key
 
     def _parameters(self) -> dict[str, list[str]]:
         """The parameters that may stand alone, by section, for the algorithm and problem that this draft names.
 
-        Those of privacy may not: a bare "noise" or "clip" reads as if the data or the gradients were meant.
+        Those of privacy, attack and defence may not: a bare "noise", "clip" or "share" reads as if the data or the
+        gradients were meant.
         """
         algorithm = registry.algorithm_class(self._named("algorithm")[0])
         problem = registry.problem_class(self._named("problem")[0])
@@ -222,6 +238,8 @@ class Draft:
             "engine": self._build("engine", ENGINES[name], options, "engine"),
             "faults": self._build("faults", Faults, self._section("faults"), "faults"),
             "privacy": self._build("privacy", Privacy, self._section("privacy"), "privacy"),
+            "attack": self._build("attack", Attack, self._section("attack"), "attack"),
+            "defence": self._build("defence", Defence, self._section("defence"), "defence"),
         }
         values: dict[str, Any] = {"clients": problem.default_clients()}
         for key in _TOP_LEVEL:
@@ -233,6 +251,11 @@ class Draft:
         if values.get("measure_losses"):
             with self._at("measure_losses"):
                 _need_losses(parts["engine"], learner)
+        with self._at("attack"):
+            _check_attack(parts["attack"], parts["engine"], problem, values["clients"])
+        with self._at("defence"):
+            participation = values.get("participation", 1.0)
+            _check_defence(parts["defence"], algorithm, parts["privacy"], values["clients"], participation)
         with self._at("quorum"):  # Each value was good on its own; only quorum and clients may still disagree.
             spec = Spec(algorithm, problem, learner, **values, **parts)
         with self._at("preferences"):
@@ -269,9 +292,11 @@ class Draft:
             return {}
         if isinstance(value, str) and name in NAMED_SECTIONS:
             return {"name": value}
+        if isinstance(value, str) and name in WORDS:
+            return {WORDS[name]: value}
         if not isinstance(value, dict):
             with self._at(name):
-                a_name = "its name, or " if name in NAMED_SECTIONS else ""
+                a_name = f"its {WORDS.get(name, 'name')}, or " if name in (*NAMED_SECTIONS, *WORDS) else ""
                 raise UserError(f"{name} is {value!r}; it should be {a_name}a group of 'key: value' lines")
         return {str(key): entry for key, entry in value.items()}
 
@@ -368,6 +393,23 @@ def _need_losses(engine: LocalOptions, learner: Learner) -> None:
             f"measure_losses is true, but {type(learner).__name__} has no loss of a model as it stands; "
             "it works on problems with losses on rows"
         )
+
+
+def _check_attack(attack: Attack, engine: LocalOptions, problem: Problem, clients: int) -> None:
+    """Raises UserError if an attack cannot be played."""
+    if attack.kind != "none" and isinstance(engine, FlowerOptions):
+        raise UserError(
+            f"attack: {attack.kind} is played by the engine local only, not by {engine.name}, whose nodes are their "
+            "owners' own; a defence works with both"
+        )
+    attack.must_fit(problem, clients)
+
+
+def _check_defence(
+    defence: Defence, algorithm: Algorithm[Any], privacy: Privacy, clients: int, participation: float
+) -> None:
+    """Raises UserError if a defence does not fit the rest of a spec."""
+    defence.must_fit(algorithm, privacy, max(1, round(participation * clients)))
 
 
 def _seeds(value: Any) -> list[Any]:

@@ -270,6 +270,7 @@ def describe(spec: Spec, splits: Sequence[str], choices: Mapping[str, int]) -> d
         "layout": spec.problem.layout.to_json(),
         "versions": versions(),
         "choices": dict(choices),
+        **({} if spec.attack.kind == "none" else {"attackers": spec.attackers()}),
     }
 
 

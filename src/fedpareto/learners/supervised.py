@@ -145,7 +145,7 @@ class Supervised(Learner):
             leaf.requires_grad_()
         # A stream of its own: local training in the same round draws the same batches with or without this.
         batch, _ = next(replace(self, steps=1).plan(clients, "gradients").batches(clients.splits["train"]))
-        losses = problem.losses(leaves, batch)
+        losses = clients.tampered(problem.losses(leaves, batch))
         parts = [
             torch.autograd.grad(loss.sum(), list(leaves.values()), retain_graph=True, materialize_grads=True)
             for loss in losses.unbind(dim=1)

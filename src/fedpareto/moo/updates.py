@@ -20,7 +20,7 @@ def gram_of_updates(models: Sequence[Tensor], origin: Tensor) -> Tensor:
     ones apart.
     """
     products = torch.zeros(len(models), len(models), dtype=torch.float64, device=origin.device)
-    for _, block in _blocks(models, origin):
+    for _, block in blocks(models, origin):
         products += gram(block)
     return products
 
@@ -29,12 +29,12 @@ def sum_of_updates(coefficients: Tensor, models: Sequence[Tensor], origin: Tenso
     """Σ_i coefficient_i · (model_i − origin), `[d]`, in double precision."""
     total = torch.empty(len(origin), dtype=torch.float64, device=origin.device)
     factors = coefficients.to(total)
-    for place, block in _blocks(models, origin):
+    for place, block in blocks(models, origin):
         total[place] = factors @ block
     return total
 
 
-def _blocks(models: Sequence[Tensor], origin: Tensor) -> Iterator[tuple[slice, Tensor]]:
+def blocks(models: Sequence[Tensor], origin: Tensor) -> Iterator[tuple[slice, Tensor]]:
     """The updates `[n, columns]` by groups of parameters, in double precision."""
     columns = max(ENTRIES // len(models), 64)
     for start in range(0, len(origin), columns):

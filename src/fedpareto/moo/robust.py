@@ -1,0 +1,85 @@
+"""Robust ways to make one update out of many, a few of which may be wrong on purpose.
+
+All of them look at the updates model_i − origin. Models are given one by one and read in blocks, never copied as a
+whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from fedpareto.moo.box_simplex import box_min_norm_weights
+from fedpareto.moo.updates import blocks, gram_of_updates, sum_of_updates
+
+
+def trimmed_mean(models: Sequence[Tensor], origin: Tensor, cut: int) -> Tensor:
+    """The mean update `[d]` without the `cut` largest and smallest values of each parameter (Yin et al., 2018).
+
+    With at most `cut` wrong updates each parameter stays within the range of the honest ones; 0 is the plain mean.
+    """
+    if not 0 <= 2 * cut < len(models):
+        raise ValueError(f"of {len(models)} updates, {cut} at each end cannot be left out")
+    total = torch.empty(len(origin), dtype=torch.float64, device=origin.device)
+    for place, block in blocks(models, origin):
+        total[place] = block.sort(dim=0).values[cut : len(models) - cut].mean(dim=0)
+    return total
+
+
+def median(models: Sequence[Tensor], origin: Tensor) -> Tensor:
+    """The median of each parameter, `[d]` (Yin et al., 2018); of an even number, the mean of the middle two."""
+    return trimmed_mean(models, origin, (len(models) - 1) // 2)
+
+
+def krum_scores(gram: Tensor, attackers: int) -> Tensor:
+    """The sum of squared distances `[n]` of each update to its n − f − 2 nearest others (Blanchard et al., 2017).
+
+    `gram` are the updates' inner products `[n, n]`, f = `attackers`. At least one neighbour always counts.
+    """
+    squares = gram.diagonal()
+    distances = (squares[:, None] + squares - 2 * gram).clamp_min(0).fill_diagonal_(0)
+    neighbours = max(len(gram) - attackers - 2, 1)
+    return distances.sort(dim=1).values[:, 1 : neighbours + 1].sum(dim=1)
+
+
+def krum(models: Sequence[Tensor], origin: Tensor, attackers: int, keep: int = 1) -> list[int]:
+    """The places of the `keep` updates with the best Krum scores, ascending; 1 is Krum, more are Multi-Krum."""
+    scores = krum_scores(gram_of_updates(models, origin), attackers)
+    return sorted(scores.argsort(stable=True)[:keep].tolist())
+
+
+def lengths(models: Sequence[Tensor], origins: Sequence[Tensor]) -> Tensor:
+    """‖model_i − origin_i‖ in double precision, `[n, ...]` for models `[..., d]`."""
+    pairs = zip(models, origins, strict=True)
+    return torch.stack([(model - origin).double().norm(dim=-1) for model, origin in pairs])
+
+
+def clipped(model: Tensor, origin: Tensor, norm: Tensor) -> Tensor:
+    """`model` `[..., d]`, or the point towards it that is as far from `origin` as `norm` `[...]` allows."""
+    update = model - origin
+    length = update.double().norm(dim=-1)
+    share = (norm / length.clamp_min(torch.finfo(torch.float64).tiny)).unsqueeze(-1)
+    return torch.where((length <= norm).unsqueeze(-1), model, origin + (update.double() * share).to(update))
+
+
+def common_descent(models: Sequence[Tensor], origin: Tensor, epsilon: float) -> Tensor:
+    """FedMGDA+'s step `[d]` (Hu et al., 2022, eq. 25) from equal weights, as long as half of the updates are at most.
+
+    That is ℓ Σ_i λ_i Δ_i / ‖Δ_i‖ with λ the shortest mixture within ε of 1/n, and ℓ the median of the lengths ‖Δ_i‖: no
+    client can stretch the step, and none of them needs to know a step size.
+    """
+    gram = gram_of_updates(models, origin).cpu()
+    length = gram.diagonal().clamp_min(0).sqrt()
+    scale = torch.where(length > 0, 1 / length, torch.zeros_like(length))
+    equal = torch.full_like(length, 1 / len(models))
+    weights = torch.as_tensor(box_min_norm_weights((gram * scale[:, None] * scale).numpy(), equal.numpy(), epsilon))
+    return sum_of_updates(middle(length) * weights * scale, models, origin)
+
+
+def middle(values: Tensor) -> Tensor:
+    """The median over the first dimension, `[n, ...]` to `[...]`; of an even number the mean of the middle two."""
+    ordered = values.sort(dim=0).values
+    cut = (len(values) - 1) // 2
+    return ordered[cut : len(values) - cut].mean(dim=0)
