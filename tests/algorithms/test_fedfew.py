@@ -102,6 +102,11 @@ def test_a_step_of_fedfew_by_hand():
     told = algorithm.tell(state, replies)
     assert told.models.numpy() == pytest.approx(expected, abs=1e-12)
     assert told.weights == pytest.approx(outer)
+    assert np.array(told.shares) == pytest.approx(inner)
+    assert told.objective == pytest.approx(mu * np.log((1 / exponents.sum(axis=1)).sum()))
+    without_one = algorithm.tell(state, replies[1:])
+    assert (without_one.weights[0], without_one.shares[0]) == (0.0, ())
+    assert algorithm.describe(state)["objective"] is None
 
 
 def test_a_vanishing_mu_gives_ifcas_assignment():

@@ -16,16 +16,20 @@ from fedpareto.core.algorithm import Algorithm, Setting, Taxonomy
 from fedpareto.core.clients import Clients
 from fedpareto.core.messages import Message, Reply, Shapes, Task, stack
 from fedpareto.errors import UserError
-from fedpareto.moo.set_scalarise import set_weights
+from fedpareto.moo.set_scalarise import set_weights, smooth_tchebycheff_set
 from fedpareto.moo.updates import sum_of_updates
 
 
 @dataclass(frozen=True)
 class FedFewState(FewState):
-    """The models, and how the clients were weighed last."""
+    """The models, and how clients and models were weighed last."""
 
     weights: tuple[float, ...] = ()
     """α in the order of `setting.clients`, 0 for those who took no part."""
+    shares: tuple[tuple[float, ...], ...] = ()
+    """w_i of each client in the same order, empty for those who took no part."""
+    objective: float | None = None
+    """Eq. 9 of those who took part, by the losses that they sent; None before the first round."""
 
 
 @dataclass(frozen=True)
@@ -90,15 +94,23 @@ class FedFew(Algorithm[FedFewState]):
 
     def tell(self, state: FedFewState, replies: Sequence[Reply]) -> FedFewState:
         """θ_k ← θ_k + η Σ_i α_i w_ik Δ_ik (line 15) with Δ_ik what local training made of θ_k."""
-        outer, inner = set_weights(stack(replies, "losses").double(), self._importance(replies), self.mu)
+        losses, importance = stack(replies, "losses").double(), self._importance(replies)
+        outer, inner = set_weights(losses, importance, self.mu)
         steps = [
             sum_of_updates(outer * column, [reply.message["models"][k] for reply in replies], state.models[k])
             for k, column in enumerate(inner.unbind(dim=1))
         ]
         models = state.models + (self.server_lr * torch.stack(steps)).to(state.models)
-        by_client = dict(zip((reply.client for reply in replies), outer.tolist(), strict=True))
-        weights = tuple(by_client.get(client, 0.0) for client in state.setting.clients)
-        return replace(state, models=models, weights=weights, round=state.round + 1)
+        row_of = {reply.client: row for row, reply in enumerate(replies)}
+        alphas, rows = outer.tolist(), [tuple(row) for row in inner.tolist()]
+        return replace(
+            state,
+            models=models,
+            weights=tuple(alphas[row_of[client]] if client in row_of else 0.0 for client in state.setting.clients),
+            shares=tuple(rows[row_of[client]] if client in row_of else () for client in state.setting.clients),
+            objective=float(smooth_tchebycheff_set(losses, importance, self.mu)),
+            round=state.round + 1,
+        )
 
     def _importance(self, replies: Sequence[Reply]) -> Tensor:
         """λ_i: n_i / Σ n, or 1."""
@@ -116,5 +128,6 @@ class FedFew(Algorithm[FedFewState]):
         return few.chosen(message["models"], few.losses(clients, message["models"]).argmin(dim=1))
 
     def describe(self, state: FedFewState) -> dict[str, Any]:
-        """The clients' weights."""
-        return {"weights": list(state.weights)}
+        """Eq. 9 and its weights, α and w, in the round that is over."""
+        shares = [list(row) for row in state.shares]
+        return {"weights": list(state.weights), "shares": shares, "objective": state.objective}
