@@ -33,6 +33,8 @@ class Setting:
     """The model from which everybody starts, `[d]`."""
     participation: float = 1.0
     """Share of the clients that take part in a round."""
+    regulars: tuple[int, ...] = ()
+    """Clients that are among those in every round."""
     preference: tuple[float, ...] | None = None
     """The one that all clients share, where the federation was set up so; None: each has its own, and keeps it."""
     comparison: Comparison | None = None
@@ -179,4 +181,7 @@ def participants(state: State) -> list[int]:
     if count >= len(setting.clients):
         return list(setting.clients)
     stream = rng.generator(rng.Address(setting.seed, round=state.round + 1), "participants")
-    return sorted(int(client) for client in stream.choice(setting.clients, size=count, replace=False))
+    drawn = [int(client) for client in stream.choice(setting.clients, size=count, replace=False)]
+    regulars = setting.regulars[:count]
+    others = [client for client in drawn if client not in regulars]
+    return sorted([*regulars, *others[: count - len(regulars)]])

@@ -50,6 +50,8 @@ class Attack:
     """Share of the clients that attack, if none are named; at least one, and never all."""
     from_round: int = 1
     """The first round in which they do."""
+    always: bool = False
+    """Whether they take part in every round, in the place of others who were drawn."""
     strength: float | None = None
     """What a loss is moved or multiplied by, how many times as long a false update is as the true one, or the factor of
     a count; none: 1 for sign-flip and collusion, else 10."""

@@ -5,11 +5,14 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from fedpareto.core.algorithm import Setting
 from fedpareto.core.engine import Engine
+from fedpareto.core.federation import Federation
 from fedpareto.core.privacy import need_accountant
 from fedpareto.engines.flower.options import FlowerOptions
 from fedpareto.engines.local import Choices, LocalEngine
@@ -44,13 +47,21 @@ def local(spec: Spec, choices: Choices | None = None) -> LocalEngine:
         spec.problem,
         spec.learner,
         federations,
-        [one.setting(spec.problem, spec.rounds, spec.participation) for one in federations],
+        [_setting(spec, one) for one in federations],
         options=spec.engine,
         faults=spec.faults,
         attack=spec.attack,
         quorum=spec.quorum,
         choices=choices,
     )
+
+
+def _setting(spec: Spec, federation: Federation) -> Setting:
+    """What everybody knows, and which attackers never miss a round."""
+    setting = federation.setting(spec.problem, spec.rounds, spec.participation)
+    if not spec.attack.always:
+        return setting
+    return replace(setting, regulars=tuple(sorted(spec.attack.attackers(setting.clients, setting.seed))))
 
 
 def _choices(chosen: Mapping[str, Any], folder: Path | None) -> Choices:
