@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,10 +25,10 @@ from fedpareto.experiments.reproduce.parallel import side_by_side
 from fedpareto.experiments.reproduce.runs import ensure
 from fedpareto.experiments.spec import Draft, Spec
 from fedpareto.experiments.store import RunFolder
+from fedpareto.moo.fairness import Evaluation, shares_improved
 from fedpareto.report import record
 
 Array = NDArray[np.float64]
-Evaluation = Literal["sent", "trained"]
 MODELS = "models.safetensors"
 
 
@@ -78,23 +78,19 @@ class Found:
     """Of the models that the server sends; the last round's is what the run leaves behind."""
     trained: Values
     """Of the same after the local steps that follow."""
+    refused: int
+    """Replies that the server refused or never got, in all seeds and rounds."""
     seconds: float
     is_new: bool
     """False if all was there already."""
+    losses: Values | None = None
+    """Of the same models as `sent`, on all of a client's training rows; None unless the spec has `measure_losses`."""
+    improved: Values | None = None
+    """The share of a round's participants whose training loss did not rise, `[seeds, r, 1]`; None like `losses`."""
 
     def evaluation(self, kind: Evaluation) -> Values:
         """By name."""
         return self.sent if kind == "sent" else self.trained
-
-    def noted(self, key: str) -> tuple[NDArray[np.int64], Array]:
-        """Rounds `[r]` and values `[seeds, r]` of a number that stands in the rows of metrics.jsonl; NaN for null."""
-        rows = [row for row in RunFolder(self.folder).read_lines("metrics.jsonl") if key in row]
-        seeds, rounds = (sorted({row[name] for row in rows}) for name in ("seed", "round"))
-        values = np.full((len(seeds), len(rounds)), np.nan)
-        for row in rows:
-            if row[key] is not None:
-                values[seeds.index(row["seed"]), rounds.index(row["round"])] = row[key]
-        return np.array(rounds, dtype=np.int64), values
 
 
 def checked(settings: Sequence[str]) -> tuple[str, ...]:
@@ -144,20 +140,47 @@ def find(out: Path, settings: Sequence[str], cell: Cell, stop: Callable[[], bool
         folder,
         _values(loaded, "sent"),
         _values(loaded, "trained"),
+        len(loaded.events),
         loaded.status.seconds,
         is_new,
+        *(_losses(RunFolder(folder), spec) if spec.measure_losses else ()),
     )
 
 
 def _values(loaded: record.Record, kind: Evaluation) -> Values:
     """The first objective of every client, in the rounds that all seeds have."""
-    by_seed = [
-        {line.round: tables[loaded.held_out][:, 0] for line in loaded.of_seed(seed) if (tables := getattr(line, kind))}
-        for seed in loaded.seeds
-    ]
+    return _table(
+        [
+            {
+                line.round: found[loaded.held_out][:, 0]
+                for line in loaded.of_seed(seed)
+                if (found := getattr(line, kind))
+            }
+            for seed in loaded.seeds
+        ],
+        loaded.clients,
+    )
+
+
+def _losses(folder: RunFolder, spec: Spec) -> tuple[Values, Values]:
+    """Every client's training loss, and the share of participants that were not harmed in a round."""
+    losses: list[dict[int, Array]] = []
+    shares: list[dict[int, Array]] = []
+    lines = [row for row in folder.read_lines("metrics.jsonl") if "losses" in row]
+    for seed in spec.seeds:
+        rows = [row for row in lines if row["seed"] == seed]
+        found = {row["round"]: np.array(row["losses"], dtype=np.float64) for row in rows}
+        improved = shares_improved(found, {row["round"] + 1: row["participants"] for row in rows})
+        losses.append(found)
+        shares.append({number: np.array([share]) for number, share in improved.items()})
+    return _table(losses, spec.clients), _table(shares, 1)
+
+
+def _table(by_seed: Sequence[Mapping[int, Array]], width: int) -> Values:
+    """Of each seed a row of `width` numbers by round: those of the rounds that all seeds have."""
     rounds = sorted(set.intersection(*(set(lines) for lines in by_seed)))
     values = [[lines[number] for number in rounds] for lines in by_seed]
     return Values(
         np.array(rounds, dtype=np.int64),
-        np.array(values, dtype=np.float64).reshape(len(by_seed), len(rounds), loaded.clients),
+        np.array(values, dtype=np.float64).reshape(len(by_seed), len(rounds), width),
     )
