@@ -12,6 +12,7 @@ from fedpareto.testing.conformance import ALGORITHM_CHECKS, EXACT, SINGLE, large
 NAMES = [*algorithms(), *(f"{name}+ft" for name in algorithms())]
 LITTLE_WORK = {
     "praffl": {"body_epochs": 1, "head_epochs": 2, "sampled": 4},
+    "fedrep": {"head_epochs": 1},
     "mofld": {"training_rounds": 1, "samples": 3},
 }
 """Parameters of algorithms that would take long otherwise, or whose rounds come in blocks; the rules are the same."""

@@ -53,7 +53,7 @@ class Layout:
     def cut(self, last: int) -> tuple[Layout, Layout]:
         """The first layers, and the `last` ones (all of them, if there are no more); each lies in one piece."""
         layers = list(self.layers.values())
-        end = layers[max(len(layers) - last, 0)].start
+        end = layers[-last:][0].start if last else self.size
         first = [name for name, place in self.slices.items() if place.start < end]
         shapes = dict(zip(self.names, self.shapes, strict=True))
         before = {name: shapes.pop(name) for name in first}

@@ -1,0 +1,95 @@
+"""FedRep: Collins et al., "Exploiting shared representations for personalized federated learning", 2021."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from fedpareto.algorithms.fedavg import FedAvg, FedAvgState
+from fedpareto.algorithms.objective import own_loss
+from fedpareto.core.algorithm import Setting, Taxonomy
+from fedpareto.core.clients import Clients
+from fedpareto.core.layout import Layout
+from fedpareto.core.messages import Message, Shapes
+from fedpareto.core.problem import Batch
+from fedpareto.errors import UserError
+
+
+@dataclass(frozen=True)
+class FedRep(FedAvg):
+    """FedAvg of the body φ, the first layers of the model; the last ones, the head h_i, are each client's own.
+
+    In a round the head is trained first, with the body as it was sent, and then the body with the new head. "model" in
+    messages is the body: heads never leave their clients.
+    """
+
+    name: ClassVar[str] = "fedrep"
+    taxonomy: ClassVar[Taxonomy] = Taxonomy(
+        "client", "baseline", "linearised preferences, averaging of the first layers", "arbitrary"
+    )
+    personalised: ClassVar[bool] = True
+
+    head_layers: int = 1
+    """Layers at the end of the model that are the client's own; 0 is FedAvg, all of them local training."""
+    head_epochs: int = 10
+    """Passes over a client's data for the head in one round; for the body it is the learner's `epochs`."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.head_layers < 0 or self.head_epochs < 0:
+            raise UserError(
+                f"head_layers is {self.head_layers}, head_epochs {self.head_epochs}; both are numbers from 0 on"
+            )
+
+    def begin(self, setting: Setting) -> FedAvgState:
+        """φ⁰, the first layers of the initial model."""
+        return FedAvgState(setting, model=setting.initial[: self._body(setting)].clone())
+
+    def private_state(self, setting: Setting) -> Message:
+        """h_i, the last layers of the initial model."""
+        return {"head": setting.initial[self._body(setting) :].clone()}
+
+    def reply_shapes(self, setting: Setting) -> Mapping[str, Shapes]:
+        """The trained body, and the number of rows behind it where it counts."""
+        shapes = super().reply_shapes(setting)["train"]
+        return {"train": {**shapes, "model": (self._body(setting),)}}
+
+    def train(self, clients: Clients, message: Message) -> Message:
+        """h_i ← h_i − η ∇_h f(φ, h_i) for `head_epochs`, then φ_i ← φ − η ∇_φ f(φ, h_i)."""
+        body, head = message["model"], clients.state["head"]
+        first, last = clients.problem.layout.cut(self.head_layers)
+        if self.head_epochs:
+            head = self._trained(clients, head, last, first.unflatten(body), epochs=self.head_epochs, purpose="head")
+        clients.state["head"] = head
+        return self._reply(clients, self._trained(clients, body, first, last.unflatten(head)))
+
+    def _trained(
+        self,
+        clients: Clients,
+        part: Tensor,
+        layout: Layout,
+        rest: Mapping[str, Tensor],
+        epochs: int | None = None,
+        purpose: str = "batches",
+    ) -> Tensor:
+        """A part of the model after local training, while the rest of it stands still."""
+        if not layout.size:
+            return part
+        objective = own_loss(clients, self.name)
+
+        def loss(parameters: Mapping[str, Tensor], batch: Batch) -> Tensor:
+            return objective({**rest, **parameters}, batch)
+
+        return clients.minimise(part, layout, loss, epochs=epochs, purpose=purpose)
+
+    def personal(self, clients: Clients, message: Message) -> Tensor:
+        """(φ, h_i)."""
+        return torch.cat([message["model"], clients.state["head"]], dim=1)
+
+    def _body(self, setting: Setting) -> int:
+        """The number of parameters of the body."""
+        return setting.layout.cut(self.head_layers)[0].size

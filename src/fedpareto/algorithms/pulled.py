@@ -1,0 +1,89 @@
+"""What FedAMP and FedMTL have in common: the server knows all models, and tells each client where to be drawn to."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from fedpareto.algorithms import personal
+from fedpareto.algorithms.personal import PersonalState
+from fedpareto.core.algorithm import Algorithm, Setting, participants
+from fedpareto.core.clients import Clients
+from fedpareto.core.learner import Pull
+from fedpareto.core.messages import Message, Reply, Shapes, Task
+from fedpareto.errors import UserError
+
+
+@dataclass(frozen=True)
+class PulledState(PersonalState):
+    """The models that the clients sent last, and the pull on each of them."""
+
+    towards: Tensor = torch.empty(0)
+    """`[n, d]`."""
+    strengths: Tensor = torch.empty(0)
+    """`[n]`."""
+
+
+@dataclass(frozen=True)
+class Pulled(Algorithm[PulledState]):
+    """Every client trains its own model on f^i(θ) + ½ s_i ‖θ − u_i‖², where s_i and u_i come from all the models."""
+
+    personalised: ClassVar[bool] = True
+
+    strength: float = 1.0
+    """λ, how much the regulariser counts; 0 is local training."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.strength < math.inf:
+            raise UserError(f"strength is {self.strength}; it is a number from 0 on (0 is local training)")
+
+    @abstractmethod
+    def pulls(self, models: Tensor) -> tuple[Tensor, Tensor]:
+        """s `[n]` and u `[n, d]` for the clients' models `[n, d]`."""
+
+    def begin(self, setting: Setting) -> PulledState:
+        """Everyone at the same model."""
+        return self._with_pulls(PulledState(setting, models=personal.same_start(setting)))
+
+    def ask(self, state: PulledState) -> list[Task]:
+        """Everyone who takes part gets its pull."""
+        own = self.solutions(state)
+        return [Task(client, state.round + 1, own[client]) for client in participants(state)]
+
+    def private_state(self, setting: Setting) -> Message:
+        """θ_i: the client goes on from where it was."""
+        return {"model": setting.initial}
+
+    def train(self, clients: Clients, message: Message) -> Message:
+        """θ_i ← θ_i − η(∇f(θ_i) + s_i (θ_i − u_i))."""
+        pull = Pull(message["strength"][:, None], message["model"]) if self.strength else None
+        clients.state["model"] = clients.learn(clients.state["model"], pull=pull)
+        return {"model": clients.state["model"]}
+
+    def personal(self, clients: Clients, message: Message) -> Tensor:
+        """θ_i."""
+        return clients.state["model"]
+
+    def reply_shapes(self, setting: Setting) -> Mapping[str, Shapes]:
+        """The trained model, nothing else."""
+        return {"train": {"model": (setting.layout.size,)}}
+
+    def tell(self, state: PulledState, replies: Sequence[Reply]) -> PulledState:
+        """New pulls; of a client that did not reply the last known model counts."""
+        models, _ = personal.trained_models(state, replies)
+        return self._with_pulls(replace(state, models=models, round=state.round + 1))
+
+    def _with_pulls(self, state: PulledState) -> PulledState:
+        strengths, towards = self.pulls(state.models)
+        return replace(state, strengths=strengths.to(towards), towards=towards)
+
+    def solutions(self, state: PulledState) -> dict[int, Message]:
+        """The pulls; a client has its model."""
+        pulls = zip(state.setting.clients, state.towards, state.strengths, strict=True)
+        return {client: {"model": towards, "strength": strength} for client, towards, strength in pulls}
