@@ -108,12 +108,15 @@ def _judged(dataset: DataSet) -> tuple[str, str, bool]:
         found = dataset.census()
     except UserError as problem:
         return str(problem), "", False
-    wrong = [name for name in {**dataset.published, **found} if found.get(name) != dataset.published.get(name)]
+    is_published = dataset.is_published()
+    expected = dataset.published if is_published else found
+    wrong = [name for name in {**expected, **found} if found.get(name) != expected.get(name)]
     shown = "\n".join(
-        f"{name}: {found.get(name, 0):,}" + (f" instead of {dataset.published.get(name, 0):,}" if name in wrong else "")
+        f"{name}: {found.get(name, 0):,}" + (f" instead of {expected.get(name, 0):,}" if name in wrong else "")
         for name in found
     )
-    return f"SHA-256 right, {sum(sizes):,} bytes", shown, not wrong
+    content = "SHA-256 right" if is_published else "not the published files, but in their format"
+    return f"{content}, {sum(sizes):,} bytes", shown, not wrong
 
 
 def _chosen(names: list[str] | None) -> list[DataSet]:

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedpareto.errors import UserError
-from fedpareto.problems.fairness import partitions
+from fedpareto.problems import partitions
 from fedpareto.problems.fairness.partitions import Partition
 
 

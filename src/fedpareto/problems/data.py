@@ -27,12 +27,17 @@ from urllib.parse import urldefrag, urlsplit
 
 from fedpareto.errors import DamagedFile, UnknownName, UserError
 
-CATALOGUES = ("fedpareto.problems.fairness.datasets", "fedpareto.problems.multitask.datasets")
+CATALOGUES = (
+    "fedpareto.problems.fairness.datasets",
+    "fedpareto.problems.multitask.datasets",
+    "fedpareto.problems.images_text.datasets",
+)
 """The modules whose CATALOGUE lists data sets by name."""
 ATTEMPTS = 3
 """Of a download whose connection breaks; each goes on where the last one stopped."""
 TIMEOUT = 30.0
 """Seconds without a byte after which a connection counts as broken."""
+MD5_DIGITS = 32
 REMEDY = "delete it, and it is downloaded again when it is needed"
 
 Progress = Callable[[int, int], None]
@@ -47,9 +52,13 @@ class DataFile:
     size: int
     """Bytes, uncompressed."""
     sha256: str
-    """Of the uncompressed content."""
+    """Of the uncompressed content. Where its publisher gives no more than an MD5, that."""
     urls: tuple[str, ...]
     """Where it can be had, tried in order. `….zip#member` is a member of an archive, `….gz` is compressed."""
+    is_open: bool = False
+    """Whether other content of the same format may lie in its place, such as a subset; its reader then judges it."""
+    instead: DataFile | None = None
+    """Another file that serves if this one is absent, such as a sample of its rows."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +87,19 @@ class DataSet:
     def contents(self) -> list[bytes]:
         """Every file's content, downloaded if absent, refused if damaged."""
         return [verified(file, find(self, file) or fetch(self, file)) for file in self.files]
+
+    def stamps(self) -> tuple[tuple[str, int], ...]:
+        """Where the files lie, downloaded if absent, and when they were written: other files, other stamps."""
+        paths = [find(self, file) or fetch(self, file) for file in self.files]
+        return tuple((str(path), path.stat().st_mtime_ns) for path in paths)
+
+    def is_published(self) -> bool:
+        """Whether the files are the published ones, to the byte, and not others that serve in their place."""
+        paths = self.paths()
+        return all(
+            path is not None and is_named(path, file) and digest(read(file, path), file) == file.sha256
+            for file, path in zip(self.files, paths, strict=True)
+        )
 
 
 def catalogue() -> dict[str, DataSet]:
@@ -111,24 +133,44 @@ def data_folder() -> Path:
 
 
 def find(dataset: DataSet, file: DataFile) -> Path | None:
-    """Where a file lies, plain or compressed; None if it is absent."""
+    """Where a file lies, plain or compressed, or else one that serves instead of it; None if all are absent."""
     plain = data_folder() / dataset.folder / file.name
     compressed = plain.with_name(f"{file.name}.gz")
-    return next((path for path in (plain, compressed) if path.is_file()), None)
+    found = next((path for path in (plain, compressed) if path.is_file()), None)
+    return found or (find(dataset, file.instead) if file.instead else None)
 
 
-def verified(file: DataFile, path: Path) -> bytes:
-    """The uncompressed content of the file at `path`, if it is the published one."""
+def is_named(path: Path, file: DataFile) -> bool:
+    """Whether the file at `path` bears the name of `file`, plain or compressed."""
+    return path.name in (file.name, f"{file.name}.gz")
+
+
+def digest(content: bytes, file: DataFile) -> str:
+    """The checksum of `content`, of the kind that is known for `file`."""
+    is_md5 = len(file.sha256) == MD5_DIGITS
+    return (hashlib.md5(content, usedforsecurity=False) if is_md5 else hashlib.sha256(content)).hexdigest()
+
+
+def read(file: DataFile, path: Path) -> bytes:
+    """The uncompressed content of the file at `path`."""
     try:
         content = path.read_bytes()
         if path.suffix == ".gz" and not file.name.endswith(".gz"):
             content = gzip.decompress(content)
+        return content
     except (EOFError, gzip.BadGzipFile, zlib.error):
         raise DamagedFile(f"{path} is damaged: it cannot be decompressed; {REMEDY}") from None
     except OSError as problem:
         raise UserError(f"{path} cannot be read: {problem.strerror or problem}") from None
-    found = hashlib.sha256(content).hexdigest()
-    if found != file.sha256:
+
+
+def verified(file: DataFile, path: Path) -> bytes:
+    """The uncompressed content of the file at `path`, if it is the published one, or may be another."""
+    if file.instead is not None and not is_named(path, file):
+        return verified(file.instead, path)
+    content = read(file, path)
+    found = digest(content, file)
+    if found != file.sha256 and not file.is_open:
         what = f"{len(content):,} bytes instead of {file.size:,}" if len(content) != file.size else f"SHA-256 {found}"
         raise DamagedFile(f"{path} is damaged: {what}, not the published {file.name}; {REMEDY}")
     return content
@@ -181,7 +223,7 @@ def _fetch(file: DataFile, url: str, folder: Path, progress: Progress) -> Path:
         except (zipfile.BadZipFile, KeyError, EOFError, OSError, zlib.error) as problem:
             part.unlink()
             raise _Unavailable(f"what came cannot be unpacked ({problem})") from None
-        found = hashlib.sha256(content).hexdigest()
+        found = digest(content, file)
         if found != file.sha256:
             part.unlink()
             raise _Unavailable(f"what came is not the published file (SHA-256 {found}, not {file.sha256})")

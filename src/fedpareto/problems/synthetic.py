@@ -21,7 +21,7 @@ from fedpareto.core.models import MLP
 from fedpareto.core.problem import Batch, Objective, Rows, Splits
 from fedpareto.errors import UserError
 from fedpareto.learners.supervised import Supervised
-from fedpareto.problems.fairness import partitions
+from fedpareto.problems import partitions
 from fedpareto.problems.fairness.gaps import CONDITIONS, SENSITIVE
 from fedpareto.problems.fairness.goals import ACCURACY, Criteria, Goal
 

@@ -21,10 +21,12 @@ from fedpareto.core.models import MLP
 from fedpareto.core.problem import Batch, Objective, Rows, Splits
 from fedpareto.errors import UserError
 from fedpareto.learners.supervised import Supervised
-from fedpareto.problems.fairness import goals, partitions, tables
+from fedpareto.problems import partitions
+from fedpareto.problems.fairness import goals, tables
 from fedpareto.problems.fairness.encoding import Encoder
 from fedpareto.problems.fairness.gaps import CONDITIONS, members
 from fedpareto.problems.fairness.goals import Criteria, Goal
+from fedpareto.problems.fairness.partitions import Partition
 from fedpareto.problems.fairness.tables import Groups, LabelledTable
 
 PARTS = ("train", "validation", "test")
@@ -70,7 +72,7 @@ class Fairness(GroupedProblem):
     """Columns that the classifier does not see."""
 
     def __post_init__(self) -> None:
-        partitions.Partition.parse(self.partition)
+        Partition.parse(self.partition)
         if self.alpha <= 0:
             raise UserError(f"alpha is {self.alpha:g}; a Dirichlet parameter is positive, for example 0.5")
         shares = self.split
@@ -218,7 +220,7 @@ class Fairness(GroupedProblem):
 
     def default_clients(self) -> int:
         """As many as there are silos or shares; else 10."""
-        partition = partitions.Partition.parse(self.partition)
+        partition = Partition.parse(self.partition)
         if partition.kind == "column":
             return int(self._silos(partition.column).max()) + 1
         return len(partition.shares) or super().default_clients()
@@ -260,7 +262,7 @@ class Fairness(GroupedProblem):
 
     def _owners(self, clients: int, seed: int) -> np.ndarray:
         """Each row's client, `[rows]`."""
-        partition = partitions.Partition.parse(self.partition)
+        partition = Partition.parse(self.partition)
         label = self._table.label
         stream = rng.generator(rng.Address(seed), "deal")
         smallest = sum(share > 0 for share in self.split)

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -21,6 +22,9 @@ PIXELS = 28
 """Height and width of an image in both sets."""
 PARTS: Mapping[str, tuple[int, int]] = {"train": (0, 60_000), "test": (2, 10_000)}
 """Where the images of each part stand in `files`, their labels following, and how many there are."""
+
+IDX_TYPES: Mapping[bytes, np.dtype[Any]] = {b"\0\0\x08": np.dtype(np.uint8), b"\0\0\x0c": np.dtype(">i4")}
+"""What an IDX file of each kind begins with."""
 
 
 @dataclass(frozen=True)
@@ -63,14 +67,15 @@ def _images(files: tuple[DataFile, ...], stamps: tuple[tuple[str, int], ...]) ->
 
 
 def parse_idx(content: bytes, source: str) -> np.ndarray:
-    """The array in an IDX file of bytes: 0, 0, 8 (bytes), the number of dimensions, their sizes, then the values."""
-    dimensions = content[3] if content[:3] == b"\0\0\x08" and len(content) > 3 else 0
+    """The array in an IDX file: 0, 0, 8 (bytes) or 12 (whole numbers), the number of dimensions, sizes, values."""
+    dtype = IDX_TYPES.get(content[:3])
+    dimensions = content[3] if dtype and len(content) > 3 else 0
     start = 4 + 4 * dimensions
     sizes = np.frombuffer(content[4:start], dtype=">u4").tolist() if len(content) >= start else []
-    if not dimensions or len(content) - start != math.prod(sizes):
+    if dtype is None or not dimensions or len(content) - start != math.prod(sizes) * dtype.itemsize:
         raise DamagedFile(f"{source} is not an IDX file of bytes, or is cut short")
     # A view, so that 47 MB are there once.
-    return np.frombuffer(content, dtype=np.uint8, offset=start).reshape(sizes)
+    return np.frombuffer(content, dtype=dtype, offset=start).reshape(sizes)
 
 
 def _files(checksums: tuple[str, ...], *origins: str) -> tuple[DataFile, ...]:

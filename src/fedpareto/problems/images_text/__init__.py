@@ -1,0 +1,1 @@
+"""Images and texts to tell: clients as objectives, as in FedMGDA+ and FedFew."""

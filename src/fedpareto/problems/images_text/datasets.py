@@ -1,0 +1,455 @@
+"""The published sets of images and texts: files, formats and counts.
+
+Nothing heavy is imported here, so that `fedpareto data list` answers at once. MNIST and Fashion-MNIST are shared with
+the multi-task problems, Adult with the fairness problems.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+import tarfile
+import zipfile
+import zlib
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from fedpareto.errors import DamagedFile
+from fedpareto.problems.data import REMEDY, DataFile, DataSet
+from fedpareto.problems.fairness.datasets import ADULT
+from fedpareto.problems.multitask.datasets import ImageSet, parse_idx
+
+GITHUB = "https://raw.githubusercontent.com"
+TORONTO = "https://www.cs.toronto.edu/~kriz"
+
+
+@dataclass(frozen=True)
+class Examples:
+    """What is to be told, and what it is: rows in the order of the files, training files first."""
+
+    inputs: np.ndarray
+    """`[rows, ...]`: pixels, words or characters as small whole numbers."""
+    labels: np.ndarray
+    """`[rows]`, 0, 1, …"""
+    tested: np.ndarray
+    """`[rows]`, whether a row is of the published test part."""
+    origins: np.ndarray | None = None
+    """`[rows]`, from whom a row comes (0, 1, …), where that is known: natural clients."""
+
+    def census(self) -> dict[str, int]:
+        """Rows of each part, and how many classes and origins there are."""
+        counts = {"training rows": int((~self.tested).sum()), "test rows": int(self.tested.sum())}
+        counts["classes"] = len(np.unique(self.labels))
+        return counts if self.origins is None else {**counts, "origins": len(np.unique(self.origins))}
+
+
+# -- CIFAR ---------------------------------------------------------------------------------------------------------
+
+PIXELS = (3, 32, 32)
+
+
+@dataclass(frozen=True)
+class CifarSet(DataSet):
+    """CIFAR-10 or CIFAR-100 in the authors' binary format; any number of training files, of any length, will do."""
+
+    labels: int
+    """Bytes before an image's pixels; the last of them is its class."""
+
+    def examples(self) -> Examples:
+        """All images, read once until the file changes."""
+        return _cifar(self.name, self.stamps())
+
+    def census(self) -> dict[str, int]:
+        """Images of each part, and classes."""
+        return self.examples().census()
+
+
+@lru_cache(maxsize=2)
+def _cifar(name: str, stamps: tuple[tuple[str, int], ...]) -> Examples:
+    """`stamps` is here for the cache only: another file, other images."""
+    dataset = CATALOGUE[name]
+    assert isinstance(dataset, CifarSet)
+    ((path, _),) = stamps
+    parts = {"train": [np.empty((0, 0), np.uint8)], "test": [np.empty((0, 0), np.uint8)]}
+    for member, content in _members(dataset.contents()[0], path):
+        part = "test" if member.startswith("test") else "train"
+        parts[part].append(_records(content, dataset.labels, f"{path}: {member}"))
+    found = {part: records[1:] for part, records in parts.items()}
+    if not found["train"] or not found["test"]:
+        raise DamagedFile(f"{path} has no training or no test images in it; {REMEDY}")
+    records = np.concatenate([*found["train"], *found["test"]])
+    tested = np.arange(len(records)) >= sum(map(len, found["train"]))
+    images = records[:, dataset.labels :].reshape(-1, *PIXELS)
+    return Examples(images, records[:, dataset.labels - 1].astype(np.int64), tested)
+
+
+def _members(archive: bytes, path: str) -> Iterator[tuple[str, bytes]]:
+    """Name and content of each data file (`….bin`) in an archive, in order of their names."""
+    try:
+        with tarfile.open(fileobj=io.BytesIO(archive)) as files:
+            for member in sorted(files.getmembers(), key=lambda member: member.name):
+                stream = files.extractfile(member) if member.name.endswith(".bin") else None
+                if stream is not None:
+                    yield member.name.rpartition("/")[2], stream.read()
+    except (tarfile.TarError, EOFError, OSError, zlib.error):
+        raise DamagedFile(f"{path} is damaged: it cannot be unpacked; {REMEDY}") from None
+
+
+def _records(content: bytes, labels: int, source: str) -> np.ndarray:
+    """`[images, labels + 3072]`."""
+    length = labels + int(np.prod(PIXELS))
+    if not content or len(content) % length:
+        raise DamagedFile(f"{source} is damaged: {len(content):,} bytes are not images of {length:,} bytes; {REMEDY}")
+    return np.frombuffer(content, dtype=np.uint8).reshape(-1, length)
+
+
+CIFAR10 = CifarSet(
+    name="cifar10",
+    about="CIFAR-10: small photographs in 10 classes (Krizhevsky 2009); a subset in the same format will do",
+    terms="none stated; for research",
+    folder="cifar10",
+    files=(
+        DataFile(
+            "cifar-10-binary.tar.gz",
+            170_052_171,
+            "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
+            (f"{TORONTO}/cifar-10-binary.tar.gz",),
+            is_open=True,
+        ),
+    ),
+    published={"training rows": 50_000, "test rows": 10_000, "classes": 10},
+    labels=1,
+)
+
+CIFAR100 = CifarSet(
+    name="cifar100",
+    about="CIFAR-100: small photographs in 100 classes (Krizhevsky 2009); a subset in the same format will do",
+    terms="none stated; for research",
+    folder="cifar100",
+    files=(
+        DataFile(
+            "cifar-100-binary.tar.gz",
+            168_513_733,
+            "58a81ae192c23a4be8b1804d68e518ed807d710a4eb253b1f2a199162a40d8ec",
+            (f"{TORONTO}/cifar-100-binary.tar.gz",),
+            is_open=True,
+        ),
+    ),
+    published={"training rows": 50_000, "test rows": 10_000, "classes": 100},
+    labels=2,
+)
+
+
+# -- MNIST and its writers -----------------------------------------------------------------------------------------
+
+
+def grey_images(dataset: ImageSet) -> Examples:
+    """Both parts of MNIST or Fashion-MNIST, `[rows, 1, 28, 28]`."""
+    return _grey(dataset.name, dataset.stamps())
+
+
+@lru_cache(maxsize=2)
+def _grey(name: str, stamps: tuple[tuple[str, int], ...]) -> Examples:
+    from fedpareto.problems.multitask import datasets
+
+    parts = [datasets.CATALOGUE[name].images(part) for part in ("train", "test")]
+    labels = np.concatenate([part.labels for part in parts]).astype(np.int64)
+    pixels = np.concatenate([part.pixels for part in parts])[:, None]
+    return Examples(pixels, labels, np.arange(len(labels)) >= len(parts[0].labels))
+
+
+@dataclass(frozen=True)
+class WriterSet(DataSet):
+    """Who wrote each digit of MNIST: the label files of QMNIST, whose first rows are MNIST's in MNIST's order."""
+
+    def writers(self) -> tuple[np.ndarray, np.ndarray]:
+        """Class and writer (as numbered by NIST) of MNIST's 60,000 training and then 10,000 test digits."""
+        training, test = (
+            parse_idx(content, file.name) for content, file in zip(self.contents(), self.files, strict=True)
+        )
+        rows = np.concatenate([training[:60_000], test[:10_000]])
+        return rows[:, 0], rows[:, 2]
+
+    def census(self) -> dict[str, int]:
+        """Writers of each part."""
+        writers = self.writers()[1]
+        return {
+            "training writers": len(np.unique(writers[:60_000])),
+            "test writers": len(np.unique(writers[60_000:])),
+            "writers": len(np.unique(writers)),
+        }
+
+
+QMNIST = WriterSet(
+    name="qmnist",
+    about="QMNIST's labels: who wrote each digit of MNIST (Yadav and Bottou 2019)",
+    terms="BSD-3-Clause",
+    folder="mnist",
+    files=tuple(
+        DataFile(
+            f"qmnist-{part}-labels-idx2-int",
+            1_920_012,
+            checksum,
+            (
+                f"{GITHUB}/facebookresearch/qmnist/94061367ec2e099ea18c553c75727ecf849ddb9b/"
+                f"qmnist-{part}-labels-idx2-int.gz",
+            ),
+        )
+        for part, checksum in (
+            ("train", "bb1b6e1ec7b04fd5696f1ed50b5f58f8ef195118edd5c93c81783df9740b8ac5"),
+            ("test", "92d0ccb8c25f9c6534270fb4be7e1d24a1c6d315edfc8a638bfbd31c70f362dd"),
+        )
+    ),
+    published={"training writers": 539, "test writers": 297, "writers": 836},
+)
+
+
+# -- PneumoniaMNIST ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class MedicalSet(DataSet):
+    """A set of MedMNIST: arrays of training, validation and test images and labels."""
+
+    def examples(self) -> Examples:
+        """All images, those for validation among those for training; read once until the file changes."""
+        return _medical(self.name, self.stamps())
+
+    def census(self) -> dict[str, int]:
+        """Images of each part, and of each class."""
+        examples = self.examples()
+        return examples.census() | {
+            f"label {label}": int(count) for label, count in enumerate(np.bincount(examples.labels))
+        }
+
+
+@lru_cache(maxsize=1)
+def _medical(name: str, stamps: tuple[tuple[str, int], ...]) -> Examples:
+    ((path, _),) = stamps
+    try:
+        arrays = np.load(io.BytesIO(CATALOGUE[name].contents()[0]))
+        parts = [(arrays[f"{part}_images"], arrays[f"{part}_labels"].reshape(-1)) for part in ("train", "val", "test")]
+    except (ValueError, KeyError, EOFError, OSError, zipfile.BadZipFile, zlib.error):
+        raise DamagedFile(f"{path} is damaged: it is no file of MedMNIST; {REMEDY}") from None
+    images = np.concatenate([images for images, _ in parts])[:, None]
+    labels = np.concatenate([labels for _, labels in parts]).astype(np.int64)
+    return Examples(images, labels, np.arange(len(labels)) >= len(labels) - len(parts[-1][1]))
+
+
+PNEUMONIA = MedicalSet(
+    name="pneumonia-mnist",
+    about="PneumoniaMNIST: chest X-rays of children (MedMNIST v2, Yang et al. 2023)",
+    terms="CC BY 4.0",
+    folder="pneumoniamnist",
+    files=(
+        DataFile(
+            "pneumoniamnist.npz",
+            4_170_669,
+            "28209eda62fecd6e6a2d98b1501bb15f",
+            ("https://zenodo.org/records/10519652/files/pneumoniamnist.npz",),
+            # The same images in another order are as good.
+            is_open=True,
+        ),
+    ),
+    published={"training rows": 5_232, "test rows": 624, "classes": 2, "label 0": 1_583, "label 1": 4_273},
+)
+
+
+# -- AG News -------------------------------------------------------------------------------------------------------
+
+PADDING, UNKNOWN = 0, 1
+"""The numbers of no word, and of one that is too rare to have a number."""
+WORD = re.compile(r"[a-z0-9]+(?:'[a-z]+)?")
+
+
+@dataclass(frozen=True)
+class NewsSet(DataSet):
+    """Headlines and first sentences of news in four classes."""
+
+    def articles(self) -> tuple[list[str], np.ndarray, np.ndarray]:
+        """Texts, classes and whether each is of the test part; read once until a file changes."""
+        return _articles(self.name, self.stamps())
+
+    def examples(self, vocabulary: int, length: int) -> Examples:
+        """Every text as its first `length` words, each by its rank among the `vocabulary` − 2 words used most.
+
+        Words are counted in the training part. Where there are fewer, PADDING follows.
+        """
+        return _words(self.name, vocabulary, length, self.stamps())
+
+    def census(self) -> dict[str, int]:
+        """Texts of each part, and classes."""
+        _, labels, tested = self.articles()
+        return Examples(labels, labels, tested).census()
+
+
+@lru_cache(maxsize=1)
+def _articles(name: str, stamps: tuple[tuple[str, int], ...]) -> tuple[list[str], np.ndarray, np.ndarray]:
+    texts: list[str] = []
+    labels: list[int] = []
+    counts = []
+    for content in CATALOGUE[name].contents():
+        rows = list(csv.reader(io.StringIO(content.decode("utf-8"))))
+        # The official files have class, title and description; the sample has a header, class, text and its source.
+        texts += [row[1] for row in rows[1:]] if rows[0][0] == "label" else [f"{row[1]} {row[2]}" for row in rows]
+        labels += [int(row[0]) - 1 for row in (rows[1:] if rows[0][0] == "label" else rows)]
+        counts.append(len(texts))
+    return texts, np.array(labels), np.arange(len(texts)) >= counts[0]
+
+
+@lru_cache(maxsize=2)
+def _words(name: str, vocabulary: int, length: int, stamps: tuple[tuple[str, int], ...]) -> Examples:
+    texts, labels, tested = _articles(name, stamps)
+    words = [WORD.findall(text.lower()) for text in texts]
+    used = Counter(word for text, is_test in zip(words, tested, strict=True) if not is_test for word in text)
+    # The most frequent first; in alphabetical order where two are as frequent.
+    ranked = sorted(used, key=lambda word: (-used[word], word))[: vocabulary - 2]
+    number = {word: rank + 2 for rank, word in enumerate(ranked)}
+    numbers = np.full((len(texts), length), PADDING, dtype=np.int32)
+    for row, text in zip(numbers, words, strict=True):
+        row[: len(text)] = [number.get(word, UNKNOWN) for word in text[:length]]
+    return Examples(numbers, labels, tested)
+
+
+_NEWS = f"{GITHUB}/mhjabreel/CharCnn_Keras/555590db4219b1243abb1918effd6a7425a2d75f/data/ag_news_csv"
+
+AG_NEWS = NewsSet(
+    name="ag-news",
+    about="AG News: headlines and first sentences in 4 classes (Zhang, Zhao and LeCun 2015)",
+    terms="for research and other non-commercial use",
+    folder="ag_news",
+    files=(
+        DataFile(
+            "train.csv",
+            29_470_338,
+            "76a0a2d2f92b286371fe4d4044640910a04a803fdd2538e0f3f29a5c6f6b672e",
+            (f"{_NEWS}/train.csv",),
+            instead=DataFile(
+                "train_sample_6k.csv",
+                1_507_393,
+                "bc4e1a5ee357f3c5c5e48b3c18b3fefcb0b31d6e4d7134a4a1b07ac8ef0c7a96",
+                (),
+            ),
+        ),
+        DataFile(
+            "test.csv",
+            1_857_427,
+            "521465c2428ed7f02f8d6db6ffdd4b5447c1c701962353eb2c40d548c3c85699",
+            (f"{_NEWS}/test.csv",),
+        ),
+    ),
+    published={"training rows": 120_000, "test rows": 7_600, "classes": 4},
+)
+
+
+# -- Shakespeare ---------------------------------------------------------------------------------------------------
+
+CONTEXT = 80
+"""Characters that are read before one is told, as in LEAF (Caldas et al. 2018)."""
+LEAST_SPOKEN = 2_000
+"""Characters that a role speaks at least, to be a client."""
+CHARACTERS = "\n !$&',-.3:;?ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+"""All that occur."""
+SPEECH = re.compile(r"(?:\A|\n\n)([^\n:]+):\n(.*?)(?=\n\n[^\n:]+:\n|\Z)", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class PlaySet(DataSet):
+    """Scenes of Shakespeare's plays: speeches under the names of those who speak."""
+
+    def roles(self) -> dict[str, str]:
+        """All that each role says, of those who say enough, in order of first appearance."""
+        text = self.contents()[0].decode("ascii")
+        said: dict[str, list[str]] = {}
+        for name, speech in SPEECH.findall(text):
+            said.setdefault(name, []).append(speech.strip("\n") + "\n")
+        spoken = {name: "".join(speeches) for name, speeches in said.items()}
+        return {name: words for name, words in spoken.items() if len(words) >= LEAST_SPOKEN}
+
+    def examples(self) -> Examples:
+        """Every character that a role says, after the CONTEXT ones before it; read once until the file changes.
+
+        A role's rows are in the order in which it speaks. Nothing is a published test part.
+        """
+        return _characters(self.name, self.stamps())
+
+    def census(self) -> dict[str, int]:
+        """Roles and what they say."""
+        roles = self.roles()
+        return {"roles": len(roles), "characters": sum(map(len, roles.values()))}
+
+
+@lru_cache(maxsize=1)
+def _characters(name: str, stamps: tuple[tuple[str, int], ...]) -> Examples:
+    dataset = CATALOGUE[name]
+    assert isinstance(dataset, PlaySet)
+    windows, origins = [], []
+    number = np.zeros(128, dtype=np.uint8)
+    number[list(CHARACTERS.encode("ascii"))] = np.arange(len(CHARACTERS))
+    for role, words in enumerate(dataset.roles().values()):
+        letters = number[np.frombuffer(words.encode("ascii"), dtype=np.uint8)]
+        windows.append(np.lib.stride_tricks.sliding_window_view(letters, CONTEXT + 1))
+        origins.append(np.full(len(windows[-1]), role))
+    rows = np.concatenate(windows)
+    none = np.zeros(len(rows), dtype=bool)
+    return Examples(rows[:, :CONTEXT], rows[:, CONTEXT].astype(np.int64), none, np.concatenate(origins))
+
+
+SHAKESPEARE = PlaySet(
+    name="shakespeare",
+    about="Scenes of Shakespeare's plays, one megabyte (as collected by Karpathy 2015)",
+    terms="public domain",
+    folder="shakespeare",
+    files=(
+        DataFile(
+            "tinyshakespeare.txt",
+            1_115_394,
+            "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed",
+            (f"{GITHUB}/karpathy/char-rnn/6f9487a6fe5b420b7ca9afb0d7c078e37c1d1b4e/data/tinyshakespeare/input.txt",),
+        ),
+    ),
+    published={"roles": 99, "characters": 0},
+)
+
+
+# -- Adult, for AFL ------------------------------------------------------------------------------------------------
+
+CATEGORIES: Mapping[str, int] = {
+    "workclass": 8,
+    "education": 16,
+    "marital-status": 7,
+    "occupation": 14,
+    "relationship": 6,
+    "race": 5,
+    "sex": 2,
+    "native-country": 41,
+}
+"""The columns of Adult that hold words, and how many values each has; what is missing is none of them."""
+
+
+def people() -> Examples:
+    """Adult as in AFL (Mohri et al. 2019): a 0 or 1 for each of the 99 values; who has a doctorate, and who has not."""
+    return _people(ADULT.stamps())
+
+
+@lru_cache(maxsize=1)
+def _people(stamps: tuple[tuple[str, int], ...]) -> Examples:
+    import pandas
+
+    table = ADULT.table()
+    encoded = pandas.get_dummies(table.frame[list(CATEGORIES)]).to_numpy(dtype=np.uint8)
+    without = (table.frame["education"] != "Doctorate").to_numpy().astype(np.int64)
+    tested = np.arange(len(encoded)) >= ADULT_TRAINING_ROWS
+    return Examples(encoded, table.label.astype(np.int64), tested, without)
+
+
+ADULT_TRAINING_ROWS = 32_561
+
+CATALOGUE: dict[str, DataSet] = {
+    dataset.name: dataset for dataset in (CIFAR10, CIFAR100, QMNIST, PNEUMONIA, AG_NEWS, SHAKESPEARE)
+}

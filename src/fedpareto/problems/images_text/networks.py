@@ -1,0 +1,255 @@
+"""The networks of FedFew and FedMGDA+ over a stack of clients, without their dropout.
+
+A network has a layout, an initial model and a call; what is behind the call is its own business.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from fedpareto.core import rng
+from fedpareto.core.layout import Layout
+from fedpareto.core.models import MLP, StackedModule, stacked_linear
+
+
+class Network(Protocol):
+    """Logits of n models for the inputs of n clients."""
+
+    @property
+    def layout(self) -> Layout:
+        """The shape of a model."""
+
+    def initial(self, seed: int) -> Tensor:
+        """The model from which everybody starts, `[d]`."""
+
+    def __call__(self, parameters: Mapping[str, Tensor], inputs: Tensor) -> Tensor:
+        """Logits `[n, b, classes]` of inputs `[n, b, ...]`, as they are stored."""
+
+
+# -- images --------------------------------------------------------------------------------------------------------
+
+
+def convolutional(name: str, shape: tuple[int, int, int], classes: int) -> nn.Module:
+    """A network for images of `shape` (channels, height, width) in one of `classes` classes.
+
+    "cnn": FedFew's, that of McMahan et al. (2017) without its zero padding. "cnn-lrn": table II of FedMGDA+, for
+    CIFAR. "cnn-small": table III, for Fashion-MNIST. "cnn-femnist": table IV, of Reddi et al. (2021), in which some
+    layers follow one another without a non-linearity.
+    """
+    channels, height, _ = shape
+    layers: dict[str, nn.Module]
+    if name == "cnn-femnist":
+        side = (height - 4) // 2
+        layers = {
+            "convolution0": nn.Conv2d(channels, 32, 3),
+            "convolution1": nn.Conv2d(32, 64, 3),
+            "relu1": nn.ReLU(),
+            "pool1": nn.MaxPool2d(2),
+            "flat": nn.Flatten(),
+            "linear0": nn.Linear(64 * side**2, 128),
+            "linear1": nn.Linear(128, classes),
+        }
+        return nn.Sequential(OrderedDict(layers))
+    first, second, hidden = {"cnn": (32, 64, [512]), "cnn-lrn": (64, 64, [384, 192]), "cnn-small": (10, 20, [50])}[name]
+    side = ((height - 4) // 2 - 4) // 2
+    layers = {"convolution0": nn.Conv2d(channels, first, 5), "relu0": nn.ReLU(), "pool0": nn.MaxPool2d(2)}
+    layers |= {"convolution1": nn.Conv2d(first, second, 5), "relu1": nn.ReLU(), "pool1": nn.MaxPool2d(2)}
+    if name == "cnn-lrn":
+        # Normalised after the first pooling and before the second, as in the table.
+        order = ["convolution0", "relu0", "pool0", "norm0", "convolution1", "relu1", "norm1", "pool1"]
+        layers |= {"norm0": nn.LocalResponseNorm(2), "norm1": nn.LocalResponseNorm(2)}
+        layers = {layer: layers[layer] for layer in order}
+    layers["flat"] = nn.Flatten()
+    widths = [second * side**2, *hidden]
+    for i, (fan_in, fan_out) in enumerate(zip(widths, [*hidden, classes], strict=True)):
+        layers[f"linear{i}"] = nn.Linear(fan_in, fan_out)
+        if i < len(hidden):
+            layers[f"relu{i + 2}"] = nn.ReLU()
+    return nn.Sequential(OrderedDict(layers))
+
+
+class ImageNetwork:
+    """A convolutional network on pixels from 0 to 255, which become numbers from −1 to 1."""
+
+    def __init__(self, name: str, shape: tuple[int, int, int], classes: int) -> None:
+        # The layers draw numbers when they are made, which nobody else is to notice.
+        with torch.random.fork_rng(devices=[]):
+            self.stacked = StackedModule(convolutional(name, shape, classes))
+        self.layout = self.stacked.layout
+
+    def initial(self, seed: int) -> Tensor:
+        """PyTorch's own initialisation of the layers."""
+        return self.stacked.initial(seed)
+
+    def __call__(self, parameters: Mapping[str, Tensor], inputs: Tensor) -> Tensor:
+        """Logits `[n, b, classes]` of images `[n, b, channels, height, width]`."""
+        return self.stacked(parameters, scaled(inputs, parameters))
+
+
+def scaled(inputs: Tensor, parameters: Mapping[str, Tensor]) -> Tensor:
+    """Pixels from 0 to 255 as numbers from −1 to 1 of the parameters' type."""
+    dtype = next(iter(parameters.values())).dtype
+    return inputs.to(dtype).div_(127.5).sub_(1)
+
+
+@dataclass(frozen=True)
+class FlatNetwork:
+    """An MLP, or without hidden layers logistic regression, on the numbers of an input in a row."""
+
+    inputs: int
+    hidden: tuple[int, ...]
+    classes: int
+    pixels: bool = False
+    """Whether inputs are pixels, which become numbers from −1 to 1."""
+
+    @cached_property
+    def model(self) -> MLP:
+        """The layers."""
+        return MLP(self.inputs, self.hidden, self.classes)
+
+    @property
+    def layout(self) -> Layout:
+        """Of the layers."""
+        return self.model.layout
+
+    def initial(self, seed: int) -> Tensor:
+        """PyTorch's own initialisation of linear layers."""
+        return self.model.initial(seed)
+
+    def __call__(self, parameters: Mapping[str, Tensor], inputs: Tensor) -> Tensor:
+        """Logits `[n, b, classes]`."""
+        dtype = next(iter(parameters.values())).dtype
+        numbers = scaled(inputs, parameters) if self.pixels else inputs.to(dtype)
+        return self.model(parameters, numbers.flatten(2))
+
+
+# -- texts ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class TextCNN:
+    """Convolutions of several widths over words, the largest of each, and a linear layer (Kim 2014)."""
+
+    vocabulary: int
+    embedding: int
+    classes: int
+    widths: tuple[int, ...] = (3, 4, 5)
+    """Words that a convolution sees."""
+    channels: int = 100
+    """Of each convolution."""
+
+    @cached_property
+    def layout(self) -> Layout:
+        """A vector for each word; of each other layer "weight" `[in, out]` and "bias" `[out]`."""
+        shapes: dict[str, tuple[int, ...]] = {"embedding.weight": (self.vocabulary, self.embedding)}
+        for width in self.widths:
+            shapes |= _linear(f"convolution{width}", width * self.embedding, self.channels)
+        return Layout.of(shapes | _linear("output", len(self.widths) * self.channels, self.classes))
+
+    def initial(self, seed: int) -> Tensor:
+        """PyTorch's own initialisation of such layers."""
+        return _initial(self.layout, {}, seed)
+
+    def __call__(self, parameters: Mapping[str, Tensor], inputs: Tensor) -> Tensor:
+        """Logits `[n, b, classes]` of texts `[n, b, length]`."""
+        words = embedded(parameters["embedding.weight"], inputs)
+        n, rows = inputs.shape[:2]
+        found = []
+        for width in self.widths:
+            # A convolution is a linear layer on patches.
+            patches = words.unfold(2, width, 1).transpose(3, 4).reshape(n, -1, width * self.embedding)
+            name = f"convolution{width}"
+            outputs = stacked_linear(patches, parameters[f"{name}.weight"], parameters[f"{name}.bias"], relu=True)
+            found.append(outputs.view(n, rows, -1, self.channels).amax(2))
+        return stacked_linear(torch.cat(found, dim=2), parameters["output.weight"], parameters["output.bias"])
+
+
+@dataclass(frozen=True)
+class CharacterLSTM:
+    """A vector for each character, LSTM layers, and a linear layer on what the last says after the last character."""
+
+    characters: int
+    embedding: int = 8
+    hidden: int = 256
+    layers: int = 2
+
+    @cached_property
+    def layout(self) -> Layout:
+        """Of each LSTM layer "input", "recurrent" and "bias", with the gates (in, forget, cell, out) side by side."""
+        shapes: dict[str, tuple[int, ...]] = {"embedding.weight": (self.characters, self.embedding)}
+        for i in range(self.layers):
+            inputs = self.hidden if i else self.embedding
+            shapes[f"lstm{i}.input"] = (inputs, 4 * self.hidden)
+            shapes[f"lstm{i}.recurrent"] = (self.hidden, 4 * self.hidden)
+            shapes[f"lstm{i}.bias"] = (4 * self.hidden,)
+        return Layout.of(shapes | _linear("output", self.hidden, self.characters))
+
+    def initial(self, seed: int) -> Tensor:
+        """PyTorch's own initialisation, that of an LSTM being uniform within 1/√hidden; it has one bias for two."""
+        return _initial(self.layout, {f"lstm{i}": self.hidden for i in range(self.layers)}, seed)
+
+    def __call__(self, parameters: Mapping[str, Tensor], inputs: Tensor) -> Tensor:
+        """Logits `[n, b, characters]` of the character that follows each of `[n, b, length]`."""
+        seen = embedded(parameters["embedding.weight"], inputs)
+        n, rows, length = inputs.shape
+        # Both products of a layer's step are one.
+        weights = [
+            torch.cat([parameters[f"lstm{i}.input"], parameters[f"lstm{i}.recurrent"]], dim=1)
+            for i in range(self.layers)
+        ]
+        biases = [parameters[f"lstm{i}.bias"].unsqueeze(1) for i in range(self.layers)]
+        outputs = [seen.new_zeros(n, rows, self.hidden) for _ in range(self.layers)]
+        cells = list(outputs)
+        for t in range(length):
+            value = seen[:, :, t]
+            for i in range(self.layers):
+                gates = torch.baddbmm(biases[i], torch.cat([value, outputs[i]], dim=2), weights[i])
+                outputs[i], cells[i] = _lstm_step(gates, cells[i])
+                value = outputs[i]
+        return stacked_linear(outputs[-1], parameters["output.weight"], parameters["output.bias"])
+
+
+def _lstm_step(gates: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
+    """Output and cell, each `[n, b, hidden]`, from gates `[n, b, 4 · hidden]` and the cell before."""
+    let_in, keep, new, let_out = gates.chunk(4, dim=-1)
+    cell = keep.sigmoid() * cell + let_in.sigmoid() * new.tanh()
+    return let_out.sigmoid() * cell.tanh(), cell
+
+
+def embedded(vectors: Tensor, numbers: Tensor) -> Tensor:
+    """The vector of each number: `[n, k, e]` and `[n, ...]` to `[n, ..., e]`."""
+    n, k, width = vectors.shape
+    first = torch.arange(n, device=numbers.device).view(-1, *[1] * (numbers.dim() - 1)) * k
+    return F.embedding(numbers.long() + first, vectors.reshape(n * k, width))
+
+
+def _linear(name: str, fan_in: int, fan_out: int) -> dict[str, tuple[int, ...]]:
+    return {f"{name}.weight": (fan_in, fan_out), f"{name}.bias": (fan_out,)}
+
+
+def _initial(layout: Layout, fan_ins: Mapping[str, int], seed: int) -> Tensor:
+    """Vectors of words by a standard normal distribution, all else uniform within 1/√fan-in.
+
+    That is the first size of a layer's weight, unless `fan_ins` tells another.
+    """
+    stream = rng.torch_generator(rng.Address(seed), "initial model")
+    parts, fan_in = [], 1
+    for name, shape in zip(layout.names, layout.shapes, strict=True):
+        layer, _, kind = name.rpartition(".")
+        values = torch.empty(math.prod(shape))
+        if layer == "embedding":
+            parts.append(values.normal_(generator=stream))
+            continue
+        fan_in = fan_ins.get(layer, shape[0] if kind == "weight" else fan_in)
+        bound = 1 / math.sqrt(fan_in)
+        parts.append(values.uniform_(-bound, bound, generator=stream))
+    return torch.cat(parts)

@@ -1,0 +1,254 @@
+"""To tell what an image or a text is: what all such problems share."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar, Literal
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from fedpareto.core import rng
+from fedpareto.core.layout import Layout
+from fedpareto.core.learner import Learner
+from fedpareto.core.problem import Batch, Objective, Rows, Splits, SupervisedProblem
+from fedpareto.errors import UnknownName, UserError
+from fedpareto.learners.supervised import Supervised
+from fedpareto.problems import partitions
+from fedpareto.problems.images_text.datasets import Examples
+from fedpareto.problems.images_text.networks import Network
+from fedpareto.problems.partitions import NOBODY
+
+
+@dataclass(frozen=True)
+class ClassificationProblem(SupervisedProblem):
+    """One objective, accuracy; what makes it multi-objective is that every client wants its own."""
+
+    row_by_row: ClassVar[bool] = True
+    outcomes: ClassVar[int]
+    """The number of classes."""
+    models: ClassVar[tuple[str, ...]]
+    """The networks by name."""
+    usual_clients: ClassVar[int] = 20
+    step_size: ClassVar[float] = 0.005
+    batch_size: ClassVar[int] = 50
+    in_order: ClassVar[bool] = False
+    """Whether a client's last rows are those it is tested on, as neighbouring rows overlap; else rows at random."""
+
+    partition: Literal["dirichlet", "shards", "pathological", "iid", "natural"] = "dirichlet"
+    """How rows are dealt: by Dirichlet shares of each class; in `shards_per_client` of `shards` pieces of the rows in
+    order of class; in `classes_per_client` classes; at random; or as they come, by writer, role or doctorate."""
+    alpha: float = 0.5
+    """Of the Dirichlet partition; smaller is more uneven."""
+    shards: int = 500
+    """Pieces of equal size into which the partition `shards` cuts the rows."""
+    shards_per_client: int = 5
+    """Pieces that each client gets; what is left over is not used."""
+    classes_per_client: int = 2
+    """Of the partition `pathological`; classes that are then left over are not used."""
+    files: Literal["merged", "training", "official"] = "merged"
+    """Which published rows are used. `merged`: training and test part are one, of which each client keeps some for its
+    test (FedFew); `training`: the same without the test part (FedMGDA+); `official`: clients train on the training part
+    and are tested on the test part, dealt in the same shares."""
+    test_share: float = 0.25
+    """Share of each client's rows that is kept for its test."""
+    validation_share: float = 0.0
+    """Share of each client's rows that is kept for validation."""
+    rows: int = 0
+    """A random choice of at most so many rows, for quick runs; 0: all."""
+    model: str = ""
+    """The network."""
+    hidden: tuple[int, ...] = (64, 32)
+    """Widths of the hidden layers of the model `mlp`."""
+
+    def __post_init__(self) -> None:
+        if self.model not in self.models:
+            raise UnknownName(f"model of {self.name}", self.model, self.models)
+        if self.alpha <= 0:
+            raise UserError(f"alpha is {self.alpha:g}; a Dirichlet parameter is positive, for example 0.5")
+        for name in ("shards", "shards_per_client", "classes_per_client"):
+            if getattr(self, name) < 1:
+                raise UserError(f"{name} is {getattr(self, name)}; it is at least 1")
+        if self.rows < 0:
+            raise UserError(f"rows is {self.rows}; it is a number of rows, or 0 for all")
+        kept = (self.test_share, self.validation_share)
+        if not 0 < self.test_share < 1 or self.validation_share < 0 or sum(kept) >= 1:
+            raise UserError(
+                f"test_share and validation_share are {kept[0]:g} and {kept[1]:g}; they are shares of a client's rows, "
+                "such as 0.25 and 0, and leave some to train on"
+            )
+        if any(width < 1 for width in self.hidden):
+            raise UserError(f"hidden is {list(self.hidden)}; each layer has at least 1 unit, for example [64, 32]")
+
+    # -- the model -------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def network(self) -> Network:
+        """That of the name `model`."""
+        return self._network()
+
+    @abstractmethod
+    def _network(self) -> Network:
+        """That of the name `model`, made anew."""
+
+    @property
+    def layout(self) -> Layout:
+        """Of the network."""
+        return self.network.layout
+
+    def initial(self, seed: int) -> Tensor:
+        """The network's initialisation."""
+        return self.network.initial(seed)
+
+    def learner(self) -> Learner:
+        """SGD with an epoch a round, and with step and batch size of the paper that uses the data."""
+        return Supervised(lr=self.step_size, batch_size=self.batch_size)
+
+    # -- the goal --------------------------------------------------------------------------------------------------
+
+    @property
+    def objectives(self) -> tuple[Objective, ...]:
+        """Accuracy."""
+        return (Objective("accuracy", maximise=True, reference=0.0),)
+
+    def losses(self, parameters: Mapping[str, Tensor], batch: Batch) -> Tensor:
+        """Cross entropy."""
+        logits, labels = self.network(parameters, batch.columns["input"]), batch.columns["label"]
+        each = F.cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="none").view(labels.shape)
+        return batch.mean(each).unsqueeze(-1)
+
+    def evaluate(self, parameters: Mapping[str, Tensor], batch: Batch) -> Tensor:
+        """Accuracy."""
+        said = self.network(parameters, batch.columns["input"]).argmax(-1)
+        return batch.mean((said == batch.columns["label"]).to(batch.mask.dtype)).unsqueeze(-1)
+
+    def classes(self) -> tuple[str, int]:
+        """See SupervisedProblem.classes."""
+        return "label", self.outcomes
+
+    # -- data ------------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def _read(self) -> Examples:
+        """All published rows."""
+
+    def default_clients(self) -> int:
+        """As many as the shards suffice for; else those of the paper that uses the data."""
+        return self.shards // self.shards_per_client if self.partition == "shards" else self.usual_clients
+
+    def data(self, clients: int, seed: int) -> Splits:
+        """Rows dealt to the clients, and each client's rows to its parts."""
+        examples = self._read()
+        owner = self._owners(examples, clients, seed)
+        part = self._parts(examples, owner, seed)
+        columns = {"input": torch.from_numpy(examples.inputs), "label": torch.from_numpy(examples.labels)}
+        splits = {}
+        for index, name in enumerate(self._shares):
+            mine = np.flatnonzero((part == index) & (owner != NOBODY))
+            order = torch.as_tensor(mine[np.argsort(owner[mine], kind="stable")])
+            counts = np.bincount(owner[mine], minlength=clients)
+            if not counts.all():
+                raise UserError(
+                    f"client {counts.argmin()} has no row in '{name}'; take fewer clients, more rows or a larger alpha"
+                )
+            splits[name] = Rows.end_to_end(
+                {key: table.index_select(0, order) for key, table in columns.items()}, counts
+            )
+        return splits
+
+    @property
+    def _shares(self) -> dict[str, float]:
+        """Of each part of a client's rows; of its training rows, where the test part is the published one."""
+        own = self.files != "official"
+        shares = {"train": 1 - self.validation_share - (self.test_share if own else 0)}
+        if self.validation_share:
+            shares["validation"] = self.validation_share
+        return shares | {"test": self.test_share if own else 0.0}
+
+    def _parts(self, examples: Examples, owner: np.ndarray, seed: int) -> np.ndarray:
+        """The position of each row's part among `_shares`, `[rows]`."""
+        names, shares = list(self._shares), list(self._shares.values())
+        split_here = np.flatnonzero((owner != NOBODY) & ~(examples.tested & (self.files == "official")))
+        part = np.full(len(owner), names.index("test"))
+        if self.files == "official":
+            names, shares = names[:-1], shares[:-1]
+        if self.in_order:
+            part[split_here] = _in_order(owner[split_here], shares)
+        else:
+            alike = np.zeros(len(split_here), dtype=np.int64)
+            part[split_here] = partitions.parts(owner[split_here], alike, shares, seed)
+        return part
+
+    def _owners(self, examples: Examples, clients: int, seed: int) -> np.ndarray:
+        """Each row's client, `[rows]`; NOBODY for rows that are not used."""
+        owner = np.full(len(examples.labels), NOBODY, dtype=np.int64)
+        stream = rng.generator(rng.Address(seed), "deal")
+        if self.partition == "natural":
+            owner = self._natural(examples, clients, stream)
+            used = self._used(examples) & (owner != NOBODY)
+            chosen = self._chosen(np.flatnonzero(used), stream)
+            return np.where(np.isin(np.arange(len(owner)), chosen), owner, NOBODY)
+        chosen = self._chosen(np.flatnonzero(self._used(examples)), stream)
+        dealt = chosen[~examples.tested[chosen]] if self.files == "official" else chosen
+        owner[dealt] = self._deal(examples.labels[dealt], clients, stream)
+        if self.files == "official":
+            tested = chosen[examples.tested[chosen]]
+            owner[tested] = partitions.alike(owner[dealt], examples.labels[dealt], examples.labels[tested], stream)
+        return owner
+
+    def _used(self, examples: Examples) -> np.ndarray:
+        """Which published rows are used, `[rows]`."""
+        if self.files == "official" and not examples.tested.any():
+            raise UserError(f"files is 'official', but {self.name} has no published test part; take files=merged")
+        return ~examples.tested if self.files == "training" else np.ones(len(examples.tested), dtype=bool)
+
+    def _chosen(self, rows: np.ndarray, stream: np.random.Generator) -> np.ndarray:
+        """The rows themselves, or a random choice of them, in order."""
+        if not self.rows or self.rows >= len(rows):
+            return rows
+        return np.sort(stream.choice(rows, size=self.rows, replace=False))
+
+    def _deal(self, labels: np.ndarray, clients: int, stream: np.random.Generator) -> np.ndarray:
+        """An owner for each row by its label."""
+        if len(labels) < len(self._shares) * clients:
+            raise UserError(
+                f"{clients} clients need at least {len(self._shares) * clients} rows; there are {len(labels)}"
+            )
+        if self.partition == "shards":
+            return partitions.shards(labels, clients, self.shards, self.shards_per_client, stream)
+        if self.partition == "pathological":
+            return partitions.few_classes(labels, clients, self.classes_per_client, stream)
+        if self.partition == "iid":
+            return partitions.at_random(len(labels), clients, stream)
+        return partitions.dirichlet(labels, clients, self.alpha, stream)
+
+    def _natural(self, examples: Examples, clients: int, stream: np.random.Generator) -> np.ndarray:
+        """The client that each row comes from; of more origins than clients, some at random."""
+        if examples.origins is None:
+            raise UserError(f"partition is 'natural', but nobody knows from whom the rows of {self.name} come")
+        origins = np.unique(examples.origins[self._used(examples)])
+        if self.files == "official":
+            # Of those who are in one of the two parts only, nothing could be learnt, or nothing tested.
+            in_part = [examples.origins[examples.tested == tested] for tested in (False, True)]
+            origins = np.intersect1d(*in_part)
+        if clients > len(origins):
+            raise UserError(f"{self.name} has {len(origins)} natural clients with files={self.files}, not {clients}")
+        chosen = np.sort(stream.choice(origins, size=clients, replace=False))
+        place = np.minimum(np.searchsorted(chosen, examples.origins), clients - 1)
+        return np.where(chosen[place] == examples.origins, place, NOBODY)
+
+
+def _in_order(owner: np.ndarray, shares: list[float]) -> np.ndarray:
+    """Of each client's rows, which come in order, the first to the first part, and so on; `[rows]`."""
+    part = np.empty(len(owner), dtype=np.int64)
+    for client in np.unique(owner):
+        rows = np.flatnonzero(owner == client)
+        cuts = np.round(np.cumsum(shares)[:-1] * len(rows)).astype(int)
+        for index, piece in enumerate(np.split(rows, cuts)):
+            part[piece] = index
+    return part

@@ -1,0 +1,104 @@
+"""The problems on texts, and on people as AFL encodes them, by name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from fedpareto.errors import UserError
+from fedpareto.problems.images_text import datasets
+from fedpareto.problems.images_text.datasets import CHARACTERS, Examples
+from fedpareto.problems.images_text.networks import CharacterLSTM, FlatNetwork, Network, TextCNN
+from fedpareto.problems.images_text.problem import ClassificationProblem
+
+Partition = Literal["dirichlet", "shards", "pathological", "iid", "natural"]
+
+
+@dataclass(frozen=True)
+class AGNews(ClassificationProblem):
+    """AG News (Zhang, Zhao and LeCun 2015): headlines and first sentences on world, sports, business or science."""
+
+    name: ClassVar[str] = "ag-news"
+    outcomes: ClassVar[int] = 4
+    models: ClassVar[tuple[str, ...]] = ("textcnn",)
+    batch_size: ClassVar[int] = 100
+
+    model: str = "textcnn"
+    """The network: `textcnn` (Kim 2014)."""
+    vocabulary: int = 10_000
+    """Words that have a number, the most frequent of the training part, those for no word and a rare one included."""
+    length: int = 64
+    """Words of a text that are read."""
+    embedding: int = 32
+    """Numbers that stand for a word."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        widest = max(TextCNN(1, 1, 1).widths)
+        if self.vocabulary < 3 or self.length < widest or self.embedding < 1:
+            raise UserError(f"vocabulary is at least 3, length at least {widest} and embedding at least 1")
+
+    def _network(self) -> Network:
+        return TextCNN(self.vocabulary, self.embedding, self.outcomes)
+
+    def _read(self) -> Examples:
+        return datasets.AG_NEWS.examples(self.vocabulary, self.length)
+
+
+@dataclass(frozen=True)
+class Shakespeare(ClassificationProblem):
+    """Shakespeare: the next character of what a role says, from the 80 before; 99 natural clients, the roles."""
+
+    name: ClassVar[str] = "shakespeare"
+    outcomes: ClassVar[int] = len(CHARACTERS)
+    models: ClassVar[tuple[str, ...]] = ("lstm",)
+    usual_clients: ClassVar[int] = 31
+    step_size: ClassVar[float] = 0.8
+    batch_size: ClassVar[int] = 10
+    in_order: ClassVar[bool] = True
+
+    partition: Partition = "natural"
+    """How rows are dealt: `natural`, by role, or as in `cifar10`."""
+    model: str = "lstm"
+    """The network: `lstm`, layers of long short-term memory on a vector for each character."""
+    units: int = 256
+    """Of each LSTM layer."""
+    layers: int = 2
+    """LSTM layers."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.units < 1 or self.layers < 1:
+            raise UserError("units and layers are at least 1")
+
+    def _network(self) -> Network:
+        return CharacterLSTM(self.outcomes, hidden=self.units, layers=self.layers)
+
+    def _read(self) -> Examples:
+        return datasets.SHAKESPEARE.examples()
+
+
+@dataclass(frozen=True)
+class AdultPhD(ClassificationProblem):
+    """UCI Adult as in AFL (Mohri et al. 2019): who has a doctorate is one client, everybody else the other."""
+
+    name: ClassVar[str] = "adult-phd"
+    outcomes: ClassVar[int] = 2
+    models: ClassVar[tuple[str, ...]] = ("logistic", "mlp")
+    usual_clients: ClassVar[int] = 2
+    step_size: ClassVar[float] = 0.01
+    batch_size: ClassVar[int] = 10
+
+    partition: Partition = "natural"
+    """How rows are dealt: `natural`, doctors first, or as in `cifar10`."""
+    files: Literal["merged", "training", "official"] = "official"
+    """Which published rows are used, as in `cifar10`."""
+    model: str = "logistic"
+    """The network: `logistic` regression, or `mlp`."""
+
+    def _network(self) -> Network:
+        hidden = self.hidden if self.model == "mlp" else ()
+        return FlatNetwork(sum(datasets.CATEGORIES.values()), hidden, self.outcomes)
+
+    def _read(self) -> Examples:
+        return datasets.people()
