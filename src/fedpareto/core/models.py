@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import pairwise
 from typing import Any
 
@@ -98,7 +98,8 @@ def linear_of_each(inputs: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 
 def stacked_linear(inputs: Tensor, weight: Tensor, bias: Tensor, relu: bool = False) -> Tensor:
     """x·W + b, then ReLU if asked: `[n, b, in]`, `[n, in, out]`, `[n, out]` to `[n, b, out]`."""
-    result: Tensor = _StackedLinear.apply(inputs, weight, bias, relu)  # type: ignore[no-untyped-call]
+    lowered = _as_autocast_wants(inputs, weight, bias)
+    result: Tensor = _StackedLinear.apply(*lowered, relu)  # type: ignore[no-untyped-call]
     return result
 
 
@@ -138,8 +139,87 @@ class _StackedLinear(torch.autograd.Function):
         )
 
 
+def stacked_conv2d(inputs: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """A convolution without padding and with stride 1: inputs `[n, b, c, h, w]`, weight `[n, o, c, k, l]`.
+
+    On a CUDA device one product of all clients' patches; elsewhere client by client, as libraries do best there.
+    """
+    inputs, weight, bias = _as_autocast_wants(inputs, weight, bias)
+    if inputs.is_cuda and len(inputs) > 1:
+        return convolution_by_patches(inputs, weight, bias)
+    each = zip(inputs.unbind(), weight.unbind(), bias.unbind(), strict=True)
+    return torch.stack([nn.functional.conv2d(x, w, b) for x, w, b in each])
+
+
+def convolution_by_patches(inputs: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """See stacked_conv2d."""
+    values: Tensor
+    values, _ = _StackedConvolution.apply(inputs, weight, bias)  # type: ignore[no-untyped-call]
+    return values
+
+
+def _as_autocast_wants(*tensors: Tensor) -> tuple[Tensor, ...]:
+    """In the lower precision that was asked for, if any: torch does not see through operations of our own."""
+    device = tensors[0].device.type
+    if not torch.is_autocast_enabled(device):
+        return tensors
+    return tuple(tensor.to(torch.get_autocast_dtype(device)) for tensor in tensors)
+
+
+class _StackedConvolution(torch.autograd.Function):
+    """By patches, in channels-last memory: grouped convolutions of libraries leave a GPU mostly idle."""
+
+    @staticmethod
+    def forward(inputs: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
+        """See stacked_conv2d; also the patches, which the gradient needs."""
+        rows = inputs.shape[1]
+        n, out, channels, height, width = weight.shape
+        windows = inputs.permute(0, 1, 3, 4, 2).unfold(2, height, 1).unfold(3, width, 1)  # [n, b, y, x, c, k, l]
+        size = windows.shape[2:4]
+        patches = windows.permute(0, 1, 2, 3, 5, 6, 4).reshape(n, -1, height * width * channels)
+        kernel = weight.permute(0, 3, 4, 2, 1).reshape(n, -1, out)
+        values = torch.baddbmm(bias.unsqueeze(1), patches, kernel)
+        return values.view(n, rows, *size, out).permute(0, 1, 4, 2, 3), patches
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor], output: tuple[Tensor, Tensor]) -> None:
+        """Keeps what the gradient needs."""
+        ctx.mark_non_differentiable(output[1])
+        ctx.save_for_backward(inputs[1], output[1])
+        ctx.shape = inputs[0].shape
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor, _: Tensor) -> tuple[Tensor | None, Tensor, Tensor]:
+        """The gradients of inputs (if somebody asked), weight and bias."""
+        weight, patches = ctx.saved_tensors
+        n, out, channels, height, width = weight.shape
+        of_values = gradient.permute(0, 1, 3, 4, 2).reshape(n, -1, out)
+        of_kernel = torch.bmm(patches.mT, of_values).view(n, height, width, channels, out)
+        of_inputs = None
+        if ctx.needs_input_grad[0]:
+            kernel = weight.permute(0, 3, 4, 2, 1).reshape(n, -1, out)
+            of_patches = torch.bmm(of_values, kernel.mT)
+            of_inputs = _overlaid(of_patches, ctx.shape, (height, width), tuple(gradient.shape[3:]))
+        return of_inputs, of_kernel.permute(0, 4, 3, 1, 2), of_values.sum(1)
+
+
+def _overlaid(patches: Tensor, shape: torch.Size, kernel: tuple[int, int], size: tuple[int, ...]) -> Tensor:
+    """Images of `shape` `[n, b, c, h, w]` as the sums of their patches `[n, b · y · x, k · l · c]`."""
+    n, rows, channels, height, width = shape
+    tall, wide = size
+    parts = patches.view(n, rows, tall, wide, *kernel, channels)
+    images = patches.new_zeros(n, rows, height, width, channels)
+    for y in range(kernel[0]):
+        for x in range(kernel[1]):
+            images[:, :, y : y + tall, x : x + wide] += parts[:, :, :, :, y, x]
+    return images.permute(0, 1, 4, 2, 3)
+
+
 class StackedModule:
-    """Any torch module without buffers, vectorised over clients by vmap: for models that have no batched form here."""
+    """Any torch module without buffers, over a stack of clients.
+
+    An nn.Sequential is done layer by layer, each for all clients at once; any other module is vectorised by vmap.
+    """
 
     def __init__(self, module: nn.Module) -> None:
         if next(module.buffers(), None) is not None:
@@ -159,6 +239,8 @@ class StackedModule:
 
     def __call__(self, parameters: Mapping[str, Tensor], inputs: Tensor) -> Tensor:
         """Outputs `[n, b, ...]` for inputs `[n, b, ...]`."""
+        if isinstance(self.module, nn.Sequential):
+            return self._one_layer_after_the_other(self.module, parameters, inputs)
 
         def one(own: dict[str, Tensor], rows: Tensor) -> Tensor:
             result: Tensor = torch.func.functional_call(self.module, own, (rows,))
@@ -166,3 +248,31 @@ class StackedModule:
 
         stacked: Tensor = torch.func.vmap(one)(dict(parameters), inputs)
         return stacked
+
+    def _one_layer_after_the_other(
+        self, layers: nn.Sequential, parameters: Mapping[str, Tensor], values: Tensor
+    ) -> Tensor:
+        """Layers with parameters as stacked products, those without on the rows of all clients as one batch."""
+        for name, layer in layers.named_children():
+            own = {part: parameters[f"{name}.{part}"] for part, _ in layer.named_parameters()}
+            if not own:
+                rows = layer(values.flatten(0, 1))
+                values = rows.unflatten(0, values.shape[:2])
+            elif isinstance(layer, nn.Linear) and layer.bias is not None:
+                values = stacked_linear(values, own["weight"].mT, own["bias"])
+            elif isinstance(layer, nn.Conv2d) and _is_plain(layer):
+                values = stacked_conv2d(values, own["weight"], own["bias"])
+            else:
+                values = torch.func.vmap(partial(_call, layer))(own, values)
+        return values
+
+
+def _call(layer: nn.Module, parameters: dict[str, Tensor], rows: Tensor) -> Tensor:
+    result: Tensor = torch.func.functional_call(layer, parameters, (rows,))
+    return result
+
+
+def _is_plain(layer: nn.Conv2d) -> bool:
+    """Whether stacked_conv2d does the same."""
+    steps = (layer.stride, layer.dilation, layer.padding, layer.groups)
+    return steps == ((1, 1), (1, 1), (0, 0), 1) and layer.bias is not None

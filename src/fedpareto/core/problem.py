@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from fedpareto.core.learner import Learner
 
 
-ROWS_AT_ONCE = 512
+ROWS_AT_ONCE = 128
 """Rows of a client that are measured at a time where a measure is a mean over rows."""
 
 
@@ -233,12 +233,13 @@ class SupervisedProblem(Problem):
         """`measure`, `[n, m]`, of all rows of a split; by slices where it is a mean over rows."""
         if not self.row_by_row:
             return measure(clients.all_rows(split))
-        slices = list(clients.slices(split, ROWS_AT_ONCE))
-        if len(slices) == 1:
-            return measure(slices[0])
-        rows = torch.stack([batch.mask.sum(1, keepdim=True) for batch in slices])
-        values = torch.stack([measure(batch) for batch in slices])
-        return (values * rows).sum(0) / rows.sum(0).clamp_min(1)
+        total: Tensor | float = 0.0
+        rows: Tensor | float = 0.0
+        for batch in clients.slices(split, ROWS_AT_ONCE):
+            here = batch.mask.sum(1, keepdim=True)
+            total, rows = total + measure(batch) * here, rows + here
+        assert isinstance(total, Tensor) and isinstance(rows, Tensor), "there is at least one slice"
+        return total / rows.clamp_min(1)
 
 
 def of_each(

@@ -1,0 +1,75 @@
+"""Layers of many clients at once against torch's own, one client at a time."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import conv2d
+
+from fedpareto.core.models import StackedModule, convolution_by_patches, stacked_conv2d, stacked_linear
+
+N, ROWS = 3, 4
+
+
+def noise(*shape, seed=0):
+    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)).requires_grad_()
+
+
+@pytest.mark.parametrize("form", [stacked_conv2d, convolution_by_patches])
+@pytest.mark.parametrize(
+    ("channels", "size", "kernel"), [(3, (12, 12), (5, 5)), (1, (9, 7), (3, 2)), (2, (5, 5), (5, 5))]
+)
+def test_stacked_convolutions_and_their_gradients_are_those_of_torch(form, channels, size, kernel):
+    inputs = noise(N, ROWS, channels, *size)
+    weight, bias = noise(N, 6, channels, *kernel, seed=1), noise(N, 6, seed=2)
+    expected = torch.stack([conv2d(x, w, b) for x, w, b in zip(inputs, weight, bias, strict=True)])
+    values = form(inputs, weight, bias)
+    assert torch.allclose(values, expected, atol=1e-12)
+    towards = torch.randn_like(expected)
+    for one, other in zip(
+        torch.autograd.grad(values, (inputs, weight, bias), towards),
+        torch.autograd.grad(expected, (inputs, weight, bias), towards),
+        strict=True,
+    ):
+        assert torch.allclose(one, other, atol=1e-12)
+
+
+def layers(padding):
+    return nn.Sequential(
+        nn.Conv2d(2, 4, 3, padding=padding),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.LocalResponseNorm(2),
+        nn.Conv2d(4, 3, 2),
+        nn.Flatten(),
+        nn.Linear(3 * (4 if padding else 3) ** 2, 5),
+    )
+
+
+@pytest.mark.parametrize("padding", [0, 1])
+def test_a_stack_of_sequential_networks_is_each_of_them(padding):
+    """With padding a layer has no stacked form here and goes through vmap."""
+    module = layers(padding).double()
+    stacked = StackedModule(module)
+    models = torch.stack([stacked.initial(seed).double() for seed in range(N)])
+    inputs = torch.randn(N, ROWS, 2, 10, 10, dtype=torch.float64)
+    together = stacked(stacked.layout.unflatten(models), inputs)
+    for client in range(N):
+        own = stacked.layout.unflatten(models[client])
+        alone = torch.func.functional_call(module, own, (inputs[client],))
+        assert torch.allclose(together[client], alone, atol=1e-12)
+
+
+def test_lower_precision_is_used_where_it_is_asked_for():
+    inputs, weight, bias = (noise(*shape).float().detach() for shape in ((N, ROWS, 8), (N, 8, 5), (N, 5)))
+    image = noise(N, ROWS, 2, 6, 6).float().detach()
+    kernel, shift = noise(N, 3, 2, 3, 3).float().detach().requires_grad_(), noise(N, 3).float().detach()
+    exact = stacked_linear(inputs, weight, bias), stacked_conv2d(image, kernel, shift)
+    with torch.autocast("cpu", torch.bfloat16):
+        rough = stacked_linear(inputs, weight, bias), stacked_conv2d(image, kernel, shift)
+    for one, other in zip(exact, rough, strict=True):
+        assert other.dtype == torch.bfloat16
+        assert torch.allclose(one, other.float(), atol=0.1, rtol=0.05)
+    (gradient,) = torch.autograd.grad(rough[1].float().sum(), kernel)
+    assert gradient.dtype == torch.float32, "models stay as they are"
