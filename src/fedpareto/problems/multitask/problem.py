@@ -92,6 +92,10 @@ class MultiTask(SupervisedProblem):
         each = F.cross_entropy(logits.flatten(0, 2), labels.flatten(), reduction="none").view(labels.shape)
         return torch.stack([batch.mean(task) for task in each.unbind(-1)], dim=-1)
 
+    def classes(self) -> tuple[str, int]:
+        """Of both images, in one column."""
+        return "labels", CLASSES
+
     def evaluate(self, parameters: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """Accuracy of each task."""
         images, labels = batch.columns["image"], batch.columns["labels"]
