@@ -253,13 +253,17 @@ def test_the_data_folder_is_the_users_choice_or_the_cache(monkeypatch):
 @pytest.mark.parametrize("name", data.catalogue())
 def test_the_real_files_come_through_a_server_unharmed(name, published, monkeypatch, tmp_path):
     real = published(name)
-    contents = real.contents()
+    contents, is_published = real.contents(), real.is_published()
     running = Server()
     try:
         running.files = {f"/{file.name}": content for file, content in zip(real.files, contents, strict=True)}
         monkeypatch.setenv("FEDPARETO_DATA", str(tmp_path))
         local = replace(real, files=tuple(replace(file, urls=(f"{running.url}/{file.name}",)) for file in real.files))
         assert local.paths() == [None] * len(local.files)
+        if not is_published:  # What may lie in a file's place is taken when found, never when downloaded.
+            with pytest.raises(UserError, match="what came is not the published file"):
+                local.contents()
+            return
         assert local.contents() == contents
         assert all(local.paths())
     finally:

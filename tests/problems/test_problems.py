@@ -18,19 +18,16 @@ from fedpareto.problems.fairness.gaps import (
     relaxed_decisions,
 )
 from fedpareto.problems.fairness.problem import Fairness
+from fedpareto.problems.images_text.problem import ClassificationProblem
 from fedpareto.problems.multitask.problem import MultiTask
 from fedpareto.problems.synthetic import Synthetic
 from fedpareto.testing.conformance import PLAY_CHECKS, PROBLEM_CHECKS
 
-ELSEWHERE = (Fairness, MultiTask, ReinforcementProblem)
+ELSEWHERE = (Fairness, MultiTask, ClassificationProblem, ReinforcementProblem)
 """Those on published data and on a user's table have files of their own; those that are played, checks of their own."""
 
 VARIANTS = {
-    **{
-        name: cls()
-        for name, cls in problems().items()
-        if not issubclass(cls, Fairness | MultiTask | ReinforcementProblem)
-    },
+    **{name: cls() for name, cls in problems().items() if not issubclass(cls, ELSEWHERE)},
     "convex, 5 goals": Convex(goals=5, dimension=11),
     "synthetic, equal opportunity": Synthetic(fairness="equal-opportunity"),
     "synthetic, FedFB": Synthetic(partition="fedfb"),
