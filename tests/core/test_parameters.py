@@ -71,7 +71,8 @@ def test_parameters_survive_the_way_to_a_file_and_back():
 
 def test_every_hyper_parameter_of_every_algorithm_and_problem_is_explained():
     for cls in [*algorithms().values(), *problems().values(), *(type(p().learner()) for p in problems().values())]:
-        missing = [name for name in to_plain(cls()) if not field_docs(cls).get(name)]
+        docs = field_docs(cls)
+        missing = [name for name in to_plain(cls()) if not docs.get(name)]
         assert not missing, f"{cls.__name__}: {missing} have no line of prose"
 
 
