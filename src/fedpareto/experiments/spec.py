@@ -251,9 +251,9 @@ class Draft:
         if values.get("measure_losses"):
             with self._at("measure_losses"):
                 _need_losses(parts["engine"], learner)
-        with self._at("attack"):
+        with self._at("attack", "kind"):
             _check_attack(parts["attack"], parts["engine"], problem, values["clients"])
-        with self._at("defence"):
+        with self._at("defence", "rule"):
             participation = values.get("participation", 1.0)
             _check_defence(parts["defence"], algorithm, parts["privacy"], values["clients"], participation)
         with self._at("quorum"):  # Each value was good on its own; only quorum and clients may still disagree.

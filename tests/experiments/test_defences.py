@@ -1,0 +1,270 @@
+"""Defences between replies and algorithms: what is told, whom they fit, and that they help in whole runs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from folders import assert_same_results, rows
+from torch import Tensor
+
+from fedpareto.core import registry
+from fedpareto.core.algorithm import Setting
+from fedpareto.core.defences import Defence
+from fedpareto.core.messages import Message, Reply, Task
+from fedpareto.core.privacy import Privacy
+from fedpareto.engines.attacks import Attack
+from fedpareto.errors import UserError
+from fedpareto.experiments import runner
+from fedpareto.experiments.runner import Result, Stopped
+from fedpareto.experiments.spec import Draft, Spec, load
+from fedpareto.problems.convex import Convex
+
+RULES = ("clip", "median", "trimmed-mean", "krum", "multi-krum", "fedmgda-plus")
+FAST = {"threads": 1, "chunk": 16}
+
+
+def replies_of(models: Tensor, origin: Tensor, **more: Tensor) -> tuple[list[Task], list[Reply]]:
+    """An exchange in which client i trained `origin` to `models[i]`."""
+    message: Message = {"model": origin}
+    tasks = [Task(client, 1, message) for client in range(len(models))]
+    extra = [{name: tensor[client] for name, tensor in more.items()} for client in range(len(models))]
+    return tasks, [Reply(client, 1, {"model": model, **extra[client]}) for client, model in enumerate(models)]
+
+
+@pytest.fixture
+def exchange() -> tuple[list[Task], list[Reply]]:
+    """Seven honest updates near one another and two far away, whose clients also claim many rows."""
+    stream = torch.Generator().manual_seed(3)
+    models = 1 + 0.1 * torch.randn(9, 5, generator=stream)
+    models[[2, 6]] = 100.0
+    sizes = torch.full((9,), 10.0)
+    sizes[[2, 6]] = 1e6
+    return replies_of(models, torch.full((5,), 0.5), size=sizes)
+
+
+def told_model(tasks: list[Task], replies: list[Reply], rule: str, name: str = "fedavg", **more: Any) -> Tensor:
+    """The model of an algorithm that averages, after a defence."""
+    problem = Convex(dimension=5)
+    algorithm = registry.make_algorithm(name, {})
+    setting = Setting(0, tuple(range(len(tasks))), 3, problem.layout, problem.objectives, tasks[0].message["model"])
+    defended = Defence(rule=rule, **more).applied(tasks, replies)  # type: ignore[arg-type]
+    model: Tensor = algorithm.tell(algorithm.begin(setting), defended.replies).model
+    return model
+
+
+# -- what is told --------------------------------------------------------------------------------------------------
+
+
+def test_without_a_rule_an_algorithm_is_told_the_very_replies(exchange: tuple[list[Task], list[Reply]]) -> None:
+    tasks, replies = exchange
+    told = Defence().applied(tasks, replies)
+    assert all(one is other for one, other in zip(told.replies, replies, strict=True))
+    assert told.notes() == {}
+
+
+def test_fedavg_is_led_astray_and_every_rule_but_clip_ignores_both_the_updates_and_the_counts(
+    exchange: tuple[list[Task], list[Reply]],
+) -> None:
+    tasks, replies = exchange
+    honest = torch.stack([reply.message["model"] for reply in replies if reply.client not in (2, 6)])
+    assert (told_model(tasks, replies, "none") > 99).all()
+    for rule in RULES[1:]:
+        model = told_model(tasks, replies, rule, attackers=2)
+        near = 0.75 if rule == "fedmgda-plus" else 1e-6  # Its direction is a mixture of all, its length is not.
+        assert (model >= honest.amin(0) - near).all(), rule
+        assert (model <= honest.amax(0) + near).all(), rule
+
+
+def test_the_rules_aggregates_are_what_fedavg_ends_with(exchange: tuple[list[Task], list[Reply]]) -> None:
+    tasks, replies = exchange
+    models = np.stack([reply.message["model"].numpy() for reply in replies])
+    ordered = np.sort(models, axis=0)
+    np.testing.assert_allclose(told_model(tasks, replies, "median"), ordered[4], rtol=1e-6)
+    np.testing.assert_allclose(told_model(tasks, replies, "trimmed-mean", attackers=2), ordered[2:7].mean(0), rtol=1e-6)
+    honest = np.delete(models, [2, 6], axis=0)
+    np.testing.assert_allclose(told_model(tasks, replies, "multi-krum", attackers=2), honest.mean(0), rtol=1e-6)
+
+
+def test_krum_tells_one_reply_and_names_the_others(exchange: tuple[list[Task], list[Reply]]) -> None:
+    tasks, replies = exchange
+    told = Defence(rule="krum", attackers=2).applied(tasks, replies)
+    (kept,) = told.replies
+    assert kept.client not in (2, 6)
+    assert set(told.left_out) == set(range(9)) - {kept.client}
+    assert Defence(rule="multi-krum", attackers=2).applied(tasks, replies).notes() == {"left_out": [2, 6]}
+
+
+def test_clip_shortens_to_the_given_norm_or_to_the_median_length(exchange: tuple[list[Task], list[Reply]]) -> None:
+    tasks, replies = exchange
+    told = Defence(rule="clip", norm=3.0).applied(tasks, replies)
+    assert told.notes() == {"shortened": [2, 6]}
+    for before, after in zip(replies, told.replies, strict=True):
+        if before.client in (2, 6):
+            assert float((after.message["model"] - 0.5).norm()) == pytest.approx(3.0, rel=1e-5)
+            assert after.message["size"] == before.message["size"], "clip believes counts"
+        else:
+            assert after is before
+    told = Defence(rule="clip").applied(tasks, replies)
+    lengths = sorted(float((reply.message["model"] - 0.5).norm()) for reply in replies)
+    assert max(float((reply.message["model"] - 0.5).norm()) for reply in told.replies) == pytest.approx(lengths[4])
+    assert len(told.shortened) == 4
+
+
+def test_replies_without_a_model_pass_and_a_training_without_one_is_an_error() -> None:
+    origin = torch.zeros(3)
+    tasks = [Task(0, 1, {"model": origin}, "measure")]
+    replies = [Reply(0, 1, {"values": torch.ones(2)}, "measure")]
+    assert Defence(rule="median").applied(tasks, replies).replies == replies
+    with pytest.raises(UserError, match="replies hold no model"):
+        Defence(rule="clip").applied([Task(0, 1, {})], [Reply(0, 1, {"head": torch.ones(2)})])
+
+
+def test_clients_that_trained_different_models_cannot_be_compared() -> None:
+    tasks = [Task(client, 1, {"model": torch.zeros(3)}) for client in range(3)]
+    replies = [Reply(client, 1, {"model": torch.ones(3)}) for client in range(3)]
+    with pytest.raises(UserError, match="did not train one and the same model"):
+        Defence(rule="median").applied(tasks, replies)
+
+
+# -- whom they fit -------------------------------------------------------------------------------------------------
+
+ONE_MODEL = {
+    *("afl", "agnosticfair", "fairfed", "fedavg", "fedavg-n", "fedcmoo", "fedcmoo-pref", "fedfb", "fedmgda"),
+    *("fedmgda-plus", "fedprox", "lft-fedavg", "mgda-prox", "q-fedavg"),
+}
+NO_MODEL = {"local", "lft-ensemble"}
+
+
+@pytest.mark.parametrize("name", registry.algorithms())
+def test_rules_for_one_model_fit_algorithms_with_one_model_and_clip_fits_all_that_send_any(name: str) -> None:
+    algorithm = registry.make_algorithm(name, {})
+    for rule in RULES:
+        fits = name in ONE_MODEL or (rule == "clip" and name not in NO_MODEL)
+        defence = Defence(rule=rule)  # type: ignore[arg-type]
+        if fits:
+            defence.must_fit(algorithm, Privacy(), 10)
+            continue
+        with pytest.raises(UserError, match=rf"^defence.rule={rule} does not fit {name}: its (server|clients)"):
+            defence.must_fit(algorithm, Privacy(), 10)
+
+
+def test_fine_tuning_and_noise_on_a_mean_are_refused() -> None:
+    with pytest.raises(UserError, match="without \\+ft"):
+        Defence(rule="clip").must_fit(registry.make_algorithm("fedavg+ft", {}), Privacy(), 10)
+    algorithm = registry.make_algorithm("fedavg", {"weighting": "equal"})
+    for defence in (Defence(rule="median"), Defence(rule="clip")):
+        with pytest.raises(UserError, match=r"privacy\.kind=central"):
+            defence.must_fit(algorithm, Privacy("central"), 10)
+        defence.must_fit(algorithm, Privacy("local"), 10)
+    Defence(rule="clip", norm=1.0).must_fit(algorithm, Privacy("central"), 10)
+
+
+@pytest.mark.parametrize(("rule", "needed"), [("trimmed-mean", 5), ("krum", 7), ("multi-krum", 7)])
+def test_too_few_clients_for_so_many_attackers_are_refused(rule: str, needed: int) -> None:
+    defence = Defence(rule=rule, attackers=2)  # type: ignore[arg-type]
+    algorithm = registry.make_algorithm("fedavg", {})
+    defence.must_fit(algorithm, Privacy(), needed)
+    with pytest.raises(UserError, match=f"against 2 attackers it needs at least {needed} clients"):
+        defence.must_fit(algorithm, Privacy(), needed - 1)
+
+
+# -- whole runs ----------------------------------------------------------------------------------------------------
+
+
+def spec_of(attack: Any, defence: Any, name: str = "fedavg", **more: Any) -> Spec:
+    values = {
+        "algorithm": name,
+        "problem": "convex",
+        "clients": 10,
+        "rounds": 12,
+        "preferences": "0.5,0.5",
+        "engine": FAST,
+        "attack": attack,
+        "defence": defence,
+    }
+    return Draft(values | more).finish()
+
+
+def honest_mean(result: Result) -> float:
+    """Of the first distance to the optimum, over honest clients."""
+    (solutions,), (attackers,) = result.solutions, result.spec.attackers()
+    return float(solutions.points[[client not in attackers for client in solutions.clients], 0].mean())
+
+
+def test_an_attack_ruins_fedavg_and_each_defence_saves_it() -> None:
+    attack = {"kind": "gaussian", "strength": 100}
+    calm = honest_mean(runner.start(spec_of("none", "none")))
+    ruined = honest_mean(runner.start(spec_of(attack, "none")))
+    assert ruined > calm + 1
+    for rule in RULES:
+        assert honest_mean(runner.start(spec_of(attack, rule))) < calm + 0.25, rule
+
+
+def test_the_record_names_attackers_and_whom_a_rule_left_out_but_not_as_failures(tmp_path: Path) -> None:
+    attack = {"kind": "gaussian", "strength": 100, "clients": [3, 8], "from_round": 2}
+    runner.start(spec_of(attack, {"rule": "multi-krum", "attackers": 2}, rounds=4), tmp_path / "run")
+    found = rows(tmp_path / "run")
+    assert [row["left_out"] for row in found[1:4]] == [[3, 8]] * 3
+    assert all(row["replies"] == 10 and row["failures"] == 0 for row in found[:4])
+    assert rows(tmp_path / "run", "events.jsonl") == []
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["attackers"] == [[3, 8]]
+
+
+@pytest.mark.parametrize("kind", ["gaussian", "collusion", "scaling"])
+def test_a_stopped_run_under_attack_goes_on_bit_for_bit(kind: str, tmp_path: Path) -> None:
+    spec = spec_of({"kind": kind, "from_round": 2, "share": 0.3}, "trimmed-mean", rounds=5, seeds=2, participation=0.7)
+    runner.start(spec, tmp_path / "whole")
+    done = iter([False, False, True])
+    with pytest.raises(Stopped):
+        runner.start(spec, tmp_path / "stopped", stop=lambda: next(done))
+    runner.resume(tmp_path / "stopped")
+    assert_same_results(tmp_path / "whole", tmp_path / "stopped")
+
+
+# -- the spec ------------------------------------------------------------------------------------------------------
+
+
+def test_sections_read_back_and_may_be_one_word(tmp_path: Path) -> None:
+    spec = spec_of({"kind": "collusion", "clients": [1, 2], "strength": 2}, "krum")
+    assert spec.attack == Attack(kind="collusion", clients=(1, 2), strength=2.0)
+    assert spec.defence == Defence(rule="krum")
+    path = tmp_path / "spec.yaml"
+    path.write_text(spec.to_yaml(), encoding="utf-8")
+    assert load(path) == spec
+    one_word = spec_of("sign-flip", "median")
+    assert (one_word.attack.kind, one_word.defence.rule) == ("sign-flip", "median")
+    flags = Draft({"problem": "convex", "algorithm": "fedavg"}).with_settings(
+        ["attack.kind=bias", "attack.clients=0,3", "defence.rule=clip", "defence.norm=2"]
+    )
+    assert flags.finish().attack == Attack(kind="bias", clients=(0, 3))
+    assert flags.finish().defence == Defence(rule="clip", norm=2.0)
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "words"),
+    [
+        ("attack: bais\n", 1, "unknown value of attack: kind 'bais'; did you mean 'bias'?"),
+        ("attack: [bias]\n", 1, "attack is ['bias']; it should be its kind, or a group of 'key: value' lines"),
+        ("attack:\n  kind: bias\n  clients: [12]\n", 2, "clients names 12, but the clients are 0 to 9"),
+        ("attack:\n  kind: bias\n  share: 2\n", 3, "share is 2; it is a share between 0 and 1"),
+        ("problem: convex\nattack:\n  kind: label-flip\n", 3, "which convex does not have"),
+        ("engine: flower-sim\nattack:\n  kind: bias\n", 3, "bias is played by the engine local only"),
+        ("defence: mode\n", 1, "unknown value of defence: rule 'mode'"),
+        ("defence:\n  attackers: 0.5\n", 2, "attackers is 0.5; it is a share below 0.5 or a whole number"),
+        ("defence:\n  norm: -1\n", 2, "norm is -1"),
+        ("algorithm: fedpref\ndefence:\n  rule: krum\n", 3, "this rule is for those that do, such as fedavg"),
+        ("algorithm: fedavg\nclients: 4\ndefence: krum\n", 3, "it needs at least 5 clients in a round, not 4"),
+    ],
+)
+def test_a_mistake_is_named_with_its_line(text: str, line: int, words: str, tmp_path: Path) -> None:
+    path = tmp_path / "spec.yaml"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(UserError) as caught:
+        load(path)
+    assert str(caught.value).startswith(f"{path}, line {line}: ")
+    assert words in str(caught.value)
