@@ -45,8 +45,9 @@ class LocalOptions:
 
     device: str = "cpu"
     """"cpu", "cuda" or "cuda:1"."""
-    precision: Literal["float32", "float64"] = "float32"
-    """Of models and data."""
+    precision: Literal["float32", "float64", "tf32", "bfloat16"] = "float32"
+    """Of models and data; with tf32 and bfloat16 these are float32 and only products are less precise, as fast units of
+    a GPU have them."""
     memory: str = ""
     """Working memory for a stack of clients, such as "4GB"; empty: half of the machine's (or the device's) memory."""
     threads: int = 0
@@ -415,17 +416,17 @@ class LocalEngine:
 
     @contextmanager
     def threads(self, count: int | None = None) -> Iterator[None]:
-        """Torch with the chosen number of threads."""
+        """Torch with the chosen number of threads, and with products as precise as was asked for."""
         wanted = count or (self.choices.threads if self.choices else 1)
         before = torch.get_num_threads()
-        if wanted == before:
-            yield
-            return
-        torch.set_num_threads(wanted)
+        if wanted != before:
+            torch.set_num_threads(wanted)
         try:
-            yield
+            with _products(self.options.precision, self.device):
+                yield
         finally:
-            torch.set_num_threads(before)
+            if wanted != before:
+                torch.set_num_threads(before)
 
     def _measure(self) -> Choices:
         """Times a few training steps for stacks of several sizes, then the best of them with more threads."""
@@ -476,6 +477,22 @@ class LocalEngine:
         """The largest clients, as a stack that belongs to no round."""
         largest = sorted(self._position, key=lambda key: -self._counts[self._position[key]])[:size]
         return self._clients([_Work(run, Task(client, 0, {})) for run, client in largest])
+
+
+@contextmanager
+def _products(precision: str, device: torch.device) -> Iterator[None]:
+    """Products of matrices in that precision."""
+    if precision == "bfloat16":
+        # Without its cache: what a CUDA graph has recorded must not be found there by what comes after.
+        with torch.autocast(device.type, torch.bfloat16, cache_enabled=False):
+            yield
+        return
+    before = torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"
+    try:
+        yield
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = before
 
 
 def _stacked(chunk: Sequence[_Work]) -> Message:
