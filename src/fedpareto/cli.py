@@ -14,7 +14,7 @@ import typer
 import typer.core
 from typer.core import TyperGroup
 
-from fedpareto import __version__, cli_data, cli_node, cli_reproduce, cli_serve, cli_server
+from fedpareto import __version__, cli_data, cli_matrix, cli_node, cli_reproduce, cli_serve, cli_server
 from fedpareto.errors import UnknownName, UserError
 
 if TYPE_CHECKING:
@@ -201,13 +201,17 @@ def compare(
     """
     from rich.console import Console
 
-    from fedpareto.report import page, record, tables
+    from fedpareto.report import across, page, record, tables
 
     records = [record.load(folder) for folder in runs]  # Before a folder is made for them: they may be no runs.
     out = out or _free_folder(Path("runs"), "comparison")
     where = page.write_comparison(runs, out)
-    Console().print(tables.comparison(records).to_rich())
-    typer.echo(f"page:     {where}\npicture:  {out / 'fronts.png'}")
+    console = Console()
+    console.print(tables.comparison(records).to_rich())
+    of_clients = across.in_terminal(records)
+    if of_clients is not None:
+        console.print(of_clients)
+    typer.echo(f"page:     {where}\npicture:  {out / page.main_picture(records)}")
 
 
 @app.command()
@@ -293,6 +297,7 @@ def demo(
 
 
 app.command()(cli_reproduce.reproduce)
+app.command()(cli_matrix.matrix)
 app.command()(cli_serve.predict)
 app.command()(cli_serve.export)
 app.command()(cli_serve.serve)
@@ -381,11 +386,8 @@ def _quoted(path: Path) -> str:
 
 
 def _print_result(result: Result) -> None:
-    import numpy as np
-
-    values = [solutions.hypervolume() for solutions in result.solutions]
-    spread = f" ± {np.std(values):.4f} over {len(values)} seeds" if len(values) > 1 else ""
-    typer.echo(f"hypervolume {np.mean(values):.4f}{spread}")
+    for line in result.summary():
+        typer.echo(line)
     privacy = result.spec.privacy
     if result.epsilon is not None:
         caution = "; a study: who knows the seed knows the noise" if privacy.randomness == "seed" else ""

@@ -169,7 +169,7 @@ def _run(folder: Path, log_format: Literal["text", "json"], resume: bool) -> Non
     if result is None:
         typer.echo(f"the run is finished already; see it with: fedpareto show {deployment.run}")
     else:
-        typer.echo(f"hypervolume {result.hypervolume:.4f}\nrun: {deployment.run}")
+        typer.echo("\n".join([*result.summary(), f"run: {deployment.run}"]))
 
 
 def _needs_flower() -> None:

@@ -1,4 +1,4 @@
-"""Which participants' losses did not rise in a round, and how clients fare: from whole runs, against plain arithmetic."""
+"""Which participants' losses did not rise in a round, and how clients fare: whole runs against plain arithmetic."""
 
 from __future__ import annotations
 

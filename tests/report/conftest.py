@@ -74,6 +74,7 @@ def _write_run(
     clustered: bool = False,
     known: bool = False,
     constant: bool = False,
+    measured: bool = False,
     splits: tuple[str, ...] = ("train", "test"),
     events: list[dict] | None = None,
     extra: dict | None = None,
@@ -122,6 +123,9 @@ def _write_run(
             if r < rounds:
                 line["trained"] = {split: [None, *points[1:].tolist()] for split, points in sent.items()}
                 line["trained_hypervolume"] = line["hypervolume"] * 1.03
+            if measured:
+                line["losses"] = rng.uniform(size=clients).tolist()
+                line["participants"] = list(range(0, clients, 2)) if r < rounds else []
             if clustered:
                 line["clusters"] = _clusters(preferences, r, rounds)
                 line["similarity"] = _similarity(preferences, progress, rng)

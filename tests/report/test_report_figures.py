@@ -87,12 +87,6 @@ def test_more_objectives_make_one_plane_per_pair(write_run, m):
         assert is_png(figure)
 
 
-def test_one_objective_has_a_line_per_run(write_run):
-    figure = fronts([load(write_run("a", "fedpref", m=1)), load(write_run("b", m=1))])
-    assert len(figure.axes[0].collections) == 2
-    assert is_png(figure)
-
-
 def test_solutions_that_are_not_finite_are_counted_in_the_legend(write_run):
     record = load(write_run("a", seeds=(0,)))
     points = record.points()[0].copy()

@@ -9,6 +9,7 @@ import pytest
 
 from fedpareto.errors import UserError
 from fedpareto.report import page
+from fedpareto.report.across import across_clients
 from fedpareto.report.page import write_comparison
 from fedpareto.report.record import load
 from fedpareto.report.tables import comparison
@@ -67,7 +68,7 @@ def example(tmp_path_factory, write_run_at) -> tuple[list[Path], Path]:
 def test_the_page_and_its_parts_are_all_there(example):
     _, index = example
     names = {path.name for path in index.parent.iterdir()}
-    stems = ("fronts", "hypervolume", "clusters-fedpref", "similarity-fedpref")
+    stems = ("fronts", "hypervolume", "clients-over-rounds", "clusters-fedpref", "similarity-fedpref")
     pictures = {f"{stem}.{ending}" for stem in stems for ending in ("png", "pdf")}
     assert names == pictures | {"index.html", "table.md", "table.json"}
     assert (index.parent / "fronts.pdf").read_bytes().startswith(b"%PDF")
@@ -77,7 +78,7 @@ def test_every_figure_is_embedded_with_a_heading_and_a_sentence(example):
     _, index = example
     found = read(index)
     images = found.all("img")
-    stems = ("fronts", "hypervolume", "clusters-fedpref", "similarity-fedpref")
+    stems = ("fronts", "hypervolume", "clients-over-rounds", "clusters-fedpref", "similarity-fedpref")
     for image, stem in zip(images, stems, strict=True):
         kind, data = image["src"].split(",")
         assert kind == "data:image/png;base64"
@@ -87,8 +88,11 @@ def test_every_figure_is_embedded_with_a_heading_and_a_sentence(example):
         "Results",
         "Pareto fronts",
         "Hypervolume over rounds",
+        "Clients over rounds",
         "Clusters of fedpref",
         "Similarity of clients under fedpref",
+        "accuracy across clients",
+        "equal opportunity gap across clients",
         "Missing replies",
         "Runs",
     ]
@@ -115,10 +119,13 @@ def test_nothing_is_loaded_from_elsewhere(example):
 
 def test_the_table_of_the_page_is_that_of_the_library(example):
     folders, index = example
-    table = comparison([load(folder) for folder in folders])
-    assert table.to_html() in index.read_text(encoding="utf-8")
-    assert (index.parent / "table.md").read_text(encoding="utf-8") == table.to_markdown()
-    assert json.loads((index.parent / "table.json").read_text(encoding="utf-8")) == json.loads(table.to_json())
+    records = [load(folder) for folder in folders]
+    table, of_clients = comparison(records), across_clients(records)
+    assert all(one.to_html() in index.read_text(encoding="utf-8") for one in (table, *of_clients))
+    text = (index.parent / "table.md").read_text(encoding="utf-8")
+    assert text == "\n".join(one.to_markdown() for one in (table, *of_clients))
+    data = json.loads((index.parent / "table.json").read_text(encoding="utf-8"))
+    assert data == json.loads(table.to_json()) | {"across_clients": [one.to_plain() for one in of_clients]}
     assert any("local: running" in note for note in read(index).text["p"])
 
 

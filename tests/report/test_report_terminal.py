@@ -96,9 +96,8 @@ def test_more_than_two_objectives_show_the_first_two(write_run):
     assert "accuracy (higher is better)" in text
 
 
-@pytest.mark.parametrize("m", [1, 2])
-def test_one_client_is_one_point(write_run, m):
-    text = front_in_terminal(load(write_run("a", m=m, clients=1, seeds=(0,))), 50, 14)
+def test_one_client_is_one_point(write_run):
+    text = front_in_terminal(load(write_run("a", clients=1, seeds=(0,))), 50, 14)
     assert sum(line.partition("|")[2].count("o") for line in text.splitlines()) == 1
 
 

@@ -33,6 +33,9 @@ LARGEST_SIMILARITY_MATRIX = 64
 CHECKPOINT_SHARE = 0.1
 """Writing checkpoints takes at most about this share of a run's time."""
 
+EVALUATIONS: dict[Evaluation, str] = {"sent": "sent by the server", "trained": "after local training"}
+"""Of what there are measurements, and how it is called."""
+
 CHANGEABLE = ("quorum", "faults")
 """What a resumed run may change of its spec: whether it goes on, not what an undisturbed round computes."""
 
@@ -86,12 +89,21 @@ class Result:
     def __repr__(self) -> str:
         spec = self.spec
         what = f"{spec.algorithm.name} on {spec.problem.name}, {spec.clients} clients, {spec.rounds} rounds"
-        if len(spec.problem.objectives) > 1:
-            found = f"hypervolume {self.hypervolume:.4f}"
-        else:
-            name, mean = next(iter(_means(spec, [last.points for last in self.solutions]).items()))
-            found = f"mean {name} {mean:.4f}"
-        return f"<Result of {what}, seeds {list(spec.seeds)}: {found}>"
+        return f"<Result of {what}, seeds {list(spec.seeds)}: {self.summary()[0]}>"
+
+    def summary(self) -> list[str]:
+        """The result in a line or two: the hypervolume, or of a single objective how the clients fare."""
+        if len(self.spec.problem.objectives) > 1:
+            return [f"hypervolume {_with_spread([one.hypervolume() for one in self.solutions])}"]
+        lines = []
+        name = self.spec.problem.objectives[0].name
+        for evaluation, words in EVALUATIONS.items():
+            if all(self._evaluated(seed, evaluation) for seed in self.spec.seeds):
+                found = [of_seed[name] for of_seed in self.across_clients(evaluation)]
+                mean = _with_spread([one.mean for one in found])
+                worst, best = (np.mean([getattr(one, end) for one in found]) for end in ("worst", "best"))
+                lines.append(f"mean {name} {mean}, worst client {worst:.4f}, best {best:.4f} ({words})")
+        return lines
 
     @property
     def hypervolume(self) -> float:
@@ -115,17 +127,23 @@ class Result:
         return [self._across_clients(seed, evaluation, round) for seed in self.spec.seeds]
 
     def _across_clients(self, seed: int, evaluation: Evaluation, round: int) -> dict[str, AcrossClients]:
-        problem = self.spec.problem
-        rows = [row for row in self.history if row["seed"] == seed and row.get(evaluation)]
-        rows = [row for row in rows if round in (-1, row["round"])]
-        if not rows:
+        by_round = self._evaluated(seed, evaluation)
+        if not by_round or round not in (-1, *by_round):
             which = "" if round == -1 else f" after round {round}"
             raise UserError(f"seed {seed} has no evaluation '{evaluation}'{which}; see evaluate_every")
-        values = rows[-1][evaluation]
-        nothing = [np.nan] * len(problem.objectives)
-        points = [row or nothing for row in values[held_out(list(values))]]
+        points = by_round[max(by_round) if round == -1 else round]
+        problem = self.spec.problem
         names = [objective.name for objective in problem.objectives]
         return dict(zip(names, across_objectives(points, problem.maximise), strict=True))
+
+    def _evaluated(self, seed: int, evaluation: Evaluation) -> dict[int, list[list[float]]]:
+        """By round, the held-out objectives of the clients that have any; without rounds where nobody has."""
+        found = {}
+        for row in self.history:
+            by_split = row.get(evaluation)
+            if row["seed"] == seed and by_split:
+                found[row["round"]] = [point for point in by_split[held_out(list(by_split))] if point is not None]
+        return {done: points for done, points in found.items() if points}
 
     def share_improved(self) -> list[dict[int, float]]:
         """For each seed, by round: the share of its participants whose training loss did not rise.
@@ -375,7 +393,8 @@ class Experiment:
         """By objective, over the clients and seeds that have values; nothing in a round without an evaluation."""
         split = held_out(self.engine.split_names)
         points = [point for row in rows for point in row.get("sent", {}).get(split, []) if point is not None]
-        return _means(self.spec, [np.array(points)]) if points else {}
+        names = [objective.name for objective in self.spec.problem.objectives]
+        return dict(zip(names, np.mean(points, axis=0).tolist(), strict=True)) if points else {}
 
     def _mean_hypervolume(self, rows: Sequence[Mapping[str, Any]]) -> float:
         return float(np.mean([row.get("hypervolume", np.nan) for row in rows]))
@@ -570,10 +589,10 @@ def _common_mistake(failures: Sequence[Failure], asked: int) -> str:
     return ""
 
 
-def _means(spec: Spec, points: Sequence[np.ndarray]) -> dict[str, float]:
-    """By objective, the mean of all points `[n, m]`."""
-    names = (objective.name for objective in spec.problem.objectives)
-    return dict(zip(names, np.concatenate(points).mean(axis=0).tolist(), strict=True))
+def _with_spread(values: Sequence[float]) -> str:
+    """Mean and population deviation over the seeds, where there are several."""
+    spread = f" ± {np.std(values):.4f} over {len(values)} seeds" if len(values) > 1 else ""
+    return f"{np.mean(values):.4f}{spread}"
 
 
 def _by_split(values: Mapping[int, Tensor], clients: Sequence[int], names: Sequence[str]) -> dict[str, np.ndarray]:

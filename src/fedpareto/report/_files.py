@@ -85,6 +85,13 @@ def number(value: object, where: str) -> float:
     return float(value)
 
 
+def numbers(value: object, where: str) -> Array:
+    """`[k]`; null is NaN."""
+    if not isinstance(value, list):
+        raise DamagedFile(f"{where}: expected a list of numbers")
+    return np.array([number(entry, where) for entry in value], dtype=np.float64)
+
+
 def texts(value: object) -> dict[str, str]:
     """Names with what they stand for, in words; nothing where there is no object."""
     return {printable(k): printable(v) for k, v in value.items()} if isinstance(value, dict) else {}

@@ -11,7 +11,7 @@ from typing import Any, ParamSpec
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
-from fedpareto.report.record import Objective
+from fedpareto.report.record import Objective, Record
 
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F7F7F")
 """Okabe and Ito 2008, without black (the known front) and without yellow (invisible on white)."""
@@ -75,6 +75,16 @@ def short(label: str) -> str:
     text = label if len(label) <= LONGEST_LABEL else f"{label[: half - 1]}…{label[-half:]}"
     # matplotlib leaves names with a leading underscore out of legends.
     return f" {text}" if text.startswith("_") else text
+
+
+def run_label(run: Record) -> str:
+    """A run's label with what a picture of its solutions cannot show: who has none, and that it is not finished."""
+    lost = sum(len(points) for points in run.points()) - len(run.pooled())
+    # A diverged client cannot be drawn, but it must not vanish silently either.
+    label = short(run.label) + (f"\n({lost} not finite)" if lost else "")
+    if not run.finished:
+        label += f"\n(after round {min(s.round for s in run.solutions)} of {run.rounds})"
+    return label
 
 
 def width_with_legend(plot: float, labels: Iterable[str]) -> float:

@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 from fedpareto.report._clusters import cluster_evolution, similarity_matrices
 from fedpareto.report._files import Array
-from fedpareto.report._style import axis_label, colour, marker, render, short, styled, width_with_legend
+from fedpareto.report._style import axis_label, colour, marker, render, run_label, short, styled, width_with_legend
+from fedpareto.report.client_figures import clients_at_the_end
 from fedpareto.report.record import Record, comparable
 
 __all__ = ["cluster_evolution", "fronts", "hypervolume_over_rounds", "render", "similarity_matrices"]
@@ -31,12 +32,13 @@ def fronts(records: Sequence[Record]) -> Figure:
     """Final solutions of all clients and seeds on the held-out split, and each run's non-dominated front.
 
     Two objectives make one plane with staircases; more make a grid with one plane per pair, where
-    the solid points are those that no other dominates in all objectives together.
+    the solid points are those that no other dominates in all objectives together. A single objective has no front:
+    its picture is `clients_at_the_end`.
     """
     runs = comparable(records)
     m = len(runs[0].objectives)
     if m == 1:
-        return _strip(runs)
+        return clients_at_the_end(runs)
     return _plane(runs) if m == 2 else _grid(runs)
 
 
@@ -151,18 +153,6 @@ def _panel(axes: Axes, runs: Sequence[Record], x: int, y: int) -> None:
     axes.yaxis.set_major_locator(MaxNLocator(4))
 
 
-def _strip(runs: Sequence[Record]) -> Figure:
-    """A single objective has no trade-off: the values of each run lie on a line of its own."""
-    figure, axes = _beside_legend(4.9, 1.2 + 0.35 * len(runs), list(_run_handles(runs)))
-    for i, run in enumerate(runs):
-        values = run.pooled()[:, 0]
-        axes.scatter(values, np.full(len(values), -i), s=16, color=colour(i), marker=marker(i), alpha=0.5, lw=0)
-    axes.set_xlabel(axis_label(runs[0].objectives[0]))
-    axes.set_yticks([])
-    axes.set_ylim(0.4 - len(runs), 0.6)
-    return figure
-
-
 def _known_front(runs: Sequence[Record]) -> Array | None:
     return next((run.known_front for run in runs if run.known_front is not None), None)
 
@@ -180,11 +170,7 @@ def _draw_known(axes: Axes, runs: Sequence[Record], x: int, y: int, dots: str | 
 
 def _run_handles(runs: Sequence[Record], line: str = "none") -> Iterator[Line2D]:
     for i, run in enumerate(runs):
-        lost = sum(len(points) for points in run.points()) - len(run.pooled())
-        # A diverged client cannot be drawn, but it must not vanish silently either.
-        label = short(run.label) + (f"\n({lost} not finite)" if lost else "")
-        if not run.finished:
-            label += f"\n(after round {min(s.round for s in run.solutions)} of {run.rounds})"
+        label = run_label(run)
         yield Line2D([], [], color=colour(i), marker=marker(i), ls=line, ms=4.5, mec="white", mew=0.4, label=label)
 
 

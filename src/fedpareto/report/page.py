@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import html
+import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -15,11 +16,13 @@ from matplotlib.figure import Figure
 
 from fedpareto.errors import UserError
 from fedpareto.files import write_atomically
-from fedpareto.report import figures
+from fedpareto.report import across, client_figures, figures
 from fedpareto.report._template import CSS, SCRIPT
 from fedpareto.report.record import Record, comparable, load
 from fedpareto.report.tables import Table, comparison
 
+FRONTS, CLIENTS = "fronts", "clients"
+"""Names of pictures."""
 MOST_REFUSALS = 30
 """Lines of the table of refused replies; a client that lies in every round would bury the page."""
 
@@ -43,7 +46,7 @@ def write_comparison(folders: Sequence[Path], out: Path) -> Path:
     whole or not at all.
     """
     records = comparable([load(folder) for folder in _distinct(folders)])
-    table = comparison(records)
+    table, of_clients = comparison(records), across.across_clients(records)
     out = Path(out)
     # Before the drawing, which takes seconds that a wrong folder would waste.
     with _as_user_error(out):
@@ -53,14 +56,20 @@ def write_comparison(folders: Sequence[Path], out: Path) -> Path:
     for picture in pictures:
         for ending in ("png", "pdf"):
             files[f"{picture.name}.{ending}"] = figures.render(picture.figure, ending)
-    files["table.md"] = table.to_markdown().encode()
-    files["table.json"] = table.to_json().encode()
+    files["table.md"] = "\n".join(one.to_markdown() for one in (table, *of_clients)).encode()
+    plain = table.to_plain() | {"across_clients": [one.to_plain() for one in of_clients]}
+    files["table.json"] = (json.dumps(plain, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
     # Last, so that a page never points to a figure that is not there yet.
-    files["index.html"] = _page(records, table, pictures, files).encode()
+    files["index.html"] = _page(records, table, of_clients, pictures, files).encode()
     with _as_user_error(out):
         for name, content in files.items():
             write_atomically(out / name, content)
     return out / "index.html"
+
+
+def main_picture(records: Sequence[Record]) -> str:
+    """The file that shows most: the fronts, or of a single objective, which has none, the clients."""
+    return f"{CLIENTS if records[0].single else FRONTS}.png"
 
 
 @contextlib.contextmanager
@@ -77,17 +86,47 @@ def _distinct(folders: Sequence[Path]) -> list[Path]:
 
 
 def _pictures(records: Sequence[Record]) -> Iterator[Picture]:
-    yield Picture("fronts", "Pareto fronts", _front_sentence(records), figures.fronts(records))
-    yield Picture(
-        "hypervolume",
-        "Hypervolume over rounds",
-        "The line is the mean over the seeds and the band one deviation; where it rises, the clients "
-        "together offer better trade-offs.",
-        figures.hypervolume_over_rounds(records),
-    )
+    if records[0].single:
+        yield Picture(
+            CLIENTS,
+            "Clients at the end",
+            f"Every dot is a client {records[0].measured}, over all seeds: with the model that the server sends, and "
+            "with the same after local training. The box holds half of the clients, the whiskers eight of ten; the "
+            "diamond is the mean.",
+            client_figures.clients_at_the_end(records),
+        )
+    else:
+        yield Picture(FRONTS, "Pareto fronts", _front_sentence(records), figures.fronts(records))
+        yield Picture(
+            "hypervolume",
+            "Hypervolume over rounds",
+            "The line is the mean over the seeds and the band one deviation; where it rises, the clients "
+            "together offer better trade-offs.",
+            figures.hypervolume_over_rounds(records),
+        )
+    yield from _client_pictures(records)
     names = _file_names(records)
     for record, name in zip(records, names, strict=True):
         yield from _cluster_pictures(record, name)
+
+
+def _client_pictures(records: Sequence[Record]) -> Iterator[Picture]:
+    if any(record.clients > 1 for record in records):
+        yield Picture(
+            "clients-over-rounds",
+            "Clients over rounds",
+            "The line is the mean of the clients, the band reaches down to what nine tenths of them have, the thin "
+            "line is the worst client; means over the seeds.",
+            client_figures.clients_over_rounds(records),
+        )
+    if any(len(record.share_improved()[0]) for record in records):
+        yield Picture(
+            "share-improved",
+            "Who was not harmed",
+            "Of the participants of each round, the share whose training loss did not rise in it; mean over the seeds "
+            "and a band of one deviation.",
+            client_figures.share_improved_over_rounds(records),
+        )
 
 
 def _front_sentence(records: Sequence[Record]) -> str:
@@ -136,11 +175,21 @@ def _file_names(records: Sequence[Record]) -> list[str]:
     return names
 
 
-def _page(records: Sequence[Record], table: Table, pictures: Sequence[Picture], files: dict[str, bytes]) -> str:
+def _page(
+    records: Sequence[Record],
+    table: Table,
+    of_clients: Sequence[Table],
+    pictures: Sequence[Picture],
+    files: dict[str, bytes],
+) -> str:
     title = f"{records[0].problem}: {_counted(len(records), 'run')} compared"
     sections = [
-        _section("Results", "", f'<div class="wide">{table.to_html()}</div>'),
-        *(_picture_section(picture, files[f"{picture.name}.png"]) for picture in pictures),
+        _table_section("Results", table),
+        *_main_part_first(
+            [_table_section(one.title, one) for one in of_clients],
+            [_picture_section(picture, files[f"{picture.name}.png"]) for picture in pictures],
+            records[0].single,
+        ),
         _refusals(records),
         _runs(records),
     ]
@@ -151,6 +200,15 @@ def _page(records: Sequence[Record], table: Table, pictures: Sequence[Picture], 
         f"<h1>{html.escape(title)}</h1>\n{_objectives(records[0])}{''.join(sections)}"
         f"<script>{SCRIPT}</script>\n</body>\n</html>\n"
     )
+
+
+def _main_part_first(of_clients: list[str], pictures: list[str], single: bool) -> list[str]:
+    """How clients fare is the result where there is one objective; of several, the front comes first."""
+    return of_clients + pictures if single else pictures + of_clients
+
+
+def _table_section(title: str, table: Table) -> str:
+    return _section(title, "", f'<div class="wide">{table.to_html()}</div>')
 
 
 def _section(title: str, sentence: str, body: str) -> str:

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from fedpareto.errors import DamagedFile, UserError
 from fedpareto.moo.dominance import front
+from fedpareto.moo.fairness import AcrossClients, Evaluation, across_objectives, shares_improved
 from fedpareto.moo.indicators import all_indicators
 from fedpareto.report._files import (
     Array,
@@ -29,6 +30,7 @@ from fedpareto.report._files import (
     json_lines,
     matrix,
     number,
+    numbers,
     printable,
     read_json,
     read_text,
@@ -99,6 +101,14 @@ class Line:
     """`[n, n]`, rows in the order of the client ids."""
     epsilon: float = float("nan")
     """ε of differential privacy so far; NaN without it, or without noise."""
+    losses: Array | None = None
+    """`[n]`, of what the server sends: what each client's training makes small; None where it was not measured."""
+    participants: tuple[int, ...] = ()
+    """Who took part in the round that follows, where losses were measured."""
+
+    def measured(self, evaluation: Evaluation) -> dict[str, Array]:
+        """By split, `[n, m]`; empty where there was no such evaluation."""
+        return self.sent if evaluation == "sent" else self.trained or {}
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,6 +154,11 @@ class Record:
     def finished(self) -> bool:
         """Whether every seed went through all rounds."""
         return self.status.name == "finished"
+
+    @property
+    def single(self) -> bool:
+        """Whether there is one objective only, so that clients differ but nothing is traded off."""
+        return len(self.objectives) == 1
 
     @property
     def maximise(self) -> list[bool]:
@@ -227,6 +242,55 @@ class Record:
         """Mean and population deviation over the seeds, by name."""
         names = dict.fromkeys(name for solution in self.solutions for name in solution.indicators)
         return {name: mean_and_deviation(self.indicator(name)) for name in names}
+
+    def values(self, seed: int, evaluation: Evaluation = "sent") -> dict[int, Array]:
+        """By round, `[n, m]` on the held-out split, where any client has a value; NaN for those that have none."""
+        lines = ((line.round, line.measured(evaluation).get(self.held_out)) for line in self.of_seed(seed))
+        return {r: points for r, points in lines if points is not None and np.isfinite(points).all(axis=1).any()}
+
+    def last_values(self, evaluation: Evaluation = "sent") -> list[Array]:
+        """Of each started seed that has any, the last `values`, without the clients that have none."""
+        of_seeds = [list(self.values(seed, evaluation).values()) for seed in self.started]
+        return [found[-1][np.isfinite(found[-1]).all(axis=1)] for found in of_seeds if found]
+
+    def across_clients(self, evaluation: Evaluation = "sent", round: int = -1) -> list[dict[str, AcrossClients]]:
+        """For each started seed and objective, how the clients fare on the held-out split after `round` rounds.
+
+        "sent" is about the models that the server sends, "trained" about the same after the next local steps, of the
+        clients that took part. −1 is the last round of which a seed has such an evaluation.
+        """
+        found = []
+        for seed in self.started:
+            values = self.values(seed, evaluation)
+            if not values or round not in (-1, *values):
+                which = "" if round == -1 else f" after round {round}"
+                raise UserError(f"{self.folder}: seed {seed} has no evaluation '{evaluation}'{which}")
+            points = values[max(values) if round == -1 else round]
+            names = (objective.name for objective in self.objectives)
+            found.append(dict(zip(names, across_objectives(points, self.maximise), strict=True)))
+        return found
+
+    def across_rounds(self, evaluation: Evaluation) -> tuple[NDArray[np.int64], list[list[list[AcrossClients]]]]:
+        """The rounds `[r]` of which all started seeds have the evaluation; and by seed, round and objective, how the
+        clients fare."""
+        by_seed = [self.values(seed, evaluation) for seed in self.started]
+        rounds = sorted(set.intersection(*(set(values) for values in by_seed)))
+        found = [[across_objectives(values[r], self.maximise) for r in rounds] for values in by_seed]
+        return np.array(rounds, dtype=np.int64), found
+
+    def share_improved(self) -> tuple[NDArray[np.int64], Array]:
+        """Rounds `[r]`, and `[started, r]`: the share of the participants whose training loss did not rise in them.
+
+        Both are empty if the losses were not measured.
+        """
+        by_seed = []
+        for seed in self.started:
+            lines = [line for line in self.of_seed(seed) if line.losses is not None]
+            losses = {line.round: line.losses for line in lines if line.losses is not None}
+            by_seed.append(shares_improved(losses, {line.round + 1: line.participants for line in lines}))
+        rounds = sorted(set.intersection(*(set(shares) for shares in by_seed)))
+        shares = np.array([[of_seed[r] for r in rounds] for of_seed in by_seed], dtype=np.float64)
+        return np.array(rounds, dtype=np.int64), shares
 
     def clusters(self, seed: int) -> dict[int, Clusters]:
         """By round, where it was written down: the groups of client ids."""
@@ -331,9 +395,11 @@ def load(folder: Path) -> Record:
         solutions=(),
     )
     for line in lines:
+        place = f"{folder / 'metrics.jsonl'}: seed {line.seed}, round {line.round}"
         if line.sent:
-            place = f"{folder / 'metrics.jsonl'}: seed {line.seed}, round {line.round}"
             _needs(record.held_out, line.sent, place)
+        if line.losses is not None:
+            _check_losses(line.losses, line.participants, record.clients, place)
     return dataclasses.replace(record, solutions=_solutions(record))
 
 
@@ -355,6 +421,13 @@ def _splits(value: object, where: str) -> tuple[str, ...]:
 def _needs(split: str, found: dict[str, Array], where: str) -> None:
     if split not in found:
         raise DamagedFile(f"{where} has no split '{split}'")
+
+
+def _check_losses(losses: Array, participants: Sequence[int], clients: int, where: str) -> None:
+    if len(losses) != clients:
+        raise DamagedFile(f"{where} has {len(losses)} losses of {clients} clients")
+    if not set(participants) <= set(range(clients)):
+        raise DamagedFile(f"{where}: 'participants' names clients that there are not")
 
 
 def _read_run(folder: Path) -> dict[str, Any]:
@@ -422,6 +495,8 @@ def _line(data: dict[str, Any], where: str, m: int) -> Line:
         clusters=clusters or None,
         similarity=similarity if similarity.size else None,
         epsilon=number(data.get("epsilon"), f"{where}: 'epsilon'"),
+        losses=numbers(data["losses"], f"{where}: 'losses'") if "losses" in data else None,
+        participants=integers(data.get("participants", []), f"{where}: 'participants'"),
     )
 
 

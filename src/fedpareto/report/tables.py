@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fedpareto.moo.fairness import Evaluation
 from fedpareto.report._files import Array
 from fedpareto.report.record import Record, comparable, mean_and_deviation
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 MISSING = "–"
+PLUS_MINUS = " ± "
 SIGNIFICANT = 4
 """Digits of a column's largest mean."""
 
@@ -48,6 +50,10 @@ class Column:
         return self.title + {1: " ↑", -1: " ↓", 0: ""}[self.direction]
 
 
+IMPROVED = Column("improved", "share improved", 1)
+"""Of a round's participants, those whose training loss did not rise; mean over the rounds."""
+
+
 @dataclass(frozen=True)
 class Cell:
     """One metric of one run."""
@@ -61,6 +67,11 @@ class Cell:
     def mean(self) -> float:
         """Over the seeds."""
         return mean_and_deviation(np.array(self.values))[0]
+
+    @property
+    def mean_text(self) -> str:
+        """The text without the deviation, where there is no room for it."""
+        return self.text.partition(PLUS_MINUS)[0]
 
     @property
     def deviation(self) -> float:
@@ -79,6 +90,8 @@ class Row:
     status: str
     seeds: tuple[int, ...]
     cells: tuple[Cell, ...]
+    evaluation: Evaluation | None = None
+    """Which of the two it is about, where the table tells them apart."""
 
 
 @dataclass(frozen=True)
@@ -88,6 +101,7 @@ class Table:
     columns: tuple[Column, ...]
     rows: tuple[Row, ...]
     notes: tuple[str, ...]
+    title: str = ""
 
     def cell(self, label: str, key: str) -> Cell:
         """The metric `key` of the run `label`."""
@@ -118,7 +132,8 @@ class Table:
             cells = [f"**{cell.text}**" if cell.best else cell.text for cell in row.cells]
             lines.append([_escaped(row.label), *cells])
         body = "\n".join(f"| {' | '.join(line)} |" for line in lines)
-        return body + "\n\n" + "\n\n".join(_escaped(note) for note in self.notes) + "\n"
+        title = f"## {_escaped(self.title)}\n\n" if self.title else ""
+        return "\n\n".join([title + body, *(_escaped(note) for note in self.notes)]) + "\n"
 
     def to_html(self) -> str:
         """A `<table class="sortable">`; each cell carries its mean as `data-value` for the sorting."""
@@ -135,6 +150,10 @@ class Table:
         )
 
     def to_json(self) -> str:
+        """`to_plain` as a text."""
+        return json.dumps(self.to_plain(), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+    def to_plain(self) -> dict[str, Any]:
         """Everything, with one value per seed; numbers that are not finite are null."""
         words = {1: "higher", -1: "lower", 0: None}
         columns = [{"key": c.key, "title": c.title, "better": words[c.direction]} for c in self.columns]
@@ -146,12 +165,13 @@ class Table:
                 "folder": row.folder,
                 "status": row.status,
                 "seeds": list(row.seeds),
+                **({"evaluation": row.evaluation} if row.evaluation else {}),
                 "values": {k: _json_cell(cell) for k, cell in zip(keys, row.cells, strict=True)},
             }
             for row in self.rows
         ]
-        data = {"columns": columns, "rows": rows, "notes": list(self.notes)}
-        return json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+        title = {"title": self.title} if self.title else {}
+        return title | {"columns": columns, "rows": rows, "notes": list(self.notes)}
 
 
 def comparison(records: Sequence[Record]) -> Table:
@@ -161,10 +181,10 @@ def comparison(records: Sequence[Record]) -> Table:
     for column, measure in _metrics(runs[0]):
         values = [measure(run) for run in runs]
         # A metric that no run knows, such as the distance to an unknown front, gets no column.
-        if all(np.isnan(v).all() for v in values) and column.key in INDICATORS:
+        if all(np.isnan(v).all() for v in values) and column.key in (*INDICATORS, IMPROVED.key):
             continue
         columns.append(column)
-        cells.append(_cells(values, column, runs))
+        cells.append(marked_cells(values, column, runs))
     rows = (
         Row(
             r.label,
@@ -181,15 +201,16 @@ def comparison(records: Sequence[Record]) -> Table:
 
 def _metrics(run: Record) -> list[tuple[Column, Callable[[Record], Array]]]:
     """Each column with the function that gives a run's values `[started]`."""
-    metrics: list[tuple[Column, Callable[[Record], Array]]] = [
-        (Column(key, *INDICATORS[key]), _indicator(key)) for key in INDICATORS
-    ]
-    for j, objective in enumerate(run.objectives):
-        # Wide is not good by itself, so the spread has no direction.
-        metrics.append((Column(f"spread_{j}", f"spread of {objective.name}"), _indicator(f"spread_{j}")))
+    metrics: list[tuple[Column, Callable[[Record], Array]]] = []
+    if not run.single:
+        metrics += [(Column(key, *INDICATORS[key]), _indicator(key)) for key in INDICATORS]
+        for j, objective in enumerate(run.objectives):
+            # Wide is not good by itself, so the spread has no direction.
+            metrics.append((Column(f"spread_{j}", f"spread of {objective.name}"), _indicator(f"spread_{j}")))
     for j, objective in enumerate(run.objectives):
         direction = 1 if objective.maximise else -1
         metrics.append((Column(f"mean_{j}", f"mean {objective.name}", direction), _objective_mean(j)))
+    metrics.append((IMPROVED, _share_improved))
     metrics.append((Column("seconds", "seconds per seed", -1), lambda r: r.total("seconds").mean(keepdims=True)))
     metrics.append((Column("refused", "missing replies", -1), lambda r: r.total("failures")))
     metrics.append((Column("bytes_up", "bytes up per round and client", -1), _bytes_up))
@@ -204,6 +225,12 @@ def _objective_mean(j: int) -> Callable[[Record], Array]:
     return lambda record: np.array([p[:, j].mean() if len(p) else np.nan for p in record.points()])
 
 
+def _share_improved(record: Record) -> Array:
+    """`[started]`: the mean over rounds; NaN where losses were not measured."""
+    rounds, shares = record.share_improved()
+    return shares.mean(axis=1) if len(rounds) else np.full(len(record.started), np.nan)
+
+
 def _bytes_up(record: Record) -> Array:
     """`[started]`: the line of round r holds the traffic of round r + 1, so the last round's holds none."""
     lines = [[line for line in record.of_seed(s) if line.round < record.rounds] for s in record.started]
@@ -212,7 +239,8 @@ def _bytes_up(record: Record) -> Array:
     return np.array(sums, dtype=np.float64) / shares
 
 
-def _cells(values: list[Array], column: Column, runs: Sequence[Record]) -> list[Cell]:
+def marked_cells(values: list[Array], column: Column, runs: Sequence[Record]) -> list[Cell]:
+    """A column: what each run has of it, one value per seed, the best marked."""
     means = np.array([mean_and_deviation(v)[0] for v in values])
     best = _best(means, column, runs)
     decimals = _decimals(values, means)
@@ -255,7 +283,7 @@ def _text(values: Array, decimals: int | None) -> str:
         return MISSING
     mean, deviation = mean_and_deviation(values)
     parts = [mean] if len(values) == 1 else [mean, deviation]
-    return " ± ".join(_number(part, decimals) for part in parts)
+    return PLUS_MINUS.join(_number(part, decimals) for part in parts)
 
 
 def _number(value: float, decimals: int | None) -> str:

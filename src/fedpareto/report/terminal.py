@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import textwrap
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from fedpareto.report import across
 from fedpareto.report._files import Array
 from fedpareto.report.record import Objective, Record, comparable
 from fedpareto.report.tables import comparison
@@ -23,17 +26,23 @@ KNOWN, SEVERAL = ".", "&"
 LAST_REFUSALS = 5
 SPARK_WIDTH = 48
 
+MOST_BINS = 8
+"""Of a histogram."""
+
 LEAST_ROWS = 4
 """Lines that the plane keeps even where a long legend needs more than the height."""
 
 
 def show(record: Record) -> RenderableType:
-    """What one run is, how far it is, its indicators, its hypervolume over rounds and its last refusals."""
+    """What one run is, how far it is, its metrics, how its clients fare, and its last refusals."""
     from rich.console import Group
     from rich.panel import Panel
     from rich.text import Text
 
     parts: list[RenderableType] = [_facts(record), Text(), comparison([record]).to_rich()]
+    clients = across.in_terminal([record])
+    if clients is not None:
+        parts += [Text(), clients]
     if record.events:
         parts += [Text(), _refusals(record)]
     title = Text(f"{record.algorithm} on {record.problem}", style="bold")
@@ -59,20 +68,22 @@ def sparkline(values: Array, width: int = SPARK_WIDTH) -> str:
 def front_in_terminal(records: Record | Sequence[Record], width: int = 72, height: int = 22) -> str:
     """The fronts of one or several runs as `height` lines of plain text, none longer than `width`.
 
-    The first two objectives span the plane; a point is shown if none dominates it in all of them.
+    The first two objectives span the plane; a point is shown if none dominates it in all of them. Of a single
+    objective it is `clients_in_terminal`.
     """
     if width < 40 or height < 12:
         raise ValueError(f"width and height: at least 40 and 12 are needed, got {width} and {height}")
     runs = comparable([records] if isinstance(records, Record) else list(records))
-    fronts = [_flat(run.front(), i) for i, run in enumerate(runs)]
-    known = next((_flat(run.known_front, 0) for run in runs if run.known_front is not None), None)
+    if runs[0].single:
+        return clients_in_terminal(runs, width)
+    fronts = [run.front()[:, :2] for run in runs]
+    known = next((run.known_front[:, :2] for run in runs if run.known_front is not None), None)
     drawn = np.concatenate([*fronts, *([] if known is None else [known])])
     if not len(drawn):
         return "no solution is finite: there is no front to draw"
     layers = [(SYMBOLS[i % len(SYMBOLS)], points) for i, points in enumerate(fronts)]
     low, high = drawn.min(axis=0), drawn.max(axis=0)
-    single = len(runs[0].objectives) == 1
-    ticks = ["" if single else f"{value:.4g}" for value in (high[1], low[1])]
+    ticks = [f"{value:.4g}" for value in (high[1], low[1])]
     margin = max(len(tick) for tick in ticks) + 1
     legend = _legend(runs, known is not None, width)
     bottom = _bottom(runs, low[0], high[0], margin, width)
@@ -81,6 +92,52 @@ def front_in_terminal(records: Record | Sequence[Record], width: int = 72, heigh
     left = [ticks[0], *[""] * (len(canvas) - 2), ticks[1]]
     plane = [f"{tick:>{margin - 1}} |{line}".rstrip() for tick, line in zip(left, canvas, strict=True)]
     return "\n".join([_top(runs, width), *plane, *bottom, *legend])
+
+
+def clients_in_terminal(records: Sequence[Record], width: int = 72) -> str:
+    """How many clients have which value of a single objective, by both evaluations, all seeds together."""
+    runs = comparable(records)
+    found = {
+        (i, evaluation): np.concatenate([np.zeros(0), *(points[:, 0] for points in run.last_values(evaluation))])
+        for i, run in enumerate(runs)
+        for evaluation in across.EVALUATIONS
+    }
+    edges = _edges(np.concatenate(list(found.values())))
+    if not len(edges):
+        return "no client has a finite value: there is nothing to draw"
+    # An end of the range may lie a rounding error outside of its round number.
+    counts = {key: np.histogram(np.clip(values, edges[0], edges[-1]), edges)[0] for key, values in found.items()}
+    most = max(int(of_run.max()) for of_run in counts.values())
+    ranges = [f"{low:.4g} to {high:.4g}" for low, high in pairwise(edges)]
+    margin = max(len(text) for text in ranges) + 2
+    half = (width - margin) // 2
+    bar = half - len(str(most)) - 3
+    lines = [f"clients by {_axis(runs[0].objectives[0])}"]
+    for i, run in enumerate(runs):
+        heads = [run.label[: margin - 1] if len(runs) > 1 else "", *across.EVALUATIONS]
+        lines.append(f"{heads[0]:{margin}}{heads[1]:{half}}{heads[2]}".rstrip())
+        for row in reversed(range(len(ranges))):
+            bars = [_bar(int(counts[i, evaluation][row]), most, bar) for evaluation in across.EVALUATIONS]
+            lines.append(f"{ranges[row]:>{margin - 2}}  {bars[0]:{half}}{bars[1]}".rstrip())
+    return "\n".join(lines)
+
+
+def _bar(count: int, most: int, width: int) -> str:
+    return f"{'█' * max(round(count / most * width), 1)} {count}" if count else ""
+
+
+def _edges(values: Array) -> Array:
+    """Round numbers that divide the range of `values` into at most `MOST_BINS` parts; none without a value."""
+    if not len(values):
+        return np.zeros(0)
+    low, high = float(values.min()), float(values.max())
+    least = (high - low) / MOST_BINS or abs(low) / MOST_BINS or 1.0
+    power = 10.0 ** math.floor(math.log10(least))
+    step = next(factor * power for factor in (1, 2, 5, 10, 20) if factor * power >= least)
+    first = math.floor(low / step)
+    # The last bin includes its upper end, so a value there needs no bin of its own.
+    bins = max(math.ceil(high / step - 1e-9) - first, 1)
+    return np.array([step * (first + i) for i in range(bins + 1)])
 
 
 def _facts(record: Record) -> RichTable:
@@ -96,7 +153,6 @@ def _facts(record: Record) -> RichTable:
 
 
 def _described(record: Record) -> list[tuple[str, str]]:
-    mean = record.hypervolume.mean(axis=0)
     goals = ", ".join(f"{o.name} {'↑' if o.maximise else '↓'}" for o in record.objectives)
     facts = [
         ("folder", str(record.folder)),
@@ -104,13 +160,29 @@ def _described(record: Record) -> list[tuple[str, str]]:
         ("progress", _progress(record)),
         ("setting", f"{record.clients} clients, {record.rounds} rounds, {len(record.seeds)} seeds"),
         ("objectives", goals),
-        ("hypervolume", f"{sparkline(mean)}  {mean[0]:.4g} → {mean[-1]:.4g}"),
+        *_courses(record),
     ]
     spent = max((line.epsilon for line in record.lines if np.isfinite(line.epsilon)), default=None)
     if spent is not None:
         facts.append(("privacy", f"ε = {spent:.4g} so far"))
     versions = ", ".join(f"{name} {version}" for name, version in record.versions.items())
     return [*facts, ("versions", versions)] if versions else facts
+
+
+def _courses(record: Record) -> list[tuple[str, str]]:
+    """What there is to see over the rounds, each as a sparkline."""
+    if record.single:
+        name, (_, found) = f"mean {record.objectives[0].name}", record.across_rounds("sent")
+        courses = {name: np.array([[at[0].mean for at in of_seed] for of_seed in found]).mean(axis=0)}
+    else:
+        courses = {"hypervolume": record.hypervolume.mean(axis=0)}
+    if len(record.share_improved()[0]):
+        courses["share improved"] = record.share_improved()[1].mean(axis=0)
+    return [
+        (name, f"{sparkline(course)}  {course[0]:.4g} → {course[-1]:.4g}")
+        for name, course in courses.items()
+        if len(course)
+    ]
 
 
 def _status(record: Record) -> str:
@@ -146,13 +218,6 @@ def _refusals(record: Record) -> RichTable:
     return table
 
 
-def _flat(points: Array, position: int) -> Array:
-    """`[k, 2]`; a single objective gets the run's place in the list as the second coordinate."""
-    if points.shape[1] == 1:
-        return np.hstack([points, np.full((len(points), 1), float(-position))])
-    return points[:, :2]
-
-
 def _canvas(layers: list[tuple[str, Array]], low: Array, high: Array, shape: tuple[int, int]) -> list[str]:
     """The layers from back to front; where two runs meet, neither hides the other."""
     grid = np.full(shape, " ")
@@ -167,8 +232,6 @@ def _canvas(layers: list[tuple[str, Array]], low: Array, high: Array, shape: tup
 
 def _top(runs: Sequence[Record], width: int) -> str:
     objectives = runs[0].objectives
-    if len(objectives) == 1:
-        return "one line per run"
     rest = f"  [first two of {len(objectives)} objectives]" if len(objectives) > 2 else ""
     return _axis(objectives[1])[: width - len(rest)] + rest
 

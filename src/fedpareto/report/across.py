@@ -1,0 +1,89 @@
+"""How evenly clients fare, in tables: runs and both evaluations below each other, what describes the clients beside."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fedpareto.moo.fairness import Evaluation, across_objectives
+from fedpareto.report.record import Record, comparable
+from fedpareto.report.tables import Column, Row, Table, marked_cells
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+NOTES = (
+    "Mean ± population deviation over the seeds, of the clients that have a value. Sent: the models that the server "
+    "sends at the end. Trained: those of the last round's participants after their local steps.",
+    "Nine tenths of the clients do at least as well as the percentile says. Jain's index is 1 where all clients have "
+    "the same; it depends on where zero is.",
+)
+"""Below the last table."""
+EVALUATIONS: tuple[Evaluation, ...] = ("sent", "trained")
+
+
+def across_clients(records: Sequence[Record]) -> list[Table]:
+    """A table for each objective: how clients fare in every run, by both evaluations; none where a client is alone."""
+    runs = [run for run in comparable(records) if run.clients > 1]
+    return [_across_table(runs, j) for j in range(len(runs[0].objectives))] if runs else []
+
+
+def _across_table(runs: Sequence[Record], j: int) -> Table:
+    columns = _across_columns(runs[0], j)
+    rows = [row for evaluation in EVALUATIONS for row in _across_rows(runs, j, evaluation, columns)]
+    is_last = j == len(runs[0].objectives) - 1
+    return Table(columns, tuple(rows), NOTES if is_last else (), f"{runs[0].objectives[j].name} across clients")
+
+
+def _across_columns(run: Record, j: int) -> tuple[Column, ...]:
+    objective = run.objectives[j]
+    direction = 1 if objective.maximise else -1
+    # Clients who weigh several objectives in their own ways are not meant to be alike.
+    even = 1 if run.single else 0
+    return (
+        Column("mean", "mean", direction),
+        Column("deviation", "deviation", -even),
+        Column("worst", "worst", direction),
+        Column("low", "10th percentile" if objective.maximise else "90th percentile", direction),
+        Column("best", "best", direction),
+        Column("jain", "Jain's index", even),
+    )
+
+
+def _across_rows(runs: Sequence[Record], j: int, evaluation: Evaluation, columns: Sequence[Column]) -> Iterator[Row]:
+    """Of the runs that have the evaluation; the best is marked among these."""
+    measured = [run for run in runs if run.last_values(evaluation)]
+    found = [[across_objectives(v, run.maximise)[j] for v in run.last_values(evaluation)] for run in measured]
+    cells = []
+    for column in columns:
+        # None, of an index that has no meaning, becomes NaN.
+        values = [np.array([getattr(one, column.key) for one in seeds], dtype=np.float64) for seeds in found]
+        cells.append(marked_cells(values, column, measured))
+    for i, run in enumerate(measured):
+        own = tuple(column[i] for column in cells)
+        about = run.algorithm, run.folder.name, run.status.name, run.started
+        yield Row(f"{run.label}, {evaluation}", *about, own, evaluation)
+
+
+def in_terminal(records: Sequence[Record]) -> RenderableType | None:
+    """All objectives in one narrow table: means over the seeds, the best of each evaluation bold."""
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+    tables = across_clients(records)
+    if not tables:
+        return None
+    found = RichTable(title="across clients", title_justify="left")
+    found.add_column("")
+    for heading in ("mean", "deviation", "worst", "low 10 %", "best", "Jain"):
+        found.add_column(heading, justify="right")
+    for objective, table in zip(records[0].objectives, tables, strict=True):
+        found.add_row(Text(f"{objective.name} {'↑' if objective.maximise else '↓'}", style="bold"))
+        for row in table.rows:
+            whose = row.label if len(records) > 1 else str(row.evaluation)
+            cells = (Text(cell.mean_text, style="bold green" if cell.best else "") for cell in row.cells)
+            found.add_row(Text(f"  {whose}"), *cells)
+        found.add_section()
+    return found

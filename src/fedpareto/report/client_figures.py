@@ -1,0 +1,132 @@
+"""Pictures of how clients fare: each of them at the end, all of them over the rounds, and who was not harmed.
+
+Compared runs keep their colour in every picture, by their place in the list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+from matplotlib.ticker import MaxNLocator, PercentFormatter
+
+from fedpareto.moo.fairness import LOW_SHARE, Evaluation
+from fedpareto.report._files import Array
+from fedpareto.report._style import axis_label, colour, render, run_label, short, styled, width_with_legend
+from fedpareto.report.record import Record, comparable
+
+__all__ = ["clients_at_the_end", "clients_over_rounds", "render", "share_improved_over_rounds"]
+
+TITLES: dict[Evaluation, str] = {"sent": "sent by the server", "trained": "after local training"}
+JITTER = 0.13
+"""How far a client's dot may lie from its run's line."""
+
+
+@styled
+def clients_at_the_end(records: Sequence[Record]) -> Figure:
+    """Of a single objective, every client of every seed by both evaluations: a dot each, a box for half of them.
+
+    Whiskers reach from the 10th to the 90th percentile, the diamond is the mean.
+    """
+    runs = comparable(records)
+    figure = Figure(figsize=(7.2, 1.15 + 0.5 * len(runs)), layout="constrained")
+    panels = figure.subplots(1, len(TITLES), sharex=True, sharey=True, squeeze=False)[0]
+    for axes, (evaluation, title) in zip(panels, TITLES.items(), strict=True):
+        for i, run in enumerate(runs):
+            values = np.concatenate([np.zeros(0), *(points[:, 0] for points in run.last_values(evaluation))])
+            if len(values):
+                _box(axes, values, -i, colour(i))
+        axes.set_title(title)
+        axes.grid(axis="y", visible=False)
+    panels[0].set_yticks([-i for i in range(len(runs))], [run_label(run) for run in runs])
+    panels[0].set_ylim(-len(runs) + 0.45, 0.55)
+    figure.supxlabel(axis_label(runs[0].objectives[0]), fontsize=9)
+    return figure
+
+
+@styled
+def clients_over_rounds(records: Sequence[Record]) -> Figure:
+    """Round by round and for each objective: the clients' mean, the band down to what nine tenths of them reach, and
+    the worst of them (thin); all means over the seeds. Left is what the server sends, right after local training."""
+    runs = comparable(records)
+    objectives = runs[0].objectives
+    handles = _over_rounds_handles(runs)
+    width = width_with_legend(6.4, [str(handle.get_label()) for handle in handles])
+    figure = Figure(figsize=(width, 0.7 + 2.3 * len(objectives)), layout="constrained")
+    grid = figure.subplots(len(objectives), len(TITLES), sharex=True, sharey="row", squeeze=False)
+    for column, (evaluation, title) in enumerate(TITLES.items()):
+        grid[0, column].set_title(title)
+        grid[-1, column].set_xlabel("round")
+        for i, run in enumerate(runs):
+            _draw_over_rounds(list(grid[:, column]), run, evaluation, colour(i))
+    for axes, objective in zip(grid[:, 0], objectives, strict=True):
+        axes.set_ylabel(axis_label(objective, "\n"))
+        axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+    figure.legend(handles=handles, loc="outside right upper")
+    return figure
+
+
+@styled
+def share_improved_over_rounds(records: Sequence[Record]) -> Figure:
+    """Of each round's participants, the share whose training loss did not rise: mean over the seeds and a band of one
+    population deviation, for the runs that measured it."""
+    runs = comparable(records)
+    measured = [(i, run) for i, run in enumerate(runs) if len(run.share_improved()[0])]
+    handles = [Line2D([], [], color=colour(i), label=short(run.label)) for i, run in measured]
+    width = width_with_legend(4.7, [str(handle.get_label()) for handle in handles])
+    figure = Figure(figsize=(width, 3.0), layout="constrained")
+    axes = figure.add_subplot()
+    for i, run in measured:
+        rounds, shares = run.share_improved()
+        mean, deviation = shares.mean(axis=0), shares.std(axis=0)
+        axes.plot(rounds, mean, color=colour(i), lw=1.6, marker="o" if len(rounds) == 1 else None, ms=4)
+        axes.fill_between(rounds, mean - deviation, np.minimum(mean + deviation, 1), color=colour(i), alpha=0.15, lw=0)
+    axes.set_xlabel("round")
+    axes.set_ylabel("participants not harmed")
+    axes.set_ylim(None, 1.02)
+    axes.yaxis.set_major_formatter(PercentFormatter(1.0))
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    figure.legend(handles=handles, loc="outside right upper")
+    return figure
+
+
+def _box(axes: Axes, values: Array, place: float, paint: str) -> None:
+    # Always the same scatter: the same run gives the same picture.
+    heights = place + np.random.default_rng(0).uniform(-JITTER, JITTER, len(values))
+    axes.scatter(values, heights, s=11, color=paint, alpha=0.35, lw=0)
+    low, first, middle, third, high = np.percentile(values, [LOW_SHARE, 25, 50, 75, 100 - LOW_SHARE])
+    axes.plot([low, high], [place, place], color=paint, lw=1, zorder=2.2)
+    axes.barh(place, third - first, left=first, height=0.4, fc="none", ec=paint, lw=1.2, zorder=2.5)
+    axes.plot([middle, middle], [place - 0.2, place + 0.2], color=paint, lw=1.6, zorder=2.6)
+    axes.plot([values.mean()], [place], "D", color=paint, ms=5, mec="white", mew=0.6, zorder=3)
+
+
+def _draw_over_rounds(column: Sequence[Axes], run: Record, evaluation: Evaluation, paint: str) -> None:
+    rounds, found = run.across_rounds(evaluation)
+    if not len(rounds):
+        return
+    # What is trained in round r + 1 stands in the line of round r.
+    rounds = rounds + (1 if evaluation == "trained" else 0)
+    dot = "o" if len(rounds) == 1 else None
+    for j, axes in enumerate(column):
+        mean, low, worst = (
+            np.array([[getattr(at[j], name) for at in of_seed] for of_seed in found]).mean(axis=0)
+            for name in ("mean", "low", "worst")
+        )
+        axes.plot(rounds, mean, color=paint, lw=1.6, marker=dot, ms=4)
+        axes.fill_between(rounds, low, mean, color=paint, alpha=0.15, lw=0)
+        axes.plot(rounds, worst, color=paint, lw=0.8, alpha=0.8, marker=dot, ms=2)
+
+
+def _over_rounds_handles(runs: Sequence[Record]) -> list[Line2D | Patch]:
+    named = [Line2D([], [], color=colour(i), label=short(run.label)) for i, run in enumerate(runs)]
+    return [
+        *named,
+        Line2D([], [], color="#555555", lw=1.6, label="mean of the clients"),
+        Patch(color="#555555", alpha=0.15, lw=0, label="down to what 9 of 10 reach"),
+        Line2D([], [], color="#555555", lw=0.8, alpha=0.8, label="the worst client"),
+    ]
