@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import product
 
 import numpy as np
@@ -13,6 +14,7 @@ from fedpareto.algorithms.apfl import APFL
 from fedpareto.algorithms.ditto import Ditto
 from fedpareto.algorithms.fedamp import FedAMP, squared_distances
 from fedpareto.algorithms.fedavg import FedAvg
+from fedpareto.algorithms.fedmgda_plus import FedMGDAPlus
 from fedpareto.algorithms.fedmtl import FedMTL, learned_relation, mean_relation
 from fedpareto.algorithms.fedrep import FedRep
 from fedpareto.algorithms.local import Local
@@ -397,6 +399,18 @@ def test_every_regulariser_changes_the_result(case, problem):
     assert largest_difference(alive, dead) > 1e-5
 
 
+@pytest.mark.parametrize("base", [Ditto, APFL, FedRep], ids=lambda base: base.name)
+def test_the_server_step_of_fedmgda_plus_goes_before_what_averages(base):
+    @dataclass(frozen=True)
+    class Joined(FedMGDAPlus, base):
+        """Personal models beside a common direction of descent."""
+
+    joined, plain = trial(Joined(weighting="equal"), NETWORK), trial(base(weighting="equal"), NETWORK)
+    assert largest_difference(joined.models, plain.models) > 1e-4
+    if base is not FedRep:
+        assert torch.equal(joined.states[-1].model, trial(FedMGDAPlus(), NETWORK).states[-1].model)
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_absent_clients_keep_what_is_theirs(name):
     done = trial(make_algorithm(name), DIFFERENT, participation=0.4, rounds=1)
@@ -434,6 +448,16 @@ def test_what_is_averaged_can_be_noised_in_the_mean(name):
     assert not any(outcome.failures for outcome in done.outcomes)
     with pytest.raises(UserError, match="noise on a mean protects none"):
         protected(make_algorithm("fedamp"), Privacy(kind="central"))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_privately_fine_tuned_clients_use_what_is_their_own(name):
+    """Without noise and with a clip that nobody reaches, the last round ends as it does without privacy."""
+    parameters = {"weighting": "equal"} if name in ("ditto", "apfl", "fedrep") else {}
+    plain = make_algorithm(f"{name}+ft", parameters)
+    private = protected(plain, Privacy(kind="local", noise=0.0, clip=1e9))
+    models = trial(private, NETWORK, rounds=3).models
+    assert largest_difference(models, trial(plain, NETWORK, rounds=3).models) <= 1e-12
 
 
 @pytest.mark.parametrize("name", ["ditto", "apfl", "fedrep"])

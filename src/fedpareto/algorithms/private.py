@@ -181,8 +181,8 @@ class PrivatelyTuned(FineTuned[S]):
         return super().solutions(state) | own
 
     def personal(self, clients: Clients, message: Message) -> Tensor:
-        """The algorithm's own, or the model that the client kept."""
-        return self.algorithm.personal(clients, message) if "model" in message else clients.state["tuned"]
+        """The algorithm's own, from what the client was sent or from what it tuned and kept."""
+        return self.algorithm.personal(clients, message if "model" in message else {"model": clients.state["tuned"]})
 
     def private_state(self, setting: Setting) -> Message:
         """The algorithm's own, and a place for the tuned model."""
