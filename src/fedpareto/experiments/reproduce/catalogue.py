@@ -105,6 +105,13 @@ CATALOGUE: Mapping[str, Entry] = {
     "praffl-fig-9": Entry("PraFFL's solutions for three numbers of epochs of the hypernetwork", "praffl"),
     "praffl-fig-10": Entry("from PraFFL's preferences to objectives", "praffl"),
     "praffl-ablation": Entry("PraFFL with other losses, heads and epochs", "praffl"),
+    "fedfew-table-1": Entry("FedFew and nine others on images and text, before and after local steps", "fedfew"),
+    "fedfew-fig-2": Entry("FedFew with 1 to 10 models", "fedfew"),
+    "fedfew-fig-3": Entry("FedFew with 1 to 16 local epochs: accuracy", "fedfew"),
+    "fedfew-fig-4": Entry("the same runs: how its objective falls (figures 4 and 8)", "fedfew"),
+    "fedfew-table-6": Entry("FedFew with 1 to 5 models on news and X-rays", "fedfew"),
+    "fedfew-mu": Entry("FedFew with four smoothings: weights and fairness (figures 5 to 7)", "fedfew"),
+    "fedfew-jain": Entry("Jain's index of FedFew and six others (table 5)", "fedfew"),
     "stch-set": Entry("a few solutions for many losses: three small problems, six scalarisations", "stch_set"),
 }
 
