@@ -60,8 +60,8 @@ class Values:
 
     def best(self) -> Array:
         """`[seeds, n]` of the round, another for each seed, in which the mean over clients is largest."""
-        means = np.nanmean(self.values, axis=2)
-        return self.values[np.arange(len(means)), means.argmax(axis=1)]
+        chosen = self.means().argmax(axis=1)
+        return np.stack([values[place] for values, place in zip(self.values, chosen, strict=True)])
 
     def means(self) -> Array:
         """`[seeds, r]` over the clients."""
