@@ -95,6 +95,12 @@ def test_measuring_changes_no_model_and_several_seeds_equal_their_own_runs() -> 
     assert [row["losses"] for row in alone.history] == [row["losses"] for row in both.history if row["seed"] == 4]
 
 
+def test_of_attackers_the_true_loss_is_measured() -> None:
+    result = run_of(rounds=3, attack={"kind": "scaling", "strength": 5.0, "clients": [1, 7]})
+    assert result.history[-1]["losses"] == pytest.approx(losses_by_hand(12, result.models[0][0].numpy()))
+    assert result.history[-1]["losses"] != pytest.approx(run_of(rounds=3).history[-1]["losses"])
+
+
 def test_without_measuring_there_is_no_share() -> None:
     with pytest.raises(UserError, match="measure_losses=True"):
         run_of(rounds=1, measure_losses=False).share_improved()

@@ -216,13 +216,9 @@ class LocalEngine:
         return keepsakes
 
     def losses(self, solutions: Sequence[Mapping[int, Message]]) -> list[dict[int, float]]:
-        """See Engine.losses."""
-
-        def honest_loss(clients: Clients, model: Tensor) -> Tensor:
-            return replace(clients, tampering=None).loss(model)
-
+        """See Engine.losses; of attackers the true ones."""
         with self.threads():
-            measured = self._measured(solutions, honest_loss)
+            measured = self._measured(solutions, Clients.loss)
         return [{client: float(loss) for client, loss in sorted(of_run.items())} for of_run in measured]
 
     def _run(

@@ -21,6 +21,8 @@ NOTES = (
     "the same; it depends on where zero is.",
 )
 """Below the last table."""
+HEADINGS = ("mean", "dev.", "worst", "low 10 %", "best", "Jain")
+"""In a terminal."""
 EVALUATIONS: tuple[Evaluation, ...] = ("sent", "trained")
 
 
@@ -68,22 +70,24 @@ def _across_rows(runs: Sequence[Record], j: int, evaluation: Evaluation, columns
 
 
 def in_terminal(records: Sequence[Record]) -> RenderableType | None:
-    """All objectives in one narrow table: means over the seeds, the best of each evaluation bold."""
+    """The tables for a terminal, which is narrow: means over the seeds only, the best of each evaluation bold."""
+    from rich.console import Group
+
+    tables = across_clients(records)
+    alone = len(records) == 1
+    return Group(*(_narrow(table, alone) for table in tables)) if tables else None
+
+
+def _narrow(table: Table, alone: bool) -> RenderableType:
     from rich.table import Table as RichTable
     from rich.text import Text
 
-    tables = across_clients(records)
-    if not tables:
-        return None
-    found = RichTable(title="across clients", title_justify="left")
-    found.add_column("")
-    for heading in ("mean", "deviation", "worst", "low 10 %", "best", "Jain"):
-        found.add_column(heading, justify="right")
-    for objective, table in zip(records[0].objectives, tables, strict=True):
-        found.add_row(Text(f"{objective.name} {'↑' if objective.maximise else '↓'}", style="bold"))
-        for row in table.rows:
-            whose = row.label if len(records) > 1 else str(row.evaluation)
-            cells = (Text(cell.mean_text, style="bold green" if cell.best else "") for cell in row.cells)
-            found.add_row(Text(f"  {whose}"), *cells)
-        found.add_section()
+    arrow = table.columns[0].heading[-1]
+    found = RichTable(title=Text(f"{table.title} {arrow}"), title_justify="left")
+    for heading in ("", *HEADINGS):
+        found.add_column(heading, justify="right" if heading else "left")
+    for row in table.rows:
+        whose = str(row.evaluation) if alone else row.label
+        cells = (Text(cell.mean_text, style="bold green" if cell.best else "") for cell in row.cells)
+        found.add_row(Text(whose), *cells)
     return found

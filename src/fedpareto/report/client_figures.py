@@ -86,7 +86,7 @@ def share_improved_over_rounds(records: Sequence[Record]) -> Figure:
         axes.plot(rounds, mean, color=colour(i), lw=1.6, marker="o" if len(rounds) == 1 else None, ms=4)
         axes.fill_between(rounds, mean - deviation, np.minimum(mean + deviation, 1), color=colour(i), alpha=0.15, lw=0)
     axes.set_xlabel("round")
-    axes.set_ylabel("participants not harmed")
+    axes.set_ylabel("participants whose loss did not rise")
     axes.set_ylim(None, 1.02)
     axes.yaxis.set_major_formatter(PercentFormatter(1.0))
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))

@@ -122,8 +122,8 @@ def _client_pictures(records: Sequence[Record]) -> Iterator[Picture]:
     if any(len(record.share_improved()[0]) for record in records):
         yield Picture(
             "share-improved",
-            "Who was not harmed",
-            "Of the participants of each round, the share whose training loss did not rise in it; mean over the seeds "
+            "Participants whose loss did not rise",
+            "Of each round's participants, the share whose training loss was not larger after it; mean over the seeds "
             "and a band of one deviation.",
             client_figures.share_improved_over_rounds(records),
         )
