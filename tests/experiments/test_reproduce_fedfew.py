@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fedpareto.errors import UnknownName, UserError
-from fedpareto.experiments.reproduce import catalogue, fedfew, fedfew_claims, fedfew_shown
+from fedpareto.experiments.reproduce import catalogue, fedfew_claims, fedfew_shown
 from fedpareto.experiments.reproduce import fedfew_published as published
 from fedpareto.experiments.reproduce.client_runs import Cell, Found, Values, spec_of
 from fedpareto.experiments.reproduce.fedfew_claims import Descent, Smoothed
@@ -195,6 +195,7 @@ def test_the_headline_states_the_cost():
     # 9,000 rows, 300 rounds, 3 seeds; FedFew trains 3 models and measures each (a third of the work of a step).
     assert cost(algorithms=("fedavg",)) == 9_000 * 300 * 3
     assert cost(algorithms=(FEDFEW,)) == pytest.approx(4 * cost(algorithms=("fedavg",)))
+    assert cost(algorithms=("ifca",)) == pytest.approx(2 * cost(algorithms=("fedavg",)))
     assert cost(algorithms=("fedavg",), settings=("problem.rows=6000",)) == 4_500 * 900
     assert "million rows" in catalogue.prepare("fedfew-table-1", catalogue.Options()).headline
 
@@ -330,8 +331,9 @@ def test_one_algorithm_under_two_names_wins_only_by_the_scoring():
         "trained": "does not hold",
     }
     assert verdicts["beats-fedrep-ag-news"]["sent"] == "cannot be judged"
-    lines = fedfew_shown.summary(seen.claims)
-    assert lines[0].startswith("As published: 6 of 7 claims hold")
+    _, *lines = fedfew_shown.judgements(seen.claims)
+    assert lines[0] == "Of 7 claims, by the published numbers: holds in part: 1, holds: 6."
+    assert lines[2] == "Of 7 claims, all before local steps: does not hold: 2, holds: 1, cannot be judged: 4."
 
 
 def test_kendalls_tau_compares_the_order_with_the_published_one():
@@ -396,9 +398,15 @@ def test_claims_on_the_best_k_can_fail():
     assert verdicts_of(failed) == {"best-k-depends": "does not hold"}
 
 
-def test_a_claim_says_what_becomes_of_it_under_every_scoring():
+def test_the_table_of_claims_says_what_becomes_of_each_under_every_scoring():
     seen = fedfew_shown.table_1({(STUDIED, name): made_up(name, [[0.5]], [[0.6]]) for name in ("fedavg", FEDFEW)})
-    text = str(next(one for one in seen.claims if one.name == "beats-fedavg"))
-    assert "As published: HOLDS" in text
-    assert "ours, all before local steps: DOES NOT HOLD" in text
-    assert fedfew.Run(STUDIED, "x", FEDFEW, {"models": 6}).work == 8
+    table, *_ = fedfew_shown.judgements(seen.claims)
+    columns = [list(column.cells) for column in table.columns]
+    place = columns[0].index("FedFew outperforms FedAvg.")
+    assert [column[place] for column in columns[2:]] == [
+        "holds, 9 of 9",
+        "holds, 1 of 1",
+        "does not hold, 0 of 1",
+        "does not hold, 0 of 1",
+    ]
+    assert list(fedfew_shown.judgements([])) == []

@@ -23,10 +23,11 @@ Scores = Mapping[Key, float]
 
 PUBLISHED = "published"
 SCORINGS: Mapping[str, str] = {
-    "paper": "ours, scored as published",
-    "sent": "ours, all before local steps",
-    "trained": "ours, all after local steps",
+    "paper": "scored as published",
+    "sent": "all before local steps",
+    "trained": "all after local steps",
 }
+"""Of our runs."""
 NEAR_JAIN, NEAR_ACCURACY = 0.001, 0.5
 """What counts as near-highest Jain's index (ours), and as comparable accuracy (figure 3: within 0.5 points)."""
 STABLE = 1.0
@@ -43,13 +44,6 @@ class Survival:
     verdicts: Mapping[str, tuple[Verdict, str]]
     """Verdict and detail, of what was published and of each of SCORINGS."""
 
-    def __str__(self) -> str:
-        shown = "; ".join(
-            f"{SCORINGS.get(scoring, 'as published')}: {verdict.upper()} ({detail})"
-            for scoring, (verdict, detail) in self.verdicts.items()
-        )
-        return f"Claim (section {self.where}): {self.statement} {shown[:1].upper()}{shown[1:]}."
-
 
 def survivals(claims: Mapping[str, Sequence[Claim]]) -> list[Survival]:
     """The same claims, judged on several sets of numbers, by the names of these."""
@@ -64,26 +58,10 @@ def survivals(claims: Mapping[str, Sequence[Claim]]) -> list[Survival]:
     ]
 
 
-def summary(found: Sequence[Survival]) -> list[str]:
-    """How many claims survive each scoring."""
-    return [
-        f"{SCORINGS.get(scoring, 'As published')}: {_count(found, scoring, 'holds')} of {len(found)} claims hold, "
-        f"{_count(found, scoring, 'holds in part')} in part"
-        for scoring in found[0].verdicts
-    ]
-
-
-def _count(found: Sequence[Survival], scoring: str, verdict: Verdict) -> int:
-    return sum(one.verdicts[scoring][0] == verdict for one in found)
-
-
 def as_published() -> Scores:
-    """Table 1, its columns by our names where we have the like."""
-    ours = {theirs: mine for mine, theirs in published.STANDS_FOR.items()}
+    """Table 1."""
     return {
-        (ours.get(column, column), algorithm): entry.mean
-        for column, row in published.TABLE_1.items()
-        for algorithm, entry in row.items()
+        (column, algorithm): entry.mean for column, row in published.TABLE_1.items() for algorithm, entry in row.items()
     }
 
 

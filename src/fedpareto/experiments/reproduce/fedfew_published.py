@@ -75,19 +75,21 @@ FASHION_ROWS = 12_000
 
 COLUMNS: Mapping[str, Column] = {
     "cifar100-pathological-10": Column(
-        "CIFAR-100, 2 classes a client, M = 10",
+        "CIFAR-100, 2 classes, M = 10",
         _pathological("cifar100"),
         10,
         "order",
         is_pathological=True,
+        training_rows=1_800,
         note=SUBSET,
     ),
     "cifar100-pathological-20": Column(
-        "CIFAR-100, 2 classes a client, M = 20",
+        "CIFAR-100, 2 classes, M = 20",
         _pathological("cifar100"),
         20,
         "order",
         is_pathological=True,
+        training_rows=3_600,
         note=SUBSET,
     ),
     "mnist-writers": Column(
@@ -96,13 +98,13 @@ COLUMNS: Mapping[str, Column] = {
         20,
         "order",
         100,
-        training_rows=1_750,
+        training_rows=1_250,
         note="in place of FEMNIST, which is not at hand",
     ),
     "cifar10-10": Column("CIFAR-10, Dirichlet, M = 10", _dirichlet("cifar10"), 10, "order", note=SUBSET),
     "cifar10-20": Column("CIFAR-10, Dirichlet, M = 20", _dirichlet("cifar10"), 20, "order", note=SUBSET),
     "cifar10-pathological-10": Column(
-        "CIFAR-10, 2 classes a client, M = 10",
+        "CIFAR-10, 2 classes, M = 10",
         _pathological("cifar10"),
         10,
         "order",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -193,12 +194,31 @@ def draw(pictures: Sequence[Picture], folder: Path) -> list[Path]:
     return files
 
 
-def summary(survivals: Sequence[Survival]) -> list[str]:
-    """What survives, in a line for each scoring."""
-    return [f"{line}." for line in claims.summary(survivals)]
+def judgements(survivals: Sequence[Survival]) -> Iterator[Table | str]:
+    """What becomes of the claims under each scoring; the numbers behind the verdicts are in the .json file."""
+    from rich.table import Table
+
+    if not survivals:
+        return
+    shown = Table("claim", "section", title="claims")
+    for scoring in survivals[0].verdicts:
+        shown.add_column(SCORINGS.get(scoring, "the published numbers"))
+    for one in survivals:
+        shown.add_row(one.statement, one.where, *(_verdict(*verdict) for verdict in one.verdicts.values()))
+    yield shown
+    for scoring in survivals[0].verdicts:
+        verdicts = [one.verdicts[scoring][0] for one in survivals]
+        counts = ", ".join(f"{verdict}: {verdicts.count(verdict)}" for verdict in dict.fromkeys(verdicts))
+        yield f"Of {len(survivals)} claims, {SCORINGS.get(scoring, 'by the published numbers')}: {counts}."
 
 
-def remarks(name: str, results: Results, *, is_quick: bool) -> Iterator[str]:
+def _verdict(verdict: str, detail: str) -> str:
+    """With how many of its parts hold, which is how the detail begins."""
+    counts = re.match(r"\d+ of \d+", detail)
+    return verdict if counts is None else f"{verdict}, {counts[0]}"
+
+
+def remarks(results: Results, *, is_quick: bool) -> Iterator[str]:
     """How to read the tables."""
     yield (
         "Accuracies in percent, mean over clients and seeds; ± is the deviation between clients, as in the paper. "
@@ -254,7 +274,7 @@ def _column_table(column: str, results: Results) -> Table:
 
     shown = Table("algorithm", title=COLUMNS[column].title)
     for scoring in SCORINGS.values():
-        shown.add_column(scoring.removeprefix("ours, "), justify="right")
+        shown.add_column(scoring, justify="right")
     shown.add_column("published", justify="right")
     for (place, label), found in results.items():
         if place == column:
@@ -287,7 +307,7 @@ def jain(results: Results) -> Seen:
     from rich.table import Table
 
     shown = Table("data", "algorithm", title="Jain's index of the clients' accuracies")
-    for heading in (*(one.removeprefix("ours, ") for one in SCORINGS.values()), "published"):
+    for heading in (*(one for one in SCORINGS.values()), "published"):
         shown.add_column(heading, justify="right")
     for (column, label), found in results.items():
         theirs = published.TABLE_5.get(column, {}).get(label)
@@ -354,7 +374,7 @@ def table_6(results: Results) -> Seen:
     from rich.table import Table
 
     shown = Table("data", "K", title="accuracy: worst, mean and best client")
-    for heading in (*(one.removeprefix("ours, ") for one in SCORINGS.values()), "published"):
+    for heading in (*(one for one in SCORINGS.values()), "published"):
         shown.add_column(heading, justify="right")
     for (column, _), found in results.items():
         models = models_of(found)
@@ -511,7 +531,7 @@ def _by_scoring(title: str, rows: Mapping[str, Sequence[float]]) -> Table:
 
     shown = Table("", title=title)
     for heading in SCORINGS.values():
-        shown.add_column(heading.removeprefix("ours, "), justify="right")
+        shown.add_column(heading, justify="right")
     for name, values in rows.items():
         shown.add_row(name, *(f"{value:.2f}" for value in values))
     return shown
