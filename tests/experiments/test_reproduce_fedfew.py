@@ -30,7 +30,7 @@ def quick(name, folder, settings=SMALL, **options):
 def specs(name, **options):
     """The specs of a study by column and label."""
     study = catalogue.prepare(name, catalogue.Options(**options))
-    return {(run.column, run.label): spec_of(study.cell(run), study.options.settings) for run in study.runs}
+    return {(run.column, run.label): spec_of(study.cell(run)) for run in study.runs}
 
 
 # -- what was published --------------------------------------------------------------------------------------------
@@ -167,7 +167,7 @@ def test_k_and_mu_reach_the_algorithm():
 def test_columns_algorithms_and_settings_can_be_chosen():
     found = specs(
         "fedfew-table-1",
-        problems=("cifar100", "ag-news"),
+        problems=("cifar100", "ag-news", "mnist-writers"),
         algorithms=("fedfew", "fedfew-as-published"),
         settings=("engine.device=cpu", "problem.rows=500"),
         seeds=2,
@@ -180,7 +180,9 @@ def test_columns_algorithms_and_settings_can_be_chosen():
         "cifar100-10",
         "cifar100-20",
         "ag-news",
+        "mnist-writers",
     }
+    assert found["mnist-writers", FEDFEW].problem.rows == 0  # Of 70,000 rows a writer has 84.
     spec = found["ag-news", "fedfew-as-published"]
     assert (spec.algorithm.initial, spec.algorithm.loss, spec.problem.rows) == ("identical", "during", 500)
     assert (spec.seeds, spec.rounds, spec.clients, spec.evaluate_every) == ((0, 1), 40, 6, 3)
@@ -219,6 +221,7 @@ def test_an_unknown_name_comes_with_the_closest(name, options, word):
         ("fedfew-fig-2", {"algorithms": ("fedavg",)}, "no choice of algorithms"),
         ("fedfew-table-1", {"preferences": ("dirichlet",)}, "no choice of preferences"),
         ("fedfew-table-1", {"settings": ("lr=3",)}, "name the part"),
+        ("fedfew-table-1", {"settings": ("problem.model=mlp",)}, "model of ag-news"),
     ],
 )
 def test_what_a_study_does_not_have_is_refused(name, options, word):

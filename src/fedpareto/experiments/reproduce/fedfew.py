@@ -7,7 +7,7 @@ evaluations are kept: before the local steps of a round, and after them.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from fedpareto.experiments.reproduce.client_runs import Cell, checked, find_all,
 from fedpareto.experiments.reproduce.fedfew_published import ALGORITHMS, ALONE, COLUMNS, FEDFEW, MODELS, STUDIED
 from fedpareto.experiments.reproduce.fedfew_shown import Results
 from fedpareto.experiments.reproduce.morl_runs import known
+from fedpareto.experiments.spec import Draft
 from fedpareto.files import write_atomically
 
 EVALUATIONS = 12
@@ -102,7 +103,10 @@ def prepare(name: str, options: Options) -> Study:
     if name not in (TABLE, JAIN):
         options.refuse(name, "algorithms")
     checked(options.settings)
-    return Study(name, options, runs_of(name, options))
+    study = Study(name, options, runs_of(name, options))
+    for run in {run.column: run for run in study.runs}.values():
+        spec_of(study.cell(run))  # What does not fit is told now, not after the first columns.
+    return study
 
 
 def runs_of(name: str, options: Options) -> list[Run]:
@@ -131,6 +135,11 @@ def _columns(given: Sequence[str]) -> tuple[str, ...]:
         if not found:
             raise UnknownName("column of the paper's tables", one, COLUMNS)
     return tuple(column for column in COLUMNS if any(column in found for found in wanted.values()))
+
+
+def _sets_rows(setting: str) -> bool:
+    """Whether it takes a choice of rows: natural clients have few as it is, and keep theirs."""
+    return setting.partition("=")[0].strip() == "problem.rows"
 
 
 @dataclass(frozen=True)
@@ -163,10 +172,9 @@ class Study:
         """Rows that go through forward and backward passes, all runs together."""
         total = 0.0
         for run in self.runs:
-            problem = spec_of(self.cell(run), self.options.settings).problem
-            rows: int = getattr(problem, "rows", 0)
             each = COLUMNS[run.column].training_rows
-            if rows and getattr(problem, "partition", "") != "natural":
+            rows = self.cell(run).draft["problem"].get("rows", 0)
+            if rows:
                 each = min(each, round(rows * (1 - published.TEST_SHARE)))
             total += each * run.work * self.rounds * self.seeds
         return total
@@ -192,11 +200,13 @@ class Study:
             "engine": {"name": "local", "threads": 1, "chunk": clients},
             "learner": {"lr": column.lr, "batch_size": column.batch_size, "epochs": run.epochs},
         }
-        return Cell(f"fedfew/{run.column}/{run.label}", draft)
+        settings = [one for one in self.options.settings if problem["partition"] != "natural" or not _sets_rows(one)]
+        return Cell(f"fedfew/{run.column}/{run.label}", Draft(draft).with_settings(settings).values)
 
     def run(self, folder: Path, say: Say, stop: Callable[[], bool]) -> Outcome:
         """The runs, tables and figures of them, and what becomes of the paper's claims."""
-        every = find_all([self.cell(run) for run in self.runs], folder, self.options, say, stop)
+        cells = [self.cell(run) for run in self.runs]
+        every = find_all(cells, folder, replace(self.options, settings=()), say, stop)  # They are in the cells.
         results: Results = {(run.column, run.label): one for run, one in zip(self.runs, every, strict=True)}
         seen = shown.SHOWN[self.name](results)
         survivals = [] if self.options.quick else seen.claims
