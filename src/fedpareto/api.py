@@ -52,7 +52,8 @@ def run(
     everyone, or one for each client; `learner` changes how clients train ({"lr": 0.1}), `engine` where
     ({"device": "cuda"}), `faults` injects failures ({"dropout": 0.3}), `privacy` adds noise ({"kind": "local"}),
     `attack` makes some clients lie ({"kind": "sign-flip"}) and `defence` is the server's answer ({"rule": "median"}).
-    With `out`, everything is kept in that folder and can be resumed.
+    `measure_losses` is what `Result.share_improved` needs. With `out`, everything is kept in that folder and can be
+    resumed.
 
         result = fedpareto.run("convex", "fedpref", clients=20, preferences="equidistant")
     """
