@@ -39,7 +39,7 @@ class Entry:
 
 
 def _percent(mean: float, deviation: float) -> Entry:
-    return Entry(mean / 100, deviation / 100)
+    return Entry(round(mean / 100, 4), round(deviation / 100, 4))
 
 
 TABLE_6: Mapping[str, Mapping[str, Entry]] = {
