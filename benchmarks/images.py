@@ -14,12 +14,15 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -105,7 +108,7 @@ def stacked(engine: LocalEngine) -> Callable[[], list[Tensor]]:
 
     def train() -> list[Tensor]:
         models: list[Tensor] = []
-        with engine.threads():
+        with engine.working():
             for first in range(0, len(work), chunk):
                 clients = part_of(work, slice(first, first + chunk))
                 start = engine.settings[0].initial.expand(len(clients), -1)
@@ -178,14 +181,49 @@ def measure(clients: int, device: str, precision: str, tries: int) -> dict[str, 
     return best_times(works, tries, device)
 
 
+def memory(budgets: list[str]) -> dict[str, float]:
+    """Peak bytes of fresh processes that train 100 clients for a round, each with a budget; all end alike."""
+    figures, sums = {}, []
+    for budget in budgets:
+        here = str(Path(__file__).parent)
+        script = f"import sys; sys.path.insert(0, {here!r}); import images as i; i.one_round({budget!r})"
+        result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+        found = json.loads(result.stdout.splitlines()[-1])
+        figures |= {f"peak_bytes_{budget}": found["peak"], f"chunk_{budget}": found["chunk"]}
+        sums.append(found["models"])
+        print(f"  budget {budget}: stacks of {found['chunk']}, at most {found['peak'] / 2**30:.2f} GB resident")
+    gap = float(np.abs(np.array(sums) - sums[0]).max())
+    print(f"  models of different budgets differ by at most {gap:.1e}")
+    return figures | {"budgets_differ_by": gap}
+
+
+def one_round(budget: str) -> None:
+    """Trains 100 clients under a memory budget; prints the peak, the chunk and a few entries of every model."""
+    from engine import _peak_bytes
+
+    problem = Pictures()
+    federation = Federation.create(problem, 100, 0, "dirichlet")
+    setting = federation.setting(problem, rounds=10)
+    options = LocalOptions(memory=budget, threads=1, chunk=100)
+    engine = LocalEngine(FedAvg(), problem, LEARNER, [federation], [setting], options)
+    tasks = FedAvg().ask(FedAvg().begin(engine.settings[0]))
+    models = [reply.message["model"][::9973].tolist() for reply in engine.run(tasks).replies]
+    print(json.dumps({"peak": _peak_bytes(), "chunk": engine.chosen["chunk"], "models": models}))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="10 clients only")
     parser.add_argument("--device", default="cpu", help="cpu or cuda")
     parser.add_argument("--precision", default="float32,tf32,bfloat16", help="on a GPU: which, with commas")
+    parser.add_argument("--memory", action="store_true", help="only: 100 clients with budgets of 4 GB and 1 GB")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     torch.set_num_threads(1)
+    if options.memory:
+        print(f"100 clients with {Pictures.layout.size:,} parameters each, {STEPS} steps")
+        memory(["4GB", "1GB"])
+        return
     precisions = ["float32"] if options.device == "cpu" else options.precision.split(",")
     figures: dict[str, float] = {}
     per_image = operations(Pictures())

@@ -174,7 +174,7 @@ class LocalEngine:
         self, tasks: Sequence[Sequence[Task]], evaluate: Sequence[Mapping[int, Message] | None]
     ) -> list[Outcome]:
         """One exchange of every federation, all clients in one stack."""
-        with self.threads():
+        with self.working():
             work = [_Work(run, task) for run, asked in enumerate(tasks) for task in asked]
             self._forget(work)
             sent = self._evaluate_solutions(evaluate)
@@ -193,7 +193,7 @@ class LocalEngine:
         """The models that the clients would use, `[d]` each: what they are sent, joined with what they keep."""
         work = [_Work(run, Task(client, 0, message)) for client, message in solutions.items()]
         models: dict[int, Tensor] = {}
-        with self.threads(), torch.no_grad():
+        with self.working(), torch.no_grad():
             for chunk in self._chunks(work):
                 rows = self.algorithm.personal(self._clients(chunk), _stacked(chunk))
                 models |= {item.task.client: row for item, row in zip(chunk, rows, strict=True)}
@@ -206,7 +206,7 @@ class LocalEngine:
             return {}
         work = [_Work(run, Task(client, 0, message)) for client, message in solutions.items()]
         keepsakes: dict[int, Message] = {}
-        with self.threads(), torch.no_grad():
+        with self.working(), torch.no_grad():
             for chunk in self._chunks(work):
                 clients = self._clients(chunk)
                 kept = self.algorithm.keepsake(clients, _stacked(chunk))
@@ -217,7 +217,7 @@ class LocalEngine:
 
     def losses(self, solutions: Sequence[Mapping[int, Message]]) -> list[dict[int, float]]:
         """See Engine.losses; of attackers the true ones."""
-        with self.threads():
+        with self.working():
             measured = self._measured(solutions, Clients.loss)
         return [{client: float(loss) for client, loss in sorted(of_run.items())} for of_run in measured]
 
@@ -412,17 +412,23 @@ class LocalEngine:
 
     @contextmanager
     def threads(self, count: int | None = None) -> Iterator[None]:
-        """Torch with the chosen number of threads, and with products as precise as was asked for."""
+        """Torch with the chosen number of threads."""
         wanted = count or (self.choices.threads if self.choices else 1)
         before = torch.get_num_threads()
-        if wanted != before:
-            torch.set_num_threads(wanted)
+        if wanted == before:
+            yield
+            return
+        torch.set_num_threads(wanted)
         try:
-            with _products(self.options.precision, self.device):
-                yield
+            yield
         finally:
-            if wanted != before:
-                torch.set_num_threads(before)
+            torch.set_num_threads(before)
+
+    @contextmanager
+    def working(self, threads: int | None = None) -> Iterator[None]:
+        """The same, and with products as precise as was asked for: for the clients' work, not for the server's."""
+        with self.threads(threads), _products(self.options.precision, self.device):
+            yield
 
     def _measure(self) -> Choices:
         """Times a few training steps for stacks of several sizes, then the best of them with more threads."""
@@ -449,7 +455,7 @@ class LocalEngine:
         model = self.settings[0].initial.expand(size, -1)
         learner = self.learner.probe()
         best = float("inf")
-        with self.threads(threads):
+        with self.working(threads):
             for _ in range(3):
                 start = time.perf_counter()
                 learner.train(clients, model, clients.preferences)
