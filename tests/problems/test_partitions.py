@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from fedpareto.errors import UserError
 from fedpareto.problems import partitions
 from fedpareto.problems.fairness.partitions import Partition
+from fedpareto.problems.partitions import NOBODY
 
 
 def stream(seed=0):
@@ -72,6 +73,87 @@ def test_dirichlet_leaves_no_client_with_less_than_ten_rows():
     for seed in range(20):
         assert np.bincount(partitions.dirichlet(CLASSES, 50, 0.05, stream(seed)), minlength=50).min() >= 10
     assert np.bincount(partitions.dirichlet(CLASSES[:30], 10, 0.05, stream()), minlength=10).tolist() == [3] * 10
+
+
+@settings(max_examples=50, deadline=None)
+@given(seed=st.integers(0, 1000), clients=st.integers(1, 10), each=st.integers(1, 4), spare=st.integers(0, 9))
+def test_shards_are_pieces_of_the_rows_in_order_of_class(seed, clients, each, spare):
+    classes = stream(seed).integers(0, 5, 400)
+    count = clients * each + spare
+    owner = partitions.shards(classes, clients, count, each, stream(seed))
+    sizes = np.bincount(owner + 1, minlength=clients + 1)[1:]
+    smallest = len(classes) // count
+    assert (each * smallest <= sizes).all()
+    assert (sizes <= each * (smallest + 1)).all()
+    assert (owner == partitions.NOBODY).sum() == len(classes) - sizes.sum()
+    assert spare or NOBODY not in owner
+    # A piece in the order of classes meets one more class than it has borders inside.
+    borders = len(np.unique(classes)) - 1
+    assert table(owner[owner >= 0], classes[owner >= 0], clients).astype(bool).sum() <= clients * each + borders
+
+
+def test_no_client_of_one_hundred_with_five_shards_has_more_than_five_classes():
+    """FedMGDA+: 500 shards of 50,000 rows in ten classes, 5 a user."""
+    classes = np.repeat(np.arange(10), 5000)
+    owner = partitions.shards(classes, 100, 500, 5, stream(1))
+    assert np.bincount(owner).tolist() == [500] * 100
+    assert (table(owner, classes, 100) > 0).sum(axis=1).max() <= 5
+
+
+def test_shards_that_do_not_suffice_are_refused():
+    with pytest.raises(UserError, match="10 clients with 5 shards each need 50 shards; there are 49"):
+        partitions.shards(CLASSES, 10, 49, 5, stream())
+    with pytest.raises(UserError, match="1,003 rows cannot be cut into 2000 shards"):
+        partitions.shards(CLASSES, 10, 2000, 5, stream())
+
+
+@settings(max_examples=50, deadline=None)
+@given(seed=st.integers(0, 1000), clients=st.integers(1, 12), each=st.integers(1, 5), kinds=st.integers(5, 9))
+def test_a_client_of_few_classes_has_exactly_so_many_and_shares_them_evenly(seed, clients, each, kinds):
+    classes = np.concatenate([np.arange(kinds), stream(seed).integers(0, kinds, 300)]).repeat(12)
+    owner = partitions.few_classes(classes, clients, each, stream(seed))
+    counts = table(owner[owner >= 0], classes[owner >= 0], clients)
+    holders = np.zeros(kinds, dtype=int)
+    holders[: counts.shape[1]] = (counts > 0).sum(axis=0)
+    assert ((counts > 0).sum(axis=1) == each).all()
+    assert np.ptp(holders) <= 1
+    assert (holders > 0).all() or clients * each < kinds
+    for kind in range(kinds):
+        mine = owner[classes == kind]
+        assert (mine == NOBODY).all() or NOBODY not in mine
+        if holders[kind]:
+            shares = np.bincount(mine)[np.unique(mine)]
+            assert np.ptp(shares) <= 1
+
+
+def test_more_classes_a_client_than_there_are_is_refused():
+    with pytest.raises(UserError, match="classes_per_client is 5; there are 4 classes"):
+        partitions.few_classes(CLASSES, 3, 5, stream())
+
+
+def test_other_rows_go_alike():
+    owner = partitions.dirichlet(CLASSES, 5, 0.3, stream(2))
+    others = np.repeat(np.arange(4), 1000)
+    found = partitions.alike(owner, CLASSES, others, stream(3))
+    shares = table(owner, CLASSES, 5) / np.bincount(CLASSES)
+    assert table(found, others, 5) / 1000 == pytest.approx(shares, abs=0.001)
+    only = partitions.alike(owner[CLASSES < 2], CLASSES[CLASSES < 2], others, stream(3))
+    assert (only[others >= 2] == NOBODY).all()
+    assert (only[others < 2] != NOBODY).all()
+
+
+@pytest.mark.parametrize(
+    "deal",
+    [
+        lambda s: partitions.shards(CLASSES, 5, 20, 2, s),
+        lambda s: partitions.few_classes(CLASSES, 5, 2, s),
+        lambda s: partitions.dirichlet(CLASSES, 5, 0.5, s),
+    ],
+    ids=["shards", "few classes", "dirichlet"],
+)
+def test_partitions_follow_their_stream(deal):
+    assert np.array_equal(deal(stream(1)), deal(stream(1)))
+    assert not np.array_equal(deal(stream(1)), deal(stream(2)))
 
 
 def test_a_silo_stays_whole_and_small_ones_share_a_client():

@@ -35,6 +35,8 @@ def dirichlet(n: int, m: int, rng: np.random.Generator, alpha: float = 1.0) -> A
     _check_counts(n, m)
     if not 0 < alpha * m < math.inf:
         raise BadPreference(f"dirichlet: alpha must be a positive number, got {alpha}")
+    if m == 1:  # There is nothing to choose from; a draw would be 1 less a rounding error.
+        return np.ones((n, 1))
     return rng.dirichlet(np.full(m, alpha), size=n)
 
 

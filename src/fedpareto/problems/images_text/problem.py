@@ -60,7 +60,7 @@ class ClassificationProblem(SupervisedProblem):
     validation_share: float = 0.0
     """Share of each client's rows that is kept for validation."""
     rows: int = 0
-    """A random choice of at most so many rows, for quick runs; 0: all."""
+    """A random choice of so many rows, for quick runs (of natural clients at least 10 each); 0: all."""
     model: str = ""
     """The network."""
     hidden: tuple[int, ...] = (64, 32)
@@ -188,12 +188,14 @@ class ClassificationProblem(SupervisedProblem):
         """Each row's client, `[rows]`; NOBODY for rows that are not used."""
         owner = np.full(len(examples.labels), NOBODY, dtype=np.int64)
         stream = rng.generator(rng.Address(seed), "deal")
+        used = np.flatnonzero(self._used(examples))
         if self.partition == "natural":
-            owner = self._natural(examples, clients, stream)
-            used = self._used(examples) & (owner != NOBODY)
-            chosen = self._chosen(np.flatnonzero(used), stream)
-            return np.where(np.isin(np.arange(len(owner)), chosen), owner, NOBODY)
-        chosen = self._chosen(np.flatnonzero(self._used(examples)), stream)
+            found = self._natural(examples, clients, stream)
+            owned = used[found[used] != NOBODY]
+            chosen = self._of_each(owned, 2 * found[owned] + examples.tested[owned], stream)
+            owner[chosen] = found[chosen]
+            return owner
+        chosen = self._chosen(used, stream)
         dealt = chosen[~examples.tested[chosen]] if self.files == "official" else chosen
         owner[dealt] = self._deal(examples.labels[dealt], clients, stream)
         if self.files == "official":
@@ -212,6 +214,17 @@ class ClassificationProblem(SupervisedProblem):
         if not self.rows or self.rows >= len(rows):
             return rows
         return np.sort(stream.choice(rows, size=self.rows, replace=False))
+
+    def _of_each(self, rows: np.ndarray, cells: np.ndarray, stream: np.random.Generator) -> np.ndarray:
+        """As `_chosen`, but of each cell its share, and at least FEWEST, so that nobody is left without a row."""
+        if not self.rows or self.rows >= len(rows):
+            return rows
+        chosen = []
+        for cell in np.unique(cells):
+            here = rows[cells == cell]
+            count = min(len(here), max(partitions.FEWEST, round(self.rows * len(here) / len(rows))))
+            chosen.append(stream.choice(here, size=count, replace=False))
+        return np.sort(np.concatenate(chosen))
 
     def _deal(self, labels: np.ndarray, clients: int, stream: np.random.Generator) -> np.ndarray:
         """An owner for each row by its label."""
