@@ -168,9 +168,15 @@ class Experiment:
     """A run in progress: its engine and one algorithm state for each seed."""
 
     def __init__(
-        self, spec: Spec, engine: Engine, folder: RunFolder | None = None, observe: Observe = nothing_more
+        self,
+        spec: Spec,
+        engine: Engine,
+        folder: RunFolder | None = None,
+        observe: Observe = nothing_more,
+        keep_models: bool = True,
     ) -> None:
         self.spec, self.engine, self.folder, self.observe = spec, engine, folder, observe
+        self.keep_models = keep_models
         self.states: list[State] = [spec.algorithm.begin(setting) for setting in self.engine.settings]
         self.history: list[dict[str, Any]] = []
         self.seconds = 0.0
@@ -296,7 +302,7 @@ class Experiment:
                 models.append(dict(enumerate(found.models)))
             else:
                 sets.append(of_clients)
-                models.append(self.engine.models(run, solutions[run]))
+                models.append(self.engine.models(run, solutions[run]) if self.keep_models else {})
         self._note_losses(rows, self.spec.rounds)
         self._record(rows, events)
         result = Result(self.spec, sets, models, self.history, self.folder.path if self.folder else None)
@@ -426,7 +432,8 @@ class Experiment:
             },
             {"layout": self.spec.problem.layout.to_json(), "problem": self.spec.to_mapping()["problem"]},
         )
-        models.save(self.folder.path / "models.safetensors")
+        if self.keep_models:
+            models.save(self.folder.path / "models.safetensors")
         self.folder.write_json(
             "solutions.json",
             [
@@ -494,14 +501,19 @@ def start(
     stop: Callable[[], bool] = lambda: False,
     on_begin: OnBegin = lambda done: None,
     observe: Observe = nothing_more,
+    keep_models: bool = True,
 ) -> Result:
-    """A new run; with `out` everything is kept in that folder."""
+    """A new run; with `out` everything is kept in that folder.
+
+    Without `keep_models` the clients' models are neither kept nor given back: of many clients that share one network
+    they are many copies of it.
+    """
     if out is None:
         with engines.opened(spec) as engine:
-            return Experiment(spec, engine, observe=observe).run(on_round, stop)
+            return Experiment(spec, engine, None, observe, keep_models).run(on_round, stop)
     with RunFolder.create(out, spec) as folder, ExitStack() as stack:
         try:
-            experiment = _in_folder(spec, folder, stack, observe)
+            experiment = _in_folder(spec, folder, stack, observe, keep_models)
         except BaseException:
             folder.discard()
             raise
@@ -516,26 +528,28 @@ def resume(
     on_begin: OnBegin = lambda done: None,
     spec: Spec | None = None,
     observe: Observe = nothing_more,
+    keep_models: bool = True,
 ) -> Result | None:
     """Continues a run from its last checkpoint, bit for bit; None if it was finished already.
 
-    With `spec`, under that one, which may differ from the run's own in what is CHANGEABLE.
+    With `spec`, under that one, which may differ from the run's own in what is CHANGEABLE. `keep_models`: see start.
     """
     with RunFolder.open(path) as folder, ExitStack() as stack:
         if (folder.read_json("status.json") or {}).get("status") == "finished":
             return None
         before = folder.spec()
-        experiment = _in_folder(spec or before, folder, stack, observe)
+        experiment = _in_folder(spec or before, folder, stack, observe, keep_models)
         _note_changes(folder, experiment.round, before, experiment.spec)
         on_begin(experiment.round)
         return experiment.run(on_round, stop)
 
 
-def _in_folder(spec: Spec, folder: RunFolder, stack: ExitStack, observe: Observe) -> Experiment:
+def _in_folder(spec: Spec, folder: RunFolder, stack: ExitStack, observe: Observe, keep_models: bool) -> Experiment:
     """An experiment in its folder, new or where its last checkpoint left it; `stack` ends its engine."""
     record = folder.read_json("run.json")
     chosen = None if record is None else _chosen(record, folder)
-    experiment = Experiment(spec, stack.enter_context(engines.opened(spec, folder.path, chosen)), folder, observe)
+    engine = stack.enter_context(engines.opened(spec, folder.path, chosen))
+    experiment = Experiment(spec, engine, folder, observe, keep_models)
     if record is None:
         folder.write_json("run.json", describe(spec, experiment.engine.split_names, experiment.engine.chosen))
     experiment.restore(folder)

@@ -130,10 +130,8 @@ def find(out: Path, settings: Sequence[str], cell: Cell, stop: Callable[[], bool
     spec, folder = spec_of(cell, settings), out / cell.name
     shown = Pulse(spec, folder)
     shown.name = cell.name
-    is_new = ensure(folder, spec, stop, shown=shown)
+    is_new = ensure(folder, spec, stop, shown=shown, keep_models=cell.keeps_models)
     RunFolder(folder).checkpoint_file.unlink(missing_ok=True)  # Nobody goes on from a finished run.
-    if not cell.keeps_models:
-        (folder / MODELS).unlink(missing_ok=True)
     loaded = record.load(folder)
     return Found(
         cell,

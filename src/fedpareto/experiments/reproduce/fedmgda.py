@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 QUICK_SEEDS, QUICK_ROUNDS, QUICK_CLIENTS, QUICK_PARTICIPANTS = 2, 2, 4, 2
 QUICK_ROWS = {"cifar10": 40, "fashion-mnist": 200, "adult-phd": 2000}
 """About a minute: enough to see that all works. Of other problems all rows of the few clients."""
-EVALUATIONS = 60
-"""Of a run, about: for curves. What a run leaves behind is always evaluated."""
 LATE = 4
 """One of so many parts of a run is its end."""
 COLUMNS: Mapping[str, Sequence[str]] = {
@@ -181,7 +179,7 @@ class Study:
             **self._federation(case),
             "algorithm": variant.section,
             "rounds": rounds,
-            "evaluate_every": max(1, rounds // EVALUATIONS),
+            "evaluate_every": max(1, rounds // case.evaluations),
             "measure_losses": case.measures_losses,
             "engine": self._engine,
             "learner": {"lr": case.lr, "batch_size": batch_size, "epochs": 1},

@@ -80,6 +80,8 @@ class Case:
     """Whether the users' training losses are shown."""
     preferences: str = "uniform"
     """Of the users; of no importance where there is one objective."""
+    evaluations: int = 60
+    """Of a run, about: many for curves. What a run leaves behind is always evaluated."""
 
 
 def _images(name: str, model: str, partition: str = "shards") -> dict[str, Any]:
@@ -95,14 +97,14 @@ _CONVEX = {"name": "convex", "dimension": 32, "unequal": False}
 CASES: Mapping[str, Case] = {
     "cifar10-shards": Case("CIFAR-10, non-iid", _CIFAR, 2000, 0.01, measures_losses=True),
     "cifar10-iid": Case("CIFAR-10, iid", _CIFAR_IID, 2000, 0.01, measures_losses=True),
-    "adult-bias": Case("Adult, bias", _ADULT, 500, 0.01, clients=2, participants=None),
-    "cifar10-scaling": Case("CIFAR-10, scaling", _CIFAR, 1500, 0.01),
+    "adult-bias": Case("Adult, bias", _ADULT, 500, 0.01, clients=2, participants=None, evaluations=10),
+    "cifar10-scaling": Case("CIFAR-10, scaling", _CIFAR, 1500, 0.01, evaluations=10),
     "cifar10-b10": Case("CIFAR-10, b = 10", _CIFAR, 2000, 0.01, measures_losses=True),
     "cifar10-full": Case("CIFAR-10, full batch", _CIFAR, 3000, 0.1, FULL, measures_losses=True),
     "fashion-mnist-b10": Case("F-MNIST, b = 10", _FASHION, 2000, 0.01, measures_losses=True),
     "fashion-mnist-full": Case("F-MNIST, full batch", _FASHION, 3000, 0.1, FULL, measures_losses=True),
     "convex": Case("convex, full batch", _CONVEX, 3000, 0.1, FULL, 20, 10, True, "dirichlet"),
-    "mnist-writers": Case("MNIST by writer", _WRITERS, 1500, 0.1, FULL, 836),
+    "mnist-writers": Case("MNIST by writer", _WRITERS, 1500, 0.1, FULL, 836, evaluations=10),
 }
 """By name. Models are those of tables II to IV, without their dropout. Figure 4 has CIFAR-10 only; Fashion-MNIST and
 our convex problem, whose losses no network bends, are ours. Table VI has Federated EMNIST, which is not at hand: MNIST

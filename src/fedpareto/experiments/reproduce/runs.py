@@ -19,11 +19,15 @@ def ensure(
     stop: Callable[[], bool] = lambda: False,
     observe: Observe = nothing_more,
     shown: Shown | None = None,
+    keep_models: bool = True,
 ) -> bool:
-    """Makes sure that the folder holds this run, finished; whether anything had to be trained for it."""
+    """Makes sure that the folder holds this run, finished; whether anything had to be trained for it.
+
+    `keep_models`: see runner.start.
+    """
     shown = shown or ShownNowhere(spec, folder)
     if not (folder / "spec.yaml").exists():
-        runner.start(spec, folder, shown.round, stop, shown.begin, observe)
+        runner.start(spec, folder, shown.round, stop, shown.begin, observe, keep_models)
         return True
     before, now = RunFolder(folder).spec().to_mapping(), spec.to_mapping()
     for key in now:
@@ -31,4 +35,4 @@ def ensure(
             raise UserError(
                 f"{folder} holds a run with another {key}: {before[key]}, not {now[key]}; choose another --out"
             )
-    return runner.resume(folder, shown.round, stop, shown.begin, observe=observe) is not None
+    return runner.resume(folder, shown.round, stop, shown.begin, None, observe, keep_models) is not None
