@@ -198,7 +198,8 @@ class Raid:
         """N(0, s² ‖Δ‖² / d) in each of the d entries: about s times as long as the true update Δ."""
         stream = rng.generator(address, f"{PURPOSE} {name}")
         noise = torch.as_tensor(stream.standard_normal(tuple(update.shape))).to(update)
-        return self.attack.force * update.norm() / math.sqrt(max(update.numel(), 1)) * noise
+        deviation = self.attack.force * float(update.norm()) / math.sqrt(max(update.numel(), 1))
+        return deviation * noise
 
 
 def _mean_updates(answers: Sequence[Answer]) -> dict[tuple[Hashable, str], Tensor]:

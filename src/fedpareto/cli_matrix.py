@@ -1,0 +1,78 @@
+"""`fedpareto matrix`: algorithms × attacks × defences from one file, and a heat map of what became of them."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from fedpareto.errors import UserError
+
+
+def matrix(
+    spec: Annotated[Path, typer.Argument(metavar="SPEC", help="A YAML file with a section 'matrix'.")],
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Where cells and pictures are kept.")] = Path("runs/matrix"),
+    jobs: Annotated[int | None, typer.Option(help="Cells at a time.  [default: one a core]")] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="A parameter of every cell, such as rounds=5."),
+    ] = None,
+) -> None:
+    """Run every algorithm under every attack behind every defence; SPEC lists them. Ends with a heat map (PNG, PDF).
+
+    Ctrl-C or SIGTERM stops; finished cells are kept, and the same command goes on from there.
+
+    Example: fedpareto matrix examples/matrix.yaml --out runs/matrix
+    """
+    from fedpareto.experiments import matrix as matrices
+    from fedpareto.experiments.progress import Interrupts
+    from fedpareto.experiments.runner import Stopped
+
+    if jobs is not None and jobs < 1:
+        raise UserError(f"--jobs {jobs}: at least 1 is needed")
+    ready = matrices.Matrix.read(spec, settings or ())
+    with Interrupts() as interrupts:
+        try:
+            record = matrices.run(ready, out, jobs or os.cpu_count() or 1, _say, interrupts.asked)
+        except (Stopped, KeyboardInterrupt) as stopped:
+            _say(f"{str(stopped) or 'interrupted'}; finished cells are kept in {shlex.quote(str(out))}: run it again")
+            raise typer.Exit(interrupts.exit_code) from None
+    _print(record)
+    names = ("matrix.png", "matrix.pdf", "matrix.json")
+    typer.echo("written: " + ", ".join(shlex.quote(str(out / name)) for name in names))
+
+
+def _print(record: Mapping[str, Any]) -> None:
+    """A table for each defence."""
+    import numpy as np
+    from rich.console import Console
+    from rich.table import Table
+
+    from fedpareto.experiments.matrix import values_of
+
+    values, refused = values_of(record)
+    labels, console = record["labels"], Console(highlight=False)
+    # In a pipe there is no width to fit into; a cut table would lose words.
+    wide = console if console.is_terminal else Console(width=1000, highlight=False)
+    for defence, panel, unfit in zip(labels["defence"], values, refused, strict=True):
+        title = f"{record['measure']['name']}, mean of honest clients; defence: {defence}"
+        table = Table("", *labels["attack"], title=title, title_justify="left")
+        for algorithm, row, none in zip(labels["algorithm"], panel, unfit, strict=True):
+            words = (
+                "–" if no else "failed" if np.isnan(value) else f"{value:.3f}"
+                for value, no in zip(row, none, strict=True)
+            )
+            table.add_row(algorithm, *words)
+        wide.print(table)
+    reasons = {cell["failed"] for cell in record["cells"] if "failed" in cell}
+    for reason in sorted(reasons)[:3]:
+        typer.echo(f"failed: {reason}")
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)

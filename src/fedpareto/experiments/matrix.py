@@ -1,0 +1,361 @@
+"""Every algorithm under every attack behind every defence, from one spec file: a small run for each cell, one heat map.
+
+A cell's value is the mean, over seeds and over clients that attack in no cell, of the problem's first objective on
+held-out rows at the end: so all cells judge the same clients.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedpareto.core.defences import Defence
+from fedpareto.core.parameters import build
+from fedpareto.core.problem import Objective
+from fedpareto.core.solutions import held_out
+from fedpareto.engines.attacks import Attack
+from fedpareto.errors import DamagedFile, UserError
+from fedpareto.experiments import runner
+from fedpareto.experiments.reproduce.parallel import side_by_side
+from fedpareto.experiments.runner import Result
+from fedpareto.experiments.spec import NAMED_SECTIONS, WORDS, Draft, Spec
+from fedpareto.files import write_atomically
+
+KEY = "matrix"
+AXES = ("algorithm", "attack", "defence")
+FILE, PICTURE = "matrix.json", "matrix.png"
+NAMES = {"algorithm": "name", **WORDS}
+"""By axis, the parameter that names an entry."""
+BETWEEN_LINES = 5.0
+"""Seconds between two lines of progress, at least."""
+
+BETWEEN_WRITES = 1.0
+"""The same for writing finished cells: no more is lost if the process is killed."""
+MOST_IN_A_STACK = 1024
+"""Clients, as far as memory allows, unless the spec says otherwise."""
+NEVER = 10**9
+"""Rounds between two evaluations, so that only what a run leaves behind is measured."""
+
+Say = Callable[[str], None]
+Entry = str | dict[str, Any]
+Cell = tuple[int, int, int]
+"""The places of its entries on the three axes."""
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """What a spec file with a section `matrix` asks for."""
+
+    base: Draft
+    """The rest of the file, which all cells share."""
+    axes: Mapping[str, tuple[Entry, ...]]
+
+    @classmethod
+    def read(cls, path: Path, settings: Sequence[str] = ()) -> Matrix:
+        """From a YAML file, with `key=value` texts applied to every cell; raises UserError for what no cell can be."""
+        draft = Draft.read(path)
+        section = draft.values.get(KEY)
+        if not isinstance(section, dict) or set(section) - set(AXES):
+            raise UserError(f"{path}: a matrix has a section '{KEY}' with lists: {', '.join(AXES)}")
+        axes = {axis: _entries(section.get(axis), axis, path) for axis in AXES}
+        rest = {key: value for key, value in draft.values.items() if key != KEY}
+        for axis in AXES:
+            if axis in rest:
+                raise UserError(
+                    f"{path}: {axis} stands outside the section '{KEY}'; its entries belong into the list there"
+                )
+        matrix = cls(Draft(rest, draft.where).with_settings(settings), axes)
+        matrix.check()
+        return matrix
+
+    def check(self) -> None:
+        """Raises UserError if an entry makes no sense by itself; that two do not fit together is no mistake."""
+        for algorithm in self.axes["algorithm"]:
+            self._assembled(algorithm, "none", "none").finish()
+        for attack in self.axes["attack"]:
+            self._assembled(self.axes["algorithm"][0], attack, "none").finish()
+        _ = self.judged
+        for defence in self.axes["defence"]:
+            build(Defence, _parameters(defence, "defence"), "defence")
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """How many algorithms, attacks and defences."""
+        algorithms, attacks, defences = (len(self.axes[axis]) for axis in AXES)
+        return algorithms, attacks, defences
+
+    @property
+    def cells(self) -> list[Cell]:
+        """All of them, one defence after the other."""
+        rows, columns, panels = self.shape
+        return [(row, column, panel) for panel in range(panels) for row in range(rows) for column in range(columns)]
+
+    def labels(self, axis: str) -> list[str]:
+        """Of an axis's entries: their name, with their parameters where two have the same."""
+        parameters = [_parameters(entry, axis) for entry in self.axes[axis]]
+        names = [str(entry[NAMES[axis]]) for entry in parameters]
+        return [
+            name if names.count(name) == 1 else f"{name} {_in_words(entry, NAMES[axis])}".strip()
+            for name, entry in zip(names, parameters, strict=True)
+        ]
+
+    def entries(self, cell: Cell) -> tuple[Entry, Entry, Entry]:
+        """What a cell puts together."""
+        algorithm, attack, defence = (self.axes[axis][place] for axis, place in zip(AXES, cell, strict=True))
+        return algorithm, attack, defence
+
+    def key(self, cell: Cell) -> str:
+        """Names a cell among finished ones, whatever else is on the axes."""
+        return json.dumps(self.entries(cell), sort_keys=True)
+
+    def draft(self, cell: Cell) -> Draft:
+        """Of a cell's run."""
+        return self._assembled(*self.entries(cell))
+
+    def spec(self, cell: Cell) -> Spec | str:
+        """Of a cell; or why there is none: the defence does not fit the algorithm."""
+        algorithm, attack, _ = self.entries(cell)
+        self._assembled(algorithm, attack, "none").finish()
+        try:
+            return self.draft(cell).finish()
+        except UserError as problem:
+            return str(problem)
+
+    def _assembled(self, algorithm: Entry, attack: Entry, defence: Entry) -> Draft:
+        values = {**self.base.values, "algorithm": algorithm, "attack": attack, "defence": defence}
+        return _quick(Draft(values, self.base.where))
+
+    @cached_property
+    def calm(self) -> Spec:
+        """A cell without attack and defence."""
+        return self._assembled(self.axes["algorithm"][0], "none", "none").finish()
+
+    @property
+    def objective(self) -> Objective:
+        """What is measured."""
+        return self.calm.problem.objectives[0]
+
+    @cached_property
+    def judged(self) -> list[list[int]]:
+        """Of each seed, the clients that attack in no cell."""
+        attacks = [build(Attack, _parameters(entry, "attack"), "attack") for entry in self.axes["attack"]]
+        everyone = range(self.calm.clients)
+        found = []
+        for seed in self.calm.seeds:
+            attackers = frozenset[int]().union(*(attack.attackers(everyone, seed) for attack in attacks))
+            found.append([client for client in everyone if client not in attackers])
+            if not found[-1]:
+                raise UserError(f"seed {seed}: every client attacks in some cell, so none is left to judge them by")
+        return found
+
+
+def run(matrix: Matrix, out: Path, jobs: int, say: Say, stop: Callable[[], bool]) -> dict[str, Any]:
+    """Runs what the folder does not hold yet, keeps every finished cell there, and draws the heat map."""
+    store = _Store(out, matrix)
+    missing = [cell for cell in matrix.cells if matrix.key(cell) not in store.found]
+    specs = {cell: matrix.spec(cell) for cell in missing}
+    for cell, spec in specs.items():
+        if isinstance(spec, str):
+            store.keep(cell, {"refused": spec})
+    work = [cell for cell in missing if isinstance(specs[cell], Spec)]
+    say(f"{len(matrix.cells)} cells: {len(work)} to run, {len(missing) - len(work)} that do not fit together")
+    progress = _Progress(len(work), say)
+    try:
+        for number, found in side_by_side(_measure, [matrix.draft(cell).values for cell in work], jobs, stop):
+            store.keep(work[number], found)
+            store.write(now=False)
+            progress.one_more()
+    finally:
+        store.write()
+    record = store.record()
+    _draw(record, out)
+    return record
+
+
+def _measure(values: dict[str, Any], stop: Callable[[], bool]) -> dict[str, Any]:
+    """Runs one cell."""
+    start = time.perf_counter()
+    spec = Draft(values).finish()
+    try:
+        result = runner.start(spec, stop=stop)
+    except UserError as problem:  # Such as a model that went astray: that is what the attack did.
+        return {"failed": str(problem)}
+    clients = [_first_objective(result, seed) for seed in spec.seeds]
+    return {"clients": clients, "seconds": round(time.perf_counter() - start, 3)}
+
+
+def _first_objective(result: Result, seed: int) -> list[float | None]:
+    """Every client's at the end, on held-out rows; None where it is no finite number."""
+    (last,) = [row for row in result.history if row["seed"] == seed and row["round"] == result.spec.rounds]
+    measured = last["sent"][held_out(list(last["sent"]))]
+    return [None if values is None else round(values[0], 6) for values in measured]
+
+
+class _Store:
+    """The finished cells in a folder's matrix.json."""
+
+    def __init__(self, out: Path, matrix: Matrix) -> None:
+        self.path, self.matrix = out / FILE, matrix
+        self.found: dict[str, dict[str, Any]] = {}
+        self.written = time.monotonic()
+        try:
+            out.mkdir(parents=True, exist_ok=True)
+        except OSError as problem:
+            raise UserError(f"the folder {out} cannot be made: {problem.strerror or problem}") from None
+        if self.path.exists():
+            self._read()
+
+    def _read(self) -> None:
+        try:
+            record = json.loads(self.path.read_text(encoding="utf-8"))
+            base = record["base"]
+            self.found = {cell["key"]: cell for cell in record["cells"]}
+        except (OSError, ValueError, KeyError, TypeError) as problem:
+            raise DamagedFile(
+                f"{self.path} is no matrix of fedpareto or damaged ({problem}); name another --out"
+            ) from None
+        now = _plain(self.matrix.base.values)
+        different = [key for key in {**base, **now} if base.get(key) != now.get(key)]
+        if different:
+            key = different[0]
+            raise UserError(
+                f"{self.path} was made with another {key}: {base.get(key)}, not {now.get(key)}; name another --out"
+            )
+
+    def keep(self, cell: Cell, found: Mapping[str, Any]) -> None:
+        """Adds a finished cell."""
+        key = self.matrix.key(cell)
+        self.found[key] = {"key": key, **found}
+
+    def record(self) -> dict[str, Any]:
+        """All that is known: axes, and the cells, which name their places on them and what they are worth."""
+        matrix, goal = self.matrix, self.matrix.objective
+        keys = {matrix.key(cell): cell for cell in matrix.cells}
+        cells = [
+            {**cell, **self._worth(cell), "at": list(keys[key]) if key in keys else None}
+            for key, cell in self.found.items()
+        ]
+        return {
+            "measure": {"name": goal.name, "maximise": goal.maximise},
+            "labels": {axis: matrix.labels(axis) for axis in AXES},
+            "judged": matrix.judged,
+            "base": _plain(matrix.base.values),
+            "cells": sorted(cells, key=lambda cell: (cell["at"] is None, cell["at"], cell["key"])),
+        }
+
+    def _worth(self, cell: Mapping[str, Any]) -> dict[str, float | None]:
+        """The mean over judged clients and seeds, and the worst of them, mean over seeds; None where one has none."""
+        if "clients" not in cell:
+            return {}
+        pairs = zip(cell["clients"], self.matrix.judged, strict=True)
+        judged = [[of_seed[client] for client in clients] for of_seed, clients in pairs]
+        if any(value is None for values in judged for value in values):
+            return {"value": None, "worst": None}
+        least = min if self.matrix.objective.maximise else max
+        return {
+            "value": float(np.mean([np.mean(values) for values in judged])),
+            "worst": float(np.mean([least(values) for values in judged])),
+        }
+
+    def write(self, now: bool = True) -> None:
+        """In one step; unless `now`, only if the last time is a while ago."""
+        if now or time.monotonic() - self.written >= BETWEEN_WRITES:
+            write_atomically(self.path, json.dumps(self.record(), indent=1, allow_nan=False) + "\n")
+            self.written = time.monotonic()
+
+
+class _Progress:
+    """A line now and then."""
+
+    def __init__(self, cells: int, say: Say) -> None:
+        self.cells, self.say, self.done = cells, say, 0
+        self.begun = self.last = time.monotonic()
+
+    def one_more(self) -> None:
+        """After each cell."""
+        self.done += 1
+        now = time.monotonic()
+        if now - self.last >= BETWEEN_LINES or self.done == self.cells:
+            left = (now - self.begun) / self.done * (self.cells - self.done)
+            self.last = now
+            self.say(f"{self.done} of {self.cells} cells" + (f", about {left:.0f} s left" if left else ""))
+
+
+def values_of(record: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray]:
+    """The values `[defences, algorithms, attacks]`, NaN where there is none, and where two did not fit together."""
+    rows, columns, panels = (len(record["labels"][axis]) for axis in AXES)
+    values = np.full((panels, rows, columns), np.nan)
+    refused = np.zeros(values.shape, dtype=bool)
+    for cell in record["cells"]:
+        if cell["at"] is not None:
+            row, column, panel = cell["at"]
+            value = cell.get("value")
+            values[panel, row, column] = np.nan if value is None else value
+            refused[panel, row, column] = "refused" in cell
+    return values, refused
+
+
+def _draw(record: Mapping[str, Any], out: Path) -> None:
+    from fedpareto.report.heat_map import heat_map, render
+
+    values, refused = values_of(record)
+    labels, measure = record["labels"], record["measure"]
+    figure = heat_map(
+        values,
+        refused,
+        rows=labels["algorithm"],
+        columns=labels["attack"],
+        panels=[f"defence: {name}" for name in labels["defence"]],
+        measure=f"{measure['name']}, mean of honest clients",
+        maximise=measure["maximise"],
+    )
+    for kind in ("png", "pdf"):
+        write_atomically((out / PICTURE).with_suffix(f".{kind}"), render(figure, kind))
+
+
+def _entries(value: Any, axis: str, path: Path) -> tuple[Entry, ...]:
+    """The entries of an axis: names, or groups of parameters that begin with one."""
+    if value is None:
+        return (NAMED_SECTIONS.get(axis, "none"),)
+    entries = value if isinstance(value, list) else [value]
+    for entry in entries:
+        if not (isinstance(entry, str) or (isinstance(entry, dict) and NAMES[axis] in entry)):
+            raise UserError(
+                f"{path}: {KEY}.{axis} holds {entry!r}; an entry is a {NAMES[axis]}, or a group of parameters with it"
+            )
+    if not entries:
+        raise UserError(f"{path}: {KEY}.{axis} is empty")
+    unique = {json.dumps(entry, sort_keys=True, default=str) for entry in entries}
+    if len(unique) < len(entries):
+        raise UserError(f"{path}: {KEY}.{axis} holds an entry twice")
+    return tuple(entries)
+
+
+def _parameters(entry: Entry, axis: str) -> dict[str, Any]:
+    return {NAMES[axis]: entry} if isinstance(entry, str) else entry
+
+
+def _in_words(entry: Mapping[str, Any], name: str) -> str:
+    return ", ".join(f"{key}={value}" for key, value in entry.items() if key != name)
+
+
+def _quick(draft: Draft) -> Draft:
+    """What a cell does without unless it is asked for: evaluations on the way, and measuring how to stack clients."""
+    values = dict(draft.values)
+    engine = values.get("engine") or {}
+    if isinstance(engine, dict) and engine.get("name", NAMED_SECTIONS["engine"]) == NAMED_SECTIONS["engine"]:
+        values["engine"] = {"threads": 1, "chunk": MOST_IN_A_STACK, **engine}
+    values.setdefault("evaluate_every", NEVER)
+    return Draft(values, draft.where)
+
+
+def _plain(values: Any) -> Any:
+    """As JSON gives it back."""
+    return json.loads(json.dumps(values, default=str))

@@ -1,0 +1,118 @@
+"""Values by row and column in several panels on one scale, each cell with its number."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.colors import Colormap, Normalize, to_rgb
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch, Rectangle
+from matplotlib.typing import ColorType
+from numpy.typing import NDArray
+
+from fedpareto.report._files import Array
+from fedpareto.report._style import render, short, styled
+
+__all__ = ["heat_map", "render"]
+
+PANELS_IN_A_ROW = 3
+CELL = (0.47, 0.30)
+"""Inches."""
+NOTHING, FAILED = "#F2F2F2", "#1A1A1A"
+"""The colours of cells that cannot be, and of cells that came to nothing."""
+HATCH = "////"
+
+
+@styled
+def heat_map(
+    values: Array,
+    refused: NDArray[np.bool_],
+    *,
+    rows: Sequence[str],
+    columns: Sequence[str],
+    panels: Sequence[str],
+    measure: str,
+    maximise: bool,
+) -> Figure:
+    """`values` `[panels, rows, columns]`; NaN is drawn as a failure, and as no cell at all where it was `refused`."""
+    across = min(len(panels), PANELS_IN_A_ROW)
+    down = math.ceil(len(panels) / across)
+    names = 0.075 * max(len(short(name)) for name in rows)
+    heads = 0.065 * max(len(short(name)) for name in columns)
+    size = (
+        across * (CELL[0] * len(columns) + 0.25) + names + 1.3,
+        down * (CELL[1] * len(rows) + 0.45) + heads + 0.45,
+    )
+    figure = Figure(figsize=size, layout="constrained")
+    grid = figure.subplots(down, across, sharex=True, sharey=True, squeeze=False)
+    values, measure = _readable_units(values, measure)
+    colours = mpl.colormaps["viridis" if maximise else "viridis_r"]
+    scale = _scale(values)
+    for panel, axes in enumerate(grid.flat):
+        if panel >= len(panels):
+            axes.remove()
+            continue
+        _panel(axes, values[panel], refused[panel], colours, scale)
+        axes.set_title(short(panels[panel]))
+        # A panel without one below it shows the columns' names itself.
+        if panel + across >= len(panels):
+            axes.tick_params(labelbottom=True)
+        axes.set_xticks(range(len(columns)), [short(name) for name in columns], rotation=45, ha="right", fontsize=8)
+        axes.set_yticks(range(len(rows)), [short(name) for name in rows], fontsize=8)
+    better = "higher" if maximise else "lower"
+    bar = figure.colorbar(mpl.cm.ScalarMappable(scale, colours), ax=list(figure.axes), shrink=0.8, pad=0.01)
+    bar.set_label(f"{measure} ({better} is better)")
+    _explain(figure, values, refused)
+    return figure
+
+
+def _panel(axes: Axes, values: Array, refused: NDArray[np.bool_], colours: Colormap, scale: Normalize) -> None:
+    axes.set_xlim(-0.5, values.shape[1] - 0.5)
+    axes.set_ylim(values.shape[0] - 0.5, -0.5)
+    axes.grid(visible=False)
+    axes.tick_params(length=0)
+    for side in axes.spines.values():
+        side.set_visible(False)
+    for (row, column), value in np.ndenumerate(values):
+        corner = (column - 0.5, row - 0.5)
+        if refused[row, column]:
+            axes.add_patch(Rectangle(corner, 1, 1, fc=NOTHING, ec="#BBBBBB", hatch=HATCH, lw=0))
+            continue
+        good = bool(np.isfinite(value))
+        face = colours(scale(value)) if good else FAILED
+        axes.add_patch(Rectangle(corner, 1, 1, fc=face, ec="white", lw=0.8))
+        text = f"{value:#.3g}".rstrip(".") if good else "×"
+        axes.text(column, row, text, ha="center", va="center", fontsize=7, color=_readable(face))
+
+
+def _scale(values: Array) -> Normalize:
+    known = values[np.isfinite(values)]
+    low, high = (float(known.min()), float(known.max())) if len(known) else (0.0, 1.0)
+    return Normalize(low, high if high > low else low + 1)
+
+
+def _readable_units(values: Array, measure: str) -> tuple[Array, str]:
+    """In percent, if all values lie between 0 and 1; three digits of each then fit into a cell."""
+    known = values[np.isfinite(values)]
+    are_shares = bool(len(known)) and known.min() >= 0 and known.max() <= 1
+    return (100 * values, f"{measure}, in %") if are_shares else (values, measure)
+
+
+def _readable(face: ColorType) -> str:
+    """Black on light cells, white on dark ones."""
+    red, green, blue = to_rgb(face)
+    return "black" if 0.299 * red + 0.587 * green + 0.114 * blue > 0.5 else "white"
+
+
+def _explain(figure: Figure, values: Array, refused: NDArray[np.bool_]) -> None:
+    handles = []
+    if refused.any():
+        handles.append(Patch(fc=NOTHING, ec="#BBBBBB", hatch=HATCH, lw=0, label="do not fit together"))
+    if (~np.isfinite(values) & ~refused).any():
+        handles.append(Patch(fc=FAILED, label="× came to nothing (training went astray)"))
+    if handles:
+        figure.legend(handles=handles, loc="outside lower center", ncols=3)
