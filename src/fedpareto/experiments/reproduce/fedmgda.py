@@ -174,24 +174,21 @@ class Study:
     def cell(self, name: str, variant: Variant, batch_size: int) -> Cell:
         """One of them."""
         case = CASES[name]
-        rounds = self.rounds(case)
+        rounds, federation = self.rounds(case), self._federation(case)
+        together = round(federation["participation"] * federation["clients"]) * self.seeds
         draft = {
-            **self._federation(case),
+            **federation,
             "algorithm": variant.section,
             "rounds": rounds,
             "evaluate_every": max(1, rounds // case.evaluations),
             "measure_losses": case.measures_losses,
-            "engine": self._engine,
+            # Runs stand side by side, one to a core; those who take part in a round, of all seeds, are one stack.
+            "engine": {"name": "local", "threads": 1, "chunk": together},
             "learner": {"lr": case.lr, "batch_size": batch_size, "epochs": 1},
             "attack": _attack(variant, name),
         }
         folder = f"fedmgda-{FIGURES[self.name].folder}/{name}/{variant.label}"
         return Cell(folder, draft, keeps_models=variant.algorithm == "local")
-
-    @property
-    def _engine(self) -> dict[str, Any]:
-        """Runs stand side by side, one to a core; a quick one has no time to measure which chunk is the best."""
-        return {"name": "local", "threads": 1, **({"chunk": QUICK_CLIENTS} if self.options.quick else {})}
 
     def _federation(self, case: Case) -> dict[str, Any]:
         """Its clients, their data, and how many of them take part."""
