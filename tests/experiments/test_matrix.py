@@ -1,0 +1,185 @@
+"""A matrix of attacks and defences: every cell is the run it says it is, none vanishes, finished ones are kept."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fedpareto
+from fedpareto.errors import DamagedFile, UserError
+from fedpareto.experiments import matrix as matrices
+from fedpareto.experiments.matrix import Matrix
+from fedpareto.experiments.runner import Stopped
+
+TEXT = """
+problem: convex
+clients: 8
+rounds: 2
+seeds: 2
+preferences: 0.5,0.5
+learner: {steps: 2}
+matrix:
+  algorithm: [fedavg, fedpref]
+  attack:
+    - none
+    - {kind: sign-flip, clients: [1, 2]}
+    - {kind: gaussian, clients: [2, 5], strength: 1e25}
+  defence: [none, median]
+"""
+
+
+def written(folder: Path, text: str = TEXT) -> Path:
+    path = folder / "matrix.yaml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def silent(line: str) -> None:
+    """Nobody reads it."""
+
+
+def never() -> bool:
+    return False
+
+
+def finished(folder: Path, text: str = TEXT) -> dict[str, Any]:
+    return matrices.run(Matrix.read(written(folder, text)), folder / "out", 1, silent, never)
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    folder = tmp_path_factory.mktemp("matrix")
+    return folder, finished(folder)
+
+
+def cell_at(record: dict[str, Any], *at: int) -> dict[str, Any]:
+    (found,) = [cell for cell in record["cells"] if cell["at"] == list(at)]
+    return dict(found)
+
+
+def test_a_cells_value_is_the_mean_of_clients_that_never_attack_in_the_run_it_names(
+    done: tuple[Path, dict[str, Any]],
+) -> None:
+    _, record = done
+    result = fedpareto.run(
+        "convex",
+        "fedavg",
+        clients=8,
+        rounds=2,
+        seeds=2,
+        preferences="0.5,0.5",
+        learner={"steps": 2},
+        engine={"threads": 1, "chunk": 16},
+        attack={"kind": "sign-flip", "clients": [1, 2]},
+        defence={"rule": "median"},
+    )
+    honest = [0, 3, 4, 6, 7]
+    assert record["judged"] == [honest, honest]
+    values = np.array([solutions.points[honest, 0] for solutions in result.solutions])
+    cell = cell_at(record, 0, 1, 1)
+    assert cell["value"] == pytest.approx(values.mean(), abs=1e-5)
+    assert cell["worst"] == pytest.approx(values.max(axis=1).mean(), abs=1e-5), "distances are to be small"
+
+
+def test_every_cell_has_a_value_a_reason_or_a_failure(done: tuple[Path, dict[str, Any]]) -> None:
+    _, record = done
+    assert record["labels"] == {
+        "algorithm": ["fedavg", "fedpref"],
+        "attack": ["none", "sign-flip", "gaussian"],
+        "defence": ["none", "median"],
+    }
+    assert sorted(cell["at"] for cell in record["cells"]) == [
+        [row, column, panel] for row in range(2) for column in range(3) for panel in range(2)
+    ]
+    values, refused = matrices.values_of(record)
+    assert values.shape == (2, 2, 3)
+    assert refused.tolist() == [[[False] * 3] * 2, [[False] * 3, [True] * 3]]
+    assert "median does not fit fedpref" in cell_at(record, 1, 0, 1)["refused"]
+    assert "training went astray" in cell_at(record, 0, 2, 0)["failed"]
+    assert np.isnan(values[0, 0, 2]), "what came to nothing is no number"
+    assert values[1, 0, 2] == pytest.approx(values[1, 0, 0], rel=0.2), "and the median saves it"
+    assert values[0, 0, 1] > values[0, 0, 0], "a flipped sign costs something"
+
+
+def test_both_pictures_and_the_record_are_written(done: tuple[Path, dict[str, Any]]) -> None:
+    folder, record = done
+    assert (folder / "out" / "matrix.png").read_bytes().startswith(b"\x89PNG")
+    assert (folder / "out" / "matrix.pdf").read_bytes().startswith(b"%PDF")
+    assert json.loads((folder / "out" / "matrix.json").read_text(encoding="utf-8")) == record
+
+
+def test_a_stopped_matrix_goes_on_with_what_is_missing(
+    done: tuple[Path, dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = iter([False] * 4 + [True] * 100)
+    with pytest.raises(Stopped):
+        matrices.run(Matrix.read(written(tmp_path)), tmp_path / "out", 1, silent, lambda: next(asked))
+    kept = json.loads((tmp_path / "out" / "matrix.json").read_text(encoding="utf-8"))["cells"]
+    assert 4 <= len(kept) < 12
+    runs: list[Any] = []
+    measure = matrices._measure
+
+    def counted(values: dict[str, Any], stop: Callable[[], bool]) -> dict[str, Any]:
+        runs.append(values)
+        return measure(values, stop)
+
+    monkeypatch.setattr(matrices, "_measure", counted)
+    record = finished(tmp_path)
+    assert len(runs) == 12 - len(kept)
+    assert without_times(record) == without_times(done[1])
+    runs.clear()
+    assert finished(tmp_path) == record
+    assert not runs
+
+
+def without_times(record: dict[str, Any]) -> list[dict[str, Any]]:
+    return [{key: value for key, value in cell.items() if key != "seconds"} for cell in record["cells"]]
+
+
+def test_another_entry_keeps_the_finished_cells_and_another_base_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small = TEXT.replace("[fedavg, fedpref]", "[fedavg]").replace("[none, median]", "[none]").replace("seeds: 2", "")
+    before = finished(tmp_path, small)
+    more = small.replace("defence: [none]", "defence: [clip, none]")
+    after = finished(tmp_path, more)
+    for column in range(3):
+        one, other = cell_at(before, 0, column, 0), cell_at(after, 0, column, 1)
+        assert one.get("seconds") == other.get("seconds"), "it was not run again"
+    with pytest.raises(UserError, match="was made with another rounds: 2, not 3; name another --out"):
+        finished(tmp_path, small.replace("rounds: 2", "rounds: 3"))
+    (tmp_path / "out" / "matrix.json").write_text("{}", encoding="utf-8")
+    with pytest.raises(DamagedFile, match="is no matrix of fedpareto or damaged"):
+        finished(tmp_path, small)
+
+
+def test_entries_with_the_same_name_are_told_apart_by_their_parameters(tmp_path: Path) -> None:
+    text = TEXT.replace("[fedavg, fedpref]", "[fedavg, {name: fedavg, weighting: equal}]")
+    assert Matrix.read(written(tmp_path, text)).labels("algorithm") == ["fedavg", "fedavg weighting=equal"]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "words"),
+    [
+        (TEXT[TEXT.index("matrix:") :], "", "a matrix has a section 'matrix' with lists: algorithm, attack, defence"),
+        ("  defence: [none, median]", "  rounds: [1, 2]", "a matrix has a section 'matrix' with lists"),
+        ("[fedavg, fedpref]", "[]", "matrix.algorithm is empty"),
+        ("[fedavg, fedpref]", "[3]", "matrix.algorithm holds 3; an entry is a name"),
+        ("[fedavg, fedpref]", "[fedavg, fedavg]", "matrix.algorithm holds an entry twice"),
+        ("[fedavg, fedpref]", "[fedavgg]", "unknown algorithm 'fedavgg'; did you mean 'fedavg'?"),
+        ("[none, median]", "[medium]", "unknown value of defence: rule 'medium'; did you mean 'median'?"),
+        ("kind: sign-flip", "kind: sign-flop", "unknown value of attack: kind 'sign-flop'; did you mean 'sign-flip'?"),
+        ("clients: [1, 2]", "clients: [0, 1, 3, 4, 6, 7]", "every client attacks in some cell"),
+        ("rounds: 2", "rounds: 2\nattack: bias", "attack stands outside the section 'matrix'"),
+    ],
+)
+def test_a_mistake_is_named_before_anything_runs(before: str, after: str, words: str, tmp_path: Path) -> None:
+    assert before in TEXT
+    with pytest.raises(UserError) as caught:
+        Matrix.read(written(tmp_path, TEXT.replace(before, after)))
+    assert words in str(caught.value)
