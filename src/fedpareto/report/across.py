@@ -28,7 +28,7 @@ EVALUATIONS: tuple[Evaluation, ...] = ("sent", "trained")
 
 def across_clients(records: Sequence[Record]) -> list[Table]:
     """A table for each objective: how clients fare in every run, by both evaluations; none where a client is alone."""
-    runs = [run for run in comparable(records) if run.clients > 1]
+    runs = [run for run in comparable(records) if run.clients > 1 and any(map(run.last_values, EVALUATIONS))]
     return [_across_table(runs, j) for j in range(len(runs[0].objectives))] if runs else []
 
 
@@ -57,6 +57,8 @@ def _across_columns(run: Record, j: int) -> tuple[Column, ...]:
 def _across_rows(runs: Sequence[Record], j: int, evaluation: Evaluation, columns: Sequence[Column]) -> Iterator[Row]:
     """Of the runs that have the evaluation; the best is marked among these."""
     measured = [run for run in runs if run.last_values(evaluation)]
+    if not measured:
+        return
     found = [[across_objectives(v, run.maximise)[j] for v in run.last_values(evaluation)] for run in measured]
     cells = []
     for column in columns:
