@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fedpareto.errors import UnknownName, UserError
-from fedpareto.experiments.reproduce import catalogue, fedfew_claims, fedfew_shown
+from fedpareto.experiments.reproduce import catalogue, fedfew, fedfew_claims, fedfew_shown
 from fedpareto.experiments.reproduce import fedfew_published as published
 from fedpareto.experiments.reproduce.client_runs import Cell, Found, Values, spec_of
 from fedpareto.experiments.reproduce.fedfew_claims import Descent, Smoothed
@@ -110,7 +110,7 @@ def test_the_runs_of_table_1_are_as_table_4_says():
     found = specs("fedfew-table-1")
     assert len(found) == len(published.USUAL) * 10
     for (column, label), spec in found.items():
-        assert (spec.clients, spec.rounds, spec.seeds) == (20, 300, (0, 1, 2))
+        assert (spec.clients, spec.rounds, spec.seeds) == (20, 300 + 1, (0, 1, 2))
         assert (spec.learner.epochs, spec.learner.lr, spec.learner.momentum) == (1, 0.005, 0.0)
         assert spec.learner.batch_size == (100 if column in ("ag-news", "mnist-writers") else 50)
         assert spec.evaluate_every == 25
@@ -150,7 +150,7 @@ def test_the_studies_share_the_run_that_they_have_in_common():
 
 def test_local_epochs_and_rounds_make_up_the_same_number_of_updates():
     for spec in specs("fedfew-fig-4").values():
-        assert spec.rounds * spec.learner.epochs == pytest.approx(300, abs=8)
+        assert (spec.rounds - 1) * spec.learner.epochs == pytest.approx(300, abs=8)
     assert [spec.learner.epochs for spec in specs("fedfew-fig-3").values()] == [1, 2, 4, 8, 16]
 
 
@@ -185,7 +185,7 @@ def test_columns_algorithms_and_settings_can_be_chosen():
     assert found["mnist-writers", FEDFEW].problem.rows == 0  # Of 70,000 rows a writer has 84.
     spec = found["ag-news", "fedfew-as-published"]
     assert (spec.algorithm.initial, spec.algorithm.loss, spec.problem.rows) == ("identical", "during", 500)
-    assert (spec.seeds, spec.rounds, spec.clients, spec.evaluate_every) == ((0, 1), 40, 6, 3)
+    assert (spec.seeds, spec.rounds, spec.clients, spec.evaluate_every) == ((0, 1), 41, 6, 2)
     full = specs("fedfew-table-1", problems=(STUDIED,), algorithms=("fedfew-full-step",))
     assert full[STUDIED, "fedfew-full-step"].algorithm.server_lr == 3
 
@@ -239,8 +239,7 @@ def test_a_quick_table_1_has_both_evaluations_of_every_algorithm_and_is_resumed(
     rows = {row["label"]: row for row in outcome.record["rows"]}
     assert list(rows) == list(algorithms)
     for row in rows.values():
-        assert row["sent"]["rounds"] == [0, 1, 2]
-        assert row["trained"]["rounds"] == [0, 1]
+        assert row["sent"]["rounds"] == row["trained"]["rounds"] == [0, 1, 2]
         assert set(row["scored"]) == {"paper", "sent", "trained"}
         assert 0 <= row["sent"]["last"][0]["worst"] <= row["sent"]["last"][0]["mean"] <= 1
     # What FedAvg sends first is the initial model: training moves it, and so the two evaluations.
@@ -296,6 +295,13 @@ def test_every_column_can_be_dealt_in_a_quick_run(column):
     assert all(rows.counts.min() > 0 for rows in splits.values())
 
 
+@pytest.mark.parametrize("rounds", [1, 2, 13, 19, 38, 75, 150, 300])
+def test_the_last_evaluation_is_after_all_rounds(rounds):
+    every = fedfew.evaluated_every(rounds)
+    assert rounds % every == 0
+    assert rounds // every >= min(rounds, 12)
+
+
 # -- how runs are scored -------------------------------------------------------------------------------------------
 
 
@@ -316,6 +322,14 @@ def test_the_papers_scoring_takes_the_best_evaluation_of_the_kind_that_its_code_
     assert fedfew_shown.deviation_of(found, "sent") == pytest.approx(10.0)
     assert fedfew_shown.worst_of(found, "sent") == pytest.approx(40.0)
     assert fedfew_shown.jain_of(found, "sent") == pytest.approx(1 / (1 + 0.2**2))
+
+
+def test_both_evaluations_are_of_the_same_round():
+    """A run leaves a model behind that nobody trains any more: that one does not count."""
+    found = made_up("fedavg", [[0.1], [0.2], [0.9]], [[0.3], [0.4]])
+    assert fedfew_shown.mean_of(found, "sent") == pytest.approx(20.0)
+    assert fedfew_shown.mean_of(found, "paper") == pytest.approx(20.0)
+    assert fedfew_shown.mean_of(found, "trained") == pytest.approx(40.0)
 
 
 def test_one_algorithm_under_two_names_wins_only_by_the_scoring():

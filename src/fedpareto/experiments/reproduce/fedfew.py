@@ -23,7 +23,7 @@ from fedpareto.experiments.spec import Draft
 from fedpareto.files import write_atomically
 
 EVALUATIONS = 12
-"""Of a run, about; what a run leaves behind is always evaluated."""
+"""Of a run, at least, after the first."""
 QUICK_ROUNDS, QUICK_SEEDS, QUICK_CLIENTS, QUICK_ROWS = 2, 1, 3, 90
 """About a minute: enough to see that all works."""
 QUICK_PATHOLOGICAL_ROWS = 3_000
@@ -137,6 +137,11 @@ def _columns(given: Sequence[str]) -> tuple[str, ...]:
     return tuple(column for column in COLUMNS if any(column in found for found in wanted.values()))
 
 
+def evaluated_every(rounds: int) -> int:
+    """Rounds between two evaluations, one of which is after all of them."""
+    return max(every for every in range(1, max(1, rounds // EVALUATIONS) + 1) if rounds % every == 0)
+
+
 def _sets_rows(setting: str) -> bool:
     """Whether it takes a choice of rows: natural clients have few as it is, and keep theirs."""
     return setting.partition("=")[0].strip() == "problem.rows"
@@ -191,10 +196,11 @@ class Study:
             "algorithm": {"name": run.algorithm, **run.own},
             "problem": problem,
             "clients": clients,
-            "rounds": rounds,
+            # One more, for the local steps that follow the last: both evaluations are then of the same round.
+            "rounds": rounds + 1,
             "seeds": list(range(self.seeds)),
             "preferences": "uniform",
-            "evaluate_every": max(1, rounds // EVALUATIONS),
+            "evaluate_every": evaluated_every(rounds),
             # Runs stand side by side, one to a core. A stack trains as long as its largest client, and clients are
             # stacked by size: all seeds in one stack would be twice the work on CIFAR-10.
             "engine": {"name": "local", "threads": 1, "chunk": clients},

@@ -15,7 +15,7 @@ import numpy as np
 
 from fedpareto.experiments.reproduce import fedfew_claims as claims
 from fedpareto.experiments.reproduce import fedfew_published as published
-from fedpareto.experiments.reproduce.client_runs import Array, Found
+from fedpareto.experiments.reproduce.client_runs import Array, Found, Values
 from fedpareto.experiments.reproduce.fedfew_claims import PUBLISHED, SCORINGS, Descent, Smoothed, Survival
 from fedpareto.experiments.reproduce.fedfew_published import COLUMNS, FEDFEW, MEDICAL, MODELS, STUDIED, TITLES
 from fedpareto.experiments.store import RunFolder
@@ -69,9 +69,15 @@ def accuracies(found: Found, scoring: str) -> Array:
     takes for this algorithm.
     """
     if scoring == "paper":
-        kind: Evaluation = "sent" if algorithm_of(found) in published.ON_SERVER_MODELS else "trained"
-        return 100 * found.evaluation(kind).best()
-    return 100 * found.evaluation("sent" if scoring == "sent" else "trained").last()
+        return 100 * evaluated(found, "sent" if algorithm_of(found) in published.ON_SERVER_MODELS else "trained").best()
+    return 100 * evaluated(found, "sent" if scoring == "sent" else "trained").last()
+
+
+def evaluated(found: Found, kind: Evaluation) -> Values:
+    """In the rounds that have both evaluations, so that one is not of a later model than the other."""
+    values = found.evaluation(kind)
+    both = np.isin(values.rounds, np.intersect1d(found.sent.rounds, found.trained.rounds))
+    return Values(values.rounds[both], values.values[:, both])
 
 
 def mean_of(found: Found, scoring: str) -> float:
@@ -151,7 +157,7 @@ def as_json(key: Key, found: Found) -> dict[str, Any]:
     """Everything of a run: both evaluations, last and best, over the clients of each seed, and over the rounds."""
     kinds: dict[str, Any] = {}
     for kind in EVALUATIONS:
-        values = found.evaluation(kind)
+        values = evaluated(found, kind)
         kinds[kind] = {
             "last": [vars(across_clients(_measured(clients))) for clients in values.last()],
             "best": [vars(across_clients(_measured(clients))) for clients in values.best()],
@@ -424,7 +430,9 @@ def figures_3_and_4(results: Results) -> Seen:
     means = {scoring: {epochs: mean_of(one, scoring) for epochs, one in by_epochs.items()} for scoring in SCORINGS}
     descents = {epochs: descent_of(found) for epochs, found in by_epochs.items()}
     rows = {
-        f"{epochs} local epochs, {found.cell.draft['rounds']} rounds": [means[scoring][epochs] for scoring in SCORINGS]
+        f"{epochs} local epochs, {found.cell.draft['rounds'] - 1} rounds": [
+            means[scoring][epochs] for scoring in SCORINGS
+        ]
         for epochs, found in by_epochs.items()
     }
     named = {f"{epochs} local epochs": found for epochs, found in by_epochs.items()}
