@@ -177,7 +177,7 @@ class _StackedConvolution(torch.autograd.Function):
         size = windows.shape[2:4]
         kernel = _kernel(weight)
         patches = inputs.new_zeros(n, rows, *size, kernel.shape[1])
-        entries = patches[..., : height * width * channels].unflatten(-1, (height, width, channels))
+        entries = patches[..., : height * width * channels].view(n, rows, *size, height, width, channels)
         entries.copy_(windows.permute(0, 1, 2, 3, 5, 6, 4))
         values = torch.baddbmm(bias.unsqueeze(1), patches.flatten(1, 3), kernel)
         return values.view(n, rows, *size, out).permute(0, 1, 4, 2, 3), patches.flatten(1, 3)
