@@ -252,5 +252,6 @@ FIGURES: Mapping[str, Figure] = {
     ),
 }
 """Figure 4's settings are those of the published scripts, which decay the step by 0.89 every 100 rounds: to 1/10 in
-2,000 rounds, to 1/30 in 3,000. Table VI gives none but the local step; its FedProx and q-FedAvg equal FedAvg to the
-digit, so that the smallest μ and q of table V are meant; step and decay are ours."""
+2,000 rounds, to 1/30 in 3,000. Table VI gives none but the local step: η and decay are ours, and so is q,
+the smallest of table V, since q-FedAvg there equals FedAvg to the digit. So does FedProx, but whatever μ is: with one
+full batch a round its only step begins where the proximal term has no gradient."""
