@@ -58,15 +58,16 @@ def fetch(
     Example: fedpareto data fetch adult compas
     """
     from fedpareto.problems.data import fetch as fetch_file
-    from fedpareto.problems.data import find, verified
+    from fedpareto.problems.data import find, is_named, verified
 
     if bool(names) == everything:
         raise UserError("name the data sets to fetch, or all of them with --all; see: fedpareto data list")
     for dataset in _chosen(names):
         for file in dataset.files:
             path = find(dataset, file)
-            is_new = path is None
-            path = path or fetch_file(dataset, file)
+            # A sample that serves in its place is not what was asked for.
+            is_new = path is None or not is_named(path, file)
+            path = fetch_file(dataset, file) if path is None or is_new else path
             if not is_new:
                 verified(file, path)
             typer.echo(f"{dataset.name}: {path} {'fetched' if is_new else 'is here already'}")

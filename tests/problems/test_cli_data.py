@@ -86,3 +86,19 @@ def test_fetch_downloads(empty, monkeypatch):
     monkeypatch.setattr("fedpareto.problems.data._receive", lambda url, stream, progress: stream.write(b"not it"))
     with pytest.raises(UserError, match=r"bank-full\.csv cannot be downloaded"):
         data("fetch", "bank")
+
+
+def test_fetch_gets_the_published_file_although_a_sample_serves(published, request, monkeypatch):
+    sample = published("ag-news").contents()[0]
+    folder = request.getfixturevalue("empty") / "ag_news"
+    folder.mkdir()
+    (folder / "train_sample_6k.csv").write_bytes(sample)
+    asked = []
+
+    def fetched(dataset, file):
+        asked.append(file.name)
+        return folder / file.name
+
+    monkeypatch.setattr("fedpareto.problems.data.fetch", fetched)
+    data("fetch", "ag-news")
+    assert asked == ["train.csv", "test.csv"]

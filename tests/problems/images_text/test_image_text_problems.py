@@ -65,9 +65,13 @@ LEARNS = {
     "cifar10": (CIFAR10(rows=300, partition="pathological", model="logistic"), {"lr": 0.01, "batch_size": 10}, 6),
     "cifar100": (CLASSES["cifar100"](rows=600, partition="pathological", model="logistic"), {"lr": 0.01}, 6),
     "fashion-mnist": (FashionMNIST(rows=200, model="cnn-small"), {"lr": 0.1, "batch_size": 10}, 3),
-    "mnist": (CLASSES["mnist"](rows=400, model="mlp", partition="iid"), {"lr": 0.2, "batch_size": 10}, 6),
-    "mnist-writers": (CLASSES["mnist-writers"](model="mlp"), {"lr": 0.2, "batch_size": 10}, 20),
-    "pneumonia-mnist": (CLASSES["pneumonia-mnist"](rows=400, model="mlp", partition="iid"), {"lr": 0.05}, 6),
+    "mnist": (CLASSES["mnist"](rows=400, model="logistic", partition="iid"), {"lr": 0.01, "batch_size": 10}, 4),
+    "mnist-writers": (CLASSES["mnist-writers"](model="logistic"), {"lr": 0.01, "batch_size": 10}, 8),
+    "pneumonia-mnist": (
+        CLASSES["pneumonia-mnist"](rows=400, model="logistic", partition="iid"),
+        {"lr": 0.01, "batch_size": 10},
+        6,
+    ),
     "ag-news": (AGNews(rows=200, vocabulary=500, length=20, partition="iid"), {"lr": 0.3, "batch_size": 10}, 4),
     "shakespeare": (Shakespeare(rows=80, units=8, layers=1), {"lr": 1.0}, 3),
     "adult-phd": (AdultPhD(rows=2000), {"lr": 0.05}, 3),
@@ -86,7 +90,7 @@ def test_training_raises_the_accuracy_above_that_of_one_answer(name):
     labels = [stack.splits["train"].of_client(client)["label"] for client in range(clients)]
     commonest = np.mean([float(np.bincount(label).max() / len(label)) for label in labels])
     assert end > start
-    assert end > commonest - 0.001
+    assert end > commonest + 0.02
 
 
 def stacked(problem, positions, clients=3):

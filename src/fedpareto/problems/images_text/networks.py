@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from fedpareto.core import rng
 from fedpareto.core.layout import Layout
 from fedpareto.core.models import MLP, StackedModule, stacked_linear
+from fedpareto.problems.images_text.lstm import stacked_lstm
 
 
 class Network(Protocol):
@@ -199,30 +200,10 @@ class CharacterLSTM:
 
     def __call__(self, parameters: Mapping[str, Tensor], inputs: Tensor) -> Tensor:
         """Logits `[n, b, characters]` of the character that follows each of `[n, b, length]`."""
-        seen = embedded(parameters["embedding.weight"], inputs)
-        n, rows, length = inputs.shape
-        # Both products of a layer's step are one.
-        weights = [
-            torch.cat([parameters[f"lstm{i}.input"], parameters[f"lstm{i}.recurrent"]], dim=1)
-            for i in range(self.layers)
-        ]
-        biases = [parameters[f"lstm{i}.bias"].unsqueeze(1) for i in range(self.layers)]
-        outputs = [seen.new_zeros(n, rows, self.hidden) for _ in range(self.layers)]
-        cells = list(outputs)
-        for t in range(length):
-            value = seen[:, :, t]
-            for i in range(self.layers):
-                gates = torch.baddbmm(biases[i], torch.cat([value, outputs[i]], dim=2), weights[i])
-                outputs[i], cells[i] = _lstm_step(gates, cells[i])
-                value = outputs[i]
-        return stacked_linear(outputs[-1], parameters["output.weight"], parameters["output.bias"])
-
-
-def _lstm_step(gates: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
-    """Output and cell, each `[n, b, hidden]`, from gates `[n, b, 4 · hidden]` and the cell before."""
-    let_in, keep, new, let_out = gates.chunk(4, dim=-1)
-    cell = keep.sigmoid() * cell + let_in.sigmoid() * new.tanh()
-    return let_out.sigmoid() * cell.tanh(), cell
+        values = embedded(parameters["embedding.weight"], inputs.permute(0, 2, 1)).transpose(0, 1)
+        for i in range(self.layers):
+            values = stacked_lstm(values, *(parameters[f"lstm{i}.{part}"] for part in ("input", "recurrent", "bias")))
+        return stacked_linear(values[-1], parameters["output.weight"], parameters["output.bias"])
 
 
 def embedded(vectors: Tensor, numbers: Tensor) -> Tensor:

@@ -1,0 +1,89 @@
+"""A layer of long short-term memory over a stack of clients, with a gradient of its own.
+
+torch's own LSTM cannot be stacked. Its steps written one by one can, but then every step adds to the gradients of all
+weights: 80 characters write them 80 times. Here what they need is kept, and is one product for all steps together.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+def stacked_lstm(inputs: Tensor, of_input: Tensor, recurrent: Tensor, bias: Tensor) -> Tensor:
+    """Outputs `[steps, n, b, h]` for inputs `[steps, n, b, e]`, from nothing remembered.
+
+    Weights are `[n, e, 4h]` and `[n, h, 4h]`, the bias `[n, 4h]`, with the gates in the order in, forget, cell, out.
+    """
+    outputs: Tensor = _StackedLSTM.apply(inputs, of_input, recurrent, bias, torch.is_grad_enabled())  # type: ignore[no-untyped-call]
+    return outputs
+
+
+class _StackedLSTM(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, inputs: Tensor, of_input: Tensor, recurrent: Tensor, bias: Tensor, is_kept: bool) -> Tensor:
+        """See stacked_lstm."""
+        steps, n, rows, _ = inputs.shape
+        width = recurrent.shape[1]
+        # Before the first step there is nothing; a step's own values stand one place later.
+        outputs = inputs.new_zeros(steps + 1, n, rows, width)
+        cells = inputs.new_zeros((steps if is_kept else 1) + 1, n, rows, width)
+        gates = inputs.new_empty(steps if is_kept else 1, n, rows, 4 * width)
+        for step in range(steps):
+            here, before, after = (step, step, step + 1) if is_kept else (0, step % 2, (step + 1) % 2)
+            torch.baddbmm(bias.unsqueeze(1), inputs[step], of_input, out=gates[here])
+            gates[here].baddbmm_(outputs[step], recurrent)
+            let_in, keep, new, let_out = _activated(gates[here])
+            torch.mul(keep, cells[before], out=cells[after])
+            cells[after].addcmul_(let_in, new)
+            torch.mul(let_out, cells[after].tanh(), out=outputs[step + 1])
+        if is_kept:
+            ctx.save_for_backward(inputs, of_input, recurrent, gates, cells, outputs)
+        return outputs[1:]
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        """Back through the steps; then the gradients of inputs, weights and bias from all of them at once."""
+        inputs, of_input, recurrent, gates, cells, outputs = ctx.saved_tensors
+        steps, n, rows, _ = inputs.shape
+        of_gates = torch.empty_like(gates)
+        back = recurrent.mT.contiguous()
+        of_cell, of_output = torch.zeros_like(cells[0]), torch.zeros_like(cells[0])
+        for step in reversed(range(steps)):
+            let_in, keep, new, let_out = gates[step].chunk(4, dim=-1)
+            squashed = cells[step + 1].tanh()
+            of_output = of_output + gradient[step]
+            of_cell = of_cell + torch.ops.aten.tanh_backward(of_output * let_out, squashed)
+            parts = (
+                torch.ops.aten.sigmoid_backward(of_cell * new, let_in),
+                torch.ops.aten.sigmoid_backward(of_cell * cells[step], keep),
+                torch.ops.aten.tanh_backward(of_cell * let_in, new),
+                torch.ops.aten.sigmoid_backward(of_output * squashed, let_out),
+            )
+            torch.cat(parts, dim=-1, out=of_gates[step])
+            of_cell = of_cell * keep
+            of_output = torch.bmm(of_gates[step], back)
+
+        def of_all_steps(values: Tensor) -> Tensor:
+            """`[steps, n, b, k]` as `[n, steps · b, k]`."""
+            return values.transpose(0, 1).reshape(n, steps * rows, -1)
+
+        together = of_all_steps(of_gates)
+        of_inputs = torch.bmm(together, of_input.mT.contiguous()).view(n, steps, rows, -1).transpose(0, 1)
+        return (
+            of_inputs,
+            torch.bmm(of_all_steps(inputs).mT, together),
+            torch.bmm(of_all_steps(outputs[:-1]).mT, together),
+            together.sum(1),
+            None,
+        )
+
+
+def _activated(gates: Tensor) -> tuple[Tensor, ...]:
+    """The four gates `[n, b, h]`, activated in place."""
+    let_in, keep, new, let_out = gates.chunk(4, dim=-1)
+    for gate in (let_in, keep, let_out):
+        gate.sigmoid_()
+    return let_in, keep, new.tanh_(), let_out
