@@ -19,8 +19,10 @@ from urllib.parse import unquote
 import pytest
 
 import fedpareto
+from fedpareto.core.defences import Defence
 from fedpareto.core.privacy import Privacy
 from fedpareto.core.registry import algorithms, problems
+from fedpareto.engines.attacks import Attack
 from fedpareto.engines.faults import Faults
 from fedpareto.engines.local import LocalOptions
 from fedpareto.learners.ddpg import DDPG
@@ -104,8 +106,8 @@ def lacks_data(words):
 
 @pytest.mark.parametrize("document", [name for name in DOCUMENTS if any(commands(name))])
 def test_commands_run_one_after_the_other(document, tmp_path, monkeypatch, capsys):
-    """With two rounds instead of many, and without measuring. `demo` and `reproduce`, which take long, are parsed, and
-    so are `server` and `node`, which wait for each other (tests/deploy runs them), and `serve`, which has no end.
+    """With two rounds instead of many, and without measuring. `demo`, `reproduce` and `matrix`, which take long, are
+    parsed, so are `server` and `node`, which wait for each other (tests/deploy runs them), and `serve`, without end.
 
     So are commands on data sets that are not here, but in CI, where they have to be.
     """
@@ -114,7 +116,7 @@ def test_commands_run_one_after_the_other(document, tmp_path, monkeypatch, capsy
     for _, body in blocks(document, "yaml"):
         Path(body.splitlines()[0].removeprefix("# ")).write_text(body, encoding="utf-8")
     for words in commands(document):
-        if words[0] in ("demo", "reproduce", "server", "node", "serve") or lacks_data(words):
+        if words[0] in ("demo", "reproduce", "matrix", "server", "node", "serve") or lacks_data(words):
             command, *arguments = words
             group = COMMANDS.commands[command]
             if command in ("data", "server", "node"):
@@ -214,8 +216,10 @@ def test_every_problem_is_documented_with_its_parameters_and_objectives(name):
         ("docs/engine.md", "Chunks", LocalOptions),
         ("docs/running.md", "Participation, quorum, faults", Faults),
         ("docs/concepts.md", "Differential privacy", Privacy),
+        ("docs/attacks.md", "Attacks", Attack),
+        ("docs/attacks.md", "Defences", Defence),
     ],
-    ids=["learner", "dqn", "ddpg", "engine", "faults", "privacy"],
+    ids=["learner", "dqn", "ddpg", "engine", "faults", "privacy", "attack", "defence"],
 )
 def test_every_other_parameter_is_documented(document, heading, cls):
     assert dict(ROW.findall(section(document, heading))) == defaults(cls)

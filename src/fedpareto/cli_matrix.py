@@ -60,8 +60,8 @@ def _print(record: Mapping[str, Any]) -> None:
     # In a pipe there is no width to fit into; a cut table would lose words.
     wide = console if console.is_terminal else Console(width=1000, highlight=False)
     for defence, panel, unfit in zip(labels["defence"], values, refused, strict=True):
-        title = f"{record['measure']['name']}, mean of honest clients; defence: {defence}"
-        table = Table("", *labels["attack"], title=title, title_justify="left")
+        typer.echo(f"{record['measure']['name']}, mean of honest clients; defence: {defence}")
+        table = Table("", *labels["attack"])
         for algorithm, row, none in zip(labels["algorithm"], panel, unfit, strict=True):
             words = (
                 "–" if no else "failed" if np.isnan(value) else f"{value:.3f}"

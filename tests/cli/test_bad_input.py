@@ -52,6 +52,10 @@ MISTAKES: list[tuple[list[str], str]] = [
     (["run", "--set", "lr=-1"], "--set lr=-1: lr is -1.0"),
     (["run", "--set", "patience=0"], "--set patience=0: patience is 0"),
     (["run", "--set", "threshold_in=meters"], "unknown value of algorithm fedpref: threshold_in 'meters'"),
+    (["run", "--set", "attack=bais"], "--set attack=bais: unknown value of attack: kind 'bais'; did you mean 'bias'?"),
+    (["run", "--set", "share=0.3"], "--set share=0.3: unknown parameter 'share'; did you mean 'attack.share'?"),
+    (["run", "--set", "defence.rule=median"], "defence.rule=median does not fit fedpref: its server does not make one"),
+    (["run", "--engine", "flower-sim", "--set", "attack=bias"], "bias is played by the engine local only, not by"),
     (["run", "--set", "dropout=2"], "dropout is 2.0; it is a share between 0 and 1"),
     (["run", "--set", "memory=4 bananas"], "memory is '4 bananas'; write a number with a unit, such as 4GB"),
     (["run", "--set", "threads=-1"], "threads"),
@@ -103,6 +107,9 @@ MISTAKES: list[tuple[list[str], str]] = [
     (["compare", "nowhere"], "nowhere: there is no such folder"),
     (["compare"], "Missing argument 'RUN...'"),
     (["resume"], "Missing argument 'RUN'"),
+    (["matrix"], "Missing argument 'SPEC'"),
+    (["matrix", "missing.yaml"], "the spec missing.yaml cannot be read: No such file or directory"),
+    (["matrix", "missing.yaml", "--jobs", "0"], "--jobs 0: at least 1 is needed"),
 ]
 
 

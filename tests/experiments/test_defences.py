@@ -239,7 +239,7 @@ def test_sections_read_back_and_may_be_one_word(tmp_path: Path) -> None:
     one_word = spec_of("sign-flip", "median")
     assert (one_word.attack.kind, one_word.defence.rule) == ("sign-flip", "median")
     flags = Draft({"problem": "convex", "algorithm": "fedavg"}).with_settings(
-        ["attack.kind=bias", "attack.clients=0,3", "defence.rule=clip", "defence.norm=2"]
+        ["attack=bias", "attack.clients=0,3", "defence.rule=clip", "defence.norm=2"]
     )
     assert flags.finish().attack == Attack(kind="bias", clients=(0, 3))
     assert flags.finish().defence == Defence(rule="clip", norm=2.0)

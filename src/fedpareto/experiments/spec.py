@@ -192,6 +192,8 @@ class Draft:
             return section, name
         if key in _TOP_LEVEL:
             return (key,)
+        if key in WORDS:
+            return key, WORDS[key]
         parameters = self._parameters()
         owners = [section for section, names in parameters.items() if key in names]
         if len(owners) > 1:
