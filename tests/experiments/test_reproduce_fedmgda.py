@@ -101,6 +101,7 @@ def test_cifar_runs_are_as_the_paper_says():
     assert (spec.learner.lr, spec.learner.batch_size, spec.learner.epochs, spec.learner.momentum) == (0.01, 10, 1, 0)
     assert (spec.problem.partition, spec.problem.shards, spec.problem.shards_per_client) == ("shards", 500, 5)
     assert (spec.algorithm.server_lr, spec.algorithm.decay, spec.algorithm.epsilon) == (1.5, 0.1, 1)
+    assert spec.algorithm.decay_every == 100
     full = spec_of("fedmgda-fig-3", "cifar10-full", "q-fedavg")
     assert (full.rounds, full.learner.lr, full.algorithm.q, full.algorithm.lipschitz) == (3000, 0.1, 0.1, 0.1)
 
@@ -163,6 +164,7 @@ def test_the_user_decides_on_size():
     spec = client_runs.spec_of(study.cell("fashion-mnist-full", study.variants["fashion-mnist-full"][0], 7))
     assert (spec.rounds, spec.clients, spec.participation, spec.problem.shards) == (300, 20, 0.5, 100)
     assert spec.evaluate_every == 5
+    assert (spec.algorithm.name, spec.algorithm.decay, spec.algorithm.decay_every) == ("fedmgda-plus", 1 / 30, 10)
     assert "6 runs of 300 rounds, 3 seeds" in study.headline
 
 

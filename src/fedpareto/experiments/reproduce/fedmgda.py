@@ -178,7 +178,7 @@ class Study:
         together = round(federation["participation"] * federation["clients"]) * self.seeds
         draft = {
             **federation,
-            "algorithm": variant.section,
+            "algorithm": _algorithm(variant, case, rounds),
             "rounds": rounds,
             "evaluate_every": max(1, rounds // case.evaluations),
             "measure_losses": case.measures_losses,
@@ -226,6 +226,12 @@ class Study:
         if case == "adult-bias":
             values |= fedmgda_adult.measures(found, spec_of(found.cell, self.options.settings))
         return Row(case, variant, values, found.refused)
+
+
+def _algorithm(variant: Variant, case: Case, rounds: int) -> dict[str, Any]:
+    """The spec's `algorithm`; in a shorter run a step that decays has as many stairs, and so ends as low."""
+    stair = max(1, round(published.DECAY_EVERY * rounds / case.rounds))
+    return variant.section | ({"decay_every": stair} if "decay" in variant.own else {})
 
 
 def _attack(variant: Variant, case: str) -> dict[str, Any]:

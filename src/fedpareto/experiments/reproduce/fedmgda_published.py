@@ -129,6 +129,8 @@ ATTACKER = 0
 """The malicious user on CIFAR-10; one is like another."""
 UNIFORM = {"weighting": "equal"}
 """λ0: all participants alike."""
+DECAY_EVERY = 100
+"""Rounds after which the server's step falls."""
 PROX = 0.1
 """MGDA-Prox's μ (table V)."""
 
