@@ -57,7 +57,7 @@ def test_an_interrupt_keeps_the_finished_cells(
     command = ("matrix", spec, "--out", "cells", "--jobs", "1", "--set", "rounds=2")
     answer = fedpareto(*command)
     assert answer.code == 130
-    assert "finished cells are kept in cells: run it again" in answer.err
+    assert "stopped after 2 of 6 cells; finished cells are kept in cells: run it again" in answer.err
     assert not (tmp_path / "cells" / "matrix.png").exists()
     kept = json.loads((tmp_path / "cells" / "matrix.json").read_text(encoding="utf-8"))["cells"]
     assert len(kept) == 2 + 2, "two were run, two do not fit together"

@@ -153,6 +153,16 @@ def test_an_inflated_count_multiplies_the_size_only() -> None:
     assert_same_measurements(calm, attacked, range(6))
 
 
+def test_only_what_attackers_train_on_is_flipped() -> None:
+    splits = engine_of(FedAvg(), Attack(kind="label-flip", clients=ATTACKERS), Synthetic())._splits
+    for twin, client in enumerate(ATTACKERS, start=6):
+        for split, rows in splits.items():
+            true, false = rows.of_client(client), rows.of_client(twin)
+            expected = 1 - true["label"] if split == "train" else true["label"]
+            assert torch.equal(false["label"], expected)
+            assert torch.equal(false["features"], true["features"])
+
+
 def test_flipped_labels_are_those_of_a_federation_whose_attackers_have_them() -> None:
     problem = Synthetic(hidden=(4,))
     _, after, calm, attacked = compared(FedAvg(), "label-flip", problem=problem)

@@ -42,7 +42,7 @@ def exchange() -> tuple[list[Task], list[Reply]]:
     stream = torch.Generator().manual_seed(3)
     models = 1 + 0.1 * torch.randn(9, 5, generator=stream)
     models[[2, 6]] = 100.0
-    sizes = torch.full((9,), 10.0)
+    sizes = torch.arange(1.0, 10.0)
     sizes[[2, 6]] = 1e6
     return replies_of(models, torch.full((5,), 0.5), size=sizes)
 

@@ -24,7 +24,7 @@ from fedpareto.engines.attacks import Attack
 from fedpareto.errors import DamagedFile, UserError
 from fedpareto.experiments import runner
 from fedpareto.experiments.reproduce.parallel import side_by_side
-from fedpareto.experiments.runner import Result
+from fedpareto.experiments.runner import Result, Stopped
 from fedpareto.experiments.spec import NAMED_SECTIONS, WORDS, Draft, Spec
 from fedpareto.files import write_atomically
 
@@ -35,6 +35,8 @@ NAMES = {"algorithm": "name", **WORDS}
 """By axis, the parameter that names an entry."""
 BETWEEN_LINES = 5.0
 """Seconds between two lines of progress, at least."""
+ENOUGH_TO_TELL = 10
+"""Cells after which the time left can be told; the first ones also wait for the processes to begin."""
 
 BETWEEN_WRITES = 1.0
 """The same for writing finished cells: no more is lost if the process is killed."""
@@ -172,6 +174,8 @@ def run(matrix: Matrix, out: Path, jobs: int, say: Say, stop: Callable[[], bool]
             store.keep(work[number], found)
             store.write(now=False)
             progress.one_more()
+    except Stopped:
+        raise Stopped(f"stopped after {progress.done} of {len(work)} cells") from None
     finally:
         store.write()
     record = store.record()
@@ -284,8 +288,9 @@ class _Progress:
         now = time.monotonic()
         if now - self.last >= BETWEEN_LINES or self.done == self.cells:
             left = (now - self.begun) / self.done * (self.cells - self.done)
+            told = f", about {left:.0f} s left" if left and self.done >= ENOUGH_TO_TELL else ""
             self.last = now
-            self.say(f"{self.done} of {self.cells} cells" + (f", about {left:.0f} s left" if left else ""))
+            self.say(f"{self.done} of {self.cells} cells{told}")
 
 
 def values_of(record: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray]:
