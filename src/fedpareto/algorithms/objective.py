@@ -10,7 +10,6 @@ from fedpareto.core.clients import Clients
 from fedpareto.core.learner import Loss
 from fedpareto.core.problem import Batch, SupervisedProblem
 from fedpareto.errors import UserError
-from fedpareto.moo.scalarise import SCALARISATIONS
 
 
 def supervised(clients: Clients, algorithm: str) -> SupervisedProblem:
@@ -32,5 +31,4 @@ def own_loss(clients: Clients, algorithm: str) -> Loss:
 
 def scalarised(clients: Clients, losses: Tensor) -> Tensor:
     """`losses` `[n, m]` as one, `[n]`."""
-    scalarisation = getattr(clients.learner, "scalarisation", "linear")
-    return SCALARISATIONS[scalarisation](losses, clients.preferences)
+    return clients.learner.scalarised(losses, clients.preferences)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from torch import Tensor
 
 from fedpareto.errors import UserError
+from fedpareto.moo.scalarise import linear
 
 if TYPE_CHECKING:
     from fedpareto.core.clients import Clients
@@ -50,6 +51,10 @@ class Learner(ABC):
             f"{type(self).__name__} has no loss during training, which this algorithm asks for; "
             "it works on problems with losses on rows"
         )
+
+    def scalarised(self, losses: Tensor, weights: Tensor) -> Tensor:
+        """Several losses `[n, m]` as the one that training makes small, `[n]`: their weighted sum, if nothing else."""
+        return linear(losses, weights)
 
     def memory(self, problem: Problem) -> Message:
         """What a client keeps for itself from round to round so as to go on learning, without a client dimension.

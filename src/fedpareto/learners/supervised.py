@@ -71,10 +71,9 @@ class Supervised(Learner):
         problem, plan = _supervised(clients), self.plan(clients)
         if model.is_cuda:
             return self._train_recorded(problem, clients, model, weights, pull, plan)
-        scalarise = SCALARISATIONS[self.scalarisation]
 
         def loss(parameters: Mapping[str, Tensor], batch: Batch) -> Tensor:
-            return clients.tampered(scalarise(problem.losses(parameters, batch), weights))
+            return clients.tampered(self.scalarised(problem.losses(parameters, batch), weights))
 
         return self._descend(clients, model, problem.layout, loss, pull, plan)
 
@@ -88,7 +87,7 @@ class Supervised(Learner):
         plan: Plan,
     ) -> tuple[Tensor, Tensor]:
         """The same by a recording that the engine keeps: only one with equal shapes and data can be used again."""
-        rows, scalarise = clients.splits["train"], SCALARISATIONS[self.scalarisation]
+        rows = clients.splits["train"]
         ones = model.new_ones(len(model))
         inputs = {"model": model, "weights": weights, "scale": ones, "bias": torch.zeros_like(ones)}
         if clients.tampering is not None:
@@ -101,7 +100,7 @@ class Supervised(Learner):
             kept = {name: tensor.clone() for name, tensor in inputs.items()}
 
             def loss(parameters: Mapping[str, Tensor], batch: Batch) -> Tensor:
-                value = scalarise(problem.losses(parameters, batch), kept["weights"])
+                value = self.scalarised(problem.losses(parameters, batch), kept["weights"])
                 return kept["scale"] * value + kept["bias"]
 
             return RecordedTraining(self, rows, problem.layout, loss, kept)
@@ -159,7 +158,11 @@ class Supervised(Learner):
         parameters = problem.layout.unflatten(model)
         with torch.no_grad():
             losses = problem.over_rows(lambda batch: problem.losses(parameters, batch), clients, "train")
-        return clients.tampered(SCALARISATIONS[self.scalarisation](losses, clients.preferences))
+        return clients.tampered(self.scalarised(losses, clients.preferences))
+
+    def scalarised(self, losses: Tensor, weights: Tensor) -> Tensor:
+        """See Learner.scalarised."""
+        return SCALARISATIONS[self.scalarisation](losses, weights)
 
     def plan(self, clients: Clients, purpose: str = "batches") -> Plan:
         """The minibatches of one round."""
