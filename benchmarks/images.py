@@ -1,8 +1,8 @@
 """How fast are stacked convolutional clients? The same work, one client after the other and all at once, in one run.
 
-    python benchmarks/images.py [--quick] [--device cuda] [--json FILE]
+    python benchmarks/images.py [--quick] [--device cuda] [--steps 1] [--json FILE]
 
-FedFew's CNN on images of 3 x 32 x 32 in 10 classes, batches of 50, four steps of each client. "loop" trains one client
+FedFew's CNN on images of 3 x 32 x 32 in 10 classes, batches of 50, four steps of each client (`--steps`). "loop" trains one client
 after the other through the same engine, "plain" is the usual loop of nn.Sequential and torch.optim.SGD, "stacked" all
 clients at once. Before anything is timed, all of them end with the same numbers. The ceiling is what one large product
 of matrices reaches on this device, in images a second: a training step of an image takes three times the arithmetic of
@@ -18,7 +18,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -40,8 +40,12 @@ TOLERANCE = {"float32": 1e-4, "tf32": 5e-3, "bfloat16": 2e-2}
 """By which two ways to do the same work may differ in a parameter."""
 
 
+@dataclass(frozen=True)
 class Pictures(SupervisedProblem):
     """Noise for pictures."""
+
+    steps: int = STEPS
+    """Minibatches that each client has rows for."""
 
     name = "benchmark"
     row_by_row = True
@@ -57,10 +61,10 @@ class Pictures(SupervisedProblem):
 
     def data(self, clients: int, seed: int) -> dict[str, Rows]:
         stream = torch.Generator().manual_seed(seed)
-        count = clients * BATCH * STEPS
-        pixels = torch.randint(0, 256, (count, *SHAPE), generator=stream, dtype=torch.uint8)
-        labels = torch.randint(0, CLASSES, (count,), generator=stream)
-        return {"train": Rows.end_to_end({"input": pixels, "label": labels}, [BATCH * STEPS] * clients)}
+        own = BATCH * self.steps
+        pixels = torch.randint(0, 256, (clients * own, *SHAPE), generator=stream, dtype=torch.uint8)
+        labels = torch.randint(0, CLASSES, (clients * own,), generator=stream)
+        return {"train": Rows.end_to_end({"input": pixels, "label": labels}, [own] * clients)}
 
     def losses(self, parameters, batch):
         logits, labels = self.network(parameters, batch.columns["input"]), batch.columns["label"]
@@ -169,9 +173,9 @@ def ceiling(device: str, precision: str, quick: bool) -> float:
     return 2 * size**3 / seconds
 
 
-def measure(clients: int, device: str, precision: str, tries: int) -> dict[str, float]:
+def measure(clients: int, steps: int, device: str, precision: str, tries: int) -> dict[str, float]:
     """Seconds of every way to do the same work, after they were found to give the same numbers."""
-    problem = Pictures()
+    problem = Pictures(steps)
     whole, single = (engine_for(problem, clients, chunk, device, precision) for chunk in (clients, 1))
     works = {"stacked": stacked(whole), "loop": stacked(single), "plain": plain_loop(problem, whole, device)}
     reference = torch.stack(works["plain"]())
@@ -216,6 +220,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="10 clients only")
     parser.add_argument("--device", default="cpu", help="cpu or cuda")
     parser.add_argument("--precision", default="float32,tf32,bfloat16", help="on a GPU: which, with commas")
+    parser.add_argument("--steps", type=int, default=STEPS, help="of each client")
     parser.add_argument("--memory", action="store_true", help="only: 100 clients with budgets of 4 GB and 1 GB")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
@@ -232,8 +237,8 @@ def main() -> None:
         most = ceiling(options.device, precision, options.quick) / per_image
         print(f"{precision}: a large product of matrices would do {most:,.0f} images/s")
         for clients in [10] if options.quick else [10, 20, 100]:
-            times = measure(clients, options.device, precision, 3)
-            images = clients * BATCH * STEPS / times["stacked"]
+            times = measure(clients, options.steps, options.device, precision, 3)
+            images = clients * BATCH * options.steps / times["stacked"]
             figures |= {
                 f"loop_over_stacked_{clients}_{precision}": times["loop"] / times["stacked"],
                 f"plain_over_stacked_{clients}_{precision}": times["plain"] / times["stacked"],
