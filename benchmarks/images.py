@@ -2,11 +2,11 @@
 
     python benchmarks/images.py [--quick] [--device cuda] [--steps 1] [--json FILE]
 
-FedFew's CNN on images of 3 x 32 x 32 in 10 classes, batches of 50, four steps of each client (`--steps`). "loop" trains one client
-after the other through the same engine, "plain" is the usual loop of nn.Sequential and torch.optim.SGD, "stacked" all
-clients at once. Before anything is timed, all of them end with the same numbers. The ceiling is what one large product
-of matrices reaches on this device, in images a second: a training step of an image takes three times the arithmetic of
-its forward pass. Times are the best of several tries, taken in turns.
+FedFew's CNN on images of 3 x 32 x 32 in 10 classes, batches of 50, four steps of each client (`--steps`). "loop" trains
+one client after the other through the same engine, "plain" is the usual loop of nn.Sequential and torch.optim.SGD,
+"stacked" all clients at once. Before anything is timed, all of them end with the same numbers. The ceiling is what one
+large product of matrices reaches on this device, in images a second: a training step of an image takes three times the
+arithmetic of its forward pass. Times are the best of several tries, taken in turns.
 """
 
 from __future__ import annotations
