@@ -200,10 +200,10 @@ def one_round(clients: int) -> None:
     """Trains one round and prints this process's peak memory in bytes."""
     engine = engine_for(Tabular(), clients, clients, 1, "cpu")
     engine.run(FedPref().ask(FedPref().begin(engine.settings[0])))
-    print(_peak_bytes())
+    print(peak_bytes())
 
 
-def _peak_bytes() -> int:
+def peak_bytes() -> int:
     status = Path("/proc/self/status")
     if status.exists():  # getrusage would count the parent's peak too: Linux keeps it across exec.
         (line,) = (line for line in status.read_text().splitlines() if line.startswith("VmHWM"))

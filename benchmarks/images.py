@@ -13,10 +13,8 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,6 +22,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from engine import best_times, peak_bytes
 from torch import Tensor, nn
 
 from fedpareto.algorithms.fedavg import FedAvg
@@ -132,19 +131,6 @@ def part_of(clients: Clients, part: slice) -> Clients:
     )
 
 
-def best_times(works: dict[str, Callable[[], Any]], tries: int, device: str) -> dict[str, float]:
-    """The best time of each, taken in turns."""
-    best = dict.fromkeys(works, math.inf)
-    for _ in range(tries):
-        for name, work in works.items():
-            start = time.perf_counter()
-            work()
-            if device != "cpu":
-                torch.cuda.synchronize()
-            best[name] = min(best[name], time.perf_counter() - start)
-    return best
-
-
 def operations(problem: Pictures) -> float:
     """Floating-point operations of a training step of one image: thrice the forward pass."""
     module, counted = problem.network.stacked.module, 0.0
@@ -168,7 +154,7 @@ def ceiling(device: str, precision: str, quick: bool) -> float:
     before, torch.backends.cuda.matmul.allow_tf32 = torch.backends.cuda.matmul.allow_tf32, precision == "tf32"
     a, b = (torch.randn(size, size, device=device, dtype=dtype) for _ in range(2))
     torch.mm(a, b)
-    seconds = best_times({"product": lambda: torch.mm(a, b)}, 3 if quick else 10, device)["product"]
+    seconds = best_times({"product": lambda: torch.mm(a, b)}, 1, 3 if quick else 10, device)["product"]
     torch.backends.cuda.matmul.allow_tf32 = before
     return 2 * size**3 / seconds
 
@@ -182,7 +168,7 @@ def measure(clients: int, steps: int, device: str, precision: str, tries: int) -
     for name in ("stacked", "loop"):
         gap = float((torch.stack(works[name]()) - reference).abs().max())
         assert gap < TOLERANCE[precision], f"{name} and the plain loop differ by {gap}"
-    return best_times(works, tries, device)
+    return best_times(works, 1, tries, device)
 
 
 def memory(budgets: list[str]) -> dict[str, float]:
@@ -203,8 +189,6 @@ def memory(budgets: list[str]) -> dict[str, float]:
 
 def one_round(budget: str) -> None:
     """Trains 100 clients under a memory budget; prints the peak, the chunk and a few entries of every model."""
-    from engine import _peak_bytes
-
     problem = Pictures()
     federation = Federation.create(problem, 100, 0, "dirichlet")
     setting = federation.setting(problem, rounds=10)
@@ -212,7 +196,7 @@ def one_round(budget: str) -> None:
     engine = LocalEngine(FedAvg(), problem, LEARNER, [federation], [setting], options)
     tasks = FedAvg().ask(FedAvg().begin(engine.settings[0]))
     models = [reply.message["model"][::9973].tolist() for reply in engine.run(tasks).replies]
-    print(json.dumps({"peak": _peak_bytes(), "chunk": engine.chosen["chunk"], "models": models}))
+    print(json.dumps({"peak": peak_bytes(), "chunk": engine.chosen["chunk"], "models": models}))
 
 
 def main() -> None:

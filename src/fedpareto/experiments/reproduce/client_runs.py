@@ -7,10 +7,8 @@ model that the server sends, and of the same after the local steps that follow.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,7 +19,7 @@ from numpy.typing import NDArray
 from fedpareto.errors import UserError
 from fedpareto.experiments.reproduce.catalogue import Options, Say
 from fedpareto.experiments.reproduce.morl_runs import Pulse
-from fedpareto.experiments.reproduce.parallel import side_by_side
+from fedpareto.experiments.reproduce.parallel import announced
 from fedpareto.experiments.reproduce.runs import ensure
 from fedpareto.experiments.spec import Draft, Spec
 from fedpareto.experiments.store import RunFolder
@@ -88,6 +86,11 @@ class Found:
     improved: Values | None = None
     """The share of a round's participants whose training loss did not rise, `[seeds, r, 1]`; None like `losses`."""
 
+    @property
+    def name(self) -> str:
+        """Of the cell."""
+        return self.cell.name
+
     def evaluation(self, kind: Evaluation) -> Values:
         """By name."""
         return self.sent if kind == "sent" else self.trained
@@ -108,21 +111,7 @@ def spec_of(cell: Cell, settings: Sequence[str] = ()) -> Spec:
 
 def find_all(cells: Sequence[Cell], out: Path, options: Options, say: Say, stop: Callable[[], bool]) -> list[Found]:
     """All cells in the order given, `options.jobs` at a time; a line for each as it is done."""
-    start, reading = time.monotonic(), 0.0
-    last, new = start, 0
-    found: dict[int, Found] = {}
-    for number, one in side_by_side(partial(find, out, tuple(options.settings)), cells, options.jobs, stop):
-        found[number] = one
-        now, left = time.monotonic(), ""
-        new += one.is_new
-        reading += 0.0 if one.is_new else now - last
-        last = now
-        if new and len(found) < len(cells):
-            seconds = (now - start - reading) / new * (len(cells) - len(found))
-            left = f", about {timedelta(seconds=round(seconds))} left"
-        how = f"{one.seconds:.0f} s" if one.is_new else "was there"
-        say(f"{len(found)} of {len(cells)}, {one.cell.name} ({how}){left}")
-    return [found[number] for number in range(len(cells))]
+    return announced(partial(find, out, tuple(options.settings)), cells, options.jobs, say, stop)
 
 
 def find(out: Path, settings: Sequence[str], cell: Cell, stop: Callable[[], bool]) -> Found:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,7 +13,7 @@ import numpy as np
 from fedpareto.errors import UserError
 from fedpareto.experiments.reproduce.catalogue import Options, Say
 from fedpareto.experiments.reproduce.morl_runs import Pulse
-from fedpareto.experiments.reproduce.parallel import side_by_side
+from fedpareto.experiments.reproduce.parallel import announced
 from fedpareto.experiments.reproduce.runs import ensure
 from fedpareto.experiments.spec import Draft, Spec
 from fedpareto.experiments.store import RunFolder
@@ -155,6 +153,11 @@ class Found:
     is_new: bool
     """False if all was there already."""
 
+    @property
+    def name(self) -> str:
+        """Of the search."""
+        return self.search.name
+
 
 def points_found(front: np.ndarray, known_front: np.ndarray) -> int:
     """How many points of the known front are in a front."""
@@ -218,18 +221,7 @@ def find_all(
     plan: Plan, searches: Sequence[Search], out: Path, say: Say, stop: Callable[[], bool], jobs: int
 ) -> list[Found]:
     """All searches in the order given; a line for each as it is done."""
-    start, new = time.monotonic(), 0
-    found: dict[int, Found] = {}
-    for number, one in side_by_side(partial(find, plan, out), searches, jobs, stop):
-        found[number] = one
-        new += one.is_new
-        left = ""
-        if new and len(found) < len(searches):
-            seconds = (time.monotonic() - start) / new * (len(searches) - len(found))
-            left = f", about {timedelta(seconds=round(seconds))} left"
-        how = f"{one.seconds:.0f} s" if one.is_new else "was there"
-        say(f"{len(found)} of {len(searches)}, {one.search.name} ({how}){left}")
-    return [found[number] for number in range(len(searches))]
+    return announced(partial(find, plan, out), searches, jobs, say, stop)
 
 
 def spread(values: Sequence[float]) -> str:

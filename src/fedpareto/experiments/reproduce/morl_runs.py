@@ -10,7 +10,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,7 @@ from fedpareto.experiments.progress import LONGEST_SILENCE, Shown
 from fedpareto.experiments.reproduce import morl_published as published
 from fedpareto.experiments.reproduce.catalogue import Options, Say
 from fedpareto.experiments.reproduce.morl_published import Entry
-from fedpareto.experiments.reproduce.parallel import side_by_side
+from fedpareto.experiments.reproduce.parallel import announced
 from fedpareto.experiments.reproduce.runs import ensure
 from fedpareto.experiments.runner import Progress
 from fedpareto.experiments.spec import Draft, Spec
@@ -112,6 +111,11 @@ class Found:
     seconds: float
     is_new: bool
     """False if all was there already."""
+
+    @property
+    def name(self) -> str:
+        """Of the training."""
+        return self.training.name
 
     def points(self, fine_tuned: bool) -> list[np.ndarray]:
         """With or without +FT."""
@@ -216,21 +220,7 @@ def find_all(
     plan: Plan, trainings: Sequence[Training], out: Path, say: Say, stop: Callable[[], bool], jobs: int
 ) -> list[Found]:
     """All trainings, each at most once, in the order given; a line for each as it is done."""
-    start, reading = time.monotonic(), 0.0
-    last, new = start, 0
-    found: dict[int, Found] = {}
-    for number, one in side_by_side(partial(find, plan, out), trainings, jobs, stop):
-        found[number] = one
-        now, left = time.monotonic(), ""
-        new += one.is_new
-        reading += 0.0 if one.is_new else now - last
-        last = now
-        if new and len(found) < len(trainings):
-            seconds = (now - start - reading) / new * (len(trainings) - len(found))
-            left = f", about {timedelta(seconds=round(seconds))} left"
-        how = f"{one.seconds:.0f} s" if one.is_new else "was there"
-        say(f"{len(found)} of {len(trainings)}, {one.training.name} ({how}){left}")
-    return [found[number] for number in range(len(trainings))]
+    return announced(partial(find, plan, out), trainings, jobs, say, stop)
 
 
 # -- what clients are worth ----------------------------------------------------------------------------------------

@@ -5,15 +5,18 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from datetime import timedelta
 from multiprocessing.synchronize import Event
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from fedpareto.experiments.runner import Stopped
 
 Work = TypeVar("Work")
 Answer = TypeVar("Answer")
+Kept = TypeVar("Kept", bound="Done")
 Piece = Callable[[Work, Callable[[], bool]], Answer]
 """Does one piece of work; asks its second argument after every round whether it is to stop, and raises Stopped then."""
 
@@ -42,6 +45,43 @@ def side_by_side(
             asked.set()
             pool.shutdown(cancel_futures=True)
             raise
+
+
+class Done(Protocol):
+    """What comes of a piece of work that can be kept."""
+
+    @property
+    def name(self) -> str:
+        """Of the piece."""
+
+    @property
+    def seconds(self) -> float:
+        """That it took."""
+
+    @property
+    def is_new(self) -> bool:
+        """Whether it was done now, and not only read."""
+
+
+def announced(
+    piece: Piece[Work, Kept], work: Sequence[Work], jobs: int, say: Callable[[str], None], stop: Callable[[], bool]
+) -> list[Kept]:
+    """The answers in the order of the work; a line for each as it is done, with how long the rest may take."""
+    start, reading = time.monotonic(), 0.0
+    last, new = start, 0
+    found: dict[int, Kept] = {}
+    for number, one in side_by_side(piece, work, jobs, stop):
+        found[number] = one
+        now, left = time.monotonic(), ""
+        new += one.is_new
+        reading += 0.0 if one.is_new else now - last
+        last = now
+        if new and len(found) < len(work):
+            seconds = (now - start - reading) / new * (len(work) - len(found))
+            left = f", about {timedelta(seconds=round(seconds))} left"
+        how = f"{one.seconds:.0f} s" if one.is_new else "was there"
+        say(f"{len(found)} of {len(work)}, {one.name} ({how}){left}")
+    return [found[number] for number in range(len(work))]
 
 
 def _as_done(futures: dict[Future[Answer], int], asked: Event, stop: Callable[[], bool]) -> Iterator[Future[Answer]]:
