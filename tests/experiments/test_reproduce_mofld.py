@@ -207,13 +207,15 @@ def test_searches_are_compared(tmp_path):
 def test_the_searches_are_as_announced():
     study = catalogue.prepare("mofld-generators", catalogue.Options(settings=("learner.exploration_steps=5000",)))
     specs = {name: mofld_runs.spec_of(study.plan, study.search(name)) for name in study.variants}
-    assert all(spec.seeds == (0, 1, 2) and spec.clients == 3 for spec in specs.values())
+    full = specs.pop("ols-full")
+    assert (full.seeds, full.learner.steps, full.algorithm.training_rounds, full.rounds) == ((0,), 2000, 50, 750)
     for spec in specs.values():
+        assert (spec.seeds, spec.clients) == ((0, 1, 2), 3)
         assert (spec.learner.steps, spec.algorithm.training_rounds) == (2000, 10)
         assert spec.learner.exploration_steps == 5000
     trainings = {name: spec.rounds // 10 * spec.algorithm.samples for name, spec in specs.items()}
     assert [trainings[name] for name in ("annealing", "random-100", "lattice-20", "ols")] == [100, 100, 20, 30]
-    assert specs["fedpref-ols"].algorithm.inner == "fedpref"
+    assert (specs["fedpref-ols"].algorithm.inner, specs["fedpref-ols"].algorithm.threshold) == ("fedpref", 5)
     assert specs["gaussian-annealing-warm"].algorithm.warm_start
 
 
