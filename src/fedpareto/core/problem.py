@@ -198,7 +198,10 @@ class SupervisedProblem(Problem):
 
     @abstractmethod
     def losses(self, parameters: Mapping[str, Tensor], batch: Batch) -> Tensor:
-        """Differentiable losses `[n, m]`, smaller is better, of n models (each tensor `[n, ...]`) on their batches."""
+        """Differentiable losses `[n, m]`, smaller is better, of n models (each tensor `[n, ...]`) on their batches.
+
+        A function of these two and nothing that changes: on a GPU its kernels are recorded once and replayed.
+        """
 
     @abstractmethod
     def evaluate(self, parameters: Mapping[str, Tensor], batch: Batch) -> Tensor:

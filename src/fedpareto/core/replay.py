@@ -47,11 +47,12 @@ class Replayed:
     """A function without arguments or result that changes tensors in place, the same ones in every call.
 
     On a CUDA device it is recorded in its third call and replayed from then on; elsewhere it is just called. It must
-    not look at a value on the host, nor make a tensor on which a later call depends.
+    not look at a value on the host, nor make a tensor on which a later call depends; with `or_called`, one that does is
+    called as it is.
     """
 
-    def __init__(self, function: Callable[[], None], device: torch.device | None) -> None:
-        self.function = function
+    def __init__(self, function: Callable[[], None], device: torch.device | None, or_called: bool = False) -> None:
+        self.function, self.or_called = function, or_called
         self.graph: torch.cuda.CUDAGraph | None = None
         self.calls = 0
         self.is_recorded = device is not None and device.type == "cuda"
@@ -65,11 +66,27 @@ class Replayed:
         if self.calls <= WARM_UPS:
             self._aside()
             return
-        if self.graph is None:
-            self.graph = torch.cuda.CUDAGraph()
-            with no_garbage_collected(), torch.cuda.graph(self.graph):
-                self.function()
+        if self.graph is None and not self._record():
+            self.function()
+            return
+        assert self.graph is not None, "recorded just now or before"
         self.graph.replay()
+
+    def _record(self) -> bool:
+        """Whether it worked; nothing was done yet, recording only notes what is to be done."""
+        graph, stream = torch.cuda.CUDAGraph(), torch.cuda.current_stream()
+        try:
+            with no_garbage_collected(), torch.cuda.graph(graph):
+                self.function()
+        except RuntimeError:
+            if not self.or_called:
+                raise
+            torch.cuda.set_stream(stream)
+            torch.cuda.synchronize()
+            self.is_recorded = False
+            return False
+        self.graph = graph
+        return True
 
     def release(self) -> None:
         """Gives the recording back, at a time when none is being made."""
