@@ -15,13 +15,24 @@ from fedpareto.core.problem import Problem
 from fedpareto.engines.attacks import Attack
 from fedpareto.engines.faults import Faults
 from fedpareto.engines.local import LocalOptions
+from fedpareto.errors import UserError
 from fedpareto.experiments import runner
 from fedpareto.experiments.runner import OnRound, Result
-from fedpareto.experiments.spec import NAMED_SECTIONS, ROUNDS, Draft, Spec, top_level
+from fedpareto.experiments.spec import NAMED_SECTIONS, ROUNDS, WORDS, Draft, Spec, top_level
 from fedpareto.serving import runs
 from fedpareto.serving.runs import Source
 
 T = TypeVar("T")
+
+EXAMPLES = {
+    "learner": {"lr": 0.1},
+    "engine": {"device": "cuda"},
+    "faults": {"dropout": 0.3},
+    "privacy": {"kind": "local"},
+    "attack": {"kind": "sign-flip"},
+    "defence": {"rule": "median"},
+}
+"""What parts of a spec may look like, for messages."""
 
 
 def run(
@@ -37,11 +48,11 @@ def run(
     evaluate_every: int = 1,
     measure_losses: bool = False,
     learner: Learner | Mapping[str, Any] | None = None,
-    engine: LocalOptions | Mapping[str, Any] | None = None,
+    engine: LocalOptions | Mapping[str, Any] | str | None = None,
     faults: Faults | Mapping[str, Any] | None = None,
-    privacy: Privacy | Mapping[str, Any] | None = None,
-    attack: Attack | Mapping[str, Any] | None = None,
-    defence: Defence | Mapping[str, Any] | None = None,
+    privacy: Privacy | Mapping[str, Any] | str | None = None,
+    attack: Attack | Mapping[str, Any] | str | None = None,
+    defence: Defence | Mapping[str, Any] | str | None = None,
     out: str | Path | None = None,
     on_round: OnRound | None = None,
 ) -> Result:
@@ -51,13 +62,14 @@ def run(
     (0, 1, …) or which; `preferences` is a distribution ("dirichlet", "equidistant", "gaussian"), one vector for
     everyone, or one for each client; `learner` changes how clients train ({"lr": 0.1}), `engine` where
     ({"device": "cuda"}), `faults` injects failures ({"dropout": 0.3}), `privacy` adds noise ({"kind": "local"}),
-    `attack` makes some clients lie ({"kind": "sign-flip"}) and `defence` is the server's answer ({"rule": "median"}).
+    `attack` makes some clients lie ({"kind": "sign-flip"}) and `defence` is the server's answer ({"rule": "median"});
+    a word alone is the engine's name, the kind of privacy or attack, or the rule of a defence ("median").
     `measure_losses` is what `Result.share_improved` needs. With `out`, everything is kept in that folder and can be
     resumed.
 
         result = fedpareto.run("convex", "fedpref", clients=20, preferences="equidistant")
     """
-    task = Draft({"problem": problem}).finish().problem if isinstance(problem, str) else problem
+    task: Problem = _named(Problem, problem, "problem")
     values = {
         "clients": task.default_clients() if clients is None else clients,
         "rounds": rounds,
@@ -69,14 +81,14 @@ def run(
         "measure_losses": measure_losses,
     }
     spec = Spec(
-        algorithm=Draft({"algorithm": algorithm}).finish().algorithm if isinstance(algorithm, str) else algorithm,
+        algorithm=_named(Algorithm, algorithm, "algorithm"),
         problem=task,
-        learner=_part(task.learner(), learner, "learner"),
-        engine=_part(LocalOptions(), engine, "engine"),
-        faults=_part(Faults(), faults, "faults"),
-        privacy=_part(Privacy(), privacy, "privacy"),
-        attack=_part(Attack(), attack, "attack"),
-        defence=_part(Defence(), defence, "defence"),
+        learner=_part(Learner, task.learner(), learner, "learner"),
+        engine=_engine(engine),
+        faults=_part(Faults, Faults(), faults, "faults"),
+        privacy=_part(Privacy, Privacy(), privacy, "privacy"),
+        attack=_part(Attack, Attack(), attack, "attack"),
+        defence=_part(Defence, Defence(), defence, "defence"),
         **{key: top_level(key, value) for key, value in values.items()},
     )
     return runner.start(spec, None if out is None else Path(out), on_round)
@@ -96,10 +108,35 @@ def load(path: str | Path) -> Source:
     return runs.load(Path(path))
 
 
-def _part(default: T, given: T | Mapping[str, Any] | None, what: str) -> T:
+def _named(kind: type[Any], given: Any, section: str) -> Any:
+    """An object as it is, or the one of a name."""
+    if isinstance(given, str):
+        return getattr(Draft({section: given}).finish(), section)
+    if isinstance(given, kind):
+        return given
+    raise UserError(f"{section} is {given!r}; it should be a name, such as '{NAMED_SECTIONS[section]}', or an object")
+
+
+def _engine(given: Any) -> LocalOptions:
+    """The engine of a name, of parameters with or without a name, or an object."""
+    if given is None or isinstance(given, str | Mapping):
+        return Draft({"engine": dict(given) if isinstance(given, Mapping) else given}).finish().engine
+    return _part(LocalOptions, LocalOptions(), given, "engine")
+
+
+def _part(kind: type[Any], default: T, given: Any, section: str) -> T:
     """A part of a spec: the default, an object instead of it, or the default with some parameters changed."""
     if given is None:
         return default
+    if isinstance(given, str) and section in WORDS:
+        given = {WORDS[section]: given}
     if isinstance(given, Mapping):
-        return build(type(default), to_plain(default) | dict(given), what)
-    return given
+        return build(type(default), to_plain(default) | dict(given), section)
+    if isinstance(given, kind):
+        part: T = given
+        return part
+    word = "a word, " if section in (*WORDS, *NAMED_SECTIONS) else ""
+    raise UserError(
+        f"{section} is {given!r}; it should be {word}parameters by name, such as {EXAMPLES[section]}, or an object of "
+        f"the class {kind.__name__}"
+    )

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any
+
+SHORTEST_BEGINNING = 3
+"""Letters of a name from which on the rest of it can be guessed."""
 
 
 class UserError(ValueError):
@@ -15,10 +19,27 @@ class UnknownName(UserError):
     """A name that nothing answers to, with the closest one that exists."""
 
     def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
-        names = sorted(known)
-        closest = difflib.get_close_matches(name, names, n=1, cutoff=0.4)
-        hint = f"did you mean '{closest[0]}'?" if closest else f"known: {', '.join(names)}."
+        names = list(known)
+        meant = _closest(name, names)
+        hint = f"known: {', '.join(sorted(names))}." if meant is None else f"did you mean '{meant}'?"
         super().__init__(f"unknown {kind} '{name}'; {hint}")
+
+
+def _closest(name: str, names: Sequence[str]) -> str | None:
+    """The same name in another spelling, else the first that begins with it, else the most similar one."""
+    spelled, known = _spelling(name), {_spelling(one): one for one in reversed(names)}
+    if spelled in known:
+        return known[spelled]
+    longer = [one for one in names if _spelling(one).startswith(spelled)]
+    if longer and len(spelled) >= SHORTEST_BEGINNING:
+        return longer[0]
+    similar = difflib.get_close_matches(spelled, sorted(known), n=1, cutoff=0.4)
+    return known[similar[0]] if similar else None
+
+
+def _spelling(name: str) -> str:
+    """A name without what people write in different ways: FedMGDA+ and fedmgda_plus are fedmgda-plus."""
+    return re.sub(r"[-_ ]+", "-", name.lower().replace("+", "-plus-")).strip("-")
 
 
 class BadPreference(UserError):

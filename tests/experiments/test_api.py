@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 import fedpareto
+from fedpareto.algorithms.fedavg import FedAvg
 from fedpareto.algorithms.fedprox import FedProx
 from fedpareto.api import resume
 from fedpareto.core.layout import Layout
@@ -89,6 +90,19 @@ def test_parts_may_be_mappings_or_objects() -> None:
     assert same(mappings, objects)
 
 
+def test_a_word_alone_is_short_for_a_part() -> None:
+    words = fedpareto.run("convex", "fedavg", clients=4, rounds=1, attack="sign-flip", defence="median", engine="local")
+    parts = {"attack": {"kind": "sign-flip"}, "defence": {"rule": "median"}, "engine": {"name": "local"}}
+    assert words.spec == fedpareto.run("convex", "fedavg", clients=4, rounds=1, **parts).spec
+    assert (words.spec.attack.kind, words.spec.defence.rule) == ("sign-flip", "median")
+
+
+def test_a_word_alone_is_the_kind_of_privacy() -> None:
+    private = fedpareto.run("convex", FedAvg(weighting="equal"), privacy="local", **QUICK)
+    assert private.spec.privacy.kind == "local"
+    assert private.epsilon is not None
+
+
 def test_preferences_may_be_an_array(tmp_path: Path) -> None:
     wishes = np.array([[0.0, 1.0], [0.25, 0.75], [0.5, 0.5], [1.0, 0.0]])
     result = fedpareto.run("convex", "fedpref", preferences=wishes, out=tmp_path / "run", **QUICK)
@@ -121,6 +135,18 @@ def test_a_kept_run_can_be_resumed_from_python(tmp_path: Path) -> None:
         ({"preferences": [0.5, 0.6]}, "weights sum to 1.1, not 1"),
         ({"learner": {"lrr": 1}}, "unknown parameter of learner 'lrr'; did you mean 'lr'?"),
         ({"engine": {"thread": 1}}, "did you mean 'threads'?"),
+        ({"engine": "flower"}, "unknown engine 'flower'; did you mean 'flower-local'?"),
+        ({"engine": 3}, "engine is 3; it should be a word, parameters by name, such as {'device': 'cuda'}, or an "),
+        ({"attack": 3}, "attack is 3; it should be a word, parameters by name, such as {'kind': 'sign-flip'}, or an "),
+        ({"attack": "bais"}, "unknown value of attack: kind 'bais'; did you mean 'bias'?"),
+        ({"faults": "x"}, "faults is 'x'; it should be parameters by name, such as {'dropout': 0.3}, or an object of "),
+        (
+            {"learner": "sgd"},
+            "learner is 'sgd'; it should be parameters by name, such as {'lr': 0.1}, or an object of ",
+        ),
+        ({"privacy": Faults()}, "or an object of the class Privacy"),
+        ({"problem": 3}, "problem is 3; it should be a name, such as 'synthetic', or an object"),
+        ({"algorithm": FedProx}, "it should be a name, such as 'fedpref', or an object"),
     ],
 )
 def test_mistakes_are_told_in_the_users_words(arguments: dict[str, object], words: str) -> None:

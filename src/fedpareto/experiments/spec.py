@@ -31,7 +31,7 @@ from fedpareto.moo.preferences import from_spec
 ENGINES: dict[str, type[LocalOptions]] = {cls.name: cls for cls in (LocalOptions, FlowerOptions, SimulationOptions)}
 NAMED_SECTIONS = {"algorithm": "fedpref", "problem": "synthetic", "engine": "local"}
 """Sections that begin with the name of something, and what that is unless the user says otherwise."""
-WORDS = {"attack": "kind", "defence": "rule"}
+WORDS = {"privacy": "kind", "attack": "kind", "defence": "rule"}
 """Sections that may be a single word, and which of their parameters that is."""
 SECTIONS = ("algorithm", "problem", "learner", "engine", "faults", "privacy", "attack", "defence")
 ROUNDS = 20
