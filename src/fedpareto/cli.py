@@ -203,7 +203,8 @@ def compare(
 
     from fedpareto.report import across, page, record, tables
 
-    records = [record.load(folder) for folder in runs]  # Before a folder is made for them: they may be no runs.
+    records = [record.load(folder) for folder in runs]
+    record.comparable(records)  # Before a folder is made for them.
     out = out or _free_folder(Path("runs"), "comparison")
     where = page.write_comparison(runs, out)
     console = Console()
@@ -254,7 +255,10 @@ def problems(name: Annotated[str | None, typer.Argument(help="One of them, for i
     from fedpareto.core import registry
 
     if name is not None:
-        _print_parameters(name, registry.problem_class(name))
+        found = registry.problem_class(name)
+        _print_parameters(name, found)
+        if found.models:
+            typer.echo(f"\nnetworks (model): {', '.join(found.models)}")
         return
     table = Table("name", "what it is", "objectives", "parameters", "known front")
     for known, cls in registry.problems().items():

@@ -47,9 +47,9 @@ def predict(
     from fedpareto.serving import predictions, runs, tables
     from fedpareto.serving.preferences import parse
 
+    model = runs.load(run).conditioned(client, seed)  # First: of a run that cannot be served nothing else is asked.
     if (preference is None) == (preferences is None):
         raise UserError("give --preference, such as 0.7,0.3, or --preferences, a file with one for each row")
-    model = runs.load(run).conditioned(client, seed)
     rows = tables.read_rows(input, model.card.inputs)
     names = [objective.name for objective in model.card.objectives]
     wanted: Any = parse(preference) if preference is not None else None

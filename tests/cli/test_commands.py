@@ -106,6 +106,20 @@ def test_every_parameter_of_a_problem_is_listed_with_default_and_meaning(
         assert all(cell.strip() for cell in row.strip("│").split("│")), row
 
 
+def test_the_networks_of_a_problem_are_listed(fedpareto: Callable[..., Any]) -> None:
+    assert "networks (model): cnn, cnn-small, cnn-femnist, mlp, logistic" in fedpareto("problems", "mnist-writers").out
+    assert "networks" not in fedpareto("problems", "convex").out
+
+
+def test_a_comparison_that_is_refused_leaves_no_folder_behind(fedpareto: Callable[..., Any], tmp_path: Path) -> None:
+    fedpareto("run", "fedavg", *QUICK, "--out", "convex", "--quiet")
+    fedpareto("run", "fedavg", "--problem", "synthetic", "--clients", "2", "--rounds", "1", "--out", "other", "--quiet")
+    refused = fedpareto("compare", "convex", "other")
+    assert refused.code == 2
+    assert "cannot compare runs with different" in refused.err
+    assert not (tmp_path / "runs").exists()
+
+
 def test_quiet_prints_nothing_but_the_result(fedpareto: Callable[..., Any]) -> None:
     answer = fedpareto("run", *QUICK, "--quiet")
     assert answer.err == ""

@@ -102,6 +102,12 @@ def test_the_report_compares_clients(tmp_path: Path) -> None:
     assert "clients by nearness (higher is better)" in text
 
 
+def test_an_algorithm_for_any_preference_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(fedpareto.UserError, match="praffl needs at least 2 objectives to prefer between; this problem"):
+        fedpareto.run(Nearness(), "praffl", clients=4, rounds=1, out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
 def test_several_objectives_are_told_by_their_hypervolume() -> None:
     engine = {"threads": 1, "chunk": 4}
     told: list[Progress] = []

@@ -143,6 +143,13 @@ def test_other_mistakes_are_one_line(command, praffl_run, arguments, words):
     assert "Traceback" not in err
 
 
+def test_a_run_that_cannot_be_served_is_refused_before_anything_is_asked(command):
+    fedpareto.run("convex", "fedavg", clients=2, rounds=1, engine={"threads": 1, "chunk": 2}, out="run")
+    code, _, err = command("predict", "run", "--input", "rows.csv")
+    assert code == 2
+    assert "run cannot be served: the problem is 'convex'" in err
+
+
 def test_unseen_values_are_said(command, tmp_path):
     stream = np.random.default_rng(0)
     lines = ["age,city,hired"]

@@ -88,6 +88,9 @@ class PraFFL(Algorithm[PraFFLState]):
 
     def begin(self, setting: Setting) -> PraFFLState:
         """ω¹, the first layers of the initial model."""
+        if len(setting.objectives) < 2:
+            name = setting.objectives[0].name
+            raise UserError(f"praffl needs at least 2 objectives to prefer between; this problem has one, '{name}'")
         body = self.anatomy(setting.layout, len(setting.objectives)).body
         return PraFFLState(setting, body=setting.initial[: body.size].clone())
 

@@ -125,6 +125,8 @@ class Problem(ABC):
     """
 
     name: ClassVar[str]
+    models: ClassVar[tuple[str, ...]] = ()
+    """The networks to choose from by name, where a parameter `model` does so."""
 
     @property
     @abstractmethod

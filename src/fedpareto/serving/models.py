@@ -312,7 +312,10 @@ def network_of(layout: Layout) -> MLP:
         network = MLP(shapes[0][0], tuple(shape[1] for shape in shapes[:-1]), shapes[-1][1])
         if network.layout == layout and network.outputs == 1:
             return network
-    raise UserError("the model is no MLP with one output; only such models can be served")
+    raise UserError(
+        "only models that read the columns of a table and answer yes or no can be served, such as those of the "
+        "problems synthetic and adult (in other words, multilayer perceptrons with one output)"
+    )
 
 
 def _points(clients: Sequence[int], preferences: np.ndarray | None, values: np.ndarray, card: Card) -> list[Point]:

@@ -99,7 +99,7 @@ class SavedRun:
     def _inputs(self, seed: int) -> InputSchema:
         record = self._folder.read_json(INPUTS_FILE)
         if record is None:
-            raise UserError(f"{self.path} has no {INPUTS_FILE}: {self._why_no_inputs()}")
+            raise UserError(f"{self.path} cannot be served: {self._why_no_inputs()}")
         with self._read(INPUTS_FILE):
             return InputSchema.from_json(record["inputs"][str(seed)], str(self.path / INPUTS_FILE))
 
@@ -109,8 +109,11 @@ class SavedRun:
         try:
             network_of(self._layout)
         except UserError as problem:
-            return f"on the problem '{self.problem}' {problem}"
-        return "it was made by an earlier version, or its problem has no table of columns; run it again to serve it"
+            return f"the problem is '{self.problem}', and {problem}"
+        return (
+            f"it has no {INPUTS_FILE}: it was made by an earlier version, or its problem has no table of columns; run "
+            "it again to serve it"
+        )
 
     @contextmanager
     def _read(self, name: str) -> Iterator[None]:

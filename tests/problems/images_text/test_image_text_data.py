@@ -322,7 +322,7 @@ def test_the_seed_deals(problem):
     ("fields", "said"),
     [
         ({"model": "resnet"}, "unknown model of fashion-mnist 'resnet'"),
-        ({"model": "cnn-lrn"}, "unknown model of fashion-mnist 'cnn-lrn'"),
+        ({"model": "cnn-lrn"}, "unknown model of fashion-mnist 'cnn-lrn'; it has cnn, cnn-small, cnn-fe"),
         ({"alpha": 0.0}, "alpha is 0; a Dirichlet parameter is positive"),
         ({"shards": 0}, "shards is 0; it is at least 1"),
         ({"rows": -1}, "rows is -1"),

@@ -17,7 +17,7 @@ from fedpareto.core import rng
 from fedpareto.core.layout import Layout
 from fedpareto.core.learner import Learner
 from fedpareto.core.problem import Batch, Objective, Rows, Splits, SupervisedProblem
-from fedpareto.errors import UnknownName, UserError
+from fedpareto.errors import UserError
 from fedpareto.learners.supervised import Supervised
 from fedpareto.problems import partitions
 from fedpareto.problems.images_text.datasets import Examples
@@ -32,8 +32,6 @@ class ClassificationProblem(SupervisedProblem):
     row_by_row: ClassVar[bool] = True
     outcomes: ClassVar[int]
     """The number of classes."""
-    models: ClassVar[tuple[str, ...]]
-    """The networks by name."""
     usual_clients: ClassVar[int] = 20
     step_size: ClassVar[float] = 0.005
     batch_size: ClassVar[int] = 50
@@ -68,7 +66,7 @@ class ClassificationProblem(SupervisedProblem):
 
     def __post_init__(self) -> None:
         if self.model not in self.models:
-            raise UnknownName(f"model of {self.name}", self.model, self.models)
+            raise UserError(f"unknown model of {self.name} '{self.model}'; it has {', '.join(self.models)}")
         if self.alpha <= 0:
             raise UserError(f"alpha is {self.alpha:g}; a Dirichlet parameter is positive, for example 0.5")
         for name in ("shards", "shards_per_client", "classes_per_client"):
