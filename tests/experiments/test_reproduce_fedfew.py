@@ -200,6 +200,8 @@ def test_the_headline_states_the_cost():
     assert cost(algorithms=("ifca",)) == pytest.approx(2 * cost(algorithms=("fedavg",)))
     assert cost(algorithms=("fedavg",), settings=("problem.rows=6000",)) == 4_500 * 900
     assert "million rows" in catalogue.prepare("fedfew-table-1", catalogue.Options()).headline
+    quickly = catalogue.Options(quick=True, problems=(STUDIED,), algorithms=("fedavg",))
+    assert "million" not in catalogue.prepare("fedfew-table-1", quickly).headline
 
 
 @pytest.mark.parametrize(
@@ -245,6 +247,7 @@ def test_a_quick_table_1_has_both_evaluations_of_every_algorithm_and_is_resumed(
     # What FedAvg sends first is the initial model: training moves it, and so the two evaluations.
     first = rows["fedavg"]["sent"]["means"][0][0], rows["fedavg"]["trained"]["means"][0][0]
     assert first[0] != first[1]
+    assert outcome.shown[0].title == "CIFAR-10, Dirichlet, M = 3 instead of 20"
     assert not outcome.record["claims"]
     assert {file.name for file in outcome.files} == {f"fedfew-table-1.{end}" for end in ("json", "csv", "png", "pdf")}
     assert len((tmp_path / "fedfew-table-1.csv").read_text().splitlines()) == 1 + 4 * 3

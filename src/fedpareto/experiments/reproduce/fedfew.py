@@ -142,6 +142,11 @@ def evaluated_every(rounds: int) -> int:
     return max(every for every in range(1, max(1, rounds // EVALUATIONS) + 1) if rounds % every == 0)
 
 
+def _in_words(rows: float) -> str:
+    """A number of rows, with as many digits as matter."""
+    return f"{rows / 1e6:,.1f} million" if rows >= 1e5 else f"{round(rows, -2):,.0f}"
+
+
 def _sets_rows(setting: str) -> bool:
     """Whether it takes a choice of rows: natural clients have few as it is, and keep theirs."""
     return setting.partition("=")[0].strip() == "problem.rows"
@@ -160,7 +165,7 @@ class Study:
         """What it is, how large and how dear."""
         quick = "QUICK VERSION of " if self.options.quick else ""
         size = [f"{len(self.runs)} runs of {self.rounds} rounds", f"{self.seeds} seed{'s' * (self.seeds > 1)}"]
-        cost = f"about {self.cost() / 1e6:,.1f} million rows to train on"
+        cost = f"about {_in_words(self.cost())} rows to train on"
         return f"{quick}{self.name} ({CATALOGUE[self.name].about}): {', '.join([*size, *self.options.settings, cost])}"
 
     @property

@@ -47,7 +47,8 @@ OWN: Mapping[str, Mapping[str, Any]] = {"fedrep": {"head_epochs": 1}}
 class Column:
     """Data and how it is dealt to clients."""
 
-    title: str
+    data: str
+    """In words."""
     problem: Mapping[str, Any]
     clients: int
     compares: Literal["numbers", "order", "nothing"]
@@ -59,6 +60,10 @@ class Column:
     training_rows: int = 9_000
     """Of all clients together, about; for the cost of a run."""
     note: str = ""
+
+    def title(self, clients: int) -> str:
+        """With M: the published number too, if another was run; by it columns with the same data differ."""
+        return f"{self.data}, M = {clients}" + ("" if clients == self.clients else f" instead of {self.clients}")
 
 
 def _dirichlet(name: str, **more: Any) -> dict[str, Any]:
@@ -75,7 +80,7 @@ FASHION_ROWS = 12_000
 
 COLUMNS: Mapping[str, Column] = {
     "cifar100-pathological-10": Column(
-        "CIFAR-100, 2 classes, M = 10",
+        "CIFAR-100, 2 classes",
         _pathological("cifar100"),
         10,
         "order",
@@ -84,7 +89,7 @@ COLUMNS: Mapping[str, Column] = {
         note=SUBSET,
     ),
     "cifar100-pathological-20": Column(
-        "CIFAR-100, 2 classes, M = 20",
+        "CIFAR-100, 2 classes",
         _pathological("cifar100"),
         20,
         "order",
@@ -93,7 +98,7 @@ COLUMNS: Mapping[str, Column] = {
         note=SUBSET,
     ),
     "mnist-writers": Column(
-        "MNIST by writer, M = 20",
+        "MNIST by writer",
         {"name": "mnist-writers", "partition": "natural", "test_share": TEST_SHARE},
         20,
         "order",
@@ -101,20 +106,20 @@ COLUMNS: Mapping[str, Column] = {
         training_rows=1_250,
         note="in place of FEMNIST, which is not at hand",
     ),
-    "cifar10-10": Column("CIFAR-10, Dirichlet, M = 10", _dirichlet("cifar10"), 10, "order", note=SUBSET),
-    "cifar10-20": Column("CIFAR-10, Dirichlet, M = 20", _dirichlet("cifar10"), 20, "order", note=SUBSET),
+    "cifar10-10": Column("CIFAR-10, Dirichlet", _dirichlet("cifar10"), 10, "order", note=SUBSET),
+    "cifar10-20": Column("CIFAR-10, Dirichlet", _dirichlet("cifar10"), 20, "order", note=SUBSET),
     "cifar10-pathological-10": Column(
-        "CIFAR-10, 2 classes, M = 10",
+        "CIFAR-10, 2 classes",
         _pathological("cifar10"),
         10,
         "order",
         is_pathological=True,
         note=SUBSET,
     ),
-    "cifar100-10": Column("CIFAR-100, Dirichlet, M = 10", _dirichlet("cifar100"), 10, "order", note=SUBSET),
-    "cifar100-20": Column("CIFAR-100, Dirichlet, M = 20", _dirichlet("cifar100"), 20, "order", note=SUBSET),
+    "cifar100-10": Column("CIFAR-100, Dirichlet", _dirichlet("cifar100"), 10, "order", note=SUBSET),
+    "cifar100-20": Column("CIFAR-100, Dirichlet", _dirichlet("cifar100"), 20, "order", note=SUBSET),
     "ag-news": Column(
-        "AG News, Dirichlet, M = 20",
+        "AG News, Dirichlet",
         _dirichlet("ag-news"),
         20,
         "order",
@@ -123,14 +128,14 @@ COLUMNS: Mapping[str, Column] = {
         note="13,600 of 127,600 texts",
     ),
     "fashion-mnist": Column(
-        "Fashion-MNIST, Dirichlet, M = 20",
+        "Fashion-MNIST, Dirichlet",
         _dirichlet("fashion-mnist", rows=FASHION_ROWS),
         20,
         "nothing",
         note="not in the paper",
     ),
     "pneumonia-mnist": Column(
-        "PneumoniaMNIST, Dirichlet, M = 5",
+        "PneumoniaMNIST, Dirichlet",
         _dirichlet("pneumonia-mnist"),
         5,
         "nothing",

@@ -57,6 +57,15 @@ class Seen:
 # -- numbers of a run ----------------------------------------------------------------------------------------------
 
 
+def titles(results: Results) -> dict[str, str]:
+    """By column, its data and number of clients."""
+    return {column: _title(column, found) for (column, _), found in results.items()}
+
+
+def _title(column: str, found: Found) -> str:
+    return COLUMNS[column].title(found.cell.draft["clients"])
+
+
 def algorithm_of(found: Found) -> str:
     """Its name."""
     return str(found.cell.draft["algorithm"]["name"])
@@ -231,7 +240,7 @@ def remarks(results: Results, *, is_quick: bool) -> Iterator[str]:
         '"Scored as published": FedAvg, FedProx and IFCA before local steps, all others after them, each at its best '
         "evaluation. The other columns score all algorithms alike, at the last evaluation."
     )
-    notes = {COLUMNS[column].title: COLUMNS[column].note for column, _ in results if COLUMNS[column].note}
+    notes = {title: COLUMNS[column].note for column, title in titles(results).items() if COLUMNS[column].note}
     if notes:
         yield "Data: " + "; ".join(f"{title}: {note}" for title, note in notes.items()) + "."
     if any(COLUMNS[column].compares == "order" for column, _ in results):
@@ -278,7 +287,7 @@ def orders(column: str, numbers: Mapping[str, Mapping[Key, float]]) -> dict[str,
 def _column_table(column: str, results: Results) -> Table:
     from rich.table import Table
 
-    shown = Table("algorithm", title=COLUMNS[column].title)
+    shown = Table("algorithm", title=titles(results)[column])
     for scoring in SCORINGS.values():
         shown.add_column(scoring, justify="right")
     shown.add_column("published", justify="right")
@@ -301,7 +310,7 @@ def _both_evaluations(name: str, results: Results) -> Picture:
     panels: dict[str, list[Series]] = {}
     for (column, label), found in results.items():
         point = [[mean_of(found, "sent"), mean_of(found, "trained")]]
-        panels.setdefault(COLUMNS[column].title, []).append(Series(TITLES.get(label, label), np.array(point)))
+        panels.setdefault(titles(results)[column], []).append(Series(TITLES.get(label, label), np.array(point)))
     return Picture(name, panels, "accuracy before local steps (%)", "accuracy after local steps (%)")
 
 
@@ -319,7 +328,7 @@ def jain(results: Results) -> Seen:
         theirs = published.TABLE_5.get(column, {}).get(label)
         cells = (f"{jain_of(found, scoring):.3f}" for scoring in SCORINGS)
         shown.add_row(
-            COLUMNS[column].title, TITLES.get(label, label), *cells, "" if theirs is None else f"{theirs:.3f}"
+            titles(results)[column], TITLES.get(label, label), *cells, "" if theirs is None else f"{theirs:.3f}"
         )
     numbers = {scoring: {key: jain_of(found, scoring) for key, found in results.items()} for scoring in SCORINGS}
     judged = {scoring: claims.on_jain(scores) for scoring, scores in numbers.items()}
@@ -360,7 +369,7 @@ def figure_2(results: Results) -> Seen:
             {scoring: claims.on_models(weighted[scoring], of_fedavg[scoring], descents) for scoring in SCORINGS}
         ),
         [
-            Picture("fedfew-fig-2a", {COLUMNS[STUDIED].title: _against_k(lines)}, "K", "accuracy (%)"),
+            Picture("fedfew-fig-2a", {titles(results)[STUDIED]: _against_k(lines)}, "K", "accuracy (%)"),
             _descents("fedfew-fig-2b", {f"K = {models}": found for models, found in by_models.items()}),
         ],
         {"weighted": {scoring: _by_text(row) for scoring, row in weighted.items()}, "fedavg": of_fedavg},
@@ -387,14 +396,14 @@ def table_6(results: Results) -> Seen:
         entry = published.TABLE_6.get("kvasir" if column == MEDICAL else column, {}).get(models)
         theirs = "" if entry is None else f"{entry.worst:.1f} {entry.mean:.1f} {entry.best:.1f}"
         cells = (_worst_mean_best(found, scoring) for scoring in SCORINGS)
-        shown.add_row(COLUMNS[column].title, str(models), *cells, theirs)
+        shown.add_row(titles(results)[column], str(models), *cells, theirs)
     means = {scoring: _means_by_models(results, scoring) for scoring in SCORINGS}
     theirs_by_models = {
         column: {models: entry.mean for models, entry in row.items()} for column, row in published.TABLE_6.items()
     }
     judged = {scoring: claims.on_table_6(rows) for scoring, rows in means.items()}
     panels = {
-        COLUMNS[column].title: [_line(name, means[kind][column]) for kind, name in EVALUATIONS.items()]
+        titles(results)[column]: [_line(name, means[kind][column]) for kind, name in EVALUATIONS.items()]
         for column in _columns(results)
     }
     return Seen(
@@ -436,7 +445,7 @@ def figures_3_and_4(results: Results) -> Seen:
         for epochs, found in by_epochs.items()
     }
     named = {f"{epochs} local epochs": found for epochs, found in by_epochs.items()}
-    title = COLUMNS[STUDIED].title
+    title = titles(results)[STUDIED]
     accuracy = [_line(name, means[kind]) for kind, name in EVALUATIONS.items()]
     return Seen(
         [_by_scoring("mean accuracy over the clients", rows)],
@@ -462,7 +471,8 @@ def _descents(name: str, named: Mapping[str, Found], *, by_updates: bool = False
         ys = np.log10(values) if is_positive else values
         lines.append(Series(label, np.stack([xs, ys.mean(axis=0)], axis=1), "line", ys.std(axis=0)))
     x = "local epochs so far" if by_updates else "round"
-    return Picture(name, {COLUMNS[STUDIED].title: lines}, x, "log₁₀ of eq. 9" if is_positive else "eq. 9")
+    title = _title(STUDIED, next(iter(named.values())))
+    return Picture(name, {title: lines}, x, "log₁₀ of eq. 9" if is_positive else "eq. 9")
 
 
 # -- μ -------------------------------------------------------------------------------------------------------------

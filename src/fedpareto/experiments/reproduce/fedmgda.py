@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedpareto.errors import UnknownName
+from fedpareto.errors import UnknownName, UserError
 from fedpareto.experiments.reproduce import fedmgda_adult, fedmgda_claims
 from fedpareto.experiments.reproduce import fedmgda_published as published
 from fedpareto.experiments.reproduce.catalogue import CATALOGUE, Options, Outcome, Say, json_text
@@ -51,7 +51,20 @@ def prepare(name: str, options: Options) -> Study:
         case: [one for one in FIGURES[name].variants[case] if one.algorithm in _algorithms(name, options.algorithms)]
         for case in _cases(name, options.problems)
     }
-    return Study(name, options, {case: chosen for case, chosen in variants.items() if chosen})
+    study = Study(name, options, {case: chosen for case, chosen in variants.items() if chosen})
+    if study.variants:
+        _check_clients(study)
+    return study
+
+
+def _check_clients(study: Study) -> None:
+    """Raises UserError if the user chose a number of clients, and every case has its own."""
+    cases = [CASES[case] for case in study.variants]
+    wanted = study.options.clients
+    if wanted is None or not all(case.has_given_users and case.clients != wanted for case in cases):
+        return
+    known = ", ".join(f"{case.title} has {case.clients}" for case in cases)
+    raise UserError(f"clients is {wanted}, but here the users are given: {known}")
 
 
 def _cases(name: str, given: Sequence[str]) -> list[str]:
@@ -194,7 +207,7 @@ class Study:
         """Its clients, their data, and how many of them take part."""
         quick, problem = self.options.quick, dict(case.problem)
         clients, participants = case.clients, case.participants or case.clients
-        if case.participants is not None:  # Else they are few, and each is somebody.
+        if not case.has_given_users:
             clients = self.options.clients or (QUICK_CLIENTS if quick else clients)
             participants = min(clients, QUICK_PARTICIPANTS if quick else participants)
         if problem.get("partition") == "shards":
@@ -330,7 +343,8 @@ def remarks(study: Study, rows: Sequence[Row]) -> Iterator[str]:
             "MNIST by writer, digits only: compare the order of the algorithms, not the numbers."
         )
     else:
-        yield "The paper prints no numbers for this figure; what it says of it is judged below."
+        judged = "" if study.options.quick else "; what it says of it is judged below"
+        yield f"The paper prints no numbers for this figure{judged}."
     if any(CASES[row.case].problem["name"] == "cifar10" for row in rows):
         yield "CIFAR-10 may be a subset: compare the order of the algorithms, not the published numbers."
     lost = {fedmgda_claims.title(row.variant.short): row.refused for row in rows if row.refused}

@@ -83,6 +83,11 @@ class Case:
     evaluations: int = 60
     """Of a run, about: many for curves. What a run leaves behind is always evaluated."""
 
+    @property
+    def has_given_users(self) -> bool:
+        """Whether the users are few, and each is somebody: there is no choice of how many."""
+        return self.participants is None
+
 
 def _images(name: str, model: str, partition: str = "shards") -> dict[str, Any]:
     return {"name": name, "model": model, "partition": partition, "files": "training", "test_share": TEST_SHARE}
