@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.nn.functional import conv2d
 
-from fedpareto.core.models import StackedModule, convolution_by_patches, stacked_conv2d, stacked_linear
+from fedpareto.core.models import StackedModule, stacked_conv2d, stacked_linear
 
 N, ROWS = 3, 4
 
@@ -16,15 +16,14 @@ def noise(*shape, seed=0):
     return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)).requires_grad_()
 
 
-@pytest.mark.parametrize("form", [stacked_conv2d, convolution_by_patches])
 @pytest.mark.parametrize(
     ("channels", "size", "kernel"), [(3, (12, 12), (5, 5)), (1, (9, 7), (3, 2)), (2, (5, 5), (5, 5))]
 )
-def test_stacked_convolutions_and_their_gradients_are_those_of_torch(form, channels, size, kernel):
+def test_stacked_convolutions_and_their_gradients_are_those_of_torch(channels, size, kernel):
     inputs = noise(N, ROWS, channels, *size)
     weight, bias = noise(N, 6, channels, *kernel, seed=1), noise(N, 6, seed=2)
     expected = torch.stack([conv2d(x, w, b) for x, w, b in zip(inputs, weight, bias, strict=True)])
-    values = form(inputs, weight, bias)
+    values = stacked_conv2d(inputs, weight, bias)
     assert torch.allclose(values, expected, atol=1e-12)
     towards = torch.randn_like(expected)
     for one, other in zip(
@@ -59,6 +58,18 @@ def test_a_stack_of_sequential_networks_is_each_of_them(padding):
         own = stacked.layout.unflatten(models[client])
         alone = torch.func.functional_call(module, own, (inputs[client],))
         assert torch.allclose(together[client], alone, atol=1e-12)
+
+
+def test_a_linear_layer_held_as_torch_holds_it_has_the_same_gradient_in_the_same_layout():
+    inputs, weight, bias = noise(N, ROWS, 8), noise(N, 5, 8, seed=1), noise(N, 5, seed=2)
+    towards = torch.randn(N, ROWS, 5, dtype=torch.float64)
+    values = stacked_linear(inputs, weight.mT, bias)
+    ours = torch.autograd.grad(values, (inputs, weight, bias), towards)
+    expected = torch.einsum("nbi,noi->nbo", inputs, weight) + bias.unsqueeze(1)
+    theirs = torch.autograd.grad(expected, (inputs, weight, bias), towards)
+    assert torch.allclose(values, expected)
+    assert all(torch.allclose(one, other) for one, other in zip(ours, theirs, strict=True))
+    assert ours[1].is_contiguous(), "a copy of a large layer for each step would cost more than its product"
 
 
 def test_lower_precision_is_used_where_it_is_asked_for():

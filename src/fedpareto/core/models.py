@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import pairwise
@@ -133,28 +133,27 @@ class _StackedLinear(torch.autograd.Function):
         of_inputs, of_weight, of_bias, _ = ctx.needs_input_grad
         return (
             torch.bmm(gradient, weight.mT.contiguous()) if of_inputs else None,
-            torch.bmm(inputs.mT, gradient) if of_weight else None,
+            _of_weight(inputs, gradient, weight) if of_weight else None,
             gradient.sum(-2) if of_bias else None,
             None,
         )
 
 
+def _of_weight(inputs: Tensor, gradient: Tensor, weight: Tensor) -> Tensor:
+    """The gradient of `weight`, laid out in memory as that is: torch's own linear layers hold theirs transposed."""
+    if weight.mT.is_contiguous():
+        return torch.bmm(gradient.mT, inputs).mT
+    return torch.bmm(inputs.mT, gradient)
+
+
 def stacked_conv2d(inputs: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """A convolution without padding and with stride 1: inputs `[n, b, c, h, w]`, weight `[n, o, c, k, l]`.
 
-    On a CUDA device one product of all clients' patches; elsewhere client by client, as libraries do best there.
+    One product of all clients' patches.
     """
-    inputs, weight, bias = _as_autocast_wants(inputs, weight, bias)
-    if inputs.is_cuda and len(inputs) > 1:
-        return convolution_by_patches(inputs, weight, bias)
-    each = zip(inputs.unbind(), weight.unbind(), bias.unbind(), strict=True)
-    return torch.stack([nn.functional.conv2d(x, w, b) for x, w, b in each])
-
-
-def convolution_by_patches(inputs: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """See stacked_conv2d."""
     values: Tensor
-    values, _ = _StackedConvolution.apply(inputs, weight, bias)  # type: ignore[no-untyped-call]
+    lowered = _as_autocast_wants(inputs, weight, bias)
+    values, _ = _StackedConvolution.apply(*lowered)  # type: ignore[no-untyped-call]
     return values
 
 
@@ -263,9 +262,18 @@ class StackedModule:
     def _one_layer_after_the_other(
         self, layers: nn.Sequential, parameters: Mapping[str, Tensor], values: Tensor
     ) -> Tensor:
-        """Layers with parameters as stacked products, those without on the rows of all clients as one batch."""
-        for name, layer in _pooled_first(layers):
-            own = {part: parameters[f"{name}.{part}"] for part, _ in layer.named_parameters()}
+        """Layers with parameters as stacked products, those without on the rows of all clients as one batch.
+
+        Convolutions are stacked on a CUDA device only: elsewhere libraries do them best client by client.
+        """
+        ordered = _pooled_first(layers)
+        if not values.is_cuda or len(values) == 1:
+            count = _convolutional(ordered)
+            clients = [{name: tensor[i] for name, tensor in parameters.items()} for i in range(len(values))]
+            each = [_through(ordered[:count], *client) for client in zip(clients, values.unbind(), strict=True)]
+            values, ordered = (torch.stack(each) if count else values), ordered[count:]
+        for name, layer in ordered:
+            own = _own(name, layer, parameters)
             if not own:
                 rows = layer(values.flatten(0, 1))
                 values = rows.unflatten(0, values.shape[:2])
@@ -276,6 +284,26 @@ class StackedModule:
             else:
                 values = torch.func.vmap(partial(_call, layer))(own, values)
         return values
+
+
+def _own(name: str, layer: nn.Module, parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The parameters of one layer."""
+    return {part: parameters[f"{name}.{part}"] for part, _ in layer.named_parameters()}
+
+
+def _convolutional(layers: Sequence[tuple[str, nn.Module]]) -> int:
+    """How many layers there are up to the last convolution and the pooling after it."""
+    count = 1 + max((i for i, (_, layer) in enumerate(layers) if isinstance(layer, nn.Conv2d)), default=-1)
+    while 0 < count < len(layers) and next(layers[count][1].parameters(), None) is None:
+        count += 1
+    return count
+
+
+def _through(layers: Sequence[tuple[str, nn.Module]], parameters: Mapping[str, Tensor], rows: Tensor) -> Tensor:
+    """What layers make of one client's rows."""
+    for name, layer in layers:
+        rows = _call(layer, _own(name, layer, parameters), rows)
+    return rows
 
 
 def _pooled_first(layers: nn.Sequential) -> list[tuple[str, nn.Module]]:
