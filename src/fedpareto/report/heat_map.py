@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Sequence
 
 import matplotlib as mpl
@@ -22,6 +23,10 @@ __all__ = ["heat_map", "render"]
 PANELS_IN_A_ROW = 3
 CELL = (0.47, 0.30)
 """Inches."""
+LEAST_HEIGHT = 1.7
+"""Inches of all panels in a column: the scale beside them has room for its name."""
+LETTER = 0.08
+"""Inches along a line of that name, on average."""
 NOTHING, FAILED = "#F2F2F2", "#1A1A1A"
 """The colours of cells that cannot be, and of cells that came to nothing."""
 HATCH = "////"
@@ -43,13 +48,15 @@ def heat_map(
     down = math.ceil(len(panels) / across)
     names = 0.075 * max(len(short(name)) for name in rows)
     heads = 0.065 * max(len(short(name)) for name in columns)
+    tall = max(down * CELL[1] * len(rows), LEAST_HEIGHT)
+    values, measure = _readable_units(values, measure)
+    label = textwrap.wrap(f"{measure} ({'higher' if maximise else 'lower'} is better)", int(tall / LETTER))
     size = (
-        across * (CELL[0] * len(columns) + 0.25) + names + 1.3,
-        down * (CELL[1] * len(rows) + 0.45) + heads + 0.45,
+        across * (CELL[0] * len(columns) + 0.25) + names + 1.15 + 0.15 * len(label),
+        tall + down * 0.45 + heads + 0.45,
     )
     figure = Figure(figsize=size, layout="constrained")
     grid = figure.subplots(down, across, sharex=True, sharey=True, squeeze=False)
-    values, measure = _readable_units(values, measure)
     colours = mpl.colormaps["viridis" if maximise else "viridis_r"]
     scale = _scale(values)
     for panel, axes in enumerate(grid.flat):
@@ -63,9 +70,8 @@ def heat_map(
             axes.tick_params(labelbottom=True)
         axes.set_xticks(range(len(columns)), [short(name) for name in columns], rotation=45, ha="right", fontsize=8)
         axes.set_yticks(range(len(rows)), [short(name) for name in rows], fontsize=8)
-    better = "higher" if maximise else "lower"
     bar = figure.colorbar(mpl.cm.ScalarMappable(scale, colours), ax=list(figure.axes), shrink=0.8, pad=0.01)
-    bar.set_label(f"{measure} ({better} is better)")
+    bar.set_label("\n".join(label))
     _explain(figure, values, refused)
     return figure
 
@@ -113,6 +119,6 @@ def _explain(figure: Figure, values: Array, refused: NDArray[np.bool_]) -> None:
     if refused.any():
         handles.append(Patch(fc=NOTHING, ec="#BBBBBB", hatch=HATCH, lw=0, label="do not fit together"))
     if (~np.isfinite(values) & ~refused).any():
-        handles.append(Patch(fc=FAILED, label="× came to nothing (training went astray)"))
+        handles.append(Patch(fc=FAILED, label="× failed"))
     if handles:
         figure.legend(handles=handles, loc="outside lower center", ncols=3)
