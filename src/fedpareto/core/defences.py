@@ -62,7 +62,8 @@ class Defence:
         needed = {"trimmed-mean": 2 * f + 1, "krum": 2 * f + 3, "multi-krum": 2 * f + 3}.get(self.rule, 1)
         if asked >= needed:
             return ""
-        return f"against {f} attackers it needs at least {needed} clients in a round, not {asked}"
+        liars = "1 attacker" if f == 1 else f"{f} attackers"
+        return f"against {liars} it needs at least {needed} clients in a round, not {asked}"
 
     def applied(self, tasks: Sequence[Task], replies: Sequence[Reply]) -> Defended:
         """What an algorithm is told instead of the replies to these tasks; only those that carry a model change."""

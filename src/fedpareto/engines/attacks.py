@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Literal
+from typing import Literal
 
 import numpy as np
 import torch
@@ -30,6 +30,8 @@ USUAL_STRENGTH: Mapping[str, float] = {
     "collusion": 1.0,
 }
 """By kind, unless the user says otherwise; other kinds have none."""
+FORGERIES = ("sign-flip", "gaussian", "collusion")
+"""Kinds that change replies."""
 PURPOSE = "attack"
 """The name of the random streams of attackers' noise."""
 
@@ -58,7 +60,7 @@ class Attack:
 
     def __post_init__(self) -> None:
         if not 0 < self.share < 1:
-            raise UserError(f"attack: share is {self.share:g}; it is a share between 0 and 1, for example 0.2")
+            raise UserError(f"attack: share is {self.share:g}; it is a share between 0 and 1, never all, such as 0.2")
         if self.from_round < 1:
             raise UserError(f"attack: from_round is {self.from_round}; the first round is 1")
         if len(set(self.clients)) < len(self.clients):
@@ -69,6 +71,11 @@ class Attack:
             raise UserError(f"attack: {self.kind} has no strength")
         if not math.isfinite(self.strength) or (self.kind == "inflated-count" and self.strength <= 0):
             raise UserError(f"attack: strength is {self.strength:g}; it should be a finite number, of a count positive")
+        if self.kind in FORGERIES and self.strength < 0:
+            raise UserError(
+                f"attack: strength is {self.strength:g}; of {self.kind} it is a length, not negative: "
+                "the other direction is an honest client's"
+            )
 
     @property
     def force(self) -> float:
@@ -130,9 +137,6 @@ class Raid:
     twins: dict[int, int] = field(default_factory=dict)
     """By an attacker's position in the rows, that of its copy with flipped labels."""
 
-    FORGERIES: ClassVar[tuple[str, ...]] = ("sign-flip", "gaussian", "collusion")
-    """Kinds that change replies."""
-
     def lies(self, run: int, client: int, round_: int) -> bool:
         """Whether a client of a federation attacks in a round; round 0 is none, as what is measured is no lie."""
         return round_ >= self.attack.from_round and client in self.attackers[run]
@@ -140,7 +144,7 @@ class Raid:
     @property
     def forges(self) -> bool:
         """Whether replies are changed."""
-        return self.attack.kind in self.FORGERIES
+        return self.attack.kind in FORGERIES
 
     def with_twins(self, splits: Splits, problem: Problem, position: Mapping[tuple[int, int], int]) -> Splits:
         """The rows, and under new positions the attackers again, with flipped labels in what they train on."""

@@ -34,6 +34,8 @@ NAMED_SECTIONS = {"algorithm": "fedpref", "problem": "synthetic", "engine": "loc
 WORDS = {"privacy": "kind", "attack": "kind", "defence": "rule"}
 """Sections that may be a single word, and which of their parameters that is."""
 SECTIONS = ("algorithm", "problem", "learner", "engine", "faults", "privacy", "attack", "defence")
+MATRIX = "matrix"
+"""The section of a file that lists many runs."""
 ROUNDS = 20
 PRIVATE = "private"
 """What the spec of a deployment says of preferences, which only its nodes know."""
@@ -75,6 +77,7 @@ class Spec:
         if self.measure_losses:
             _need_losses(self.engine, self.learner)
         _check_attack(self.attack, self.engine, self.problem, self.clients)
+        _check_begin(self.attack, self.rounds)
         _check_defence(self.defence, self.algorithm, self.privacy, self.clients, self.participation)
 
     def federation(self, seed: int) -> Federation:
@@ -224,6 +227,9 @@ class Draft:
 
     def finish(self) -> Spec:
         """The spec, or a clear word on what is wrong and where."""
+        if MATRIX in self.values:
+            with self._at(MATRIX):
+                raise UserError(f"a section '{MATRIX}' lists many runs; this file is for 'fedpareto matrix'")
         for key in self.values:
             if key not in (*_TOP_LEVEL, *SECTIONS):
                 with self._at(str(key)):
@@ -243,6 +249,8 @@ class Draft:
             "attack": self._build("attack", Attack, self._section("attack"), "attack"),
             "defence": self._build("defence", Defence, self._section("defence"), "defence"),
         }
+        self._need_word("attack", "sign-flip")
+        self._need_word("defence", "median")
         values: dict[str, Any] = {"clients": problem.default_clients()}
         for key in _TOP_LEVEL:
             if key in self.values:
@@ -255,6 +263,8 @@ class Draft:
                 _need_losses(parts["engine"], learner)
         with self._at("attack", "kind"):
             _check_attack(parts["attack"], parts["engine"], problem, values["clients"])
+        with self._at("attack", "from_round"):
+            _check_begin(parts["attack"], values.get("rounds", ROUNDS))
         with self._at("defence", "rule"):
             participation = values.get("participation", 1.0)
             _check_defence(parts["defence"], algorithm, parts["privacy"], values["clients"], participation)
@@ -263,6 +273,13 @@ class Draft:
         with self._at("preferences"):
             from_spec(spec.preferences, spec.clients, len(problem.objectives), rng.generator(rng.Address(0), "check"))
         return spec
+
+    def _need_word(self, section: str, example: str) -> None:
+        """Raises UserError if a section has parameters of something that it does not name."""
+        given, word = list(self._section(section)), f"{section}.{WORDS[section]}"
+        if given and WORDS[section] not in given:
+            with self._at(section, given[0]):
+                raise UserError(f"{section}.{given[0]} is set, but no {word} that it belongs to, such as {example}")
 
     def _algorithm(self) -> Algorithm[Any]:
         name, parameters = self._named("algorithm")
@@ -405,6 +422,12 @@ def _check_attack(attack: Attack, engine: LocalOptions, problem: Problem, client
             "owners' own; a defence works with both"
         )
     attack.must_fit(problem, clients)
+
+
+def _check_begin(attack: Attack, rounds: int) -> None:
+    """Raises UserError if an attack would begin after the last round."""
+    if attack.kind != "none" and attack.from_round > rounds:
+        raise UserError(f"attack: from_round is {attack.from_round}, but there are only {rounds} rounds")
 
 
 def _check_defence(
