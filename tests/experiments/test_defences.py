@@ -171,6 +171,8 @@ def test_too_few_clients_for_so_many_attackers_are_refused(rule: str, needed: in
     defence.must_fit(algorithm, Privacy(), needed)
     with pytest.raises(UserError, match=f"against 2 attackers it needs at least {needed} clients"):
         defence.must_fit(algorithm, Privacy(), needed - 1)
+    with pytest.raises(UserError, match="against 1 attacker it needs"):
+        Defence(rule=rule, attackers=1).must_fit(algorithm, Privacy(), 2)  # type: ignore[arg-type]
 
 
 # -- whole runs ----------------------------------------------------------------------------------------------------
@@ -212,7 +214,10 @@ def test_the_record_names_attackers_and_whom_a_rule_left_out_but_not_as_failures
     assert [row["left_out"] for row in found[1:4]] == [[3, 8]] * 3
     assert all(row["replies"] == 10 and row["failures"] == 0 for row in found[:4])
     assert rows(tmp_path / "run", "events.jsonl") == []
-    assert json.loads((tmp_path / "run" / "run.json").read_text())["attackers"] == [[3, 8]]
+    run = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert run["attackers"] == [[3, 8]]
+    assert run["attack"] == {"kind": "gaussian", "strength": 100.0, "from_round": 2}
+    assert run["defence"] == "multi-krum"
 
 
 @pytest.mark.parametrize("kind", ["gaussian", "collusion", "scaling"])
@@ -254,6 +259,14 @@ def test_sections_read_back_and_may_be_one_word(tmp_path: Path) -> None:
         ("attack:\n  kind: bias\n  share: 2\n", 3, "share is 2; it is a share between 0 and 1"),
         ("problem: convex\nattack:\n  kind: label-flip\n", 3, "which convex does not have"),
         ("engine: flower-sim\nattack:\n  kind: bias\n", 3, "bias is played by the engine local only"),
+        ("attack:\n  share: 0.3\n", 2, "attack.share is set, but no attack.kind that it belongs to"),
+        ("attack:\n  strength: 2\n", 2, "attack.strength is set, but no attack.kind"),
+        ("attack:\n  clients: [1]\n", 2, "attack.clients is set, but no attack.kind"),
+        ("attack:\n  from_round: 2\n", 2, "attack.from_round is set, but no attack.kind"),
+        ("rounds: 3\nattack:\n  kind: bias\n  from_round: 4\n", 4, "from_round is 4, but there are only 3 rounds"),
+        ("defence:\n  attackers: 2\n", 2, "defence.attackers is set, but no defence.rule that it belongs to"),
+        ("defence:\n  norm: 1\n", 2, "defence.norm is set, but no defence.rule"),
+        ("defence:\n  epsilon: 1\n", 2, "defence.epsilon is set, but no defence.rule"),
         ("defence: mode\n", 1, "unknown value of defence: rule 'mode'"),
         ("defence:\n  attackers: 0.5\n", 2, "attackers is 0.5; it is a share below 0.5 or a whole number"),
         ("defence:\n  norm: -1\n", 2, "norm is -1"),

@@ -219,3 +219,11 @@ def test_an_out_folder_that_cannot_be_written_is_the_users_to_mend(write_run, tm
         with pytest.raises(UserError, match=r"cannot (write to|be written)"):
             write_comparison([folder], out)
     assert blocked.read_text() == "here first"
+
+
+def test_a_page_says_which_runs_were_attacked_and_defended(write_run, tmp_path):
+    extra = {"attackers": [[2]] * 3, "attack": {"kind": "label-flip", "from_round": 1}, "defence": "median"}
+    folders = [write_run("a", "fedavg", extra=extra), write_run("b", "local")]
+    paragraphs = read(write_comparison(folders, tmp_path / "page")).text["p"]
+    assert "fedavg: attack: label-flip, by client 2, from round 1 on; defence: median." in paragraphs
+    assert not any(words.startswith("local: ") for words in paragraphs)

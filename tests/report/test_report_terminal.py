@@ -116,3 +116,28 @@ def test_a_run_that_diverged_everywhere_has_no_plot(write_run):
 def test_too_small_a_plot_is_refused(write_run):
     with pytest.raises(ValueError, match="at least 40 and 12"):
         front_in_terminal(load(write_run("a")), 20, 5)
+
+
+def named(folder) -> list[str]:
+    """What is said of attack and defence."""
+    lines = [" ".join(line.strip("│ ").split()) for line in shown(load(folder)).splitlines()]
+    return [line for line in lines if line.startswith(("attack ", "defence "))]
+
+
+@pytest.mark.parametrize(
+    ("attackers", "who"),
+    [
+        ([[3, 7]] * 3, "by clients 3, 7, from"),
+        ([[3]] * 3, "by client 3, from"),
+        ([[3, 7], [1, 2], [0, 9]], "by 2 clients of each seed's own, from"),
+        ([list(range(11))] * 3, "by 11 clients, from"),
+    ],
+)
+def test_an_attack_and_a_defence_are_named(write_run, attackers, who):
+    attack = {"kind": "sign-flip", "strength": 3.0, "from_round": 5}
+    extra = {"attackers": attackers, "attack": attack, "defence": "multi-krum"}
+    assert named(write_run("a", extra=extra)) == [
+        f"attack sign-flip, strength 3, {who} round 5 on",
+        "defence multi-krum",
+    ]
+    assert named(write_run("b")) == []

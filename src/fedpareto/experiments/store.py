@@ -17,6 +17,7 @@ from typing import IO, Any
 
 import numpy as np
 
+from fedpareto.engines.attacks import USUAL_STRENGTH
 from fedpareto.errors import DamagedFile, UserError
 from fedpareto.experiments.checkpoint import Checkpoint
 from fedpareto.experiments.spec import PRIVATE, Draft, Spec
@@ -270,8 +271,21 @@ def describe(spec: Spec, splits: Sequence[str], choices: Mapping[str, int]) -> d
         "layout": spec.problem.layout.to_json(),
         "versions": versions(),
         "choices": dict(choices),
-        **({} if spec.attack.kind == "none" else {"attackers": spec.attackers()}),
+        **_disturbed(spec),
     }
+
+
+def _disturbed(spec: Spec) -> dict[str, Any]:
+    """Who attacks and how, and what the server does about it; nothing of what there is not."""
+    found: dict[str, Any] = {}
+    if spec.attack.kind != "none":
+        attack = spec.attack
+        strength = {"strength": attack.force} if attack.kind in USUAL_STRENGTH else {}
+        found["attackers"] = spec.attackers()
+        found["attack"] = {"kind": attack.kind, **strength, "from_round": attack.from_round}
+    if spec.defence.rule != "none":
+        found["defence"] = spec.defence.rule
+    return found
 
 
 def versions() -> dict[str, str]:

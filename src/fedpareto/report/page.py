@@ -197,7 +197,7 @@ def _page(
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f"<title>{html.escape(title)}</title>\n<style>{CSS}</style>\n</head>\n<body>\n"
-        f"<h1>{html.escape(title)}</h1>\n{_objectives(records[0])}{''.join(sections)}"
+        f"<h1>{html.escape(title)}</h1>\n{_objectives(records[0])}{_disturbed(records)}{''.join(sections)}"
         f"<script>{SCRIPT}</script>\n</body>\n</html>\n"
     )
 
@@ -220,6 +220,17 @@ def _section(title: str, sentence: str, body: str) -> str:
 def _objectives(record: Record) -> str:
     goals = ", ".join(f"{o.name} ({o.better} is better)" for o in record.objectives)
     return f'<p class="soft">Objectives: {html.escape(goals)}.</p>\n'
+
+
+def _disturbed(records: Sequence[Record]) -> str:
+    """A line for each run that was attacked or defended."""
+    lines = []
+    for record in records:
+        named = {"attack": record.attack, "defence": record.defence}
+        words = "; ".join(f"{name}: {what}" for name, what in named.items() if what)
+        if words:
+            lines.append(f'<p class="soft">{html.escape(f"{record.label}: {words}")}.</p>\n')
+    return "".join(lines)
 
 
 def _picture_section(picture: Picture, png: bytes) -> str:

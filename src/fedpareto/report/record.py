@@ -42,6 +42,8 @@ FORMAT = 1
 """The newest layout of a run folder that this version reads."""
 ROWS = ("train", "validation", "test")
 """Splits that are parts of the clients' data."""
+MOST_NAMED = 10
+"""Attackers up to which each is named."""
 
 
 @dataclass(frozen=True)
@@ -143,6 +145,10 @@ class Record:
     known_front: Array | None
     versions: dict[str, str]
     choices: dict[str, str]
+    attack: str
+    """What some clients do against the others, in words; empty without an attack."""
+    defence: str
+    """The rule that replies go through; empty without one."""
     spec: str
     status: Status
     lines: tuple[Line, ...]
@@ -388,6 +394,8 @@ def load(folder: Path) -> Record:
         known_front=_known_front(run.get("known_front"), m, f"{where}: 'known_front'"),
         versions=texts(run.get("versions")),
         choices=texts(run.get("choices")),
+        attack=_attack(run, where),
+        defence=printable(get(run, "defence", str, where, "")),
         spec=read_text(folder / "spec.yaml"),
         status=status,
         lines=lines,
@@ -401,6 +409,30 @@ def load(folder: Path) -> Record:
         if line.losses is not None:
             _check_losses(line.losses, line.participants, record.clients, place)
     return dataclasses.replace(record, solutions=_solutions(record))
+
+
+def _attack(run: dict[str, Any], where: str) -> str:
+    """Kind, strength, attackers and first round of an attack, in words."""
+    if "attack" not in run:
+        return ""
+    attack = as_object(run["attack"], f"{where}: 'attack'")
+    by_seed = [integers(of_seed, f"{where}: 'attackers'") for of_seed in get(run, "attackers", list, where)]
+    strength = f", strength {number(attack['strength'], where):g}" if "strength" in attack else ""
+    return (
+        f"{printable(get(attack, 'kind', str, where))}{strength}, by {_attackers(by_seed)}, "
+        f"from round {get(attack, 'from_round', int, where)} on"
+    )
+
+
+def _attackers(by_seed: Sequence[tuple[int, ...]]) -> str:
+    """Which clients, or how many where each seed has its own or they are many."""
+    counts = sorted({len(of_seed) for of_seed in by_seed})
+    if len(set(by_seed)) > 1:
+        return f"{' or '.join(map(str, counts))} clients of each seed's own"
+    clients = by_seed[0] if by_seed else ()
+    if len(clients) > MOST_NAMED:
+        return f"{len(clients)} clients"
+    return f"client{'' if len(clients) == 1 else 's'} {', '.join(map(str, clients))}"
 
 
 def _known_front(value: object, m: int, where: str) -> Array | None:

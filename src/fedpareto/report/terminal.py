@@ -160,6 +160,7 @@ def _described(record: Record) -> list[tuple[str, str]]:
         ("progress", _progress(record)),
         ("setting", f"{record.clients} clients, {record.rounds} rounds, {len(record.seeds)} seeds"),
         ("objectives", goals),
+        *((name, words) for name, words in (("attack", record.attack), ("defence", record.defence)) if words),
         *_courses(record),
     ]
     spent = max((line.epsilon for line in record.lines if np.isfinite(line.epsilon)), default=None)
