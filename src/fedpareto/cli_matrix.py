@@ -13,6 +13,9 @@ import typer
 
 from fedpareto.errors import UserError
 
+MOST_REASONS = 3
+"""For failures, that are printed; all stand in the record."""
+
 
 def matrix(
     spec: Annotated[Path, typer.Argument(metavar="SPEC", help="A YAML file with a section 'matrix'.")],
@@ -43,8 +46,13 @@ def matrix(
             _say(f"{str(stopped) or 'interrupted'}; finished cells are kept in {shlex.quote(str(out))}: run it again")
             raise typer.Exit(interrupts.exit_code) from None
     _print(record)
+    reasons = sorted({cell["failed"] for cell in record["cells"] if cell["at"] and "failed" in cell})
+    for reason in reasons[:MOST_REASONS]:
+        typer.echo(f"failed: {reason}")
     names = ("matrix.png", "matrix.pdf", "matrix.json")
     typer.echo("written: " + ", ".join(shlex.quote(str(out / name)) for name in names))
+    if reasons and not any(cell.get("value") is not None for cell in record["cells"] if cell["at"]):
+        raise UserError(f"every cell failed; the first reason: {reasons[0]}")
 
 
 def _print(record: Mapping[str, Any]) -> None:
@@ -69,9 +77,6 @@ def _print(record: Mapping[str, Any]) -> None:
             )
             table.add_row(algorithm, *words)
         wide.print(table)
-    reasons = {cell["failed"] for cell in record["cells"] if "failed" in cell}
-    for reason in sorted(reasons)[:3]:
-        typer.echo(f"failed: {reason}")
 
 
 def _say(line: str) -> None:

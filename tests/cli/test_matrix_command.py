@@ -39,7 +39,30 @@ def test_tables_and_files(spec: Path, fedpareto: Callable[..., Any], tmp_path: P
     rows = [line for line in answer.out.splitlines() if "fedpref" in line]
     assert [row.count("–") for row in rows] == [0, 2]
     assert answer.out.endswith("written: cells/matrix.png, cells/matrix.pdf, cells/matrix.json\n")
-    assert {path.name for path in (tmp_path / "cells").iterdir()} == {"matrix.png", "matrix.pdf", "matrix.json"}
+    assert {path.name for path in (tmp_path / "cells").glob("[!.]*")} == {"matrix.png", "matrix.pdf", "matrix.json"}
+
+
+def test_rows_that_are_too_few_for_every_cell_are_one_line(
+    spec: Path, fedpareto: Callable[..., Any], tmp_path: Path
+) -> None:
+    answer = fedpareto("matrix", spec, "--jobs", "1", "--set", "problem=fashion-mnist", "--set", "problem.rows=2")
+    assert answer.code == 2
+    assert "no cell can begin: 5 clients need at least 10 rows" in answer.err
+    assert answer.err.count("\n") == 1
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_matrix_of_failures_is_an_error(spec: Path, fedpareto: Callable[..., Any], tmp_path: Path) -> None:
+    answer = fedpareto("matrix", spec, "--jobs", "1", "--set", "rounds=1", "--set", "learner.lr=1e38")
+    assert answer.code == 2
+    assert "every cell failed; the first reason: " in answer.err
+    assert (tmp_path / "runs" / "matrix" / "matrix.png").exists()
+
+
+def test_a_run_of_a_matrix_names_the_right_command(spec: Path, fedpareto: Callable[..., Any]) -> None:
+    answer = fedpareto("run", "--spec", spec)
+    assert answer.code == 2
+    assert f"{spec}, line 5: a section 'matrix' lists many runs; this file is for 'fedpareto matrix'" in answer.err
 
 
 def test_an_interrupt_keeps_the_finished_cells(

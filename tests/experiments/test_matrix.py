@@ -15,6 +15,7 @@ from fedpareto.errors import DamagedFile, UserError
 from fedpareto.experiments import matrix as matrices
 from fedpareto.experiments.matrix import Matrix
 from fedpareto.experiments.runner import Stopped
+from fedpareto.experiments.store import RunFolder
 
 TEXT = """
 problem: convex
@@ -129,8 +130,10 @@ def test_a_stopped_matrix_goes_on_with_what_is_missing(
         return measure(values, stop)
 
     monkeypatch.setattr(matrices, "_measure", counted)
-    record = finished(tmp_path)
+    lines: list[str] = []
+    record = matrices.run(Matrix.read(written(tmp_path)), tmp_path / "out", 1, lines.append, never)
     assert len(runs) == 12 - len(kept)
+    assert lines[0] == f"12 cells: {len(kept) - 3} done before, {len(runs)} to run, 3 that do not fit together"
     assert without_times(record) == without_times(done[1])
     runs.clear()
     assert finished(tmp_path) == record
@@ -158,6 +161,44 @@ def test_another_entry_keeps_the_finished_cells_and_another_base_is_refused(
         finished(tmp_path, small)
 
 
+def test_a_cell_fails_with_its_own_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: Any, **__: Any) -> Any:
+        raise UserError("the clients went home")
+
+    monkeypatch.setattr(matrices.runner, "start", refused)
+    record = finished(tmp_path)
+    assert {cell["failed"] for cell in record["cells"] if "refused" not in cell} == {"the clients went home"}
+
+
+def test_a_cell_without_a_number_of_an_honest_client_says_so_as_long_as_that_one_is_judged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = {"clients": [[None, *[0.5] * 7]] * 2, "seconds": 0.1}
+    monkeypatch.setattr(matrices, "_measure", lambda values, stop: dict(found))
+    assert "training went astray" in cell_at(finished(tmp_path), 0, 0, 0)["failed"]
+    other = TEXT.replace("clients: [1, 2]", "clients: [0, 1]")
+    cell = cell_at(finished(tmp_path, other), 0, 0, 0)
+    assert cell["value"] == 0.5
+    assert "failed" not in cell
+
+
+def test_a_second_process_is_turned_away(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    with RunFolder(tmp_path / "out") as other:
+        other.lock()
+        with pytest.raises(UserError, match="another process is working on"):
+            finished(tmp_path)
+    assert not (tmp_path / "out" / "matrix.json").exists()
+
+
+@pytest.mark.parametrize("setting", ["attack=bias", "attack.share=0.3", "defence=median", "algorithm=fedavg"])
+def test_an_axis_cannot_be_set_for_every_cell(setting: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError) as caught:
+        Matrix.read(written(tmp_path), [setting])
+    axis = setting.partition("=")[0].partition(".")[0]
+    assert str(caught.value).startswith(f"--set {setting}: {axis} stands outside the section 'matrix'")
+
+
 def test_entries_with_the_same_name_are_told_apart_by_their_parameters(tmp_path: Path) -> None:
     text = TEXT.replace("[fedavg, fedpref]", "[fedavg, {name: fedavg, weighting: equal}]")
     assert Matrix.read(written(tmp_path, text)).labels("algorithm") == ["fedavg", "fedavg weighting=equal"]
@@ -176,10 +217,25 @@ def test_entries_with_the_same_name_are_told_apart_by_their_parameters(tmp_path:
         ("kind: sign-flip", "kind: sign-flop", "unknown value of attack: kind 'sign-flop'; did you mean 'sign-flip'?"),
         ("clients: [1, 2]", "clients: [0, 1, 3, 4, 6, 7]", "every client attacks in some cell"),
         ("rounds: 2", "rounds: 2\nattack: bias", "attack stands outside the section 'matrix'"),
+        ("kind: sign-flip", "kind: sign-flip, from_round: 3", "from_round is 3, but there are only 2 rounds"),
     ],
 )
 def test_a_mistake_is_named_before_anything_runs(before: str, after: str, words: str, tmp_path: Path) -> None:
     assert before in TEXT
     with pytest.raises(UserError) as caught:
         Matrix.read(written(tmp_path, TEXT.replace(before, after)))
+    assert str(caught.value).startswith(str(tmp_path / "matrix.yaml"))
     assert words in str(caught.value)
+
+
+def test_a_mistake_in_an_entry_names_file_line_and_key(tmp_path: Path) -> None:
+    for axis, before, after in (
+        ("algorithm", "[fedavg, fedpref]", "[fedavgg]"),
+        ("attack", "kind: sign-flip", "kind: sign-flop"),
+        ("defence", "[none, median]", "[medium]"),
+    ):
+        text = TEXT.replace(before, after)
+        line = next(number for number, words in enumerate(text.splitlines(), start=1) if f"  {axis}:" in words)
+        with pytest.raises(UserError) as caught:
+            Matrix.read(written(tmp_path, text))
+        assert str(caught.value).startswith(f"{tmp_path / 'matrix.yaml'}, line {line}: matrix.{axis}: unknown")

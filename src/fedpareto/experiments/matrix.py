@@ -22,13 +22,13 @@ from fedpareto.core.problem import Objective
 from fedpareto.core.solutions import held_out
 from fedpareto.engines.attacks import Attack
 from fedpareto.errors import DamagedFile, UserError
-from fedpareto.experiments import runner
+from fedpareto.experiments import engines, runner
 from fedpareto.experiments.reproduce.parallel import side_by_side
 from fedpareto.experiments.runner import Result, Stopped
-from fedpareto.experiments.spec import NAMED_SECTIONS, WORDS, Draft, Spec
+from fedpareto.experiments.spec import MATRIX, NAMED_SECTIONS, WORDS, Draft, Spec
+from fedpareto.experiments.store import RunFolder
 from fedpareto.files import write_atomically
 
-KEY = "matrix"
 AXES = ("algorithm", "attack", "defence")
 FILE, PICTURE = "matrix.json", "matrix.png"
 NAMES = {"algorithm": "name", **WORDS}
@@ -42,6 +42,7 @@ BETWEEN_WRITES = 1.0
 """The same for writing finished cells: no more is lost if the process is killed."""
 MOST_IN_A_STACK = 1024
 """Clients, as far as memory allows, unless the spec says otherwise."""
+ASTRAY = "training went astray: not every honest client's objectives are finite numbers"
 NEVER = 10**9
 """Rounds between two evaluations, so that only what a run leaves behind is measured."""
 
@@ -56,24 +57,31 @@ class Matrix:
     """What a spec file with a section `matrix` asks for."""
 
     base: Draft
-    """The rest of the file, which all cells share."""
+    """The rest of the file, which all cells share, and where the axes stand."""
     axes: Mapping[str, tuple[Entry, ...]]
 
     @classmethod
     def read(cls, path: Path, settings: Sequence[str] = ()) -> Matrix:
         """From a YAML file, with `key=value` texts applied to every cell; raises UserError for what no cell can be."""
         draft = Draft.read(path)
-        section = draft.values.get(KEY)
-        if not isinstance(section, dict) or set(section) - set(AXES):
-            raise UserError(f"{path}: a matrix has a section '{KEY}' with lists: {', '.join(AXES)}")
+        section = draft.values.get(MATRIX)
+        unknown = [str(key) for key in section if key not in AXES] if isinstance(section, dict) else []
+        if not isinstance(section, dict) or unknown:
+            but = f", not {unknown[0]}" if unknown else ""
+            raise UserError(f"{path}: a matrix has a section '{MATRIX}' with lists: {', '.join(AXES)}{but}")
         axes = {axis: _entries(section.get(axis), axis, path) for axis in AXES}
-        rest = {key: value for key, value in draft.values.items() if key != KEY}
+        rest = {key: value for key, value in draft.values.items() if key != MATRIX}
+        base = Draft(rest, draft.where).with_settings(settings)
         for axis in AXES:
-            if axis in rest:
+            if axis in base.values:
+                place = next(place for keys, place in base.where.items() if keys[0] == axis)
                 raise UserError(
-                    f"{path}: {axis} stands outside the section '{KEY}'; its entries belong into the list there"
+                    f"{place}: {axis} stands outside the section '{MATRIX}'; its entries belong into the list there"
                 )
-        matrix = cls(Draft(rest, draft.where).with_settings(settings), axes)
+        places: dict[tuple[str, ...], str] = {
+            (axis,): f"{draft.where.get((MATRIX, axis), path)}: {MATRIX}.{axis}" for axis in AXES
+        }
+        matrix = cls(Draft(base.values, {**base.where, **places}), axes)
         matrix.check()
         return matrix
 
@@ -85,7 +93,18 @@ class Matrix:
             self._assembled(self.axes["algorithm"][0], attack, "none").finish()
         _ = self.judged
         for defence in self.axes["defence"]:
-            build(Defence, _parameters(defence, "defence"), "defence")
+            try:
+                build(Defence, _parameters(defence, "defence"), "defence")
+            except UserError as problem:
+                raise UserError(f"{self._place('defence')}{problem}") from None
+
+    def must_begin(self) -> None:
+        """Raises UserError if no cell could begin, such as for data that are missing or too few for the clients."""
+        try:
+            with engines.opened(self.calm):
+                pass
+        except UserError as problem:
+            raise UserError(f"no cell can begin: {problem}") from None
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -126,13 +145,18 @@ class Matrix:
         algorithm, attack, _ = self.entries(cell)
         self._assembled(algorithm, attack, "none").finish()
         try:
-            return self.draft(cell).finish()
+            return Draft(self.draft(cell).values).finish()  # Which line the entry stands in is no part of the reason.
         except UserError as problem:
             return str(problem)
 
     def _assembled(self, algorithm: Entry, attack: Entry, defence: Entry) -> Draft:
         values = {**self.base.values, "algorithm": algorithm, "attack": attack, "defence": defence}
         return _quick(Draft(values, self.base.where))
+
+    def _place(self, axis: str) -> str:
+        """Where an axis stands, in front of what is wrong with it."""
+        place = self.base.where.get((axis,))
+        return f"{place}: " if place else ""
 
     @cached_property
     def calm(self) -> Spec:
@@ -154,12 +178,24 @@ class Matrix:
             attackers = frozenset[int]().union(*(attack.attackers(everyone, seed) for attack in attacks))
             found.append([client for client in everyone if client not in attackers])
             if not found[-1]:
-                raise UserError(f"seed {seed}: every client attacks in some cell, so none is left to judge them by")
+                raise UserError(
+                    f"{self._place('attack')}with seed {seed} every client attacks in some cell, "
+                    "so none is left to judge them by"
+                )
         return found
 
 
 def run(matrix: Matrix, out: Path, jobs: int, say: Say, stop: Callable[[], bool]) -> dict[str, Any]:
     """Runs what the folder does not hold yet, keeps every finished cell there, and draws the heat map."""
+    matrix.must_begin()
+    _make(out)
+    with RunFolder(out) as folder:
+        folder.lock()
+        return _run(matrix, out, jobs, say, stop)
+
+
+def _run(matrix: Matrix, out: Path, jobs: int, say: Say, stop: Callable[[], bool]) -> dict[str, Any]:
+    """The same in a folder that nobody else works on."""
     store = _Store(out, matrix)
     missing = [cell for cell in matrix.cells if matrix.key(cell) not in store.found]
     specs = {cell: matrix.spec(cell) for cell in missing}
@@ -167,7 +203,7 @@ def run(matrix: Matrix, out: Path, jobs: int, say: Say, stop: Callable[[], bool]
         if isinstance(spec, str):
             store.keep(cell, {"refused": spec})
     work = [cell for cell in missing if isinstance(specs[cell], Spec)]
-    say(f"{len(matrix.cells)} cells: {len(work)} to run, {len(missing) - len(work)} that do not fit together")
+    say(_counts(store, len(work)))
     progress = _Progress(len(work), say)
     try:
         for number, found in side_by_side(_measure, [matrix.draft(cell).values for cell in work], jobs, stop):
@@ -181,6 +217,22 @@ def run(matrix: Matrix, out: Path, jobs: int, say: Say, stop: Callable[[], bool]
     record = store.record()
     _draw(record, out)
     return record
+
+
+def _make(out: Path) -> None:
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as problem:
+        raise UserError(f"the folder {out} cannot be made: {problem.strerror or problem}") from None
+
+
+def _counts(store: _Store, work: int) -> str:
+    """How many cells there are of each sort."""
+    cells = store.matrix.cells
+    unfit = sum("refused" in store.found.get(store.matrix.key(cell), {}) for cell in cells)
+    done = len(cells) - work - unfit
+    before = f"{done} done before, " if done else ""
+    return f"{len(cells)} cells: {before}{work} to run, {unfit} that do not fit together"
 
 
 def _measure(values: dict[str, Any], stop: Callable[[], bool]) -> dict[str, Any]:
@@ -209,10 +261,6 @@ class _Store:
         self.path, self.matrix = out / FILE, matrix
         self.found: dict[str, dict[str, Any]] = {}
         self.written = time.monotonic()
-        try:
-            out.mkdir(parents=True, exist_ok=True)
-        except OSError as problem:
-            raise UserError(f"the folder {out} cannot be made: {problem.strerror or problem}") from None
         if self.path.exists():
             self._read()
 
@@ -220,7 +268,7 @@ class _Store:
         try:
             record = json.loads(self.path.read_text(encoding="utf-8"))
             base = record["base"]
-            self.found = {cell["key"]: cell for cell in record["cells"]}
+            self.found = {cell["key"]: _measured(cell) for cell in record["cells"]}
         except (OSError, ValueError, KeyError, TypeError) as problem:
             raise DamagedFile(
                 f"{self.path} is no matrix of fedpareto or damaged ({problem}); name another --out"
@@ -254,14 +302,14 @@ class _Store:
             "cells": sorted(cells, key=lambda cell: (cell["at"] is None, cell["at"], cell["key"])),
         }
 
-    def _worth(self, cell: Mapping[str, Any]) -> dict[str, float | None]:
+    def _worth(self, cell: Mapping[str, Any]) -> dict[str, Any]:
         """The mean over judged clients and seeds, and the worst of them, mean over seeds; None where one has none."""
         if "clients" not in cell:
             return {}
         pairs = zip(cell["clients"], self.matrix.judged, strict=True)
         judged = [[of_seed[client] for client in clients] for of_seed, clients in pairs]
         if any(value is None for values in judged for value in values):
-            return {"value": None, "worst": None}
+            return {"value": None, "worst": None, "failed": ASTRAY}
         least = min if self.matrix.objective.maximise else max
         return {
             "value": float(np.mean([np.mean(values) for values in judged])),
@@ -333,13 +381,14 @@ def _entries(value: Any, axis: str, path: Path) -> tuple[Entry, ...]:
     for entry in entries:
         if not (isinstance(entry, str) or (isinstance(entry, dict) and NAMES[axis] in entry)):
             raise UserError(
-                f"{path}: {KEY}.{axis} holds {entry!r}; an entry is a {NAMES[axis]}, or a group of parameters with it"
+                f"{path}: {MATRIX}.{axis} holds {entry!r}; "
+                f"an entry is a {NAMES[axis]}, or a group of parameters with it"
             )
     if not entries:
-        raise UserError(f"{path}: {KEY}.{axis} is empty")
+        raise UserError(f"{path}: {MATRIX}.{axis} is empty")
     unique = {json.dumps(entry, sort_keys=True, default=str) for entry in entries}
     if len(unique) < len(entries):
-        raise UserError(f"{path}: {KEY}.{axis} holds an entry twice")
+        raise UserError(f"{path}: {MATRIX}.{axis} holds an entry twice")
     return tuple(entries)
 
 
@@ -359,6 +408,12 @@ def _quick(draft: Draft) -> Draft:
         values["engine"] = {"threads": 1, "chunk": MOST_IN_A_STACK, **engine}
     values.setdefault("evaluate_every", NEVER)
     return Draft(values, draft.where)
+
+
+def _measured(cell: Mapping[str, Any]) -> dict[str, Any]:
+    """A cell without what follows from its clients' values: other clients may be judged now."""
+    derived = ("value", "worst", "failed") if "clients" in cell else ()
+    return {key: value for key, value in cell.items() if key not in derived}
 
 
 def _plain(values: Any) -> Any:
