@@ -102,6 +102,17 @@ def test_the_report_compares_clients(tmp_path: Path) -> None:
     assert "clients by nearness (higher is better)" in text
 
 
+@pytest.mark.parametrize(
+    ("algorithm", "alike"), [("local", True), ("ditto", True), ("fedavg+ft", True), ("fedavg", False), ("apfl", False)]
+)
+def test_both_evaluations_are_of_the_same_models_where_clients_end_with_what_they_trained(
+    algorithm: str, alike: bool
+) -> None:
+    result = fedpareto.run(Nearness(), algorithm, clients=4, rounds=3, engine={"threads": 1, "chunk": 4})
+    sent, trained = (result.across_clients(evaluation)[0]["nearness"] for evaluation in ("sent", "trained"))
+    assert (sent == trained) is alike
+
+
 def test_an_algorithm_for_any_preference_is_refused(tmp_path: Path) -> None:
     with pytest.raises(fedpareto.UserError, match="praffl needs at least 2 objectives to prefer between; this problem"):
         fedpareto.run(Nearness(), "praffl", clients=4, rounds=1, out=tmp_path / "run")

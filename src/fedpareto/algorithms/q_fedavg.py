@@ -35,7 +35,8 @@ class QFedAvg(Algorithm[FedAvgState]):
     q: float = 1.0
     """How much large losses count; 0 is FedAvg with equal weights."""
     lipschitz: float = 20.0
-    """L, how fast the gradients of the losses change; the paper takes 1 / lr of local training."""
+    """L, how fast the gradients of the losses change; the paper takes 1 / lr of local training. The server does not
+    know lr: set L with it, unless lr is 0.05. A larger L makes shorter steps (not with q = 0)."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.q < math.inf:

@@ -15,8 +15,9 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 NOTES = (
-    "Mean ± population deviation over the seeds, of the clients that have a value. Sent: the models that the server "
-    "sends at the end. Trained: those of the last round's participants after their local steps.",
+    "Mean ± population deviation over the seeds, of the clients that have a value. Sent: the models after the last "
+    "round. Trained: those of the participants of the last evaluated round after its local steps, before the server "
+    "made the next of them; the same where clients end with the models that they trained.",
     "Nine tenths of the clients do at least as well as the percentile says. Jain's index is 1 where all clients have "
     "the same; it depends on where zero is.",
 )
