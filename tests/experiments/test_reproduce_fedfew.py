@@ -310,7 +310,8 @@ def test_the_last_evaluation_is_after_all_rounds(rounds):
 
 def made_up(algorithm, sent, trained, **own):
     """A run with these accuracies, `[rounds][clients]` of one seed."""
-    cell = Cell("", {"algorithm": {"name": algorithm, **own}, "learner": {"epochs": 1}, "rounds": 2})
+    draft = {"algorithm": {"name": algorithm, **own}, "learner": {"epochs": 1}, "clients": 20, "rounds": 2}
+    cell = Cell("", draft)
     values = [Values(np.arange(len(one)), np.array([one], dtype=float)) for one in (np.array(sent), np.array(trained))]
     return Found(cell, None, *values, refused=0, seconds=0.0, is_new=False)
 
