@@ -14,6 +14,7 @@ from fedpareto.errors import UnknownName, UserError
 from fedpareto.experiments import runner
 from fedpareto.experiments.reproduce import catalogue, morl, morl_claims, morl_clusters, morl_runs
 from fedpareto.experiments.reproduce import morl_published as published
+from fedpareto.experiments.reproduce.measured import Entry
 from fedpareto.experiments.reproduce.morl_runs import Plan, Training
 from fedpareto.experiments.spec import Draft
 from fedpareto.moo.indicators import cardinality, hypervolume, igd, sparsity
@@ -584,7 +585,7 @@ def test_claims_are_judged_on_all_records_of_one_size(tmp_path):
 
 def test_the_order_of_algorithms_is_compared():
     def made(algorithm, ours, theirs):
-        entry = published.Entry(theirs, 0.0)
+        entry = Entry(theirs, 0.0)
         return morl_runs.Row("dst", "dirichlet", algorithm, {"reward": [ours]}, {"reward": entry})
 
     same = [made("local", 1, 10), made("fedavg", 2, 20), made("cfl", 3, 30)]

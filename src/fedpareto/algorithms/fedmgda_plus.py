@@ -9,30 +9,23 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from fedpareto.algorithms.common_descent import CommonDescent
+from fedpareto.algorithms.fedmgda import FedMGDA
 from fedpareto.core.algorithm import Taxonomy
-from fedpareto.errors import UserError
-from fedpareto.moo.box_simplex import box_min_norm_weights
-from fedpareto.moo.min_norm import Array
 
 
 @dataclass(frozen=True)
-class FedMGDAPlus(CommonDescent):
-    """One global model: w ← w − η_t d_t with d_t the shortest mixture of normalised updates within ε of λ0."""
+class FedMGDAPlus(FedMGDA):
+    """One global model: w ← w − η_t d_t with d_t the shortest mixture of normalised updates within ε of λ0.
+
+    FedMGDA on directions, ḡ_i = g_i / ‖g_i‖ (line 5): λ* = argmin ‖Σ_i λ_i ḡ_i‖² over the simplex with
+    ‖λ − λ0‖_∞ ≤ ε (eq. 25, line 6).
+    """
 
     name: ClassVar[str] = "fedmgda-plus"
     taxonomy: ClassVar[Taxonomy] = Taxonomy(
         "federation", "clients as objectives", "linearised preferences, MGDA over normalised clients", "arbitrary"
     )
+    normalises: ClassVar[bool] = True
 
     epsilon: float = 0.1
     """ε: how far a client's weight may be from λ0; 0 is FedAvg-n, 1 leaves the weights free."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0 <= self.epsilon <= 1:
-            raise UserError(f"epsilon is {self.epsilon}; it is between 0 (fixed weights) and 1 (free weights)")
-
-    def _weigh(self, gram: Array, shares: Array) -> Array:
-        """λ* = argmin ‖Σ_i λ_i ḡ_i‖² over the simplex with ‖λ − λ0‖_∞ ≤ ε (eq. 25, line 6)."""
-        return box_min_norm_weights(gram, shares, self.epsilon)

@@ -37,6 +37,12 @@ class Options:
             if value is not None and value < 1:
                 raise UserError(f"{key} is {value}; at least 1 is needed")
 
+    def must_name_parts(self) -> None:
+        """Raises UserError unless each setting names its section, since runs differ in algorithm and problem."""
+        for text in self.settings:
+            if "." not in text.partition("=")[0]:
+                raise UserError(f"--set {text}: name the part too, such as engine.device=cuda or learner.lr=0.001")
+
     def refuse(self, name: str, *keys: str) -> None:
         """Raises UserError if a reproduction is asked for what it does not have."""
         for key in keys:

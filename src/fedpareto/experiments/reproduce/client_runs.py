@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedpareto.errors import UserError
 from fedpareto.experiments.reproduce.catalogue import Options, Say
 from fedpareto.experiments.reproduce.morl_runs import Pulse
 from fedpareto.experiments.reproduce.parallel import announced
@@ -94,14 +93,6 @@ class Found:
     def evaluation(self, kind: Evaluation) -> Values:
         """By name."""
         return self.sent if kind == "sent" else self.trained
-
-
-def checked(settings: Sequence[str]) -> tuple[str, ...]:
-    """What the user set for every run; each names its section, since cells differ in algorithm and problem."""
-    for text in settings:
-        if "." not in text.partition("=")[0]:
-            raise UserError(f"--set {text}: name the part too, such as engine.device=cuda or learner.lr=0.001")
-    return tuple(settings)
 
 
 def spec_of(cell: Cell, settings: Sequence[str] = ()) -> Spec:

@@ -15,7 +15,7 @@ from fedpareto.errors import UnknownName
 from fedpareto.experiments.reproduce import fedfew_published as published
 from fedpareto.experiments.reproduce import fedfew_shown as shown
 from fedpareto.experiments.reproduce.catalogue import CATALOGUE, Options, Outcome, Say, json_text
-from fedpareto.experiments.reproduce.client_runs import Cell, checked, find_all, spec_of
+from fedpareto.experiments.reproduce.client_runs import Cell, find_all, spec_of
 from fedpareto.experiments.reproduce.fedfew_published import ALGORITHMS, ALONE, COLUMNS, FEDFEW, MODELS, STUDIED
 from fedpareto.experiments.reproduce.fedfew_shown import Results
 from fedpareto.experiments.reproduce.morl_runs import known
@@ -102,7 +102,7 @@ def prepare(name: str, options: Options) -> Study:
     options.refuse(name, "preferences", *(() if name in CHOOSES_COLUMNS else ("problems",)))
     if name not in (TABLE, JAIN):
         options.refuse(name, "algorithms")
-    checked(options.settings)
+    options.must_name_parts()
     study = Study(name, options, runs_of(name, options))
     for run in {run.column: run for run in study.runs}.values():
         spec_of(study.cell(run))  # What does not fit is told now, not after the first columns.

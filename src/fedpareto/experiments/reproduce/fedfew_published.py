@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from fedpareto.experiments.reproduce.measured import Entry
+
 FEDFEW = "fedfew"
 ALGORITHMS = ("fedavg", "fedprox", "fedmtl", "apfl", "ditto", "fedrep", "fedamp", "ifca", FEDFEW)
 """In the order of table 1."""
@@ -150,14 +152,6 @@ USUAL = ("cifar100-pathological-20", "mnist-writers", "cifar10-20", "cifar100-20
 """Columns of table 1 that are run unless others are asked for: those with 20 clients."""
 
 # -- table 1 -------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Entry:
-    """Accuracy over the clients."""
-
-    mean: float
-    deviation: float
 
 
 _COLUMNS_OF_TABLE_1 = (

@@ -15,8 +15,9 @@ from fedpareto.errors import UnknownName, UserError
 from fedpareto.experiments.reproduce import fedmgda_adult, fedmgda_claims
 from fedpareto.experiments.reproduce import fedmgda_published as published
 from fedpareto.experiments.reproduce.catalogue import CATALOGUE, Options, Outcome, Say, json_text
-from fedpareto.experiments.reproduce.client_runs import Array, Cell, Found, checked, find_all, spec_of
-from fedpareto.experiments.reproduce.fedmgda_published import ATTACKER, CASES, FIGURES, PHD, Case, Entry, Variant
+from fedpareto.experiments.reproduce.client_runs import Array, Cell, Found, find_all, spec_of
+from fedpareto.experiments.reproduce.fedmgda_published import ATTACKER, CASES, FIGURES, PHD, Case, Variant
+from fedpareto.experiments.reproduce.measured import Entry, Measured
 from fedpareto.files import write_atomically
 from fedpareto.moo.fairness import across_clients
 
@@ -46,7 +47,7 @@ PLAIN = ("loss", "jain")
 def prepare(name: str, options: Options) -> Study:
     """A figure or table, with what the user chose."""
     options.refuse(name, "preferences")
-    checked(options.settings)
+    options.must_name_parts()
     variants = {
         case: [one for one in FIGURES[name].variants[case] if one.algorithm in _algorithms(name, options.algorithms)]
         for case in _cases(name, options.problems)
@@ -86,7 +87,7 @@ def _algorithms(name: str, given: Sequence[str]) -> list[str]:
 
 
 @dataclass(frozen=True)
-class Row:
+class Row(Measured):
     """A line of a table."""
 
     case: str
@@ -101,27 +102,10 @@ class Row:
         """What the paper prints, by metric; nothing but table VI, which is about other data."""
         return published.TABLE_6[self.variant.algorithm] if self.case == "mnist-writers" else {}
 
-    def mean(self, metric: str) -> float:
-        """Over the seeds."""
-        return float(np.mean(self.values[metric]))
-
-    def deviation(self, metric: str) -> float:
-        """Over the seeds (population)."""
-        return float(np.std(self.values[metric]))
-
     def as_json(self) -> dict[str, Any]:
         """With means and deviations."""
-        metrics = {
-            metric: {
-                "ours": self.mean(metric),
-                "deviation": self.deviation(metric),
-                "seeds": values,
-                "published": asdict(self.published[metric]) if metric in self.published else None,
-            }
-            for metric, values in self.values.items()
-        }
         named = {"case": self.case, "algorithm": self.variant.algorithm, "variant": self.variant.label}
-        return named | {"refused": self.refused, "metrics": metrics}
+        return named | {"refused": self.refused, "metrics": self.metrics_as_json(self.published)}
 
 
 @dataclass(frozen=True)

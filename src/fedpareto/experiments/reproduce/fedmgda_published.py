@@ -13,6 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from fedpareto.experiments.reproduce.measured import Entry
+
 ALGORITHMS = ("fedmgda", "fedmgda-plus", "mgda-prox", "fedavg", "fedavg-n", "fedprox", "q-fedavg")
 """In the order of table VI."""
 NORMALISED = ("fedmgda-plus", "mgda-prox", "fedavg-n")
@@ -28,14 +30,6 @@ TITLES = {
     "afl": "AFL",
     "local": "PhD only",
 }
-
-
-@dataclass(frozen=True)
-class Entry:
-    """Of a table, over 4 runs, as shares of 1."""
-
-    mean: float
-    deviation: float
 
 
 def _percent(mean: float, deviation: float) -> Entry:

@@ -18,9 +18,9 @@ import numpy as np
 from fedpareto.experiments.reproduce import mofld_claims as claims
 from fedpareto.experiments.reproduce import mofld_published as published
 from fedpareto.experiments.reproduce.catalogue import CATALOGUE, Options, Outcome, Say, json_text
+from fedpareto.experiments.reproduce.measured import Entry, Measured
 from fedpareto.experiments.reproduce.mofld_published import CONFIGURATIONS, ENVIRONMENTS, Figure
 from fedpareto.experiments.reproduce.mofld_runs import Found, Plan, Search, find_all, lines
-from fedpareto.experiments.reproduce.morl_published import Entry
 from fedpareto.experiments.reproduce.morl_runs import known
 from fedpareto.files import write_atomically
 from fedpareto.moo.dominance import front
@@ -78,7 +78,7 @@ def search_of(environment: str, row: str) -> Search:
 
 
 @dataclass(frozen=True)
-class Row:
+class Row(Measured):
     """A configuration in an environment, ours beside the published one."""
 
     environment: str
@@ -86,29 +86,13 @@ class Row:
     values: Mapping[str, list[float]]
     """Of each metric, one for each seed."""
 
-    def mean(self, metric: str) -> float:
-        """Over the seeds."""
-        return float(np.mean(self.values[metric]))
-
-    def deviation(self, metric: str) -> float:
-        """Over the seeds (population)."""
-        return float(np.std(self.values[metric]))
-
     def published(self, metric: str) -> Entry:
         """By the thesis."""
         return published.TABLES[metric][self.configuration][self.environment]
 
     def as_json(self) -> dict[str, Any]:
         """With means and deviations."""
-        metrics = {
-            metric: {
-                "ours": self.mean(metric),
-                "deviation": self.deviation(metric),
-                "seeds": values,
-                "published": asdict(self.published(metric)),
-            }
-            for metric, values in self.values.items()
-        }
+        metrics = self.metrics_as_json({metric: self.published(metric) for metric in self.values})
         return {"environment": self.environment, "configuration": self.configuration, "metrics": metrics}
 
 

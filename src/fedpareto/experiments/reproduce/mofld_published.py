@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from fedpareto.experiments.reproduce.morl_published import Entry
+from fedpareto.experiments.reproduce.measured import Entry
 
 METRICS = ("hypervolume", "sparsity", "igd")
 """Tables 3.2 (the first two) and 3.3."""

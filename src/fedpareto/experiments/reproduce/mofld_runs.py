@@ -38,9 +38,7 @@ class Plan:
     @classmethod
     def make(cls, options: Options) -> Plan:
         """What the user asked for."""
-        for text in options.settings:
-            if "." not in text.partition("=")[0]:
-                raise UserError(f"--set {text}: name the part too, such as engine.device=cuda or learner.lr=0.001")
+        options.must_name_parts()
         return cls(options.seeds or (QUICK_SEEDS if options.quick else None), options.quick, options.settings)
 
     @property

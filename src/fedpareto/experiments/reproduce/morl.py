@@ -20,7 +20,8 @@ from fedpareto.experiments.reproduce import morl_claims as claims
 from fedpareto.experiments.reproduce import morl_published as published
 from fedpareto.experiments.reproduce.catalogue import CATALOGUE, Options, Outcome, Say, json_text
 from fedpareto.experiments.reproduce.claims import Claim
-from fedpareto.experiments.reproduce.morl_published import DISTRIBUTIONS, ENVIRONMENTS, METRICS, Entry
+from fedpareto.experiments.reproduce.measured import Entry
+from fedpareto.experiments.reproduce.morl_published import DISTRIBUTIONS, ENVIRONMENTS, METRICS
 from fedpareto.experiments.reproduce.morl_runs import (
     BEST_KNOWN,
     NOT_TUNED,

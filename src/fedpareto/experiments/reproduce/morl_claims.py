@@ -12,6 +12,7 @@ from functools import partial
 from fedpareto.core.registry import FINE_TUNED
 from fedpareto.experiments.reproduce import morl_published as published
 from fedpareto.experiments.reproduce.claims import Claim, Part, Verdict, judged
+from fedpareto.experiments.reproduce.measured import Entry
 from fedpareto.experiments.reproduce.morl_published import ALGORITHMS, COMPONENTS, DISTRIBUTIONS, ENVIRONMENTS
 
 Key = tuple[str, str, str, str]
@@ -58,9 +59,7 @@ def published_values() -> dict[Key, float]:
     return found
 
 
-def _put(
-    found: dict[Key, float], metric: str, preferences: str, rows: Mapping[str, Mapping[str, published.Entry]]
-) -> None:
+def _put(found: dict[Key, float], metric: str, preferences: str, rows: Mapping[str, Mapping[str, Entry]]) -> None:
     for algorithm, columns in rows.items():
         for environment, entry in columns.items():
             found[metric, environment, preferences, algorithm] = entry.mean

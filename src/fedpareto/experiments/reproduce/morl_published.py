@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fedpareto.core.registry import FINE_TUNED
+from fedpareto.experiments.reproduce.measured import Entry
 
 DISTRIBUTIONS = {"dirichlet": "Dirichlet", "equidistant": "equidistant", "gaussian": "Gaussian"}
 """Of preferences, and what they are called."""
@@ -102,14 +103,6 @@ SCALES: Mapping[str, Sequence[float]] = {
     "cardinality": (1, 1, 1, 1, 1),
 }
 """What the thesis divides by before it prints, in the order of ENVIRONMENTS."""
-
-
-@dataclass(frozen=True)
-class Entry:
-    """Of a table, over 10 runs."""
-
-    mean: float
-    deviation: float
 
 
 def scale(metric: str, environment: str) -> float:

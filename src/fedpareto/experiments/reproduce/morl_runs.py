@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from fedpareto.errors import UnknownName, UserError
 from fedpareto.experiments.progress import LONGEST_SILENCE, Shown
 from fedpareto.experiments.reproduce import morl_published as published
 from fedpareto.experiments.reproduce.catalogue import Options, Say
-from fedpareto.experiments.reproduce.morl_published import Entry
+from fedpareto.experiments.reproduce.measured import Entry, Measured
 from fedpareto.experiments.reproduce.parallel import announced
 from fedpareto.experiments.reproduce.runs import ensure
 from fedpareto.experiments.runner import Progress
@@ -54,9 +54,7 @@ class Plan:
     @classmethod
     def make(cls, options: Options) -> Plan:
         """The thesis's values, or a quick version's, where the user says nothing else."""
-        for text in options.settings:
-            if "." not in text.partition("=")[0]:
-                raise UserError(f"--set {text}: name the part too, such as engine.device=cuda or learner.lr=0.001")
+        options.must_name_parts()
         return cls(
             seeds=options.seeds or (QUICK_SEEDS if options.quick else published.SEEDS),
             clients=options.clients or (QUICK_CLIENTS if options.quick else None),
@@ -227,7 +225,7 @@ def find_all(
 
 
 @dataclass(frozen=True)
-class Row:
+class Row(Measured):
     """One line of a table: an algorithm with or without +FT, ours beside the published one."""
 
     environment: str
@@ -239,27 +237,10 @@ class Row:
     published: Mapping[str, Entry] = field(default_factory=dict)
     """Of each metric; empty where nothing was."""
 
-    def mean(self, metric: str) -> float:
-        """Over the seeds."""
-        return float(np.mean(self.values[metric]))
-
-    def deviation(self, metric: str) -> float:
-        """Over the seeds (population)."""
-        return float(np.std(self.values[metric]))
-
     def as_json(self) -> dict[str, Any]:
         """With means and deviations."""
-        metrics = {
-            metric: {
-                "ours": self.mean(metric),
-                "deviation": self.deviation(metric),
-                "seeds": values,
-                "published": asdict(self.published[metric]) if metric in self.published else None,
-            }
-            for metric, values in self.values.items()
-        }
         named = {"environment": self.environment, "preferences": self.preferences, "algorithm": self.algorithm}
-        return named | {"metrics": metrics}
+        return named | {"metrics": self.metrics_as_json(self.published)}
 
 
 def measures(
