@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -151,6 +152,18 @@ def test_a_cluster_splits_only_on_a_full_set_of_replies():
     assert len(short.clusters) == 1
     absent = state.setting.clients.index(replies[-1].client)
     assert torch.equal(short.models[absent], state.models[absent]), "an absent client keeps its model"
+
+
+def test_a_cluster_that_has_not_begun_to_learn_is_not_cut():
+    """Who plays before the first update sends back what it got: standing still, but not converged."""
+    algorithm = FedPref(threshold=1e9)
+    done = trial(algorithm, Convex(), rounds=1)
+    state, moved = done.states[0], done.outcomes[0].replies
+    unmoved = [replace(one, message={"model": state.models[row]}) for row, one in enumerate(moved)]
+    waiting = algorithm.tell(state, unmoved)
+    assert [cluster.calm for cluster in waiting.clusters] == [0], "a round without learning is no calm round"
+    assert len(algorithm.tell(waiting, moved).clusters) == 2
+    assert len(algorithm.tell(waiting, [moved[0], *unmoved[1:]]).clusters) == 2, "one that moves is enough"
 
 
 def test_a_cluster_nobody_replies_from_stays_as_it_is():

@@ -136,7 +136,11 @@ class FedPref(Algorithm[FedPrefState]):
     # -- algorithm 4, clustering -----------------------------------------------------------------------------------
 
     def _split_converged(self, state: FedPrefState, trained: Tensor, replied: set[int]) -> tuple[Cluster, ...]:
-        """Lines 7 to 14: every cluster, or its two halves once its mean stands still."""
+        """Lines 7 to 14: every cluster, or its two halves once its mean stands still.
+
+        A cluster none of whose members moved has not begun to learn (reinforcement learners play first), so it has not
+        converged either; cut now it would be cut by rounding errors. Algorithm 4 is silent about it.
+        """
         if not self.clustering:
             return state.clusters
         before = means(state.clusters, state.models)
@@ -148,7 +152,11 @@ class FedPref(Algorithm[FedPrefState]):
             updates = trained[list(state.clusters[number].members)] - before[number]
             return bipartition(similarities(updates, state.setting.layout, self.top_ratio))
 
-        stands_still = [moved <= self.threshold for moved in change.tolist()]
+        learned = (trained != state.models).any(dim=1).tolist()
+        stands_still = [
+            moved <= self.threshold and any(learned[row] for row in cluster.members)
+            for cluster, moved in zip(state.clusters, change.tolist(), strict=True)
+        ]
         return split_calm(state.clusters, stands_still, replied, self.patience, halve)
 
     def _similarity(self, clusters: Sequence[Cluster], before: Tensor, trained: Tensor, layout: Layout) -> Tensor:
