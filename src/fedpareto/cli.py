@@ -116,6 +116,8 @@ def run(
     from fedpareto.experiments.runner import start
     from fedpareto.experiments.spec import Draft
 
+    if algorithm is not None and algorithm.endswith((".yaml", ".yml")):
+        raise UserError(f"'{algorithm}' is no algorithm but a file; a spec goes with --spec: --spec {algorithm}")
     if csv is not None and problem not in (None, "table"):
         raise UserError(f"--csv {csv} goes with the problem 'table', not with '{problem}'")
     draft = Draft.read(spec) if spec else Draft()

@@ -96,6 +96,7 @@ MISTAKES: list[tuple[list[str], str]] = [
     (["run", *QUICK, "--set", "memory=1B", "--out", "r"], "the budget is 1B"),
     (["run", *QUICK, "--set", "rows=1000000000000000", "--out", "r"], "not enough memory (Unable to allocate "),
     # Files and folders.
+    (["run", "mine.yaml"], "'mine.yaml' is no algorithm but a file; a spec goes with --spec: --spec mine.yaml"),
     (["run", "--spec", "missing.yaml"], "the spec missing.yaml cannot be read: No such file or directory"),
     (["run", "--spec", "."], "the spec . cannot be read: Is a directory"),
     (["run", *QUICK, "--out", "/dev/null/run"], "the folder /dev/null/run cannot be made: Not a directory"),
