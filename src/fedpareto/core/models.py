@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +17,7 @@ from fedpareto.core import rng
 from fedpareto.core.layout import Layout
 from fedpareto.errors import UserError
 
+F = TypeVar("F", bound=Callable[..., Any])
 FEW_OUTPUTS = 4
 """Up to so many, a product is done output by output; beyond, a batched product is faster."""
 
@@ -96,6 +98,12 @@ def linear_of_each(inputs: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     return weight.mT @ inputs + bias.unsqueeze(-1)
 
 
+def _inspected(function: F) -> F:
+    """Keeps its signature: autograd looks it up in every call, which takes as long as a small product."""
+    function.__signature__ = inspect.signature(function)  # type: ignore[attr-defined]
+    return function
+
+
 def stacked_linear(inputs: Tensor, weight: Tensor, bias: Tensor, relu: bool = False) -> Tensor:
     """x·W + b, then ReLU if asked: `[n, b, in]`, `[n, in, out]`, `[n, out]` to `[n, b, out]`."""
     lowered = _as_autocast_wants(inputs, weight, bias)
@@ -113,6 +121,7 @@ class _StackedLinear(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod
+    @_inspected
     def forward(inputs: Tensor, weight: Tensor, bias: Tensor, relu: bool) -> Tensor:
         """See stacked_linear."""
         output = torch.baddbmm(bias.unsqueeze(-2), inputs, weight)
@@ -169,6 +178,7 @@ class _StackedConvolution(torch.autograd.Function):
     """By patches, in channels-last memory: grouped convolutions of libraries leave a GPU mostly idle."""
 
     @staticmethod
+    @_inspected
     def forward(inputs: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
         """See stacked_conv2d; also the patches, which the gradient needs."""
         rows, (n, out, channels, height, width) = inputs.shape[1], weight.shape
