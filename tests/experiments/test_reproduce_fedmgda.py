@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -132,7 +133,10 @@ def test_the_attacks_are_those_of_section_6():
     assert (bias.kind, bias.strength, bias.clients, bias.from_round) == ("bias", 1, (published.PHD,), 1)
     scaling = spec_of("fedmgda-fig-2", "cifar10-scaling", "fedavg,scaling=10").attack
     assert (scaling.kind, scaling.strength, len(scaling.clients), scaling.always) == ("scaling", 10, 1, True)
-    assert spec_of("fedmgda-fig-2", "cifar10-scaling", "fedavg").attack.kind == "none"
+    honest = spec_of("fedmgda-fig-2", "cifar10-scaling", "fedavg").attack
+    assert honest == replace(scaling, strength=1), "the same users take part, attacked or not"
+    assert spec_of("fedmgda-fig-2", "adult-bias", "afl").attack.kind == "none"
+    assert spec_of("fedmgda-fig-3", "cifar10-b10", "fedavg").attack.kind == "none"
 
 
 def test_the_first_user_of_adult_holds_the_doctors():
