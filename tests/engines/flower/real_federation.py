@@ -24,7 +24,7 @@ from fedpareto.engines.flower.server import FlowerEngine
 
 NODES, WORKERS = 3, 2
 """Client 1 has a process of its own; 0 and 2 share one."""
-PATIENT = FlowerOptions(join_timeout=300, hello_timeout=300, timeout=300)
+PATIENT = FlowerOptions(join_timeout=300, timeout=300)
 
 
 def nodes_of(draft, folder, make="make", **more):

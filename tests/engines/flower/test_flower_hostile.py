@@ -26,7 +26,7 @@ def test_hostile_nodes_are_refused_by_name_and_change_nothing(real, tmp_path):
         nodes[client] |= {"fedpareto": "hostile:make"}
     spec = Draft(DRAFT).finish()
     real.serve(nodes)
-    engine = server_of(spec, real.grid, FlowerOptions(join_timeout=300, hello_timeout=300, timeout=60))
+    engine = server_of(spec, real.grid, FlowerOptions(join_timeout=300, timeout=60))
     state, reasons, growth = attacked(spec, engine, ROUNDS)
     assert len(reasons) == ROUNDS * len(HOSTILE)
     for number, reason in enumerate(reasons):

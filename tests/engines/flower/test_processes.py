@@ -45,7 +45,7 @@ def test_a_killed_node_is_missed_and_serves_again_with_its_private_state(importa
     spec = Draft(draft).finish()
     federation = LocalFederation(tmp_path / "flower", nodes_of(draft, tmp_path), workers=3)
     with federation.grid() as grid:
-        engine = server_of(spec, grid, FlowerOptions(join_timeout=300, timeout=30, hello_timeout=300, retries=0))
+        engine = server_of(spec, grid, FlowerOptions(join_timeout=300, timeout=30, retries=0))
         algorithm = spec.algorithm
         state = algorithm.begin(engine.settings[0])
         state = algorithm.tell(state, engine.run(algorithm.ask(state)).replies)

@@ -155,6 +155,21 @@ def test_a_lost_message_is_asked_for_again(tmp_path):
     assert len(losses) == 2
 
 
+def test_a_node_whose_introduction_was_lost_is_asked_again(tmp_path, caplog):
+    spec = small("fedavg")
+    engine, grid = federation_of(spec, tmp_path, FlowerOptions(**vars(QUICK) | {"join_timeout": 60, "forgiveness": 60}))
+    asked = []
+
+    def lose_the_first(node, message, reply):
+        asked.append(node)
+        return None if asked.count(HOSTILE) == 1 and node == HOSTILE else reply
+
+    grid.tamper = lose_the_first
+    assert not one_exchange(spec, engine).failures
+    assert asked.count(HOSTILE) == 3, "two questions and one task"
+    assert "it did not say who it is within 0.2 s" in caplog.text
+
+
 def test_a_node_that_fails_says_why(tmp_path):
     spec = small("fedavg")
     engine, grid = federation_of(spec, tmp_path)

@@ -21,7 +21,11 @@ log = logging.getLogger("fedpareto.flower")
 
 @dataclass(frozen=True)
 class _Question:
-    """A node was asked who it is."""
+    """A node was asked who it is.
+
+    A connection that breaks just as Flower hands a message over takes the message with it; the question costs next
+    to nothing, so a node that says nothing is simply asked again.
+    """
 
     message: str
     nonce: str
@@ -99,7 +103,7 @@ class Members:
                 yield node, _introduction(reply, question.nonce)
             elif time.monotonic() > question.deadline:
                 del self._asked[node]
-                yield node, f"it did not say who it is within {self.options.hello_timeout:g} s"
+                log.warning("node %d: it did not say who it is within %g s", node, self.options.hello_timeout)
 
     def _hear(self, node: int, said: wire.Hello | str) -> None:
         why = said if isinstance(said, str) else self._unwelcome(node, said)

@@ -22,7 +22,7 @@ class FlowerOptions(LocalOptions):
     retries: int = 1
     """How often a node that gave no answer is asked again, if it is connected."""
     hello_timeout: float = 60.0
-    """How long a node may take to say who it is."""
+    """How long a node may take to say who it is before it is asked again."""
     forgiveness: float = 60.0
     """After how long a node that was refused may introduce itself again."""
     poll: float = 0.1
