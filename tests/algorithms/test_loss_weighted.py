@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -26,12 +28,15 @@ MODELS = np.array([[1.0, 2.0], [-1.0, 0.5], [0.0, 3.0]])
 LOSSES = np.array([0.5, 2.0, 1.0])
 
 
-def replies(losses, round_number=1):
+def replies(losses, round_number=1, lipschitz=(20.0, 20.0, 20.0)):
     return [
         Reply(
-            client, round_number, {"model": torch.tensor(row), "loss_before": torch.tensor(loss, dtype=torch.float64)}
+            client,
+            round_number,
+            {"model": torch.tensor(row)}
+            | {"loss_before": torch.tensor(loss, dtype=torch.float64), "lipschitz": torch.tensor(one)},
         )
-        for client, (row, loss) in enumerate(zip(MODELS, losses, strict=True))
+        for client, (row, loss, one) in enumerate(zip(MODELS, losses, lipschitz, strict=True))
     ]
 
 
@@ -75,6 +80,28 @@ def test_a_step_of_q_fedavg_by_hand(q):
     expected = -(LOSSES**q) @ delta / h.sum()
     algorithm = QFedAvg(q=q, lipschitz=lipschitz)
     assert algorithm.tell(begun(algorithm), replies(LOSSES)).model.numpy() == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize("lr", [0.05, 0.2])
+def test_unless_it_is_given_l_is_one_over_the_step_size_of_local_training(lr):
+    problem, learner = Convex(), Supervised(lr=lr, batch_size=1000)
+    by_itself = trial(QFedAvg(), problem, learner=learner).models
+    assert largest_difference(by_itself, trial(QFedAvg(lipschitz=1 / lr), problem, learner=learner).models) <= 1e-7
+    assert largest_difference(by_itself, trial(QFedAvg(lipschitz=10), problem, learner=learner).models) > 1e-6
+
+
+def test_a_client_that_lies_about_l_changes_nothing():
+    algorithm = QFedAvg()
+    honest = algorithm.tell(begun(algorithm), replies(LOSSES)).model
+    for lie in (-1.0, 0.0, 1e30):
+        assert torch.equal(algorithm.tell(begun(algorithm), replies(LOSSES, lipschitz=(20.0, lie, 20.0))).model, honest)
+
+
+def test_a_learner_without_a_step_size_asks_for_l():
+    clients = SimpleNamespace(learner=object(), learn=lambda model: model, loss=lambda model: model[:, 0])
+    assert "lipschitz" not in QFedAvg(lipschitz=3.0).train(clients, {"model": torch.ones(2, 4)})
+    with pytest.raises(UserError, match="object has no step size lr from which to take L; set lipschitz"):
+        QFedAvg().train(clients, {"model": torch.ones(2, 4)})
 
 
 def test_q_zero_is_fedavg_with_equal_weights():
@@ -162,7 +189,7 @@ def test_afl_evens_out_the_largest_losses():
     ("name", "parameters", "message"),
     [
         ("q-fedavg", {"q": -1.0}, "q is -1.0"),
-        ("q-fedavg", {"lipschitz": 0.0}, "lipschitz is 0.0"),
+        ("q-fedavg", {"lipschitz": -1.0}, "lipschitz is -1.0"),
         ("afl", {"weight_lr": -0.1}, "weight_lr is -0.1"),
     ],
 )

@@ -12,6 +12,7 @@ import torch
 from fedpareto.algorithms.fedavg import FedAvgState
 from fedpareto.core.algorithm import Algorithm, Setting, Taxonomy, participants
 from fedpareto.core.clients import Clients
+from fedpareto.core.learner import Learner
 from fedpareto.core.messages import Message, Reply, Shapes, Task, stack
 from fedpareto.errors import UserError
 from fedpareto.moo.updates import sum_of_updates
@@ -34,15 +35,15 @@ class QFedAvg(Algorithm[FedAvgState]):
 
     q: float = 1.0
     """How much large losses count; 0 is FedAvg with equal weights."""
-    lipschitz: float = 20.0
-    """L, how fast the gradients of the losses change; the paper takes 1 / lr of local training. The server does not
-    know lr: set L with it, unless lr is 0.05. A larger L makes shorter steps (not with q = 0)."""
+    lipschitz: float = 0.0
+    """L, how fast the gradients of the losses change; 0: 1 / lr of local training, as the paper takes it, which the
+    clients say. A larger L makes shorter steps (not with q = 0)."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.q < math.inf:
             raise UserError(f"q is {self.q}; it is not negative (0 is FedAvg)")
-        if not 0 < self.lipschitz < math.inf:
-            raise UserError(f"lipschitz is {self.lipschitz}; it is positive, for example 1 / lr")
+        if not 0 <= self.lipschitz < math.inf:
+            raise UserError(f"lipschitz is {self.lipschitz}; it is positive, or 0 for 1 / lr")
 
     def begin(self, setting: Setting) -> FedAvgState:
         """w⁰."""
@@ -53,12 +54,16 @@ class QFedAvg(Algorithm[FedAvgState]):
         return [Task(client, state.round + 1, {"model": state.model}) for client in participants(state)]
 
     def train(self, clients: Clients, message: Message) -> Message:
-        """w_k ← local training from w; also F_k(w)."""
-        return {"model": clients.learn(message["model"]), "loss_before": clients.loss(message["model"])}
+        """w_k ← local training from w; also F_k(w), and L unless the server knows it."""
+        reply = {"model": clients.learn(message["model"]), "loss_before": clients.loss(message["model"])}
+        if not self.lipschitz:
+            reply["lipschitz"] = torch.full_like(reply["loss_before"], 1 / _step_size(clients.learner))
+        return reply
 
     def reply_shapes(self, setting: Setting) -> Mapping[str, Shapes]:
-        """The trained model, and the loss of the one that was sent."""
-        return {"train": {"model": (setting.layout.size,), "loss_before": ()}}
+        """The trained model, the loss of the one that was sent, and L."""
+        lipschitz: Shapes = {} if self.lipschitz else {"lipschitz": ()}
+        return {"train": {"model": (setting.layout.size,), "loss_before": (), **lipschitz}}
 
     def tell(self, state: FedAvgState, replies: Sequence[Reply]) -> FedAvgState:
         """w ← w − Σ_k F_k^q Δ_k / Σ_k h_k with Δ_k = L(w − w_k) and h_k = q F_k^(q−1) ‖Δ_k‖² + L F_k^q."""
@@ -67,7 +72,9 @@ class QFedAvg(Algorithm[FedAvgState]):
             raise UserError(f"{self.name} is for losses that are not negative; one is {float(losses.min()):.3g}")
         losses = losses.clamp_min(SMALLEST_LOSS)
         powers = (losses / losses.max()) ** self.q  # The largest loss cancels out, and nothing over- or underflows.
-        models, lipschitz = [reply.message["model"] for reply in replies], self.lipschitz
+        models = [reply.message["model"] for reply in replies]
+        # All clients train alike and say the same L; the median does not move for one that says something else.
+        lipschitz = self.lipschitz or float(stack(replies, "lipschitz").median())
         squares = lipschitz**2 * _squared_lengths(models, state)
         h = self.q * powers / losses * squares + lipschitz * powers
         step = sum_of_updates(lipschitz * powers / h.sum(), models, state.model)
@@ -76,6 +83,13 @@ class QFedAvg(Algorithm[FedAvgState]):
     def solutions(self, state: FedAvgState) -> dict[int, Message]:
         """The global model for everyone."""
         return {client: {"model": state.model} for client in state.setting.clients}
+
+
+def _step_size(learner: Learner) -> float:
+    step = getattr(learner, "lr", None)
+    if not step:
+        raise UserError(f"{type(learner).__name__} has no step size lr from which to take L; set lipschitz")
+    return float(step)
 
 
 def _squared_lengths(models: Sequence[torch.Tensor], state: FedAvgState) -> torch.Tensor:
