@@ -164,6 +164,16 @@ def test_every_candidate_has_lanes_of_its_own():
     assert steps == [{"solve"}, {"solve"}, {"measure"}] * 3
 
 
+@pytest.mark.parametrize("inner", ["fedavg", "fedpref"])
+def test_a_client_that_is_always_there_trains_every_candidate_in_every_round(inner):
+    problem, algorithm = Convex(), MOFLD(samples=3, training_rounds=2, inner=inner)
+    setting = replace(Federation.create(problem, 6, 0, "uniform").setting(problem, 6, 1 / 3), regulars=(5,))
+    state = algorithm.begin(setting)
+    asked = algorithm.ask(state)
+    assert {task.lane for task in asked if task.client == 5} == set(state.in_training)
+    assert len(asked) == 6, "two of six clients for each of three candidates"
+
+
 def test_players_begin_every_candidate_anew():
     """With the clients' memories wiped out between two iterations, the second ends in the same bits."""
     problem = DeepSeaTreasure(hidden=(8,))

@@ -262,6 +262,15 @@ def test_attention_is_always_a_mixture(sigma, distances):
         assert float(weights.diagonal().min()) >= 1 / 5 - 1e-12
 
 
+def test_distances_within_groups_that_are_far_apart_are_exact():
+    """In single precision the products of two distant groups would drown what is between neighbours."""
+    stream = torch.Generator().manual_seed(0)
+    near = 1e-4 * torch.randn(2, 100_000, generator=stream)
+    models = torch.cat([near + 1, near - 1])
+    expected = (models[0].double() - models[1].double()).square().sum()
+    assert float(squared_distances(models)[0, 1]) == pytest.approx(float(expected), rel=1e-3)
+
+
 def test_a_narrow_attention_sees_nobody_and_a_wide_one_everybody():
     models = random_models()
     assert torch.allclose(FedAMP(sigma=1e-3).attention(models), torch.eye(5).double())

@@ -269,6 +269,8 @@ def test_quick_figures_run_to_the_end(name, tmp_path):
         "fedfew-mu": {"fedfew-fig-5.png", "fedfew-fig-7.png"},
     }
     assert {file.name for file in outcome.files if file.suffix == ".png"} == pictures[name]
+    if name == "fedfew-fig-2":
+        assert list(outcome.shown[0].columns[-1].cells) == ["91.3", "at least 89.4", "61.2"]
     if name == "fedfew-mu":
         measured = outcome.record["mu"]["sent"]
         assert measured["0.001"]["entropy"] < measured["1"]["entropy"] <= math.log(3) + 1e-9

@@ -178,12 +178,35 @@ def test_exploration_falls_as_said():
     assert shares == pytest.approx({0: 1, 9: 1, 10: 0.91, 50: 0.55, 100: 0.1, 1000: 0.1})
 
 
-def test_restarted_exploration_is_over_after_the_first_round():
-    learner = replace(LEARNER, exploration_schedule="restarts", exploration_steps=10_000, learning_starts=0, steps=160)
+def test_restarted_exploration_is_that_of_stable_baselines3():
+    from stable_baselines3 import DQN as Agent
+    from stable_baselines3.common.callbacks import BaseCallback
+
+    class Watch(BaseCallback):
+        def _on_step(self):
+            shares.append(self.model.exploration_rate)  # Of the step that was just taken.
+            return True
+
+    shares, steps, fraction = [], 50, 0.8
+    theirs = Agent("MlpPolicy", "CartPole-v1", train_freq=1, exploration_fraction=fraction)
+    for _ in range(4):
+        theirs.learn(steps, reset_num_timesteps=False, callback=Watch())
+    learner = replace(
+        LEARNER,
+        steps=steps,
+        exploration_schedule="restarts",
+        exploration_steps=round(fraction * steps),
+        exploration_final=0.05,
+        learning_starts=0,
+    )
     clients = clients_of([0], learner=learner)
     agent = DQNAgent(learner, clients, PROBLEM.initial(0)[None], clients.preferences, None)
-    agent.count.fill_(160)
-    assert float(agent._share()) == pytest.approx(learner.exploration_final)
+    ours = []
+    for count in range(4 * steps):
+        agent.count.fill_(count)
+        ours.append(float(agent._share()))
+    assert ours[1:] == pytest.approx(shares[1:], abs=1e-6)  # They take the very first step without exploration.
+    assert ours[52] > ours[49], "it rises again as the second round begins"
 
 
 def test_targets_are_kept_or_received_and_moments_kept_or_fresh():

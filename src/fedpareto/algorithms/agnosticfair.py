@@ -110,6 +110,11 @@ class AgnosticFair(Algorithm[AgnosticFairState]):
         """The trained model, and the loss of the one that was sent."""
         return {"train": {"model": (setting.layout.size,), "loss": ()}}
 
+    @property
+    def reply_limits(self) -> Mapping[str, tuple[float, float]]:
+        """A cross entropy and a square."""
+        return {"loss": (0.0, math.inf)}
+
 
 def squared_covariance(problem: GroupedProblem, parameters: Mapping[str, Tensor], batch: Batch) -> Tensor:
     """cov(s, f)² of group s and score f among the rows that are compared, `[n]`, summed over what is compared.

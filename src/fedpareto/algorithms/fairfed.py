@@ -5,6 +5,7 @@ A client whose local gap between groups is like that of the whole federation cou
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
@@ -122,6 +123,11 @@ class FairFed(Algorithm[FairFedState]):
         groups = setting.comparison.groups if setting.comparison else 0
         counts = (2, groups)
         return {"train": {"model": (setting.layout.size,), "size": (), "rows": counts, "positive": counts}}
+
+    @property
+    def reply_limits(self) -> Mapping[str, tuple[float, float]]:
+        """Counts."""
+        return {**super().reply_limits, "rows": (0.0, math.inf), "positive": (0.0, math.inf)}
 
 
 def _distances(positive: Tensor, rows: Tensor, comparison: Comparison) -> Tensor:

@@ -12,7 +12,7 @@ from torch import Tensor
 from fedpareto.algorithms.pulled import Pulled
 from fedpareto.core.algorithm import Taxonomy
 from fedpareto.errors import UserError
-from fedpareto.moo.gram import gram
+from fedpareto.moo.updates import gram_of_updates
 
 
 @dataclass(frozen=True)
@@ -62,6 +62,7 @@ class FedAMP(Pulled):
 
 def squared_distances(models: Tensor) -> Tensor:
     """‖θ_i − θ_j‖² of each pair of rows, `[n, d]` to `[n, n]`, in double precision."""
-    products = gram(models - models.mean(dim=0)).double()  # About their mean: what all have in common does not cancel.
+    # About their mean: what all have in common does not cancel.
+    products = gram_of_updates(list(models), models.mean(dim=0))
     squares = products.diagonal()
     return (squares[:, None] + squares - 2 * products).clamp_min(0).fill_diagonal_(0)

@@ -133,3 +133,8 @@ class FedFB(Algorithm[FedFBState]):
         """The trained model and the weight of the rows behind it; then losses and counts by label and group."""
         counts = (2, setting.comparison.groups if setting.comparison else 0)
         return {"train": {"model": (setting.layout.size,), "mass": ()}, "measure": {"losses": counts, "rows": counts}}
+
+    @property
+    def reply_limits(self) -> Mapping[str, tuple[float, float]]:
+        """Counts and sums of losses."""
+        return dict.fromkeys(("mass", "losses", "rows"), (0.0, math.inf))

@@ -11,7 +11,7 @@ from torch import Tensor
 from fedpareto.algorithms.pulled import Pulled
 from fedpareto.core.algorithm import Taxonomy
 from fedpareto.errors import UserError
-from fedpareto.moo.gram import gram
+from fedpareto.moo.updates import gram_of_updates
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ def learned_relation(models: Tensor, ridge: float) -> Tensor:
     "A convex formulation for learning task relationships in multi-task learning", 2010). Equal models give the mean
     relation as the ridge goes to 0.
     """
-    products = gram(models).double()
+    products = gram_of_updates(list(models), torch.zeros_like(models[0]))
     n, trace = len(models), products.trace()
     covariance = products / trace if trace > 0 else products
     values, vectors = torch.linalg.eigh(covariance)

@@ -75,6 +75,11 @@ class IFCA(Algorithm[IFCAState]):
         d, size = setting.layout.size, {"size": ()} if self.weighting == "size" else {}
         return {"train": {"model": (d,), "choice": (), **size}, "fine_tune": {"models": (1, d)}}
 
+    @property
+    def reply_limits(self) -> Mapping[str, tuple[float, float]]:
+        """A choice is one of the K models."""
+        return {**super().reply_limits, "choice": (0.0, self.models - 1.0)}
+
     def tell(self, state: IFCAState, replies: Sequence[Reply]) -> IFCAState:
         """θ_j ← the mean of the models that clients trained from θ_j; a model that nobody chose stays as it is."""
         choices = {reply.client: int(reply.message["choice"]) for reply in replies}

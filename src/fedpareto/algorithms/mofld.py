@@ -276,7 +276,8 @@ class MOFLD(Algorithm[MOFLDState]):
         together = self.inner == "fedpref" and len(lanes) > 0
         for group in [lanes] if together else [[lane] for lane in lanes]:
             members = tuple((lane, client) for lane in group for client in state.setting.clients)
-            yield replace(state.setting, clients=tuple(range(len(members)))), members
+            regulars = tuple(place for place, (_, client) in enumerate(members) if client in state.setting.regulars)
+            yield replace(state.setting, clients=tuple(range(len(members))), regulars=regulars), members
 
     def _trainings(self, state: MOFLDState) -> Iterator[_Training]:
         """The trainings under way; they count rounds with the run, and their settings are no part of a checkpoint."""

@@ -65,15 +65,18 @@ class QFedAvg(Algorithm[FedAvgState]):
         lipschitz: Shapes = {} if self.lipschitz else {"lipschitz": ()}
         return {"train": {"model": (setting.layout.size,), "loss_before": (), **lipschitz}}
 
+    @property
+    def reply_limits(self) -> Mapping[str, tuple[float, float]]:
+        """Losses are not negative, and L is a positive number."""
+        return {"loss_before": (0.0, math.inf), "lipschitz": (torch.finfo(torch.float32).tiny, math.inf)}
+
     def tell(self, state: FedAvgState, replies: Sequence[Reply]) -> FedAvgState:
         """w ← w − Σ_k F_k^q Δ_k / Σ_k h_k with Δ_k = L(w − w_k) and h_k = q F_k^(q−1) ‖Δ_k‖² + L F_k^q."""
-        losses = stack(replies, "loss_before").double()
-        if losses.min() < 0:
-            raise UserError(f"{self.name} is for losses that are not negative; one is {float(losses.min()):.3g}")
-        losses = losses.clamp_min(SMALLEST_LOSS)
+        losses = stack(replies, "loss_before").double().clamp_min(SMALLEST_LOSS)
         powers = (losses / losses.max()) ** self.q  # The largest loss cancels out, and nothing over- or underflows.
         models = [reply.message["model"] for reply in replies]
-        # All clients train alike and say the same L; the median does not move for one that says something else.
+        # All clients train alike and say the same L. Torch's median is the lower of two: one client that says another
+        # L can at most do away with the shortening of the step.
         lipschitz = self.lipschitz or float(stack(replies, "lipschitz").median())
         squares = lipschitz**2 * _squared_lengths(models, state)
         h = self.q * powers / losses * squares + lipschitz * powers

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -125,6 +126,11 @@ class Algorithm(ABC, Generic[S]):
     def reply_shapes(self, setting: Setting) -> Mapping[str, Shapes]:
         """By step, exactly what a reply carries; an engine refuses anything else."""
 
+    @property
+    def reply_limits(self) -> Mapping[str, tuple[float, float]]:
+        """By name, the least and the largest value that an honest reply can hold; an engine refuses others."""
+        return {"size": (1.0, math.inf)}
+
     def found(self, state: S) -> Found | None:
         """The solutions that a run is for, where these are a set of their own; None: they are one for each client."""
         return None
@@ -174,10 +180,15 @@ def small_setting() -> Setting:
     return Setting(0, (0,), 1, layout, (Objective("one"), Objective("two")), torch.zeros(layout.size))
 
 
+def participant_count(participation: float, clients: int) -> int:
+    """How many clients a share of them is, rounded up; 0.1 of 30 is 3, whatever their product is in a computer."""
+    return math.ceil(participation * clients - 1e-9)
+
+
 def participants(state: State) -> list[int]:
     """The clients of the next round, drawn from (seed, round)."""
     setting = state.setting
-    count = max(1, round(setting.participation * len(setting.clients)))
+    count = participant_count(setting.participation, len(setting.clients))
     if count >= len(setting.clients):
         return list(setting.clients)
     stream = rng.generator(rng.Address(setting.seed, round=state.round + 1), "participants")

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from fedpareto.core.messages import Failure, Message, Shapes
+from fedpareto.core.algorithm import Algorithm, Setting, unwrapped
+from fedpareto.core.messages import Failure, Message
 from fedpareto.errors import QuorumLost, UserError
 
 
-def refusal(message: Message, shapes: Shapes, dtype: torch.dtype) -> str | None:
-    """Why a reply is refused, or None: names, shapes, type and finiteness must be what the algorithm declared."""
+def refusal(message: Message, algorithm: Algorithm[Any], setting: Setting, step: str, dtype: torch.dtype) -> str | None:
+    """Why a reply is refused, or None: names, shapes, type and values must be what the algorithm declared."""
+    shapes, limits = algorithm.reply_shapes(setting)[step], unwrapped(algorithm).reply_limits
     if message.keys() != shapes.keys():
         return f"the reply holds {sorted(message)}, not {sorted(shapes)}"
     for name, shape in shapes.items():
@@ -25,12 +28,24 @@ def refusal(message: Message, shapes: Shapes, dtype: torch.dtype) -> str | None:
         if not _finite(tensor):
             bad = int((~tensor.isfinite()).sum())
             return f"'{name}' holds {bad} values that are not finite"
+        if name in limits and (strange := _outside(tensor, *limits[name])) is not None:
+            return f"'{name}' holds {strange:g}; honest values are {_range(*limits[name])}"
     return None
 
 
 def _finite(tensor: Tensor) -> bool:
     # A sum reads the tensor once and makes no copy; only if it is not finite is a second look needed.
     return math.isfinite(float(tensor.sum())) or bool(tensor.isfinite().all())
+
+
+def _outside(tensor: Tensor, least: float, most: float) -> float | None:
+    """A value that is not between the two, or None."""
+    found = tensor[(tensor < least) | (tensor > most)]
+    return float(found[0]) if len(found) else None
+
+
+def _range(least: float, most: float) -> str:
+    return f"at least {least:g}" if math.isinf(most) else f"from {least:g} to {most:g}"
 
 
 def required_replies(quorum: float, asked: int) -> int:

@@ -292,7 +292,7 @@ class LocalEngine:
         injected = ""
         if fate_of_client.damage and message:
             message, injected = damaged(message, fate_of_client.damage), " (injected fault)"
-        why = refusal(message, self.algorithm.reply_shapes(self.settings[item.run])[task.step], self.options.dtype)
+        why = refusal(message, self.algorithm, self.settings[item.run], task.step, self.options.dtype)
         if why is not None:
             return _failure(task, f"refused: {why}{injected}")
         return Reply(task.client, task.round, message, task.step, task.lane)

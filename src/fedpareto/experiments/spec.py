@@ -14,7 +14,7 @@ import numpy as np
 import yaml
 
 from fedpareto.core import registry, rng
-from fedpareto.core.algorithm import Algorithm, unwrapped
+from fedpareto.core.algorithm import Algorithm, participant_count, unwrapped
 from fedpareto.core.defences import Defence
 from fedpareto.core.federation import Federation, draw_preferences
 from fedpareto.core.learner import Learner
@@ -434,7 +434,7 @@ def _check_defence(
     defence: Defence, algorithm: Algorithm[Any], privacy: Privacy, clients: int, participation: float
 ) -> None:
     """Raises UserError if a defence does not fit the rest of a spec."""
-    defence.must_fit(algorithm, privacy, max(1, round(participation * clients)))
+    defence.must_fit(algorithm, privacy, participant_count(participation, clients))
 
 
 def _seeds(value: Any) -> list[Any]:

@@ -32,8 +32,8 @@ class DQN(OffPolicy):
     exploration_final: float = 0.05
     """The share of random actions for good."""
     exploration_schedule: Literal["once", "restarts"] = "once"
-    """"once": over a client's first `exploration_steps` steps. "restarts": as if learning were asked for anew in every
-    round, which is what stable-baselines3 makes of it: the share falls within the first round and never rises again."""
+    """"once": over a client's first `exploration_steps` steps. "restarts": as stable-baselines3 does if it is told in
+    every round to go on learning: in round r over the first r · `exploration_steps` steps, all rounds counted."""
     max_grad_norm: float = 10.0
     """Longer gradients are cut to this length."""
     tables: Literal["auto", "never"] = "auto"
@@ -81,11 +81,11 @@ class DQNAgent(Agent):
     def _share(self) -> Tensor:
         """ε, `[n]`."""
         learner = self.learner
-        span = learner.exploration_steps
+        spans = self.count.new_full(self.count.shape, max(learner.exploration_steps, 1))
         if learner.exploration_schedule == "restarts":
-            # It is over with the first round; stable-baselines3 would need the same part of that round only.
-            span = min(span, learner.steps)
-        fallen = (self.count / max(span, 1)).clamp(max=1)
+            # The share of a step was found after the one before, so that a round begins with the last round's.
+            spans = spans * ((self.count + learner.steps - 1) // learner.steps).clamp(min=1)
+        fallen = (self.count / spans).clamp(max=1)
         share = learner.exploration_initial + (learner.exploration_final - learner.exploration_initial) * fallen
         return torch.where(self.count < learner.learning_starts, torch.ones_like(share), share)
 

@@ -218,7 +218,7 @@ class FlowerEngine:
         found = [reply for reply in result.replies if (reply.round, reply.step, reply.lane) == key]
         if len(found) != 1:
             return failure(f"refused: its answer holds {len(found)} replies to this task")
-        why = refusal(found[0].message, self.algorithm.reply_shapes(self.settings[run])[task.step], self.options.dtype)
+        why = refusal(found[0].message, self.algorithm, self.settings[run], task.step, self.options.dtype)
         return found[0] if why is None else failure(f"refused: {why}")
 
     # -- messages --------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ import csv
 import io
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -362,9 +362,10 @@ def figure_2(results: Results) -> Seen:
     of_fedavg = {scoring: weighted_of(fedavg, scoring) for scoring in SCORINGS}
     descents = {models: descent_of(found) for models, found in by_models.items()}
     rows = {f"K = {models}": [weighted[scoring][models] for scoring in SCORINGS] for models in by_models}
+    shown = rows | {"FedAvg": list(of_fedavg.values())}
     lines = {name: (weighted[kind], of_fedavg[kind]) for kind, name in EVALUATIONS.items()}
     return Seen(
-        [_by_scoring("accuracy weighted by test rows", rows | {"FedAvg": list(of_fedavg.values())})],
+        [_by_scoring("accuracy weighted by test rows", shown, _published_k(rows))],
         claims.survivals(
             {scoring: claims.on_models(weighted[scoring], of_fedavg[scoring], descents) for scoring in SCORINGS}
         ),
@@ -374,6 +375,13 @@ def figure_2(results: Results) -> Seen:
         ],
         {"weighted": {scoring: _by_text(row) for scoring, row in weighted.items()}, "fedavg": of_fedavg},
     )
+
+
+def _published_k(rows: Iterable[str]) -> dict[str, str]:
+    """What figure 2(a) says: the best K with its accuracy, the least of all, and FedAvg's."""
+    least, most = published.K_RANGE
+    known = {f"K = {published.K_BEST}": f"{most}", "FedAvg": f"{published.FEDAVG_WEIGHTED}"}
+    return dict.fromkeys(rows, f"at least {least}") | known
 
 
 def _against_k(lines: Mapping[str, tuple[Mapping[int, float], float]]) -> list[Series]:
@@ -438,17 +446,16 @@ def figures_3_and_4(results: Results) -> Seen:
     by_epochs = {epochs_of(found): found for found in results.values()}
     means = {scoring: {epochs: mean_of(one, scoring) for epochs, one in by_epochs.items()} for scoring in SCORINGS}
     descents = {epochs: descent_of(found) for epochs, found in by_epochs.items()}
-    rows = {
-        f"{epochs} local epochs, {found.cell.draft['rounds'] - 1} rounds": [
-            means[scoring][epochs] for scoring in SCORINGS
-        ]
-        for epochs, found in by_epochs.items()
+    label = {
+        epochs: f"{epochs} local epochs, {one.cell.draft['rounds'] - 1} rounds" for epochs, one in by_epochs.items()
     }
+    rows = {label[epochs]: [means[scoring][epochs] for scoring in SCORINGS] for epochs in by_epochs}
+    theirs = {label[epochs]: f"{value}" for epochs, value in published.EPOCHS_RANGE.items() if epochs in label}
     named = {f"{epochs} local epochs": found for epochs, found in by_epochs.items()}
     title = titles(results)[STUDIED]
     accuracy = [_line(name, means[kind]) for kind, name in EVALUATIONS.items()]
     return Seen(
-        [_by_scoring("mean accuracy over the clients", rows)],
+        [_by_scoring("mean accuracy over the clients", rows, theirs)],
         claims.survivals({scoring: claims.on_epochs(means[scoring], descents) for scoring in SCORINGS}),
         [
             Picture("fedfew-fig-3", {title: accuracy}, "local epochs in a round", "accuracy (%)"),
@@ -543,15 +550,15 @@ def _line(name: str, values: Mapping[int, float] | Mapping[float, float]) -> Ser
     return Series(name, np.array(sorted(values.items()), dtype=np.float64), "line")
 
 
-def _by_scoring(title: str, rows: Mapping[str, Sequence[float]]) -> Table:
-    """A line for each run, a column for each scoring."""
+def _by_scoring(title: str, rows: Mapping[str, Sequence[float]], theirs: Mapping[str, str]) -> Table:
+    """A line for each run, a column for each scoring, and what the paper says of it."""
     from rich.table import Table
 
     shown = Table("", title=title)
-    for heading in SCORINGS.values():
+    for heading in (*SCORINGS.values(), PUBLISHED):
         shown.add_column(heading, justify="right")
     for name, values in rows.items():
-        shown.add_row(name, *(f"{value:.2f}" for value in values))
+        shown.add_row(name, *(f"{value:.2f}" for value in values), theirs.get(name, ""))
     return shown
 
 

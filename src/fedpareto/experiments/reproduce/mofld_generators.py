@@ -29,7 +29,7 @@ STEPS, TRAINING_ROUNDS, FULL_ROUNDS = 2_000, 10, 50
 EXPLORATION_SHARE = 5
 """Exploration takes a fifth of a training, as in table A.1."""
 FEDPREF = {"inner": "fedpref", "threshold": 5.0}
-"""With ε of table A.6."""
+"""With ε of table A.5."""
 REFERENCE = ENVIRONMENTS["dst"].reference
 BEST_PUBLISHED = max(TABLES["hypervolume"].values(), key=lambda row: row["dst"].mean)["dst"].mean
 
