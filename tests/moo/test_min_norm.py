@@ -109,6 +109,14 @@ def test_the_projection_onto_the_simplex_is_the_nearest_point(entries: list[floa
     assert project_to_simplex(p) == pytest.approx(p, abs=1e-12)
 
 
+@pytest.mark.parametrize(
+    ("vector", "expected"),
+    [([1e30, 1, 1], [1, 0, 0]), ([-1e30, 1, 1], [0, 0.5, 0.5]), ([3e37, 3e37, -3e37], [0.5, 0.5, 0])],
+)
+def test_huge_numbers_are_projected_to_the_simplex_too(vector, expected):
+    assert project_to_simplex(vector) == pytest.approx(expected)
+
+
 @pytest.mark.parametrize("seed", range(8))
 def test_projected_gradient_tends_to_the_min_norm_weights(seed: int) -> None:
     """With the step 1/L, λᵀKλ/2 is within L/steps of its least value after any number of steps."""

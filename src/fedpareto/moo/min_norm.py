@@ -44,6 +44,7 @@ def projected_gradient(gram: ArrayLike, start: ArrayLike, steps: int, step_size:
 def project_to_simplex(vector: ArrayLike) -> Array:
     """The nearest point of the simplex, exactly (Duchi et al., 2008)."""
     v = np.asarray(vector, dtype=np.float64)
+    v = v - v.max()  # The same point is nearest, and the 1 below is not lost beside huge numbers.
     shifted = v - (v.sum() - 1) / len(v)
     if shifted.min() >= 0:
         return np.asarray(shifted)  # The nearest point of the simplex's plane lies in the simplex already.
