@@ -118,8 +118,17 @@ def run(
 
     if algorithm is not None and algorithm.endswith((".yaml", ".yml")):
         raise UserError(f"'{algorithm}' is no algorithm but a file; a spec goes with --spec: --spec {algorithm}")
+    if algorithm is not None and (algorithm.endswith(".py") or ":" in algorithm):
+        raise UserError(
+            f"'{algorithm}' is no algorithm's name; run your own from Python, fedpareto.run(problem, YourAlgorithm()), "
+            "or give it a name by an entry point of your package: see CONTRIBUTING.md"
+        )
     if csv is not None and problem not in (None, "table"):
         raise UserError(f"--csv {csv} goes with the problem 'table', not with '{problem}'")
+    if csv is None and spec is None and problem != "table":
+        for flag, value in (("--label", label), ("--sensitive", sensitive)):
+            if value is not None:
+                raise UserError(f"{flag} {value} names a column of your own data; it goes with --csv FILE")
     draft = Draft.read(spec) if spec else Draft()
     flags = {
         "algorithm": algorithm,
@@ -144,6 +153,7 @@ def run(
         if out is None:  # A run that could not begin leaves nothing behind; a folder with something in it stays.
             with suppress(OSError):
                 folder.rmdir()
+                folder.parent.rmdir()
     _print_result(result)
 
 

@@ -84,7 +84,7 @@ def check(names: Names = None) -> None:
     from fedpareto.problems.data import data_folder
 
     table = Table("name", "content", "counts", "verdict")
-    bad, present = [], 0
+    bad, present, others = [], 0, []
     for dataset in _chosen(names):
         if not all(dataset.paths()):
             table.add_row(dataset.name, "not here", "", "missing" if names else "")
@@ -94,12 +94,17 @@ def check(names: Names = None) -> None:
         content, counts, is_good = _judged(dataset)
         table.add_row(dataset.name, content, counts, "good" if is_good else "BAD")
         bad += [] if is_good else [dataset.name]
+        others += [] if not is_good or dataset.is_published() else [dataset.name]
     _print(table)
     if bad:
         raise UserError(f"{len(bad)} of the data sets are missing or not as published: {', '.join(bad)}")
     if not present:
         raise UserError(f"no data set is in {data_folder()}; get one with: fedpareto data fetch NAME")
-    typer.echo(f"{present} data sets in {data_folder()} are as published")
+    published = present - len(others)
+    if published:
+        typer.echo(f"as published: {published} of the {present} data sets in {data_folder()}")
+    if others:
+        typer.echo(f"other files in the published format, not to be compared with it: {', '.join(others)}")
 
 
 def _judged(dataset: DataSet) -> tuple[str, str, bool]:

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fedpareto.errors import UserError
+from fedpareto.errors import BadPreference, UserError
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
@@ -57,7 +57,12 @@ def predict(
         wanted = tables.read_preferences(preferences, names)
         if len(wanted) != len(rows):
             raise UserError(f"{preferences} has {len(wanted)} preferences, {input} has {len(rows)} rows")
-    found = predictions.predict(model, rows, wanted)
+    try:
+        found = predictions.predict(model, rows, wanted)
+    except BadPreference:
+        raise
+    except UserError as problem:
+        raise UserError(f"{input}, {problem}") from None
     if preference is not None:
         _say(f"used: {model.describe(wanted)}")
     else:

@@ -25,15 +25,20 @@ class UnknownName(UserError):
         super().__init__(f"unknown {kind} '{name}'; {hint}")
 
 
+SYNONYMS = {"learning-rate": "lr", "learningrate": "lr", "step-size": "lr"}
+"""What people call things that have another name here."""
+
+
 def _closest(name: str, names: Sequence[str]) -> str | None:
     """The same name in another spelling, else the first that begins with it, else the most similar one."""
     spelled, known = _spelling(name), {_spelling(one): one for one in reversed(names)}
+    spelled = SYNONYMS.get(spelled, spelled)
     if spelled in known:
         return known[spelled]
     longer = [one for one in names if _spelling(one).startswith(spelled)]
     if longer and len(spelled) >= SHORTEST_BEGINNING:
         return longer[0]
-    similar = difflib.get_close_matches(spelled, sorted(known), n=1, cutoff=0.4)
+    similar = difflib.get_close_matches(spelled, sorted(known), n=1, cutoff=0.5)
     return known[similar[0]] if similar else None
 
 

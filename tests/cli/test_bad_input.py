@@ -58,7 +58,33 @@ MISTAKES: list[tuple[list[str], str]] = [
     (["run", "--engine", "flower-sim", "--set", "attack=bias"], "bias is played by the engine local only, not by"),
     (["run", "--set", "dropout=2"], "dropout is 2.0; it is a share between 0 and 1"),
     (["run", "--set", "memory=4 bananas"], "memory is '4 bananas'; write a number with a unit, such as 4GB"),
-    (["run", "--set", "threads=-1"], "threads"),
+    (["run", "--set", "threads=-1"], "threads is -1; it is at least 0 (0: measured)"),
+    (["run", "--set", "chunk=-1"], "chunk is -1; it is at least 0 (0: measured)"),
+    (["run", "--set", "learningrate=1"], "unknown parameter 'learningrate'; did you mean 'lr'?"),
+    (
+        ["run", "fedavg", "--set", "attack=bias", "--set", "attack.clients=42"],
+        "--set attack.clients=42: attack: clients",
+    ),
+    (["run", "fedavg", "--set", "defence=krum", "--set", "defence.attackers=5"], "--set defence.attackers=5: defence"),
+    (
+        ["run", "fedavg", "--set", "defence=median", "--set", "defence.norm=3"],
+        "--set defence.norm=3: defence: norm is for the rule clip, not for median",
+    ),
+    (
+        ["run", "fedavg", "--set", "defence=clip", "--set", "defence.attackers=3"],
+        "attackers is for the rule trimmed-mean or krum or multi-krum, not for clip",
+    ),
+    # Pairs that cannot work: before anything is read, measured or written.
+    (
+        ["run", "afl", "--problem", "deep-sea-treasure"],
+        "afl needs a problem with losses on rows; on 'deep-sea-treasure'",
+    ),
+    (["run", "fedfew+ft", "--problem", "minecart-deterministic"], "fedfew needs a problem with losses on rows"),
+    (["run", "fairfed", "--problem", "convex"], "fairfed needs a problem that compares groups of people"),
+    # Your own.
+    (["run", "own.py"], "'own.py' is no algorithm's name; run your own from Python"),
+    (["run", "own:FedAvgM"], "or give it a name by an entry point of your package: see CONTRIBUTING.md"),
+    (["run", "--label", "x1"], "--label x1 names a column of your own data; it goes with --csv FILE"),
     # Numbers.
     (["run", "--clients", "0"], "clients is 0; a federation has at least 1 client"),
     (["run", "--clients", "-3"], "clients is -3; a federation has at least 1 client"),
@@ -93,7 +119,10 @@ MISTAKES: list[tuple[list[str], str]] = [
     # Devices.
     (["run", *QUICK, "--set", "device=nonsense", "--out", "r"], "device is 'nonsense'"),
     (["run", *QUICK, "--set", "device=cuda", "--out", "r"], "this machine has no CUDA device that torch can use"),
-    (["run", *QUICK, "--set", "memory=1B", "--out", "r"], "the budget is 1B"),
+    (
+        ["run", *QUICK, "--set", "memory=1B", "--out", "r"],
+        "one client needs about 1KB of working memory, the budget is 1B",
+    ),
     (["run", *QUICK, "--set", "rows=1000000000000000", "--out", "r"], "not enough memory (Unable to allocate "),
     # Files and folders.
     (["run", "mine.yaml"], "'mine.yaml' is no algorithm but a file; a spec goes with --spec: --spec mine.yaml"),

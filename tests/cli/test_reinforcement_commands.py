@@ -67,8 +67,8 @@ def test_the_others_say_what_to_install(
 @pytest.mark.parametrize(
     ("algorithm", "words"),
     [
-        ("fedcmoo", "DQN has no gradient of a single objective, which this algorithm asks for; it works on problems "),
-        ("praffl", "praffl needs a problem with losses on rows; 'deep-sea-treasure' has none\n"),
+        ("fedcmoo", "fedcmoo needs a problem with losses on rows; on 'deep-sea-treasure' clients learn by playing\n"),
+        ("praffl", "praffl needs a problem with losses on rows; on 'deep-sea-treasure' clients learn by playing\n"),
         ("fairfed", "fairfed needs a problem that compares groups of people, such as synthetic, adult or table\n"),
     ],
 )

@@ -194,11 +194,14 @@ def test_a_memory_budget_bounds_the_stack_and_changes_no_number():
 
 
 def test_a_budget_below_one_client_is_refused_with_what_is_needed():
-    with pytest.raises(UserError, match=r"one client needs about \d+ MB .* the budget is 1KB"):
+    with pytest.raises(UserError, match=r"one client needs about \d+[KM]B .* the budget is 1KB"):
         engine_of(FedAvg(), problem=Synthetic(), choices=None, options=LocalOptions(memory="1KB"))
 
 
-@pytest.mark.parametrize(("text", "number"), [("4GB", 4 * 2**30), ("512 mb", 2**29), ("1.5KB", 1536), ("7B", 7)])
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [("4GB", 4 * 2**30), ("512 mb", 2**29), ("1.5KB", 1536), ("7B", 7), ("4G", 2**32), ("2gib", 2**31)],
+)
 def test_memory_is_read_with_its_unit(text, number):
     assert bytes_of(text) == number
 

@@ -10,6 +10,7 @@ import time
 
 import pytest
 
+from fedpareto.errors import UserError
 from fedpareto.experiments.reproduce.parallel import side_by_side
 from fedpareto.experiments.runner import Stopped
 
@@ -50,6 +51,17 @@ def test_a_wish_to_stop_reaches_the_workers(tmp_path):
 def test_a_failure_is_the_callers(jobs):
     with pytest.raises(ValueError, match="no 7"):
         list(side_by_side(fails, [7, 7], jobs, lambda: False))
+
+
+def is_killed(number, stop):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_killed_worker_is_one_clear_line():
+    with pytest.raises(
+        UserError, match="a worker process was killed, perhaps for lack of memory: try fewer jobs than 2"
+    ):
+        list(side_by_side(is_killed, [1, 2, 3], 2, lambda: False))
 
 
 def test_workers_of_a_killed_parent_end(tmp_path):

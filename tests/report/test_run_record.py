@@ -177,6 +177,14 @@ def test_a_run_without_rounds_says_so(write_run):
         load(folder)
 
 
+def test_a_finished_run_without_rounds_is_damaged(write_run):
+    folder = write_run("a")
+    whole = (folder / "metrics.jsonl").read_bytes()
+    (folder / "metrics.jsonl").write_bytes(whole[:20])
+    with pytest.raises(DamagedFile, match=r"metrics.jsonl is damaged: the run is finished, but it holds no round"):
+        load(folder)
+
+
 def test_a_damaged_run_json_is_named(write_run):
     folder = write_run("a")
     edit(folder / "run.json", clients="many")

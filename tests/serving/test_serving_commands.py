@@ -106,10 +106,11 @@ def test_a_bad_preference_is_one_line(command, praffl_run, preference, words):
         ("x1,x2\n1,2\n3,many\n", "row 2: 'x2' is 'many', not a number"),
         ("x1,x2\n1,2,3\n", "row 1 has 3 fields; the header has 2"),
         ("x1,x2\n", "has no rows"),
-        ("", "has no column 'x1'"),
         ("x1,x2,x1\n1,2,3\n", "has the column 'x1' 2 times"),
         ('x1,x2\n"1,2\n', "cannot be read as CSV"),
-        ("x1,x2\n1e39,1\n", "row 1: 'x1' is too large a number"),
+        ("x1,x2\n1e39,1\n", "bad.csv, row 1: 'x1' is too large a number"),
+        ("x1,x2\n1,abc\n", "bad.csv, row 1: 'x2' is 'abc', not a number"),
+        ("", "bad.csv is empty"),
         (b"\xff\xfe\x00", "not UTF-8"),
     ],
 )
@@ -126,8 +127,11 @@ def test_a_bad_table_is_one_line(command, praffl_run, tmp_path, content, words):
     [
         (("predict", "RUN", "--client", "0", "--input", "rows.csv"), "give --preference"),
         (("predict", "RUN", "--preference", "1,0", "--input", "rows.csv"), "say whose: 0, 1, 2"),
-        (("predict", "nowhere", "--preference", "1,0", "--input", "rows.csv"), "nowhere: there is no such folder"),
-        (("predict", "rows.csv", "--preference", "1,0", "--input", "rows.csv"), "rows.csv is damaged"),
+        (
+            ("predict", "nowhere", "--preference", "1,0", "--input", "rows.csv"),
+            "nowhere: there is no such file or folder",
+        ),
+        (("predict", "rows.csv", "--preference", "1,0", "--input", "rows.csv"), "rows.csv is no safetensors file"),
         (("predict", "RUN", "--client", "0", "--preference", "1,0", "--input", "no.csv"), "no.csv cannot be read"),
         (("export", "RUN", "--client", "7", "--out", "m.safetensors"), "there is no client 7"),
         (("export", "RUN", "--client", "0", "--out", "no/m.safetensors"), "cannot be written"),

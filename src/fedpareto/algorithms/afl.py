@@ -45,6 +45,7 @@ class AFL(Algorithm[AFLState]):
     taxonomy: ClassVar[Taxonomy] = Taxonomy(
         "federation", "baseline", "linearised preferences, averaging for the worst mixture", "arbitrary"
     )
+    needs_losses: ClassVar[bool] = True
 
     weight_lr: float = 0.1
     """γ_λ, the step size of λ's ascent (the FedMGDA+ paper tries 0.01 to 0.5); 0 weighs all clients alike."""

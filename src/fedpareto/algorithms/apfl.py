@@ -35,6 +35,7 @@ class APFL(FedAvg):
     taxonomy: ClassVar[Taxonomy] = Taxonomy(
         "client", "baseline", "linearised preferences, averaging and mixtures with local models", "arbitrary"
     )
+    needs_losses: ClassVar[bool] = True
     personalised: ClassVar[bool] = True
 
     mixing: float = 0.5

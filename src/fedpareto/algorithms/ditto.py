@@ -28,6 +28,7 @@ class Ditto(FedAvg):
     taxonomy: ClassVar[Taxonomy] = Taxonomy(
         "client", "baseline", "linearised preferences, averaging and personal models near the mean", "arbitrary"
     )
+    needs_losses: ClassVar[bool] = True
     personalised: ClassVar[bool] = True
 
     strength: float = 1.0

@@ -42,6 +42,7 @@ class FedCMOO(Algorithm[FedCMOOState]):
 
     name: ClassVar[str] = "fedcmoo"
     taxonomy: ClassVar[Taxonomy] = Taxonomy("client", "single-solution", "linearised objectives, MGDA", "arbitrary")
+    needs_losses: ClassVar[bool] = True
 
     server_lr: float = 1.0
     """η_s, the step size of the server ("global learning rate" in the thesis)."""

@@ -44,6 +44,7 @@ class FedFew(Algorithm[FedFewState]):
     taxonomy: ClassVar[Taxonomy] = Taxonomy(
         "federation", "clients as objectives", "linearised preferences, Tchebycheff set scalarisation", "arbitrary"
     )
+    needs_losses: ClassVar[bool] = True
     personalised: ClassVar[bool] = True
 
     models: int = 3

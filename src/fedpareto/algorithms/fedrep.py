@@ -31,6 +31,7 @@ class FedRep(FedAvg):
     taxonomy: ClassVar[Taxonomy] = Taxonomy(
         "client", "baseline", "linearised preferences, averaging of the first layers", "arbitrary"
     )
+    needs_losses: ClassVar[bool] = True
     personalised: ClassVar[bool] = True
 
     head_layers: int = 1

@@ -39,6 +39,7 @@ class IFCA(Algorithm[IFCAState]):
     taxonomy: ClassVar[Taxonomy] = Taxonomy(
         "client", "baseline", "linearised preferences, averaging inside clusters chosen by loss", "arbitrary"
     )
+    needs_losses: ClassVar[bool] = True
     personalised: ClassVar[bool] = True
 
     models: int = 3

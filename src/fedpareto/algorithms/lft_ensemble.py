@@ -29,8 +29,9 @@ class LFTEnsembleState(State):
 
 @dataclass(frozen=True)
 class LFTEnsemble(Algorithm[LFTEnsembleState]):
-    """Every client trains alone to be fair on its own rows; in the last round all models are handed in, and then
-    everybody decides by the mean of their probabilities. Until then a client uses its own. Preferences have no part."""
+    """Every client trains alone to be fair on its own rows; in the end all decide by the mean of their probabilities.
+
+    In the last round all models are handed in. Until then a client uses its own. Preferences have no part."""
 
     name: ClassVar[str] = "lft-ensemble"
     taxonomy: ClassVar[Taxonomy] = Taxonomy(

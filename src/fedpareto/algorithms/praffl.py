@@ -52,6 +52,7 @@ class PraFFL(Algorithm[PraFFLState]):
         "Tchebycheff over random preferences, averaging",
         "arbitrary",
     )
+    needs_losses: ClassVar[bool] = True
     personalised: ClassVar[bool] = True
 
     head_layers: int = 2

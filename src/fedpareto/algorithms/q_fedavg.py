@@ -32,6 +32,7 @@ class QFedAvg(Algorithm[FedAvgState]):
     taxonomy: ClassVar[Taxonomy] = Taxonomy(
         "federation", "baseline", "linearised preferences, averaging weighted by losses", "arbitrary"
     )
+    needs_losses: ClassVar[bool] = True
 
     q: float = 1.0
     """How much large losses count; 0 is FedAvg with equal weights."""

@@ -98,6 +98,8 @@ class Algorithm(ABC, Generic[S]):
     """Whether the server only needs the clients' mean model, all clients alike: then noise on that mean is enough."""
     needs_groups: ClassVar[bool] = False
     """Whether it only works on a problem that compares groups of people."""
+    needs_losses: ClassVar[bool] = False
+    """Whether it only works where a model has losses on a client's rows, not where clients learn by playing."""
 
     @property
     def lanes(self) -> int:

@@ -6,7 +6,7 @@ It sees replies only, so it protects a federation on any engine, and every algor
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -18,6 +18,13 @@ from fedpareto.core.messages import Message, Reply, Task, beginnings
 from fedpareto.core.privacy import Privacy
 from fedpareto.errors import UserError
 from fedpareto.moo import robust
+
+DEFENCE_PARAMETERS: Mapping[str, Sequence[str]] = {
+    "norm": ("clip",),
+    "attackers": ("trimmed-mean", "krum", "multi-krum"),
+    "epsilon": ("fedmgda-plus",),
+}
+"""Of which rules each is."""
 
 
 @dataclass(frozen=True)

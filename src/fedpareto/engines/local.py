@@ -6,7 +6,9 @@ the same numbers, chosen where it is faster.
 
 from __future__ import annotations
 
+import math
 import os
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -56,8 +58,9 @@ class LocalOptions:
     """Clients in one stack, 1 being the plain loop; 0: measured."""
 
     def __post_init__(self) -> None:
-        if self.threads < 0 or self.chunk < 0:
-            raise UserError("engine: threads and chunk are at least 0 (0: measured)")
+        for name in ("threads", "chunk"):
+            if getattr(self, name) < 0:
+                raise UserError(f"engine: {name} is {getattr(self, name)}; it is at least 0 (0: measured)")
         if self.threads > MOST_THREADS:
             raise UserError(f"engine: threads is {self.threads}; more than {MOST_THREADS} never help")
         if self.memory:
@@ -69,13 +72,20 @@ class LocalOptions:
         return torch.float64 if self.precision == "float64" else torch.float32
 
 
+UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+
+
+def _rounded_up(size: int) -> str:
+    """A number of bytes as one may write a budget."""
+    unit = "K" if size < UNITS["M"] else "M"
+    return f"{math.ceil(size / UNITS[unit])}{unit}B"
+
+
 def bytes_of(text: str) -> int:
     """ "4GB" as a number."""
-    units = {"KB": 2**10, "MB": 2**20, "GB": 2**30, "TB": 2**40, "B": 1}
-    for unit, factor in units.items():
-        number = text.upper().removesuffix(unit).strip()
-        if text.upper().endswith(unit) and number.replace(".", "", 1).isdigit():
-            return int(float(number) * factor)
+    found = re.fullmatch(r"(\d+\.?\d*|\.\d+)\s*(?:([KMGT])I?B?|B)", text.strip().upper())
+    if found:
+        return int(float(found[1]) * UNITS[found[2] or ""])
     raise UserError(f"engine: memory is '{text}'; write a number with a unit, such as 4GB or 512MB")
 
 
@@ -470,7 +480,7 @@ class LocalEngine:
         need = self.learner.bytes_per_client(self._probe(1))
         if need > budget and self.options.memory:
             raise UserError(
-                f"engine: one client needs about {need / 2**20:.0f} MB of working memory, "
+                f"engine: one client needs about {_rounded_up(need)} of working memory, "
                 f"the budget is {self.options.memory}"
             )
         return max(1, budget // max(need, 1))

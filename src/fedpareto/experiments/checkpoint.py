@@ -56,6 +56,8 @@ class Checkpoint:
             with safe_open(path, framework="pt") as file:
                 metadata = (file.metadata() or {}).get(METADATA)
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
+        except FileNotFoundError:
+            raise DamagedFile(f"{path} is missing") from None
         except (SafetensorError, OSError, ValueError) as problem:
             raise DamagedFile(f"{path} is damaged and cannot be read ({problem})") from None
         if metadata is None:

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from fedpareto.core.algorithm import Found, State
 from fedpareto.core.engine import Engine
+from fedpareto.core.federation import setting_of
 from fedpareto.core.messages import Failure, Message, Outcome, Task, Traffic, traffic
 from fedpareto.core.solutions import SolutionSet, held_out
 from fedpareto.errors import DamagedFile, QuorumLost, UserError
@@ -508,6 +509,8 @@ def start(
     Without `keep_models` the clients' models are neither kept nor given back: of many clients that share one network
     they are many copies of it.
     """
+    # Before anything is read, measured or written: an algorithm says here what it cannot work on.
+    spec.algorithm.begin(setting_of(spec.problem, range(min(spec.clients, 2)), spec.seeds[0], spec.rounds))
     if out is None:
         with engines.opened(spec) as engine:
             return Experiment(spec, engine, None, observe, keep_models).run(on_round, stop)

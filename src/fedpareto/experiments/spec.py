@@ -15,7 +15,7 @@ import yaml
 
 from fedpareto.core import registry, rng
 from fedpareto.core.algorithm import Algorithm, participant_count, unwrapped
-from fedpareto.core.defences import Defence
+from fedpareto.core.defences import DEFENCE_PARAMETERS, Defence
 from fedpareto.core.federation import Federation, draw_preferences
 from fedpareto.core.learner import Learner
 from fedpareto.core.parameters import build, convert, field_names, parse_value, to_plain
@@ -76,6 +76,7 @@ class Spec:
             raise UserError(f"quorum is {self.quorum:g}, but there are only {self.clients} clients")
         if self.measure_losses:
             _need_losses(self.engine, self.learner)
+        _check_losses(self.algorithm, self.problem, self.learner)
         _check_attack(self.attack, self.engine, self.problem, self.clients)
         _check_begin(self.attack, self.rounds)
         _check_defence(self.defence, self.algorithm, self.privacy, self.clients, self.participation)
@@ -261,11 +262,14 @@ class Draft:
         if values.get("measure_losses"):
             with self._at("measure_losses"):
                 _need_losses(parts["engine"], learner)
-        with self._at("attack", "kind"):
+        with self._at("algorithm", "name"):
+            _check_losses(algorithm, problem, learner)
+        with self._in("attack"):
             _check_attack(parts["attack"], parts["engine"], problem, values["clients"])
         with self._at("attack", "from_round"):
             _check_begin(parts["attack"], values.get("rounds", ROUNDS))
-        with self._at("defence", "rule"):
+        with self._in("defence"):
+            self._need_use_of_defence(parts["defence"])
             participation = values.get("participation", 1.0)
             _check_defence(parts["defence"], algorithm, parts["privacy"], values["clients"], participation)
         with self._at("quorum"):  # Each value was good on its own; only quorum and clients may still disagree.
@@ -280,6 +284,13 @@ class Draft:
         if given and WORDS[section] not in given:
             with self._at(section, given[0]):
                 raise UserError(f"{section}.{given[0]} is set, but no {word} that it belongs to, such as {example}")
+
+    def _need_use_of_defence(self, defence: Defence) -> None:
+        """Raises UserError if a parameter is set that the rule does not have."""
+        for key in self._section("defence"):
+            rules = DEFENCE_PARAMETERS.get(key, ())
+            if rules and defence.rule not in rules and getattr(defence, key) != getattr(Defence(), key):
+                raise UserError(f"defence: {key} is for the rule {' or '.join(rules)}, not for {defence.rule}")
 
     def _algorithm(self) -> Algorithm[Any]:
         name, parameters = self._named("algorithm")
@@ -330,11 +341,21 @@ class Draft:
         try:
             return build(cls, values, what, blame)
         except UserError as problem:
-            # A class that checks its own values names the parameter in its message.
-            named = blamed or [
-                key for key in self._section(section) if re.search(rf"\b{re.escape(key)}\b", str(problem))
-            ]
-            with self._at(section, *named[:1]):
+            with self._at(section, *(blamed or self._named_in(problem, section))[:1]):
+                raise
+
+    def _named_in(self, problem: UserError, section: str) -> list[str]:
+        """The parameters of a section that a message speaks of: a class that checks its own values names them."""
+        return [key for key in self._section(section) if re.search(rf"\b{re.escape(key)}\b", str(problem))]
+
+    @contextmanager
+    def _in(self, section: str) -> Iterator[None]:
+        """Puts the place of the parameter that a message names in front of it, or that of the section's word."""
+        try:
+            yield
+        except UserError as problem:
+            named = [key for key in self._named_in(problem, section) if key != WORDS[section]]
+            with self._at(section, *(named or [WORDS[section]])[:1]):
                 raise
 
     @contextmanager
@@ -411,6 +432,15 @@ def _need_losses(engine: LocalOptions, learner: Learner) -> None:
         raise UserError(
             f"measure_losses is true, but {type(learner).__name__} has no loss of a model as it stands; "
             "it works on problems with losses on rows"
+        )
+
+
+def _check_losses(algorithm: Algorithm[Any], problem: Problem, learner: Learner) -> None:
+    """Raises UserError if an algorithm asks for losses on rows and there are none."""
+    plain = unwrapped(algorithm)
+    if plain.needs_losses and type(learner).loss is Learner.loss:
+        raise UserError(
+            f"{plain.name} needs a problem with losses on rows; on '{problem.name}' clients learn by playing"
         )
 
 

@@ -379,6 +379,8 @@ def load(folder: Path) -> Record:
     lines = _read_lines(folder / "metrics.jsonl", m)
     seeds = integers(run.get("seeds"), f"{where}: 'seeds'")
     if not any(line.seed in seeds for line in lines):
+        if status.name == "finished":
+            raise DamagedFile(f"{folder / 'metrics.jsonl'} is damaged: the run is finished, but it holds no round")
         reason = f": {status.message}" if status.message else ""
         raise UserError(f"{folder}: no rounds yet (status: {status.name}{reason})")
     record = Record(

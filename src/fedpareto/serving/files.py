@@ -28,6 +28,8 @@ def load(path: Path) -> Servable:
     """A model from its file."""
     if not path.is_file():
         raise UserError(f"{path}: there is no such file")
+    if not _is_safetensors(path):
+        raise UserError(f"{path} is no safetensors file; make a model's file with: fedpareto export RUN --out FILE")
     file = Checkpoint.load(path)
     if not isinstance(file.values, dict) or file.values.get("kind") not in (AnyPreference.kind, OneOfMany.kind):
         raise UserError(f"{path} holds no model to serve; make such a file with: fedpareto export RUN --out FILE")
@@ -39,6 +41,12 @@ def load(path: Path) -> Servable:
         raise DamagedFile(f"{path} is damaged: {problem}") from None
     except (KeyError, TypeError, ValueError, AttributeError) as problem:
         raise DamagedFile(f"{path} is damaged ({type(problem).__name__}: {problem})") from None
+
+
+def _is_safetensors(path: Path) -> bool:
+    """Whether a file begins like one: with the length of a header that begins with a brace."""
+    with path.open("rb") as file:
+        return file.read(9)[8:] == b"{"
 
 
 def _model(file: Checkpoint, source: str) -> Servable:

@@ -32,6 +32,8 @@ class SavedRun:
     def __init__(self, path: Path) -> None:
         self.path, self._folder = path, RunFolder(path)
         self._folder.must_be_run()
+        if not (path / "run.json").exists():
+            raise UserError(f"{path} is not a run folder: it has no run.json")
         status = (self._folder.read_json("status.json") or {}).get("status")
         if status != "finished":
             raise UserError(f"{path} is not finished but {status or 'not begun'}; try: fedpareto resume {path}")
@@ -168,6 +170,8 @@ Source = SavedRun | SavedModel | SavedNode
 
 def load(path: Path) -> Source:
     """A run's folder, an exported file, or what a node on Flower kept in its folder."""
+    if not path.exists():
+        raise UserError(f"{path}: there is no such file or folder")
     if path.is_file():
         return SavedModel(path)
     return SavedNode(path) if node_files(path) else SavedRun(path)

@@ -15,7 +15,10 @@ SEPARATORS = ",;\t|"
 
 def read_rows(path: Path, inputs: InputSchema) -> list[dict[str, str]]:
     """The rows of a CSV with a header, separated by comma, semicolon, tab or bar; all needed columns are there."""
-    header, *lines = _lines(path) or [[]]
+    found = _lines(path)
+    if not found:
+        raise UserError(f"{path} is empty: it has no header and no rows")
+    header, *lines = found
     names = [name.strip() for name in header]
     inputs.require(names, str(path))
     for column in inputs.columns:

@@ -8,10 +8,12 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from datetime import timedelta
 from multiprocessing.synchronize import Event
 from typing import Protocol, TypeVar
 
+from fedpareto.errors import UserError
 from fedpareto.experiments.runner import Stopped
 
 Work = TypeVar("Work")
@@ -41,6 +43,12 @@ def side_by_side(
         try:
             for future in _as_done(futures, asked, stop):
                 yield futures[future], future.result()
+        except BrokenProcessPool:
+            asked.set()
+            raise UserError(
+                f"a worker process was killed, perhaps for lack of memory: try fewer jobs than {jobs}; "
+                "what was done is kept, and the same command goes on with the rest"
+            ) from None
         except BaseException:
             asked.set()
             pool.shutdown(cancel_futures=True)

@@ -248,7 +248,10 @@ class ClassificationProblem(SupervisedProblem):
             in_part = [examples.origins[examples.tested == tested] for tested in (False, True)]
             origins = np.intersect1d(*in_part)
         if clients > len(origins):
-            raise UserError(f"{self.name} has {len(origins)} natural clients with files={self.files}, not {clients}")
+            instead = "; nobody is in both published parts, so try files=training" if not len(origins) else ""
+            raise UserError(
+                f"{self.name} has {len(origins)} natural clients with files={self.files}, not {clients}{instead}"
+            )
         chosen = np.sort(stream.choice(origins, size=clients, replace=False))
         place = np.minimum(np.searchsorted(chosen, examples.origins), clients - 1)
         return np.where(chosen[place] == examples.origins, place, NOBODY)
