@@ -18,6 +18,7 @@ from fedpareto.core.algorithm import participant_count
         (0.01, 10, 1),
         (0.07, 100, 7),
         (0.3, 10, 3),
+        (1e-12, 10, 1),
     ],
 )
 def test_a_share_of_clients_is_rounded_up_but_not_for_rounding_errors(share, clients, expected):

@@ -184,7 +184,7 @@ def small_setting() -> Setting:
 
 def participant_count(participation: float, clients: int) -> int:
     """How many clients a share of them is, rounded up; 0.1 of 30 is 3, whatever their product is in a computer."""
-    return math.ceil(participation * clients - 1e-9)
+    return max(1, math.ceil(participation * clients - 1e-9))
 
 
 def participants(state: State) -> list[int]:

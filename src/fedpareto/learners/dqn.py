@@ -81,11 +81,11 @@ class DQNAgent(Agent):
     def _share(self) -> Tensor:
         """ε, `[n]`."""
         learner = self.learner
-        spans = self.count.new_full(self.count.shape, max(learner.exploration_steps, 1))
+        span: int | Tensor = max(learner.exploration_steps, 1)
         if learner.exploration_schedule == "restarts":
             # The share of a step was found after the one before, so that a round begins with the last round's.
-            spans = spans * ((self.count + learner.steps - 1) // learner.steps).clamp(min=1)
-        fallen = (self.count / spans).clamp(max=1)
+            span = span * ((self.count + learner.steps - 1) // learner.steps).clamp(min=1)
+        fallen = (self.count / span).clamp(max=1)
         share = learner.exploration_initial + (learner.exploration_final - learner.exploration_initial) * fallen
         return torch.where(self.count < learner.learning_starts, torch.ones_like(share), share)
 

@@ -248,7 +248,7 @@ class ClassificationProblem(SupervisedProblem):
             in_part = [examples.origins[examples.tested == tested] for tested in (False, True)]
             origins = np.intersect1d(*in_part)
         if clients > len(origins):
-            instead = "; nobody is in both published parts, so try files=training" if not len(origins) else ""
+            instead = "; nobody is in both published parts, so try files=merged" if not len(origins) else ""
             raise UserError(
                 f"{self.name} has {len(origins)} natural clients with files={self.files}, not {clients}{instead}"
             )
