@@ -125,10 +125,8 @@ def run(
         )
     if csv is not None and problem not in (None, "table"):
         raise UserError(f"--csv {csv} goes with the problem 'table', not with '{problem}'")
-    if csv is None and spec is None and problem != "table":
-        for flag, value in (("--label", label), ("--sensitive", sensitive)):
-            if value is not None:
-                raise UserError(f"{flag} {value} names a column of your own data; it goes with --csv FILE")
+    if label is not None and csv is None and spec is None and problem != "table":
+        raise UserError(f"--label {label} names a column of your own data; it goes with --csv FILE")
     draft = Draft.read(spec) if spec else Draft()
     flags = {
         "algorithm": algorithm,

@@ -292,5 +292,5 @@ def test_a_learner_without_gradients_says_so():
         def probe(self):
             return self
 
-    with pytest.raises(UserError, match="Other has no gradient of a single objective"):
+    with pytest.raises(UserError, match="fedcmoo needs a problem with losses on rows; Other on 'convex' has none"):
         fedpareto.run(Convex(), "fedcmoo", clients=2, rounds=1, learner=Other(), engine={"chunk": 2, "threads": 1})

@@ -77,7 +77,7 @@ MISTAKES: list[tuple[list[str], str]] = [
     # Pairs that cannot work: before anything is read, measured or written.
     (
         ["run", "afl", "--problem", "deep-sea-treasure"],
-        "afl needs a problem with losses on rows; on 'deep-sea-treasure'",
+        "afl needs a problem with losses on rows; DQN on 'deep-",
     ),
     (["run", "fedfew+ft", "--problem", "minecart-deterministic"], "fedfew needs a problem with losses on rows"),
     (["run", "fairfed", "--problem", "convex"], "fairfed needs a problem that compares groups of people"),

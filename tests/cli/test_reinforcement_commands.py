@@ -67,8 +67,8 @@ def test_the_others_say_what_to_install(
 @pytest.mark.parametrize(
     ("algorithm", "words"),
     [
-        ("fedcmoo", "fedcmoo needs a problem with losses on rows; on 'deep-sea-treasure' clients learn by playing\n"),
-        ("praffl", "praffl needs a problem with losses on rows; on 'deep-sea-treasure' clients learn by playing\n"),
+        ("fedcmoo", "fedcmoo needs a problem with losses on rows; DQN on 'deep-sea-treasure' has none\n"),
+        ("praffl", "praffl needs a problem with losses on rows; DQN on 'deep-sea-treasure' has none\n"),
         ("fairfed", "fairfed needs a problem that compares groups of people, such as synthetic, adult or table\n"),
     ],
 )

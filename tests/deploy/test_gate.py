@@ -102,6 +102,9 @@ def how_is_it(gate, deployment, key, schema="fingerprint"):
 
 def test_a_node_hears_how_the_run_is_if_it_has_the_federations_schema(gate, deployment, key, refusals):
     assert how_is_it(gate, deployment, key) == 200
+    deadline = time.monotonic() + 10
+    while not gate.told and time.monotonic() < deadline:  # It is noted once the answer has left.
+        time.sleep(0.01)
     assert gate.told == {1: "training"}
     assert how_is_it(gate, deployment, key, "another") == 412
     assert any("node 1 has another schema than the federation" in line for line in refusals())

@@ -440,7 +440,7 @@ def _check_losses(algorithm: Algorithm[Any], problem: Problem, learner: Learner)
     plain = unwrapped(algorithm)
     if plain.needs_losses and type(learner).loss is Learner.loss:
         raise UserError(
-            f"{plain.name} needs a problem with losses on rows; on '{problem.name}' clients learn by playing"
+            f"{plain.name} needs a problem with losses on rows; {type(learner).__name__} on '{problem.name}' has none"
         )
 
 
