@@ -20,6 +20,9 @@ from fedpareto.errors import UserError
 F = TypeVar("F", bound=Callable[..., Any])
 FEW_OUTPUTS = 4
 """Up to so many, a product is done output by output; beyond, a batched product is faster."""
+HAS_MKL: bool = torch.backends.mkl.is_available()  # type: ignore[no-untyped-call]
+TILE, TILES = 64, 256
+"""A GPU does a product in squares of about this side, and wants about so many at once to be busy."""
 
 
 @dataclass(frozen=True)
@@ -112,11 +115,7 @@ def stacked_linear(inputs: Tensor, weight: Tensor, bias: Tensor, relu: bool = Fa
 
 
 class _StackedLinear(torch.autograd.Function):
-    """One node for product, bias and ReLU.
-
-    Its gradient with respect to the inputs copies the (small) transposed weight first: without an NT kernel for small
-    batched matrices, as OpenBLAS on ARM, a product with a transposed view on the right costs 3.5 times as much.
-    """
+    """One node for product, bias and ReLU."""
 
     generate_vmap_rule = True
 
@@ -141,16 +140,25 @@ class _StackedLinear(torch.autograd.Function):
             gradient = torch.ops.aten.threshold_backward(gradient, output[0], 0)
         of_inputs, of_weight, of_bias, _ = ctx.needs_input_grad
         return (
-            torch.bmm(gradient, weight.mT.contiguous()) if of_inputs else None,
+            torch.bmm(gradient, _to_the_right(weight.mT)) if of_inputs else None,
             _of_weight(inputs, gradient, weight) if of_weight else None,
             gradient.sum(-2) if of_bias else None,
             None,
         )
 
 
+def _to_the_right(factor: Tensor) -> Tensor:
+    """Of a product on a CPU without MKL, a transposed view is copied first.
+
+    OpenBLAS on ARM has no kernel for it among small batched matrices; the product would cost 3.5 times as much.
+    """
+    swift = factor.stride(-1) == 1 or factor.is_cuda or HAS_MKL
+    return factor if swift else factor.contiguous()
+
+
 def _of_weight(inputs: Tensor, gradient: Tensor, weight: Tensor) -> Tensor:
     """The gradient of `weight`, laid out in memory as that is: torch's own linear layers hold theirs transposed."""
-    if weight.mT.is_contiguous():
+    if weight.stride(-2) == 1:
         return torch.bmm(gradient.mT, inputs).mT
     return torch.bmm(inputs.mT, gradient)
 
@@ -175,7 +183,10 @@ def _as_autocast_wants(*tensors: Tensor) -> tuple[Tensor, ...]:
 
 
 class _StackedConvolution(torch.autograd.Function):
-    """By patches, in channels-last memory: grouped convolutions of libraries leave a GPU mostly idle."""
+    """By patches, in channels-last memory: grouped convolutions of libraries leave a GPU mostly idle.
+
+    The bias is one more entry of the kernel, which every patch multiplies by 1.
+    """
 
     @staticmethod
     @_inspected
@@ -183,13 +194,16 @@ class _StackedConvolution(torch.autograd.Function):
         """See stacked_conv2d; also the patches, which the gradient needs."""
         rows, (n, out, channels, height, width) = inputs.shape[1], weight.shape
         windows = inputs.permute(0, 1, 3, 4, 2).unfold(2, height, 1).unfold(3, width, 1)  # [n, b, y, x, c, k, l]
-        size = windows.shape[2:4]
-        kernel = _kernel(weight)
-        patches = inputs.new_zeros(n, rows, *size, kernel.shape[1])
-        entries = patches[..., : height * width * channels].view(n, rows, *size, height, width, channels)
-        entries.copy_(windows.permute(0, 1, 2, 3, 5, 6, 4))
-        values = torch.baddbmm(bias.unsqueeze(1), patches.flatten(1, 3), kernel)
-        return values.view(n, rows, *size, out).permute(0, 1, 4, 2, 3), patches.flatten(1, 3)
+        size, entries = windows.shape[2:4], height * width * channels
+        kernel = _kernel(weight, bias)
+        patches = inputs.new_empty(n, rows, *size, kernel.shape[1])
+        shown = patches[..., :entries].view(n, rows, *size, height, width, channels)
+        shown.copy_(windows.permute(0, 1, 2, 3, 5, 6, 4))
+        patches[..., entries] = 1
+        patches[..., entries + 1 :] = 0
+        patches = patches.flatten(1, 3)
+        values = torch.bmm(patches, kernel)
+        return values.view(n, rows, *size, out).permute(0, 1, 4, 2, 3), patches
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor], output: tuple[Tensor, Tensor]) -> None:
@@ -204,23 +218,42 @@ class _StackedConvolution(torch.autograd.Function):
         weight, patches = ctx.saved_tensors
         n, out, channels, height, width = weight.shape
         of_values = gradient.permute(0, 1, 3, 4, 2).reshape(n, -1, out)
-        entries = height * width * channels
-        of_kernel = torch.bmm(patches.mT, of_values)[:, :entries].view(n, height, width, channels, out)
+        of_kernel, entries = _summed_product(patches, of_values, gradient.shape[1]), height * width * channels
+        of_weight = of_kernel[:, :entries].view(n, height, width, channels, out).permute(0, 4, 3, 1, 2)
         of_inputs = None
         if ctx.needs_input_grad[0]:
-            of_patches = torch.bmm(of_values, _kernel(weight)[:, :entries].mT)
+            of_patches = torch.bmm(of_values, _entries(weight).mT)
             of_inputs = _overlaid(of_patches, ctx.shape, (height, width), tuple(gradient.shape[3:]))
-        return of_inputs, of_kernel.permute(0, 4, 3, 1, 2), of_values.sum(1)
+        return of_inputs, of_weight, of_kernel[:, entries]
 
 
-def _kernel(weight: Tensor) -> Tensor:
-    """What patches are multiplied by, `[n, k · l · c + padding, o]`.
+def _entries(weight: Tensor) -> Tensor:
+    """A weight `[n, o, c, k, l]` as patches see it, `[n, k · l · c, o]`."""
+    return weight.permute(0, 3, 4, 2, 1).flatten(1, 3)
+
+
+def _kernel(weight: Tensor, bias: Tensor) -> Tensor:
+    """What patches are multiplied by, `[n, k · l · c + 1 + padding, o]`: a weight and below it the bias.
 
     Their length is filled up to a multiple of 8: on rows of another length, fast units of a GPU stand still (with
     bfloat16 and 75 entries the gradient took 13 times as long).
     """
-    entries = weight.permute(0, 3, 4, 2, 1).flatten(1, 3)
+    entries = torch.cat([_entries(weight), bias.unsqueeze(1)], dim=1)
     return nn.functional.pad(entries, (0, 0, 0, -entries.shape[1] % 8))
+
+
+def _summed_product(left: Tensor, right: Tensor, rows: int) -> Tensor:
+    """leftᵀ·right of each client, `[n, r, e]` and `[n, r, o]` to `[n, e, o]`.
+
+    A few small results of long sums leave a GPU idle (7 times slower with 20 clients), so each is done in pieces: as
+    many as are needed, and as divide the client's `rows`, of which r is a multiple.
+    """
+    n, _, entries = left.shape
+    out = right.shape[2]
+    tiles = n * math.ceil(entries / TILE) * math.ceil(out / TILE)
+    pieces = next((count for count in range(1, rows + 1) if rows % count == 0 and count * tiles >= TILES), rows)
+    products = torch.bmm(left.reshape(n * pieces, -1, entries).mT, right.reshape(n * pieces, -1, out))
+    return products.view(n, pieces, entries, out).sum(1)
 
 
 def _overlaid(patches: Tensor, shape: torch.Size, kernel: tuple[int, int], size: tuple[int, ...]) -> Tensor:
@@ -279,7 +312,9 @@ class StackedModule:
         ordered = _pooled_first(layers)
         if not values.is_cuda or len(values) == 1:
             count = _convolutional(ordered)
-            clients = [{name: tensor[i] for name, tensor in parameters.items()} for i in range(len(values))]
+            # The gradient of unbind is one stack; that of an entry would be as large as the stack, for every client.
+            parts = zip(*(tensor.unbind() for tensor in parameters.values()), strict=True)
+            clients = [dict(zip(parameters, part, strict=True)) for part in parts]
             each = [_through(ordered[:count], *client) for client in zip(clients, values.unbind(), strict=True)]
             values, ordered = (torch.stack(each) if count else values), ordered[count:]
         for name, layer in ordered:
@@ -312,8 +347,15 @@ def _convolutional(layers: Sequence[tuple[str, nn.Module]]) -> int:
 def _through(layers: Sequence[tuple[str, nn.Module]], parameters: Mapping[str, Tensor], rows: Tensor) -> Tensor:
     """What layers make of one client's rows."""
     for name, layer in layers:
-        rows = _call(layer, _own(name, layer, parameters), rows)
+        own = {part: _channels_last(tensor) for part, tensor in _own(name, layer, parameters).items()}
+        rows = _call(layer, own, _channels_last(rows))
     return rows
+
+
+def _channels_last(tensor: Tensor) -> Tensor:
+    """So pictures and kernels lie on a CPU: pooling takes an eighth of the time, a whole training step two thirds."""
+    pictures = tensor.dim() == 4 and not tensor.is_cuda
+    return tensor.contiguous(memory_format=torch.channels_last) if pictures else tensor
 
 
 def _pooled_first(layers: nn.Sequential) -> list[tuple[str, nn.Module]]:
