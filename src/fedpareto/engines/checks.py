@@ -14,8 +14,30 @@ from fedpareto.core.messages import Failure, Message
 from fedpareto.errors import QuorumLost, UserError
 
 
-def refusal(message: Message, algorithm: Algorithm[Any], setting: Setting, step: str, dtype: torch.dtype) -> str | None:
-    """Why a reply is refused, or None: names, shapes, type and values must be what the algorithm declared."""
+def sound(replies: Message, algorithm: Algorithm[Any]) -> list[bool]:
+    """Whose values surely pass, of a stack of replies `{name: [n, ...]}`: one look for all, as it makes a GPU wait."""
+    limits, passed = unwrapped(algorithm).reply_limits, []
+    for name, tensor in replies.items():
+        rows = tensor.reshape(len(tensor), -1)
+        passed.append(rows.sum(1).isfinite())
+        if name in limits:
+            least, most = limits[name]
+            passed.append(((rows >= least) & (rows <= most)).all(1))
+    return torch.stack(passed).all(0).tolist() if passed else []
+
+
+def refusal(
+    message: Message,
+    algorithm: Algorithm[Any],
+    setting: Setting,
+    step: str,
+    dtype: torch.dtype,
+    is_sound: bool = False,
+) -> str | None:
+    """Why a reply is refused, or None: names, shapes, type and values must be what the algorithm declared.
+
+    The values are looked at one by one unless they are known to be sound.
+    """
     shapes, limits = algorithm.reply_shapes(setting)[step], unwrapped(algorithm).reply_limits
     if message.keys() != shapes.keys():
         return f"the reply holds {sorted(message)}, not {sorted(shapes)}"
@@ -25,6 +47,8 @@ def refusal(message: Message, algorithm: Algorithm[Any], setting: Setting, step:
             return f"'{name}' has the shape {list(tensor.shape)}, not {list(shape)}"
         if tensor.dtype != dtype:
             return f"'{name}' is of type {tensor.dtype}, not {dtype}"
+        if is_sound:
+            continue
         if not _finite(tensor):
             bad = int((~tensor.isfinite()).sum())
             return f"'{name}' holds {bad} values that are not finite"

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -30,7 +30,7 @@ from fedpareto.core.messages import Evaluations, Failure, Message, Outcome, Repl
 from fedpareto.core.problem import Problem, Rows
 from fedpareto.core.replay import Recordings
 from fedpareto.engines.attacks import Answer, Attack, Raid
-from fedpareto.engines.checks import enforce_quorum, refusal
+from fedpareto.engines.checks import enforce_quorum, refusal, sound
 from fedpareto.engines.faults import Fate, Faults, damaged, fate
 from fedpareto.errors import UserError
 
@@ -110,8 +110,15 @@ class _Work:
         return self.run, self.task.lane, self.task.client
 
 
-_Answer: TypeAlias = tuple[_Work, Message, Tensor | None]
-"""What came of a task: the reply, and what the trained model is worth if that was asked for."""
+class _Answer(NamedTuple):
+    """What came of a task."""
+
+    item: _Work
+    message: Message
+    value: Tensor | None
+    """What the trained model is worth, if that was asked for."""
+    sound: bool
+    """Whether the values of the message are known to pass."""
 
 
 @dataclass
@@ -245,14 +252,15 @@ class LocalEngine:
             else:
                 awake.append(item)
         answers = (answer for chunk in self._chunks(awake) for answer in self._step(chunk, evaluate, failures))
-        for item, message, value in self._forged(answers):
-            reply_or_failure = self._judge(item, message, fates[item.key])
+        for answer in self._forged(answers):
+            item = answer.item
+            reply_or_failure = self._judge(answer, fates[item.key])
             if isinstance(reply_or_failure, Failure):
                 failures.append((item.run, reply_or_failure))
                 continue
             replies.append((item.run, reply_or_failure))
-            if value is not None:
-                trained[item.run][item.task.client] = value
+            if answer.value is not None:
+                trained[item.run][item.task.client] = answer.value
         return replies, failures, trained
 
     def _forged(self, answers: Iterable[_Answer]) -> Iterable[_Answer]:
@@ -262,10 +270,13 @@ class LocalEngine:
         known = list(answers)
         under_way = [
             Answer(self._address(item), item.task.message, reply, self._lies(item), _kind_of_work(item))
-            for item, reply, _ in known
+            for item, reply, _, _ in known
         ]
         forged = self._raid.forged(under_way)
-        return [(item, reply, value) for (item, _, value), reply in zip(known, forged, strict=True)]
+        return [
+            answer if reply is answer.message else answer._replace(message=reply, sound=False)
+            for answer, reply in zip(known, forged, strict=True)
+        ]
 
     def _step(
         self,
@@ -283,6 +294,7 @@ class LocalEngine:
             if task.step == "train" and evaluate[chunk[0].run] is not None:
                 honest = self._honest(clients, chunk)
                 values = list(honest.evaluate(self.algorithm.personal(honest, {**message, **result})))
+            passed = sound(result, self.algorithm) or [True] * len(chunk)
         except Exception as problem:  # Whatever a client's own code raises is that client's failure, not the round's.
             if len(chunk) == 1:
                 reason = f"raised {type(problem).__name__}: {problem}"
@@ -293,16 +305,18 @@ class LocalEngine:
             return
         self._keep(chunk, clients)
         for row, item in enumerate(chunk):
-            yield item, {name: tensor[row] for name, tensor in result.items()}, values[row]
+            yield _Answer(item, {name: tensor[row] for name, tensor in result.items()}, values[row], passed[row])
 
-    def _judge(self, item: _Work, message: Message, fate_of_client: Fate) -> Reply | Failure:
+    def _judge(self, answer: _Answer, fate_of_client: Fate) -> Reply | Failure:
+        item, message, _, is_sound = answer
         task = item.task
         if fate_of_client.straggles:
             return _failure(task, "answered after the round was over (injected straggler)")
         injected = ""
         if fate_of_client.damage and message:
             message, injected = damaged(message, fate_of_client.damage), " (injected fault)"
-        why = refusal(message, self.algorithm, self.settings[item.run], task.step, self.options.dtype)
+            is_sound = False
+        why = refusal(message, self.algorithm, self.settings[item.run], task.step, self.options.dtype, is_sound)
         if why is not None:
             return _failure(task, f"refused: {why}{injected}")
         return Reply(task.client, task.round, message, task.step, task.lane)
