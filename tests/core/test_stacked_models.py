@@ -7,6 +7,7 @@ import torch
 from torch import nn
 from torch.nn.functional import conv2d
 
+from fedpareto.core import models as stacked_models
 from fedpareto.core.models import StackedModule, stacked_conv2d, stacked_linear
 
 N, ROWS = 3, 4
@@ -19,7 +20,10 @@ def noise(*shape, seed=0):
 @pytest.mark.parametrize(
     ("channels", "size", "kernel"), [(3, (12, 12), (5, 5)), (1, (9, 7), (3, 2)), (2, (5, 5), (5, 5))]
 )
-def test_stacked_convolutions_and_their_gradients_are_those_of_torch(channels, size, kernel):
+@pytest.mark.parametrize("tiles", [1, 6, 256])
+def test_stacked_convolutions_and_their_gradients_are_those_of_torch(channels, size, kernel, tiles, monkeypatch):
+    """The gradient is one product, or the sum of two or four."""
+    monkeypatch.setattr(stacked_models, "TILES", tiles)
     inputs = noise(N, ROWS, channels, *size)
     weight, bias = noise(N, 6, channels, *kernel, seed=1), noise(N, 6, seed=2)
     expected = torch.stack([conv2d(x, w, b) for x, w, b in zip(inputs, weight, bias, strict=True)])
@@ -60,8 +64,11 @@ def test_a_stack_of_sequential_networks_is_each_of_them(padding):
         assert torch.allclose(together[client], alone, atol=1e-12)
 
 
-def test_a_linear_layer_held_as_torch_holds_it_has_the_same_gradient_in_the_same_layout():
-    inputs, weight, bias = noise(N, ROWS, 8), noise(N, 5, 8, seed=1), noise(N, 5, seed=2)
+@pytest.mark.parametrize("after_it", [0, 3])
+def test_a_linear_layer_held_as_torch_holds_it_has_the_same_gradient_in_the_same_layout(after_it):
+    """Also where it is a part of a longer model, whose rows do not follow one another."""
+    inputs, bias = noise(N, ROWS, 8), noise(N, 5, seed=2)
+    weight = noise(N, 40 + after_it, seed=1).detach()[:, :40].view(N, 5, 8).requires_grad_()
     towards = torch.randn(N, ROWS, 5, dtype=torch.float64)
     values = stacked_linear(inputs, weight.mT, bias)
     ours = torch.autograd.grad(values, (inputs, weight, bias), towards)

@@ -47,7 +47,7 @@ def lying(cls, name, lie):
         (IFCA, {"models": 2, "weighting": "size"}, "size", -19.0, "'size' holds -19; honest values are at least 1"),
         (IFCA, {"models": 2}, "choice", 2.0, "'choice' holds 2; honest values are from 0 to 1"),
         (QFedAvg, {}, "loss_before", -0.5, "'loss_before' holds -0.5; honest values are at least 0"),
-        (QFedAvg, {}, "lipschitz", 0.0, "'lipschitz' holds 0; honest values are at least 1.17549e-38"),
+        (QFedAvg, {}, "lipschitz", 0.0, "'lipschitz' holds 0; honest values are above 0"),
         (MOFLD, {"samples": 2, "training_rounds": 1}, "size", -19.0, "'size' holds -19; honest values are at least 1"),
         (FairFed, {}, "rows", -3.0, "'rows' holds -3; honest values are at least 0"),
         (FedFB, {}, "mass", -3.0, "'mass' holds -3; honest values are at least 0"),

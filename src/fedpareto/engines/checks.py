@@ -69,7 +69,9 @@ def _outside(tensor: Tensor, least: float, most: float) -> float | None:
 
 
 def _range(least: float, most: float) -> str:
-    return f"at least {least:g}" if math.isinf(most) else f"from {least:g} to {most:g}"
+    if math.isinf(most):
+        return "above 0" if least == torch.finfo(torch.float32).tiny else f"at least {least:g}"
+    return f"from {least:g} to {most:g}"
 
 
 def required_replies(quorum: float, asked: int) -> int:
