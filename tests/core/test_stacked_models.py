@@ -38,6 +38,35 @@ def test_stacked_convolutions_and_their_gradients_are_those_of_torch(channels, s
         assert torch.allclose(one, other, atol=1e-12)
 
 
+class Flat(nn.Module):
+    """A layer of somebody's own that counts on rows which lie one number after the other."""
+
+    def forward(self, rows):
+        return rows.view(len(rows), -1)
+
+
+@pytest.mark.parametrize(
+    "layers",
+    [
+        [nn.Conv2d(2, 4, 3), nn.GroupNorm(2, 4), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 8 * 8, 3)],
+        [nn.Conv2d(2, 4, 3), nn.GroupNorm(2, 4), nn.Conv2d(4, 4, 3), nn.MaxPool2d(2), Flat(), nn.Linear(36, 3)],
+        [nn.ReLU(), nn.Flatten()],
+    ],
+)
+def test_layers_that_want_their_rows_as_torch_lays_them_get_them_so(layers):
+    module = nn.Sequential(*layers)
+    stacked, inputs = StackedModule(module), torch.randn(N, ROWS, 2, 10, 10)
+    own = stacked.layout.unflatten(stacked.initial(0).expand(N, -1)) if stacked.layout.size else {}
+    assert torch.allclose(stacked(own, inputs), torch.stack([module(rows) for rows in inputs]), atol=1e-6)
+
+
+def test_no_rows_have_no_gradient():
+    inputs, weight, bias = noise(N, 0, 2, 5, 5), noise(N, 6, 2, 3, 3, seed=1), noise(N, 6, seed=2)
+    of_weight, of_bias = torch.autograd.grad(stacked_conv2d(inputs, weight, bias).sum(), (weight, bias))
+    assert not of_weight.any()
+    assert not of_bias.any()
+
+
 def layers(padding):
     return nn.Sequential(
         nn.Conv2d(2, 4, 3, padding=padding),

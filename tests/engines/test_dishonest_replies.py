@@ -15,6 +15,7 @@ from fedpareto.algorithms.ifca import IFCA
 from fedpareto.algorithms.mofld import MOFLD
 from fedpareto.algorithms.q_fedavg import QFedAvg
 from fedpareto.core.registry import problem_class
+from fedpareto.errors import QuorumLost
 from fedpareto.testing.conformance import trial
 
 LIAR = 1
@@ -36,6 +37,15 @@ def lying(cls, name, lie):
 
     steps = [step for step in ("train", "measure", "solve") if hasattr(cls, step)]
     return type("Lying", (cls,), {step: dishonest(step) for step in steps})
+
+
+def test_a_reply_without_a_row_for_each_client_is_every_clients_failure_and_says_so():
+    class Forgetful(FedAvg):
+        def train(self, clients, message):
+            return super().train(clients, message) | {"model": torch.zeros(5)}
+
+    with pytest.raises(QuorumLost, match=r"'model' has the shape \[5\], not a row for each client \(1\)"):
+        trial(Forgetful(), problem_class("synthetic")(hidden=(4,)), rounds=1)
 
 
 @pytest.mark.parametrize(

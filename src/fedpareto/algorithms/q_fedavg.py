@@ -10,7 +10,7 @@ from typing import ClassVar
 import torch
 
 from fedpareto.algorithms.fedavg import FedAvgState
-from fedpareto.core.algorithm import Algorithm, Setting, Taxonomy, participants
+from fedpareto.core.algorithm import ABOVE_ZERO, Algorithm, Setting, Taxonomy, participants
 from fedpareto.core.clients import Clients
 from fedpareto.core.learner import Learner
 from fedpareto.core.messages import Message, Reply, Shapes, Task, stack
@@ -69,7 +69,7 @@ class QFedAvg(Algorithm[FedAvgState]):
     @property
     def reply_limits(self) -> Mapping[str, tuple[float, float]]:
         """Losses are not negative, and L is a positive number."""
-        return {"loss_before": (0.0, math.inf), "lipschitz": (torch.finfo(torch.float32).tiny, math.inf)}
+        return {"loss_before": (0.0, math.inf), "lipschitz": (ABOVE_ZERO, math.inf)}
 
     def tell(self, state: FedAvgState, replies: Sequence[Reply]) -> FedAvgState:
         """w ← w − Σ_k F_k^q Δ_k / Σ_k h_k with Δ_k = L(w − w_k) and h_k = q F_k^(q−1) ‖Δ_k‖² + L F_k^q."""

@@ -19,6 +19,9 @@ from fedpareto.core.layout import Layout
 from fedpareto.core.messages import Message, Reply, Shapes, Task
 from fedpareto.core.problem import Judge, Objective
 
+ABOVE_ZERO: float = torch.finfo(torch.float32).tiny
+"""The least value of what must be positive, for `Algorithm.reply_limits`."""
+
 
 @dataclass(frozen=True)
 class Setting:

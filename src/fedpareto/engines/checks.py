@@ -9,21 +9,23 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedpareto.core.algorithm import Algorithm, Setting, unwrapped
+from fedpareto.core.algorithm import ABOVE_ZERO, Algorithm, Setting, unwrapped
 from fedpareto.core.messages import Failure, Message
 from fedpareto.errors import QuorumLost, UserError
 
 
-def sound(replies: Message, algorithm: Algorithm[Any]) -> list[bool]:
+def sound(replies: Message, algorithm: Algorithm[Any], clients: int) -> list[bool]:
     """Whose values surely pass, of a stack of replies `{name: [n, ...]}`: one look for all, as it makes a GPU wait."""
     limits, passed = unwrapped(algorithm).reply_limits, []
     for name, tensor in replies.items():
-        rows = tensor.reshape(len(tensor), -1)
+        if tensor.shape[:1] != (clients,):
+            raise ValueError(f"'{name}' has the shape {list(tensor.shape)}, not a row for each client ({clients})")
+        rows = tensor.flatten(1) if tensor.dim() > 1 else tensor.unsqueeze(1)
         passed.append(rows.sum(1).isfinite())
         if name in limits:
             least, most = limits[name]
             passed.append(((rows >= least) & (rows <= most)).all(1))
-    return torch.stack(passed).all(0).tolist() if passed else []
+    return torch.stack(passed).all(0).tolist() if passed else [True] * clients
 
 
 def refusal(
@@ -70,7 +72,7 @@ def _outside(tensor: Tensor, least: float, most: float) -> float | None:
 
 def _range(least: float, most: float) -> str:
     if math.isinf(most):
-        return "above 0" if least == torch.finfo(torch.float32).tiny else f"at least {least:g}"
+        return "above 0" if least == ABOVE_ZERO else f"at least {least:g}"
     return f"from {least:g} to {most:g}"
 
 

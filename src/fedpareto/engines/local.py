@@ -117,7 +117,7 @@ class _Answer(NamedTuple):
     message: Message
     value: Tensor | None
     """What the trained model is worth, if that was asked for."""
-    sound: bool
+    is_sound: bool
     """Whether the values of the message are known to pass."""
 
 
@@ -274,7 +274,7 @@ class LocalEngine:
         ]
         forged = self._raid.forged(under_way)
         return [
-            answer if reply is answer.message else answer._replace(message=reply, sound=False)
+            answer if reply is answer.message else answer._replace(message=reply, is_sound=False)
             for answer, reply in zip(known, forged, strict=True)
         ]
 
@@ -294,7 +294,7 @@ class LocalEngine:
             if task.step == "train" and evaluate[chunk[0].run] is not None:
                 honest = self._honest(clients, chunk)
                 values = list(honest.evaluate(self.algorithm.personal(honest, {**message, **result})))
-            passed = sound(result, self.algorithm) or [True] * len(chunk)
+            passed = sound(result, self.algorithm, len(chunk))
         except Exception as problem:  # Whatever a client's own code raises is that client's failure, not the round's.
             if len(chunk) == 1:
                 reason = f"raised {type(problem).__name__}: {problem}"
