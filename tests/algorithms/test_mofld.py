@@ -98,6 +98,25 @@ def test_linear_support_ends_when_no_weights_miss_more_than_the_tolerance(tmp_pa
     assert shown.solution(0).indicators["hypervolume"] == pytest.approx(result.hypervolume)
 
 
+def test_corners_are_trained_for_again_to_be_sure():
+    once, twice = (
+        start(
+            spec_of(
+                rounds=80,
+                problem={"name": "convex", "heterogeneity": 0.0, "noise": 0.0},
+                learner={"lr": 0.3, "epochs": 5},
+                generator="ols",
+                training_rounds=4,
+                tolerance=0.02,
+                confirmations=confirmations,
+            )
+        ).history[-1]
+        for confirmations in (1, 2)
+    )
+    assert twice["trainings"] > once["trainings"]
+    assert twice["front"][: len(once["front"])] == once["front"], "the same trainings first"
+
+
 @pytest.mark.parametrize("generator", ["annealing", "gaussian-annealing", "random", "nsga2"])
 def test_every_search_widens_the_front(generator):
     history = start(spec_of(rounds=10, generator=generator, learner={"epochs": 5})).history
@@ -541,6 +560,7 @@ def test_without_a_word_trainings_are_as_long_as_rounds_allow_up_to_five(rounds,
         {"alpha": 0.9},
         {"step": 0},
         {"tolerance": -1},
+        {"confirmations": 0},
         {"generator": "chance"},
         {"inner": "fedprox"},
         {"evaluation": "nobody"},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -207,12 +208,20 @@ def test_searches_are_compared(tmp_path):
 def test_the_searches_are_as_announced():
     study = catalogue.prepare("mofld-generators", catalogue.Options(settings=("learner.exploration_steps=5000",)))
     specs = {name: mofld_runs.spec_of(study.plan, study.search(name)) for name in study.variants}
-    full = specs.pop("ols-full")
-    assert (full.seeds, full.learner.steps, full.algorithm.training_rounds, full.rounds) == ((0,), 2000, 50, 750)
-    for spec in specs.values():
+    full = {name: specs.pop(name) for name in [*specs] if name.endswith("-full")}
+    assert {name: spec.rounds for name, spec in full.items()} == {
+        "lattice-20-full": 50,
+        "ols-full": 750,
+        "ols-confirmed-full": 750,
+        "fedpref-lattice-20-full": 50,
+        "fedpref-ols-full": 750,
+    }
+    for name, spec in full.items():
+        assert spec.algorithm == replace(specs[name.removesuffix("-full")].algorithm, training_rounds=50)
+    assert {spec.algorithm.training_rounds for spec in specs.values()} == {10}
+    for spec in [*full.values(), *specs.values()]:
         assert (spec.seeds, spec.clients) == ((0, 1, 2), 3)
-        assert (spec.learner.steps, spec.algorithm.training_rounds) == (2000, 10)
-        assert spec.learner.exploration_steps == 5000
+        assert (spec.learner.steps, spec.learner.exploration_steps) == (2000, 5000)
     trainings = {name: spec.rounds // 10 * spec.algorithm.samples for name, spec in specs.items()}
     assert [trainings[name] for name in ("annealing", "random-100", "lattice-20", "ols")] == [100, 100, 20, 30]
     assert (specs["fedpref-ols"].algorithm.inner, specs["fedpref-ols"].algorithm.threshold) == ("fedpref", 5)

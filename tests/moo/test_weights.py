@@ -286,6 +286,36 @@ def test_while_one_solution_is_better_in_everything_the_middle_is_tried_as_well(
     assert LinearSupport(5).propose(history, 1, streams_of(0)).tolist() == [[0.5, 0.5], [1.0, 0.0]]
 
 
+def nearly_right(points, seed, chance=0.1):
+    """A perfect learner, but with some chance training ends with the second best."""
+    stream = np.random.default_rng(seed)
+    return lambda weights: points[np.argsort(-(points @ weights))[int(stream.random() < chance)]]
+
+
+def test_corners_that_are_trained_for_twice_make_up_for_trainings_that_fall_short():
+    """No other solution shows that the second best is not the best."""
+    found = [
+        sum(
+            np.isfinite(trainings_until_all_is_found(led_by(search, nearly_right(DISCOUNTED, seed), iterations=100)))
+            for seed in range(20)
+        )
+        for search in (LinearSupport(2), LinearSupport(2, confirmations=2))
+    ]
+    assert found == [11, 19]
+
+
+def test_confirming_comes_last_and_asks_again_at_every_corner_where_something_could_be():
+    """Of perfect learners nothing new; seven corners in question are the two ends and five between neighbours."""
+    plain, twice = (
+        led_by(LinearSupport(2, confirmations=count), optimum(DISCOUNTED), iterations=100) for count in (1, 2)
+    )
+    assert (len(plain.weights), len(twice.weights)) == (15, 22)
+    assert np.array_equal(twice.weights[:15], plain.weights)
+    again = twice.weights[15:]
+    assert np.array_equal(again[:2], [[0.0, 1.0], [1.0, 0.0]])
+    assert all((np.abs(plain.weights - row).max(axis=1) < 1e-6).any() for row in again)
+
+
 @pytest.mark.parametrize("objectives", [2, 3])
 def test_even_hopeless_learners_are_not_asked_for_ever(objectives):
     search = LinearSupport(4, tries=3)

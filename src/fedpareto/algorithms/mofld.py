@@ -131,6 +131,8 @@ class MOFLD(Algorithm[MOFLDState]):
     """Of gaussian-annealing: standard deviation of a step on the weights."""
     tolerance: float = 0.001
     """Of linear support: a possible improvement that is not worth a training, in units of the objectives' ranges."""
+    confirmations: int = 1
+    """Of linear support: trainings after which it is believed that there is nothing better to be found at a corner."""
 
     def __post_init__(self) -> None:
         if self.samples < 1 or self.training_rounds < 0:
@@ -139,6 +141,8 @@ class MOFLD(Algorithm[MOFLDState]):
             raise UserError("temperature is positive, cooling a factor above 0 and at most 1")
         if not (self.alpha >= 1 and self.step > 0 and self.tolerance >= 0):
             raise UserError("alpha is at least 1 (for example 1.05), step is positive, tolerance not negative")
+        if self.confirmations < 1:
+            raise UserError(f"confirmations is {self.confirmations}; it is at least 1: no corner is believed untrained")
 
     @property
     def lanes(self) -> int:
@@ -253,7 +257,7 @@ class MOFLD(Algorithm[MOFLDState]):
         if self.generator == "nsga2":
             return Evolution(self.samples)
         if self.generator == "ols":
-            return LinearSupport(self.samples, self.tolerance)
+            return LinearSupport(self.samples, self.tolerance, confirmations=self.confirmations)
         step = self.step if self.generator == "gaussian-annealing" else None
         return Annealing(self.samples, self.temperature, self.cooling, self.alpha, step)
 

@@ -9,7 +9,8 @@ Training does not always find it. A training whose solution is worth less under 
 known is not believed, and none is as long as all solutions are the same: such weights are trained for again, a few
 times. As long as one solution is better than all others in everything, there is no corner between two; then weights
 that are all alike are tried as well. Learners who find the optimum at once are asked as often as without all this,
-unless one solution is best for all weights.
+unless one solution is best for all weights. What all this cannot see is a training that falls short where nothing
+better is known; against that corners can be trained for more than once before they are believed.
 """
 
 from __future__ import annotations
@@ -37,21 +38,47 @@ class LinearSupport:
     """An improvement that cannot be larger is not worth a training; in units of the objectives' weighted ranges."""
     tries: int = 5
     """Trainings for the same weights after which even a poor result is taken for the optimum."""
+    confirmations: int = 1
+    """Trainings for the same weights after which it is believed that there is nothing better to be found there."""
 
     def propose(self, history: History, iteration: int, streams: Streams) -> Array:
-        """Each objective alone to begin with; then what is in doubt, and the corners that are not trained for yet."""
+        """Each objective alone to begin with; then what is in doubt, and the corners that are not trained for yet.
+
+        Where these are done, corners that are to be confirmed.
+        """
         alone = np.eye(history.objectives)
         untrained = _not_among(history.weights[is_known(history.values)], alone)
         if len(untrained):
             return untrained[: self.count]
         settled = self._settled(history)
         doubtful = _not_among(settled, _beginnings(history))
-        corners = _not_among(np.vstack([settled, doubtful]), corner_weights(history.known))
-        bounded = np.vstack([settled, alone])  # Without a bound on each objective, even in doubt, gains are infinite.
-        gains = np.array([largest_gain(corner, bounded, history.known) for corner in corners])
+        corners = corner_weights(history.known)
+        unknown = _not_among(np.vstack([settled, doubtful]), corners)
+        proposed = np.vstack([doubtful, self._worth_it(unknown, settled, history)])
+        return (proposed if len(proposed) else self._unconfirmed(corners, settled, history))[: self.count]
+
+    def _worth_it(self, corners: Array, settled: Array, history: History) -> Array:
+        """Those of the corners where something better is possible, the largest possible gain first.
+
+        What is settled about a corner itself does not count.
+        """
+        alone = np.eye(history.objectives)  # Without a bound on each objective, even in doubt, gains are infinite.
+        gains = np.array(
+            [
+                largest_gain(corner, np.vstack([_not_among(corner[None], settled), alone]), history.known)
+                for corner in corners
+            ]
+        )
         worth_it = gains > self.tolerance * (corners @ ranges(history.values))
-        order = np.argsort(-gains[worth_it], kind="stable")
-        return np.vstack([doubtful, corners[worth_it][order]])[: self.count]
+        return np.asarray(corners[worth_it][np.argsort(-gains[worth_it], kind="stable")])
+
+    def _unconfirmed(self, corners: Array, settled: Array, history: History) -> Array:
+        """Of the corners those that were trained for, but not often enough: first each objective alone."""
+        tried = _same(corners, history.weights[is_known(history.values)]).sum(axis=1)
+        believed = corners[(tried > 0) & (tried < self.confirmations)]
+        alone = np.eye(history.objectives)
+        between = self._worth_it(_not_among(alone, believed), settled, history)
+        return np.vstack([believed[_same(believed, alone).any(axis=1)], between])
 
     def _settled(self, history: History) -> Array:
         """The weights `[s, m]` whose optimum counts as known: one training came up to all others, or many did not."""
