@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 import shlex
 import sys
 from collections.abc import Iterator
@@ -190,12 +191,18 @@ def show(run: RunPath) -> None:
     from fedpareto.experiments.store import RunFolder
     from fedpareto.report import record, terminal
 
-    loaded = record.load(run)
+    def way_on() -> str:
+        return f"nobody is working on this run; continue it with: {RunFolder(run).way_on()}"
+
+    try:
+        loaded = record.load(run)
+    except record.NoRoundsYet as reason:
+        raise reason if RunFolder(run).busy() else UserError(f"{reason}; {way_on()}") from None
     console = Console()
     console.print(terminal.show(loaded))
     typer.echo(terminal.front_in_terminal(loaded, width=min(console.width, 90), height=18))
     if not loaded.finished and not RunFolder(run).busy():
-        typer.echo(f"nobody is working on this run; continue it with: {RunFolder(run).way_on()}")
+        typer.echo(way_on())
 
 
 @app.command()
@@ -326,9 +333,11 @@ def main() -> None:
     except UserError as problem:
         _fail(str(problem), 2)
     except MemoryError as problem:
-        _fail(
-            f"not enough memory ({problem}); fewer clients or seeds, or --set memory=… for smaller stacks, may help", 2
-        )
+        _fail_for_lack_of_memory(problem)
+    except RuntimeError as problem:
+        if not re.search("(not enough|out of|allocate) memory", str(problem)):
+            raise
+        _fail_for_lack_of_memory(problem)
     except (typer.Abort, KeyboardInterrupt):
         _fail("interrupted", 130)
     except BrokenPipeError:  # The reader of our output went away, as `fedpareto algorithms | head` does.
@@ -336,6 +345,11 @@ def main() -> None:
         sys.exit(0)
     else:
         sys.exit(code if isinstance(code, int) else 0)
+
+
+def _fail_for_lack_of_memory(problem: Exception) -> None:
+    what = str(problem).partition("\n")[0].rpartition("] ")[2]  # Of torch's: without where in its source it was.
+    _fail(f"not enough memory ({what}); fewer clients or seeds, or --set memory=… for smaller stacks, may help", 2)
 
 
 def _fail(message: str, code: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import ClassVar
@@ -18,8 +19,9 @@ from fedpareto.algorithms.fedpref import FedPref
 from fedpareto.algorithms.fine_tuning import FineTuned
 from fedpareto.algorithms.local import Local
 from fedpareto.algorithms.mofld import MOFLD
+from fedpareto.core.algorithm import small_setting
 from fedpareto.core.federation import Federation
-from fedpareto.core.problem import Rows
+from fedpareto.core.problem import Objective, Rows
 from fedpareto.engines.local import Choices, LocalEngine, LocalOptions
 from fedpareto.errors import UserError
 from fedpareto.experiments.runner import Stopped, resume, start
@@ -149,6 +151,37 @@ def test_a_candidate_is_fedavg_under_its_weights_bit_for_bit(clients, participat
         rounds=4,
     )
     assert torch.equal(mofld.states[-1].models[0], fedavg.states[-1].model)
+
+
+@pytest.mark.parametrize("inner", ["fedavg", "fedpref"])
+def test_whoever_takes_part_in_a_round_works_for_every_candidate(inner):
+    """Else a candidate might have nobody in a round, and what its clients remember would be taken for over."""
+    algorithm = MOFLD(samples=4, training_rounds=6, generator="random", inner=inner)
+    done = trial(algorithm, Convex(), federation=Federation.create(Convex(), 5, 3), participation=0.4, rounds=6)
+    present = set()
+    for state in done.states[:6]:
+        working = [{task.client for task in algorithm.ask(state) if task.lane == lane} for lane in range(4)]
+        assert working == [working[0]] * 4
+        assert len(working[0]) == 2
+        present |= working[0]
+    assert len(present) > 2, "not always the same"
+
+
+def test_if_the_search_ends_early_fine_tuning_still_comes_last():
+    spec = spec_of(
+        rounds=80,
+        problem={"name": "convex", "heterogeneity": 0.0, "noise": 0.0},
+        learner={"lr": 0.3, "epochs": 5},
+        name="mofld+ft",
+        generator="ols",
+        training_rounds=4,
+        tolerance=0.02,
+    )
+    result = start(spec)
+    rounds = [row["round"] for row in result.history]
+    assert rounds[-2:] == [79, 80]
+    assert rounds[-3] < 40, "the rounds that were not needed were not run"
+    assert result.solutions[0].clients == (0, 1, 2, 3), "one for each client"
 
 
 def engine_for(algorithm, problem, clients=4, rounds=6, chunk=64, learner=None):
@@ -560,6 +593,10 @@ def test_without_a_word_trainings_are_as_long_as_rounds_allow_up_to_five(rounds,
         {"alpha": 0.9},
         {"step": 0},
         {"tolerance": -1},
+        {"temperature": math.inf},
+        {"alpha": math.inf},
+        {"step": math.inf},
+        {"tolerance": math.inf},
         {"confirmations": 0},
         {"generator": "chance"},
         {"inner": "fedprox"},
@@ -570,6 +607,12 @@ def test_without_a_word_trainings_are_as_long_as_rounds_allow_up_to_five(rounds,
 def test_bad_parameters_are_named(parameters):
     with pytest.raises(UserError, match=next(iter(parameters))):
         spec_of(**parameters)
+
+
+def test_linear_support_of_one_objective_is_refused():
+    setting = replace(small_setting(), objectives=(Objective("accuracy"),))
+    with pytest.raises(UserError, match="generator is ols, which needs two objectives or more; this problem has one"):
+        MOFLD(generator="ols", training_rounds=1).begin(setting)
 
 
 def test_privacy_around_it_is_refused():

@@ -124,6 +124,14 @@ MISTAKES: list[tuple[list[str], str]] = [
         "one client needs about 1KB of working memory, the budget is 1B",
     ),
     (["run", *QUICK, "--set", "rows=1000000000000000", "--out", "r"], "not enough memory (Unable to allocate "),
+    (
+        ["run", "--problem", "deep-sea-treasure", "--set", "buffer_size=100000000000", "--out", "r"],
+        "one client needs about 8941GB of working memory, this machine has ",
+    ),
+    (
+        ["run", "--problem", "deep-sea-treasure", "--set", "batch_size=100000000", "--out", "r"],
+        "; smaller batches, buffers or networks would do",
+    ),
     # Files and folders.
     (["run", "mine.yaml"], "'mine.yaml' is no algorithm but a file; a spec goes with --spec: --spec mine.yaml"),
     (["run", "--spec", "missing.yaml"], "the spec missing.yaml cannot be read: No such file or directory"),

@@ -64,6 +64,24 @@ def test_resuming_a_finished_run_says_so(fedpareto: Callable[..., Any]) -> None:
     assert answer.out == "my run is finished already; see it with: fedpareto show 'my run'\n"
 
 
+def test_a_run_that_was_killed_before_its_first_round_was_over_can_be_continued(
+    fedpareto: Callable[..., Any], tmp_path: Path
+) -> None:
+    fedpareto("run", *QUICK, "--out", "run", "--quiet")
+    before = (tmp_path / "run/models.safetensors").read_bytes()
+    for name in ("metrics.jsonl", "checkpoint.safetensors", "models.safetensors", "solutions.json"):
+        (tmp_path / "run" / name).unlink()
+    (tmp_path / "run/status.json").write_text('{"status": "running", "round": 0}')
+    answer = fedpareto("show", "run")
+    assert answer.code == 2
+    assert answer.err == (
+        "Error: run: no rounds yet (status: running); nobody is working on this run; "
+        "continue it with: fedpareto resume run\n"
+    )
+    assert fedpareto("resume", "run").code == 0
+    assert (tmp_path / "run/models.safetensors").read_bytes() == before
+
+
 def test_show_and_compare_tell_of_runs(fedpareto: Callable[..., Any], tmp_path: Path) -> None:
     for algorithm in ("fedavg", "fedpref"):
         fedpareto("run", algorithm, *QUICK, "--seeds", "2", "--out", algorithm, "--quiet")

@@ -15,7 +15,8 @@ from fedpareto.algorithms.fedpref import FedPref
 from fedpareto.algorithms.local import Local
 from fedpareto.core.algorithm import Setting
 from fedpareto.core.federation import Federation
-from fedpareto.engines.checks import required_replies
+from fedpareto.core.messages import Failure, Reply
+from fedpareto.engines.checks import enforce_quorum, required_replies
 from fedpareto.engines.faults import Faults
 from fedpareto.engines.local import Choices, LocalEngine, LocalOptions, bytes_of
 from fedpareto.errors import QuorumLost, UserError
@@ -116,6 +117,14 @@ def test_below_the_quorum_the_round_stops_with_a_clear_error():
     engine = engine_of(FedAvg(), faults=Faults(dropout=0.5), quorum=0.9)
     with pytest.raises(QuorumLost, match=r"round 1: only \d of 6 clients gave a valid reply, the quorum is 6"):
         first_exchange(engine)
+
+
+def test_a_quorum_counts_clients_not_what_each_of_them_was_asked_for():
+    replies = [Reply(0, 1, {}, lane=lane) for lane in range(3)]
+    failures = [Failure(client, 1, "dropped out", lane=lane) for client in (1, 2) for lane in range(3)]
+    enforce_quorum(1, replies, failures)
+    with pytest.raises(QuorumLost, match="only 1 of 3 clients gave a valid reply, the quorum is 2"):
+        enforce_quorum(2, replies, failures)
 
 
 @pytest.mark.parametrize(

@@ -87,7 +87,9 @@ def test_progress_in_a_log_file_is_a_line_for_every_tenth(server: ForkServer, tm
     assert [line.partition(",")[0] for line in lines] == [
         f"fedavg on convex: round {done} of 40" for done in range(4, 41, 4)
     ]
-    shape = r"fedavg on convex: round \d+ of 40, hypervolume \d\.\d{4}, \d+ without reply, \d+:\d\d:\d\d left"
+    shape = (
+        r"fedavg on convex: round \d+ of 40, hypervolume \d\.\d{4} after round 3, \d+ without reply, \d+:\d\d:\d\d left"
+    )
     assert re.fullmatch(shape, lines[0])
     assert re.fullmatch(r"hypervolume \d\.\d{4} ± \d\.\d{4} over 2 seeds", value)
     assert where == f"run: {folder}   see it: fedpareto show {folder}"

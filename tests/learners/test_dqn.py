@@ -178,7 +178,9 @@ def test_exploration_falls_as_said():
     assert shares == pytest.approx({0: 1, 9: 1, 10: 0.91, 50: 0.55, 100: 0.1, 1000: 0.1})
 
 
-def test_restarted_exploration_is_that_of_stable_baselines3():
+@pytest.mark.parametrize("train_freq", [1, 16])
+def test_restarted_exploration_is_that_of_stable_baselines3(train_freq):
+    """Also where a round, being of whole turns, has more steps than were asked for."""
     from stable_baselines3 import DQN as Agent
     from stable_baselines3.common.callbacks import BaseCallback
 
@@ -188,12 +190,13 @@ def test_restarted_exploration_is_that_of_stable_baselines3():
             return True
 
     shares, steps, fraction = [], 50, 0.8
-    theirs = Agent("MlpPolicy", "CartPole-v1", train_freq=1, exploration_fraction=fraction)
+    theirs = Agent("MlpPolicy", "CartPole-v1", train_freq=train_freq, exploration_fraction=fraction)
     for _ in range(4):
         theirs.learn(steps, reset_num_timesteps=False, callback=Watch())
     learner = replace(
         LEARNER,
         steps=steps,
+        train_freq=train_freq,
         exploration_schedule="restarts",
         exploration_steps=round(fraction * steps),
         exploration_final=0.05,
@@ -202,11 +205,13 @@ def test_restarted_exploration_is_that_of_stable_baselines3():
     clients = clients_of([0], learner=learner)
     agent = DQNAgent(learner, clients, PROBLEM.initial(0)[None], clients.preferences, None)
     ours = []
-    for count in range(4 * steps):
+    for count in range(len(shares)):
         agent.count.fill_(count)
         ours.append(float(agent._share()))
     assert ours[1:] == pytest.approx(shares[1:], abs=1e-6)  # They take the very first step without exploration.
-    assert ours[52] > ours[49], "it rises again as the second round begins"
+    played = len(shares) // 4
+    assert played == {1: 50, 16: 64}[train_freq]
+    assert ours[played + 2] > ours[played - 1], "it rises again as the second round begins"
 
 
 def test_targets_are_kept_or_received_and_moments_kept_or_fresh():

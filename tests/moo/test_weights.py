@@ -272,7 +272,7 @@ def test_weights_are_trained_for_again_where_a_known_solution_is_better():
 def test_a_result_that_was_believed_is_doubted_once_a_better_one_turns_up():
     """In the same iteration as the corners, for which it is taken as it is."""
     history = History(np.array([[1.0, 0.0], [0.0, 1.0], [0.5, 0.5]]), np.array([[2.0, 0.0], [0.0, 2.0], [3.0, 1.0]]))
-    assert LinearSupport(5).propose(history, 1, streams_of(0)).tolist() == [[1.0, 0.0], [0.25, 0.75]]
+    assert LinearSupport(5).propose(history, 1, streams_of(0)) == pytest.approx(np.array([[1.0, 0.0], [0.25, 0.75]]))
     assert LinearSupport(1).propose(history, 1, streams_of(0)).tolist() == [[1.0, 0.0]]
 
 
@@ -314,6 +314,35 @@ def test_confirming_comes_last_and_asks_again_at_every_corner_where_something_co
     again = twice.weights[15:]
     assert np.array_equal(again[:2], [[0.0, 1.0], [1.0, 0.0]])
     assert all((np.abs(plain.weights - row).max(axis=1) < 1e-6).any() for row in again)
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1e6])
+def test_linear_support_does_not_mind_in_what_units_an_objective_is(scale):
+    history = led_by(LinearSupport(2), optimum(DISCOUNTED * [scale, 1.0]), iterations=100)
+    assert len(history.weights) == 15
+    assert len(np.unique(history.values, axis=0)) == 10
+
+
+@pytest.mark.parametrize("lost", [0.0, 1.0, "between"])
+def test_weights_for_which_nothing_can_be_measured_are_given_up(lost):
+    """One objective alone, or whatever lies between two: the rest is trained for all the same."""
+
+    def learn(weights):
+        between = 0 < weights[0] < 1
+        is_lost = between if lost == "between" else weights[0] == lost
+        return np.full(2, np.nan) if is_lost else optimum(DISCOUNTED)(weights)
+
+    search = LinearSupport(2)
+    history = led_by(search, learn, iterations=100)
+    assert not len(search.propose(history, 100, streams_of(0)))
+    missing = np.isnan(history.values).all(axis=1)
+    assert missing.sum() == 5, "as often as it has tries"
+    assert len(np.unique(history.values[~missing], axis=0)) >= (2 if lost == "between" else 4)
+
+
+def test_if_nothing_at_all_can_be_measured_the_search_ends():
+    history = led_by(LinearSupport(2), lambda weights: np.full(2, np.nan), iterations=100)
+    assert history.weights.tolist() == 5 * [[1.0, 0.0], [0.0, 1.0]]
 
 
 @pytest.mark.parametrize("objectives", [2, 3])

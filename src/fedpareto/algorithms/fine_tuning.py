@@ -68,7 +68,8 @@ class FineTuned(Algorithm[FineTunedState[S]]):
         inner = _inner(state)
         if not _last_round(state):
             inner = self.algorithm.tell(inner, replies)
-            return replace(state, inner=inner, round=inner.round)
+            # An algorithm that ends before its time leaves the last round to us as well.
+            return replace(state, inner=inner, round=min(inner.round, state.setting.rounds - 1))
         name = _kept(self.algorithm.solutions(inner))
         if not any(name in reply.message for reply in replies):  # Local training keeps its models as it is.
             return replace(state, inner=self.algorithm.tell(inner, replies), round=state.round + 1)

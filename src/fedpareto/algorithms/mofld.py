@@ -6,6 +6,7 @@ them, measures what the models are worth, and keeps those that no other beats.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -137,9 +138,9 @@ class MOFLD(Algorithm[MOFLDState]):
     def __post_init__(self) -> None:
         if self.samples < 1 or self.training_rounds < 0:
             raise UserError("samples is at least 1, training_rounds at least 0 (0: up to 5, as the rounds allow)")
-        if not (self.temperature > 0 and 0 < self.cooling <= 1):
+        if not (0 < self.temperature < math.inf and 0 < self.cooling <= 1):
             raise UserError("temperature is positive, cooling a factor above 0 and at most 1")
-        if not (self.alpha >= 1 and self.step > 0 and self.tolerance >= 0):
+        if not (1 <= self.alpha < math.inf and 0 < self.step < math.inf and 0 <= self.tolerance < math.inf):
             raise UserError("alpha is at least 1 (for example 1.05), step is positive, tolerance not negative")
         if self.confirmations < 1:
             raise UserError(f"confirmations is {self.confirmations}; it is at least 1: no corner is believed untrained")
@@ -168,6 +169,8 @@ class MOFLD(Algorithm[MOFLDState]):
         return self.training_rounds or max(n for n in range(1, FEW_ROUNDS + 1) if setting.rounds % n == 0)
 
     def _check(self, setting: Setting) -> None:
+        if self.generator == "ols" and len(setting.objectives) < 2:
+            raise UserError("generator is ols, which needs two objectives or more; this problem has one, and no front")
         if setting.rounds % self._training_rounds(setting):
             fitting = max(setting.rounds // self.training_rounds, 1) * self.training_rounds
             raise UserError(
@@ -189,11 +192,12 @@ class MOFLD(Algorithm[MOFLDState]):
                 for lane, model in zip(state.in_training, self._candidates(state), strict=True)
                 for client in present
             ]
-        weights = state.weights.to(state.models.dtype)
+        weights, working = state.weights.to(state.models.dtype), set(participants(state))
         return [
             Task(client, state.round + 1, {**message, "weights": weights[lane]}, "solve", lane)
             for training in self._trainings(state)
             for lane, client, message in training.ask()
+            if client in working
         ]
 
     def tell(self, state: MOFLDState, replies: Sequence[Reply]) -> MOFLDState:
@@ -275,13 +279,15 @@ class MOFLD(Algorithm[MOFLDState]):
         return FedPref(threshold=self.threshold)
 
     def _federations(self, state: MOFLDState) -> Iterator[tuple[Setting, tuple[tuple[int, int], ...]]]:
-        """Of each training under way the setting, and the candidate and client that its members stand for."""
+        """Of each training under way the setting, and the candidate and client that its members stand for.
+
+        All its members take part: whoever is present in a round works for every candidate.
+        """
         lanes = state.in_training
         together = self.inner == "fedpref" and len(lanes) > 0
         for group in [lanes] if together else [[lane] for lane in lanes]:
             members = tuple((lane, client) for lane in group for client in state.setting.clients)
-            regulars = tuple(place for place, (_, client) in enumerate(members) if client in state.setting.regulars)
-            yield replace(state.setting, clients=tuple(range(len(members))), regulars=regulars), members
+            yield replace(state.setting, clients=tuple(range(len(members))), participation=1.0, regulars=()), members
 
     def _trainings(self, state: MOFLDState) -> Iterator[_Training]:
         """The trainings under way; they count rounds with the run, and their settings are no part of a checkpoint."""

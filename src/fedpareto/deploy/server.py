@@ -232,10 +232,11 @@ class _Service:
     def _on_round(self, now: Progress) -> None:
         self.status.round = now.round
         log.info(
-            "round %d of %d: %s %.4f, %d replies missed so far",
+            "round %d of %d: %s %.4f after round %d, %d replies missed so far",
             now.round,
             now.rounds,
             *now.headline,
+            now.measured,
             now.failures,
         )
 

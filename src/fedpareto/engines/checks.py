@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fedpareto.core.algorithm import ABOVE_ZERO, Algorithm, Setting, unwrapped
-from fedpareto.core.messages import Failure, Message
+from fedpareto.core.messages import Failure, Message, Reply
 from fedpareto.errors import QuorumLost, UserError
 
 
@@ -84,15 +84,17 @@ def required_replies(quorum: float, asked: int) -> int:
     return max(1, wanted)
 
 
-def enforce_quorum(quorum: float, replies: int, failures: Sequence[Failure], run: int = 0) -> None:
-    """Raises QuorumLost when too few valid replies came back."""
-    asked = replies + len(failures)
-    if not asked or replies >= required_replies(quorum, asked):
+def enforce_quorum(quorum: float, replies: Sequence[Reply], failures: Sequence[Failure], run: int = 0) -> None:
+    """Raises QuorumLost when too few clients gave a valid reply, however many tasks each of them had."""
+    answered = len({reply.client for reply in replies})
+    asked = len({reply.client for reply in replies} | {failure.client for failure in failures})
+    if not asked or answered >= required_replies(quorum, asked):
         return
-    first = "; ".join(str(failure) for failure in failures[:3])
-    more = f"; and {len(failures) - 3} more" if len(failures) > 3 else ""
+    firsts = list({failure.client: str(failure) for failure in reversed(failures)}.values())[::-1]
+    first = "; ".join(firsts[:3])
+    more = f"; and {len(firsts) - 3} more" if len(firsts) > 3 else ""
     raise QuorumLost(
-        f"round {failures[0].round}: only {replies} of {asked} clients gave a valid reply, "
+        f"round {failures[0].round}: only {answered} of {asked} clients gave a valid reply, "
         f"the quorum is {required_replies(quorum, asked)} ({first}{more})",
         failures,
         run,

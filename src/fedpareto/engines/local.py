@@ -72,12 +72,14 @@ class LocalOptions:
         return torch.float64 if self.precision == "float64" else torch.float32
 
 
+HOPELESS = 4
+"""Estimates of memory are rough, and on the safe side; what exceeds a machine's by this factor does not fit."""
 UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
 def _rounded_up(size: int) -> str:
     """A number of bytes as one may write a budget."""
-    unit = "K" if size < UNITS["M"] else "M"
+    unit = "K" if size < UNITS["M"] else "M" if size < 10 * UNITS["G"] else "G"
     return f"{math.ceil(size / UNITS[unit])}{unit}B"
 
 
@@ -200,7 +202,7 @@ class LocalEngine:
         for run in range(len(tasks)):
             good = [reply for owner, reply in replies if owner == run]
             bad = [failure for owner, failure in failures if owner == run]
-            enforce_quorum(self.quorum, len(good), bad, run)
+            enforce_quorum(self.quorum, good, bad, run)
             order = sorted(good, key=lambda reply: (reply.lane, reply.client))
             evaluations = Evaluations(_by_client(sent[run]), _by_client(trained[run]))
             outcomes.append(Outcome(order, bad, evaluations))
@@ -490,12 +492,18 @@ class LocalEngine:
 
     def _largest_chunk(self) -> int:
         """As many clients as the memory budget allows, by the learner's own estimate for the largest client."""
-        budget = bytes_of(self.options.memory) if self.options.memory else _memory(self.device) // 2
+        whole = _memory(self.device)
+        budget = bytes_of(self.options.memory) if self.options.memory else whole // 2
         need = self.learner.bytes_per_client(self._probe(1))
         if need > budget and self.options.memory:
             raise UserError(
                 f"engine: one client needs about {_rounded_up(need)} of working memory, "
                 f"the budget is {self.options.memory}"
+            )
+        if need > HOPELESS * whole:
+            raise UserError(
+                f"engine: one client needs about {_rounded_up(need)} of working memory, this machine has "
+                f"{_rounded_up(whole)}; smaller batches, buffers or networks would do"
             )
         return max(1, budget // max(need, 1))
 

@@ -77,7 +77,7 @@ class Shown:
         if tenth or moment[1] - self.last[1] >= LONGEST_SILENCE:
             self.last = moment
             name, value = now.headline
-            found = f", {name} {value:.4f}" if math.isfinite(value) else ""
+            found = f", {name} {value:.4f} after round {now.measured}" if math.isfinite(value) else ""
             line = f"{self.name}: round {now.round} of {now.rounds}{found}{_refused(now)}"
             _print(f"{line}{self._left(now, moment[1])}")
 
@@ -106,7 +106,7 @@ class ShownInTerminal(Shown):
         self.bar.update(self.task, completed=now.round, refused=_refused(now))
         name, value = now.headline
         if math.isfinite(value):
-            self.bar.update(self.task, found=f"  {name} {value:.4f}")
+            self.bar.update(self.task, found=f"  {name} {value:.4f} after round {now.measured}")
 
     def end(self) -> None:
         """Leaves the terminal as it was."""

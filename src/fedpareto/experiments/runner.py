@@ -47,6 +47,8 @@ class Progress:
 
     round: int
     rounds: int
+    measured: int
+    """The round after which solutions were measured: the one before, whose solutions this round began with."""
     hypervolume: float
     """Of the solutions that the server sends, mean over seeds; NaN in a round without an evaluation."""
     failures: int
@@ -248,7 +250,7 @@ class Experiment:
             self.checkpoint()
         if on_round is not None:
             now = self._mean_hypervolume(rows), self._failures, self._means(rows)
-            on_round(Progress(self.round, self.spec.rounds, *now))
+            on_round(Progress(self.round, self.spec.rounds, before, *now))
 
     def _is_evaluated(self, done: int) -> bool:
         """Whether solutions are measured after `done` rounds."""
@@ -274,7 +276,9 @@ class Experiment:
             seed = f"seed {self.spec.seeds[lost.run]}, " if len(self.spec.seeds) > 1 else ""
             way_on = ""
             if len(lost.failures) == len(tasks[lost.run]):
-                way_on = "; without any reply no quorum can be met: a smaller lr may help if training diverges"
+                way_on = "; without any reply no quorum can be met"
+                if any("not finite" in failure.reason for failure in lost.failures):
+                    way_on += ": a smaller lr may help if training diverges"
             elif self.folder:
                 way_on = f"; go on with: {self.folder.way_on('quorum=…')}"
             raise QuorumLost(f"{seed}{lost}{way_on}", lost.failures, lost.run) from None

@@ -83,8 +83,11 @@ class DQNAgent(Agent):
         learner = self.learner
         span: int | Tensor = max(learner.exploration_steps, 1)
         if learner.exploration_schedule == "restarts":
-            # The share of a step was found after the one before, so that a round begins with the last round's.
-            span = span * ((self.count + learner.steps - 1) // learner.steps).clamp(min=1)
+            # The share of a step was found after the one before, so that a round begins with the last round's. What is
+            # meant in round r are `steps` after the r − 1 rounds that were played, each of whole turns.
+            played = learner.turns * learner.train_freq
+            rounds_before = ((self.count + played - 1) // played).clamp(min=1) - 1
+            span = span * (rounds_before * played + learner.steps) / learner.steps
         fallen = (self.count / span).clamp(max=1)
         share = learner.exploration_initial + (learner.exploration_final - learner.exploration_initial) * fallen
         return torch.where(self.count < learner.learning_starts, torch.ones_like(share), share)

@@ -116,7 +116,8 @@ class OffPolicy(Learner):
         """Thrice what a client remembers (kept, in use, new), and what an update keeps."""
         problem = reinforcement(clients.problem)
         item = clients.preferences.element_size()
-        remembered = sum(tensor.numel() * tensor.element_size() for tensor in self.memory(problem).values())
+        with torch.device("meta"):  # Only their sizes: a buffer may be larger than this machine.
+            remembered = sum(tensor.numel() * tensor.element_size() for tensor in self.memory(problem).values())
         widths = sum(sum(network.hidden) + network.outputs for network in problem.policy.networks.values())
         drawn = self.turns * self.updates * self.batch_size * 4
         return 3 * remembered + item * (6 * problem.layout.size + 8 * self.batch_size * widths) + drawn

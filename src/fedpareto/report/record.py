@@ -366,6 +366,10 @@ def _in_words(objectives: Sequence[Objective]) -> str:
     return ", ".join(f"{o.name} ({o.better} is better, reference {o.reference:g})" for o in objectives)
 
 
+class NoRoundsYet(UserError):
+    """A run of which there is nothing to show yet."""
+
+
 def load(folder: Path) -> Record:
     """The run in `folder`; `UserError` says in one line why it cannot be shown."""
     folder = Path(folder)
@@ -382,7 +386,7 @@ def load(folder: Path) -> Record:
         if status.name == "finished":
             raise DamagedFile(f"{folder / 'metrics.jsonl'} is damaged: the run is finished, but it holds no round")
         reason = f": {status.message}" if status.message else ""
-        raise UserError(f"{folder}: no rounds yet (status: {status.name}{reason})")
+        raise NoRoundsYet(f"{folder}: no rounds yet (status: {status.name}{reason})")
     record = Record(
         folder=folder,
         label=printable(get(run, "algorithm", str, where)),

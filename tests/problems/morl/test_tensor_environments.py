@@ -30,8 +30,8 @@ def originals(monkeypatch):
     from mo_gymnasium.envs.deep_sea_treasure.deep_sea_treasure import CONCAVE_MAP
     from mo_gymnasium.envs.minecart import minecart as original
 
-    # Its lengths are np.dot's, which rounds as the machine's BLAS does, on some with fused products. Once in 300,000
-    # steps that turns a cart at a wall that is not turned elsewhere. Python's own floats round everywhere alike.
+    # Its lengths are np.dot's, which rounds as the machine's BLAS does, on some with fused products. Now and then
+    # that turns a cart at a wall that is not turned elsewhere. Python's own floats round everywhere alike.
     monkeypatch.setattr(original, "mag", lambda vector: math.sqrt(vector[0] * vector[0] + vector[1] * vector[1]))
     makers = {
         "convex": lambda: mo_gymnasium.make("deep-sea-treasure-v0"),

@@ -193,7 +193,7 @@ class FlowerEngine:
             else:
                 failures.append(judged)
                 refused.add(task.client)
-        enforce_quorum(self.quorum, len(replies), failures, run)
+        enforce_quorum(self.quorum, replies, failures, run)
         replies.sort(key=lambda reply: (reply.lane, reply.client))
         sent = {client: result.sent for client, result in sorted(results.items()) if result.sent is not None}
         trained = {

@@ -9,8 +9,9 @@ Training does not always find it. A training whose solution is worth less under 
 known is not believed, and none is as long as all solutions are the same: such weights are trained for again, a few
 times. As long as one solution is better than all others in everything, there is no corner between two; then weights
 that are all alike are tried as well. Learners who find the optimum at once are asked as often as without all this,
-unless one solution is best for all weights. What all this cannot see is a training that falls short where nothing
-better is known; against that corners can be trained for more than once before they are believed.
+unless one solution is best for all weights. Weights for which training never comes to anything are given up after as
+many tries. What all this cannot see is a training that falls short where nothing better is known; against that corners
+can be trained for more than once before they are believed.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from fedpareto.moo.dominance import front
 from fedpareto.moo.search.history import History, Streams, is_known, ranges
 
 SAME_WEIGHTS = 1e-6
-"""Weights that differ by less in every objective count as the same."""
+"""Weights that differ by less in every objective, in units of the objectives' ranges, count as the same."""
 
 
 @dataclass(frozen=True)
@@ -44,60 +45,62 @@ class LinearSupport:
     def propose(self, history: History, iteration: int, streams: Streams) -> Array:
         """Each objective alone to begin with; then what is in doubt, and the corners that are not trained for yet.
 
-        Where these are done, corners that are to be confirmed.
+        Where these are done, corners that are to be confirmed. Weights and values are compared in units of the
+        objectives' ranges: in others, weights that differ much can look the same.
         """
+        scale, measured = ranges(history.values), is_known(history.values)
+        weights, values = _on_simplex(history.weights * scale), history.values[measured] / scale
+        settled = self._settled(weights, measured, values)
         alone = np.eye(history.objectives)
-        untrained = _not_among(history.weights[is_known(history.values)], alone)
-        if len(untrained):
+        untrained = _not_among(np.vstack([weights[measured], settled]), alone)
+        if len(untrained) or not len(values):
             return untrained[: self.count]
-        settled = self._settled(history)
-        doubtful = _not_among(settled, _beginnings(history))
-        corners = corner_weights(history.known)
+        alike = _on_simplex(scale[None])
+        doubtful = _not_among(settled, np.vstack([alike, alone]) if _one_beats_all(values) else alone)
+        corners = corner_weights(values)
         unknown = _not_among(np.vstack([settled, doubtful]), corners)
-        proposed = np.vstack([doubtful, self._worth_it(unknown, settled, history)])
-        return (proposed if len(proposed) else self._unconfirmed(corners, settled, history))[: self.count]
+        proposed = np.vstack([doubtful, self._worth_it(unknown, settled, values)])
+        if not len(proposed):
+            tried = _same(corners, weights[measured]).sum(axis=1)
+            proposed = self._confirming(corners[(tried > 0) & (tried < self.confirmations)], settled, values)
+        return _on_simplex(proposed[: self.count] / scale)
 
-    def _worth_it(self, corners: Array, settled: Array, history: History) -> Array:
+    def _settled(self, weights: Array, measured: NDArray[np.bool_], values: Array) -> Array:
+        """The weights `[s, m]` whose optimum counts as known: one training came up to all others, or many did not."""
+        credible = np.zeros(len(weights), dtype=bool)
+        if len(np.unique(values, axis=0)) > 1:
+            utilities = weights[measured] @ values.T
+            credible[measured] = utilities.max(axis=1) - utilities.diagonal() <= self.tolerance
+        tried = _same(weights, weights).sum(axis=1)
+        return np.asarray(weights[credible | (tried >= self.tries)])
+
+    def _worth_it(self, corners: Array, settled: Array, values: Array) -> Array:
         """Those of the corners where something better is possible, the largest possible gain first.
 
         What is settled about a corner itself does not count.
         """
-        alone = np.eye(history.objectives)  # Without a bound on each objective, even in doubt, gains are infinite.
+        alone = np.eye(values.shape[1])  # Without a bound on each objective, even in doubt, gains are infinite.
         gains = np.array(
-            [
-                largest_gain(corner, np.vstack([_not_among(corner[None], settled), alone]), history.known)
-                for corner in corners
-            ]
+            [largest_gain(corner, np.vstack([_not_among(corner[None], settled), alone]), values) for corner in corners]
         )
-        worth_it = gains > self.tolerance * (corners @ ranges(history.values))
-        return np.asarray(corners[worth_it][np.argsort(-gains[worth_it], kind="stable")])
+        order = np.argsort(-gains, kind="stable")
+        return np.asarray(corners[order[gains[order] > self.tolerance]])
 
-    def _unconfirmed(self, corners: Array, settled: Array, history: History) -> Array:
-        """Of the corners those that were trained for, but not often enough: first each objective alone."""
-        tried = _same(corners, history.weights[is_known(history.values)]).sum(axis=1)
-        believed = corners[(tried > 0) & (tried < self.confirmations)]
-        alone = np.eye(history.objectives)
-        between = self._worth_it(_not_among(alone, believed), settled, history)
-        return np.vstack([believed[_same(believed, alone).any(axis=1)], between])
-
-    def _settled(self, history: History) -> Array:
-        """The weights `[s, m]` whose optimum counts as known: one training came up to all others, or many did not."""
-        known = is_known(history.values)
-        weights, values = history.weights[known], history.values[known]
-        utilities = weights @ values.T
-        shortfalls = utilities.max(axis=1) - utilities.diagonal()
-        credible = shortfalls <= self.tolerance * (weights @ ranges(values))
-        if not np.ptp(values, axis=0).any():
-            credible[:] = False
-        tried = _same(weights, weights).sum(axis=1)
-        return np.asarray(weights[credible | (tried >= self.tries)])
+    def _confirming(self, corners: Array, settled: Array, values: Array) -> Array:
+        """The corners in the order in which they are tried again: each objective alone, then where most is possible."""
+        alone = np.eye(values.shape[1])
+        between = self._worth_it(_not_among(alone, corners), settled, values)
+        return np.vstack([corners[_same(corners, alone).any(axis=1)], between])
 
 
-def _beginnings(history: History) -> Array:
-    """What comes before corners, `[k, m]`: each objective alone, and all alike where one solution beats all others."""
-    m = history.objectives
-    alike = np.full((1, m), 1 / m)
-    return np.vstack([alike, np.eye(m)]) if len(front(history.known, maximise=True)) == 1 else np.eye(m)
+def _one_beats_all(values: Array) -> bool:
+    """Whether one solution is better than all others in everything."""
+    return len(front(values, maximise=True)) == 1
+
+
+def _on_simplex(weights: Array) -> Array:
+    """Rows `[k, m]` that sum to 1."""
+    return np.asarray(weights / weights.sum(axis=1, keepdims=True))
 
 
 def corner_weights(values: Array) -> Array:

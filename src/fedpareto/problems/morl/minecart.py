@@ -1,8 +1,8 @@
 """Minecart as a tensor program: a cart drives to one of five mines, fills itself with two ores and brings them home.
 
 Abels et al. 2019, "Dynamic weights in multi-objective deep reinforcement learning"; equal to mo-gymnasium's
-minecart-deterministic-v0 step by step, in which mines always yield the same. The world is the unit square, with the
-base in the corner at the origin.
+minecart-deterministic-v0 step by step but for the last digit (see Minecart), in which mines always yield the same. The
+world is the unit square, with the base in the corner at the origin.
 """
 
 from __future__ import annotations
@@ -137,8 +137,9 @@ class Rules(NamedTuple):
 class Minecart(TensorEnvironment):
     """A cart is a row of seven numbers: position, speed, direction, load and whether it has left the base.
 
-    In double precision, and every operation is rounded as in the original: a cart that turns round just beside a wall
-    gets back to it or stops a hair's breadth short of it, as the last digit falls, and is then turned along it or not.
+    In double precision, and operations are rounded as in the original: a cart that turns round just beside a wall gets
+    back to it or stops a hair's breadth short of it, as the last digit falls, and is then turned along it or not. The
+    original's lengths are np.dot's, of which some machines fuse the products; there such a cart may part ways.
     """
 
     observation_size: int = 7
