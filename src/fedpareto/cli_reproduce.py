@@ -26,7 +26,7 @@ def reproduce(
         Path | None, typer.Option(metavar="DIR", help="Where the runs are kept.  [default: runs/reproduce(-quick)]")
     ] = None,
     seeds: Annotated[int | None, typer.Option(help="Repetitions, for the deviation.  [default: as published]")] = None,
-    rounds: Annotated[int | None, typer.Option(help="How many.  [default: 50; with --quick 3]")] = None,
+    rounds: Annotated[int | None, typer.Option(help="If there is a choice.  [default: as published]")] = None,
     clients: Annotated[int | None, typer.Option(help="How many.  [default: the table's]")] = None,
     jobs: Annotated[int | None, typer.Option(help="Cells at a time.  [default: one a core, or one on a GPU]")] = None,
     problem: Annotated[

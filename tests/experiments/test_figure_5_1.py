@@ -133,7 +133,7 @@ def test_it_runs_is_read_again_and_goes_on_where_it_stopped(tiny, tmp_path):
     assert again == first
     assert len(first.federated.points) == len(first.non_federated.points) == 4
     assert np.shape(first.federated.points[0].runs) == (2, 2)
-    with pytest.raises(UserError, match="holds a run with another rounds"):
+    with pytest.raises(UserError, match=r"holds a run with rounds=\d+, not \d+; choose another --out"):
         reproduce(tiny, tmp_path)
 
 

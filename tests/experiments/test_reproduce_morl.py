@@ -336,7 +336,7 @@ def test_a_table_runs_and_is_read_the_second_time(tmp_path, monkeypatch):
     again, said = quick("thesis-4.1-dst", tmp_path, **options)
     assert all("was there" in line for line in said)
     assert again.record["rows"] == rows
-    with pytest.raises(UserError, match="another problem"):
+    with pytest.raises(UserError, match=r"a run with problem.hidden=\[8, 8\], not \[256, 256\]"):
         catalogue.prepare("thesis-4.1-dst", catalogue.Options(quick=True, seeds=2, **options)).run(
             tmp_path, said.append, lambda: False
         )

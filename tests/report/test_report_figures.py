@@ -52,6 +52,19 @@ def test_fronts_show_every_solution_and_the_nondominated_staircase(write_run):
     assert legend(figure) == ["fedpref", "fedavg", "known front"]
 
 
+def test_a_front_in_the_same_place_as_a_later_one_is_seen_under_it(write_run):
+    same = [load(write_run(name, "fedpref")) for name in "ab"]
+    elsewhere = dataclasses.replace(
+        same[0],
+        solutions=tuple(
+            dataclasses.replace(s, objectives={"test": s.objectives["test"] + 0.01}) for s in same[0].solutions
+        ),
+    )
+    for sizes in ("get_markersize", "get_linewidth"):
+        under, over, other = (getattr(line, sizes)() for line in fronts([*same, elsewhere]).axes[0].lines)
+        assert under > over == other
+
+
 @pytest.mark.parametrize("maximise", [(True, False), (False, True), (False, False), (True, True)])
 def test_the_staircase_bounds_what_the_front_attains_in_every_direction(write_run, maximise):
     record = load(write_run("a", "fedpref"))

@@ -101,7 +101,7 @@ def _plane(runs: Sequence[Record]) -> Figure:
     _draw_known(axes, runs, 0, 1)
     # Between two points of a front only the one that is better in y counts; it lies on the worse side of x.
     step = "steps-pre" if first.maximise else "steps-post"
-    for i, run in enumerate(runs):
+    for i, (run, halo) in enumerate(zip(runs, _halos(runs), strict=True)):
         points, best = run.pooled(), run.front()
         axes.scatter(points[:, 0], points[:, 1], s=16, color=colour(i), marker=marker(i), alpha=0.25, lw=0)
         axes.plot(
@@ -109,8 +109,8 @@ def _plane(runs: Sequence[Record]) -> Figure:
             best[:, 1],
             color=colour(i),
             marker=marker(i),
-            ms=4.5,
-            lw=1.4,
+            ms=4.5 + halo,
+            lw=1.4 + halo / 2,
             ds=step,
             mec="white",
             mew=0.4,
@@ -143,14 +143,28 @@ def _grid(runs: Sequence[Record]) -> Figure:
 
 def _panel(axes: Axes, runs: Sequence[Record], x: int, y: int) -> None:
     _draw_known(axes, runs, x, y, ".")
-    for i, run in enumerate(runs):
-        points, best = run.pooled(), run.front()
+    for i, (run, halo) in enumerate(zip(runs, _halos(runs), strict=True)):
+        points, best, size = run.pooled(), run.front(), (3.6 + halo) ** 2
         axes.scatter(points[:, x], points[:, y], s=10, color=colour(i), marker=marker(i), alpha=0.2, lw=0)
-        axes.scatter(best[:, x], best[:, y], s=13, color=colour(i), marker=marker(i), alpha=0.9, ec="white", lw=0.3)
+        axes.scatter(best[:, x], best[:, y], s=size, color=colour(i), marker=marker(i), alpha=0.9, ec="white", lw=0.3)
     axes.margins(0.08)
     axes.tick_params(labelsize=7.5)
     axes.xaxis.set_major_locator(MaxNLocator(4))
     axes.yaxis.set_major_locator(MaxNLocator(4))
+
+
+def _halos(runs: Sequence[Record]) -> list[float]:
+    """By how many points the marks of each run are larger, to be seen under those of later runs in the same place.
+
+    Where only few results are possible (deep-sea treasure has ten) fronts often meet.
+    """
+    fronts = [run.front() for run in runs]
+    return [2.6 * min(sum(_meet(own, later) for later in fronts[i + 1 :]), 4) for i, own in enumerate(fronts)]
+
+
+def _meet(some: Array, others: Array) -> bool:
+    """Whether two fronts have a point in common."""
+    return bool(np.isclose(some[:, None], others[None]).all(axis=2).any())
 
 
 def _known_front(runs: Sequence[Record]) -> Array | None:

@@ -53,7 +53,8 @@ def series_panels(
             toned = _draw(axes, series, names.index(series.name)) or toned
         axes.set_title(short(title))
         axes.margins(0.06)
-        axes.xaxis.set_major_locator(MaxNLocator(5))
+        counts = all((np.asarray(series.points, dtype=float).reshape(-1, 2)[:, 0] % 1 == 0).all() for series in panel)
+        axes.xaxis.set_major_locator(MaxNLocator(5, integer=counts))
     for axes in grid[len(panels) :]:
         axes.set_axis_off()
     figure.supxlabel(x_label, fontsize=9)

@@ -181,7 +181,7 @@ def table(study: Study, rows: Sequence[Row]) -> Table:
             spread(row.hypervolume),
             f"{np.mean(row.points):.1f} of {row.known}",
             f"{np.mean(row.trainings):.0f}",
-            f"{np.mean(row.steps) / 1e6:.2f}",
+            f"{np.mean(row.steps) / 1e6:.3g}",
             complete(row.complete_after),
         )
     return shown
