@@ -47,6 +47,14 @@ def spec_of(rounds=6, problem="convex", learner=None, **parameters):
     return Draft(values).finish()
 
 
+EXACT = {"problem": {"name": "convex", "heterogeneity": 0.0, "noise": 0.0}, "learner": {"lr": 0.3, "epochs": 5}}
+"""Clients that are alike and come to the optimum of any weights."""
+
+
+def linear_support(**parameters):
+    return spec_of(**EXACT, rounds=80, generator="ols", training_rounds=4, tolerance=0.02, **parameters)
+
+
 def rows(folder, name="metrics.jsonl"):
     lines = (folder / name).read_text(encoding="utf-8").splitlines()
     return [{key: value for key, value in json.loads(line).items() if key != "seconds"} for line in lines]
@@ -59,8 +67,7 @@ def test_a_lattice_of_weights_reaches_the_closed_form_front(tmp_path):
     """Under the weights w the optimum has f_j = ½‖w − e_j‖²."""
     spec = spec_of(
         rounds=12,
-        problem={"name": "convex", "heterogeneity": 0.0, "noise": 0.0},
-        learner={"lr": 0.3, "epochs": 5},
+        **EXACT,
         generator="lattice",
         training_rounds=4,
         samples=5,
@@ -76,15 +83,7 @@ def test_a_lattice_of_weights_reaches_the_closed_form_front(tmp_path):
 
 def test_linear_support_ends_when_no_weights_miss_more_than_the_tolerance(tmp_path):
     """Measured against the closed form over all weights, in units of the objectives' ranges, which are 1 here."""
-    spec = spec_of(
-        rounds=80,
-        problem={"name": "convex", "heterogeneity": 0.0, "noise": 0.0},
-        learner={"lr": 0.3, "epochs": 5},
-        generator="ols",
-        training_rounds=4,
-        tolerance=0.02,
-    )
-    result = start(spec, tmp_path / "run")
+    result = start(linear_support(), tmp_path / "run")
     rounds = [row["round"] for row in result.history]
     assert rounds[-1] == 80
     assert 8 < rounds[-2] < 40, "the rounds that were not needed were not run"
@@ -101,20 +100,7 @@ def test_linear_support_ends_when_no_weights_miss_more_than_the_tolerance(tmp_pa
 
 
 def test_corners_are_trained_for_again_to_be_sure():
-    once, twice = (
-        start(
-            spec_of(
-                rounds=80,
-                problem={"name": "convex", "heterogeneity": 0.0, "noise": 0.0},
-                learner={"lr": 0.3, "epochs": 5},
-                generator="ols",
-                training_rounds=4,
-                tolerance=0.02,
-                confirmations=confirmations,
-            )
-        ).history[-1]
-        for confirmations in (1, 2)
-    )
+    once, twice = (start(linear_support(confirmations=confirmations)).history[-1] for confirmations in (1, 2))
     assert twice["trainings"] > once["trainings"]
     assert twice["front"][: len(once["front"])] == once["front"], "the same trainings first"
 
@@ -168,16 +154,7 @@ def test_whoever_takes_part_in_a_round_works_for_every_candidate(inner):
 
 
 def test_if_the_search_ends_early_fine_tuning_still_comes_last():
-    spec = spec_of(
-        rounds=80,
-        problem={"name": "convex", "heterogeneity": 0.0, "noise": 0.0},
-        learner={"lr": 0.3, "epochs": 5},
-        name="mofld+ft",
-        generator="ols",
-        training_rounds=4,
-        tolerance=0.02,
-    )
-    result = start(spec)
+    result = start(linear_support(name="mofld+ft"))
     rounds = [row["round"] for row in result.history]
     assert rounds[-2:] == [79, 80]
     assert rounds[-3] < 40, "the rounds that were not needed were not run"
