@@ -540,10 +540,15 @@ def test_who_is_interrupted_between_a_question_and_its_answer_asks_others_next(m
     actions = random_actions(environment, 1, 4)[0]
     expected = begun(environment, 4).step(actions)
     session = begun(environment, 4)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(gym_pool.Worker, "answer", lambda self, into: signal.raise_signal(signal.SIGINT))
-        with pytest.raises(KeyboardInterrupt):
-            session.step(actions)
+    # Who started the tests in the background may have had the signal ignored.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(gym_pool.Worker, "answer", lambda self, into: signal.raise_signal(signal.SIGINT))
+            with pytest.raises(KeyboardInterrupt):
+                session.step(actions)
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert all(map(torch.equal, begun(environment, 4).step(actions), expected))
 
 
