@@ -125,11 +125,11 @@ MISTAKES: list[tuple[list[str], str]] = [
     ),
     (["run", *QUICK, "--set", "rows=1000000000000000", "--out", "r"], "not enough memory (Unable to allocate "),
     (
-        ["run", "--problem", "deep-sea-treasure", "--set", "buffer_size=100000000000", "--out", "r"],
-        "one client needs about 8941GB of working memory, this machine has ",
+        ["run", "--problem", "deep-sea-treasure", "--set", "buffer_size=100000000000000", "--out", "r"],
+        "one client needs about 8940697GB of working memory, this machine has ",
     ),
     (
-        ["run", "--problem", "deep-sea-treasure", "--set", "batch_size=100000000", "--out", "r"],
+        ["run", "--problem", "deep-sea-treasure", "--set", "batch_size=1000000000000", "--out", "r"],
         "; smaller batches, buffers or networks would do",
     ),
     # Files and folders.

@@ -154,7 +154,7 @@ def test_another_entry_keeps_the_finished_cells_and_another_base_is_refused(
     for column in range(3):
         one, other = cell_at(before, 0, column, 0), cell_at(after, 0, column, 1)
         assert one.get("seconds") == other.get("seconds"), "it was not run again"
-    with pytest.raises(UserError, match="was made with another rounds: 2, not 3; name another --out"):
+    with pytest.raises(UserError, match="was made with rounds=2, not 3; name another --out"):
         finished(tmp_path, small.replace("rounds: 2", "rounds: 3"))
     (tmp_path / "out" / "matrix.json").write_text("{}", encoding="utf-8")
     with pytest.raises(DamagedFile, match="is no matrix of fedpareto or damaged"):

@@ -25,7 +25,7 @@ from fedpareto.errors import DamagedFile, UserError
 from fedpareto.experiments import engines, runner
 from fedpareto.experiments.reproduce.parallel import side_by_side
 from fedpareto.experiments.runner import Result, Stopped
-from fedpareto.experiments.spec import MATRIX, NAMED_SECTIONS, WORDS, Draft, Spec
+from fedpareto.experiments.spec import MATRIX, NAMED_SECTIONS, WORDS, Draft, Spec, first_difference
 from fedpareto.experiments.store import RunFolder
 from fedpareto.files import write_atomically
 
@@ -273,13 +273,9 @@ class _Store:
             raise DamagedFile(
                 f"{self.path} is no matrix of fedpareto or damaged ({problem}); name another --out"
             ) from None
-        now = _plain(self.matrix.base.values)
-        different = [key for key in {**base, **now} if base.get(key) != now.get(key)]
+        different = first_difference(base, _plain(self.matrix.base.values))
         if different:
-            key = different[0]
-            raise UserError(
-                f"{self.path} was made with another {key}: {base.get(key)}, not {now.get(key)}; name another --out"
-            )
+            raise UserError(f"{self.path} was made with {different}; name another --out")
 
     def keep(self, cell: Cell, found: Mapping[str, Any]) -> None:
         """Adds a finished cell."""

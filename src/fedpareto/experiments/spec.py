@@ -505,6 +505,17 @@ _Loader.add_implicit_resolver(
 )
 
 
+def first_difference(before: Mapping[str, Any], now: Mapping[str, Any], section: str = "") -> str:
+    """Where two specs part, such as "learner.lr=0.1, not 0.2"; empty if they are the same."""
+    for key in {**now, **before}:
+        old, new = before.get(key), now.get(key)
+        if old != new:
+            if isinstance(old, Mapping) and isinstance(new, Mapping):
+                return first_difference(old, new, f"{section}{key}.")
+            return f"{section}{key}={old}, not {new}"
+    return ""
+
+
 def _lines(node: yaml.Node | None, file: Path, path: tuple[str, ...] = ()) -> dict[tuple[str, ...], str]:
     """The line of every key in a YAML document, by path; a key that stands twice is a mistake."""
     places: dict[tuple[str, ...], str] = {}

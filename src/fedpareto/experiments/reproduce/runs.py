@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from fedpareto.errors import UserError
 from fedpareto.experiments import runner
 from fedpareto.experiments.progress import Shown, ShownNowhere
 from fedpareto.experiments.runner import Observe, nothing_more
-from fedpareto.experiments.spec import Spec
+from fedpareto.experiments.spec import Spec, first_difference
 from fedpareto.experiments.store import RunFolder
 
 
@@ -30,18 +29,7 @@ def ensure(
     if not (folder / "spec.yaml").exists():
         runner.start(spec, folder, shown.round, stop, shown.begin, observe, keep_models)
         return True
-    before, now = (_flat(one.to_mapping()) for one in (RunFolder(folder).spec(), spec))
-    for key in now | before:
-        if before.get(key) != now.get(key):
-            raise UserError(
-                f"{folder} holds a run with {key}={before.get(key)}, not {now.get(key)}; choose another --out"
-            )
+    different = first_difference(RunFolder(folder).spec().to_mapping(), spec.to_mapping())
+    if different:
+        raise UserError(f"{folder} holds a run with {different}; choose another --out")
     return runner.resume(folder, shown.round, stop, shown.begin, None, observe, keep_models) is not None
-
-
-def _flat(mapping: Mapping[str, Any], begin: str = "") -> dict[str, Any]:
-    """What is nested, by names such as learner.lr."""
-    flat: dict[str, Any] = {}
-    for name, value in mapping.items():
-        flat |= _flat(value, f"{begin}{name}.") if isinstance(value, Mapping) else {f"{begin}{name}": value}
-    return flat
