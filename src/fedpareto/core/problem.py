@@ -13,6 +13,7 @@ from torch import Tensor
 
 from fedpareto.core.inputs import InputSchema
 from fedpareto.core.layout import Layout
+from fedpareto.core.outputs import Output
 
 if TYPE_CHECKING:
     from fedpareto.core.clients import Clients
@@ -176,6 +177,10 @@ class Problem(ABC):
         None where rows are no table of columns or the model is another.
         """
         return None
+
+    def outputs(self) -> tuple[Output, ...]:
+        """What the model predicts, one entry for each head; none where a problem does not say."""
+        return ()
 
     @property
     def maximise(self) -> list[bool]:

@@ -1,0 +1,32 @@
+"""What a model's answers mean, in the user's words: enough to read a prediction without the data it was trained on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Output:
+    """One thing that a model predicts: a label's column, a task of several, or the action to take."""
+
+    name: str
+    """Of the column or task, such as "income"."""
+    classes: tuple[str, ...]
+    """What it can be, in the order of the model's own outputs; of a yes-or-no answer first the negative one, then the
+    positive one, whose probability the model gives."""
+
+    @property
+    def positive(self) -> str:
+        """Of two classes, the one that counts as 1."""
+        return self.classes[-1]
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain values."""
+        return {"name": self.name, "classes": list(self.classes)}
+
+    @classmethod
+    def from_json(cls, plain: Mapping[str, Any]) -> Output:
+        """The inverse of `to_json`."""
+        return cls(str(plain["name"]), tuple(str(name) for name in plain["classes"]))
