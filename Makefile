@@ -2,11 +2,13 @@
 PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
+DOCS := .venv/.installed-docs
+export NO_MKDOCS_2_WARNING := 1
 PIP := $(BIN)/pip --quiet --disable-pip-version-check
 # Where Box2D has no wheel, it is built: that takes a C++ compiler and a minute.
 BUILD_BOX2D := ; platform_machine == 'aarch64' or python_version >= '3.14'
 
-.PHONY: install demo test lint types bench clean
+.PHONY: install demo test lint types docs docs-serve bench clean
 
 install: $(INSTALLED)
 
@@ -28,12 +30,24 @@ test: install
 lint: install
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/codespell
 
 types: install
 	$(BIN)/mypy
+
+# Strict: a broken link or a missing heading is an error. Notebooks are executed.
+docs: $(DOCS)
+	$(BIN)/mkdocs build --strict --quiet
+
+docs-serve: $(DOCS)
+	$(BIN)/mkdocs serve --strict --dev-addr 127.0.0.1:8001
+
+$(DOCS): $(INSTALLED)
+	$(PIP) install --constraint constraints.txt --editable '.[docs]'
+	@touch $@
 
 bench: install
 	$(BIN)/python benchmarks/engine.py
 
 clean:
-	rm -rf .venv runs build dist .pytest_cache .mypy_cache .ruff_cache src/*.egg-info
+	rm -rf .venv runs site build dist .pytest_cache .mypy_cache .ruff_cache src/*.egg-info
