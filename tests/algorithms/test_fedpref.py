@@ -90,6 +90,12 @@ def test_top_entries_keeps_the_largest_in_magnitude():
     assert torch.equal(top_entries(row, 0.0), row), "R = 0 is the plain cosine"
 
 
+def test_top_entries_of_a_hundred_are_as_many_as_the_ratio_says():
+    row = torch.arange(1.0, 101.0)[None]
+    kept = [int((top_entries(row, percent / 100) != 0).sum()) for percent in range(1, 101)]
+    assert kept == list(range(1, 101)), "0.55 · 100 is 55, whatever the product of the floats is"
+
+
 def test_similarity_is_the_mean_of_the_layers_cosines():
     layout = Layout.of({"a.weight": (2,), "a.bias": (1,), "b.weight": (2,)})
     updates = torch.tensor([[1.0, 0, 0, 3, 4], [1, 1, 0, -4, 3], [0, 0, 0, 0, 0]])

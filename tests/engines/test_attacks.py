@@ -11,10 +11,12 @@ import pytest
 import torch
 
 from fedpareto.algorithms.afl import AFL
+from fedpareto.algorithms.fedamp import FedAMP
 from fedpareto.algorithms.fedavg import FedAvg
 from fedpareto.algorithms.fedcmoo import FedCMOO
 from fedpareto.algorithms.fedfew import FedFew
 from fedpareto.algorithms.fedmgda_plus import FedMGDAPlus
+from fedpareto.algorithms.fedmtl import FedMTL
 from fedpareto.algorithms.fsmgda import FSMGDA
 from fedpareto.algorithms.ifca import IFCA
 from fedpareto.core.algorithm import Algorithm
@@ -206,6 +208,22 @@ def test_a_sign_is_flipped_around_the_model_that_a_client_chose_or_around_each_o
     before, after, _, _ = compared(FSMGDA(), "sign-flip")
     for client in ATTACKERS:
         torch.testing.assert_close(after[client].message["updates"], -before[client].message["updates"])
+
+
+@pytest.mark.parametrize("algorithm", [FedAMP(strength=1.0, sigma=50.0, cloud_step=5.0), FedMTL(strength=1.0)])
+def test_an_update_is_measured_from_where_the_client_began_not_from_what_draws_it(algorithm: Any) -> None:
+    """After two honest rounds models and pull targets lie apart; the third update is turned around its own start."""
+    late = Attack(kind="sign-flip", clients=ATTACKERS, from_round=3)
+    (calm,), (attacked,) = (exchange(engine_of(algorithm, attack), rounds=2) for attack in (Attack(), late))
+    engine = engine_of(algorithm, Attack())
+    state = algorithm.begin(engine.settings[0])
+    for _ in range(2):
+        state = algorithm.tell(state, engine.run(algorithm.ask(state)).replies)
+    for honest, lie in zip(calm.replies, attacked.replies, strict=True):
+        if honest.client in ATTACKERS:
+            start = state.models[honest.client]
+            assert (start - state.towards[honest.client]).norm() > 1e-3
+            torch.testing.assert_close(lie.message["model"], 2 * start - honest.message["model"])
 
 
 def test_gaussian_noise_is_as_long_as_asked_for_and_each_attackers_own() -> None:

@@ -55,7 +55,7 @@ def test_the_weights_of_three_equal_a_search_over_the_simplex(seed: int) -> None
     stream = np.random.default_rng(seed)
     rows, losses = stream.standard_normal((3, 5)), stream.uniform(0.2, 3, 3)
     gram = rows @ rows.T
-    mu, anchor = adjustments(losses, np.ones(3))
+    mu, anchor = adjustments(losses, np.full(3, 1 / 3))
     towards = gram @ anchor
     weights = epo_weights(losses, gram, np.ones(3))
     if mu <= 1e-2 or not (towards > 0).any():
@@ -95,3 +95,17 @@ def test_the_scale_of_the_gradients_does_not_matter(scale: float) -> None:
     rows = np.random.default_rng(3).standard_normal((3, 6))
     gram, losses = rows @ rows.T, np.array([1.0, 2, 4])
     assert epo_weights(losses, gram * scale, np.ones(3)) == pytest.approx(epo_weights(losses, gram, np.ones(3)))
+
+
+@quick
+@given(st.integers(0, 2**32 - 1), st.integers(2, 4), st.floats(0.01, 100))
+def test_only_the_ratios_of_a_preference_matter(seed: int, m: int, scale: float) -> None:
+    stream = np.random.default_rng(seed)
+    rows, losses, preference = stream.standard_normal((m, 5)), stream.uniform(0.2, 3, m), stream.dirichlet(np.ones(m))
+    gram = rows @ rows.T
+    assert epo_weights(losses, gram, scale * preference) == pytest.approx(epo_weights(losses, gram, preference))
+
+
+def test_all_alike_is_the_same_preference_however_it_is_written() -> None:
+    losses, gram = [1, 2], [[1, -0.5], [-0.5, 1]]
+    assert epo_weights(losses, gram, [1, 1]) == pytest.approx(epo_weights(losses, gram, [0.5, 0.5]))

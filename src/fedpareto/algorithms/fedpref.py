@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -204,7 +205,8 @@ def similarities(updates: Tensor, layout: Layout, ratio: float) -> Tensor:
 
 def top_entries(vectors: Tensor, ratio: float) -> Tensor:
     """topR of eq. 4.4: the ⌈R·dim⌉ entries largest in magnitude of each row, zeros elsewhere."""
-    keep = math.ceil(ratio * vectors.shape[1])
+    # R as it is written: 0.55 · 100 is 55, but the product of the floats lies just above it.
+    keep = math.ceil(Fraction(str(ratio)) * vectors.shape[1])
     if keep in (0, vectors.shape[1]):
         return vectors
     magnitude = vectors.abs()

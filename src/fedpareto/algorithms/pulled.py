@@ -52,9 +52,11 @@ class Pulled(Algorithm[PulledState]):
         return self._with_pulls(PulledState(setting, models=personal.same_start(setting)))
 
     def ask(self, state: PulledState) -> list[Task]:
-        """Everyone who takes part gets its pull."""
-        own = self.solutions(state)
-        return [Task(client, state.round + 1, own[client]) for client in participants(state)]
+        """Everyone who takes part gets its pull, and begins from the model that it sent last."""
+        own, kept = self.solutions(state), dict(zip(state.setting.clients, state.models, strict=True))
+        return [
+            Task(client, state.round + 1, own[client], begun={"model": kept[client]}) for client in participants(state)
+        ]
 
     def private_state(self, setting: Setting) -> Message:
         """θ_i: the client goes on from where it was."""

@@ -76,11 +76,11 @@ class Defence:
         """What an algorithm is told instead of the replies to these tasks; only those that carry a model change."""
         if self.rule == "none":
             return Defended(list(replies))
-        sent = {(task.client, task.step, task.lane): task.message for task in tasks}
+        asked = {(task.client, task.step, task.lane): task for task in tasks}
         told: list[Reply] = []
         groups: dict[tuple[str, int], list[_Trained]] = {}
         for reply in replies:
-            begun = beginnings(sent[reply.client, reply.step, reply.lane], reply.message)
+            begun = beginnings(asked[reply.client, reply.step, reply.lane], reply.message)
             if begun:
                 groups.setdefault((reply.step, reply.lane), []).append(_Trained(reply, begun))
             elif reply.step == "train":

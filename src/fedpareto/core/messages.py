@@ -29,6 +29,9 @@ class Task:
     message: Message = field(repr=False)
     step: str = "train"
     lane: int = 0
+    begun: Message = field(default_factory=dict, repr=False)
+    """Where the client begins, as far as the server knows, if that is not what it is sent but what it kept. It does not
+    travel: attacks and defences measure updates from there."""
 
 
 @dataclass(frozen=True)
@@ -104,12 +107,13 @@ def traffic(tasks: Sequence[Task], replies: Sequence[Reply]) -> dict[int, Traffi
     return found
 
 
-def beginnings(sent: Message, reply: Message) -> Message:
+def beginnings(task: Task, reply: Message) -> Message:
     """From where a client went to those tensors of its reply that are trained models, or differences of such.
 
-    That is what it was sent under the same name; one of several models, if it replies with its `choice` of them; or 0
-    for `updates`.
+    That is what the task says it kept, or what it was sent, under the same name; one of several models, if it replies
+    with its `choice` of them; or 0 for `updates`.
     """
+    sent = {**task.message, **task.begun}
     found = {name: sent[name] for name, tensor in reply.items() if name in sent and tensor.shape == sent[name].shape}
     if "model" in reply and "choice" in reply and "models" in sent:
         found["model"] = sent["models"][int(reply["choice"])]

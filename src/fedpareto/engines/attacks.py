@@ -17,7 +17,7 @@ from torch import Tensor
 
 from fedpareto.core import rng
 from fedpareto.core.clients import Clients, Tampering
-from fedpareto.core.messages import Message, beginnings
+from fedpareto.core.messages import Message, Task, beginnings
 from fedpareto.core.problem import Problem, Rows, Splits, SupervisedProblem
 from fedpareto.errors import UserError
 
@@ -111,10 +111,10 @@ class Attack:
 
 @dataclass(frozen=True)
 class Answer:
-    """A client's reply under way, and what it was sent."""
+    """A client's reply under way, and the task that it answers."""
 
     address: rng.Address
-    sent: Message
+    task: Task
     reply: Message
     lies: bool
     """Whether its client attacks in this round."""
@@ -123,7 +123,7 @@ class Answer:
 
     def updates(self) -> dict[str, tuple[Tensor, Tensor]]:
         """By name of a trained tensor, where it began and how far it came."""
-        begun = beginnings(self.sent, self.reply)
+        begun = beginnings(self.task, self.reply)
         return {name: (origin, self.reply[name] - origin) for name, origin in begun.items()}
 
 

@@ -271,7 +271,7 @@ class LocalEngine:
             return answers
         known = list(answers)
         under_way = [
-            Answer(self._address(item), item.task.message, reply, self._lies(item), _kind_of_work(item))
+            Answer(self._address(item), item.task, reply, self._lies(item), _kind_of_work(item))
             for item, reply, _, _ in known
         ]
         forged = self._raid.forged(under_way)

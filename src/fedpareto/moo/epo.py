@@ -19,8 +19,12 @@ def epo_weights(losses: ArrayLike, gram: ArrayLike, preference: ArrayLike, toler
 
     Far from the ray (non-uniformity above `tolerance`) α leads towards it, allowing losses that are already small to
     grow; near it α descends all losses. Objectives of preference 0 are left out.
+
+    Only the ratios of r matter for the ray; but the bounds of the linear programme grow with r while its left side does
+    not, so r is scaled to a sum of 1, as preferences are everywhere here: all alike are 1/m each.
     """
     r = np.asarray(preference, dtype=np.float64)
+    r = r / r.sum()
     wanted = r > 0
     if not wanted.all():
         weights = np.zeros(len(r))
