@@ -1,15 +1,34 @@
-"""Files that are never half there."""
+"""Files that are never half there, and locks, the same on Linux, macOS and Windows."""
 
 from __future__ import annotations
 
+import errno
+import itertools
 import os
+import shlex
+import subprocess
+import sys
+import time
 from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
+from typing import IO, Any
 
 from fedpareto.errors import UserError
 
 PART = ".part"
 """How the name of a file under way ends; a process that was killed may leave one behind."""
+WINDOWS = sys.platform == "win32"
+NO_LOCKS_HERE = (errno.ENOSYS, errno.ENOTSUP, errno.ENOLCK, errno.EINVAL)
+"""What a file system without locks answers, as some clusters' do."""
+HELD = (errno.EAGAIN, errno.EACCES, errno.EDEADLK)
+"""What a system answers if another process holds a lock: Linux and macOS the first, Windows the others."""
+PAUSE = 0.02
+"""Seconds between two attempts."""
+LOOKS = 5
+"""Attempts after which a lock counts as held: whoever only looks at it lets go at once."""
+READS = 50
+"""Attempts to replace a file that somebody may just be reading."""
 
 
 def write_atomically(path: Path, content: bytes | str) -> None:
@@ -21,15 +40,121 @@ def write_atomically(path: Path, content: bytes | str) -> None:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(temporary, path)
+        replace(temporary, path)
     except OSError as problem:
         with suppress(OSError):
             temporary.unlink()
         raise UserError(f"{path} cannot be written: {problem.strerror or problem}") from None
 
 
+def replace(source: Path, target: Path) -> None:
+    """Moves a file to its place in one step. Windows refuses while somebody reads the old one: then once more."""
+    for attempt in range(READS):
+        try:
+            os.replace(source, target)
+        except PermissionError:
+            if not WINDOWS or attempt == READS - 1:
+                raise
+            time.sleep(PAUSE)
+        else:
+            return
+
+
 def write_secret(path: Path, content: bytes) -> None:
     """A file that only its owner can read, from its first byte on; an older one is replaced."""
     path.unlink(missing_ok=True)
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+    with os.fdopen(os.open(path, flags, 0o600), "wb") as file:
         file.write(content)
+
+
+def quoted(path: Path) -> str:
+    """A path as it can be pasted into this system's shell."""
+    return subprocess.list2cmdline([str(path)]) if WINDOWS else shlex.quote(str(path))
+
+
+class Lock:
+    """A file that one process at a time holds; the system lets go when that process ends, however it ends.
+
+    A file system without locks keeps nobody out.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._file: IO[bytes] | None = None
+
+    def take(self, patiently: bool = False) -> bool:
+        """Whether this process holds it now. False: another one does; `patiently` waits until that lets go."""
+        file = self.path.open("ab")
+        try:
+            for attempt in itertools.count(1):
+                if _locked(file):
+                    self._file = file
+                    break
+                if attempt >= LOOKS and not patiently:
+                    break
+                time.sleep(PAUSE)
+        finally:
+            if self._file is not file:
+                file.close()
+        return self._file is file
+
+    def is_held(self) -> bool:
+        """Whether a process holds it, this one or another; nobody is kept out by the look."""
+        try:
+            with self.path.open("rb") as file:
+                is_free = _locked(file, shared=True)
+                if is_free:
+                    _unlock(file)
+        except OSError:
+            return False
+        return not is_free
+
+    def release(self) -> None:
+        """Lets others have it."""
+        if self._file is not None:
+            _unlock(self._file)
+            self._file.close()
+            self._file = None
+
+    def __enter__(self) -> Lock:
+        return self
+
+    def __exit__(self, *trouble: object) -> None:
+        self.release()
+
+
+def _locked(file: IO[bytes], shared: bool = False) -> bool:
+    """Whether this process could lock the file; `shared` with all others that only want to share it."""
+    fcntl, msvcrt = _modules()
+    try:
+        if fcntl is not None:
+            fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+        else:
+            file.seek(0)
+            msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
+    except OSError as problem:
+        if problem.errno in HELD:
+            return False
+        if problem.errno not in NO_LOCKS_HERE:
+            raise
+    return True
+
+
+def _unlock(file: IO[bytes]) -> None:
+    """At once: Windows may take its time when a file is merely closed."""
+    fcntl, msvcrt = _modules()
+    with suppress(OSError):
+        if fcntl is not None:
+            fcntl.flock(file, fcntl.LOCK_UN)
+        else:
+            file.seek(0)
+            msvcrt.locking(file.fileno(), msvcrt.LK_UNLCK, 1)
+
+
+def _modules() -> tuple[Any, Any]:
+    """What locks files here: fcntl, or where there is none, as on Windows, msvcrt."""
+    try:
+        return import_module("fcntl"), None
+    except ImportError:
+        return None, import_module("msvcrt")

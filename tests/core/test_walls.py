@@ -18,7 +18,7 @@ MAY_IMPORT = {
     "core": {"errors", "moo"},
     "learners": {"errors", "moo", "core"},
     "algorithms": {"errors", "moo", "core"},
-    "problems": {"errors", "moo", "core", "learners"},
+    "problems": {"errors", "files", "moo", "core", "learners"},
     "engines": {"errors", "files", "moo", "core", "learners"},
     "experiments": {"errors", "files", "moo", "core", "engines", "report"},
     "report": {"errors", "files", "moo"},

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import signal
 import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from fedpareto.deploy.layout import Deployment
 from fedpareto.errors import UserError
-from fedpareto.files import write_atomically
+from fedpareto.files import Lock, write_atomically
 
 CONNECTED = 45.0
 """Seconds since its last word within which a node counts as connected; it asks every 3, and every 30 in long work."""
@@ -95,21 +94,18 @@ def stop(deployment: Deployment, now: bool = False) -> None:
         time.sleep(0.5)
 
 
-def hold(deployment: Deployment) -> IO[bytes]:
-    """Makes this process the deployment's only server, for as long as the file is open."""
-    file = (deployment.server / ".lock").open("wb")
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        file.close()
-        raise UserError(f"a server is running for {deployment.folder} already; see: fedpareto server status") from None
-    return file
+def hold(deployment: Deployment) -> Lock:
+    """Makes this process the deployment's only server, until the lock is released."""
+    lock = _lock(deployment)
+    if not lock.take():
+        raise UserError(f"a server is running for {deployment.folder} already; see: fedpareto server status")
+    return lock
 
 
 def busy(deployment: Deployment) -> bool:
     """Whether a server is running."""
-    try:
-        hold(deployment).close()
-    except UserError:
-        return True
-    return False
+    return _lock(deployment).is_held()
+
+
+def _lock(deployment: Deployment) -> Lock:
+    return Lock(deployment.server / ".lock")

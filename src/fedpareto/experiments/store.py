@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import math
 import os
 import platform
-import shlex
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 
@@ -21,7 +19,7 @@ from fedpareto.engines.attacks import USUAL_STRENGTH
 from fedpareto.errors import DamagedFile, UserError
 from fedpareto.experiments.checkpoint import Checkpoint
 from fedpareto.experiments.spec import PRIVATE, Draft, Spec
-from fedpareto.files import PART, write_atomically
+from fedpareto.files import PART, Lock, quoted, write_atomically
 
 FORMAT = 1
 FILES = (
@@ -36,8 +34,6 @@ FILES = (
     "inputs.json",
     "solutions.json",
 )
-NO_LOCKS_HERE = (errno.ENOSYS, errno.ENOTSUP, errno.ENOLCK, errno.EINVAL)
-"""What a file system without locks answers, as some clusters' do."""
 
 
 class RunFolder:
@@ -45,7 +41,7 @@ class RunFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._lock: IO[bytes] | None = None
+        self._lock = Lock(path / ".lock")
         self._made = False
 
     # -- life ------------------------------------------------------------------------------------------------------
@@ -97,43 +93,29 @@ class RunFolder:
 
     def lock(self) -> None:
         """Keeps other processes out; the system lets go when this process ends, however it ends."""
-        import fcntl
-
         try:
-            self._lock = (self.path / ".lock").open("wb")
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            self.close()
-            raise UserError(f"another process is working on {self.path}") from None
+            is_mine = self._lock.take()
         except OSError as problem:
-            if self._lock is None or problem.errno not in NO_LOCKS_HERE:
-                self.close()
-                raise UserError(f"the folder {self.path} cannot be written: {problem.strerror or problem}") from None
+            raise UserError(f"the folder {self.path} cannot be written: {problem.strerror or problem}") from None
+        if not is_mine:
+            raise UserError(f"another process is working on {self.path}")
 
     def busy(self) -> bool:
         """Whether a process is working on this run now."""
-        import fcntl
-
-        try:
-            with (self.path / ".lock").open("rb") as file:
-                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-        except OSError:
-            return False
-        return False
+        return self._lock.is_held()
 
     def close(self) -> None:
         """Lets other processes in."""
-        if self._lock is not None:
-            self._lock.close()
-            self._lock = None
+        self._lock.release()
 
     def discard(self) -> None:
         """Takes back what `create` made: a run that could not even begin leaves nothing behind."""
-        for path in (*(self.path / name for name in FILES), self.path / ".lock"):
+        for name in FILES:
             with suppress(OSError):
-                path.unlink()
+                (self.path / name).unlink()
+        self.close()  # Windows deletes no file that is open.
+        with suppress(OSError):
+            self._lock.path.unlink()
         if self._made:
             with suppress(OSError):
                 self.path.rmdir()
@@ -168,8 +150,8 @@ class RunFolder:
     def way_on(self, change: str = "") -> str:
         """What to type to continue this run, with a change of its spec where it may be given there."""
         if self._is_deployed():
-            return f"fedpareto server resume {shlex.quote(str(self.path.resolve().parent))}"
-        return f"fedpareto resume {shlex.quote(str(self.path))}" + (change and f" --set {change}")
+            return f"fedpareto server resume {quoted(self.path.resolve().parent)}"
+        return f"fedpareto resume {quoted(self.path)}" + (change and f" --set {change}")
 
     def _is_deployed(self) -> bool:
         return Draft.read(self.spec_file).values.get("preferences") == PRIVATE
@@ -206,7 +188,7 @@ class RunFolder:
             return
         text = "".join(_json(row, separators=(",", ":")) + "\n" for row in rows)
         try:
-            with (self.path / name).open("a", encoding="utf-8") as file:
+            with (self.path / name).open("a", encoding="utf-8", newline="\n") as file:
                 file.write(text)
         except OSError as problem:
             raise UserError(f"{self.path / name} cannot be written: {problem.strerror or problem}") from None

@@ -26,6 +26,7 @@ from typing import BinaryIO
 from urllib.parse import urldefrag, urlsplit
 
 from fedpareto.errors import DamagedFile, UnknownName, UserError
+from fedpareto.files import Lock, replace
 
 CATALOGUES = (
     "fedpareto.problems.fairness.datasets",
@@ -208,18 +209,19 @@ def _fetch(file: DataFile, url: str, folder: Path, progress: Progress) -> Path:
     is_compressed = not member and urlsplit(address).path.endswith(".gz") and not file.name.endswith(".gz")
     target = folder / (f"{file.name}.gz" if is_compressed else file.name)
     part = folder / f"{file.name}.{zlib.crc32(url.encode()):08x}.part"
-    with _locked(part) as stream:
+    with Lock(folder.with_name(f".{folder.name}.lock")) as lock:
+        lock.take(patiently=True)
         if target.is_file():  # Another process was faster.
             return target
         try:
-            _download(address, stream, progress)
+            with part.open("a+b") as stream:
+                _download(address, stream, progress)
         except _Unavailable:
-            if not stream.tell():
+            if not part.stat().st_size:
                 part.unlink()
             raise
         try:
-            stream.seek(0)
-            content = _unpacked(stream.read(), member, is_compressed)
+            content = _unpacked(part.read_bytes(), member, is_compressed)
         except (zipfile.BadZipFile, KeyError, EOFError, OSError, zlib.error) as problem:
             part.unlink()
             raise _Unavailable(f"what came cannot be unpacked ({problem})") from None
@@ -229,7 +231,7 @@ def _fetch(file: DataFile, url: str, folder: Path, progress: Progress) -> Path:
             raise _Unavailable(f"what came is not the published file (SHA-256 {found}, not {file.sha256})")
         if member:
             part.write_bytes(content)
-        os.replace(part, target)
+        replace(part, target)
     return target
 
 
@@ -276,16 +278,6 @@ def _receive(url: str, stream: BinaryIO, progress: Progress) -> None:
             progress(have, total)
     if have < total:
         raise ConnectionError(f"the connection ended after {have:,} of {total:,} bytes")
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[BinaryIO]:
-    """The file open for reading and appending, held by one process at a time."""
-    import fcntl
-
-    with path.open("a+b") as stream:
-        fcntl.flock(stream, fcntl.LOCK_EX)
-        yield stream
 
 
 @contextmanager
