@@ -248,6 +248,7 @@ def describe(spec: Spec, splits: Sequence[str], choices: Mapping[str, int]) -> d
         "objectives": [
             {"name": o.name, "maximise": o.maximise, "reference": o.reference} for o in spec.problem.objectives
         ],
+        "outputs": [output.to_json() for output in spec.problem.outputs()],
         "splits": list(splits),
         "known_front": None if front is None else np.asarray(front).tolist(),
         "layout": spec.problem.layout.to_json(),

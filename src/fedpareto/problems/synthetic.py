@@ -18,6 +18,7 @@ from fedpareto.core.inputs import InputSchema, numbers
 from fedpareto.core.layout import Layout
 from fedpareto.core.learner import Learner
 from fedpareto.core.models import MLP
+from fedpareto.core.outputs import Output
 from fedpareto.core.problem import Batch, Objective, Rows, Splits
 from fedpareto.errors import UserError
 from fedpareto.learners.supervised import Supervised
@@ -133,6 +134,10 @@ class Synthetic(GroupedProblem):
     def input_schema(self, clients: int, seed: int) -> InputSchema:
         """The two coordinates as they are, and the sensitive attribute where the classifier sees it."""
         return numbers(["x1", "x2", *(["sensitive"] if self.sees_group else [])])
+
+    def outputs(self) -> tuple[Output, ...]:
+        """The label y."""
+        return (Output("y", ("0", "1")),)
 
     def data(self, clients: int, seed: int) -> Splits:
         """Rows drawn and dealt to the clients."""

@@ -61,6 +61,22 @@ class Objective:
 
 
 @dataclass(frozen=True)
+class Output:
+    """What the models predict: a label's name and its classes, of two the negative one first."""
+
+    name: str
+    classes: tuple[str, ...]
+
+    @property
+    def in_words(self) -> str:
+        """In a line."""
+        if len(self.classes) != 2:
+            return f"{self.name}, {len(self.classes)} classes"
+        negative, positive = self.classes
+        return f"{self.name}: {positive} counts as positive (1), {negative} as negative (0)"
+
+
+@dataclass(frozen=True)
 class Status:
     """How far the run says it is. `unknown` when it never wrote a status."""
 
@@ -141,6 +157,8 @@ class Record:
     clients: int
     rounds: int
     objectives: tuple[Objective, ...]
+    outputs: tuple[Output, ...]
+    """What the models predict; empty where the problem does not say."""
     splits: tuple[str, ...]
     known_front: Array | None
     versions: dict[str, str]
@@ -396,6 +414,7 @@ def load(folder: Path) -> Record:
         clients=get(run, "clients", int, where),
         rounds=get(run, "rounds", int, where),
         objectives=objectives,
+        outputs=tuple(_output(entry, where) for entry in get(run, "outputs", list, where, [])),
         splits=_splits(run.get("splits"), f"{where}: 'splits'"),
         known_front=_known_front(run.get("known_front"), m, f"{where}: 'known_front'"),
         versions=texts(run.get("versions")),
@@ -415,6 +434,12 @@ def load(folder: Path) -> Record:
         if line.losses is not None:
             _check_losses(line.losses, line.participants, record.clients, place)
     return dataclasses.replace(record, solutions=_solutions(record))
+
+
+def _output(entry: object, where: str) -> Output:
+    output = as_object(entry, f"{where}: 'outputs'")
+    classes = get(output, "classes", list, where)
+    return Output(printable(get(output, "name", str, where)), tuple(printable(name) for name in classes))
 
 
 def _attack(run: dict[str, Any], where: str) -> str:

@@ -160,6 +160,7 @@ def _described(record: Record) -> list[tuple[str, str]]:
         ("progress", _progress(record)),
         ("setting", f"{record.clients} clients, {record.rounds} rounds, {len(record.seeds)} seeds"),
         ("objectives", goals),
+        *(("predicts", output.in_words) for output in record.outputs),
         *((name, words) for name, words in (("attack", record.attack), ("defence", record.defence)) if words),
         *_courses(record),
     ]

@@ -166,7 +166,8 @@ class OwnTable(Fairness):
     sensitive: tuple[str, ...] = ()
     """Columns with the sensitive attributes; a notion of fairness counts for each of them."""
     positive: str = ""
-    """The value of the label that counts as 1; empty: the last of its two values in ascending order."""
+    """The value of the label that counts as 1; empty: the one that says so itself (1 of 0 and 1, yes of no and yes,
+    good of bad and good), else the last of the two in ascending order."""
     privileged: tuple[str, ...] = ()
     """Who is group 1 of a sensitive column, the others being group 0: race=White or age>=25 (if there is one sensitive
     column, White or >=25 will do)."""

@@ -18,6 +18,7 @@ from fedpareto.core.inputs import InputSchema
 from fedpareto.core.layout import Layout
 from fedpareto.core.learner import Learner
 from fedpareto.core.models import MLP
+from fedpareto.core.outputs import Output
 from fedpareto.core.problem import Batch, Objective, Rows, Splits
 from fedpareto.errors import UserError
 from fedpareto.learners.supervised import Supervised
@@ -228,6 +229,10 @@ class Fairness(GroupedProblem):
     def input_schema(self, clients: int, seed: int) -> InputSchema:
         """As estimated on the training rows of this seed."""
         return self._encoder.input_schema(self._dealt(clients, seed)[1] == 0)
+
+    def outputs(self) -> tuple[Output, ...]:
+        """The label, and which of its values counts as 1."""
+        return (self._table.output,)
 
     def _dealt(self, clients: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
         """Each row's client and its part of that client's rows, `[rows]` each."""

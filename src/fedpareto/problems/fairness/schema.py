@@ -19,9 +19,11 @@ import numpy as np
 
 from fedpareto.core import inputs
 from fedpareto.core.inputs import Input, InputSchema
+from fedpareto.core.outputs import Output
 from fedpareto.errors import DamagedFile, UserError
 from fedpareto.problems.fairness import tables
 from fedpareto.problems.fairness.encoding import MOST_TEXTS
+from fedpareto.problems.fairness.labels import Choice, as_text
 from fedpareto.problems.fairness.tables import UNKNOWN, Groups, LabelledTable
 
 if TYPE_CHECKING:
@@ -100,6 +102,11 @@ class TableSchema:
     def width(self) -> int:
         """The number of the model's inputs."""
         return sum(column.width for column in self.columns)
+
+    @property
+    def output(self) -> Output:
+        """What a model's answers mean."""
+        return tables.output_of(self.label, self.labels, self.positive)
 
     @property
     def fingerprint(self) -> str:
@@ -230,14 +237,18 @@ class TableSchema:
         return []
 
     def _as_table(self, frame: DataFrame) -> LabelledTable:
-        return LabelledTable(frame, np.zeros(len(frame)), (self.label,), "the table")
+        return self._table(frame, np.zeros(len(frame)), "the table")
+
+    def _table(self, frame: DataFrame, label: np.ndarray, source: str) -> LabelledTable:
+        choice = Choice(self.positive, "the schema says so", True)
+        return LabelledTable(frame, label, (self.label,), source, self.output, choice)
 
     def labelled(self, frame: DataFrame, source: str) -> LabelledTable:
         """The rows that have a label."""
         tables.require(frame, self.label, source)
         frame = frame[frame[self.label].notna()].reset_index(drop=True)
         label = (texts(frame[self.label]) == self.positive).to_numpy(dtype=np.float32)
-        return LabelledTable(frame, label, (self.label,), source)
+        return self._table(frame, label, source)
 
     def groups(self, table: LabelledTable, attribute: str) -> Groups:
         """Who belongs to which group of a sensitive column."""
@@ -255,7 +266,7 @@ class TableSchema:
 
 def texts(series: Series[Any]) -> Series[Any]:
     """A column's values as a user would write them: 1 is "1" whether the column is whole or not."""
-    return series.astype(object).where(series.notna(), None).map(tables.as_text, na_action="ignore")
+    return series.astype(object).where(series.notna(), None).map(as_text, na_action="ignore")
 
 
 def _positions(values: Series[Any], known: Sequence[str]) -> np.ndarray:

@@ -10,6 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from fedpareto.core.inputs import InputSchema
+from fedpareto.core.outputs import Output
 from fedpareto.core.problem import Rows
 from fedpareto.errors import UserError
 from fedpareto.problems.fairness import tables
@@ -72,6 +73,10 @@ class Silo(Fairness):
     def input_schema(self, clients: int, seed: int) -> InputSchema:
         """The schema's own, whatever the rows."""
         return self.table_schema.inputs()
+
+    def outputs(self) -> tuple[Output, ...]:
+        """The schema's label."""
+        return (self.table_schema.output,)
 
     def _inputs(self) -> int:
         # Before there is a schema, as in a list of all problems, what does not depend on it.

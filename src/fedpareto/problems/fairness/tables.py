@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -14,7 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fedpareto.core.outputs import Output
 from fedpareto.errors import UnknownName, UserError
+from fedpareto.problems.fairness.labels import Choice, as_text, choose
 
 if TYPE_CHECKING:
     from pandas import DataFrame, Series
@@ -46,6 +49,10 @@ class LabelledTable:
     """Columns that no model may see: the label itself."""
     source: str
     """What to call it in a message."""
+    output: Output
+    """The label's name, and what its values 0 and 1 are called."""
+    positive: Choice
+    """Which value counts as 1, and why."""
 
     def column(self, name: str) -> Series[Any]:
         """A column by name."""
@@ -62,23 +69,33 @@ def require(frame: DataFrame, name: str, source: str) -> None:
 def labelled(frame: DataFrame, label: str, positive: str, source: str) -> LabelledTable:
     """The rows of `frame` that have a label.
 
-    Label 1 is the value `positive`; if none is given, the last of the column's two values in ascending order (1 of 0
-    and 1, "yes" of "no" and "yes").
+    Label 1 is the value `positive`; if none is given, the one of the column's two values that says so itself (1 of 0
+    and 1, "yes" of "no" and "yes"), else the last in ascending order.
     """
     require(frame, label, source)
     frame = frame[frame[label].notna()].reset_index(drop=True)
     values = sorted(frame[label].unique().tolist())
-    shown = ", ".join(map(str, values[:5])) + (", …" if len(values) > 5 else "")
+    shown = ", ".join(as_text(value) for value in values[:5]) + (", …" if len(values) > 5 else "")
     if len(values) < 2:
         raise UserError(f"the label '{label}' of {source} has one value only ({shown}); there is nothing to learn")
     if not positive and len(values) > 2:
         raise UserError(
             f"the label '{label}' of {source} has {len(values)} values ({shown}); say which one is label 1: positive=…"
         )
-    chosen = matches(frame[label], positive) if positive else (frame[label] == values[-1]).to_numpy()
-    if chosen.all() or not chosen.any():
+    chosen = matches(frame[label], positive) if positive else None
+    choice = choose(values) if chosen is None else Choice(positive, "you say so", True)
+    ones = (frame[label] == choice.value).to_numpy() if chosen is None else chosen
+    if ones.all() or not ones.any():
         raise UserError(f"positive is '{positive}', but the label '{label}' of {source} has the values {shown}")
-    return LabelledTable(frame, chosen.astype(np.float32), (label,), source)
+    first = frame[label].to_numpy()[int(ones.argmax())]
+    output = output_of(label, [as_text(value) for value in values], as_text(first))
+    return LabelledTable(frame, ones.astype(np.float32), (label,), source, output, choice)
+
+
+def output_of(label: str, values: Sequence[str], positive: str) -> Output:
+    """What the answers of a model of this label are called; of several other values, "not" the positive one."""
+    others = [value for value in values if value != positive]
+    return Output(label, (others[0] if len(others) == 1 else f"not {positive}", positive))
 
 
 def groups(table: LabelledTable, column: str, rule: str = "") -> Groups:
@@ -154,11 +171,6 @@ def compared(table: LabelledTable, column: str, operator: str, value: str) -> np
     numbers = series.to_numpy(dtype=float, na_value=np.nan)
     compare = {">=": np.greater_equal, "<=": np.less_equal, "<": np.less, ">": np.greater}[operator]
     return np.asarray(compare(numbers, bound))
-
-
-def as_text(value: Any) -> str:
-    """A value as a user would write it."""
-    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 
 # -- a user's own file ---------------------------------------------------------------------------------------------
