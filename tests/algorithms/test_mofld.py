@@ -281,7 +281,7 @@ class Judged(Convex):
     def judge(self, seed):
         def worth(models):
             values = 0.5 * (models[:, None] - self.centres().to(models)).square().sum(-1)
-            return torch.stack([2 * values, values], dim=1)
+            return torch.stack([2 * values, values, 3 * values], dim=1)
 
         return worth
 
@@ -306,13 +306,48 @@ def test_where_clients_play_the_server_can_play_too():
     clients = engine_for(Local(), problem, clients=3, rounds=1)._probe(3)
     expected = problem.score(clients, models.double())
     assert judge is not None
-    assert judge(models.double()) == pytest.approx(expected)
+    assert judge(models.double()) == pytest.approx(expected[:, [0, 1, 1]]), "a played return is chosen and compared by"
 
 
-def test_linear_support_is_told_what_training_optimises_and_others_what_is_reported():
+def test_linear_support_is_told_what_training_optimises_and_others_what_choices_are_made_on():
     state = trial(MOFLD(samples=3, training_rounds=2, evaluation="server"), Judged(), rounds=2).states[-1]
     assert MOFLD(generator="ols")._history(state).values == pytest.approx(-state.values[:, 0].numpy())
     assert MOFLD()._history(state).values == pytest.approx(-state.values[:, 1].numpy())
+
+
+@dataclass(frozen=True)
+class Contradicted(Convex):
+    """Test rows report the first distance with the other sign, so that one solution seems to beat all others."""
+
+    name: ClassVar[str] = "contradicted"
+
+    def data(self, clients, seed):
+        rows = super().data(clients, seed)["train"]
+        parts = {"train": 1.0, "validation": 1.0, "test": -1.0}
+        count = len(next(iter(rows.columns.values())))
+        return {
+            part: replace(rows, columns={**rows.columns, "sign": torch.full((count,), sign)})
+            for part, sign in parts.items()
+        }
+
+    def evaluate(self, parameters, batch):
+        sign = batch.columns["sign"][:, :1]
+        return super().evaluate(parameters, batch) * torch.cat([sign, torch.ones_like(sign)], dim=1)
+
+
+def test_search_archive_and_favourites_follow_validation_rows_where_test_rows_disagree():
+    problem, algorithm = Contradicted(), MOFLD(samples=6, training_rounds=2, generator="random")
+    done = trial(algorithm, problem, rounds=6)
+    state = done.states[-1]
+    _, validation, test = state.values.unbind(1)
+    assert torch.equal(validation, test * torch.tensor([-1.0, 1.0]))
+    assert algorithm._history(state).values == pytest.approx(-validation.numpy())
+    kept = is_nondominated(validation.numpy(), problem.maximise)
+    assert torch.equal(algorithm.found(state).models, state.models[kept])
+    assert kept.sum() > is_nondominated(test.numpy(), problem.maximise).sum() == 1
+    front = validation[kept].numpy()
+    for client, preference in enumerate(done.engine.federations[0].preferences):
+        assert torch.equal(done.models[client], state.models[kept][int((front @ preference).argmin())])
 
 
 # -- what comes out ----------------------------------------------------------------------------------------------------

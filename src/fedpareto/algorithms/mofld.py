@@ -22,7 +22,7 @@ from fedpareto.core import rng
 from fedpareto.core.algorithm import Algorithm, Found, Setting, State, Taxonomy, participants
 from fedpareto.core.clients import Clients
 from fedpareto.core.messages import Message, Reply, Shapes, Task, stack
-from fedpareto.core.solutions import held_out
+from fedpareto.core.solutions import roles
 from fedpareto.errors import UserError
 from fedpareto.moo.dominance import is_nondominated
 from fedpareto.moo.search.annealing import Annealing
@@ -31,8 +31,9 @@ from fedpareto.moo.search.history import History, Search
 from fedpareto.moo.search.linear_support import LinearSupport
 from fedpareto.moo.search.sampling import Lattice, RandomWeights
 
-TRAINED_FOR, COMPARED_BY = 0, 1
-"""The two parts of the data on which candidates are measured: what training sees and what solutions are compared by."""
+TRAINED_FOR, CHOSEN_ON, COMPARED_BY = 0, 1, 2
+"""The parts of the data on which candidates are measured: what training sees; validation rows, by which the search
+accepts, the archive keeps and clients choose (section 3.1.2.1); and what solutions are compared by in the end."""
 
 
 FEW_ROUNDS = 5
@@ -46,7 +47,7 @@ class MOFLDState(State):
     weights: Tensor = torch.empty(0)
     """𝒲, `[t + k, m]` in double precision, of t candidates that are done and k that are in training."""
     values: Tensor = torch.empty(0)
-    """𝒱, `[t, 2, m]` in double precision, on the two parts of the data; NaN where nobody measured."""
+    """𝒱, `[t, 3, m]` in double precision, on the three parts of the data; NaN where nobody measured."""
     models: Tensor = torch.empty(0)
     """ℳ, `[t, d]`."""
     inner: tuple[FedAvgState | FedPrefState, ...] = ()
@@ -159,7 +160,7 @@ class MOFLD(Algorithm[MOFLDState]):
         nothing = MOFLDState(
             setting,
             weights=like.new_empty(0, m, dtype=torch.float64),
-            values=like.new_empty(0, 2, m, dtype=torch.float64),
+            values=like.new_empty(0, 3, m, dtype=torch.float64),
             models=like.new_empty(0, len(like)),
         )
         return self._with_candidates(nothing)
@@ -267,7 +268,7 @@ class MOFLD(Algorithm[MOFLDState]):
 
     def _history(self, state: MOFLDState) -> History:
         """What the search knows. Linear support draws conclusions from optima, so it sees what training optimises."""
-        part = TRAINED_FOR if self.generator == "ols" else COMPARED_BY
+        part = TRAINED_FOR if self.generator == "ols" else CHOSEN_ON
         values = state.values[:, part].cpu().numpy()
         signs = np.where([objective.maximise for objective in state.setting.objectives], 1.0, -1.0)
         return History(state.weights[: state.done].cpu().numpy(), values * signs)
@@ -304,7 +305,7 @@ class MOFLD(Algorithm[MOFLDState]):
 
     def found(self, state: MOFLDState) -> Found:
         """𝒫ℱ and 𝒫ℱℳ, lines 13 and 14: the candidates that no other beats."""
-        values = state.values[:, COMPARED_BY].cpu().numpy()
+        values = state.values[:, CHOSEN_ON].cpu().numpy()
         known = np.flatnonzero(np.isfinite(values).all(axis=1))
         maximise = [objective.maximise for objective in state.setting.objectives]
         front = torch.as_tensor(known[is_nondominated(values[known], maximise)], device=state.values.device)
@@ -315,7 +316,7 @@ class MOFLD(Algorithm[MOFLDState]):
         found = self.found(state)
         message = {"model": state.setting.initial}
         if len(found.models):
-            message = {"model": found.models, "values": found.values[:, COMPARED_BY].to(found.models.dtype)}
+            message = {"model": found.models, "values": found.values[:, CHOSEN_ON].to(found.models.dtype)}
         return dict.fromkeys(state.setting.clients, message)
 
     def describe(self, state: MOFLDState) -> dict[str, Any]:
@@ -335,10 +336,9 @@ class MOFLD(Algorithm[MOFLDState]):
         return {"model": clients.learn(message["model"], weights=message["weights"]), "size": clients.sizes}
 
     def measure(self, clients: Clients, message: Message) -> Message:
-        """What a candidate is worth to each client, on the two parts of the data."""
+        """What a candidate is worth to each client, on the three parts of the data."""
         parts = clients.problem.parts(clients.splits)
-        scores = clients.evaluate(message["model"])
-        return {"values": scores[:, [0, parts.index(held_out(parts))]], "size": clients.sizes}
+        return {"values": clients.evaluate(message["model"])[:, roles(parts)], "size": clients.sizes}
 
     def personal(self, clients: Clients, message: Message) -> Tensor:
         """The solution of largest weighted sum under the client's own preference, which nobody else learns."""
@@ -354,17 +354,17 @@ class MOFLD(Algorithm[MOFLDState]):
         return {"model": clients.learn(self.personal(clients, message))}
 
     def reply_shapes(self, setting: Setting) -> Mapping[str, Shapes]:
-        """Models in training; two vectors of objectives when they are measured."""
+        """Models in training; three vectors of objectives when they are measured."""
         model = {"model": (setting.layout.size,)}
         return {
             "solve": {**model, "size": ()},
-            "measure": {"values": (2, len(setting.objectives)), "size": ()},
+            "measure": {"values": (3, len(setting.objectives)), "size": ()},
             "train": model,
         }
 
 
 def _mean_values(state: MOFLDState, replies: Sequence[Reply]) -> Tensor:
-    """Eq. 3.1: Σ_i (n_i / n) F_i of each candidate over the clients that measured it, `[k, 2, m]`; NaN without any."""
+    """Eq. 3.1: Σ_i (n_i / n) F_i of each candidate over the clients that measured it, `[k, 3, m]`; NaN without any."""
     values = state.values.new_full((len(state.in_training), *state.values.shape[1:]), torch.nan)
     for row, lane in zip(values, state.in_training, strict=True):
         own = [reply for reply in replies if reply.lane == lane]

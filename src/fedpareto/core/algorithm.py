@@ -63,7 +63,8 @@ class Found:
     weights: Tensor
     """The importance of each objective with which a solution was trained, `[k, m]`."""
     values: Tensor
-    """What it is worth, `[k, 2, m]`: on what training sees, and on what solutions are compared by."""
+    """What it is worth, `[k, 3, m]`: on what training sees, on what choices are made, and on what solutions are compared
+    by."""
     models: Tensor
     """`[k, d]`."""
 

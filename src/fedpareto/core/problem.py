@@ -112,7 +112,8 @@ class Rows:
 
 
 Judge = Callable[[Tensor], Tensor]
-"""What models `[k, d]` are worth, `[k, 2, m]`: on what training sees, and on what solutions are compared by."""
+"""What models `[k, d]` are worth, `[k, 3, m]`: on what training sees, on what choices are made, and on what solutions
+are compared by."""
 
 Splits = Mapping[str, Rows]
 """The parts of every client's data by name: "train" first, "validation" and "test" where there are such."""

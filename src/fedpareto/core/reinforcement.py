@@ -15,6 +15,7 @@ from fedpareto.core.layout import Layout
 from fedpareto.core.policies import Policy
 from fedpareto.core.problem import Judge, Problem, Splits
 from fedpareto.core.replay import Replayed
+from fedpareto.core.solutions import roles
 
 LOOK_UP = 20
 """Steps between two looks whether every episode is over."""
@@ -60,7 +61,8 @@ class ReinforcementProblem(Problem):
 
     def judge(self, seed: int) -> Judge:
         """A server can play too: the same episodes with every model."""
-        return lambda models: self._returns(models, [rng.Address(seed)] * len(models))
+        used = roles(self.parts({}))
+        return lambda models: self._returns(models, [rng.Address(seed)] * len(models))[:, used]
 
     def _returns(self, models: Tensor, addresses: Sequence[rng.Address]) -> Tensor:
         """The mean over the episodes at each model's address, `[n, 2, m]`."""

@@ -66,3 +66,19 @@ class SolutionSet:
 def held_out(parts: Sequence[str]) -> str:
     """Of the parts of the data by name, the one on which solutions are compared."""
     return "test" if "test" in parts else parts[-1]
+
+
+def chosen_on(parts: Sequence[str]) -> str:
+    """Of the parts of the data by name, the one on which choices are made: never on test rows.
+
+    Without validation rows that is the first, which training sees; where nothing is a test, what solutions are compared
+    by.
+    """
+    if "validation" in parts:
+        return "validation"
+    return parts[0] if "test" in parts else parts[-1]
+
+
+def roles(parts: Sequence[str]) -> list[int]:
+    """Where the part that training sees stands, the one on which choices are made, and the one to compare by."""
+    return [0, parts.index(chosen_on(parts)), parts.index(held_out(parts))]

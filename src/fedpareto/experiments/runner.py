@@ -17,7 +17,7 @@ from fedpareto.core.algorithm import Found, State
 from fedpareto.core.engine import Engine
 from fedpareto.core.federation import setting_of
 from fedpareto.core.messages import Failure, Message, Outcome, Task, Traffic, traffic
-from fedpareto.core.solutions import SolutionSet, held_out
+from fedpareto.core.solutions import SolutionSet, held_out, roles
 from fedpareto.errors import DamagedFile, QuorumLost, UserError
 from fedpareto.experiments import engines
 from fedpareto.experiments.checkpoint import Checkpoint
@@ -341,7 +341,7 @@ class Experiment:
             objectives=self.spec.problem.objectives,
             clients=tuple(range(len(values))),
             preferences=found.weights.double().cpu().numpy(),
-            values={names[0]: values[:, 0], held_out(names): values[:, 1]},
+            values={names[part]: values[:, place] for place, part in enumerate(roles(names))},
             known_front=self.spec.problem.known_front(),
         )
 
