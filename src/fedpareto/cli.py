@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import re
-import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -15,8 +14,9 @@ import typer
 import typer.core
 from typer.core import TyperGroup
 
-from fedpareto import __version__, cli_data, cli_matrix, cli_node, cli_reproduce, cli_serve, cli_server
+from fedpareto import __version__, cli_data, cli_matrix, cli_node, cli_reproduce, cli_serve, cli_server, console
 from fedpareto.errors import UnknownName, UserError
+from fedpareto.files import quoted
 
 if TYPE_CHECKING:
     from fedpareto.experiments.runner import Result
@@ -175,7 +175,7 @@ def resume(
     with _watched(spec, run, quiet) as hooks:
         result = runner.resume(run, spec=spec, **hooks)
     if result is None:
-        typer.echo(f"{run} is finished already; see it with: fedpareto show {_quoted(run)}")
+        typer.echo(f"{run} is finished already; see it with: fedpareto show {quoted(run)}")
     else:
         _print_result(result)
 
@@ -198,9 +198,9 @@ def show(run: RunPath) -> None:
         loaded = record.load(run)
     except record.NoRoundsYet as reason:
         raise reason if RunFolder(run).busy() else UserError(f"{reason}; {way_on()}") from None
-    console = Console()
-    console.print(terminal.show(loaded))
-    typer.echo(terminal.front_in_terminal(loaded, width=min(console.width, 90), height=18))
+    screen = Console()
+    screen.print(terminal.show(loaded))
+    typer.echo(terminal.front_in_terminal(loaded, width=min(screen.width, 90), height=18))
     if not loaded.finished and not RunFolder(run).busy():
         typer.echo(way_on())
 
@@ -224,11 +224,11 @@ def compare(
     record.comparable(records)  # Before a folder is made for them.
     out = out or _free_folder(Path("runs"), "comparison")
     where = page.write_comparison(runs, out)
-    console = Console()
-    console.print(tables.comparison(records).to_rich())
+    screen = Console()
+    screen.print(tables.comparison(records).to_rich())
     of_clients = across.in_terminal(records)
     if of_clients is not None:
-        console.print(of_clients)
+        screen.print(of_clients)
     typer.echo(f"page:     {where}\npicture:  {out / page.main_picture(records)}")
 
 
@@ -257,7 +257,7 @@ def algorithms(
         labels = cls.taxonomy
         personal = "yes" if cls.personalised else "with +ft"
         table.add_row(known, _first_line(cls), labels.level, labels.family, labels.method, labels.objectives, personal)
-    _print_table(table)
+    console.print_table(table)
     typer.echo("Add +ft to a name for its fine-tuning variant. Hyper-parameters: fedpareto algorithms NAME")
 
 
@@ -283,7 +283,7 @@ def problems(name: Annotated[str | None, typer.Argument(help="One of them, for i
         arrows = (f"{goal.name} {'↑' if goal.maximise else '↓'}" for goal in problem.objectives)
         front = "yes" if problem.known_front() is not None else "no"
         table.add_row(known, _first_line(cls), ", ".join(arrows), f"{problem.layout.size:,}", front)
-    _print_table(table)
+    console.print_table(table)
 
 
 @app.command()
@@ -326,6 +326,7 @@ app.command()(cli_serve.serve)
 
 def main() -> None:
     """The entry point: a user's mistake is one line and exit code 2, never a traceback."""
+    console.prepare()
     try:
         code = typer.main.get_command(app)(prog_name="fedpareto", standalone_mode=False)
     except _UsageError as problem:
@@ -403,14 +404,9 @@ def _watched(spec: Spec, folder: Path, quiet: bool = False) -> Iterator[dict[str
         except (Stopped, KeyboardInterrupt) as stopped:
             how = str(stopped) or "interrupted"
             kept = (folder / "spec.yaml").exists()
-            then = f"continue with: fedpareto resume {_quoted(folder)}" if kept else "nothing was kept"
+            then = f"continue with: fedpareto resume {quoted(folder)}" if kept else "nothing was kept"
             typer.echo(f"{how}; {then}", err=True)
             raise typer.Exit(interrupts.exit_code) from None
-
-
-def _quoted(path: Path) -> str:
-    """A path as it can be pasted into a shell."""
-    return shlex.quote(str(path))
 
 
 def _print_result(result: Result) -> None:
@@ -421,15 +417,7 @@ def _print_result(result: Result) -> None:
         caution = "; a study: who knows the seed knows the noise" if privacy.randomness == "seed" else ""
         typer.echo(f"privacy {privacy.kind}: ε = {result.epsilon:.4g} at δ = {privacy.delta:g}{caution}")
     assert result.folder is not None, "a run of the command line has a folder"
-    typer.echo(f"run: {result.folder}   see it: fedpareto show {_quoted(result.folder)}")
-
-
-def _print_table(table: Any) -> None:
-    from rich.console import Console
-
-    console = Console()
-    # In a pipe there is no width to fit into; a cut table would lose words.
-    (console if console.is_terminal else Console(width=1000)).print(table)
+    typer.echo(f"run: {result.folder}   see it: fedpareto show {quoted(result.folder)}")
 
 
 def _print_parameters(name: str, cls: type) -> None:
@@ -448,7 +436,7 @@ def _print_parameters(name: str, cls: type) -> None:
         shown = "(needed)" if default is dataclasses.MISSING else escape(str(default)) or "(empty)"
         table.add_row(field.name, shown, escape(docs.get(field.name, "")))
     if table.row_count:
-        _print_table(table)
+        console.print_table(table)
     else:
         typer.echo("no parameters")
 

@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fedpareto.console import print_table
 from fedpareto.errors import UserError
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from fedpareto.problems.data import DataSet
 
 app = typer.Typer(
@@ -44,7 +43,7 @@ def list_() -> None:
         here = "yes" if all(dataset.paths()) else "no"
         files = ", ".join(f"{dataset.folder}/{file.name}" for file in dataset.files)
         table.add_row(name, dataset.about, f"{size:.1f} MB", dataset.terms, here, files)
-    _print(table)
+    print_table(table)
     typer.echo(f"data folder: {data_folder()} (set FEDPARETO_DATA to use another); missing ones: fedpareto data fetch")
 
 
@@ -95,7 +94,7 @@ def check(names: Names = None) -> None:
         table.add_row(dataset.name, content, counts, "good" if is_good else "BAD")
         bad += [] if is_good else [dataset.name]
         others += [] if not is_good or dataset.is_published() else [dataset.name]
-    _print(table)
+    print_table(table)
     if bad:
         raise UserError(f"{len(bad)} of the data sets are missing or not as published: {', '.join(bad)}")
     if not present:
@@ -129,11 +128,3 @@ def _chosen(names: list[str] | None) -> list[DataSet]:
     from fedpareto.problems.data import catalogue, data_set
 
     return [data_set(name) for name in names] if names else list(catalogue().values())
-
-
-def _print(table: Table) -> None:
-    from rich.console import Console
-
-    console = Console()
-    # In a pipe there is no width to fit into; a cut table would lose words.
-    (console if console.is_terminal else Console(width=1000)).print(table)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import os
-import shlex
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from fedpareto.console import print_table, say
 from fedpareto.errors import UserError
+from fedpareto.files import quoted
 
 MOST_REASONS = 3
 """For failures, that are printed; all stand in the record."""
@@ -41,16 +41,16 @@ def matrix(
     ready = matrices.Matrix.read(spec, settings or ())
     with Interrupts() as interrupts:
         try:
-            record = matrices.run(ready, out, jobs or os.cpu_count() or 1, _say, interrupts.asked)
+            record = matrices.run(ready, out, jobs or os.cpu_count() or 1, say, interrupts.asked)
         except (Stopped, KeyboardInterrupt) as stopped:
-            _say(f"{str(stopped) or 'interrupted'}; finished cells are kept in {shlex.quote(str(out))}: run it again")
+            say(f"{str(stopped) or 'interrupted'}; finished cells are kept in {quoted(out)}: run it again")
             raise typer.Exit(interrupts.exit_code) from None
     _print(record)
     reasons = sorted({cell["failed"] for cell in record["cells"] if cell["at"] and "failed" in cell})
     for reason in reasons[:MOST_REASONS]:
         typer.echo(f"failed: {reason}")
     names = ("matrix.png", "matrix.pdf", "matrix.json")
-    typer.echo("written: " + ", ".join(shlex.quote(str(out / name)) for name in names))
+    typer.echo("written: " + ", ".join(quoted(out / name) for name in names))
     if reasons and not any(cell.get("value") is not None for cell in record["cells"] if cell["at"]):
         raise UserError(f"every cell failed; the first reason: {reasons[0]}")
 
@@ -58,15 +58,12 @@ def matrix(
 def _print(record: Mapping[str, Any]) -> None:
     """A table for each defence."""
     import numpy as np
-    from rich.console import Console
     from rich.table import Table
 
     from fedpareto.experiments.matrix import values_of
 
     values, refused = values_of(record)
-    labels, console = record["labels"], Console(highlight=False)
-    # In a pipe there is no width to fit into; a cut table would lose words.
-    wide = console if console.is_terminal else Console(width=1000, highlight=False)
+    labels = record["labels"]
     for defence, panel, unfit in zip(labels["defence"], values, refused, strict=True):
         typer.echo(f"{record['measure']['name']}, mean of honest clients; defence: {defence}")
         table = Table("", *labels["attack"])
@@ -76,8 +73,4 @@ def _print(record: Mapping[str, Any]) -> None:
                 for value, no in zip(row, none, strict=True)
             )
             table.add_row(algorithm, *words)
-        wide.print(table)
-
-
-def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
+        print_table(table)

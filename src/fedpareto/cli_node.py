@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from fedpareto.errors import UserError
+from fedpareto.files import need_posix
 
 app = typer.Typer(
     rich_markup_mode=None,
@@ -86,5 +87,6 @@ def _check(folder: Path, data: Path, ignore: str) -> None:
 def _needs_flower() -> None:
     from importlib.util import find_spec
 
+    need_posix("fedpareto node")
     if find_spec("flwr") is None:
         raise UserError("fedpareto node needs Flower; try: pip install 'fedpareto[flower]'")

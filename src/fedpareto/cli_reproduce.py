@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-import shlex
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fedpareto.console import print_table, say
 from fedpareto.errors import UserError
+from fedpareto.files import quoted, write_atomically
 
 if TYPE_CHECKING:
     from fedpareto.experiments.reproduce.catalogue import Outcome
@@ -56,7 +56,6 @@ def reproduce(
     from fedpareto.experiments.progress import Interrupts
     from fedpareto.experiments.reproduce.catalogue import Options, json_text, prepare
     from fedpareto.experiments.runner import Stopped
-    from fedpareto.files import write_atomically
 
     reproduction = prepare(
         name,
@@ -75,14 +74,12 @@ def reproduce(
     if json is not None and not json.absolute().parent.is_dir():  # Better now than after the last cell.
         raise UserError(f"--json {json}: there is no folder {json.absolute().parent}")
     folder = out or (QUICK_OUT if quick else OUT)
-    _say(reproduction.headline)
+    say(reproduction.headline)
     with Interrupts() as interrupts:
         try:
-            outcome = reproduction.run(folder, _say, interrupts.asked)
+            outcome = reproduction.run(folder, say, interrupts.asked)
         except (Stopped, KeyboardInterrupt) as stopped:
-            _say(
-                f"{str(stopped) or 'interrupted'}; all is kept in {shlex.quote(str(folder))}, the same command goes on"
-            )
+            say(f"{str(stopped) or 'interrupted'}; all is kept in {quoted(folder)}, the same command goes on")
             raise typer.Exit(interrupts.exit_code) from None
     if json is not None:
         write_atomically(json, json_text(outcome.record))
@@ -104,19 +101,10 @@ def _list() -> None:
 
 
 def _print(outcome: Outcome) -> None:
-    from rich.console import Console
-
-    console = Console(highlight=False)
-    # In a pipe there is no width to fit into; a cut table would lose words.
-    wide = console if console.is_terminal else Console(width=1000)
     for shown in outcome.shown:
         if isinstance(shown, str):
             typer.echo(shown)
         else:
-            wide.print(shown)
+            print_table(shown)
     if outcome.files:
-        typer.echo("written: " + ", ".join(shlex.quote(str(path)) for path in outcome.files))
-
-
-def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
+        typer.echo("written: " + ", ".join(quoted(path) for path in outcome.files))

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from fedpareto.errors import UserError
+from fedpareto.files import need_posix
 
 app = typer.Typer(
     rich_markup_mode=None,
@@ -175,5 +176,6 @@ def _run(folder: Path, log_format: Literal["text", "json"], resume: bool) -> Non
 def _needs_flower() -> None:
     from importlib.util import find_spec
 
+    need_posix("fedpareto server")
     if find_spec("flwr") is None:
         raise UserError("fedpareto server needs Flower; try: pip install 'fedpareto[flower]'")

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import errno
 import itertools
+import json
+import math
 import os
 import shlex
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
@@ -68,9 +71,31 @@ def write_secret(path: Path, content: bytes) -> None:
         file.write(content)
 
 
+def need_posix(what: str) -> None:
+    """Raises UserError on Windows, for what needs the processes and signals of other systems."""
+    if WINDOWS:
+        raise UserError(f"{what} needs Linux or macOS; on Windows it runs in WSL, the Windows Subsystem for Linux")
+
+
 def quoted(path: Path) -> str:
     """A path as it can be pasted into this system's shell."""
     return subprocess.list2cmdline([str(path)]) if WINDOWS else shlex.quote(str(path))
+
+
+def json_text(value: Any, **style: Any) -> str:
+    """JSON that every reader understands: it has no word for NaN and infinity, so they become null."""
+    try:
+        return json.dumps(value, allow_nan=False, **style)
+    except ValueError:
+        return json.dumps(_without_nan(value), allow_nan=False, **style)
+
+
+def _without_nan(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _without_nan(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_nan(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 class Lock:

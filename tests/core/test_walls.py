@@ -14,6 +14,7 @@ ROOT = Path(fedpareto.__file__).parent
 MAY_IMPORT = {
     "errors": set(),
     "files": {"errors"},
+    "console": {"files"},
     "moo": {"errors"},
     "core": {"errors", "moo"},
     "learners": {"errors", "moo", "core"},
@@ -25,15 +26,15 @@ MAY_IMPORT = {
     "serving": {"errors", "files", "moo", "core", "experiments"},
     "api": {"errors", "core", "engines", "experiments", "serving"},
     "testing": {"errors", "moo", "core", "engines", "experiments", "problems"},
-    "cli_data": {"errors", "problems"},
-    "cli_reproduce": {"errors", "files", "experiments"},
-    "cli_matrix": {"errors", "experiments"},
+    "cli_data": {"console", "errors", "problems"},
+    "cli_reproduce": {"console", "errors", "files", "experiments"},
+    "cli_matrix": {"console", "errors", "files", "experiments"},
     "deploy": {"errors", "files", "moo", "core", "engines", "experiments", "problems"},
-    "cli_server": {"errors", "deploy", "experiments", "problems"},
-    "cli_node": {"errors", "deploy"},
+    "cli_server": {"errors", "files", "deploy", "experiments", "problems"},
+    "cli_node": {"errors", "files", "deploy"},
     "cli_serve": {"errors", "files", "serving"},
     "cli": {
-        *("errors", "core", "experiments", "report"),
+        *("console", "errors", "files", "core", "experiments", "report"),
         *("cli_data", "cli_reproduce", "cli_matrix", "cli_server", "cli_node", "cli_serve"),
     },
 }
@@ -88,3 +89,34 @@ def test_only_one_place_knows_each_heavy_library():
         for path in ROOT.rglob("*.py"):
             if any(module.split(".")[0] == library for module in imports_of(path)):
                 assert path.relative_to(ROOT).parts[0] in allowed, f"{path} imports {library}"
+
+
+def texts_without_encoding(path):
+    """The lines that read or write a text in whatever encoding the system likes: on Windows not UTF-8."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if not isinstance(node, ast.Call) or any(keyword.arg == "encoding" for keyword in node.keywords):
+            continue
+        name = getattr(node.func, "attr", getattr(node.func, "id", ""))
+        if name in ("read_text", "write_text") and not (name == "read_text" and isinstance(node.func, ast.Name)):
+            yield node.lineno
+        elif name == "open":
+            # A class of ours may be opened too, with no mode or a folder; a file's mode is a text such as "a" or "rb".
+            modes = [argument.value for argument in node.args if isinstance(argument, ast.Constant)]
+            if any(isinstance(mode, str) and "b" not in mode for mode in modes):
+                yield node.lineno
+        elif any(keyword.arg in ("text", "universal_newlines") for keyword in node.keywords):
+            yield node.lineno
+
+
+@pytest.mark.parametrize("folder", ["src", "examples"])
+def test_every_text_has_an_encoding(folder):
+    files = sorted((ROOT.parents[1] / folder).rglob("*.py"))
+    assert files
+    assert not [f"{path}:{line}" for path in files for line in texts_without_encoding(path)]
+
+
+def test_what_a_windows_without_encoding_would_break_is_found(tmp_path):
+    code = tmp_path / "code.py"
+    lines = ["path.read_text()", "path.open('a')", "run(text=True)", "path.open('rb')", "path.write_text(encoding='x')"]
+    code.write_text("\n".join(lines), encoding="utf-8")
+    assert list(texts_without_encoding(code)) == [1, 2, 3]

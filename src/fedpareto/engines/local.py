@@ -32,6 +32,7 @@ from fedpareto.core.replay import Recordings
 from fedpareto.engines.attacks import Answer, Attack, Raid
 from fedpareto.engines.checks import enforce_quorum, refusal, sound
 from fedpareto.engines.faults import Fate, Faults, damaged, fate
+from fedpareto.engines.memory import physical_memory
 from fedpareto.errors import UserError
 
 MOST_THREADS = 1024
@@ -568,4 +569,4 @@ def _device(name: str) -> torch.device:
 def _memory(device: torch.device) -> int:
     if device.type == "cuda":
         return int(torch.cuda.get_device_properties(device).total_memory)
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return physical_memory()

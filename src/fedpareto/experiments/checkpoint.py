@@ -55,7 +55,8 @@ class Checkpoint:
         try:
             with safe_open(path, framework="pt") as file:
                 metadata = (file.metadata() or {}).get(METADATA)
-                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
+                # Copies: Windows replaces no file that tensors are still mapped to.
+                tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 (not a mapping)
         except FileNotFoundError:
             raise DamagedFile(f"{path} is missing") from None
         except (SafetensorError, OSError, ValueError) as problem:

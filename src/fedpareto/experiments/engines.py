@@ -18,6 +18,7 @@ from fedpareto.engines.flower.options import FlowerOptions
 from fedpareto.engines.local import Choices, LocalEngine
 from fedpareto.errors import DamagedFile, UserError
 from fedpareto.experiments.spec import Spec
+from fedpareto.files import need_posix
 
 
 @contextmanager
@@ -27,6 +28,7 @@ def opened(spec: Spec, folder: Path | None = None, chosen: Mapping[str, Any] | N
     if not isinstance(spec.engine, FlowerOptions):
         yield local(spec, None if chosen is None else _choices(chosen, folder))
         return
+    need_posix(f"the engine {spec.engine.name}")
     if find_spec("flwr") is None:
         raise UserError(f"the engine {spec.engine.name} needs Flower; try: pip install 'fedpareto[flower]'")
     from fedpareto.experiments import flower

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import platform
 from collections.abc import Mapping, Sequence
@@ -19,7 +18,7 @@ from fedpareto.engines.attacks import USUAL_STRENGTH
 from fedpareto.errors import DamagedFile, UserError
 from fedpareto.experiments.checkpoint import Checkpoint
 from fedpareto.experiments.spec import PRIVATE, Draft, Spec
-from fedpareto.files import PART, Lock, quoted, write_atomically
+from fedpareto.files import PART, Lock, json_text, quoted, write_atomically
 
 FORMAT = 1
 FILES = (
@@ -167,7 +166,7 @@ class RunFolder:
 
     def write_json(self, name: str, value: Any) -> None:
         """A JSON file, in one step."""
-        write_atomically(self.path / name, _json(value, indent=1) + "\n")
+        write_atomically(self.path / name, json_text(value, indent=1) + "\n")
 
     def read_json(self, name: str) -> dict[str, Any] | None:
         """A JSON file's object, if the file is there."""
@@ -186,7 +185,7 @@ class RunFolder:
         """Lines at the end of a JSON-lines file."""
         if not rows:
             return
-        text = "".join(_json(row, separators=(",", ":")) + "\n" for row in rows)
+        text = "".join(json_text(row, separators=(",", ":")) + "\n" for row in rows)
         try:
             with (self.path / name).open("a", encoding="utf-8", newline="\n") as file:
                 file.write(text)
@@ -280,19 +279,3 @@ def versions() -> dict[str, str]:
         except PackageNotFoundError:
             found[package] = "not installed"
     return found
-
-
-def _json(value: Any, **style: Any) -> str:
-    """JSON that every reader understands: it has no word for NaN and infinity, so they become null."""
-    try:
-        return json.dumps(value, allow_nan=False, **style)
-    except ValueError:
-        return json.dumps(_without_nan(value), allow_nan=False, **style)
-
-
-def _without_nan(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {key: _without_nan(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_without_nan(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

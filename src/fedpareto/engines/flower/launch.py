@@ -237,7 +237,7 @@ def submit_run(app: Path, connection: str, environment: Mapping[str, str]) -> st
     """Starts a run of the app folder on a SuperLink; its id."""
     command = [*program("flwr"), "run", str(app), connection, "--format", "json"]
     done = subprocess.run(
-        command, env=dict(environment), capture_output=True, text=True, check=False, start_new_session=True
+        command, env=dict(environment), capture_output=True, encoding="utf-8", check=False, start_new_session=True
     )
     try:
         said = json.loads(done.stdout)

@@ -116,7 +116,10 @@ def _begin(asked: Event, parent: int) -> None:
 
 def _is_to_stop() -> bool:
     """Also if the parent was killed: nobody would read the answer."""
-    return _asked.is_set() or os.getppid() != _parent
+    parent = multiprocessing.parent_process()
+    # A child of nobody has another parent on Linux and macOS; on Windows its parent is still the same, but dead.
+    is_orphan = os.getppid() != _parent or (parent is not None and not parent.is_alive())
+    return _asked.is_set() or is_orphan
 
 
 def _do(piece: Piece[Work, Answer], item: Work) -> Answer:

@@ -40,6 +40,7 @@ class Worker:
             stderr=self._complaints,
             env=os.environ | ONE_THREAD,
             start_new_session=True,  # Who is asked to stop may first want to finish a round.
+            creationflags=getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0),  # The same on Windows.
         )
         assert self.process.stdin is not None
         assert self.process.stdout is not None
