@@ -1,26 +1,90 @@
-"""The published data sets are not in the repository: FEDPARETO_DATA says where they lie."""
+"""The suite holds anywhere: it uses no network, and what needs a published data set says so.
+
+The published data sets are not in the repository: FEDPARETO_DATA says where they lie. A test that reads one is marked
+`needs_data("adult")`, or asks the fixture `published` for it.
+"""
 
 from __future__ import annotations
 
+import ipaddress
 import os
+import socket
+import sys
 from collections.abc import Callable
+from typing import Any
+from urllib.parse import urlsplit
 
+import hypothesis
 import pytest
 
 from fedpareto.problems.data import DataSet, data_folder, data_set
 
+NOWHERE = "http://127.0.0.1:9"
+"""A proxy that is not there: processes that tests start reach nobody by HTTP, but for this machine."""
+OWN_NAMES = {"", "localhost", "localhost.localdomain", "ip6-localhost", "0.0.0.0", "::", socket.gethostname()}
+
+os.environ |= dict.fromkeys(("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "all_proxy"), NOWHERE)
+os.environ |= dict.fromkeys(("no_proxy", "NO_PROXY"), "localhost,127.0.0.1,::1")
+
+# How long an example takes says something about the machine, not about the code.
+hypothesis.settings.register_profile("anywhere", deadline=None)
+hypothesis.settings.load_profile("anywhere")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "needs_data(*names): reads these published data sets; skipped without them")
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    for mark in item.iter_markers("needs_data"):
+        for name in mark.args:
+            at_hand(name)
+
+
+def at_hand(name: str) -> DataSet:
+    """The published data set of that name; without its files the test is skipped by name, but in CI it fails."""
+    dataset = data_set(name)
+    if not all(dataset.paths()):
+        message = f"the data set {name} is not in {data_folder()}; set FEDPARETO_DATA to where it lies"
+        if os.environ.get("CI", "").lower() in ("1", "true"):
+            pytest.fail(message)
+        pytest.skip(message)
+    return dataset
+
 
 @pytest.fixture(scope="session")
 def published() -> Callable[[str], DataSet]:
-    """`published("adult")` is that data set; without its files the test is skipped by name, but in CI it fails."""
+    """`published("adult")` is that data set, or the end of the test."""
+    return at_hand
 
-    def find(name: str) -> DataSet:
-        dataset = data_set(name)
-        if not all(dataset.paths()):
-            message = f"the data set {name} is not in {data_folder()}; set FEDPARETO_DATA to where it lies"
-            if os.environ.get("CI", "").lower() in ("1", "true"):
-                pytest.fail(message)
-            pytest.skip(message)
-        return dataset
 
-    return find
+# -- no network ----------------------------------------------------------------------------------------------------
+
+
+def is_this_machine(host: str | bytes | None) -> bool:
+    """Whether a connection to the host stays here."""
+    name = host.decode() if isinstance(host, bytes) else host or ""
+    try:
+        return name in OWN_NAMES or ipaddress.ip_address(name.partition("%")[0]).is_loopback
+    except ValueError:
+        return False
+
+
+def stay_here(event: str, arguments: tuple[Any, ...]) -> None:
+    """An audit hook: whatever would reach another machine from a test ends the test."""
+    host: str | bytes | None = "localhost"
+    if event == "urllib.Request":
+        host = urlsplit(arguments[0]).hostname
+    elif event == "socket.getaddrinfo":
+        host = arguments[0]
+    elif event == "socket.connect" and isinstance(arguments[1], tuple) and arguments[0].type == socket.SOCK_STREAM:
+        host = arguments[1][0]
+    if not is_this_machine(host):
+        text = host.decode() if isinstance(host, bytes) else host
+        pytest.fail(
+            f"a test must not reach {text}: what reads a published data set is marked needs_data, and nothing else "
+            "needs a network"
+        )
+
+
+sys.addaudithook(stay_here)

@@ -6,13 +6,14 @@ import re
 import shlex
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+HEAVY = {"torch", "numpy", "scipy", "sklearn", "matplotlib", "pandas", "gymnasium", "flwr", "uvicorn", "starlette"}
+"""Packages that take long to import; with none of them, help takes a fraction of a second."""
 COMMANDS = ("run", "resume", "show", "compare", "algorithms", "problems", "demo")
 
 
@@ -23,33 +24,25 @@ def example_in(text: str) -> list[str]:
     return shlex.split(" ".join(found.group(1).split()))
 
 
-def test_importing_the_package_without_torch_takes_less_than_0_3_seconds() -> None:
-    def seconds() -> float:
-        command = [sys.executable, "-X", "importtime", "-c", "import fedpareto"]
-        report = subprocess.run(command, capture_output=True, text=True, check=True).stderr
-        # "import time: self [us] | cumulative | imported package", one line for each module.
-        lines = [line.removeprefix("import time:").split("|") for line in report.splitlines()[1:]]
-        own = sum(int(line[0]) for line in lines if not line[2].strip().startswith("torch"))
-        assert any(line[2].strip() == "fedpareto" for line in lines)
-        return own / 1e6
-
-    assert min(seconds() for _ in range(3)) < 0.3
+def imported_by(*arguments: str) -> set[str]:
+    """The packages that `python ARGUMENTS` imports."""
+    command = [sys.executable, "-X", "importtime", *arguments]
+    report = subprocess.run(command, capture_output=True, text=True, check=True).stderr
+    # "import time: self [us] | cumulative | imported package", one line for each module.
+    lines = [line.split("|")[2].strip() for line in report.splitlines() if line.startswith("import time:")]
+    found = {line.partition(".")[0] for line in lines}
+    assert "fedpareto" in found
+    return found
 
 
-def test_importing_the_package_or_the_command_line_does_not_import_torch() -> None:
-    code = "import sys, fedpareto, fedpareto.cli; print([name for name in ('torch', 'numpy') if name in sys.modules])"
-    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert printed == "[]\n"
+def test_importing_the_package_or_the_command_line_imports_nothing_heavy() -> None:
+    assert not HEAVY & imported_by("-c", "import fedpareto, fedpareto.cli")
 
 
-def test_help_answers_in_less_than_a_second() -> None:
-    def seconds() -> float:
-        begin = time.perf_counter()
-        command = Path(sys.executable).with_name("fedpareto")
-        subprocess.run([command, "--help"], capture_output=True, check=True)
-        return time.perf_counter() - begin
-
-    assert min(seconds() for _ in range(3)) < 1.0
+@pytest.mark.parametrize("command", ["", "run", "data"])
+def test_help_imports_nothing_heavy(command: str) -> None:
+    """So it answers at once, on a slow machine too."""
+    assert not HEAVY & imported_by("-m", "fedpareto.cli", *command.split(), "--help")
 
 
 def test_help_lists_every_command(fedpareto: Callable[..., Any]) -> None:

@@ -42,6 +42,7 @@ def test_tables_and_files(spec: Path, fedpareto: Callable[..., Any], tmp_path: P
     assert {path.name for path in (tmp_path / "cells").glob("[!.]*")} == {"matrix.png", "matrix.pdf", "matrix.json"}
 
 
+@pytest.mark.needs_data("fashion-mnist")
 def test_rows_that_are_too_few_for_every_cell_are_one_line(
     spec: Path, fedpareto: Callable[..., Any], tmp_path: Path
 ) -> None:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
-PATIENCE = float(os.environ.get("FEDPARETO_TEST_PATIENCE", "240"))
-"""Seconds until something that should happen must have happened; a busy machine needs more."""
+from waiting import PATIENCE, until
 
 
 class Party:
@@ -28,11 +25,14 @@ class Party:
 
     def wait_for(self, *texts: str) -> None:
         """Until all texts were said."""
-        deadline = time.monotonic() + PATIENCE
-        while missing := [text for text in texts if text not in self.said()]:
-            assert self.process.poll() is None, f"ended without saying {missing}:\n{self.said()}"
-            assert time.monotonic() < deadline, f"did not say {missing}:\n{self.said()}"
-            time.sleep(0.1)
+
+        def is_said():
+            is_over = self.process.poll() is not None
+            missing = [text for text in texts if text not in self.said()]
+            assert not (missing and is_over), f"ended without saying {missing}:\n{self.said()}"
+            return not missing
+
+        until(is_said, self.said)
 
     def end(self) -> int:
         """Waits until it ends by itself; its exit code."""
@@ -51,7 +51,7 @@ class Party:
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
             try:
-                self.process.wait(30)
+                self.process.wait(PATIENCE)
             except subprocess.TimeoutExpired:
                 self.kill()
 

@@ -11,7 +11,7 @@ import threading
 
 import numpy as np
 import pytest
-from parties import PATIENCE, Parties
+from parties import Parties
 from safetensors.torch import load_file
 
 from fedpareto.deploy import certificates, status
@@ -21,6 +21,7 @@ from fedpareto.deploy.node import make_node
 from fedpareto.engines.flower.launch import free_ports
 from fedpareto.experiments.spec import Draft
 from fedpareto.experiments.store import RunFolder
+from waiting import PATIENCE
 
 PREFERENCES = ("0.61728394,0.38271606", "0.48271605,0.51728395", "0.13579246,0.86420754")
 QUICK = ["timeout=600", "forgiveness=1", "steps=5", "hello_timeout=120"]
@@ -106,7 +107,7 @@ def _strangers(parties, deployment, tables, folder):
 def _control_call(deployment):
     """What somebody gets who asks for the control API, with a good node's key."""
     context = ssl.create_default_context(cafile=deployment.authority)
-    link = http.client.HTTPSConnection("127.0.0.1", deployment.port, timeout=60, context=context)
+    link = http.client.HTTPSConnection("127.0.0.1", deployment.port, timeout=PATIENCE, context=context)
     headers = certificates.signed(certificates.load_key(deployment.node(0) / "node.key"))
     link.request("POST", "/v1/control/list-runs", body=b"", headers=headers)
     answer = link.getresponse().status
@@ -213,7 +214,7 @@ def test_nodes_that_were_never_told_of_the_end_hear_of_it_on_resume(undisturbed,
 
 
 def test_a_killed_node_is_missed_by_the_quorum_and_serves_again(schema, tables, parties, tmp_path):
-    patience = round(PATIENCE / 8)  # Above an honest node's time for a round, also on a busy machine.
+    patience = 45  # Seconds: above an honest node's time for a round, also on a busy machine.
     settings = [f"timeout={patience}", "retries=0", "quorum=2"]
     deployment = made(tmp_path / "federation", schema, rounds=100, settings=settings)
     server = parties.start("server", "server", "up", deployment.folder, "--log-format", "json")

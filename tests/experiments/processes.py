@@ -11,7 +11,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,8 +18,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-PATIENCE = 60.0
-"""Seconds after which a process counts as hanging."""
+TESTS = Path(__file__).parents[1]
+sys.path.append(str(TESTS))  # Also where this file is a program of its own.
+from waiting import PATIENCE, until  # noqa: E402
 
 
 class ForkServer:
@@ -67,21 +67,19 @@ class Forked:
 
     def wait(self) -> int:
         """The exit code, once there is one."""
-        end = time.monotonic() + PATIENCE
-        while (code := self.poll()) is None:
-            assert time.monotonic() < end, f"the process hangs; it printed: {self.stderr.read_text()}"
-            time.sleep(0.002)
+        until(lambda: self.poll() is not None, self.stderr.read_text)
+        code = self.poll()
+        assert code is not None
         return code
 
     def wait_for_text(self, text: str) -> bool:
         """Waits until the process has printed the text; False if it ended before."""
-        end = time.monotonic() + PATIENCE
-        while text not in self.stderr.read_text():
-            assert time.monotonic() < end, f"the process hangs; it printed: {self.stderr.read_text()}"
-            if self.poll() is not None:
-                return text in self.stderr.read_text()
-            time.sleep(0.001)
-        return True
+
+        def is_settled() -> bool:
+            return text in self.stderr.read_text() or self.poll() is not None
+
+        until(is_settled, self.stderr.read_text)
+        return text in self.stderr.read_text()
 
     def signal(self, number: signal.Signals) -> None:
         """Sends a signal."""

@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from fedpareto.errors import UserError
 from fedpareto.experiments import engines
 from fedpareto.experiments.runner import start
 from fedpareto.experiments.spec import Draft
+from waiting import until
 
 needs_flower = pytest.mark.skipif(
     find_spec("flwr") is None and os.environ.get("CI", "").lower() not in ("1", "true"),
@@ -113,8 +113,8 @@ def rounds_in(folder):
 
 
 def wait_for(condition, process):
-    deadline = time.monotonic() + 300
-    while not condition():
+    def is_so():
         assert process.poll() is None, "the run ended by itself"
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
+        return condition()
+
+    until(is_so)

@@ -6,13 +6,14 @@ import os
 import signal
 import subprocess
 import sys
-import time
+from pathlib import Path
 
 import pytest
 
 from fedpareto.errors import UserError
 from fedpareto.experiments.reproduce.parallel import side_by_side
 from fedpareto.experiments.runner import Stopped
+from waiting import until
 
 
 def square(number, stop):
@@ -22,9 +23,7 @@ def square(number, stop):
 def until_told(path, stop):
     """Works until it is to stop; its pid is in the file meanwhile."""
     path.write_text(str(os.getpid()))
-    deadline = time.monotonic() + 60
-    while not stop() and time.monotonic() < deadline:
-        time.sleep(0.02)
+    until(stop)
     path.unlink()
     raise Stopped("stopped in the middle")
 
@@ -70,16 +69,10 @@ def test_workers_of_a_killed_parent_end(tmp_path):
         f"work = [pathlib.Path({str(tmp_path)!r}) / name for name in 'ab']\n"
         "list(t.side_by_side(t.until_told, work, 2, lambda: False))\n"
     )
-    parent = subprocess.Popen([sys.executable, "-c", code], cwd=os.path.dirname(__file__))
+    places = os.pathsep.join([str(Path(__file__).parent), *sys.path])
+    parent = subprocess.Popen([sys.executable, "-c", code], env=os.environ | {"PYTHONPATH": places})
     work = [tmp_path / name for name in "ab"]
-    wait_for(lambda: all(path.exists() for path in work))
+    until(lambda: all(path.exists() for path in work))
     parent.send_signal(signal.SIGKILL)
     parent.wait()
-    wait_for(lambda: not any(path.exists() for path in work))
-
-
-def wait_for(condition):
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    until(lambda: not any(path.exists() for path in work))

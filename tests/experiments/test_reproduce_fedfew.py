@@ -17,6 +17,8 @@ from fedpareto.experiments.reproduce.fedfew_published import ALGORITHMS, COLUMNS
 from fedpareto.experiments.runner import Stopped
 
 NAMES = [name for name, entry in catalogue.CATALOGUE.items() if entry.module == "fedfew"]
+WRITERS = ("mnist", "qmnist")
+"""The data sets of MNIST by writer."""
 SMALL = ("problem.model=mlp", "problem.hidden=[4]", "learner.lr=0.1")
 
 
@@ -234,6 +236,7 @@ def test_what_a_study_does_not_have_is_refused(name, options, word):
 # -- running -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.needs_data("cifar10")
 def test_a_quick_table_1_has_both_evaluations_of_every_algorithm_and_is_resumed(tmp_path):
     algorithms = ("local", "fedavg", "ditto", FEDFEW)
     outcome, said = quick("fedfew-table-1", tmp_path, problems=(STUDIED,), algorithms=algorithms)
@@ -259,6 +262,7 @@ def test_a_quick_table_1_has_both_evaluations_of_every_algorithm_and_is_resumed(
     assert set(jain.record["jain"]["sent"]) == {f"{STUDIED}/fedavg", f"{STUDIED}/{FEDFEW}"}
 
 
+@pytest.mark.needs_data("cifar10")
 @pytest.mark.parametrize("name", ["fedfew-fig-2", "fedfew-fig-4", "fedfew-mu"])
 def test_quick_figures_run_to_the_end(name, tmp_path):
     outcome, _ = quick(name, tmp_path)
@@ -277,11 +281,13 @@ def test_quick_figures_run_to_the_end(name, tmp_path):
         assert measured["0.001"]["largest"] > measured["1"]["largest"] >= 1 / 3 - 1e-9
 
 
+@pytest.mark.needs_data("pneumonia-mnist")
 def test_a_quick_table_6_runs_on_x_rays(tmp_path):
     outcome, _ = quick("fedfew-table-6", tmp_path, problems=("pneumonia-mnist",))
     assert [row["label"] for row in outcome.record["rows"]] == ["fedfew-K1", FEDFEW]
 
 
+@pytest.mark.needs_data("cifar10")
 def test_a_stopped_study_goes_on(tmp_path):
     options = catalogue.Options(quick=True, settings=SMALL, problems=(STUDIED,), algorithms=("local", "fedavg"))
     study = catalogue.prepare("fedfew-table-1", options)
@@ -292,7 +298,13 @@ def test_a_stopped_study_goes_on(tmp_path):
     assert len(outcome.record["rows"]) == 2
 
 
-@pytest.mark.parametrize("column", COLUMNS)
+def on_data(column):
+    """A column as a parameter, with the published data sets that it reads."""
+    name = COLUMNS[column].problem["name"]
+    return pytest.param(column, marks=pytest.mark.needs_data(*WRITERS if name == "mnist-writers" else [name]))
+
+
+@pytest.mark.parametrize("column", [on_data(column) for column in COLUMNS])
 def test_every_column_can_be_dealt_in_a_quick_run(column):
     study = catalogue.prepare("fedfew-table-1", catalogue.Options(quick=True, problems=(column,)))
     spec = spec_of(study.cell(study.runs[0]))

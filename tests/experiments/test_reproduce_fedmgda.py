@@ -18,6 +18,8 @@ from fedpareto.experiments.spec import Draft
 from fedpareto.report.bars import Bar, bar_panels, render
 
 NAMES = list(published.FIGURES)
+WRITERS = ("mnist", "qmnist")
+"""The data sets of MNIST by writer."""
 
 
 def prepared(name, **options):
@@ -139,6 +141,7 @@ def test_the_attacks_are_those_of_section_6():
     assert spec_of("fedmgda-fig-3", "cifar10-b10", "fedavg").attack.kind == "none"
 
 
+@pytest.mark.needs_data("adult")
 def test_the_first_user_of_adult_holds_the_doctors():
     problem = spec_of("fedmgda-fig-2", "adult-bias", "afl").problem
     assert problem.data(2, 0)["train"].counts.tolist() == [413, 32_148]
@@ -257,6 +260,7 @@ def test_the_best_round_is_that_of_the_largest_mean():
 # -- quick versions ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.needs_data("adult")
 def test_the_attack_on_adult_runs_and_is_read_the_second_time(tmp_path, monkeypatch):
     options = {"problems": ("adult-bias",), "algorithms": ("q-fedavg", "fedmgda-plus", "local")}
     outcome, said = quick("fedmgda-fig-2", tmp_path, **options)
@@ -280,6 +284,7 @@ def test_the_attack_on_adult_runs_and_is_read_the_second_time(tmp_path, monkeypa
     assert again.record == outcome.record
 
 
+@pytest.mark.needs_data("adult")
 def test_training_on_doctors_alone_is_judged_on_everybody(tmp_path):
     """Against a logistic regression by hand."""
     study = prepared("fedmgda-fig-2", quick=True, seeds=1, problems=("adult-bias",), algorithms=("local",))
@@ -304,15 +309,19 @@ def test_training_on_doctors_alone_is_judged_on_everybody(tmp_path):
     assert measured["pooled"] == [pytest.approx(float(torch.cat(right).mean()))]
 
 
+def on_data(name, case, algorithms, settings, sets):
+    return pytest.param(name, case, algorithms, settings, marks=pytest.mark.needs_data(*sets), id=f"{name}-{case}")
+
+
 @pytest.mark.parametrize(
     ("name", "case", "algorithms", "settings"),
     [
-        ("fedmgda-fig-1", "cifar10-shards", (), ("problem.model=logistic",)),
-        ("fedmgda-fig-2", "cifar10-scaling", ("q-fedavg",), ("problem.model=logistic",)),
-        ("fedmgda-fig-3", "cifar10-full", ("fedmgda-plus",), ()),
-        ("fedmgda-fig-4", "fashion-mnist-full", ("fedmgda-plus", "q-fedavg"), ()),
-        ("fedmgda-fig-4", "convex", (), ()),
-        ("fedmgda-table-6", "mnist-writers", ("fedavg", "fedmgda-plus"), ("problem.model=logistic",)),
+        on_data("fedmgda-fig-1", "cifar10-shards", (), ("problem.model=logistic",), ["cifar10"]),
+        on_data("fedmgda-fig-2", "cifar10-scaling", ("q-fedavg",), ("problem.model=logistic",), ["cifar10"]),
+        on_data("fedmgda-fig-3", "cifar10-full", ("fedmgda-plus",), (), ["cifar10"]),
+        on_data("fedmgda-fig-4", "fashion-mnist-full", ("fedmgda-plus", "q-fedavg"), (), ["fashion-mnist"]),
+        on_data("fedmgda-fig-4", "convex", (), (), []),
+        on_data("fedmgda-table-6", "mnist-writers", ("fedavg", "fedmgda-plus"), ("problem.model=logistic",), WRITERS),
     ],
 )
 def test_quick_versions_run(tmp_path, name, case, algorithms, settings):
@@ -328,6 +337,7 @@ def test_quick_versions_run(tmp_path, name, case, algorithms, settings):
         assert any("compare the order" in str(line) for line in outcome.shown)
 
 
+@pytest.mark.needs_data(*WRITERS)
 def test_a_full_batch_is_the_largest_users(tmp_path):
     study = prepared("fedmgda-table-6", quick=True)
     spec = client_runs.spec_of(study.cells()[0][2])

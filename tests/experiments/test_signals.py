@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import signal
-import time
 from pathlib import Path
 
 import pytest
@@ -41,16 +40,14 @@ def test_a_signal_stops_after_the_round_and_the_run_resumes_to_the_same_bits(
 
 def test_a_second_ctrl_c_ends_the_run_in_the_middle_of_a_round(server: ForkServer, tmp_path: Path) -> None:
     folder, log = tmp_path / "run", tmp_path / "log"
-    endless = ("--set", "steps=300000", "--set", "batch_size=1")
+    endless = ("--set", "steps=3000000", "--set", "batch_size=1")
     process = server.start(["run", *ARGUMENTS, *endless, "--out", folder], log)
     process.wait_for_text("kept in")
     process.signal(signal.SIGINT)
     process.wait_for_text("stopping after this round")
     assert process.poll() is None
     process.signal(signal.SIGINT)
-    begin = time.monotonic()
     assert process.wait() == 130
-    assert time.monotonic() - begin < 10
     assert status(folder) | {"seconds": 0} == {
         "status": "stopped",
         "round": 0,

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from waiting import PATIENCE
+
 PACKAGE = Path(__file__).parent / "median_package"
 
 
@@ -22,13 +24,15 @@ def environment(tmp_path_factory):
 
     shutil.copytree(PACKAGE, source)
     install = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
-    subprocess.run([*install, "--no-build-isolation", "--target", str(site), str(source)], check=True, timeout=120)
+    subprocess.run([*install, "--no-build-isolation", "--target", str(site), str(source)], check=True, timeout=PATIENCE)
     return {**os.environ, "PYTHONPATH": str(site)}
 
 
 def fedpareto(environment, *arguments, cwd=None):
     command = [sys.executable, "-m", "fedpareto.cli", *map(str, arguments)]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, cwd=cwd, timeout=120, check=False)
+    return subprocess.run(
+        command, env=environment, capture_output=True, text=True, cwd=cwd, timeout=PATIENCE, check=False
+    )
 
 
 def test_it_is_listed_with_its_taxonomy_and_parameters(environment):
@@ -58,7 +62,7 @@ def test_it_passes_the_conformance_suite(environment):
         "print('passed')"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=PATIENCE, check=False
     )
     assert done.stdout.strip() == "passed", done.stderr
 

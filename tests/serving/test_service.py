@@ -14,6 +14,7 @@ from test_serving_models import BAD
 
 import fedpareto
 from fedpareto.serving import service
+from waiting import PATIENCE
 
 FUZZ, FUZZ_OVER_A_SOCKET = 10_000, 300
 
@@ -240,7 +241,7 @@ def test_over_a_real_socket(praffl_run, tmp_path):
             address = line.split()[-1]
             assert address.startswith("http://127.0.0.1:"), line
             stream = random.Random(1)
-            with httpx.Client(base_url=address, timeout=60) as client:
+            with httpx.Client(base_url=address, timeout=PATIENCE) as client:
                 for _ in range(FUZZ_OVER_A_SOCKET):
                     assert ask(client, stream).status_code < 500
                 answer = client.post("/predict", json={"rows": ROWS, "preference": [0.7, 0.3]})

@@ -85,13 +85,17 @@ class DataSet:
         """Where the files lie, in the order of `files`; None for one that is absent."""
         return [find(self, file) for file in self.files]
 
+    def path(self, file: DataFile) -> Path:
+        """Where one file lies, downloaded if absent."""
+        return find(self, file) or fetch(self, file)
+
     def contents(self) -> list[bytes]:
         """Every file's content, downloaded if absent, refused if damaged."""
-        return [verified(file, find(self, file) or fetch(self, file)) for file in self.files]
+        return [verified(file, self.path(file)) for file in self.files]
 
     def stamps(self) -> tuple[tuple[str, int], ...]:
         """Where the files lie, downloaded if absent, and when they were written: other files, other stamps."""
-        paths = [find(self, file) or fetch(self, file) for file in self.files]
+        paths = [self.path(file) for file in self.files]
         return tuple((str(path), path.stat().st_mtime_ns) for path in paths)
 
     def is_published(self) -> bool:

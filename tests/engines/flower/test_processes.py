@@ -15,6 +15,7 @@ from test_flower_parity import largest_difference
 from fedpareto.engines.flower.launch import LocalFederation, Processes, simulate
 from fedpareto.engines.flower.options import FlowerOptions
 from fedpareto.experiments.spec import Draft
+from waiting import until
 
 
 @pytest.fixture
@@ -69,19 +70,15 @@ def test_no_process_outlives_a_killed_launcher(tmp_path):
         "import sys, time, pathlib\n"
         "from fedpareto.engines.flower.launch import Processes\n"
         "children = Processes(pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[1]))\n"
-        "children.start('sleeper', ['sleep', '600'])\n"
+        "children.start('sleeper', ['sleep', '3600'])\n"
         "print(children.running['sleeper'].pid, flush=True)\n"
-        "time.sleep(600)\n"
+        "time.sleep(3600)\n"
     )
     launcher = subprocess.Popen([sys.executable, "-c", script, str(tmp_path)], stdout=subprocess.PIPE, text=True)
     child = int(launcher.stdout.readline())
     launcher.kill()
     launcher.communicate()
-    for _ in range(100):
-        if not Path(f"/proc/{child}").exists():
-            break
-        subprocess.run(["sleep", "0.05"], check=True)
-    assert not Path(f"/proc/{child}").exists()
+    until(lambda: not Path(f"/proc/{child}").exists())
 
 
 def test_children_are_kept_off_the_network(tmp_path):

@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 import warnings
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
@@ -28,6 +27,7 @@ from fedpareto.problems.morl.gym_environment import GymEnvironment
 from fedpareto.problems.morl.gym_pool import WorkerDied, close_pool, pool
 from fedpareto.problems.morl.gym_worker import HEADER, Command, episode_seed
 from fedpareto.problems.morl.other import OtherEnvironment
+from waiting import until
 
 CPU = torch.device("cpu")
 NAMED = {
@@ -618,17 +618,14 @@ def test_workers_end_with_the_process_that_started_them(tmp_path):
         "environment, who = GymEnvironment.of('mo-mountaincar-v0'), [rng.Address(0, client) for client in range(4)]\n"
         "session = environment.open(environment.begin(who, torch.device('cpu')), who)\n"
         "print(*(worker.process.pid for worker in gym_pool.pool().workers), flush=True)\n"
-        "time.sleep(60)\n"
+        "time.sleep(3600)\n"
     )
     with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as process:
         workers = [int(number) for number in process.stdout.readline().split()]
         assert len(workers) == 2
         assert all(Path(f"/proc/{worker}").exists() for worker in workers)
         process.kill()
-    deadline = time.monotonic() + 20
-    while any(is_running(worker) for worker in workers):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    until(lambda: not any(is_running(worker) for worker in workers))
 
 
 def is_running(number):

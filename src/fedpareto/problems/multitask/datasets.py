@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from fedpareto.errors import DamagedFile
-from fedpareto.problems.data import DataFile, DataSet, fetch, find, verified
+from fedpareto.problems.data import DataFile, DataSet, verified
 
 CLASSES = 10
 PIXELS = 28
@@ -45,7 +45,7 @@ class ImageSet(DataSet):
         """All images of "train" or "test", read once until a file changes."""
         first = PARTS[part][0]
         pair = self.files[first : first + 2]
-        paths = [find(self, file) or fetch(self, file) for file in pair]
+        paths = [self.path(file) for file in pair]
         return _images(pair, tuple((str(path), path.stat().st_mtime_ns) for path in paths))
 
     def census(self) -> dict[str, int]:
