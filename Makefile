@@ -1,10 +1,16 @@
 # make demo and make test are all a newcomer needs; each builds .venv first if it is not there.
+# make demo installs what running takes; make test, and all the others, add to the same environment what they need.
 PYTHON ?= python3
 BIN := .venv/bin
+CORE := .venv/.core
 INSTALLED := .venv/.installed
 DOCS := .venv/.installed-docs
 export NO_MKDOCS_2_WARNING := 1
-PIP := $(BIN)/pip --quiet --disable-pip-version-check
+# Bytecode is written when a module is first imported: compiling all of it takes a minute, and most is never used.
+PIP := $(BIN)/pip --disable-pip-version-check install --no-compile --constraint constraints.txt
+# On Linux the torch of PyPI comes with several GB of CUDA libraries; this index has it without them. A torch that lies in
+# a folder of wheels that pip is configured with goes first. With a GPU: make install TORCH_INDEX=
+TORCH_INDEX ?= $(if $(filter Linux,$(shell uname -s)),https://download.pytorch.org/whl/cpu)
 # Where Box2D has no wheel, it is built: that takes a C++ compiler and a minute.
 BUILD_BOX2D := ; platform_machine == 'aarch64' or python_version >= '3.14'
 
@@ -12,16 +18,27 @@ BUILD_BOX2D := ; platform_machine == 'aarch64' or python_version >= '3.14'
 
 install: $(INSTALLED)
 
-$(INSTALLED): pyproject.toml constraints.txt
+$(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "fedpareto needs Python 3.11 or newer; this is " + sys.version.split()[0] + ". Try: make PYTHON=python3.12")'
+	@echo "[1/3] A new environment in .venv"
 	$(PYTHON) -m venv .venv
-	$(PIP) install --constraint constraints.txt torch numpy
-	$(PIP) install --constraint constraints.txt setuptools "swig$(BUILD_BOX2D)"
-	PATH="$(CURDIR)/$(BIN):$$PATH" $(PIP) install --constraint constraints.txt --no-build-isolation --use-pep517 "box2d-py$(BUILD_BOX2D)"
-	$(PIP) install --constraint constraints.txt --editable '.[dev]'
+
+$(CORE): pyproject.toml constraints.txt | $(BIN)/python
+	@echo "[2/3] PyTorch: 200 MB, or several GB with the libraries for a GPU"
+	@$(PIP) --no-deps --no-index torch 2>/dev/null || $(PIP) --no-deps $(addprefix --extra-index-url ,$(TORCH_INDEX)) torch
+	@$(PIP) setuptools
+	@echo "[3/3] fedpareto and what else it needs to run: 110 MB"
+	$(PIP) --no-build-isolation --editable .
 	@touch $@
 
-demo: install
+$(INSTALLED): $(CORE)
+	@echo "[+] What tests, lint and types need: 600 MB"
+	$(PIP) "swig$(BUILD_BOX2D)"
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(PIP) --no-build-isolation --use-pep517 "box2d-py$(BUILD_BOX2D)"
+	$(PIP) --no-build-isolation --editable '.[dev]'
+	@touch $@
+
+demo: $(CORE)
 	$(BIN)/fedpareto demo
 
 test: install
@@ -43,7 +60,7 @@ docs-serve: $(DOCS)
 	$(BIN)/mkdocs serve --strict --dev-addr 127.0.0.1:8001
 
 $(DOCS): $(INSTALLED)
-	$(PIP) install --constraint constraints.txt --editable '.[docs]'
+	$(PIP) --no-build-isolation --editable '.[docs]'
 	@touch $@
 
 bench: install
