@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -22,6 +23,11 @@ MISSING_TEXTS = frozenset(
 )
 """What a table of the fairness problems takes for a missing value when it is read from a CSV."""
 TRUTHS = {"true": 1.0, "false": 0.0}
+GROUPS = {
+    ".": re.compile(r"[-+]?[1-9]\d{0,2}([,' \u00a0\u202f])\d{3}(\1\d{3})*(\.\d+)?"),
+    ",": re.compile(r"[-+]?[1-9]\d{0,2}([.' \u00a0\u202f])\d{3}(\1\d{3})*(,\d+)?"),
+}
+"""Numbers whose thousands are separated, by the decimal mark."""
 LONGEST_SHOWN = 40
 """Characters of a wrong value that a message shows."""
 
@@ -142,6 +148,23 @@ class InputSchema:
 def numbers(names: Iterable[str]) -> InputSchema:
     """Of a model that reads columns of numbers as they are."""
     return InputSchema(tuple(Input(name, NUMBER) for name in names))
+
+
+def as_number(value: Any, decimal: str = ".") -> float | None:
+    """A value as a number, also a text such as 1,234.5 (with a decimal comma: 1.234,5); None if it is none."""
+    if isinstance(value, str):
+        text = value.strip()
+        if not text or text[-1].isalpha() or "_" in text:  # "nan", "infinity" and 1_000 are texts here.
+            return None
+        if GROUPS[decimal].fullmatch(text):
+            text = re.sub(r"[' \u00a0\u202f]", "", text)
+            text = text.replace("." if decimal == "," else ",", "")
+        value = text.replace(",", ".") if decimal == "," else text
+    try:
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return number if math.isfinite(number) else None
 
 
 def _number(value: Any, column: str, row: int) -> float:

@@ -9,13 +9,16 @@ not used.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
 from fedpareto.errors import UnknownName, UserError
-from fedpareto.problems.fairness import datasets, tables
+from fedpareto.problems.fairness import datasets, reading, tables
 from fedpareto.problems.fairness.problem import Fairness, listed
+from fedpareto.problems.fairness.reading import Reading
 
 
 @dataclass(frozen=True)
@@ -148,19 +151,20 @@ class Bank(Published):
 
 @dataclass(frozen=True)
 class OwnTable(Fairness):
-    """Your own table (CSV or Parquet): accuracy and fairness towards the groups of its sensitive columns.
+    """Your own table: accuracy and fairness towards the groups of its sensitive columns.
 
     The label is a column with two values, or one of whose values is named as positive; rows without one are left out.
     Groups are the values of a sensitive column; with `privileged` there are two, those who are and those who are not.
     Beside these, columns with the same value in every row are left out, texts are one-hot encoded (more than 100
     different ones are refused), numbers are standardised. An empty field, "NA" and the like, "?" and an infinite
-    number are missing values.
+    number are missing values. A few texts in a column of numbers are refused with what to say about them.
     """
 
     name: ClassVar[str] = "table"
 
     file: str = ""
-    """The table: .csv (also .csv.gz; separated by comma, semicolon, tab or bar) or .parquet."""
+    """The table: .csv (also compressed; separated by comma, semicolon, tab, bar or blanks), .parquet, or a folder of
+    .parquet files."""
     label: str = ""
     """The column to predict."""
     sensitive: tuple[str, ...] = ()
@@ -171,22 +175,62 @@ class OwnTable(Fairness):
     privileged: tuple[str, ...] = ()
     """Who is group 1 of a sensitive column, the others being group 0: race=White or age>=25 (if there is one sensitive
     column, White or >=25 will do)."""
+    categorical: tuple[str, ...] = ()
+    """Columns of codes: their numbers are names, one input for each."""
+    numeric: tuple[str, ...] = ()
+    """Columns of numbers: any text in them is a missing value."""
+    missing: tuple[str, ...] = ()
+    """Texts that mean a missing value beside the usual ones, such as unknown or -999."""
+    encoding: str = ""
+    """Of a text file: utf-8, latin-1, cp1252, …; empty: recognised."""
+    decimal: str = ""
+    """The decimal mark of a text file, . or , ; empty: recognised."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _ = self._reading
+
+    @property
+    def _reading(self) -> Reading:
+        """How the table is read."""
+        columns = {name: tuple(self._listed(getattr(self, name))) for name in ("categorical", "numeric")}
+        return Reading(self.encoding, self.decimal, tuple(listed(self.missing)), **columns)
+
+    def read(self) -> reading.Table:
+        """The table as it stands in its file, with what was recognised."""
+        if not self.file:
+            raise UserError("the problem 'table' needs file, the table to read, such as file=people.csv")
+        return reading.read(Path(self.file).expanduser(), self._reading)
+
+    def _listed(self, columns: tuple[str, ...]) -> list[str]:
+        """One by one; a name that has a comma itself is a name if the table has such a column."""
+        known: Collection[str] = ()
+        if self.file and any("," in name for name in columns):
+            with suppress(UserError):  # Of a file that cannot be read there will be a word later.
+                how = Reading(self.encoding, self.decimal)
+                known = reading.read(Path(self.file).expanduser(), how).frame.columns
+        plain = [" ".join(name.split()) for name in columns]
+        if any(name in known for name in plain):
+            return [part for name in plain for part in ([name] if name in known else listed((name,)))]
+        return [" ".join(name.split()) for name in listed(columns)]
 
     def _read(self) -> tables.LabelledTable:
+        table = self.read()
         for name, given, meaning, example in (
-            ("file", self.file, "the table to read", "people.csv"),
             ("label", self.label, "the column to predict", "income"),
             ("sensitive", all(self._attributes), "the sensitive columns", "gender,race"),
         ):
             if not given:
                 raise UserError(f"the problem 'table' needs {name}, {meaning}, such as {name}={example}")
-        path = Path(self.file).expanduser()
-        frame = tables.read_file(path)
+        label = table.require(self.label)
         for attribute in self._attributes:
-            tables.require(frame, attribute, path.name)
-            if attribute == self.label:
+            if table.require(attribute) == label:
                 raise UserError(f"'{attribute}' is the label; it cannot be sensitive too")
-        return tables.labelled(frame, self.label, self.positive, path.name)
+        dropped = {table.require(name) for name in self._listed(self.drop)}
+        for column in table.frame.columns:
+            if column not in dropped or column in (label, *self._attributes):
+                table.ask_about(str(column))
+        return tables.labelled(table.frame, label, self.positive, table.source)
 
     def _groups(self, attribute: str) -> tables.Groups:
         return tables.groups(self._table, attribute, self._rules.get(attribute, ""))

@@ -17,6 +17,7 @@ import numpy as np
 
 from fedpareto.core.inputs import MISSING, NUMBER, VALUE, Input, InputSchema
 from fedpareto.errors import UserError
+from fedpareto.problems.fairness.reading import are_dates, quoted
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -31,8 +32,8 @@ class Encoder:
 
     names: tuple[str, ...]
     """Of the inputs: "age", "age is missing", "sex=Male"."""
-    numbers: np.ndarray
-    """The numeric columns, `[rows, k]`, NaN where missing."""
+    numbers: tuple[np.ndarray, ...]
+    """The numeric columns, `[rows]` each, not finite where missing."""
     gaps: tuple[int, ...]
     """Those numeric columns that have missing values."""
     texts: tuple[np.ndarray, ...]
@@ -60,17 +61,16 @@ class Encoder:
             if name in left_out or column.nunique(dropna=False) < 2:
                 continue
             if is_bool_dtype(column) or is_numeric_dtype(column):
-                values = column.to_numpy(dtype=float, na_value=np.nan)
                 numeric.append(name)
-                numbers.append(np.where(np.isfinite(values), values, np.nan))
+                is_plain = isinstance(column.dtype, np.dtype)
+                numbers.append(column.to_numpy() if is_plain else column.to_numpy(dtype=float, na_value=np.nan))
                 continue
             positions, values = pandas.factorize(column, sort=True)
             if len(values) > MOST_TEXTS:
-                raise UserError(
-                    f"the column '{name}' of {source} has {len(values):,} different texts; leave it out: drop={name}"
-                )
+                raise UserError(too_many(name, values, source))
             missing = bool((positions < 0).any())
-            codes.append(np.where(positions < 0, len(values), positions))
+            smallest = np.min_scalar_type(len(values) + 1)
+            codes.append(np.where(positions < 0, len(values), positions).astype(smallest))
             counts.append(len(values) + missing)
             of_texts += [Input(str(name), VALUE, value=str(value)) for value in values]
             of_texts += [Input(str(name), MISSING)] if missing else []
@@ -78,43 +78,71 @@ class Encoder:
             raise UserError(
                 f"{source} has no column to learn from beside the label; every other is left out or constant"
             )
-        stacked = np.stack(numbers, axis=1) if numbers else np.zeros((len(frame), 0))
-        gaps = tuple(np.flatnonzero(np.isnan(stacked).any(axis=0)).tolist())
+        gaps = tuple(place for place, column in enumerate(numbers) if not np.isfinite(column).all())
         of_numbers = [Input(str(name), NUMBER) for name in numeric] + [Input(str(numeric[i]), MISSING) for i in gaps]
         origins = (*of_numbers, *of_texts)
-        return cls(tuple(map(_name, origins)), stacked, gaps, tuple(codes), tuple(counts), origins)
+        return cls(tuple(map(_name, origins)), tuple(numbers), gaps, tuple(codes), tuple(counts), origins)
 
-    def encode(self, training: np.ndarray) -> np.ndarray:
-        """All rows, `[rows, width]`, as estimated on the rows where `training` `[rows]` is true.
+    def fitted(self, training: np.ndarray) -> Fitted:
+        """As estimated on the rows where `training` `[rows]` is true."""
+        seen = [
+            np.bincount(codes[training], minlength=count) > 0
+            for codes, count in zip(self.texts, self.counts, strict=True)
+        ]
+        return Fitted(self, tuple(_statistics(column, training) for column in self.numbers), tuple(seen))
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """An encoding with what was estimated on training rows."""
+
+    encoder: Encoder
+    statistics: tuple[tuple[float, float], ...]
+    """Mean, and 1 / deviation, of each number."""
+    seen: tuple[np.ndarray, ...]
+    """For each text column, which of its values a training row has."""
+
+    def encode(self, rows: np.ndarray) -> np.ndarray:
+        """The rows at these places, `[len(rows), width]`.
 
         A number is shifted and scaled to mean 0 and deviation 1; a missing one becomes the mean, 0, and says so in an
         input of its own. A text is 1 in the input of its value; one that no training row has is 0 everywhere. A number
         that is the same in every training row is 0 everywhere.
         """
-        rows, k = self.numbers.shape
-        encoded = np.zeros((rows, self.width), dtype=np.float32)
-        mean, scale = _statistics(self.numbers, training)
-        encoded[:, :k] = np.nan_to_num((self.numbers - mean) * scale, nan=0.0)
-        encoded[:, k : k + len(self.gaps)] = np.isnan(self.numbers[:, list(self.gaps)])
-        start = k + len(self.gaps)
-        for codes, count in zip(self.texts, self.counts, strict=True):
-            seen = np.bincount(codes[training], minlength=count) > 0
-            encoded[np.arange(rows), start + codes] = seen[codes]
+        encoder = self.encoder
+        encoded = np.zeros((len(rows), encoder.width), dtype=np.float32)
+        start = len(encoder.numbers)
+        for place, ((mean, scale), column) in enumerate(zip(self.statistics, encoder.numbers, strict=True)):
+            values = column[rows].astype(float)
+            known = np.isfinite(values)
+            encoded[:, place] = np.where(known, (values - mean) * scale, 0.0)
+            if place in encoder.gaps:
+                encoded[:, start + encoder.gaps.index(place)] = ~known
+        start += len(encoder.gaps)
+        for codes, count, seen in zip(encoder.texts, encoder.counts, self.seen, strict=True):
+            mine = codes[rows]
+            encoded[np.arange(len(rows)), start + mine.astype(np.intp)] = seen[mine]
             start += count
         return encoded
 
-    def input_schema(self, training: np.ndarray) -> InputSchema:
+    def input_schema(self) -> InputSchema:
         """The same encoding for rows of anybody, without this table."""
-        mean, scale = (values.tolist() for values in _statistics(self.numbers, training))
-        inputs = list(self.origins)
-        for place in range(len(mean)):
-            inputs[place] = replace(inputs[place], mean=mean[place], scale=scale[place])
-        place = len(mean) + len(self.gaps)
-        for codes, count in zip(self.texts, self.counts, strict=True):
-            for seen in np.bincount(codes[training], minlength=count) > 0:
-                inputs[place] = replace(inputs[place], scale=float(seen))
-                place += 1
+        inputs = list(self.encoder.origins)
+        for place, (mean, scale) in enumerate(self.statistics):
+            inputs[place] = replace(inputs[place], mean=mean, scale=scale)
+        place = len(self.statistics) + len(self.encoder.gaps)
+        for was_seen in np.concatenate([np.zeros(0, dtype=bool), *self.seen]):
+            inputs[place] = replace(inputs[place], scale=float(was_seen))
+            place += 1
         return InputSchema(tuple(inputs))
+
+
+def too_many(name: str, values: Collection[str], source: str) -> str:
+    """What to say of a text column that is no category."""
+    column = quoted(str(name))
+    if are_dates(values):
+        return f"the column '{name}' of {source} holds dates; leave it out: drop={column} (or write a number for each)"
+    return f"the column '{name}' of {source} has {len(values):,} different texts; leave it out: drop={column}"
 
 
 def _name(origin: Input) -> str:
@@ -123,13 +151,13 @@ def _name(origin: Input) -> str:
     return origin.column + ending[origin.kind]
 
 
-def _statistics(numbers: np.ndarray, training: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Mean, and 1 / deviation, of each column over the training rows that have a number, `[k]` each."""
-    known = ~np.isnan(numbers[training])
-    count = np.maximum(known.sum(axis=0), 1)
-    mean = np.where(known, numbers[training], 0).sum(axis=0) / count
-    deviation = np.sqrt((np.where(known, numbers[training] - mean, 0) ** 2).sum(axis=0) / count)
-    largest = np.abs(np.where(known, numbers[training], 0)).max(axis=0, initial=0)
+def _statistics(column: np.ndarray, training: np.ndarray) -> tuple[float, float]:
+    """Mean, and 1 / deviation, of a column `[rows]` over the training rows that have a number."""
+    values = column[training].astype(float)
+    values = values[np.isfinite(values)]
+    if not len(values):
+        return 0.0, 0.0
+    mean = float(values.mean())
+    deviation = float(np.sqrt(((values - mean) ** 2).mean()))
     # The deviation of a constant is not exactly 0 when its mean is rounded.
-    scale = np.divide(1, deviation, out=np.zeros_like(deviation), where=deviation > 1e-9 * largest)
-    return mean, scale
+    return mean, 1 / deviation if deviation > 1e-9 * float(np.abs(values).max()) else 0.0

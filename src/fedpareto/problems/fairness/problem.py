@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
@@ -28,7 +29,7 @@ from fedpareto.problems.fairness.encoding import Encoder
 from fedpareto.problems.fairness.gaps import CONDITIONS, members
 from fedpareto.problems.fairness.goals import Criteria, Goal
 from fedpareto.problems.fairness.partitions import Partition
-from fedpareto.problems.fairness.tables import Groups, LabelledTable
+from fedpareto.problems.fairness.tables import UNKNOWN, Groups, LabelledTable
 
 PARTS = ("train", "validation", "test")
 SMALLEST_START = 0.01
@@ -105,7 +106,7 @@ class Fairness(GroupedProblem):
     @cached_property
     def _encoder(self) -> Encoder:
         table = self._table
-        dropped = listed(self.drop)
+        dropped = self._listed(self.drop)
         for name in dropped:
             table.column(name)
         return Encoder.of(table.frame, {*dropped, *table.not_features}, table.source)
@@ -115,9 +116,9 @@ class Fairness(GroupedProblem):
         """Of every attribute in use."""
         return {attribute: self._groups(attribute) for attribute in self._attributes}
 
-    def _features(self, training: np.ndarray) -> np.ndarray:
-        """All rows as the classifier reads them, `[rows, inputs]`; what is estimated comes from `training` rows."""
-        return self._encoder.encode(training)
+    def _encoding(self, training: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
+        """Gives the rows at some places as the classifier reads them, `[k, inputs]`; estimated on `training` rows."""
+        return self._encoder.fitted(training).encode
 
     def _inputs(self) -> int:
         """Of the classifier."""
@@ -127,13 +128,17 @@ class Fairness(GroupedProblem):
 
     @cached_property
     def _goals(self) -> tuple[Goal, ...]:
-        return goals.parse(listed(self.goals), listed(self.sensitive))
+        return goals.parse(listed(self.goals), self._listed(self.sensitive))
 
     @property
     def _attributes(self) -> list[str]:
         """The sensitive attributes in use, the user's first one first."""
         named = [goal.attribute for goal in self._goals if goal.is_fairness]
-        return list(dict.fromkeys([*listed(self.sensitive), *named]))
+        return list(dict.fromkeys([*self._listed(self.sensitive), *named]))
+
+    def _listed(self, columns: tuple[str, ...]) -> list[str]:
+        """Names of columns, one by one."""
+        return listed(columns)
 
     @cached_property
     def _criteria(self) -> Criteria:
@@ -228,7 +233,7 @@ class Fairness(GroupedProblem):
 
     def input_schema(self, clients: int, seed: int) -> InputSchema:
         """As estimated on the training rows of this seed."""
-        return self._encoder.input_schema(self._dealt(clients, seed)[1] == 0)
+        return self._encoder.fitted(self._dealt(clients, seed)[1] == 0).input_schema()
 
     def outputs(self) -> tuple[Output, ...]:
         """The label, and which of its values counts as 1."""
@@ -241,29 +246,45 @@ class Fairness(GroupedProblem):
 
     def data(self, clients: int, seed: int) -> Splits:
         """Rows dealt to the clients, and each client's rows to its parts, alike for each label and group."""
-        table = self._table
         owner, part = self._dealt(clients, seed)
-        columns = {"features": self._features(part == 0), "label": table.label}
-        for attribute, groups in self._all_groups.items():
-            columns[goals.sensitive_column(attribute)] = groups.codes.astype(np.float32)
+        # A part is encoded by itself: the whole table in one piece would be needed twice.
+        encode = self._encoding(part == 0)
         splits = {}
-        for index, name in enumerate(name for name, share in zip(PARTS, self.split, strict=True) if share):
-            mine = np.flatnonzero(part == index)
-            order = torch.as_tensor(mine[np.argsort(owner[mine], kind="stable")])
-            counts = np.bincount(owner[mine], minlength=clients)
-            taken = {name: torch.as_tensor(column).index_select(0, order) for name, column in columns.items()}
-            splits[name] = Rows.end_to_end(taken, counts)
+        for index, name in enumerate(self._parts):
+            order, counts = self._rows_of(owner, part == index, clients)
+            columns = {"features": torch.from_numpy(encode(order)), **self._facts(order)}
+            splits[name] = Rows.end_to_end(columns, counts)
             if name == "test" and self.test == "common":
-                splits[name] = Rows(taken, np.zeros(clients, dtype=int), np.full(clients, len(mine)))
+                splits[name] = Rows(columns, np.zeros(clients, dtype=int), np.full(clients, len(order)))
         for name, rows in splits.items():
             self._check_measurable(name, rows)
         return self._with_scales(splits, seed) if self.normalise else splits
 
+    @property
+    def _parts(self) -> list[str]:
+        """The parts of each client's rows that there are."""
+        return [name for name, share in zip(PARTS, self.split, strict=True) if share]
+
+    def _rows_of(self, owner: np.ndarray, mine: np.ndarray, clients: int) -> tuple[np.ndarray, np.ndarray]:
+        """The places of the rows where `mine` is true, client by client, and how many each client has."""
+        places = np.flatnonzero(mine)
+        order = places[np.argsort(owner[places], kind="stable")]
+        return order, np.bincount(owner[places], minlength=clients)
+
+    def _facts(self, rows: np.ndarray) -> dict[str, Tensor]:
+        """Label and groups of the rows at these places."""
+        facts = {"label": torch.from_numpy(self._table.label[rows])}
+        for attribute, groups in self._all_groups.items():
+            facts[goals.sensitive_column(attribute)] = torch.from_numpy(groups.codes[rows].astype(np.float32))
+        return facts
+
     @cached_property
     def _classes(self) -> np.ndarray:
         """Each row's pair of label and groups (all attributes) as one number, `[rows]`."""
-        kinds = [self._table.label.astype(int), *(groups.codes for groups in self._all_groups.values())]
-        return np.unique(np.stack(kinds, axis=1), axis=0, return_inverse=True)[1].reshape(-1)
+        pair = self._table.label.astype(np.int64)
+        for groups in self._all_groups.values():
+            pair = pair * (len(groups.names) + 1) + (groups.codes - UNKNOWN)
+        return np.unique(pair, return_inverse=True)[1].reshape(-1)
 
     def _owners(self, clients: int, seed: int) -> np.ndarray:
         """Each row's client, `[rows]`."""
@@ -344,8 +365,11 @@ class Fairness(GroupedProblem):
 
 
 def listed(names: tuple[str, ...]) -> list[str]:
-    """Names given one by one or as "gender,race"."""
-    return [part.strip() for name in names for part in name.split(",") if part.strip()]
+    """Names given one by one, or in one text as "gender,race"; there, one with a comma in it stands in quotes."""
+    if len(names) != 1:
+        return [name.strip() for name in names if name.strip()]
+    (parts,) = csv.reader([names[0].replace("\n", " ")], skipinitialspace=True) if names[0].strip() else ([],)
+    return [part.strip() for part in parts if part.strip()]
 
 
 def _one_by_one(rows: Rows) -> Iterator[tuple[int, Batch]]:

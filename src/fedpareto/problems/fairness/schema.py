@@ -246,7 +246,7 @@ class TableSchema:
     def labelled(self, frame: DataFrame, source: str) -> LabelledTable:
         """The rows that have a label."""
         tables.require(frame, self.label, source)
-        frame = frame[frame[self.label].notna()].reset_index(drop=True)
+        frame = tables.with_value(frame, self.label)
         label = (texts(frame[self.label]) == self.positive).to_numpy(dtype=np.float32)
         return self._table(frame, label, source)
 
@@ -267,6 +267,10 @@ class TableSchema:
 def texts(series: Series[Any]) -> Series[Any]:
     """A column's values as a user would write them: 1 is "1" whether the column is whole or not."""
     return series.astype(object).where(series.notna(), None).map(as_text, na_action="ignore")
+
+
+def _plain(series: Series[Any]) -> Series[Any]:
+    return series.astype(object) if series.dtype == "category" else series
 
 
 def _positions(values: Series[Any], known: Sequence[str]) -> np.ndarray:
@@ -302,7 +306,7 @@ def _numbers(series: Series[Any]) -> np.ndarray:
     """A column as numbers, NaN where there is none."""
     import pandas
 
-    numbers = pandas.to_numeric(series, errors="coerce").to_numpy(dtype=float, na_value=np.nan)
+    numbers = pandas.to_numeric(_plain(series), errors="coerce").to_numpy(dtype=float, na_value=np.nan)
     return np.where(np.isfinite(numbers), numbers, np.nan)
 
 
@@ -311,7 +315,7 @@ def _column_problems(column: Column, series: Series[Any]) -> list[str]:
         # What is infinite counts as missing, as everywhere; what is text does not.
         import pandas
 
-        bad = series.notna() & pandas.to_numeric(series, errors="coerce").isna()
+        bad = series.notna() & pandas.to_numeric(_plain(series), errors="coerce").isna()
         return (
             [f"the column '{column.name}' has {int(bad.sum())} values that are not numbers {_where(bad)}"]
             if bad.any()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -66,9 +67,9 @@ class Silo(Fairness):
         # From the schema: the server, which has no rows, must know it too.
         return len(self.table_schema.attribute(attribute).groups)
 
-    def _features(self, training: np.ndarray) -> np.ndarray:
+    def _encoding(self, training: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
         # Nothing is estimated here: a party's own mean would make its inputs differ from those of the others.
-        return self.table_schema.encode(self._table.frame)
+        return lambda rows: self.table_schema.encode(self._table.frame.iloc[rows])
 
     def input_schema(self, clients: int, seed: int) -> InputSchema:
         """The schema's own, whatever the rows."""

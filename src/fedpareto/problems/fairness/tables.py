@@ -9,7 +9,6 @@ import io
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +16,7 @@ import numpy as np
 
 from fedpareto.core.outputs import Output
 from fedpareto.errors import UnknownName, UserError
+from fedpareto.problems.fairness import reading
 from fedpareto.problems.fairness.labels import Choice, as_text, choose
 
 if TYPE_CHECKING:
@@ -26,7 +26,6 @@ UNKNOWN = -1
 """The group of a row whose sensitive attribute is missing: it belongs to none."""
 MOST_GROUPS = 10
 """A sensitive column with more values than this is not one of groups; it needs a rule."""
-SEPARATORS = ",;\t|"
 
 
 @dataclass(frozen=True)
@@ -56,14 +55,15 @@ class LabelledTable:
 
     def column(self, name: str) -> Series[Any]:
         """A column by name."""
-        require(self.frame, name, self.source)
-        return self.frame[name]
+        return self.frame[require(self.frame, name, self.source)]
 
 
-def require(frame: DataFrame, name: str, source: str) -> None:
-    """Raises UserError if there is no such column."""
-    if name not in frame.columns:
+def require(frame: DataFrame, name: str, source: str) -> str:
+    """The column's name without blanks around it; UserError if there is none."""
+    plain = name if name in frame.columns else " ".join(name.split())
+    if plain not in frame.columns:
         raise UnknownName(f"column of {source}", name, [str(column) for column in frame.columns])
+    return plain
 
 
 def labelled(frame: DataFrame, label: str, positive: str, source: str) -> LabelledTable:
@@ -72,8 +72,8 @@ def labelled(frame: DataFrame, label: str, positive: str, source: str) -> Labell
     Label 1 is the value `positive`; if none is given, the one of the column's two values that says so itself (1 of 0
     and 1, "yes" of "no" and "yes"), else the last in ascending order.
     """
-    require(frame, label, source)
-    frame = frame[frame[label].notna()].reset_index(drop=True)
+    label = require(frame, label, source)
+    frame = with_value(frame, label)
     values = sorted(frame[label].unique().tolist())
     shown = ", ".join(as_text(value) for value in values[:5]) + (", …" if len(values) > 5 else "")
     if len(values) < 2:
@@ -90,6 +90,12 @@ def labelled(frame: DataFrame, label: str, positive: str, source: str) -> Labell
     first = frame[label].to_numpy()[int(ones.argmax())]
     output = output_of(label, [as_text(value) for value in values], as_text(first))
     return LabelledTable(frame, ones.astype(np.float32), (label,), source, output, choice)
+
+
+def with_value(frame: DataFrame, name: str) -> DataFrame:
+    """The rows that have a value in a column; the frame itself, not a copy, if all have."""
+    known = frame[name].notna()
+    return frame if known.all() else frame[known].reset_index(drop=True)
 
 
 def output_of(label: str, values: Sequence[str], positive: str) -> Output:
@@ -152,7 +158,9 @@ def matches(series: Series[Any], text: str) -> np.ndarray:
             return np.asarray(series == float(text))
         except ValueError:
             return np.zeros(len(series), dtype=bool)
-    return np.asarray(series.astype(object) == text)
+    if series.dtype != "category":
+        series = series.astype(object)
+    return np.asarray(series == text)
 
 
 def compared(table: LabelledTable, column: str, operator: str, value: str) -> np.ndarray:
@@ -173,64 +181,20 @@ def compared(table: LabelledTable, column: str, operator: str, value: str) -> np
     return np.asarray(compare(numbers, bound))
 
 
-# -- a user's own file ---------------------------------------------------------------------------------------------
+# -- files ---------------------------------------------------------------------------------------------------------
 
 
 def read_file(path: Path) -> DataFrame:
-    """A CSV (separated by comma, semicolon, tab or bar; plain or .gz) or a Parquet file; kept until it changes."""
-    try:
-        status = path.stat()
-    except OSError as problem:
-        raise UserError(f"{path} cannot be read: {problem.strerror or problem}") from None
-    if not path.is_file():
-        raise UserError(f"{path} cannot be read: it is not a file")
-    return _read_file(path, status.st_mtime_ns, status.st_size)
+    """A party's table; a column that holds numbers and texts has them as they are written."""
+    table = reading.read(path)
+    if table.mixed:
+        table = reading.read(path, reading.Reading(categorical=tuple(table.mixed)))
+    return table.frame
 
 
-@lru_cache(maxsize=8)
-def _read_file(path: Path, modified: int, size: int) -> DataFrame:
-    import pandas
-    from pandas.api.types import is_object_dtype
-
-    try:
-        frame = _read_parquet(path) if path.suffix in (".parquet", ".pq") else _read_csv(path)
-    except (pandas.errors.ParserError, UnicodeDecodeError, EOFError, OSError, ValueError) as problem:
-        if isinstance(problem, UserError):
-            raise
-        kind = "Parquet" if path.suffix in (".parquet", ".pq") else "CSV"
-        raise UserError(f"{path} cannot be read as {kind}: {' '.join(str(problem).split())}") from None
-    if frame.empty:
-        raise UserError(f"{path} is empty: it has no rows")
-    frame = frame.rename(columns=str)
-    # True, False and nothing in one column, for example, is an object until it is converted.
-    objects = [name for name in frame.columns if is_object_dtype(frame[name])]
-    return frame.assign(**{name: frame[name].convert_dtypes() for name in objects})
-
-
-def _read_csv(path: Path) -> DataFrame:
-    import gzip
-
-    content = path.read_bytes()
-    text = (gzip.decompress(content) if path.suffix == ".gz" else content).decode("utf-8-sig")
-    header = next((line for line in text.splitlines() if line.strip()), "")
-    if not header:
-        raise UserError(f"{path} is empty: it has no rows")
-    separator = max(SEPARATORS, key=header.count)
-    return parse_csv(text, separator)
-
-
-def parse_csv(text: str | bytes, separator: str = ",", **options: Any) -> DataFrame:
-    """A CSV; an empty field, "NA" and the like, and "?" are missing values."""
+def parse_csv(text: bytes, separator: str = ",", **options: Any) -> DataFrame:
+    """A published CSV; an empty field, "NA" and the like, and "?" are missing values."""
     import pandas
 
-    source = io.BytesIO(text) if isinstance(text, bytes) else io.StringIO(text)
+    source = io.BytesIO(text)
     return pandas.read_csv(source, sep=separator, skipinitialspace=True, na_values=["?"], low_memory=False, **options)
-
-
-def _read_parquet(path: Path) -> DataFrame:
-    import pandas
-
-    try:
-        return pandas.read_parquet(path)
-    except ImportError:
-        raise UserError(f"{path}: reading Parquet needs pyarrow: pip install 'fedpareto[parquet]'") from None
