@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
 import numpy as np
 import pytest
 import torch
 
 from fedpareto.algorithms.fedavg import FedAvg
 from fedpareto.algorithms.fedprox import FedProx
+from fedpareto.algorithms.fine_tuning import FineTuned
 from fedpareto.algorithms.local import Local
 from fedpareto.core.federation import Federation
 from fedpareto.core.registry import make_algorithm
@@ -96,3 +100,29 @@ def test_local_training_sends_nothing():
     tasks = Local().ask(done.states[0])
     assert all(task.message == {} for task in tasks)
     assert all(reply.message == {} for outcome in done.outcomes for reply in outcome.replies)
+
+
+@dataclass(frozen=True)
+class WithControl(FedAvg):
+    """Sends its clients more than a model, as SCAFFOLD does, and hears it back."""
+
+    name: ClassVar[str] = "with-control"
+
+    def ask(self, state):
+        return [
+            replace(task, message={**task.message, "control": state.model.new_ones(3)}) for task in super().ask(state)
+        ]
+
+    def train(self, clients, message):
+        return {**super().train(clients, message), "control": message["control"]}
+
+    def reply_shapes(self, setting):
+        return {"train": {**super().reply_shapes(setting)["train"], "control": (3,)}}
+
+
+def test_fine_tuning_sends_everyone_what_a_usual_round_would():
+    algorithm = FineTuned(WithControl())
+    done = trial(algorithm, Convex(), participation=0.5)
+    assert len(done.outcomes[-1].replies) == 7, "everyone is fine-tuned"
+    plain = trial(FineTuned(FedAvg()), Convex(), participation=0.5)
+    assert largest_difference(done.models, plain.models) == 0

@@ -9,6 +9,7 @@ from torch.nn.functional import conv2d
 
 from fedpareto.core import models as stacked_models
 from fedpareto.core.models import StackedModule, stacked_conv2d, stacked_linear
+from fedpareto.errors import UserError
 
 N, ROWS = 3, 4
 
@@ -106,6 +107,54 @@ def test_a_linear_layer_held_as_torch_holds_it_has_the_same_gradient_in_the_same
     assert torch.allclose(values, expected)
     assert all(torch.allclose(one, other) for one, other in zip(ours, theirs, strict=True))
     assert ours[1].is_contiguous(), "a copy of a large layer for each step would cost more than its product"
+
+
+class Functional(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(4, 2)
+
+    def forward(self, rows):
+        return nn.functional.dropout(self.linear(rows), 0.5)
+
+
+@pytest.mark.parametrize(
+    ("module", "why"),
+    [
+        (nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5)), "the layer '1' drops inputs at random"),
+        (nn.MultiheadAttention(4, 2, dropout=0.1), "drops inputs at random"),
+        (nn.ModuleDict({"memory": nn.LSTM(4, 3)}), "'memory' is a LSTM, which torch cannot stack"),
+        (nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)), "use GroupNorm or LayerNorm"),
+    ],
+)
+def test_a_module_that_cannot_be_stacked_is_refused_when_it_is_made(module, why):
+    with pytest.raises(UserError, match=why):
+        StackedModule(module)
+
+
+def test_randomness_inside_a_module_is_refused_when_it_is_used():
+    stacked = StackedModule(Functional())
+    own = stacked.layout.unflatten(stacked.initial(0).expand(N, -1))
+    with pytest.raises(UserError, match="cannot be stacked over clients by torch's vmap: it draws random numbers"):
+        stacked(own, torch.randn(N, ROWS, 4))
+
+
+def test_a_seed_fixes_all_that_was_drawn_of_attention():
+    first, second = (StackedModule(nn.MultiheadAttention(4, 2)) for _ in range(2))
+    assert torch.equal(first.initial(0), second.initial(0))
+    place = first.layout.unflatten(first.initial(0))["in_proj_weight"]
+    assert not torch.equal(place, first.layout.unflatten(first.initial(1))["in_proj_weight"])
+
+
+def test_a_parameter_that_no_seed_can_fix_is_refused_and_a_constant_one_is_not():
+    class Bare(nn.Module):
+        def __init__(self, values):
+            super().__init__()
+            self.scale = nn.Parameter(values)
+
+    with pytest.raises(UserError, match="the parameter 'scale' was drawn when the module was made"):
+        StackedModule(Bare(torch.randn(3))).initial(0)
+    assert torch.equal(StackedModule(Bare(torch.ones(3))).initial(0), torch.ones(3))
 
 
 def test_lower_precision_is_used_where_it_is_asked_for():

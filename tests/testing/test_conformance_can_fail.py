@@ -47,6 +47,50 @@ class NeedsEveryone(FedAvg):
         return super().tell(state, replies)
 
 
+@dataclass(frozen=True)
+class AsksInPlace(FedAvg):
+    def ask(self, state):
+        state.model.mul_(1.001)
+        return super().ask(state)
+
+
+@dataclass(frozen=True)
+class TellsInPlace(FedAvg):
+    def tell(self, state, replies):
+        told = super().tell(state, replies)
+        state.model.copy_(told.model)
+        return told
+
+
+@dataclass(frozen=True)
+class Ascends(FedAvg):
+    def tell(self, state, replies):
+        told = super().tell(state, replies)
+        return replace(told, model=2 * state.model - told.model)
+
+
+@dataclass(frozen=True)
+class AsksEverybody(FedAvg):
+    def ask(self, state):
+        return super().ask(replace(state, setting=replace(state.setting, participation=1.0)))
+
+
+@dataclass(frozen=True)
+class DividesByAll(FedAvg):
+    def tell(self, state, replies):
+        told = super().tell(state, replies)
+        return replace(told, model=told.model * len(replies) / len(state.setting.clients))
+
+
+@dataclass(frozen=True)
+class TellsThePreference(FedAvg):
+    def train(self, clients, message):
+        return super().train(clients, message) | {"taste": clients.preferences}
+
+    def reply_shapes(self, setting):
+        return {"train": {**super().reply_shapes(setting)["train"], "taste": (len(setting.objectives),)}}
+
+
 @pytest.mark.parametrize(
     ("algorithm", "complaint"),
     [
@@ -55,6 +99,12 @@ class NeedsEveryone(FedAvg):
         (UndeclaredReply(), "valid reply"),
         (UsesGlobalRandomness(), "differ from one stack|different bits"),
         (NeedsEveryone(), "somebody is missing"),
+        (AsksInPlace(), "`ask` changes the state in place"),
+        (TellsInPlace(), "`tell` changes the state in place"),
+        (Ascends(), "raises the clients' loss"),
+        (AsksEverybody(), "asks 7 clients at participation 0.6"),
+        (DividesByAll(), "divided by the number of all clients"),
+        (TellsThePreference(), "gives the preference away"),
     ],
     ids=lambda value: type(value).__name__ if not isinstance(value, str) else "",
 )

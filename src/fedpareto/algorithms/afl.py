@@ -46,6 +46,7 @@ class AFL(Algorithm[AFLState]):
         "federation", "baseline", "linearised preferences, averaging for the worst mixture", "arbitrary"
     )
     needs_losses: ClassVar[bool] = True
+    reveals: ClassVar[tuple[str, ...]] = ("loss_before",)
 
     weight_lr: float = 0.1
     """γ_λ, the step size of λ's ascent (the FedMGDA+ paper tries 0.01 to 0.5); 0 weighs all clients alike."""

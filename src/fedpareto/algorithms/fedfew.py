@@ -45,6 +45,7 @@ class FedFew(Algorithm[FedFewState]):
         "federation", "clients as objectives", "linearised preferences, Tchebycheff set scalarisation", "arbitrary"
     )
     needs_losses: ClassVar[bool] = True
+    reveals: ClassVar[tuple[str, ...]] = ("losses",)
     personalised: ClassVar[bool] = True
 
     models: int = 3

@@ -60,8 +60,16 @@ class FineTuned(Algorithm[FineTunedState[S]]):
         if not _last_round(state):
             return self.algorithm.ask(inner)
         step = "fine_tune" if "fine_tune" in self.reply_shapes(state.setting) else "train"
-        own = self.algorithm.solutions(inner)
-        return [Task(client, state.round + 1, message, step) for client, message in own.items()]
+        usual = self._usual_tasks(inner, step) if inner.round == state.round else {}
+        return [
+            Task(client, state.round + 1, {**usual.get(client, {}), **message}, step)
+            for client, message in self.algorithm.solutions(inner).items()
+        ]
+
+    def _usual_tasks(self, inner: S, step: str) -> dict[int, Message]:
+        """What the step would be sent in a usual round, for everyone: it may read more than a solution."""
+        everyone = replace(inner, setting=replace(inner.setting, participation=1.0))
+        return {task.client: task.message for task in self.algorithm.ask(everyone) if task.step == step}
 
     def tell(self, state: FineTunedState[S], replies: Sequence[Reply]) -> FineTunedState[S]:
         """The algorithm's own aggregation, but for the last round, in which clients keep what they trained."""

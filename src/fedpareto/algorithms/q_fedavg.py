@@ -33,6 +33,7 @@ class QFedAvg(Algorithm[FedAvgState]):
         "federation", "baseline", "linearised preferences, averaging weighted by losses", "arbitrary"
     )
     needs_losses: ClassVar[bool] = True
+    reveals: ClassVar[tuple[str, ...]] = ("loss_before",)
 
     q: float = 1.0
     """How much large losses count; 0 is FedAvg with equal weights."""

@@ -63,8 +63,7 @@ class Found:
     weights: Tensor
     """The importance of each objective with which a solution was trained, `[k, m]`."""
     values: Tensor
-    """What it is worth, `[k, 3, m]`: on what training sees, on what choices are made, and on what solutions are compared
-    by."""
+    """What it is worth, `[k, 3, m]`: on what training sees, choices are made, solutions are compared."""
     models: Tensor
     """`[k, d]`."""
 
@@ -102,6 +101,8 @@ class Algorithm(ABC, Generic[S]):
     """Whether the server only needs the clients' mean model, all clients alike: then noise on that mean is enough."""
     needs_groups: ClassVar[bool] = False
     """Whether it only works on a problem that compares groups of people."""
+    reveals: ClassVar[tuple[str, ...]] = ()
+    """Tensors of its replies, such as a scalarised loss, that tell something of a client's preference by themselves."""
     needs_losses: ClassVar[bool] = False
     """Whether it only works where a model has losses on a client's rows, not where clients learn by playing."""
 

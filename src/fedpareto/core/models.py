@@ -22,6 +22,7 @@ FEW_OUTPUTS = 4
 """Up to so many, a product is done output by output; beyond, a batched product is faster."""
 ON_PICTURES = (nn.Conv2d, nn.MaxPool2d, nn.AvgPool2d, nn.LocalResponseNorm, nn.ReLU)
 """Layers that take pictures whichever way they lie in memory."""
+DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)
 HAS_MKL: bool = torch.backends.mkl.is_available()  # type: ignore[no-untyped-call]
 TILE, TILES = 64, 256
 """A GPU does a product in squares of about this side, and wants about so many at once to be busy."""
@@ -271,25 +272,41 @@ def _overlaid(patches: Tensor, shape: torch.Size, kernel: tuple[int, int], size:
 
 
 class StackedModule:
-    """Any torch module without buffers, over a stack of clients.
+    """Any torch module without buffers and without randomness of its own, over a stack of clients.
 
     An nn.Sequential is done layer by layer, each for all clients at once; any other module is vectorised by vmap.
     """
 
     def __init__(self, module: nn.Module) -> None:
         if next(module.buffers(), None) is not None:
-            raise ValueError("a module with buffers (such as BatchNorm) cannot be stacked; use GroupNorm or LayerNorm")
+            raise UserError("a module with buffers (such as BatchNorm) cannot be stacked; use GroupNorm or LayerNorm")
+        for name, part in module.named_modules():
+            if isinstance(part, nn.RNNBase):
+                raise UserError(f"the layer '{name}' is a {type(part).__name__}, which torch cannot stack over clients")
+            if _drops_at_random(part):
+                raise UserError(
+                    f"the layer '{name}' drops inputs at random, which no seed of a client would fix; leave dropout out"
+                )
         self.module = module
         self.layout = Layout.of({name: tuple(tensor.shape) for name, tensor in module.named_parameters()})
 
     def initial(self, seed: int) -> Tensor:
         """The module's own initialisation under a generator of ours."""
+        seeded: set[Tensor] = set()
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(rng.torch_generator(rng.Address(seed), "initial model").initial_seed())
             for part in self.module.modules():
-                reset: Any = getattr(part, "reset_parameters", None)
+                # Multi-head attention has it under this other name.
+                reset: Any = getattr(part, "reset_parameters", None) or getattr(part, "_reset_parameters", None)
                 if reset is not None:
                     reset()
+                    seeded.update(part.parameters())
+        for name, tensor in self.module.named_parameters():
+            if tensor not in seeded and bool((tensor != tensor.flatten()[:1]).any()):
+                raise UserError(
+                    f"the parameter '{name}' was drawn when the module was made, so no seed can fix it; give its "
+                    "module a method reset_parameters that draws it"
+                )
         return self.layout.flatten({name: tensor.detach() for name, tensor in self.module.named_parameters()})
 
     def __call__(self, parameters: Mapping[str, Tensor], inputs: Tensor) -> Tensor:
@@ -301,8 +318,7 @@ class StackedModule:
             result: Tensor = torch.func.functional_call(self.module, own, (rows,))
             return result
 
-        stacked: Tensor = torch.func.vmap(one)(dict(parameters), inputs)
-        return stacked
+        return _vectorised(one, dict(parameters), inputs)
 
     def _one_layer_after_the_other(
         self, layers: nn.Sequential, parameters: Mapping[str, Tensor], values: Tensor
@@ -329,8 +345,26 @@ class StackedModule:
             elif isinstance(layer, nn.Conv2d) and _is_plain(layer):
                 values = stacked_conv2d(values, own["weight"], own["bias"])
             else:
-                values = torch.func.vmap(partial(_call, layer))(own, values.contiguous())
+                values = _vectorised(partial(_call, layer), own, values.contiguous())
         return values
+
+
+def _vectorised(one: Callable[[dict[str, Tensor], Tensor], Tensor], own: dict[str, Tensor], rows: Tensor) -> Tensor:
+    """`one` client's work over a stack of them."""
+    try:
+        stacked: Tensor = torch.func.vmap(one)(own, rows)
+    except RuntimeError as problem:
+        if "vmap" not in str(problem):
+            raise
+        why = "it draws random numbers" if "random" in str(problem) else str(problem).partition("\n")[0]
+        raise UserError(f"this module cannot be stacked over clients by torch's vmap: {why}") from None
+    return stacked
+
+
+def _drops_at_random(layer: nn.Module) -> bool:
+    if isinstance(layer, nn.MultiheadAttention):
+        return layer.dropout > 0
+    return isinstance(layer, DROPOUTS) and bool(layer.p > 0)
 
 
 def _own(name: str, layer: nn.Module, parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:

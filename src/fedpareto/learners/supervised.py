@@ -69,7 +69,7 @@ class Supervised(Learner):
     def _train(self, clients: Clients, model: Tensor, weights: Tensor, pull: Pull | None) -> tuple[Tensor, Tensor]:
         """New models, and the mean loss of the last epoch."""
         problem, plan = _supervised(clients), self.plan(clients)
-        if model.is_cuda:
+        if model.is_cuda and (pull is None or type(pull) is Pull):  # Another kind of pull reads what nobody recorded.
             return self._train_recorded(problem, clients, model, weights, pull, plan)
 
         def loss(parameters: Mapping[str, Tensor], batch: Batch) -> Tensor:

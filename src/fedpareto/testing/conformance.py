@@ -8,6 +8,7 @@ Each check raises an AssertionError whose text says which rule was broken and ho
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import re
 from collections.abc import Callable, Sequence
@@ -20,21 +21,24 @@ import torch
 from torch import Tensor
 
 from fedpareto.core import rng
-from fedpareto.core.algorithm import Algorithm, State, Taxonomy, unwrapped
+from fedpareto.core.algorithm import Algorithm, State, Taxonomy, participant_count, unwrapped
 from fedpareto.core.clients import Clients
 from fedpareto.core.federation import Federation
 from fedpareto.core.learner import Learner
-from fedpareto.core.messages import Outcome
+from fedpareto.core.messages import Message, Outcome, Task, beginnings
 from fedpareto.core.problem import Problem, Rows, SupervisedProblem
 from fedpareto.core.reinforcement import ReinforcementProblem
 from fedpareto.engines.local import Choices, LocalEngine, LocalOptions
 from fedpareto.experiments.checkpoint import Checkpoint
+from fedpareto.learners.supervised import Supervised
 from fedpareto.problems.convex import Convex
 from fedpareto.problems.synthetic import Synthetic
 
 ROUNDS, CLIENTS = 5, 7
 EXACT, SINGLE = 1e-9, 1e-4
 """How near two ways of computing the same must come in double and in single precision."""
+STILL = 1e-12
+"""A learning rate with which nothing is learnt."""
 
 
 def check_algorithm(algorithm: Algorithm[Any], problem: Problem | None = None) -> None:
@@ -118,7 +122,37 @@ def trial(
 def largest_difference(first: dict[int, Tensor], second: dict[int, Tensor]) -> float:
     """Between two sets of models, by client."""
     assert first.keys() == second.keys(), "the two runs have models for different clients"
-    return max(float((first[client].double() - second[client].double()).abs().max()) for client in first)
+    return max(_gap(first[client], second[client]) for client in first)
+
+
+def _gap(one: Tensor, other: Tensor) -> float:
+    """The largest difference of two tensors' entries."""
+    return float((one.double() - other.double()).abs().max()) if one.numel() else 0.0
+
+
+def _clones(message: Message) -> Message:
+    return {name: tensor.clone() for name, tensor in message.items()}
+
+
+def _equal(one: Message, other: Message) -> bool:
+    return one.keys() == other.keys() and all(torch.equal(tensor, other[name]) for name, tensor in one.items())
+
+
+def _copied(task: Task) -> Task:
+    return dataclasses.replace(task, message=_clones(task.message))
+
+
+def _image(state: State) -> Checkpoint:
+    """A state as it is now, whatever becomes of it."""
+    kept = Checkpoint()
+    kept.put_state(state, "")
+    return Checkpoint(_clones(kept.tensors), copy.deepcopy(kept.values))
+
+
+def _same_image(one: Checkpoint, other: Checkpoint) -> bool:
+    tensors = {name: tensor.nan_to_num() for name, tensor in one.tensors.items()}
+    others = {name: tensor.nan_to_num() for name, tensor in other.tensors.items()}
+    return _equal(tensors, others) and one.values == other.values
 
 
 # -- algorithms ----------------------------------------------------------------------------------------------------
@@ -136,10 +170,13 @@ def says_what_it_is(algorithm: Algorithm[Any], problem: Problem) -> None:
 
 
 def asking_is_pure(algorithm: Algorithm[Any], problem: Problem) -> None:
-    """Asking twice gives the same tasks, for known clients, with messages of plain tensors."""
+    """Asking twice gives the same tasks, for known clients, with messages of plain tensors; the state stays."""
     done = trial(algorithm, problem, rounds=2)
     for state in done.states[:-1]:
-        first, second = algorithm.ask(state), algorithm.ask(state)
+        before = _image(state)
+        first = [_copied(task) for task in algorithm.ask(state)]
+        second = algorithm.ask(state)
+        assert _same_image(before, _image(state)), f"{algorithm.name}: `ask` changes the state in place"
         assert len(first) == len(second) > 0, f"{algorithm.name} asks for different work when asked twice"
         for one, other in zip(first, second, strict=True):
             assert (one.client, one.step, one.lane, one.round) == (other.client, other.step, other.lane, other.round)
@@ -150,6 +187,19 @@ def asking_is_pure(algorithm: Algorithm[Any], problem: Problem) -> None:
             assert one.message.keys() == other.message.keys()
             for name, tensor in one.message.items():
                 assert torch.equal(tensor, other.message[name]), f"{algorithm.name}: asking twice changed '{name}'"
+
+
+def telling_makes_a_new_state(algorithm: Algorithm[Any], problem: Problem) -> None:
+    """The state that `tell` is given stays as it was, and so do the replies: a round can be told again."""
+    done = trial(algorithm, problem, rounds=2)
+    state = algorithm.begin(done.engine.settings[0])
+    for outcome in done.outcomes:
+        before, replies = _image(state), [_clones(reply.message) for reply in outcome.replies]
+        told = algorithm.tell(state, outcome.replies)
+        assert _same_image(before, _image(state)), f"{algorithm.name}: `tell` changes the state in place"
+        for reply, was in zip(outcome.replies, replies, strict=True):
+            assert _equal(reply.message, was), f"{algorithm.name}: `tell` changes a reply in place"
+        state = told
 
 
 def replies_are_accepted(algorithm: Algorithm[Any], problem: Problem) -> None:
@@ -213,6 +263,82 @@ def missing_replies_are_borne(algorithm: Algorithm[Any], problem: Problem) -> No
     assert all(model.isfinite().all() for model in models.values())
 
 
+def only_participants_are_asked(algorithm: Algorithm[Any], problem: Problem) -> None:
+    """With partial participation no round asks more clients than take part, but the last one, to end with everyone."""
+    most = participant_count(0.6, CLIENTS)
+    for outcome in trial(algorithm, problem, participation=0.6).outcomes:
+        asked = {reply.client for reply in outcome.replies if reply.round < ROUNDS}
+        assert len(asked) <= most, (
+            f"{algorithm.name} asks {len(asked)} clients at participation 0.6 of {CLIENTS}; `participants` draws {most}"
+        )
+
+
+def training_goes_down(algorithm: Algorithm[Any], problem: Problem) -> None:
+    """After a few rounds the clients' losses under their own preferences are lower on average than at the start."""
+    if not isinstance(problem, Convex):
+        return  # On other problems a few rounds may not be enough for every method.
+    done = trial(algorithm, problem)
+    clients = done.engine._probe(CLIENTS)
+    initial = done.states[0].setting.initial
+    start, end = (
+        float((_losses(clients, models) * clients.preferences).sum(dim=1).mean())
+        for models in (
+            initial.expand(CLIENTS, -1),
+            torch.stack([done.models[address.client] for address in clients.addresses]),
+        )
+    )
+    assert end < start, f"{algorithm.name} raises the clients' loss from {start:.4f} to {end:.4f}"
+
+
+def only_replies_count(algorithm: Algorithm[Any], problem: Problem) -> None:
+    """If the three clients of seven who reply did not move, nobody's model does: a mean is one of those who replied."""
+    engine = trial(algorithm, problem, rounds=1).engine
+    noise = torch.randn(problem.layout.size, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    state = algorithm.begin(dataclasses.replace(engine.settings[0], initial=noise))
+    tasks = algorithm.ask(state)
+    replies = engine.run(tasks).replies[:3]
+    asked = {(task.client, task.lane): task for task in tasks}
+    unmoved = []
+    for reply in replies:
+        begun = beginnings(asked[reply.client, reply.lane], reply.message)
+        if not begun or reply.step != "train" or {task.lane for task in tasks} != {0}:
+            return  # A round of several exchanges, or nothing to average.
+        unmoved.append(dataclasses.replace(reply, message={**reply.message, **begun}))
+    told = algorithm.solutions(algorithm.tell(state, unmoved))
+    for client, message in algorithm.solutions(state).items():
+        for name in message.keys() & {"model", "models", "body"}:
+            gap = _gap(message[name], told[client][name])
+            assert gap <= EXACT, (
+                f"{algorithm.name}: three clients of {CLIENTS} reply that they did not move, and '{name}' moves by "
+                f"{gap:.1e}; is something divided by the number of all clients?"
+            )
+
+
+def preferences_stay_private(algorithm: Algorithm[Any], problem: Problem) -> None:
+    """No reply says what the client's preference is: without training it is the same under any preference.
+
+    What an algorithm declares in `reveals` is left out.
+    """
+    learner = problem.learner()
+    if not isinstance(learner, Supervised):
+        return
+    still = dataclasses.replace(learner, lr=STILL)
+    replies = []
+    for seed in (0, 1):
+        federation = Federation.create(problem, CLIENTS, 3, "dirichlet")
+        preferences = np.random.default_rng(seed).dirichlet(np.ones(len(problem.objectives)), size=CLIENTS)
+        federation = dataclasses.replace(federation, preferences=preferences)
+        done = trial(algorithm, problem, federation=federation, rounds=1, learner=still)
+        replies.append([reply for outcome in done.outcomes for reply in outcome.replies])
+    for one, other in zip(*replies, strict=True):
+        for name in one.message.keys() - set(unwrapped(algorithm).reveals):
+            gap = _gap(one.message[name], other.message[name])
+            assert gap <= SINGLE, (
+                f"{algorithm.name}: '{name}' of the step {one.step} differs by {gap:.1e} between two preferences "
+                "though nothing was trained: it gives the preference away"
+            )
+
+
 def state_survives_a_file(algorithm: Algorithm[Any], problem: Problem) -> None:
     """A state written to a checkpoint and read again continues to the same bits."""
     done = trial(algorithm, problem)
@@ -232,12 +358,17 @@ def state_survives_a_file(algorithm: Algorithm[Any], problem: Problem) -> None:
 ALGORITHM_CHECKS: Sequence[Callable[[Algorithm[Any], Problem], None]] = (
     says_what_it_is,
     asking_is_pure,
+    telling_makes_a_new_state,
     replies_are_accepted,
     solves_for_everyone,
     stack_equals_loop,
     same_seed_same_bits,
     order_does_not_matter,
     missing_replies_are_borne,
+    only_participants_are_asked,
+    training_goes_down,
+    only_replies_count,
+    preferences_stay_private,
     state_survives_a_file,
 )
 
