@@ -363,7 +363,7 @@ def _vectorised(one: Callable[[dict[str, Tensor], Tensor], Tensor], own: dict[st
 
 def _drops_at_random(layer: nn.Module) -> bool:
     if isinstance(layer, nn.MultiheadAttention):
-        return layer.dropout > 0
+        return bool(layer.dropout > 0)
     return isinstance(layer, DROPOUTS) and bool(layer.p > 0)
 
 
