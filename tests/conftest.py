@@ -23,6 +23,8 @@ NOWHERE = "http://127.0.0.1:9"
 """A proxy that is not there: processes that tests start reach nobody by HTTP, but for this machine."""
 OWN_NAMES = {"", "localhost", "localhost.localdomain", "ip6-localhost", "0.0.0.0", "::", socket.gethostname()}
 
+# One thread each: there are as many workers as cores, and tests start processes besides.
+os.environ |= dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
 os.environ |= dict.fromkeys(("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "all_proxy"), NOWHERE)
 os.environ |= dict.fromkeys(("no_proxy", "NO_PROXY"), "localhost,127.0.0.1,::1")
 
