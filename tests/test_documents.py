@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import re
 import runpy
 import shlex
 import shutil
+import subprocess
 import sys
 import tempfile
+import tomllib
 import types
 import warnings
 from pathlib import Path
@@ -38,9 +41,11 @@ with warnings.catch_warnings():
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = {
     str(path.relative_to(ROOT)): path.read_text(encoding="utf-8")
-    for path in [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
+    for path in [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 }
-FENCE = re.compile(r"^```(?P<language>\w*)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
+TUTORIALS = [name for name in DOCUMENTS if name.startswith("docs/tutorial-")]
+NOTEBOOKS = sorted((ROOT / "docs" / "notebooks").glob("*.ipynb"))
+FENCE = re.compile(r"^```(?P<language>\w*)(?P<title>[^\n]*)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
 ROW = re.compile(r"^\| `(\w+)` \| `?(.*?)`? \|", re.MULTILINE)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 COMMANDS = typer.main.get_command(app)
@@ -84,7 +89,7 @@ def documents_with(*languages):
 # -- what is in a block runs ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("document", documents_with("python"))
+@pytest.mark.parametrize("document", [name for name in documents_with("python") if name not in TUTORIALS])
 def test_python_blocks_run_one_after_the_other(document, tmp_path, monkeypatch):
     """In one namespace, as a reader would type them."""
     monkeypatch.chdir(tmp_path)
@@ -109,10 +114,11 @@ def parse(words):
     group.make_context(command, arguments)
 
 
-@pytest.mark.parametrize("document", [name for name in DOCUMENTS if any(commands(name))])
+@pytest.mark.parametrize("document", [name for name in DOCUMENTS if any(commands(name)) and name not in TUTORIALS])
 def test_commands_run_one_after_the_other(document, tmp_path, monkeypatch, capsys, published):
     """With two rounds instead of many, and without measuring. `demo`, `reproduce` and `matrix`, which take long, are
-    parsed, so are `server` and `node`, which wait for each other (tests/deploy runs them), and `serve`, without end.
+    parsed, so are `server` and `node`, which wait for each other (tests/deploy runs them), `serve`, without end, and
+    those of the gallery, whose pictures are kept.
 
     So are commands on data sets that are not here: the test then counts as skipped, after all others were tried.
     """
@@ -127,7 +133,7 @@ def test_commands_run_one_after_the_other(document, tmp_path, monkeypatch, capsy
         Path(body.splitlines()[0].removeprefix("# ")).write_text(body, encoding="utf-8")
     missing = []
     for words in commands(document):
-        if words[0] in ("demo", "reproduce", "matrix", "server", "node", "serve"):
+        if words[0] in ("demo", "reproduce", "matrix", "server", "node", "serve") or document == "docs/gallery.md":
             parse(words)
             continue
         monkeypatch.setattr(sys, "argv", ["fedpareto", *words, *(QUICK if words[0] == "run" else [])])
@@ -142,6 +148,41 @@ def test_commands_run_one_after_the_other(document, tmp_path, monkeypatch, capsy
             assert ended.value.code == 0 or may_fail, f"{shlex.join(words)}: {capsys.readouterr().err}"
     for name in missing:
         published(name)
+
+
+@pytest.mark.parametrize("tutorial", TUTORIALS, ids=lambda name: Path(name).stem)
+def test_a_reader_can_do_what_the_tutorial_says(tutorial, tmp_path):
+    """Every file, every command and every block of Python, in this order, in an empty folder."""
+    from fedpareto.engines.flower.launch import free_ports
+
+    copy = tmp_path / "tutorial.md"
+    ports = dict(zip(("8443", "8000"), map(str, free_ports(2)), strict=True))  # others may be busy with these
+    copy.write_text(re.sub("|".join(ports), lambda port: ports[port[0]], DOCUMENTS[tutorial]), encoding="utf-8")
+    desk = tmp_path / "desk"
+    desk.mkdir()
+    done = subprocess.run(
+        [sys.executable, str(Path(__file__).parent / "reader.py"), str(copy)],
+        cwd=desk,
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        env={**os.environ, "PYTHONPATH": str(Path(fedpareto.__file__).parents[1]), "PYTHONUTF8": "1"},
+        check=False,
+    )
+    logs = "\n".join(log.read_text(encoding="utf-8", errors="replace") for log in desk.glob("job-*.log"))
+    assert done.returncode == 0, f"{done.stdout[-3000:]}\n{done.stderr[-3000:]}\n{logs[-3000:]}"
+
+
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
+def test_notebooks_run_from_the_first_cell_to_the_last(notebook, tmp_path, monkeypatch):
+    """As a script; `make docs` runs them in a kernel. What is committed has no outputs."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MPLBACKEND", "agg")
+    session = {"__name__": "typed_by_a_reader"}
+    for number, cell in enumerate(json.loads(notebook.read_text(encoding="utf-8"))["cells"], start=1):
+        if cell["cell_type"] == "code":
+            assert not cell["outputs"]
+            exec(compile("".join(cell["source"]), f"{notebook.name}, cell {number}", "exec"), session)
 
 
 @pytest.mark.parametrize("example", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.stem)
@@ -193,7 +234,13 @@ def test_every_document_is_on_the_map():
         page = Path(document)
         if page.parent.name == "docs" and page.stem != "index":
             assert f"]({page.name})" in DOCUMENTS["docs/index.md"], f"docs/index.md does not name {page.name}"
-            assert f"]({document})" in DOCUMENTS["README.md"], f"README.md does not name {document}"
+    for notebook in NOTEBOOKS:
+        assert f"](notebooks/{notebook.name})" in DOCUMENTS["docs/index.md"]
+
+
+def test_every_extra_is_named():
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    assert set(re.findall(r"^\| `([\w-]+)` \|", section("README.md", "Extras"), re.MULTILINE)) == set(extras)
 
 
 # -- what exists is named ------------------------------------------------------------------------------------------
@@ -209,7 +256,7 @@ def test_every_algorithm_is_documented_with_its_hyper_parameters_and_labels(name
     assert dict(ROW.findall(text)) == defaults(cls)
     labels = cls.taxonomy
     assert f"Taxonomy: {labels.level} level, {labels.family}; {labels.method}; {labels.objectives} objectives." in text
-    assert f"`{name}`" in DOCUMENTS["README.md"]
+    assert f"`{name}`" in section("docs/algorithms.md", "What there is")
 
 
 @pytest.mark.parametrize("name", OWN_PROBLEMS)
@@ -218,7 +265,7 @@ def test_every_problem_is_documented_with_its_parameters_and_objectives(name):
     assert dict(ROW.findall(text)) == defaults(cls)
     for objective in cls().objectives:
         assert f"`{objective.name}`" in text or objective.name == "distance 2", "`distance 1` … `distance m` will do"
-    assert f"`{name}`" in DOCUMENTS["README.md"]
+    assert f"`{name}`" in section("docs/problems.md", "What there is")
 
 
 @pytest.mark.parametrize(
@@ -257,7 +304,6 @@ def test_every_file_and_field_of_a_run_folder_is_documented(tmp_path):
         if path.name.startswith("."):
             continue
         assert f"`{path.name}`" in text
-        assert f"`{path.name}`" in section("README.md", "A run is a folder")
         if path.suffix == ".json":
             value = json.loads(path.read_text(encoding="utf-8"))
             fields = set(value[0] if isinstance(value, list) else value)

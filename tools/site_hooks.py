@@ -7,6 +7,7 @@ Nothing is kept twice. README.md, CONTRIBUTING.md and the like are read where th
 from __future__ import annotations
 
 import base64
+import os
 import posixpath
 import re
 import tempfile
@@ -134,10 +135,15 @@ def executed(notebook: Path) -> tuple[str, dict[str, bytes]]:
     """A notebook run from the first cell to the last in an empty folder: its Markdown, and its pictures by name."""
     import nbformat
     from nbclient import NotebookClient
+    from traitlets.config import Config
 
     book = nbformat.read(notebook, as_version=4)
+    # Between us and the kernel: a socket file where the system has such, so that nobody else can listen.
+    settings = Config({} if os.name == "nt" else {"KernelManager": {"transport": "ipc"}})
     with tempfile.TemporaryDirectory() as scratch:
-        NotebookClient(book, resources={"metadata": {"path": scratch}}, kernel_name="python3").execute()
+        NotebookClient(
+            book, resources={"metadata": {"path": scratch}}, kernel_name="python3", config=settings
+        ).execute()
     parts, pictures = [], {}
     for cell in book.cells:
         if cell.cell_type == "markdown":
