@@ -150,7 +150,7 @@ def executed(notebook: Path) -> tuple[str, dict[str, bytes]]:
             parts.append(cell.source)
             continue
         parts.append(f"```python\n{cell.source}\n```")
-        for output in cell.outputs:
+        for output in joined(cell.outputs):
             name = f"{notebook.stem}-{len(pictures) + 1}.png"
             parts += list(shown(output, name, pictures))
     source = f"*This page is a notebook, run when the site was built: [{notebook.name}]({notebook.name}).*"
@@ -158,6 +158,17 @@ def executed(notebook: Path) -> tuple[str, dict[str, bytes]]:
     # The link to the notebook itself is HTML: as Markdown it would lead back to this page.
     source = source.replace(f"[{notebook.name}]({notebook.name})", f'<a href="{notebook.name}">{notebook.name}</a>')
     return f"{title}\n\n{source}\n{rest}\n", pictures
+
+
+def joined(outputs: list[Any]) -> list[Any]:
+    """Outputs of a cell, with what was printed piece by piece as one."""
+    result: list[Any] = []
+    for output in outputs:
+        if result and output.output_type == result[-1].output_type == "stream":
+            result[-1].text += output.text
+        else:
+            result.append(output)
+    return result
 
 
 def shown(output: Any, name: str, pictures: dict[str, bytes]) -> Iterator[str]:
@@ -169,6 +180,8 @@ def shown(output: Any, name: str, pictures: dict[str, bytes]) -> Iterator[str]:
         pictures[name] = base64.b64decode(data["image/png"])
         yield f"![What the cell above draws]({name})"
     elif "text/html" in data:
-        yield f'<div class="output" markdown="0">\n{data["text/html"]}\n</div>'
+        # Without pandas' own looks, a table looks like every other of the site.
+        plain = re.sub(r"<style.*?</style>|(?<=<table)[^>]*|(?<=<tr)[^>]*", "", data["text/html"], flags=re.DOTALL)
+        yield f'<div class="output" markdown="0">\n{plain}\n</div>'
     elif "text/plain" in data:
         yield f"```text\n{data['text/plain'].rstrip()}\n```"
