@@ -98,7 +98,13 @@ def run(
     engine: Annotated[str | None, typer.Option(help="Where clients run.  [default: local]")] = None,
     csv: Annotated[Path | None, typer.Option(help="Your own table, CSV or Parquet: the problem 'table'.")] = None,
     label: Annotated[str | None, typer.Option(help="Its column to predict.")] = None,
-    sensitive: Annotated[str | None, typer.Option(help="Its sensitive columns: COL[,COL].")] = None,
+    sensitive: Annotated[
+        list[str] | None, typer.Option(help="Its sensitive columns: COL[,COL]; may be given several times.")
+    ] = None,
+    sql: Annotated[
+        str | None, typer.Option(help="Your own table in a database: its URL, or env:NAME that holds it.")
+    ] = None,
+    query: Annotated[str | None, typer.Option(help="What to ask it, such as 'SELECT * FROM people'.")] = None,
     spec: Annotated[Path | None, typer.Option(help="A YAML file with any of this; flags override it.")] = None,
     out: Annotated[Path | None, typer.Option(help="The run's folder.  [default: runs/ALGORITHM-PROBLEM]")] = None,
     settings: Setting = None,
@@ -108,7 +114,7 @@ def run(
 
     ALGORITHM is its name (fedpref if none is given); add +ft for its fine-tuning variant.
 
-    Your own data: --csv FILE --label COL --sensitive COL[,COL].
+    Your own data: --csv FILE --label COL --sensitive COL[,COL]; a report on it goes first.
 
     Ctrl-C or SIGTERM stops after the round under way, a second one at once; fedpareto resume goes on.
 
@@ -124,14 +130,16 @@ def run(
             f"'{algorithm}' is no algorithm's name; run your own from Python, fedpareto.run(problem, YourAlgorithm()), "
             "or give it a name by an entry point of your package: see CONTRIBUTING.md"
         )
-    if csv is not None and problem not in (None, "table"):
-        raise UserError(f"--csv {csv} goes with the problem 'table', not with '{problem}'")
-    if label is not None and csv is None and spec is None and problem != "table":
+    own = f"--csv {csv}" if csv is not None else f"--sql {sql}"
+    is_own = csv is not None or sql is not None
+    if is_own and problem not in (None, "table"):
+        raise UserError(f"{own} goes with the problem 'table', not with '{problem}'")
+    if label is not None and not is_own and spec is None and problem != "table":
         raise UserError(f"--label {label} names a column of your own data; it goes with --csv FILE")
     draft = Draft.read(spec) if spec else Draft()
     flags = {
         "algorithm": algorithm,
-        "problem": "table" if csv is not None else problem,
+        "problem": "table" if is_own else problem,
         "clients": clients,
         "rounds": rounds,
         "seeds": seeds,
@@ -141,11 +149,18 @@ def run(
         "evaluate_every": evaluate_every,
         "engine": engine,
     }
-    of_table = {"file": csv, "label": label, "sensitive": sensitive}
-    given = [f"problem.{name}={value}" for name, value in of_table.items() if value is not None]
-    ready = draft.with_values(flags).with_settings([*given, *(settings or [])]).finish()
+    of_table = {
+        "file": None if csv is None else str(csv),
+        "label": label,
+        "sensitive": sensitive or None,
+        "sql": sql,
+        "query": query,
+    }
+    ready = draft.with_values(flags).with_section("problem", of_table).with_settings(settings or []).finish()
     folder = out or _free_folder(Path("runs"), f"{ready.algorithm.name}-{ready.problem.name}")
     try:
+        if not quiet:
+            cli_data.print_report(ready.problem, ready.clients, ready.seeds[0])
         with _watched(ready, folder, quiet) as hooks:
             result = start(ready, folder, **hooks)
     finally:

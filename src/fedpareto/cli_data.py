@@ -1,8 +1,9 @@
-"""`fedpareto data`: which data sets there are, getting them, and checking that they are what was published."""
+"""`fedpareto data`: a report on one's own table; the published data sets, getting them and checking them."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -10,12 +11,16 @@ from fedpareto.console import print_table
 from fedpareto.errors import UserError
 
 if TYPE_CHECKING:
+    from fedpareto.core.problem import Problem
     from fedpareto.problems.data import DataSet
+    from fedpareto.problems.fairness.benchmarks import OwnTable
+    from fedpareto.problems.fairness.data_report import DataReport
 
 app = typer.Typer(
     rich_markup_mode=None,
     invoke_without_command=True,
-    help="The published data sets: list, fetch, check.\n\nExample: fedpareto data fetch adult",
+    help="Your own table: report. The published data sets: list, fetch, check.\n\n"
+    "Example: fedpareto data report people.csv --label hired --sensitive gender",
 )
 
 Names = Annotated[list[str] | None, typer.Argument(metavar="NAME...", help="Data sets; see fedpareto data list.")]
@@ -25,6 +30,65 @@ Names = Annotated[list[str] | None, typer.Argument(metavar="NAME...", help="Data
 def _data(context: typer.Context) -> None:
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
+
+
+@app.command()
+def report(
+    file: Annotated[Path | None, typer.Argument(help="Your table: CSV, Parquet, or a folder of Parquet files.")] = None,
+    label: Annotated[str, typer.Option(help="Its column to predict; without one, what it could be is told.")] = "",
+    sensitive: Annotated[
+        list[str] | None, typer.Option(help="Its sensitive columns: COL[,COL]; may be given several times.")
+    ] = None,
+    clients: Annotated[int | None, typer.Option(help="How many.  [default: the problem's own, 10]")] = None,
+    sql: Annotated[str, typer.Option(help="Instead of FILE: a database's URL, or env:NAME that holds it.")] = "",
+    query: Annotated[str, typer.Option(help="What to ask the database, such as 'SELECT * FROM people'.")] = "",
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="A parameter of the problem 'table', such as positive=1."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
+) -> None:
+    """Report on your own table before you train: columns, label, groups, clients, what deserves a second look.
+
+    It says which value of the label counts as positive and why, the base rate of each group, the test rows of each
+    client, and what the same answer for everybody would score.
+
+    Example: fedpareto data report people.csv --label hired --sensitive gender
+    """
+    import json
+
+    from fedpareto.core.parameters import build, parse_value
+    from fedpareto.problems.fairness.benchmarks import OwnTable
+
+    values: dict[str, Any] = {
+        "file": "" if file is None else str(file),
+        "sql": sql,
+        "query": query,
+        "label": label,
+        "sensitive": sensitive or [],
+    }
+    for setting in settings or []:
+        key, equals, value = setting.partition("=")
+        if not equals:
+            raise UserError(f"--set {setting}: write key=value, for example --set positive=1")
+        values[key.strip().removeprefix("problem.")] = parse_value(value)
+    found = _reported(build(OwnTable, values, "problem table"), clients)
+    typer.echo(json.dumps(found.to_json(), indent=1, ensure_ascii=False) if as_json else "\n".join(found.lines()))
+
+
+def print_report(problem: Problem, clients: int, seed: int) -> None:
+    """A table in a few lines, before a run trains on it; nothing for problems that are no table of the user's."""
+    from fedpareto.problems.fairness.benchmarks import OwnTable
+
+    if isinstance(problem, OwnTable):
+        for line in _reported(problem, clients, seed).lines(whole=False):
+            typer.echo(line, err=True)
+
+
+def _reported(problem: OwnTable, clients: int | None, seed: int = 0) -> DataReport:
+    from fedpareto.problems.fairness.data_report import data_report
+
+    return data_report(problem, clients, seed)
 
 
 @app.command("list")

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from fedpareto.errors import UserError
 from fedpareto.files import need_posix
+
+if TYPE_CHECKING:
+    from fedpareto.deploy.layout import NodeFolder
+    from fedpareto.deploy.node import Source
 
 app = typer.Typer(
     rich_markup_mode=None,
@@ -18,7 +22,9 @@ app = typer.Typer(
 )
 
 Folder = Annotated[Path, typer.Argument(metavar="NODE", help="The folder that the server's operator handed over.")]
-Data = Annotated[Path, typer.Option(help="Your table, CSV or Parquet; it stays here.")]
+Data = Annotated[Path | None, typer.Option(help="Your table, CSV or Parquet; it stays here.")]
+Sql = Annotated[str, typer.Option(help="Instead of --data: your database's URL, or env:NAME that holds it.")]
+Query = Annotated[str, typer.Option(help="What to ask the database, such as 'SELECT * FROM people'.")]
 Ignore = Annotated[str, typer.Option(help="Columns of it that are not the federation's business: COL[,COL].")]
 
 
@@ -31,10 +37,12 @@ def _node(context: typer.Context) -> None:
 @app.command()
 def up(
     folder: Folder,
-    data: Data,
     preference: Annotated[
         str, typer.Option(help="One weight for each goal, such as 0.7,0.3, or a file with them; it stays here.")
     ],
+    data: Data = None,
+    sql: Sql = "",
+    query: Query = "",
     ignore: Ignore = "",
     log_format: Annotated[
         Literal["text", "json"], typer.Option(help="Readable lines, or JSON lines for other programs.")
@@ -52,9 +60,10 @@ def up(
 
     home = NodeFolder.open(folder)
     weights = node.read_preference(home, preference)
-    _check(folder, data, ignore)
+    table = node.table(data, sql, query)
+    _check(home, table, ignore)
     try:
-        model = node.up(home, data, weights, log_format)
+        model = node.up(home, table, weights, log_format)
     except KeyboardInterrupt:
         typer.echo("stopped; the same command joins again", err=True)
         raise typer.Exit(143) from None
@@ -62,26 +71,31 @@ def up(
 
 
 @app.command()
-def check(folder: Folder, data: Data, ignore: Ignore = "") -> None:
+def check(folder: Folder, data: Data = None, sql: Sql = "", query: Query = "", ignore: Ignore = "") -> None:
     """Check the table against the federation's schema, and do nothing else.
 
     Example: fedpareto node check node-0 --data mine.csv
     """
     _needs_flower()
-    _check(folder, data, ignore)
-    typer.echo(f"{data} fits the federation's schema")
-
-
-def _check(folder: Path, data: Path, ignore: str) -> None:
     from fedpareto.deploy import node
     from fedpareto.deploy.layout import NodeFolder
 
+    table = node.table(data, sql, query)
+    _check(NodeFolder.open(folder), table, ignore)
+    typer.echo(f"{table.shown} fits the federation's schema")
+
+
+def _check(home: NodeFolder, table: Source, ignore: str) -> None:
+    from fedpareto.deploy import node
+
     ignored = [name.strip() for name in ignore.split(",") if name.strip()]
-    found = node.table_problems(NodeFolder.open(folder), data, ignored)
+    found = node.table_problems(home, table, ignored)
     for line in found:
-        typer.echo(f"{data.name}: {line}", err=True)
+        typer.echo(f"{table.name}: {line}", err=True)
     if found:
-        raise UserError(f"{data} does not fit the federation's schema ({len(found)} of the lines above); not joining")
+        raise UserError(
+            f"{table.shown} does not fit the federation's schema ({len(found)} of the lines above); not joining"
+        )
 
 
 def _needs_flower() -> None:

@@ -26,7 +26,7 @@ MAY_IMPORT = {
     "serving": {"errors", "files", "moo", "core", "experiments"},
     "api": {"errors", "core", "engines", "experiments", "serving"},
     "testing": {"errors", "moo", "core", "engines", "experiments", "problems"},
-    "cli_data": {"console", "errors", "problems"},
+    "cli_data": {"console", "errors", "core", "problems"},
     "cli_reproduce": {"console", "errors", "files", "experiments"},
     "cli_matrix": {"console", "errors", "files", "experiments"},
     "deploy": {"errors", "files", "moo", "core", "engines", "experiments", "problems"},

@@ -28,6 +28,7 @@ from fedpareto.files import write_atomically, write_secret
 from fedpareto.problems.fairness import tables
 from fedpareto.problems.fairness.problem import listed
 from fedpareto.problems.fairness.schema import TableSchema
+from fedpareto.problems.fairness.sources import Source
 
 ENGINE = "flower-local"
 JOIN_TIMEOUT = 7 * 24 * 3600.0
@@ -83,8 +84,15 @@ def schema_of(path: Path, label: str, sensitive: str, positive: str, privileged:
         if column not in columns:
             raise UnknownName("sensitive column in --privileged", column, columns)
         rules[column] = f"{column}{operator}{value}"
-    frame = tables.read_file(path)
-    return TableSchema.of(frame, label, columns, positive, rules, listed((drop,)), path.name)
+    table = Source(str(path)).read()
+    for name, mixed in table.mixed.items():
+        if name not in listed((drop,)):
+            texts = ", ".join(f"'{text}'" for text in list(mixed.texts)[:3])
+            raise UserError(
+                f"the column '{name}' of {path.name} has {mixed.count:,} rows with texts ({texts}) among "
+                f"{mixed.numbers:,} numbers; leave them empty in the file, or leave the column out: --drop {name}"
+            )
+    return TableSchema.of(table.frame, label, columns, positive, rules, listed((drop,)), path.name)
 
 
 def _write(deployment: Deployment, schema: TableSchema, draft: Draft, settings: list[str], place: Path) -> None:
@@ -136,7 +144,7 @@ def _check_kept(written: Mapping[str, Any], values: Mapping[str, Any]) -> None:
     for section, key in (("problem", "name"), ("problem", "schema"), ("engine", "name")):
         if written[section][key] != values[section][key]:
             raise UserError(f"--set {section}…: in a deployment its {key} is given")
-    if written["problem"]["file"]:
+    if written["problem"]["file"] or written["problem"]["sql"]:
         raise UserError("--set file=…: the rows are at the nodes, see fedpareto node up --data")
 
 

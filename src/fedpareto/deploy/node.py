@@ -10,7 +10,7 @@ import ssl
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,9 +30,9 @@ from fedpareto.experiments.flower import settings_of
 from fedpareto.experiments.keeping import keep_servable
 from fedpareto.files import write_secret
 from fedpareto.moo import preferences
-from fedpareto.problems.fairness import tables
 from fedpareto.problems.fairness.schema import TableSchema, unknown_values
 from fedpareto.problems.fairness.silo import Silo
+from fedpareto.problems.fairness.sources import Source as Source
 
 SCHEMA_SUBJECT = "the schema of the table"
 """What server and node disagree on, in the server's log, if their schemas differ."""
@@ -47,7 +47,7 @@ PAUSE = 5.0
 log = logging.getLogger("fedpareto.node")
 
 
-def up(home: NodeFolder, data: Path, preference: Sequence[float], log_format: logs.LogFormat = "text") -> Path | None:
+def up(home: NodeFolder, data: Source, preference: Sequence[float], log_format: logs.LogFormat = "text") -> Path | None:
     """Serves until the federation is finished; the file with this node's model, if it got one."""
     logs.begin(log_format)
     _report_unknown_values(home, data)
@@ -58,10 +58,18 @@ def up(home: NodeFolder, data: Path, preference: Sequence[float], log_format: lo
 # -- before joining ------------------------------------------------------------------------------------------------
 
 
-def table_problems(home: NodeFolder, data: Path, ignored: Sequence[str] = ()) -> list[str]:
+def table(data: Path | None, sql: str, query: str) -> Source:
+    """The party's table as the options name it."""
+    found = Source("" if data is None else str(data), sql, query)
+    if not found:
+        raise UserError("name your table: --data FILE, or --sql URL --query TEXT")
+    return found
+
+
+def table_problems(home: NodeFolder, data: Source, ignored: Sequence[str] = ()) -> list[str]:
     """Why a table does not fit the federation, a line each; empty if it does."""
     problem = _problem(home, data)
-    found = problem.table_schema.problems(tables.read_file(data), ignored)
+    found = problem.table_schema.problems(data.of_party(), ignored)
     if found:
         return found
     try:
@@ -88,14 +96,14 @@ def read_preference(home: NodeFolder, given: str) -> list[float]:
         ) from None
 
 
-def _problem(home: NodeFolder, data: Path) -> Silo:
+def _problem(home: NodeFolder, data: Source) -> Silo:
     problem = home.spec().problem
     assert isinstance(problem, Silo), "load_spec has checked it"
-    return replace(problem, schema=str(home.schema), file=str(data))
+    return replace(problem, schema=str(home.schema), **asdict(data))
 
 
-def _report_unknown_values(home: NodeFolder, data: Path) -> None:
-    for column, rows in unknown_values(_problem(home, data).table_schema, tables.read_file(data)).items():
+def _report_unknown_values(home: NodeFolder, data: Source) -> None:
+    for column, rows in unknown_values(_problem(home, data).table_schema, data.of_party()).items():
         log.warning("%d rows have a value of '%s' that the schema does not know; it counts as 'other'", rows, column)
 
 
@@ -118,7 +126,7 @@ class SiloNode(Node):
 def make_node(config: Mapping[str, Any]) -> Node:
     """The node that a configuration describes; called in the worker's process."""
     home = NodeFolder.open(Path(config["folder"]))
-    spec, problem = home.spec(), _problem(home, Path(config["data"]))
+    spec, problem = home.spec(), _problem(home, Source(**config["data"]))
     preference = np.array([config["preference"]])
     return SiloNode(
         federation=home.federation,
@@ -142,8 +150,8 @@ def make_node(config: Mapping[str, Any]) -> Node:
 class _Service:
     """One `fedpareto node up`."""
 
-    def __init__(self, home: NodeFolder, data: Path, preference: Sequence[float]) -> None:
-        self.home, self.data, self.preference = home, data.resolve(), list(preference)
+    def __init__(self, home: NodeFolder, data: Source, preference: Sequence[float]) -> None:
+        self.home, self.data, self.preference = home, data.resolved(), list(preference)
         self.server = Server(home)
         self.processes = Processes(home.folder / "logs", home.folder / "flower")
         self.secret = home.folder / "secret"
@@ -178,7 +186,7 @@ class _Service:
         config = {
             "fedpareto": f"{__name__}:{make_node.__name__}",
             "folder": str(self.home.folder),
-            "data": str(self.data),
+            "data": asdict(self.data),
             "preference": self.preference,
         }
         plan = self.home.folder / "worker.json"

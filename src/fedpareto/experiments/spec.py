@@ -165,6 +165,14 @@ class Draft:
             where = {path: place for path, place in where.items() if path[0] != key}
         return Draft(values, where)
 
+    def with_section(self, section: str, changes: Mapping[str, Any]) -> Draft:
+        """With some parameters of a section set as they are; None means: not given."""
+        given = {key: value for key, value in changes.items() if value is not None}
+        if not given:
+            return self
+        where = {path: place for path, place in self.where.items() if path not in [(section, key) for key in given]}
+        return Draft({**self.values, section: self._section(section) | given}, where)
+
     def with_settings(self, settings: Iterable[str]) -> Draft:
         """With `key=value` texts applied; a key may name its section (learner.lr) or stand alone (lr)."""
         draft = self

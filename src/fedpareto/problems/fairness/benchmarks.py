@@ -12,13 +12,13 @@ from __future__ import annotations
 from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import ClassVar
 
 from fedpareto.errors import UnknownName, UserError
 from fedpareto.problems.fairness import datasets, reading, tables
 from fedpareto.problems.fairness.problem import Fairness, listed
 from fedpareto.problems.fairness.reading import Reading
+from fedpareto.problems.fairness.sources import Source
 
 
 @dataclass(frozen=True)
@@ -185,10 +185,20 @@ class OwnTable(Fairness):
     """Of a text file: utf-8, latin-1, cp1252, …; empty: recognised."""
     decimal: str = ""
     """The decimal mark of a text file, . or , ; empty: recognised."""
+    sql: str = ""
+    """Instead of a file, the URL of a database for SQLAlchemy, or env:NAME, the environment variable that holds it; a
+    URL with a password in it is refused, since this is written down."""
+    query: str = ""
+    """What to ask the database, such as SELECT * FROM people."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _ = self._reading
+        _ = self._reading, self._source
+
+    @property
+    def _source(self) -> Source:
+        """Where the rows are."""
+        return Source(self.file, self.sql, self.query)
 
     @property
     def _reading(self) -> Reading:
@@ -198,17 +208,16 @@ class OwnTable(Fairness):
 
     def read(self) -> reading.Table:
         """The table as it stands in its file, with what was recognised."""
-        if not self.file:
+        if not self._source:
             raise UserError("the problem 'table' needs file, the table to read, such as file=people.csv")
-        return reading.read(Path(self.file).expanduser(), self._reading)
+        return self._source.read(self._reading)
 
     def _listed(self, columns: tuple[str, ...]) -> list[str]:
         """One by one; a name that has a comma itself is a name if the table has such a column."""
         known: Collection[str] = ()
-        if self.file and any("," in name for name in columns):
+        if self._source and any("," in name for name in columns):
             with suppress(UserError):  # Of a file that cannot be read there will be a word later.
-                how = Reading(self.encoding, self.decimal)
-                known = reading.read(Path(self.file).expanduser(), how).frame.columns
+                known = self._source.read(Reading(self.encoding, self.decimal)).frame.columns
         plain = [" ".join(name.split()) for name in columns]
         if any(name in known for name in plain):
             return [part for name in plain for part in ([name] if name in known else listed((name,)))]
@@ -232,6 +241,34 @@ class OwnTable(Fairness):
                 table.ask_about(str(column))
         return tables.labelled(table.frame, label, self.positive, table.source)
 
+    # -- for a report before there is all that a run needs -----------------------------------------------------------
+
+    @property
+    def attributes(self) -> list[str]:
+        """The sensitive columns; an empty name where there are none yet."""
+        return self._attributes
+
+    def dropped(self) -> list[str]:
+        """Columns that no model sees."""
+        return self._listed(self.drop)
+
+    def labelled(self) -> tables.LabelledTable:
+        """The rows that have a label, whatever is known of groups."""
+        if all(self._attributes):
+            return self._table
+        table = self.read()
+        label = table.require(self.label)
+        table.ask_about(label)
+        return tables.labelled(table.frame, label, self.positive, table.source)
+
+    def group_table(self) -> dict[str, tables.Groups]:
+        """Who belongs to which group of each sensitive column."""
+        return self._all_groups
+
+    def inputs_known(self) -> int:
+        """Of the model, if it can be told."""
+        return self._inputs() if all(self._attributes) else 0
+
     def _groups(self, attribute: str) -> tables.Groups:
         return tables.groups(self._table, attribute, self._rules.get(attribute, ""))
 
@@ -251,4 +288,4 @@ class OwnTable(Fairness):
 
     def _inputs(self) -> int:
         # Before there is a file, as in a list of all problems, what does not depend on it.
-        return super()._inputs() if self.file else 0
+        return super()._inputs() if self._source else 0

@@ -260,6 +260,14 @@ class Fairness(GroupedProblem):
             self._check_measurable(name, rows)
         return self._with_scales(splits, seed) if self.normalise else splits
 
+    def held_out(self, clients: int, seed: int) -> Rows:
+        """Label and groups of each client's test rows, without anything that a model reads."""
+        owner, part = self._dealt(clients, seed)
+        order, counts = self._rows_of(owner, part == len(self._parts) - 1, clients)
+        if self.test == "common":
+            return Rows(self._facts(order), np.zeros(clients, dtype=int), np.full(clients, len(order)))
+        return Rows.end_to_end(self._facts(order), counts)
+
     @property
     def _parts(self) -> list[str]:
         """The parts of each client's rows that there are."""

@@ -17,6 +17,7 @@ from fedpareto.errors import UserError
 from fedpareto.problems.fairness import tables
 from fedpareto.problems.fairness.problem import Fairness, listed
 from fedpareto.problems.fairness.schema import TableSchema
+from fedpareto.problems.fairness.sources import Source
 
 
 @dataclass(frozen=True)
@@ -32,14 +33,24 @@ class Silo(Fairness):
     schema: str = ""
     """The schema's file, as `fedpareto server init` writes it."""
     file: str = ""
-    """The party's table: .csv or .parquet; empty at the server."""
+    """The party's table: .csv, .parquet or a folder of .parquet files; empty at the server."""
+    sql: str = ""
+    """Instead of a file, the URL of the party's database, or env:NAME, the environment variable that holds it."""
+    query: str = ""
+    """What to ask the database."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        _ = self._source
         if listed(self.drop):
             raise UserError("drop: a silo's columns are the schema's; leave some out with fedpareto server init --drop")
         for attribute in self._attributes if self.schema else ():
             self.table_schema.attribute(attribute)
+
+    @property
+    def _source(self) -> Source:
+        """Where the party's rows are; nothing at the server."""
+        return Source(self.file, self.sql, self.query)
 
     @cached_property
     def table_schema(self) -> TableSchema:
@@ -49,16 +60,16 @@ class Silo(Fairness):
         return TableSchema.read(Path(self.schema).expanduser())
 
     def _read(self) -> tables.LabelledTable:
-        if not self.file:
+        source = self._source
+        if not source:
             raise UserError(
                 "the rows of the problem 'silo' are at the nodes; join with fedpareto node up, or name a table: file=…"
             )
-        path = Path(self.file).expanduser()
-        frame = tables.read_file(path)
+        frame = source.of_party()
         found = self.table_schema.problems(frame, frame.columns)
         if found:
-            raise UserError(f"{path.name} does not fit the schema: {'; '.join(found)}")
-        return self.table_schema.labelled(frame, path.name)
+            raise UserError(f"{source.name} does not fit the schema: {'; '.join(found)}")
+        return self.table_schema.labelled(frame, source.name)
 
     def _groups(self, attribute: str) -> tables.Groups:
         return self.table_schema.groups(self._table, attribute)
@@ -88,7 +99,7 @@ class Silo(Fairness):
         try:
             super()._check_measurable(part, rows)
         except UserError as problem:
-            reason = str(problem).partition(";")[0].replace("client 0", Path(self.file).name)
+            reason = str(problem).partition(";")[0].replace("client 0", self._source.name)
             raise UserError(
                 f"{reason}; more rows would help, or a federation that does not ask for it: "
                 "fedpareto server init … --set unmeasured=worst"

@@ -9,14 +9,12 @@ import io
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fedpareto.core.outputs import Output
 from fedpareto.errors import UnknownName, UserError
-from fedpareto.problems.fairness import reading
 from fedpareto.problems.fairness.labels import Choice, as_text, choose
 
 if TYPE_CHECKING:
@@ -179,17 +177,6 @@ def compared(table: LabelledTable, column: str, operator: str, value: str) -> np
     numbers = series.to_numpy(dtype=float, na_value=np.nan)
     compare = {">=": np.greater_equal, "<=": np.less_equal, "<": np.less, ">": np.greater}[operator]
     return np.asarray(compare(numbers, bound))
-
-
-# -- files ---------------------------------------------------------------------------------------------------------
-
-
-def read_file(path: Path) -> DataFrame:
-    """A party's table; a column that holds numbers and texts has them as they are written."""
-    table = reading.read(path)
-    if table.mixed:
-        table = reading.read(path, reading.Reading(categorical=tuple(table.mixed)))
-    return table.frame
 
 
 def parse_csv(text: bytes, separator: str = ",", **options: Any) -> DataFrame:

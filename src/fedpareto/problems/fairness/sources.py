@@ -1,0 +1,178 @@
+"""Where a table's rows come from: a file, a folder of files, a database, or a frame that is in memory already."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fedpareto.errors import UserError
+from fedpareto.problems.fairness import reading
+from fedpareto.problems.fairness.reading import Reading, Table
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+ENVIRONMENT = "env:"
+"""What begins the name of an environment variable that holds a database's URL."""
+FRAME = "frame:"
+"""What begins the fingerprint of a frame, where else a file is named."""
+MOST_FRAMES = 8
+"""Frames that are kept for runs on them; the oldest goes first."""
+
+_frames: dict[str, DataFrame] = {}
+
+
+@dataclass(frozen=True)
+class Source:
+    """One of three: a file or folder, a query to a database, or a frame by its fingerprint."""
+
+    file: str = ""
+    sql: str = ""
+    query: str = ""
+
+    def __post_init__(self) -> None:
+        if self.file and self.sql:
+            raise UserError("a table is a file or comes from a database, not both: leave out one of file and sql")
+        if bool(self.sql) != bool(self.query):
+            raise UserError(
+                "a database needs both, its URL and a query, such as "
+                "--sql sqlite:///people.db --query 'SELECT * FROM people'"
+            )
+        if holds_password(self.sql):
+            raise UserError(
+                "the database's URL holds a password, which would be written down with the run; put the URL into an "
+                "environment variable and name that: --sql env:DATABASE_URL"
+            )
+
+    def __bool__(self) -> bool:
+        return bool(self.file or self.sql)
+
+    @property
+    def name(self) -> str:
+        """What to call it in a message."""
+        if self.sql:
+            return "the query's table"
+        return "the DataFrame" if self.file.startswith(FRAME) else Path(self.file).name
+
+    @property
+    def shown(self) -> str:
+        """As the user named it."""
+        return self.file or self.name
+
+    def resolved(self) -> Source:
+        """The same wherever the program is started."""
+        return replace(self, file=str(Path(self.file).expanduser().resolve())) if self.file else self
+
+    def read(self, how: Reading | None = None) -> Table:
+        """The table."""
+        if self.sql:
+            return _from_database(self, how or Reading())
+        if self.file.startswith(FRAME):
+            return _from_frame(self.file, how or Reading())
+        return reading.read(Path(self.file).expanduser(), how)
+
+    def of_party(self) -> DataFrame:
+        """A party's own table; a column that holds numbers and texts has them as they are written."""
+        table = self.read()
+        if table.mixed:
+            table = self.read(Reading(categorical=tuple(table.mixed)))
+        return table.frame
+
+
+# -- databases -----------------------------------------------------------------------------------------------------
+
+
+def holds_password(url: str) -> bool:
+    """Whether a URL says a password: before the host, or among its parameters."""
+    before_host = re.match(r"^[^/]+://[^/@]*:[^/]+@", url)
+    return bool(before_host) or bool(re.search(r"[?&;](password|passwd|pwd|token|secret)=", url, re.IGNORECASE))
+
+
+@lru_cache(maxsize=4)
+def _from_database(source: Source, how: Reading) -> Table:
+    """Kept for this process: a run sees the rows as they were when it began."""
+    return reading.of_frames(_rows(_url(source.sql), source.query), source.name, how)
+
+
+def _url(given: str) -> str:
+    if not given.startswith(ENVIRONMENT):
+        return given
+    name = given.removeprefix(ENVIRONMENT)
+    if not os.environ.get(name):
+        raise UserError(f"--sql {given}: the environment variable {name} is not set; it holds the database's URL")
+    return os.environ[name]
+
+
+def _rows(url: str, query: str) -> Iterator[DataFrame]:
+    import pandas
+
+    try:
+        import sqlalchemy
+    except ImportError:
+        raise UserError("reading a database needs SQLAlchemy: pip install 'fedpareto[sql]'") from None
+    try:
+        engine = sqlalchemy.create_engine(url)
+        with engine.connect().execution_options(stream_results=True) as connection:
+            yield from pandas.read_sql(sqlalchemy.text(query), connection, chunksize=reading.PIECE)
+        engine.dispose()
+    except (sqlalchemy.exc.SQLAlchemyError, ImportError) as problem:
+        reason = " ".join(str(getattr(problem, "orig", None) or problem).split()).partition(" (Background")[0]
+        for secret in re.findall(r"://[^/@]*:([^/]+)@", url):
+            reason = reason.replace(secret, "***")
+        raise UserError(f"the database cannot be read: {reason}") from None
+
+
+# -- frames --------------------------------------------------------------------------------------------------------
+
+
+def keep_frame(frame: Any) -> str:
+    """Keeps a pandas or polars frame for the runs of this process; gives back the name to find it by."""
+    import pandas
+
+    found = _as_pandas(frame)
+    if not isinstance(found, pandas.DataFrame):
+        raise UserError(f"a table is a pandas or polars DataFrame, not {type(frame).__name__}")
+    if found.empty:
+        raise UserError("the DataFrame is empty: it has no rows")
+    name = FRAME + fingerprint(found)
+    _frames.pop(name, None)
+    _frames[name] = found
+    for oldest in list(_frames)[:-MOST_FRAMES]:
+        del _frames[oldest]
+    return name
+
+
+def fingerprint(frame: DataFrame) -> str:
+    """Short, and another one for every other table."""
+    from pandas.util import hash_pandas_object
+
+    digest = hashlib.sha256("\x00".join(map(str, frame.columns)).encode())
+    try:
+        digest.update(hash_pandas_object(frame, index=False).to_numpy().tobytes())
+    except TypeError:
+        raise UserError("a column of the DataFrame holds lists or other things that are no values") from None
+    return digest.hexdigest()[:16]
+
+
+def _as_pandas(frame: Any) -> Any:
+    if not type(frame).__module__.startswith("polars"):
+        return frame
+    import pandas
+
+    # By plain values, so that pyarrow need not be there.
+    return pandas.DataFrame(frame.to_dict(as_series=False))
+
+
+def _from_frame(name: str, how: Reading) -> Table:
+    if name not in _frames:
+        raise UserError(
+            f"the table of this run is a DataFrame that this process does not have (fingerprint "
+            f"{name.removeprefix(FRAME)}); give it again: fedpareto.resume(folder, frame=df)"
+        )
+    return reading.of_frame(_frames[name], "the DataFrame", how)
