@@ -19,6 +19,8 @@ from fedpareto.errors import UserError
 from fedpareto.experiments import runner
 from fedpareto.experiments.runner import OnRound, Result
 from fedpareto.experiments.spec import NAMED_SECTIONS, ROUNDS, WORDS, Draft, Spec, top_level
+from fedpareto.problems.fairness.benchmarks import OwnTable
+from fedpareto.problems.fairness.sources import keep_frame
 from fedpareto.serving import runs
 from fedpareto.serving.runs import Source
 
@@ -94,8 +96,34 @@ def run(
     return runner.start(spec, None if out is None else Path(out), on_round)
 
 
-def resume(folder: str | Path, on_round: OnRound | None = None) -> Result | None:
-    """Continues a run that was stopped or killed, bit for bit; None if it was finished already."""
+def table(
+    data: Any, label: str, sensitive: str | Sequence[str], *, positive: str | int | float = "", **parameters: Any
+) -> Problem:
+    """Your own table as a problem: a pandas or polars DataFrame, or the path of a CSV, a Parquet file or a folder.
+
+    `sensitive` is a column or several; `positive` the value of the label that counts as 1, if its values do not say so
+    themselves; other parameters are those of the problem `table` (`fedpareto problems table`).
+
+        problem = fedpareto.table(df, label="hired", sensitive="gender")
+        result = fedpareto.run(problem, "fedpref", clients=5)
+    """
+    values = {
+        **parameters,
+        "file": str(data) if isinstance(data, str | Path) else keep_frame(data),
+        "label": label,
+        "sensitive": [sensitive] if isinstance(sensitive, str) else list(sensitive),
+        "positive": positive,
+    }
+    return build(OwnTable, values, "table")
+
+
+def resume(folder: str | Path, on_round: OnRound | None = None, *, frame: Any = None) -> Result | None:
+    """Continues a run that was stopped or killed, bit for bit; None if it was finished already.
+
+    A run on a DataFrame needs the same `frame` again, unless this process has it still.
+    """
+    if frame is not None:
+        keep_frame(frame)
     return runner.resume(Path(folder), on_round)
 
 

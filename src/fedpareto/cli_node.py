@@ -12,7 +12,7 @@ from fedpareto.files import need_posix
 
 if TYPE_CHECKING:
     from fedpareto.deploy.layout import NodeFolder
-    from fedpareto.deploy.node import Source
+    from fedpareto.problems.fairness.sources import Source
 
 app = typer.Typer(
     rich_markup_mode=None,

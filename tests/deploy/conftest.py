@@ -41,9 +41,9 @@ def tables(tmp_path_factory):
 @pytest.fixture
 def schema(tables):
     from fedpareto.problems.fairness.schema import TableSchema
-    from fedpareto.problems.fairness.tables import read_file
+    from fedpareto.problems.fairness.sources import Source
 
-    return TableSchema.of(read_file(tables / "sample.csv"), "hired", ["gender"])
+    return TableSchema.of(Source(str(tables / "sample.csv")).of_party(), "hired", ["gender"])
 
 
 @pytest.fixture

@@ -121,7 +121,7 @@ def test_a_node_says_hello_with_its_schema(deployment, tables):
     from fedpareto.deploy.node import SCHEMA_SUBJECT, make_node
     from fedpareto.engines.flower import wire
 
-    config = {"folder": str(deployment.node(2)), "data": str(tables / "c.csv"), "preference": [0.5, 0.5]}
+    config = {"folder": str(deployment.node(2)), "data": {"file": str(tables / "c.csv")}, "preference": [0.5, 0.5]}
     said = wire.decode_hello(make_node(config).hello(wire.encode_greeting(deployment.name, rng.SERVER, "nonce")))
     assert said.client == 2
     assert said.schema[SCHEMA_SUBJECT] == deployment.spec().problem.table_schema.fingerprint

@@ -15,7 +15,7 @@ from fedpareto.deploy.node import make_node
 from fedpareto.engines.flower import wire
 from fedpareto.engines.flower.server import END_OF_TIME
 from fedpareto.experiments.spec import Draft
-from fedpareto.problems.fairness.tables import read_file
+from fedpareto.problems.fairness.sources import Source
 
 PRAFFL = {"name": "praffl", "body_epochs": 1, "head_epochs": 1, "sampled": 4}
 
@@ -26,7 +26,7 @@ def folder(request, schema, tables, tmp_path):
     algorithm = PRAFFL if request.param == "praffl" else request.param
     deployment = create(tmp_path / "f", schema, Draft({"algorithm": algorithm, "rounds": 1}), [], 1, "127.0.0.1", 18443)
     place = deployment.node(0)
-    node = make_node({"folder": str(place), "data": str(tables / "a.csv"), "preference": [0.6, 0.4]})
+    node = make_node({"folder": str(place), "data": {"file": str(tables / "a.csv")}, "preference": [0.6, 0.4]})
     solution = node.algorithm.solutions(node.algorithm.begin(node.engine.settings[0]))[0]
     job = wire.Job(0, END_OF_TIME, 0, (), solution, True)
     node.answer(wire.encode_envelope(wire.Envelope(node.federation, 0, "nonce", (job,), final=True)))
@@ -42,7 +42,7 @@ def test_raw_rows_are_read_as_in_training(folder, tables, tmp_path):
     assert "client 0's model" in done.stderr
     with (tmp_path / "out.csv").open() as file:
         found = [float(row["probability"]) for row in csv.DictReader(file)]
-    encoded = NodeFolder.open(folder).spec().problem.table_schema.encode(read_file(tables / "a.csv"))
+    encoded = NodeFolder.open(folder).spec().problem.table_schema.encode(Source(str(tables / "a.csv")).of_party())
     model = fedpareto.load(folder).conditioned()
     assert found == pytest.approx(model(encoded, [0.7, 0.3]).tolist(), abs=1e-6)
     assert len(set(found)) > 100

@@ -53,10 +53,10 @@ def models(deployment):
 def undisturbed(tables, tmp_path_factory):
     """Three registered nodes train, with TLS and authentication, while strangers try to get in."""
     from fedpareto.problems.fairness.schema import TableSchema
-    from fedpareto.problems.fairness.tables import read_file
+    from fedpareto.problems.fairness.sources import Source
 
     folder = tmp_path_factory.mktemp("undisturbed")
-    schema = TableSchema.of(read_file(tables / "sample.csv"), "hired", ["gender"])
+    schema = TableSchema.of(Source(str(tables / "sample.csv")).of_party(), "hired", ["gender"])
     deployment = made(folder / "federation", schema, rounds=4)
     parties = Parties(folder / "outputs")
     try:
@@ -305,7 +305,7 @@ def _secrets(folder, tables):
     found += [np.array(weights, kind).tobytes() for kind in ("<f4", "<f8")]
     lines = (tables / "a.csv").read_bytes().splitlines()[1:]
     found += [line.split(b",")[3] for line in lines]
-    node = make_node({"folder": str(folder), "data": str(tables / "a.csv"), "preference": weights})
+    node = make_node({"folder": str(folder), "data": {"file": str(tables / "a.csv")}, "preference": weights})
     for rows in node.federations[0].splits.values():
         features = rows.columns["features"].numpy()
         found += [row.astype(kind).tobytes() for row in features for kind in ("<f4", "<f8")]

@@ -10,13 +10,13 @@ import pytest
 from fedpareto.errors import DamagedFile, UserError
 from fedpareto.problems.fairness.schema import TableSchema
 from fedpareto.problems.fairness.silo import Silo
-from fedpareto.problems.fairness.tables import read_file
+from fedpareto.problems.fairness.sources import Source
 from fedpareto.testing.conformance import PROBLEM_CHECKS
 
 
 @pytest.fixture
 def table(tables):
-    return read_file(tables / "a.csv").copy()
+    return Source(str(tables / "a.csv")).of_party().copy()
 
 
 @pytest.fixture
@@ -100,7 +100,7 @@ def test_an_unknown_text_counts_as_none_of_those_known(schema, table):
 
 
 def test_encoding_uses_the_samples_statistics_and_not_the_partys_own(schema, table, tables):
-    sample = read_file(tables / "sample.csv")
+    sample = Source(str(tables / "sample.csv")).of_party()
     expected = (table["age"] - sample["age"].mean()) / sample["age"].std(ddof=0)
     column = [column.name for column in schema.columns].index("age")
     place = sum(one.width for one in schema.columns[:column])
@@ -108,7 +108,7 @@ def test_encoding_uses_the_samples_statistics_and_not_the_partys_own(schema, tab
 
 
 def test_missing_values_are_said_to_be_missing_where_the_sample_had_some(tables):
-    sample = read_file(tables / "sample.csv").assign(age=lambda frame: frame["age"].where(frame.index > 2))
+    sample = Source(str(tables / "sample.csv")).of_party().assign(age=lambda frame: frame["age"].where(frame.index > 2))
     schema = TableSchema.of(sample, "hired", ["gender"])
     encoded = schema.encode(sample)
     assert encoded.shape[1] == schema.width
@@ -117,7 +117,9 @@ def test_missing_values_are_said_to_be_missing_where_the_sample_had_some(tables)
 
 
 def test_whole_numbers_and_their_texts_are_the_same_label(tables):
-    sample = read_file(tables / "sample.csv").assign(hired=lambda frame: (frame["hired"] == "yes").astype(int))
+    sample = (
+        Source(str(tables / "sample.csv")).of_party().assign(hired=lambda frame: (frame["hired"] == "yes").astype(int))
+    )
     schema = TableSchema.of(sample, "hired", ["gender"])
     assert schema.labels == ("0", "1")
     as_float = sample.assign(hired=sample["hired"].astype(float))
@@ -126,7 +128,7 @@ def test_whole_numbers_and_their_texts_are_the_same_label(tables):
 
 
 def test_a_rule_makes_two_groups_for_every_party(tables, table):
-    sample = read_file(tables / "sample.csv")
+    sample = Source(str(tables / "sample.csv")).of_party()
     schema = TableSchema.of(sample, "hired", ["age"], privileged={"age": "age>=40"})
     groups = schema.groups(schema.labelled(table, "x"), "age")
     assert groups.codes.tolist() == (table["age"] >= 40).astype(int).tolist()
@@ -161,7 +163,7 @@ def test_a_party_without_one_group_is_told_in_its_own_words(silo, table, tmp_pat
 
 
 def test_columns_of_dates_and_names_are_refused_with_the_way_out(tables):
-    sample = read_file(tables / "sample.csv")
+    sample = Source(str(tables / "sample.csv")).of_party()
     named = sample.assign(name=[f"person {i}" for i in range(len(sample))])
     with pytest.raises(UserError, match="--drop name"):
         TableSchema.of(named, "hired", ["gender"])

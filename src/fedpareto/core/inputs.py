@@ -105,7 +105,7 @@ class InputSchema:
         return places
 
     def _fill_number(self, features: np.ndarray, places: list[int], column: str, values: list[Any]) -> int:
-        numbers = np.array([_number(value, column, row) for row, value in enumerate(values, start=1)])
+        numbers = np.array([number_of(value, column, row) for row, value in enumerate(values, start=1)])
         gaps = np.isnan(numbers)
         for place in places:
             entry = self.inputs[place]
@@ -119,7 +119,7 @@ class InputSchema:
         missing = next((place for place in places if self.inputs[place].kind == MISSING), None)
         strange = 0
         for row, value in enumerate(values):
-            place = _place(value, known, missing)
+            place = place_of(value, known, missing)
             if place is not None:
                 features[row, place] = self.inputs[place].scale
             strange += place is None or not self.inputs[place].scale
@@ -167,7 +167,7 @@ def as_number(value: Any, decimal: str = ".") -> float | None:
     return number if math.isfinite(number) else None
 
 
-def _number(value: Any, column: str, row: int) -> float:
+def number_of(value: Any, column: str, row: int) -> float:
     """A value as a number; NaN if it is missing or infinite, as in training."""
     if value is None:
         return math.nan
@@ -183,12 +183,12 @@ def _number(value: Any, column: str, row: int) -> float:
     return number if math.isfinite(number) else math.nan
 
 
-def _place(value: Any, known: Mapping[str, int], missing: int | None) -> int | None:
+def place_of(value: Any, known: Mapping[str, int], missing: int | None) -> int | None:
     """The input that a value of a text column sets, if there is one."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return missing
     text = str(value)
-    for spelling in (text, *_other_spellings(text)):
+    for spelling in (text, text.strip(), *_other_spellings(text)):
         if spelling in known:
             return known[spelling]
     return missing if text.strip() in MISSING_TEXTS else None

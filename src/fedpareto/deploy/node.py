@@ -32,7 +32,7 @@ from fedpareto.files import write_secret
 from fedpareto.moo import preferences
 from fedpareto.problems.fairness.schema import TableSchema, unknown_values
 from fedpareto.problems.fairness.silo import Silo
-from fedpareto.problems.fairness.sources import Source as Source
+from fedpareto.problems.fairness.sources import Source
 
 SCHEMA_SUBJECT = "the schema of the table"
 """What server and node disagree on, in the server's log, if their schemas differ."""

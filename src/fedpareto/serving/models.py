@@ -55,6 +55,12 @@ class Servable(ABC):
         """The probability of a positive decision `[b]` for rows `[b, inputs]`, under one preference or one for each."""
         return torch.sigmoid(self.logits(x, preference))
 
+    def predict(self, frame: Any, preference: Any) -> Any:
+        """Probability and decision for each row of a pandas or polars DataFrame, as a frame of the same library."""
+        from fedpareto.serving.frames import predict
+
+        return predict(self, frame, preference)
+
     def logits(self, x: Any, preference: Any) -> Tensor:
         """The log-odds of a positive decision, `[b]`."""
         rows = self._rows(x)

@@ -380,7 +380,7 @@ class _Column:
             self._add_numbers(pandas.Series(pandas.array([*found, None], dtype="boolean")[codes]))
             return
         counts = np.bincount(codes[codes >= 0], minlength=len(found))
-        numbers = [None if value is None else as_number(value, self.how.decimal) for value in found]
+        numbers = [None if value is None else as_number(value, self.how.decimal or ".") for value in found]
         are_numbers = np.array([number is not None for number in numbers], dtype=bool)
         present = np.array([value is not None for value in found], dtype=bool)
         of_numbers, of_texts = int(counts[are_numbers].sum()), int(counts[present & ~are_numbers].sum())

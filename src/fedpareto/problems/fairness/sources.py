@@ -121,8 +121,10 @@ def _rows(url: str, query: str) -> Iterator[DataFrame]:
         with engine.connect().execution_options(stream_results=True) as connection:
             yield from pandas.read_sql(sqlalchemy.text(query), connection, chunksize=reading.PIECE)
         engine.dispose()
-    except (sqlalchemy.exc.SQLAlchemyError, ImportError) as problem:
-        reason = " ".join(str(getattr(problem, "orig", None) or problem).split()).partition(" (Background")[0]
+    except (sqlalchemy.exc.SQLAlchemyError, pandas.errors.DatabaseError, ImportError) as problem:
+        # What the database itself said is at the bottom of what was made of it.
+        cause = problem.__cause__ if isinstance(problem, pandas.errors.DatabaseError) else problem
+        reason = " ".join(str(getattr(cause, "orig", None) or problem).split()).partition(" (Background")[0]
         for secret in re.findall(r"://[^/@]*:([^/]+)@", url):
             reason = reason.replace(secret, "***")
         raise UserError(f"the database cannot be read: {reason}") from None
@@ -175,4 +177,9 @@ def _from_frame(name: str, how: Reading) -> Table:
             f"the table of this run is a DataFrame that this process does not have (fingerprint "
             f"{name.removeprefix(FRAME)}); give it again: fedpareto.resume(folder, frame=df)"
         )
+    return _settled_frame(name, how)
+
+
+@lru_cache(maxsize=4)
+def _settled_frame(name: str, how: Reading) -> Table:
     return reading.of_frame(_frames[name], "the DataFrame", how)

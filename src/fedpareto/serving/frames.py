@@ -1,0 +1,27 @@
+"""Predictions for a pandas or polars frame, as a frame of the same library; neither is imported here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from fedpareto.core.frames import features_of, is_frame
+from fedpareto.errors import UserError
+from fedpareto.serving.models import Servable
+
+
+def predict(model: Servable, frame: Any, preference: Any) -> Any:
+    """A frame with a row for each of `frame`: `probability` of the positive label, and `decision`, 1 above ½.
+
+    `preference` is one for all rows, or one for each. Other columns of `frame` than the model's are ignored.
+    """
+    if not is_frame(frame):
+        raise UserError(f"predict takes a pandas or polars DataFrame, not {type(frame).__name__}")
+    if not len(frame):
+        raise UserError("there are no rows to predict")
+    features, _ = features_of(model.card.inputs, frame)
+    logits = model.logits(features, preference).double()
+    answers = {"probability": torch.sigmoid(logits).numpy(), "decision": (logits > 0).int().numpy()}
+    index = {"index": frame.index} if hasattr(frame, "index") else {}
+    return type(frame)(answers, **index)
