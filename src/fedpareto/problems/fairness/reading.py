@@ -223,7 +223,7 @@ def _pieces(path: Path, found: dialect.Dialect, how: Reading, only: Sequence[int
         # A line with more fields than the header has is an error below, whatever pandas makes of it.
         warnings.simplefilter("ignore", pandas.errors.ParserWarning)
         try:
-            reader = pandas.read_csv(
+            with pandas.read_csv(
                 text,
                 sep=found.separator,
                 header=None,
@@ -237,14 +237,12 @@ def _pieces(path: Path, found: dialect.Dialect, how: Reading, only: Sequence[int
                 index_col=False,
                 low_memory=False,
                 chunksize=PIECE,
-            )
+            ) as reader:
+                yield from reader
         except pandas.errors.EmptyDataError:
             raise UserError(f"{path} is empty: it has no rows") from None
-        with reader:
-            try:
-                yield from reader
-            except pandas.errors.ParserError as problem:
-                raise UserError(f"{path} cannot be read as CSV: {_ragged(problem, found)}") from None
+        except pandas.errors.ParserError as problem:
+            raise UserError(f"{path} cannot be read as CSV: {_ragged(problem, found)}") from None
 
 
 def _ragged(problem: Exception, found: dialect.Dialect) -> str:
