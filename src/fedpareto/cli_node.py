@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from fedpareto.errors import UserError
-from fedpareto.files import need_posix
 
 if TYPE_CHECKING:
     from fedpareto.deploy.layout import NodeFolder
@@ -47,6 +46,9 @@ def up(
     log_format: Annotated[
         Literal["text", "json"], typer.Option(help="Readable lines, or JSON lines for other programs.")
     ] = "text",
+    log_file: Annotated[
+        Path | None, typer.Option(help="Keep the log here too; at 10 MB a new file begins, and 5 old ones are kept.")
+    ] = None,
 ) -> None:
     """Check the table, join the federation and train until it is finished; reconnects when the server was away.
 
@@ -54,19 +56,21 @@ def up(
 
     Example: fedpareto node up node-0 --data mine.csv --preference 0.7,0.3
     """
-    _needs_flower()
-    from fedpareto.deploy import node
+    _check_here()
+    from fedpareto.deploy import node, status
     from fedpareto.deploy.layout import NodeFolder
+    from fedpareto.deploy.logs import LogOptions
 
     home = NodeFolder.open(folder)
-    weights = node.read_preference(home, preference)
-    table = node.table(data, sql, query)
-    _check(home, table, ignore)
-    try:
-        model = node.up(home, table, weights, log_format)
-    except KeyboardInterrupt:
-        typer.echo("stopped; the same command joins again", err=True)
-        raise typer.Exit(143) from None
+    with status.hold_node(home):
+        weights = node.read_preference(home, preference)
+        table = node.table(data, sql, query)
+        _check(home, table, ignore)
+        try:
+            model = node.up(home, table, weights, LogOptions(log_format, log_file))
+        except KeyboardInterrupt:
+            typer.echo("stopped; the same command joins again", err=True)
+            raise typer.Exit(143) from None
     typer.echo("this node got no model" if model is None else f"model: {model}")
 
 
@@ -76,13 +80,36 @@ def check(folder: Folder, data: Data = None, sql: Sql = "", query: Query = "", i
 
     Example: fedpareto node check node-0 --data mine.csv
     """
-    _needs_flower()
+    _check_here()
     from fedpareto.deploy import node
     from fedpareto.deploy.layout import NodeFolder
 
     table = node.table(data, sql, query)
     _check(NodeFolder.open(folder), table, ignore)
     typer.echo(f"{table.shown} fits the federation's schema")
+
+
+@app.command("status")
+def show_status(
+    folder: Folder,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object, for monitoring.")] = False,
+    alive: Annotated[
+        bool, typer.Option("--alive", help="Judge the node alone: a server that is away is no reason for exit code 4.")
+    ] = False,
+) -> None:
+    """Tell how this node is: its round, when the server last answered, and when certificates expire.
+
+    Exit code 0: running, or finished; 3: not running though the run is unfinished; 4: the server does not answer.
+
+    Example: fedpareto node status node-0
+    """
+    _check_here()
+    from fedpareto.deploy import health
+    from fedpareto.deploy.layout import NodeFolder
+
+    found = health.of_node(NodeFolder.open(folder))
+    typer.echo(found.text(as_json))
+    raise typer.Exit(found.exit_code(alive))
 
 
 def _check(home: NodeFolder, table: Source, ignore: str) -> None:
@@ -98,9 +125,7 @@ def _check(home: NodeFolder, table: Source, ignore: str) -> None:
         )
 
 
-def _needs_flower() -> None:
-    from importlib.util import find_spec
+def _check_here() -> None:
+    from fedpareto.deploy import requirements
 
-    need_posix("fedpareto node")
-    if find_spec("flwr") is None:
-        raise UserError("fedpareto node needs Flower; try: pip install 'fedpareto[flower]'")
+    requirements.check("fedpareto node")

@@ -7,8 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from fedpareto.errors import UserError
-from fedpareto.files import need_posix
+from fedpareto.errors import QuorumLost, UserError
 
 app = typer.Typer(
     rich_markup_mode=None,
@@ -19,6 +18,9 @@ app = typer.Typer(
 
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The deployment's folder.")]
 LogFormat = Annotated[Literal["text", "json"], typer.Option(help="Readable lines, or JSON lines for other programs.")]
+LogFile = Annotated[
+    Path | None, typer.Option(help="Keep the log here too; at 10 MB a new file begins, and 5 old ones are kept.")
+]
 
 
 @app.callback()
@@ -60,7 +62,7 @@ def init(
 
     Example: fedpareto server init federation --schema-from sample.csv --label hired --sensitive gender --nodes 3
     """
-    _needs_flower()
+    _check_here()
     from fedpareto.deploy import create
     from fedpareto.experiments.spec import Draft
 
@@ -85,39 +87,48 @@ def init(
 
 
 @app.command()
-def up(folder: Folder, log_format: LogFormat = "text") -> None:
+def up(folder: Folder, log_format: LogFormat = "text", log_file: LogFile = None) -> None:
     """Start the server: it waits for the nodes, trains, and ends when the run is finished.
 
     Ctrl-C or SIGTERM stops after the round under way, a second one at once; fedpareto server resume goes on.
 
     Example: fedpareto server up federation
     """
-    _run(folder, log_format, resume=False)
+    _run(folder, log_format, log_file, resume=False)
 
 
 @app.command()
-def resume(folder: Folder, log_format: LogFormat = "text") -> None:
+def resume(folder: Folder, log_format: LogFormat = "text", log_file: LogFile = None) -> None:
     """Go on from the last checkpoint, after a stop or a crash; begin if nothing was begun.
 
     Nodes reconnect by themselves.
 
     Example: fedpareto server resume federation
     """
-    _run(folder, log_format, resume=True)
+    _run(folder, log_format, log_file, resume=True)
 
 
 @app.command()
-def status(folder: Folder) -> None:
-    """Tell how the run is, which nodes are connected, and what was refused of late.
+def status(
+    folder: Folder,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object, for monitoring.")] = False,
+    alive: Annotated[
+        bool, typer.Option("--alive", help="Judge the server alone: missing nodes are no reason for exit code 4.")
+    ] = False,
+) -> None:
+    """Tell how the run is, which nodes are connected, what was refused of late, and when certificates expire.
+
+    Exit code 0: running, or finished; 3: not running though the run is unfinished; 4: too few nodes are connected.
 
     Example: fedpareto server status federation
     """
-    _needs_flower()
-    from fedpareto.deploy import status as statuses
+    _check_here()
+    from fedpareto.deploy import health
     from fedpareto.deploy.layout import Deployment
 
-    for line in statuses.read(Deployment.open(folder)).lines():
-        typer.echo(line)
+    found = health.of_server(Deployment.open(folder))
+    typer.echo(found.text(as_json))
+    raise typer.Exit(found.exit_code(alive))
 
 
 @app.command()
@@ -129,7 +140,7 @@ def stop(
 
     Example: fedpareto server stop federation
     """
-    _needs_flower()
+    _check_here()
     from fedpareto.deploy import status as statuses
     from fedpareto.deploy.layout import Deployment
 
@@ -143,7 +154,7 @@ def renew(folder: Folder) -> None:
 
     Example: fedpareto server renew federation
     """
-    _needs_flower()
+    _check_here()
     from fedpareto.deploy import create
     from fedpareto.deploy.layout import Deployment
 
@@ -154,15 +165,20 @@ def renew(folder: Folder) -> None:
     typer.echo("the server has a new key and certificate; they count from its next start on")
 
 
-def _run(folder: Path, log_format: Literal["text", "json"], resume: bool) -> None:
-    _needs_flower()
-    from fedpareto.deploy import server
+def _run(folder: Path, log_format: Literal["text", "json"], log_file: Path | None, resume: bool) -> None:
+    _check_here()
+    from fedpareto.deploy import health, server
     from fedpareto.deploy.layout import Deployment
+    from fedpareto.deploy.logs import LogOptions
     from fedpareto.experiments.runner import Stopped
 
     deployment = Deployment.open(folder)
     try:
-        result = server.up(deployment, log_format, resume)
+        result = server.up(deployment, LogOptions(log_format, log_file), resume)
+    except QuorumLost as lost:
+        # Not the operator's mistake: whoever restarts servers should restart this one.
+        typer.echo(f"Error: {lost}", err=True)
+        raise typer.Exit(health.MISSING) from None
     except (Stopped, KeyboardInterrupt) as stopped:
         how = str(stopped) or "interrupted"
         typer.echo(f"{how}; go on with: fedpareto server resume {folder}", err=True)
@@ -173,9 +189,7 @@ def _run(folder: Path, log_format: Literal["text", "json"], resume: bool) -> Non
         typer.echo("\n".join([*result.summary(), f"run: {deployment.run}"]))
 
 
-def _needs_flower() -> None:
-    from importlib.util import find_spec
+def _check_here() -> None:
+    from fedpareto.deploy import requirements
 
-    need_posix("fedpareto server")
-    if find_spec("flwr") is None:
-        raise UserError("fedpareto server needs Flower; try: pip install 'fedpareto[flower]'")
+    requirements.check("fedpareto server")

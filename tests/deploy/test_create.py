@@ -96,11 +96,6 @@ def test_a_deployment_may_be_moved_while_its_run_is_stopped(deployment, tmp_path
 def test_every_text_names_what_is_there(deployment):
     page = (deployment.folder / "README.md").read_text(encoding="utf-8")
     assert deployment.name in page
-    for name in ("compose.yaml", "node-0/compose.yaml"):
-        services = yaml.safe_load((deployment.folder / name).read_text(encoding="utf-8"))["services"]
-        assert [service["command"][0] for service in services.values()] == ["fedpareto"]
-    unit = (deployment.folder / "systemd" / "fedpareto-server.service").read_text(encoding="utf-8")
-    assert f"fedpareto server resume {deployment.folder}" in unit
     for script in ("start-server.sh", "node-0/start.sh"):
         assert (deployment.folder / script).stat().st_mode & stat.S_IXUSR
     assert ".part" not in "".join(path.read_text(encoding="utf-8") for path in deployment.folder.glob("*.*"))

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
-import json
-import logging
 import sys
-import time
 import warnings
 
 import pytest
 
-from fedpareto.deploy import logs, status
+from fedpareto import files
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # Typer 0.20 imports what click 8.5 would rather not give.
@@ -127,20 +124,6 @@ def test_a_node_says_hello_with_its_schema(deployment, tables):
     assert said.schema[SCHEMA_SUBJECT] == deployment.spec().problem.table_schema.fingerprint
 
 
-def test_status_before_and_after_a_server_that_was_killed(fedpareto, deployment):
-    assert "not started" in fedpareto("server", "status", deployment.folder)[1]
-    shown = status.Status("training", 2, 3, 3, {"0": time.time(), "1": time.time() - 3600}, [], process=2**22 + 1)
-    shown.save(deployment.server)
-    out = fedpareto("server", "status", deployment.folder)[1]
-    assert "it was killed" in out
-    assert "round:  2 of 3" in out
-    assert "node 1: away, last heard 60 min ago" in out
-    assert "node 2: has not connected" in out
-    code, _, err = fedpareto("server", "stop", deployment.folder)
-    assert code == 2
-    assert "no server is running" in err
-
-
 def test_the_run_of_a_deployment_is_continued_by_its_server(fedpareto, deployment):
     from fedpareto.experiments.store import RunFolder
 
@@ -149,18 +132,6 @@ def test_the_run_of_a_deployment_is_continued_by_its_server(fedpareto, deploymen
     assert (code, out) == (2, "")
     where = f"fedpareto server resume {deployment.folder}"
     assert err == f"Error: {deployment.run} is the run of a deployment; go on with: {where}\n"
-
-
-def test_status_of_a_server_that_runs(fedpareto, deployment):
-    shown = status.Status("training", 2, 3, 3, {"0": time.time()}, [{"time": "T", "message": "refused x"}], process=1)
-    with status.hold(deployment):
-        shown.save(deployment.server)
-        out = fedpareto("server", "status", deployment.folder)[1]
-        code, _, err = fedpareto("server", "up", deployment.folder)
-    assert "node 0: connected" in out
-    assert "T refused x" in out
-    assert code == 2
-    assert "running" in err
 
 
 def test_an_expired_certificate_of_the_server_is_found_at_its_start(fedpareto, deployment):
@@ -174,17 +145,6 @@ def test_an_expired_certificate_of_the_server_is_found_at_its_start(fedpareto, d
     assert "has expired; make a new one: fedpareto server renew" in err.splitlines()[-1]
     assert fedpareto("server", "renew", deployment.folder)[0] == 0
     assert certificates.days_left(deployment.server / "server.pem") > 300
-
-
-def test_json_lines_are_objects(capsys):
-    memory = logs.begin("json")
-    logging.getLogger("fedpareto.server").warning("refused %s", "x")
-    line = json.loads(capsys.readouterr().err)
-    assert line["level"] == "warning"
-    assert line["part"] == "server"
-    assert line["message"] == "refused x"
-    assert memory.lines[0]["message"] == "refused x"
-    logging.getLogger("fedpareto").handlers = []
 
 
 @pytest.mark.parametrize(
@@ -202,3 +162,12 @@ def test_without_flower_the_commands_say_what_to_install(fedpareto, monkeypatch,
     code, _, err = fedpareto(*words)
     assert code == 2
     assert "pip install 'fedpareto[flower]'" in err
+
+
+@pytest.mark.parametrize("words", [("server", "status", "d"), ("node", "check", "d", "--data", "x.csv")])
+def test_on_windows_a_line_says_that_deployments_do_not_work(fedpareto, monkeypatch, words):
+    monkeypatch.setattr(files, "WINDOWS", True)
+    code, out, err = fedpareto(*words)
+    assert (code, out) == (2, "")
+    assert err.startswith(f"Error: fedpareto {words[0]} needs Linux or macOS")
+    assert err.count("\n") == 1

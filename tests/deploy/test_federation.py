@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import re
 import shutil
 import socket
 import ssl
@@ -14,11 +15,12 @@ import pytest
 from parties import Parties
 from safetensors.torch import load_file
 
-from fedpareto.deploy import certificates, status
+from fedpareto.deploy import certificates, health, status
 from fedpareto.deploy.create import create
-from fedpareto.deploy.layout import Deployment
+from fedpareto.deploy.layout import Deployment, NodeFolder
 from fedpareto.deploy.node import make_node
 from fedpareto.engines.flower.launch import free_ports
+from fedpareto.errors import UserError
 from fedpareto.experiments.spec import Draft
 from fedpareto.experiments.store import RunFolder
 from waiting import PATIENCE
@@ -67,10 +69,11 @@ def undisturbed(tables, tmp_path_factory):
         nodes.append(join(parties, deployment, tables, 2))
         server.wait_for("round 1 of 4")
         control = _control_call(deployment)
+        seen = _as_an_operator_sees_it(deployment)
         codes = {name: party.end() for name, party in strangers.items()}
         assert [node.end() for node in nodes] == [0, 0, 0], parties.outputs().decode()
         assert server.end() == 0
-        yield deployment, parties, codes, control
+        yield deployment, parties, codes, control, seen
     finally:
         parties.stop()
 
@@ -115,6 +118,17 @@ def _control_call(deployment):
     return answer
 
 
+def _as_an_operator_sees_it(deployment):
+    """While it trains: how it is by its own account, and what keeps a second process out."""
+    homes = [NodeFolder.open(deployment.node(number)) for number in range(3)]
+    refusals = []
+    for hold in (lambda: status.hold_server(deployment), lambda: status.hold_node(homes[1])):
+        with pytest.raises(UserError) as refused:
+            hold()
+        refusals.append(str(refused.value))
+    return health.of_server(deployment), [health.of_node(home) for home in homes], refusals
+
+
 def test_three_registered_nodes_train_and_each_keeps_its_model(undisturbed):
     deployment, *_ = undisturbed
     assert RunFolder(deployment.run).read_json("status.json")["status"] == "finished"
@@ -134,7 +148,7 @@ def test_the_run_is_an_ordinary_one_for_reports(undisturbed, tmp_path):
 
 
 def test_strangers_are_refused_each_with_a_clear_line(undisturbed):
-    deployment, parties, codes, control = undisturbed
+    deployment, parties, codes, control, _ = undisturbed
     said = {party.output.stem: party.said() for party in parties.all}
     assert codes == {"unregistered": 2, "expired": 2, "plain": 2, "schema": 2}
     assert "refuses this node: its key is not registered" in said["unregistered"]
@@ -151,6 +165,46 @@ def test_strangers_are_refused_each_with_a_clear_line(undisturbed):
     ):
         assert line in said["server"]
     assert any("list-runs" in warning["message"] for warning in status.read(deployment).warnings)
+
+
+def test_a_federation_that_trains_is_well_by_its_own_account(undisturbed):
+    deployment, parties, *_, (server, nodes, _) = undisturbed
+    processes = {party.output.stem: party.process.pid for party in parties.all}
+    assert server.code == 0
+    assert (server.facts["state"], server.facts["rounds"], server.facts["process"]) == (
+        "training",
+        4,
+        processes["server"],
+    )
+    assert [node["state"] for node in server.facts["nodes"]] == ["connected"] * 3
+    assert {"ca.pem", "server.pem"} == set(server.facts["certificates"])
+    assert any("another schema" in refusal["message"] for refusal in server.facts["refusals"])
+    for number, node in enumerate(nodes):
+        assert (node.code, node.facts["node"]) == (0, number)
+        assert (node.facts["state"], node.facts["process"]) == ("training", processes[f"node-{number}"])
+        assert 364 < node.facts["certificates"]["of the server"]["days"] < 366
+    after = [health.of_server(deployment), *(health.of_node(NodeFolder.open(deployment.node(n))) for n in range(3))]
+    assert [(one.code, one.facts["state"], one.facts["round"]) for one in after] == [(0, "finished", 4)] * 4
+
+
+def test_a_live_folder_keeps_a_second_process_out_and_says_whom_to_look_for(undisturbed):
+    _, parties, *_, (_, _, refusals) = undisturbed
+    processes = {party.output.stem: party.process.pid for party in parties.all}
+    for refusal, name in zip(refusals, ("server", "node-1"), strict=True):
+        assert "is running already; see: fedpareto" in refusal
+        assert f"(process {processes[name]} on " in refusal
+        assert ", since 20" in refusal
+
+
+def test_nodes_log_a_line_for_every_round(undisturbed):
+    _, parties, *_ = undisturbed
+    said = {party.output.stem: party.said() for party in parties.all}
+    line = (
+        r"round (\d+): [\d.]+ s; accuracy [\d.]+ → [\d.]+, demographic-parity:gender [\d.]+ → [\d.]+ on its test rows; "
+    )
+    for number in range(3):
+        rounds = re.findall(line + r"[\d.]+ kB in, [\d.]+ kB out", said[f"node-{number}"])
+        assert [int(round) for round in rounds] == [1, 2, 3, 4]
 
 
 def test_no_log_holds_rows_preferences_or_keys(undisturbed, tables):
@@ -176,7 +230,8 @@ def test_a_killed_server_resumes_to_the_models_of_an_undisturbed_run(undisturbed
     nodes = [join(parties, deployment, tables, number) for number in range(3)]
     server.wait_for("round 2 of 4")
     server.kill()
-    assert "it was killed" in status.read(deployment).state
+    assert status.read(deployment).state == "killed"
+    assert health.of_server(deployment).code == 3
     resumed = parties.start("resumed", "server", "resume", deployment.folder)
     resumed.wait_for("going on after round")
     assert [node.end() for node in nodes] == [0, 0, 0], parties.outputs().decode()

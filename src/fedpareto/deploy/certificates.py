@@ -18,6 +18,8 @@ from fedpareto.errors import DamagedFile, UserError
 
 AUTHORITY_DAYS, SERVER_DAYS = 3650, 365
 """How long certificates are valid."""
+SOON = 30
+"""Days before its end at which a certificate is worth a warning."""
 LOOPBACK = "127.0.0.1"
 OLDEST, NEWEST = 300.0, -5.0
 """Seconds since a signature was made within which Flower accepts it."""
@@ -100,15 +102,25 @@ def to_pem(certificate: x509.Certificate) -> bytes:
     return certificate.public_bytes(serialization.Encoding.PEM)
 
 
-def days_left(path: Path) -> float:
-    """Until the certificate in a file ends; negative if it has."""
+def end_of(path: Path) -> float:
+    """When the certificate in a file ends, in seconds since 1970."""
     try:
         certificate = x509.load_pem_x509_certificate(path.read_bytes())
     except OSError as problem:
         raise UserError(f"the certificate {path} cannot be read: {problem.strerror or problem}") from None
     except ValueError:
         raise DamagedFile(f"{path} is not a certificate") from None
-    return (certificate.not_valid_after_utc - datetime.now(UTC)) / timedelta(days=1)
+    return certificate.not_valid_after_utc.timestamp()
+
+
+def days_left(path: Path) -> float:
+    """Until the certificate in a file ends; negative if it has."""
+    return days_until(end_of(path))
+
+
+def days_until(seconds: float) -> float:
+    """From now on; negative if it is over."""
+    return (datetime.fromtimestamp(seconds, UTC) - datetime.now(UTC)) / timedelta(days=1)
 
 
 def load_key(path: Path) -> Key:

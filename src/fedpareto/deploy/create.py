@@ -19,9 +19,9 @@ from fedpareto.deploy.layout import (
     Deployment,
     NodeFolder,
     check_address,
-    finish,
     private_folder,
 )
+from fedpareto.deploy.specs import finish
 from fedpareto.errors import UnknownName, UserError
 from fedpareto.experiments.spec import Draft, Spec
 from fedpareto.files import write_atomically, write_secret

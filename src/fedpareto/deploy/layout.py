@@ -1,4 +1,7 @@
-"""Where everything lies: the folder of a deployment at the server, and the folder that each node gets."""
+"""Where everything lies: the folder of a deployment at the server, and the folder that each node gets.
+
+Health checks come by every few seconds, so nothing heavy is imported here before it is needed.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +9,15 @@ import ipaddress
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fedpareto.errors import DamagedFile, UserError
-from fedpareto.experiments.spec import PRIVATE, Draft, Spec
 from fedpareto.files import write_atomically
+
+if TYPE_CHECKING:
+    from fedpareto.experiments.spec import Spec
 
 FORMAT = 1
 SPEC, SCHEMA, DEPLOYMENT, NODE = "spec.yaml", "schema.json", "deployment.json", "node.json"
@@ -55,6 +60,8 @@ class Deployment:
 
     def spec(self) -> Spec:
         """What is to be trained, and how."""
+        from fedpareto.deploy.specs import load_spec
+
         return load_spec(self.folder)
 
     @property
@@ -119,6 +126,8 @@ class NodeFolder:
 
     def spec(self) -> Spec:
         """The federation's."""
+        from fedpareto.deploy.specs import load_spec
+
         return load_spec(self.folder)
 
     @property
@@ -135,40 +144,6 @@ class NodeFolder:
     def key(self) -> Path:
         """The node's private key."""
         return self.folder / "node.key"
-
-
-@dataclass(frozen=True)
-class PrivateSpec(Spec):
-    """A spec of a federation whose preferences are known to the nodes alone."""
-
-    preferences: Any = PRIVATE
-
-    def preferences_of(self, seed: int) -> None:
-        """Nobody knows them here."""
-
-    def to_mapping(self) -> dict[str, Any]:
-        """Without the place of the schema: a deployment that was moved, or is seen by a container, is the same."""
-        plain = super().to_mapping()
-        return plain | {"problem": plain["problem"] | {"schema": SCHEMA}}
-
-
-def load_spec(folder: Path) -> PrivateSpec:
-    """The spec of a folder, with the schema beside it wherever the folder lies now."""
-    draft = Draft.read(folder / SPEC)
-    problem = draft.values.get("problem")
-    if not isinstance(problem, dict) or problem.get("name") != "silo":
-        raise UserError(f"{folder / SPEC}: the problem of a deployment is 'silo'")
-    values = {**draft.values, "problem": {**problem, "schema": str(folder.resolve() / SCHEMA)}}
-    return finish(Draft(values, draft.where))
-
-
-def finish(draft: Draft) -> PrivateSpec:
-    """The spec that a draft means, whose preferences can be nothing but private."""
-    values = dict(draft.values)
-    if values.pop("preferences", PRIVATE) != PRIVATE:
-        raise UserError(f"preferences: in a deployment they are {PRIVATE}; each node gives its own when it joins")
-    spec = Draft(values, draft.where).finish()
-    return PrivateSpec(**{one.name: getattr(spec, one.name) for one in fields(spec)} | {"preferences": PRIVATE})
 
 
 def read_json(folder: Path, name: str, meaning: str) -> Mapping[str, Any]:

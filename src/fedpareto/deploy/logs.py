@@ -1,17 +1,32 @@
-"""What an operator reads: a line for each event, or a JSON object for each with --log-format json."""
+"""What an operator reads: a line for each event, or a JSON object for each with --log-format json.
+
+No log grows for ever.
+"""
 
 from __future__ import annotations
 
 import json
 import logging
+import os
+import shutil
 import sys
 from collections import deque
+from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from logging.handlers import RotatingFileHandler
+from pathlib import Path
 from typing import Literal
+
+from fedpareto.errors import UserError
 
 LogFormat = Literal["text", "json"]
 KEPT = 20
 """Warnings that `status` shows."""
+LARGEST = 10 * 2**20
+"""Bytes at which a log file becomes an old one and a new one begins."""
+OLD = 5
+"""Old files that are kept of a log of our own, the newest as .1; of Flower's programs one."""
 
 
 class _Json(logging.Formatter):
@@ -21,7 +36,7 @@ class _Json(logging.Formatter):
         """See logging."""
         return json.dumps(
             {
-                "time": _moment(record.created),
+                "time": moment(record.created),
                 "level": record.levelname.lower(),
                 "part": record.name.removeprefix("fedpareto."),
                 "message": record.getMessage(),
@@ -36,7 +51,7 @@ class _Text(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """See logging."""
         mark = "" if record.levelno < logging.WARNING else f"{record.levelname.lower()}: "
-        return f"{_moment(record.created)} {mark}{record.getMessage()}"
+        return f"{moment(record.created)} {mark}{record.getMessage()}"
 
 
 class Memory(logging.Handler):
@@ -48,23 +63,64 @@ class Memory(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """See logging."""
-        self.lines.append({"time": _moment(record.created), "message": record.getMessage()})
+        self.lines.append({"time": moment(record.created), "message": record.getMessage()})
 
 
-def begin(log_format: LogFormat) -> Memory:
-    """Sends this process's log to stderr; gives back what remembers its warnings.
+@dataclass(frozen=True)
+class LogOptions:
+    """How a process logs."""
+
+    format: LogFormat = "text"
+    file: Path | None = None
+    """Beside stderr; None: stderr alone."""
+
+
+PLAIN = LogOptions()
+
+
+class _File(RotatingFileHandler):
+    """A log of limited size. That the disk is full must not end a run, nor fill stderr with tracebacks."""
+
+    def __init__(self, path: Path) -> None:
+        try:
+            super().__init__(path, maxBytes=LARGEST, backupCount=OLD, encoding="utf-8")
+        except OSError as problem:
+            raise UserError(f"the log {path} cannot be written: {problem.strerror or problem}") from None
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        """See logging."""
+
+
+def begin(options: LogOptions = PLAIN) -> Memory:
+    """Sends this process's log to stderr, and to a file if wished; gives back what remembers its warnings.
 
     Only our own parts are heard: their messages hold no data, preferences or keys, and others' might.
     """
     ours = logging.getLogger("fedpareto")
     ours.setLevel(logging.INFO)
     ours.propagate = False
-    shown = logging.StreamHandler(sys.stderr)
-    shown.setFormatter(_Json() if log_format == "json" else _Text())
+    shown: list[logging.Handler] = [logging.StreamHandler(sys.stderr)]
+    if options.file is not None:
+        shown.append(_File(options.file))
+    for handler in shown:
+        handler.setFormatter(_Json() if options.format == "json" else _Text())
     memory = Memory()
-    ours.handlers = [shown, memory]
+    ours.handlers = [*shown, memory]
     return memory
 
 
-def _moment(seconds: float) -> str:
+def bound(folder: Path) -> None:
+    """Shortens the logs of other programs, which hold them open: what is there becomes `.1`, and they go on at 0.
+
+    They append, so no place in the file is theirs.
+    """
+    for path in folder.glob("*.log"):
+        with suppress(FileNotFoundError):
+            if path.stat().st_size > LARGEST:
+                shutil.copyfile(path, path.with_name(f"{path.name}.1"))
+                os.truncate(path, 0)
+
+
+def moment(seconds: float) -> str:
+    """A time (seconds since 1970) as logs and status show it."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -10,25 +10,28 @@ import ssl
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from flwr.app import RecordDict
+from torch import Tensor
 
 from fedpareto.core.federation import Federation
-from fedpareto.deploy import certificates, logs
+from fedpareto.deploy import certificates, logs, status
 from fedpareto.deploy.gate import NODE_HEADER, SCHEMA_HEADER, STATE
 from fedpareto.deploy.layout import NodeFolder
 from fedpareto.deploy.signals import terminable
+from fedpareto.deploy.status import FINISHED
 from fedpareto.engines.flower import wire
 from fedpareto.engines.flower.launch import LOOPBACK, Processes, free_ports, program
 from fedpareto.engines.flower.node import MODEL_FILE, Node
 from fedpareto.errors import BadPreference, UserError
 from fedpareto.experiments.flower import settings_of
 from fedpareto.experiments.keeping import keep_servable
-from fedpareto.files import write_secret
+from fedpareto.files import write_atomically, write_secret
 from fedpareto.moo import preferences
 from fedpareto.problems.fairness.schema import TableSchema, unknown_values
 from fedpareto.problems.fairness.silo import Silo
@@ -36,23 +39,34 @@ from fedpareto.problems.fairness.sources import Source
 
 SCHEMA_SUBJECT = "the schema of the table"
 """What server and node disagree on, in the server's log, if their schemas differ."""
-FINISHED = "finished"
 PULSE = 2.0
 """Seconds between two looks at the children and at the server."""
 PATIENCE = 10.0
 """Seconds that a question to the server may take."""
 PAUSE = 5.0
 """Seconds before a child that ended is started again."""
+DAY = 86_400.0
+"""Seconds between two looks at the certificates."""
+PROGRESS = "progress.json"
+"""In which the worker's process tells the node's which round it has done."""
 
 log = logging.getLogger("fedpareto.node")
+worker_log = logging.getLogger("fedpareto.flower.rounds")
+"""Of the worker's process, which shows what comes from under fedpareto.flower."""
 
 
-def up(home: NodeFolder, data: Source, preference: Sequence[float], log_format: logs.LogFormat = "text") -> Path | None:
-    """Serves until the federation is finished; the file with this node's model, if it got one."""
-    logs.begin(log_format)
-    _report_unknown_values(home, data)
-    with terminable():
-        return _Service(home, data, preference).run()
+def up(
+    home: NodeFolder, data: Source, preference: Sequence[float], log_to: logs.LogOptions = logs.PLAIN
+) -> Path | None:
+    """Serves until the federation is finished; the file with this node's model, if it got one.
+
+    The caller holds the folder (see status.hold_node).
+    """
+    warnings = logs.begin(log_to)
+    service = _Service(home, data, preference)
+    with terminable(), service.keep_status(warnings):
+        _report_unknown_values(home, data)
+        return service.run()
 
 
 # -- before joining ------------------------------------------------------------------------------------------------
@@ -122,6 +136,53 @@ class SiloNode(Node):
         said = wire.decode_hello(super().hello(question))
         return wire.encode_hello(replace(said, schema={**said.schema, SCHEMA_SUBJECT: self.schema}))
 
+    def answer(self, content: RecordDict) -> RecordDict:
+        """See Node; what was done is logged, once."""
+        before, began = self._last, time.perf_counter()
+        answer = super().answer(content)
+        if self._last is not before:
+            self._note(content, answer, time.perf_counter() - began)
+        return answer
+
+    def _note(self, content: RecordDict, answer: RecordDict, seconds: float) -> None:
+        """A line for each exchange: objectives are those that the server hears of too; nothing else of the rows."""
+        envelope, results = wire.decode_envelope(content, self.limits), wire.decode_answer(answer).results
+        if not envelope.jobs:
+            return
+        job = envelope.jobs[0]
+        for failure in (failure for result in results for failure in result.failures):
+            worker_log.warning("round %d: its reply was refused: %s", failure.round, failure.reason)
+        what = "the run is over" if envelope.final else f"round {job.round}"
+        if job.exchange and not envelope.final:
+            what += f", exchange {job.exchange + 1}"
+        sizes = f"{wire.size(content) / 1000:.1f} kB in, {wire.size(answer) / 1000:.1f} kB out"
+        worker_log.info("%s: %.2f s; %s%s", what, seconds, self._objectives_of(results), sizes)
+        if not envelope.final:
+            write_atomically(self.folder / PROGRESS, json.dumps({"round": job.round}) + "\n")
+
+    def _objectives_of(self, results: Sequence[wire.Result]) -> str:
+        """Before and after local training, on test rows if there are any, the mean over the seeds."""
+        parts = list(self.engine.split_names)
+        part = parts.index("test") if "test" in parts else len(parts) - 1
+        both = [
+            [float(sum(one[part, number] for one in values) / len(values)) for values in _measured(results)]
+            for number in range(len(self.problem.objectives))
+        ]
+        if not both[0]:
+            return ""
+        said = [
+            f"{objective.name} {' → '.join(f'{value:.4f}' for value in values)}"
+            for objective, values in zip(self.problem.objectives, both, strict=True)
+        ]
+        return f"{', '.join(said)} on its {parts[part]} rows; "
+
+
+def _measured(results: Sequence[wire.Result]) -> list[list[Tensor]]:
+    """What was sent and what was trained, as far as they were measured."""
+    sent = [result.sent for result in results if result.sent is not None]
+    trained = [result.trained for result in results if result.trained is not None]
+    return [values for values in (sent, trained) if values]
+
 
 def make_node(config: Mapping[str, Any]) -> Node:
     """The node that a configuration describes; called in the worker's process."""
@@ -155,26 +216,57 @@ class _Service:
         self.server = Server(home)
         self.processes = Processes(home.folder / "logs", home.folder / "flower")
         self.secret = home.folder / "secret"
+        self.status = status.NodeStatus.begin(state="checking the table", rounds=home.spec().rounds)
         self._joined = ""
         self._read = 0
+
+    def keep_status(self, warnings: logs.Memory) -> AbstractContextManager[None]:
+        """Keeps the status file up to date, the children's logs short, and an eye on the certificates."""
+        next_look = 0.0
+
+        def refresh() -> None:
+            nonlocal next_look
+            self.status.answered, self.status.certificate_ends = self.server.answered, self.server.certificate_ends
+            if (now := time.monotonic()) >= next_look and self.server.answered:
+                next_look = now + DAY
+                self._warn_of_certificates()
+            self.status.round = _progress(self.home.folder)
+            self.status.warnings = list(warnings.lines)
+
+        return status.kept(self.status, self.home.folder, refresh)
+
+    def _warn_of_certificates(self) -> None:
+        if self.home.insecure:
+            return
+        for what, end in {
+            "the server's certificate": self.server.certificate_ends,
+            "the federation's authority, ca.pem,": certificates.end_of(self.home.authority),
+        }.items():
+            left = certificates.days_until(end)
+            if left < certificates.SOON:
+                log.warning("%s expires in %.0f days; tell the server's operator", what, left)
 
     def run(self) -> Path | None:
         """Until the server says that the run is finished."""
         log.info("node %d: the table fits; the server is at %s", self.home.client, self.home.server)
+        self.status.state = "waiting for the server"
         if self.server.wait() == FINISHED:
             log.info("the federation is finished already")
             return self._model()
         try:
             self._start()
+            self.status.state = "training"
             while self.server.ask() != FINISHED:
                 self._tend()
                 time.sleep(PULSE)
+            self._pass_on()
             log.info("the federation is finished")
             return self._model()
         finally:
             self.processes.stop()
 
     def _model(self) -> Path | None:
+        self.status.state = FINISHED
         path = self.home.folder / MODEL_FILE
         return path if path.exists() else None
 
@@ -191,8 +283,7 @@ class _Service:
         }
         plan = self.home.folder / "worker.json"
         write_secret(plan, json.dumps({"secret": str(self.secret), "nodes": {runtime: config}}).encode())
-        worker_log = self.processes.folder / "worker.log"
-        self._read = worker_log.stat().st_size if worker_log.exists() else 0
+        self._read = self._worker_log.stat().st_size if self._worker_log.exists() else 0
         self.processes.start("supernode", self._supernode(runtime))
         self.processes.start("worker", [sys.executable, "-m", "fedpareto.engines.flower.worker", str(plan)])
 
@@ -208,7 +299,7 @@ class _Service:
 
     def _tend(self) -> None:
         """Passes on what the worker says, and starts the children again if one has ended or the server is a new one."""
-        self._read = _pass_on(self.processes.folder / "worker.log", self._read)
+        self._pass_on()
         ended = [name for name, process in self.processes.running.items() if process.poll() is not None]
         if self.server.start != self._joined:
             # Its Flower does not know our SuperNode, which may wait for hours for what the old one owes it.
@@ -217,6 +308,15 @@ class _Service:
         elif ended:
             log.warning("%s ended; starting again in %g s (its log is in %s)", ended[0], PAUSE, self.processes.folder)
             self._start_again(PAUSE)
+
+    @property
+    def _worker_log(self) -> Path:
+        return self.processes.folder / "worker.log"
+
+    def _pass_on(self) -> None:
+        """What the worker has said since we last looked; then its log may be shortened."""
+        self._read = _pass_on(self._worker_log, self._read)
+        logs.bound(self.processes.folder)
 
     def _start_again(self, pause: float = 0.0) -> None:
         """Both: a SuperNode waits for the worker that took its task, and a worker for a SuperNode that is gone."""
@@ -233,6 +333,10 @@ class Server:
         self.is_there = True
         self.start = ""
         """Which start of the server answered last."""
+        self.answered = 0.0
+        """When it last did, in seconds since 1970."""
+        self.certificate_ends = 0.0
+        """When the certificate that it showed ends."""
         self._schema = TableSchema.read(home.schema).fingerprint
         self._context: ssl.SSLContext | None = None
         self._key: certificates.Key | None = None
@@ -275,6 +379,7 @@ class Server:
             headers = certificates.signed(self._key)
         try:
             connection.request("GET", STATE, headers=headers | {SCHEMA_HEADER: self._schema})
+            self._look_at_certificate(connection)
             response = connection.getresponse()
             answer = _texts(response.read(10_000))
         finally:
@@ -283,8 +388,13 @@ class Server:
             raise UserError(f"the server at {self.home.server} refuses this node: {answer.get('fedpareto')}")
         if response.status != http.client.OK:
             return ""
-        self.start = answer.get("start", "")
+        self.start, self.answered = answer.get("start", ""), time.time()
         return answer.get("fedpareto", "")
+
+    def _look_at_certificate(self, connection: http.client.HTTPConnection) -> None:
+        if isinstance(connection.sock, ssl.SSLSocket):
+            shown = connection.sock.getpeercert() or {}
+            self.certificate_ends = float(ssl.cert_time_to_seconds(str(shown["notAfter"])))
 
     def _hopeless(self, problem: Exception) -> str | None:
         """Why asking again would not help, in words; None if it may, as it does when the server is only away."""
@@ -321,10 +431,20 @@ def _speaks_tls(server: str) -> bool:
     return True
 
 
+def _progress(folder: Path) -> int:
+    """The last round that the worker's process has done; 0 if there is none yet."""
+    try:
+        return int(json.loads((folder / PROGRESS).read_text(encoding="utf-8"))["round"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return 0
+
+
 def _pass_on(path: Path, position: int) -> int:
     """Logs the whole lines that were added to a child's log; gives back how far it was read."""
     if not path.exists():
         return position
+    if path.stat().st_size < position:
+        position = 0  # It was shortened.
     with path.open("rb") as file:
         file.seek(position)
         added = file.read()

@@ -2,33 +2,37 @@
 
 from __future__ import annotations
 
-import shlex
+import os
+import sys
 from pathlib import Path
 
-from fedpareto.deploy.layout import Deployment, is_loopback
+from fedpareto.deploy.layout import DEPLOYMENT, SCHEMA, SPEC, Deployment, is_loopback
 
 IMAGE = "fedpareto-flower"
 """What the compose files call the image; the page says how to build it."""
+USUAL_PATH = "/usr/local/bin:/usr/bin:/bin"
+TABLE_OPTIONS = "--data table.csv --preference preference.txt"
 
 
 def of_server(deployment: Deployment, place: Path) -> dict[str, str]:
     """By file name. `place` is where the folder lies in the end."""
-    command = f"fedpareto server resume {shlex.quote(str(place))}"
+    programs = Path(sys.executable).parent  # The server runs here; so does what made the folder.
     return {
         "README.md": _page(deployment),
         "start-server.sh": _script('fedpareto server resume "$here" "$@"'),
         "compose.yaml": _compose_server(deployment),
-        "systemd/fedpareto-server.service": _unit(f"server of {deployment.name}", command, place),
+        "systemd/fedpareto-server.service": _unit(f"server of {deployment.name}", "server resume .", place, programs),
     }
 
 
 def of_node(deployment: Deployment, number: int, place: Path) -> dict[str, str]:
     """By file name. `place` is where the folder lies if it stays on this machine."""
-    command = "fedpareto node up . --data table.csv --preference preference.txt"
+    programs = Path("/opt/fedpareto/bin")
+    command = f"node up . {TABLE_OPTIONS}"
     return {
         "start.sh": _script('fedpareto node up "$here" "$@"'),
         "compose.yaml": _compose_node(deployment, number),
-        "fedpareto-node.service": _unit(f"node {number} of {deployment.name}", command, place),
+        "fedpareto-node.service": _unit(f"node {number} of {deployment.name}", command, place, programs),
     }
 
 
@@ -36,37 +40,60 @@ def _script(command: str) -> str:
     return f'#!/bin/sh\nhere=$(CDPATH= cd -- "$(dirname -- "$0")" && pwd)\nexec {command}\n'
 
 
-def _unit(what: str, command: str, place: Path) -> str:
+def _unit(what: str, command: str, place: Path, programs: Path) -> str:
     return f"""\
+# Copy it to /etc/systemd/system. Three things may have to be changed: the user, who owns the folder and nothing else;
+# the folder, in two places; and the PATH, which begins with where the program fedpareto is installed.
 [Unit]
-Description=fedpareto: {what}
+Description=fedpareto: {_for_systemd(what)}
 After=network-online.target
 Wants=network-online.target
 
 [Service]
-# Its own user, who owns the folder and nothing else; change it if it is called otherwise. Change the folder too, here
-# and below, if it lies elsewhere, and name the program with its path if it is in an environment of its own.
+Type=exec
 User=fedpareto
 UMask=0077
-WorkingDirectory={place}
-ExecStart=/usr/bin/env {command} --log-format json
+WorkingDirectory={_for_systemd(str(place))}
+Environment="PATH={_for_systemd(str(programs))}:{USUAL_PATH}"
+ExecStart=/usr/bin/env fedpareto {command} --log-format json
 Restart=on-failure
 RestartSec=10
 # A wrong table or a refused key: trying again would not help.
 RestartPreventExitStatus=2
 # Being stopped is no failure; it lasts until the round under way ends, and Flower's processes are needed for that.
-SuccessExitStatus=143
+KillSignal=SIGTERM
 KillMode=mixed
+SuccessExitStatus=143
 TimeoutStopSec=10min
-NoNewPrivileges=yes
-PrivateTmp=yes
-ProtectSystem=full
+
+# It writes to its folder and nowhere else, and can become nobody else.
+ReadWritePaths="{_for_systemd(str(place))}"
+ProtectSystem=strict
 ProtectHome=read-only
-ReadWritePaths={place}
+PrivateTmp=yes
+NoNewPrivileges=yes
+CapabilityBoundingSet=
+RestrictSUIDSGID=yes
+RestrictNamespaces=yes
+RestrictRealtime=yes
+RestrictAddressFamilies=AF_INET AF_INET6 AF_UNIX
+ProtectKernelTunables=yes
+ProtectKernelModules=yes
+ProtectKernelLogs=yes
+ProtectControlGroups=yes
+ProtectClock=yes
+ProtectHostname=yes
+LockPersonality=yes
+SystemCallArchitectures=native
 
 [Install]
 WantedBy=multi-user.target
 """
+
+
+def _for_systemd(text: str) -> str:
+    """In a unit, % begins a specifier."""
+    return text.replace("%", "%%")
 
 
 def _compose_server(deployment: Deployment) -> str:
@@ -74,17 +101,20 @@ def _compose_server(deployment: Deployment) -> str:
     network = (
         "network_mode: host" if is_loopback(deployment.host) else f'ports: ["{deployment.port}:{deployment.port}"]'
     )
+    fixed = "".join(f'\n      - "./{name}:/deployment/{name}:ro"' for name in (SPEC, SCHEMA, DEPLOYMENT))
     return f"""\
 services:
   server:
     image: {IMAGE}
-    command: [fedpareto, server, resume, /deployment]
-    volumes: [".:/deployment"]
+    command: [fedpareto, server, resume, /deployment, --log-format, json]
+    volumes:
+      - ".:/deployment"{fixed}
     {network}
-    restart: on-failure
-    stop_signal: SIGTERM
+    healthcheck:  # Nodes that are away are not this container's fault.
+      test: [CMD, fedpareto, server, status, /deployment, --alive]
+{_TIMES}
     stop_grace_period: 10m  # The round under way ends first.
-"""
+{_container()}"""
 
 
 def _compose_node(deployment: Deployment, number: int) -> str:
@@ -93,9 +123,37 @@ def _compose_node(deployment: Deployment, number: int) -> str:
 services:
   node-{number}:
     image: {IMAGE}
-    command: [fedpareto, node, up, /node, --data, /data/table.csv, --preference, /node/preference.txt]
-    volumes: [".:/node", "${{TABLE:?say where the table lies}}:/data/table.csv:ro"]
-{network}    restart: on-failure
+    command:
+      [fedpareto, node, up, /node, --data, /data/table.csv, --preference, /node/preference.txt, --log-format, json]
+    volumes:
+      - ".:/node"
+      - "${{TABLE:?say where the table lies}}:/data/table.csv:ro"
+{network}    healthcheck:  # A server that is away is not this container's fault.
+      test: [CMD, fedpareto, node, status, /node, --alive]
+{_TIMES}
+{_container()}"""
+
+
+_TIMES = """\
+      interval: 30s
+      timeout: 20s
+      start_period: 2m
+      retries: 3"""
+
+
+def _container() -> str:
+    """What holds for both: it owns nothing but the folder, restarts after a crash, and its log stays short."""
+    return f"""\
+    user: "${{FEDPARETO_USER:-{os.getuid()}:{os.getgid()}}}"  # Who owns this folder, as $(id -u):$(id -g).
+    restart: on-failure
+    init: true
+    read_only: true
+    tmpfs: [/tmp]
+    cap_drop: [ALL]
+    security_opt: ["no-new-privileges:true"]
+    logging:
+      driver: json-file
+      options: {{max-size: 10m, max-file: "5"}}
 """
 
 
@@ -129,14 +187,13 @@ Each node, with its own table and its own preference (one weight for each goal):
 `./start.sh --data table.csv --preference 0.7,0.3`; or `TABLE=./table.csv docker compose up`, or its unit, both with the
 preference in the file `preference.txt`. Table and preference never leave the node.
 
-The compose files want an image of the name `{IMAGE}`; in a checkout of fedpareto:
-
-    printf 'FROM python:3.12-slim\\nCOPY . /src\\nRUN pip install "/src[flower,parquet]"\\n' > Dockerfile
-    docker build -t {IMAGE} .
+The compose files want an image of the name `{IMAGE}`; in a checkout of fedpareto: `docker build -t {IMAGE} .`
+They run as the user who made this folder; if another owns it now, say so: `FEDPARETO_USER=$(id -u):$(id -g)`.
 
 ## Afterwards
 
-- `fedpareto server status .` tells who is connected and how far the run is.
+- `fedpareto server status .` tells who is connected and how far the run is; each party asks `fedpareto node status .`
+  in its own folder. With `--json` for monitoring; exit code 0: all is well, 3: not running, 4: others are missing.
 - `fedpareto server stop .` stops it after the round under way.
 - `fedpareto server resume .` goes on, also after a crash. Nodes reconnect by themselves.
 - `fedpareto server renew .` makes a new server certificate, which is valid for a year. Nodes need nothing new for it.

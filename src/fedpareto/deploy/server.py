@@ -5,20 +5,22 @@ from __future__ import annotations
 import logging
 import os
 import ssl
-import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from pathlib import Path
 
 from flwr.serverapp import Grid
 
 from fedpareto.core.privacy import need_accountant
-from fedpareto.deploy import certificates, logs, status
+from fedpareto.deploy import certificates, health, logs, status
 from fedpareto.deploy.gate import Gate
 from fedpareto.deploy.layout import Deployment, is_loopback
-from fedpareto.deploy.node import FINISHED, SCHEMA_SUBJECT
+from fedpareto.deploy.node import SCHEMA_SUBJECT
 from fedpareto.deploy.signals import terminable
+from fedpareto.deploy.status import FINISHED
 from fedpareto.deploy.superlink import SuperLink
+from fedpareto.engines.checks import required_replies
 from fedpareto.engines.flower.launch import QUIET
 from fedpareto.engines.flower.options import FlowerOptions
 from fedpareto.engines.flower.server import FlowerEngine
@@ -30,37 +32,41 @@ from fedpareto.experiments.spec import Spec
 from fedpareto.experiments.store import RunFolder, describe
 from fedpareto.problems.fairness.silo import Silo
 
-PULSE = 1.0
-"""Seconds between two writings of the status file."""
 GOODBYE = 60.0
 """Seconds that nodes have to hear that the run is finished."""
 BELATED_GOODBYE = 30.0
 """The same for those that a killed server did not tell: whoever still waits asks every few seconds."""
-SOON = 30
-"""Days before its end at which a certificate is worth a warning."""
+DAY = 86_400.0
+"""Seconds between two looks at the certificates."""
 
 log = logging.getLogger("fedpareto.server")
 
 
-def up(deployment: Deployment, log_format: logs.LogFormat = "text", resume: bool = False) -> Result | None:
+def up(deployment: Deployment, log_to: logs.LogOptions = logs.PLAIN, resume: bool = False) -> Result | None:
     """Serves a deployment until its run is finished; None if it was already.
 
     With `resume` it goes on from the last checkpoint, or begins if nothing was begun. Of a finished run it tells the
     nodes that have not heard of it.
     """
-    warnings = logs.begin(log_format)
+    warnings = logs.begin(log_to)
     spec = deployment.spec()
     need_accountant(spec.privacy)
-    with status.hold(deployment), ExitStack() as stack:
+    with status.hold_server(deployment), ExitStack() as stack:
         folder = stack.enter_context(_run_folder(deployment, spec, resume))
         finished = (folder.read_json("status.json") or {}).get("status") == FINISHED
         told = status.read(deployment).told if finished else []
         if len(told) == deployment.nodes:
             return None
         _check_certificate(deployment)
-        shown = status.Status("starting", rounds=spec.rounds, nodes=deployment.nodes, told=told, process=os.getpid())
+        shown = status.ServerStatus.begin(
+            state="starting",
+            rounds=spec.rounds,
+            nodes=deployment.nodes,
+            needed=required_replies(spec.quorum, deployment.nodes),
+            told=told,
+        )
         service = _Service(deployment, spec, folder, shown)
-        stack.enter_context(service.status_file(warnings))
+        stack.enter_context(service.keep_status(warnings))
         if finished:
             service.only_say_goodbye()
             return None
@@ -86,18 +92,33 @@ def _check_certificate(deployment: Deployment) -> None:
     if deployment.insecure:
         log.warning("INSECURE: plain text, and no authentication of nodes; only for trials on this machine")
         return
-    for path in (deployment.authority, deployment.server / "server.pem"):
+    for path, way_on in _certificates(deployment).items():
+        if certificates.days_left(path) <= 0:
+            raise UserError(f"the certificate {path} has expired; {way_on}")
+
+
+def _warn_of_certificates(deployment: Deployment) -> None:
+    """Of those that are about to end: nodes would accept them no longer."""
+    for path, way_on in _certificates(deployment).items():
         left = certificates.days_left(path)
-        if left <= 0:
-            raise UserError(f"the certificate {path} has expired; make a new one: fedpareto server renew")
-        if left < SOON:
-            log.warning("the certificate %s expires in %.0f days; see fedpareto server renew", path.name, left)
+        if left < certificates.SOON:
+            log.warning("the certificate %s expires in %.0f days; %s", path.name, left, way_on)
+
+
+def _certificates(deployment: Deployment) -> dict[Path, str]:
+    """The files, and what to do about one that has expired."""
+    if deployment.insecure:
+        return {}
+    return {
+        deployment.authority: "make a new deployment: fedpareto server init",
+        deployment.server / "server.pem": "make a new one: fedpareto server renew",
+    }
 
 
 class _Service:
     """One server process."""
 
-    def __init__(self, deployment: Deployment, spec: Spec, folder: RunFolder, shown: status.Status) -> None:
+    def __init__(self, deployment: Deployment, spec: Spec, folder: RunFolder, shown: status.ServerStatus) -> None:
         self.deployment, self.spec, self.folder, self.status = deployment, spec, folder, shown
         assert isinstance(spec.engine, FlowerOptions), "init wrote so"
         self.options = spec.engine
@@ -130,35 +151,23 @@ class _Service:
             self.superlink.client_context(),
         )
 
-    @contextmanager
-    def status_file(self, warnings: logs.Memory) -> Iterator[None]:
-        """Keeps the status file up to date."""
-        over = threading.Event()
+    def keep_status(self, warnings: logs.Memory) -> AbstractContextManager[None]:
+        """Keeps the status file up to date, Flower's logs short, and an eye on the certificates."""
+        next_look = 0.0
 
-        def write() -> None:
-            self.status.heard = {str(node): moment for node, moment in self.gate.heard.items() if node >= 0}
-            told = {node for node in list(self.gate.told) if self._has_heard(node)}  # The gate's threads may add to it.
+        def refresh() -> None:
+            nonlocal next_look
+            if (now := time.monotonic()) >= next_look:
+                next_look = now + DAY
+                _warn_of_certificates(self.deployment)
+            logs.bound(self.superlink.processes.folder)
+            # The gate's threads may add to both while we look.
+            self.status.heard = {str(node): moment for node, moment in dict(self.gate.heard).items() if node >= 0}
+            told = {node for node in list(self.gate.told) if self._has_heard(node)}
             self.status.told = sorted(told.union(self.status.told))
             self.status.warnings = list(warnings.lines)
-            self.status.save(self.deployment.server)
 
-        def keep_writing() -> None:
-            while not over.wait(PULSE):
-                write()
-
-        thread = threading.Thread(target=keep_writing, name="status", daemon=True)
-        thread.start()
-        try:
-            yield
-        except BaseException as problem:
-            self.status.state = "stopped" if isinstance(problem, KeyboardInterrupt | Stopped) else "failed"
-            if self.status.state == "failed":
-                log.error("the server ends: %s", problem)
-            raise
-        finally:
-            over.set()
-            thread.join()
-            write()
+        return status.kept(self.status, self.deployment.server, refresh, stops=(Stopped,))
 
     def run(self) -> Result:
         """All of it."""
@@ -205,7 +214,7 @@ class _Service:
 
     def _train(self, engine: FlowerEngine) -> Result:
         deployment, folder = self.deployment, self.folder
-        self.status.state = "waiting for nodes"
+        self.status.state = status.WAITING
         # Until the nodes are there the checkpoint is not read; what the run wrote last is as good.
         self.status.round = (folder.read_json("status.json") or {}).get("round", 0)
         log.info(
@@ -248,7 +257,7 @@ class _Service:
 
     def _recent(self) -> set[int]:
         now = time.time()
-        return {node for node, when in self.gate.heard.items() if node >= 0 and now - when < status.CONNECTED}
+        return {node for node, when in dict(self.gate.heard).items() if node >= 0 and now - when < health.CONNECTED}
 
     def _has_heard(self, node: int) -> bool:
         return node >= 0 and self.gate.told.get(node) == FINISHED

@@ -1,111 +1,248 @@
-"""How a server is doing, in a file that it keeps up to date; and how to ask it to stop."""
+"""What a server or a node is doing, in a file that its process keeps up to date; who holds a folder; how to stop it."""
 
 from __future__ import annotations
 
 import json
+import logging
 import os
+import platform
 import signal
+import threading
 import time
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field, fields
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
-from fedpareto.deploy.layout import Deployment
+from fedpareto.deploy.layout import Deployment, NodeFolder
+from fedpareto.deploy.logs import moment
 from fedpareto.errors import UserError
 from fedpareto.files import Lock, write_atomically
 
-CONNECTED = 45.0
-"""Seconds since its last word within which a node counts as connected; it asks every 3, and every 30 in long work."""
+NOT_STARTED, WAITING = "not started", "waiting for nodes"
+FINISHED, STOPPED, FAILED, KILLED = "finished", "stopped", "failed", "killed"
+ENDS = (FINISHED, STOPPED, FAILED)
+"""States in which a process may leave its file."""
+FILE, LOCK = "status.json", ".lock"
+PULSE = 1.0
+"""Seconds between two writings of the file."""
 STOP_TIMEOUT = 600.0
+
+log = logging.getLogger("fedpareto.status")
 
 
 @dataclass
 class Status:
-    """What `fedpareto server status` shows."""
+    """What both have in common; times are seconds since 1970."""
 
-    state: str = "not started"
+    state: str = NOT_STARTED
     round: int = 0
     rounds: int = 0
-    nodes: int = 0
-    heard: dict[str, float] = field(default_factory=dict)
-    """By number of the node, when it last spoke (seconds since 1970)."""
-    warnings: list[dict[str, str]] = field(default_factory=list)
     process: int = 0
-    told: list[int] = field(default_factory=list)
-    """Nodes that have heard that the run is finished; the others wait for it."""
+    """Its number; 0: there is none."""
+    machine: str = ""
+    """Where that number counts: the machine, or the container."""
+    since: float = 0.0
+    """When the process started."""
+    written: float = 0.0
+    """When this was written."""
+    warnings: list[dict[str, str]] = field(default_factory=list)
+    """The last ones, refusals among them."""
+    versions: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def begin(cls, **known: Any) -> Self:
+        """Of this process, which has just started."""
+        here: dict[str, Any] = {
+            "process": os.getpid(),
+            "machine": this_machine(),
+            "since": time.time(),
+            "versions": versions(),
+        }
+        return cls(**here, **known)
 
     def save(self, folder: Path) -> None:
         """For others to read."""
-        write_atomically(folder / "status.json", json.dumps(asdict(self), indent=1) + "\n")
+        self.written = time.time()
+        write_atomically(folder / FILE, json.dumps(asdict(self), indent=1) + "\n")
 
-    def lines(self) -> list[str]:
-        """For people."""
-        now = time.time()
-        found = [f"state:  {self.state}"]
-        if self.rounds:  # Unknown until a server was there.
-            found.append(f"round:  {self.round} of {self.rounds}")
-        for number in range(self.nodes):
-            last = self.heard.get(str(number))
-            if last is None:
-                what = "has not connected"
-            elif now - last < CONNECTED and self.process:
-                what = "connected"
-            else:
-                what = f"away, last heard {_ago(now - last)} ago"
-            found.append(f"node {number}: {what}")
-        if self.warnings:
-            found.append("last warnings:")
-            found += [f"  {warning['time']} {warning['message']}" for warning in self.warnings[-10:]]
-        return found
+    @classmethod
+    def load(cls, folder: Path) -> Self:
+        """What a process last said; `killed` if it is gone and did not say how it ended."""
+        try:
+            entries: dict[str, Any] = json.loads((folder / FILE).read_text(encoding="utf-8"))
+            known = {one.name for one in fields(cls)}  # Another version may have more to say.
+            status = cls(**{name: value for name, value in entries.items() if name in known})
+        except FileNotFoundError:
+            return cls()
+        except (OSError, ValueError, TypeError, AttributeError) as problem:
+            raise UserError(f"{folder / FILE} cannot be read: {problem}") from None
+        if status.process and not Lock(folder / LOCK).is_held():
+            status.process = 0
+            if status.state not in ENDS:
+                status.state = KILLED
+        return status
 
 
-def _ago(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
+@dataclass
+class ServerStatus(Status):
+    """What a server says."""
+
+    nodes: int = 0
+    needed: int = 1
+    """Nodes without which a round cannot end."""
+    heard: dict[str, float] = field(default_factory=dict)
+    """By number of the node, when it last spoke."""
+    told: list[int] = field(default_factory=list)
+    """Nodes that have heard that the run is finished; the others wait for it."""
 
 
-def read(deployment: Deployment) -> Status:
-    """What the server last said, or what the run folder knows if it is gone."""
-    try:
-        entries: dict[str, Any] = json.loads((deployment.server / "status.json").read_text(encoding="utf-8"))
-        status = Status(**entries)
-    except FileNotFoundError:
-        status = Status(nodes=deployment.nodes)
-    except (OSError, ValueError, TypeError) as problem:
-        raise UserError(f"{deployment.server / 'status.json'} cannot be read: {problem}") from None
-    if status.process and not busy(deployment):
-        status.process = 0
-        if status.state not in ("finished", "stopped", "failed"):
-            status.state = "not running (it was killed); go on with: fedpareto server resume"
+@dataclass
+class NodeStatus(Status):
+    """What a node says."""
+
+    answered: float = 0.0
+    """When the server last answered."""
+    certificate_ends: float = 0.0
+    """The server's, as it was shown last; 0: not seen yet, or none."""
+
+
+def read(deployment: Deployment) -> ServerStatus:
+    """Of a deployment's server."""
+    status = ServerStatus.load(deployment.server)
+    status.nodes = deployment.nodes
     return status
+
+
+# -- one process for each folder -----------------------------------------------------------------------------------
+
+
+def hold_server(deployment: Deployment) -> Lock:
+    """Makes this process the deployment's only server, until the lock is released."""
+    return _hold(deployment.server, f"a server of {deployment.folder}", f"fedpareto server status {deployment.folder}")
+
+
+def hold_node(home: NodeFolder) -> Lock:
+    """Makes this process the only one that works in a node's folder, until the lock is released."""
+    return _hold(home.folder, f"node {home.client} of {home.folder}", f"fedpareto node status {home.folder}")
+
+
+def _hold(folder: Path, what: str, see: str) -> Lock:
+    lock = Lock(folder / LOCK)
+    try:
+        is_ours = lock.take()
+    except OSError as problem:
+        raise UserError(f"{folder} cannot be written: {problem.strerror or problem}") from None
+    if not is_ours:
+        with suppress(UserError):
+            running = Status.load(folder)
+            if running.process:
+                what += f" ({place_of(running)})"
+        raise UserError(f"{what} is running already; see: {see}")
+    return lock
+
+
+def place_of(status: Status) -> str:
+    """Which process it is, where, and since when."""
+    return f"process {status.process} on {status.machine.split()[0]}, since {moment(status.since)}"
+
+
+def this_machine() -> str:
+    """Its name, and in which space of process numbers this is: a container has its own."""
+    name = platform.node() or "localhost"
+    with suppress(OSError):
+        name += f" {os.readlink('/proc/self/ns/pid')}"  # Linux alone has it.
+    return name
+
+
+def versions() -> dict[str, str]:
+    """Of what an upgrade changes."""
+    found = {"python": platform.python_version()}
+    for package in ("fedpareto", "flwr", "torch"):
+        with suppress(PackageNotFoundError):
+            found[package] = version(package)
+    return found
+
+
+# -- while it runs -------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def kept(
+    status: Status, folder: Path, refresh: Callable[[], None], stops: tuple[type[BaseException], ...] = ()
+) -> Iterator[None]:
+    """Keeps the file up to date, and says at the end whether the process was stopped (by one of `stops`) or failed."""
+    over, writer = threading.Event(), _Writer(status, folder, refresh)
+
+    def keep_writing() -> None:
+        while not over.wait(PULSE):
+            writer.write()
+
+    writer.write()
+    thread = threading.Thread(target=keep_writing, name="status", daemon=True)
+    thread.start()
+    try:
+        yield
+    except BaseException as problem:
+        status.state = STOPPED if isinstance(problem, (KeyboardInterrupt, *stops)) else FAILED
+        if status.state == FAILED:
+            log.error("failed: %s", problem)
+        raise
+    finally:
+        over.set()
+        thread.join()
+        writer.write()
+
+
+@dataclass
+class _Writer:
+    status: Status
+    folder: Path
+    refresh: Callable[[], None]
+    _trouble: str = ""
+
+    def write(self) -> None:
+        """A full disk is said once, and is no reason to end a run."""
+        trouble = ""
+        try:
+            self.refresh()
+            self.status.save(self.folder)
+        except (OSError, UserError) as problem:
+            trouble = str(problem)
+            if trouble != self._trouble:
+                log.warning("the status is not up to date: %s", problem)
+        self._trouble = trouble
+
+
+# -- stopping ------------------------------------------------------------------------------------------------------
 
 
 def stop(deployment: Deployment, now: bool = False) -> None:
     """Asks the server to stop after the round under way, or at once, and waits until it has."""
-    process = read(deployment).process
-    if not process or not busy(deployment):
+    found = read(deployment)
+    if not found.process:
         raise UserError(f"no server is running for {deployment.folder}")
-    os.kill(process, signal.SIGTERM)
+    if found.machine != this_machine():
+        # The same number is another process here.
+        raise UserError(f"the server runs elsewhere ({place_of(found)}); stop it there, or its container")
+    lock = Lock(deployment.server / LOCK)
     deadline = time.monotonic() + STOP_TIMEOUT
-    while busy(deployment):
+    _terminate(found.process)
+    while lock.is_held():
         if now:
-            os.kill(process, signal.SIGTERM)
+            _terminate(found.process)
         if time.monotonic() > deadline:
-            raise UserError(f"the round under way does not end; stop the server at once with --now (process {process})")
+            where = f"process {found.process}"
+            raise UserError(f"the round under way does not end; stop the server at once with --now ({where})")
         time.sleep(0.5)
 
 
-def hold(deployment: Deployment) -> Lock:
-    """Makes this process the deployment's only server, until the lock is released."""
-    lock = _lock(deployment)
-    if not lock.take():
-        raise UserError(f"a server is running for {deployment.folder} already; see: fedpareto server status")
-    return lock
-
-
-def busy(deployment: Deployment) -> bool:
-    """Whether a server is running."""
-    return _lock(deployment).is_held()
-
-
-def _lock(deployment: Deployment) -> Lock:
-    return Lock(deployment.server / ".lock")
+def _terminate(process: int) -> None:
+    try:
+        os.kill(process, signal.SIGTERM)
+    except ProcessLookupError:
+        pass  # It has just ended.
+    except PermissionError:
+        raise UserError(f"the server is process {process} of another user; stop it as that user") from None
