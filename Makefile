@@ -5,16 +5,17 @@ BIN := .venv/bin
 CORE := .venv/.core
 INSTALLED := .venv/.installed
 DOCS := .venv/.installed-docs
+CONSTRAINTS := .venv/constraints.txt
 export NO_MKDOCS_2_WARNING := 1
 # Bytecode is written when a module is first imported: compiling all of it takes a minute, and most is never used.
-PIP := $(BIN)/pip --disable-pip-version-check install --no-compile --constraint constraints.txt
+PIP := $(BIN)/pip --disable-pip-version-check install --no-compile --constraint $(CONSTRAINTS)
 # On Linux the torch of PyPI comes with several GB of CUDA libraries; this index has it without them. A torch that lies in
 # a folder of wheels that pip is configured with goes first. With a GPU: make install TORCH_INDEX=
 TORCH_INDEX ?= $(if $(filter Linux,$(shell uname -s)),https://download.pytorch.org/whl/cpu)
 # Where Box2D has no wheel, it is built: that takes a C++ compiler and a minute.
-BUILD_BOX2D := ; platform_machine == 'aarch64' or python_version >= '3.14'
+WITHOUT_BOX2D := ; platform_machine == 'aarch64' or python_version >= '3.14'
 
-.PHONY: install demo test lint types docs docs-serve bench clean
+.PHONY: install demo test lint types docs docs-serve lock build wheel-check bench clean
 
 install: $(INSTALLED)
 
@@ -23,7 +24,11 @@ $(BIN)/python:
 	@echo "[1/3] A new environment in .venv"
 	$(PYTHON) -m venv .venv
 
-$(CORE): pyproject.toml constraints.txt | $(BIN)/python
+# pip gets the versions without the hashes: the torch of another index has others.
+$(CONSTRAINTS): uv.lock tools/lock.py | $(BIN)/python
+	$(BIN)/python tools/lock.py pins > $@
+
+$(CORE): pyproject.toml $(CONSTRAINTS)
 	@echo "[2/3] PyTorch: 200 MB, or several GB with the libraries for a GPU"
 	@$(PIP) --no-deps --no-index torch 2>/dev/null || $(PIP) --no-deps $(addprefix --extra-index-url ,$(TORCH_INDEX)) torch
 	@$(PIP) setuptools
@@ -33,8 +38,8 @@ $(CORE): pyproject.toml constraints.txt | $(BIN)/python
 
 $(INSTALLED): $(CORE)
 	@echo "[+] What tests, lint and types need: 600 MB"
-	$(PIP) "swig$(BUILD_BOX2D)"
-	PATH="$(CURDIR)/$(BIN):$$PATH" $(PIP) --no-build-isolation --use-pep517 "box2d-py$(BUILD_BOX2D)"
+	$(PIP) "swig==4.5.1$(WITHOUT_BOX2D)"
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(PIP) --no-build-isolation --use-pep517 "box2d-py==2.3.8$(WITHOUT_BOX2D)"
 	$(PIP) --no-build-isolation --editable '.[dev]'
 	@touch $@
 
@@ -62,6 +67,22 @@ docs-serve: $(DOCS)
 $(DOCS): $(INSTALLED)
 	$(PIP) --no-build-isolation --editable '.[docs]'
 	@touch $@
+
+# After a change of the dependencies in pyproject.toml. Newer versions of all: make lock LOCK=--upgrade
+lock: $(BIN)/uv
+	$(BIN)/uv lock $(LOCK)
+
+$(BIN)/uv: | $(CONSTRAINTS)
+	$(PIP) uv
+
+build: $(INSTALLED)
+	rm -rf dist build
+	$(BIN)/python -m build
+	$(BIN)/twine check --strict dist/*
+
+# The wheel in a new environment, with core dependencies only: make wheel-check PYTHON=python3.12 WITH='torch==2.6.0'
+wheel-check: build
+	$(BIN)/python tools/check_wheel.py --python $(PYTHON) $(WITH)
 
 bench: install
 	$(BIN)/python benchmarks/engine.py
