@@ -12,7 +12,7 @@ COPY constraints.txt ./
 RUN pip install --no-cache-dir --constraint constraints.txt --extra-index-url "$TORCH_INDEX" torch numpy
 COPY pyproject.toml README.md LICENSE ./
 COPY src src
-RUN pip install --no-cache-dir --constraint constraints.txt ".[flower,parquet,privacy]"
+RUN pip install --no-cache-dir --constraint constraints.txt ".[flower,parquet,sql,privacy]"
 
 FROM python:3.12-slim
 COPY --from=build /opt/fedpareto /opt/fedpareto

@@ -67,9 +67,10 @@ def test_a_server_that_was_killed_is_not_running(deployment, state):
 
 @pytest.mark.parametrize(("state", "code"), [("finished", 0), ("stopped", 3), ("failed", 3)])
 def test_a_run_that_is_finished_is_well_and_one_that_ended_otherwise_is_not(deployment, state, code):
-    server(deployment, state)
+    server(deployment, state, told=[1] if state == "finished" else [])
     found = health.of_server(deployment)
     assert (found.code, found.facts["state"]) == (code, state)
+    assert found.facts["nodes"][1]["state"] == ("finished" if state == "finished" else "away")
 
 
 @pytest.mark.parametrize(

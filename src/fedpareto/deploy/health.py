@@ -115,6 +115,8 @@ def _seen(status: ServerStatus, number: int, now: float) -> dict[str, Any]:
     state = "never connected" if last is None else "away"
     if last is not None and status.process and now - last < CONNECTED:
         state = "connected"
+    if number in status.told:
+        state = FINISHED
     return {"node": number, "state": state, "heard": _moment_or_none(last)}
 
 
