@@ -14,7 +14,18 @@ import typer
 import typer.core
 from typer.core import TyperGroup
 
-from fedpareto import __version__, cli_data, cli_matrix, cli_node, cli_reproduce, cli_serve, cli_server, console
+from fedpareto import (
+    __version__,
+    cli_completion,
+    cli_data,
+    cli_lists,
+    cli_matrix,
+    cli_node,
+    cli_reproduce,
+    cli_serve,
+    cli_server,
+    console,
+)
 from fedpareto.errors import UnknownName, UserError
 from fedpareto.files import quoted
 
@@ -108,7 +119,7 @@ def run(
     spec: Annotated[Path | None, typer.Option(help="A YAML file with any of this; flags override it.")] = None,
     out: Annotated[Path | None, typer.Option(help="The run's folder.  [default: runs/ALGORITHM-PROBLEM]")] = None,
     settings: Setting = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress, only the result.")] = False,
+    quiet: console.Quiet = False,
 ) -> None:
     """Run an algorithm on a problem; everything is kept in a folder.
 
@@ -177,7 +188,7 @@ def resume(
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="quorum=… or a fault, such as dropout=0.")
     ] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress, only the result.")] = False,
+    quiet: console.Quiet = False,
 ) -> None:
     """Continue a run that was stopped or killed, bit for bit; --set may change the quorum and injected faults.
 
@@ -196,7 +207,7 @@ def resume(
 
 
 @app.command()
-def show(run: RunPath) -> None:
+def show(run: RunPath, json: console.AsJson = False) -> None:
     """Show one run, RUN being its folder: what it is, how far it got, what it found.
 
     Example: fedpareto show runs/fedpref-synthetic
@@ -213,8 +224,11 @@ def show(run: RunPath) -> None:
         loaded = record.load(run)
     except record.NoRoundsYet as reason:
         raise reason if RunFolder(run).busy() else UserError(f"{reason}; {way_on()}") from None
+    if json:
+        console.print_json(terminal.plain(loaded))
+        return
     screen = Console()
-    screen.print(terminal.show(loaded))
+    screen.print(terminal.show(loaded, screen.width))
     typer.echo(terminal.front_in_terminal(loaded, width=min(screen.width, 90), height=18))
     if not loaded.finished and not RunFolder(run).busy():
         typer.echo(way_on())
@@ -226,6 +240,8 @@ def compare(
     out: Annotated[
         Path | None, typer.Option(help="Where the page and the figures go.  [default: a new runs/comparison]")
     ] = None,
+    json: console.AsJson = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No tables, only where the page is.")] = False,
 ) -> None:
     """Compare runs, each RUN being a folder: a table here, and a page with figures (HTML, PNG, PDF) in a folder.
 
@@ -239,72 +255,31 @@ def compare(
     record.comparable(records)  # Before a folder is made for them.
     out = out or _free_folder(Path("runs"), "comparison")
     where = page.write_comparison(runs, out)
-    screen = Console()
-    screen.print(tables.comparison(records).to_rich())
-    of_clients = across.in_terminal(records)
-    if of_clients is not None:
-        screen.print(of_clients)
+    if json:
+        of_clients = [table.to_plain() for table in across.across_clients(records)]
+        table = tables.comparison(records).to_plain() | {"across_clients": of_clients}
+        console.print_json({"page": str(where), "picture": str(out / page.main_picture(records)), **table})
+        return
+    if not quiet:
+        screen = Console()
+        screen.print(tables.comparison(records).to_rich(screen.width))
+        shown = across.in_terminal(records)
+        if shown is not None:
+            screen.print(shown)
     typer.echo(f"page:     {where}\npicture:  {out / page.main_picture(records)}")
 
 
-@app.command()
-def algorithms(
-    name: Annotated[str | None, typer.Argument(help="One of them, for its hyper-parameters.")] = None,
-) -> None:
-    """List the algorithms with their place in the taxonomy, or the one called NAME with its hyper-parameters.
-
-    Example: fedpareto algorithms fedpref
-    """
-    from rich.table import Table
-
-    from fedpareto.core import registry
-
-    if name is not None:
-        cls = registry.algorithm_class(name)
-        _print_parameters(name, cls)
-        labels = cls.taxonomy
-        typer.echo(
-            f"\ntaxonomy: {labels.level} level, {labels.family}; {labels.method}; objectives: {labels.objectives}"
-        )
-        return
-    table = Table("name", "what it does", "level", "family", "multi-objective method", "objectives", "personal")
-    for known, cls in registry.algorithms().items():
-        labels = cls.taxonomy
-        personal = "yes" if cls.personalised else "with +ft"
-        table.add_row(known, _first_line(cls), labels.level, labels.family, labels.method, labels.objectives, personal)
-    console.print_table(table)
-    typer.echo("Add +ft to a name for its fine-tuning variant. Hyper-parameters: fedpareto algorithms NAME")
-
-
-@app.command()
-def problems(name: Annotated[str | None, typer.Argument(help="One of them, for its parameters.")] = None) -> None:
-    """List the problems with their objectives, or the one called NAME with its parameters.
-
-    Example: fedpareto problems synthetic
-    """
-    from rich.table import Table
-
-    from fedpareto.core import registry
-
-    if name is not None:
-        found = registry.problem_class(name)
-        _print_parameters(name, found)
-        if found.models:
-            typer.echo(f"\nnetworks (model): {', '.join(found.models)}")
-        return
-    table = Table("name", "what it is", "objectives", "parameters", "known front")
-    for known, cls in registry.problems().items():
-        problem = cls()
-        arrows = (f"{goal.name} {'↑' if goal.maximise else '↓'}" for goal in problem.objectives)
-        front = "yes" if problem.known_front() is not None else "no"
-        table.add_row(known, _first_line(cls), ", ".join(arrows), f"{problem.layout.size:,}", front)
-    console.print_table(table)
+app.command()(cli_lists.algorithms)
+app.command()(cli_lists.problems)
 
 
 @app.command()
 def demo(
     out: Annotated[Path, typer.Option(help="Where runs and pictures go.")] = Path("runs/demo"),
     seeds: Annotated[int, typer.Option(help="How many.")] = 3,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="No progress and no tables, only where the page is.")
+    ] = False,
 ) -> None:
     """Ten clients with different preferences on synthetic data: four algorithms, a table, a picture.
 
@@ -317,16 +292,19 @@ def demo(
 
     names = ("local", "fedavg", "fedprox", "fedpref")
     specs = {name: Draft({"algorithm": name, "seeds": seeds, "preferences": "equidistant"}).finish() for name in names}
-    typer.echo("10 clients, each with its own preference between accuracy and demographic parity, learn together.")
+    if not quiet:
+        typer.echo("10 clients, each with its own preference between accuracy and demographic parity, learn together.")
     folders = []
     for name, ready in specs.items():
         folder = out / name
         if (folder / "spec.yaml").exists():  # Of the last demo. Anything else in this place is not ours to delete.
             shutil.rmtree(folder, ignore_errors=True)
-        with _watched(ready, folder) as hooks:
+        with _watched(ready, folder, quiet) as hooks:
             start(ready, folder, **hooks)
         folders.append(folder)
-    compare(folders, out)
+    compare(folders, out, quiet=quiet)
+    if quiet:
+        return
     from fedpareto.report import record, terminal
 
     typer.echo(terminal.front_in_terminal([record.load(folder) for folder in folders], width=78, height=18))
@@ -337,11 +315,16 @@ app.command()(cli_matrix.matrix)
 app.command()(cli_serve.predict)
 app.command()(cli_serve.export)
 app.command()(cli_serve.serve)
+app.command()(cli_completion.completion)
 
 
 def main() -> None:
     """The entry point: a user's mistake is one line and exit code 2, never a traceback."""
     console.prepare()
+    if sys.argv[1:2] == [cli_completion.COMPLETE]:
+        found = cli_completion.candidates(typer.main.get_command(app), sys.argv[2:])
+        sys.stdout.write("".join(f"{text}\n" for text in found))
+        return
     try:
         code = typer.main.get_command(app)(prog_name="fedpareto", standalone_mode=False)
     except _UsageError as problem:
@@ -433,31 +416,6 @@ def _print_result(result: Result) -> None:
         typer.echo(f"privacy {privacy.kind}: ε = {result.epsilon:.4g} at δ = {privacy.delta:g}{caution}")
     assert result.folder is not None, "a run of the command line has a folder"
     typer.echo(f"run: {result.folder}   see it: fedpareto show {quoted(result.folder)}")
-
-
-def _print_parameters(name: str, cls: type) -> None:
-    import dataclasses
-
-    from rich.markup import escape
-    from rich.table import Table
-
-    from fedpareto.core.parameters import field_docs
-
-    typer.echo(f"{name}: {_first_line(cls)}\n")
-    docs = field_docs(cls)
-    table = Table("parameter", "default", "meaning")
-    for field in dataclasses.fields(cls):
-        default = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
-        shown = "(needed)" if default is dataclasses.MISSING else escape(str(default)) or "(empty)"
-        table.add_row(field.name, shown, escape(docs.get(field.name, "")))
-    if table.row_count:
-        console.print_table(table)
-    else:
-        typer.echo("no parameters")
-
-
-def _first_line(cls: type) -> str:
-    return (cls.__doc__ or "").strip().splitlines()[0]
 
 
 if __name__ == "__main__":

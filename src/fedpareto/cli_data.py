@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedpareto.console import print_table
+from fedpareto.console import ROOMY, AsJson, print_json, print_table, terminal_width
 from fedpareto.errors import UserError
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from fedpareto.core.problem import Problem
     from fedpareto.problems.data import DataSet
     from fedpareto.problems.fairness.benchmarks import OwnTable
@@ -92,29 +95,52 @@ def _reported(problem: OwnTable, clients: int | None, seed: int = 0) -> DataRepo
 
 
 @app.command("list")
-def list_() -> None:
+def list_(json: AsJson = False) -> None:
     """List the data sets: what, where, how large, under which terms, and whether they are here.
 
     Example: fedpareto data list
     """
-    from rich.table import Table
-
     from fedpareto.problems.data import catalogue, data_folder
 
-    table = Table("name", "what it is", "size", "terms", "here", "files")
-    for name, dataset in catalogue().items():
-        size = sum(file.size for file in dataset.files) / 1e6
-        here = "yes" if all(dataset.paths()) else "no"
-        files = ", ".join(f"{dataset.folder}/{file.name}" for file in dataset.files)
-        table.add_row(name, dataset.about, f"{size:.1f} MB", dataset.terms, here, files)
-    print_table(table)
-    typer.echo(f"data folder: {data_folder()} (set FEDPARETO_DATA to use another); missing ones: fedpareto data fetch")
+    found = [
+        {
+            "name": name,
+            "about": dataset.about,
+            "bytes": sum(file.size for file in dataset.files),
+            "terms": dataset.terms,
+            "here": all(dataset.paths()),
+            "files": [f"{dataset.folder}/{file.name}" for file in dataset.files],
+        }
+        for name, dataset in catalogue().items()
+    ]
+    if json:
+        print_json({"folder": str(data_folder()), "sets": found})
+        return
+    print_table(data_table(found, terminal_width()))
+    typer.echo(f"data folder: {data_folder()} (set FEDPARETO_DATA to use another)\nmissing ones: fedpareto data fetch")
+
+
+def data_table(found: Sequence[Mapping[str, Any]], width: int | None) -> Table:
+    """The data sets in lines of at most `width` characters, or of any length."""
+    from rich.table import Table
+
+    is_roomy = width is None or width >= ROOMY
+    headings = ("size", "terms", "here", "files") if is_roomy else ("here",)
+    table = Table("name", "what it is", *headings, show_lines=not is_roomy)
+    for one in found:
+        here, size, files = "yes" if one["here"] else "no", f"{one['bytes'] / 1e6:.1f} MB", ", ".join(one["files"])
+        if is_roomy:
+            table.add_row(one["name"], one["about"], size, one["terms"], here, files)
+        else:
+            table.add_row(one["name"], f"{one['about']}\n[dim]{size}; {one['terms']}\n{files}[/dim]", here)
+    return table
 
 
 @app.command()
 def fetch(
     names: Names = None,
     everything: Annotated[bool, typer.Option("--all", help="All data sets.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no lines, only mistakes.")] = False,
 ) -> None:
     """Download data sets into the data folder; what is here already stays.
 
@@ -130,10 +156,11 @@ def fetch(
             path = find(dataset, file)
             # A sample that serves in its place is not what was asked for.
             is_new = path is None or not is_named(path, file)
-            path = fetch_file(dataset, file) if path is None or is_new else path
+            path = fetch_file(dataset, file, _unseen if quiet else None) if path is None or is_new else path
             if not is_new:
                 verified(file, path)
-            typer.echo(f"{dataset.name}: {path} {'fetched' if is_new else 'is here already'}")
+            if not quiet:
+                typer.echo(f"{dataset.name}: {path} {'fetched' if is_new else 'is here already'}")
 
 
 @app.command()
@@ -192,3 +219,7 @@ def _chosen(names: list[str] | None) -> list[DataSet]:
     from fedpareto.problems.data import catalogue, data_set
 
     return [data_set(name) for name in names] if names else list(catalogue().values())
+
+
+def _unseen(have: int, total: int) -> None:
+    """Quiet."""

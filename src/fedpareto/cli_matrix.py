@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fedpareto.console import print_table, say
+from fedpareto.console import Quiet, print_json, print_table, say
 from fedpareto.errors import UserError
 from fedpareto.files import quoted
 
@@ -25,6 +25,10 @@ def matrix(
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="A parameter of every cell, such as rounds=5."),
     ] = None,
+    json: Annotated[
+        bool, typer.Option("--json", help="The record as JSON for other programs, and nothing else.")
+    ] = False,
+    quiet: Quiet = False,
 ) -> None:
     """Run every algorithm under every attack behind every defence; SPEC lists them. Ends with a heat map (PNG, PDF).
 
@@ -41,10 +45,13 @@ def matrix(
     ready = matrices.Matrix.read(spec, settings or ())
     with Interrupts() as interrupts:
         try:
-            record = matrices.run(ready, out, jobs or os.cpu_count() or 1, say, interrupts.asked)
+            record = matrices.run(ready, out, jobs or os.cpu_count() or 1, _nothing if quiet else say, interrupts.asked)
         except (Stopped, KeyboardInterrupt) as stopped:
             say(f"{str(stopped) or 'interrupted'}; finished cells are kept in {quoted(out)}: run it again")
             raise typer.Exit(interrupts.exit_code) from None
+    if json:
+        print_json(record)
+        return
     _print(record)
     reasons = sorted({cell["failed"] for cell in record["cells"] if cell["at"] and "failed" in cell})
     for reason in reasons[:MOST_REASONS]:
@@ -74,3 +81,7 @@ def _print(record: Mapping[str, Any]) -> None:
             )
             table.add_row(algorithm, *words)
         print_table(table)
+
+
+def _nothing(line: str) -> None:
+    """Quiet."""

@@ -8,20 +8,23 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedpareto.console import print_table, say
+from fedpareto.console import Quiet, print_json, print_table, say
 from fedpareto.errors import UserError
-from fedpareto.files import quoted, write_atomically
+from fedpareto.files import json_text, quoted, write_atomically
 
 if TYPE_CHECKING:
     from fedpareto.experiments.reproduce.catalogue import Outcome
 
+STDOUT = Path("-")
 OUT, QUICK_OUT = Path("runs/reproduce"), Path("runs/reproduce-quick")
 
 
 def reproduce(
     name: Annotated[str, typer.Argument(help="Such as thesis-5.2; without it, a list of all.")] = "",
     quick: Annotated[bool, typer.Option("--quick", help="A smaller version, in about a minute.")] = False,
-    json: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write all results here.")] = None,
+    json: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Also write all results, or the list, here; - prints only them.")
+    ] = None,
     out: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Where the runs are kept.  [default: runs/reproduce(-quick)]")
     ] = None,
@@ -43,6 +46,7 @@ def reproduce(
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="A parameter of every run, such as engine.device=cuda."),
     ] = None,
+    quiet: Quiet = False,
 ) -> None:
     """Run a published table or figure again: our numbers beside the published ones. Without a name, a list of all.
 
@@ -51,10 +55,11 @@ def reproduce(
     Example: fedpareto reproduce thesis-5.4 --quick --json table.json
     """
     if not name:
-        _list()
+        _list(json)
         return
     from fedpareto.experiments.progress import Interrupts
-    from fedpareto.experiments.reproduce.catalogue import Options, json_text, prepare
+    from fedpareto.experiments.reproduce.catalogue import Options, prepare
+    from fedpareto.experiments.reproduce.catalogue import json_text as record_text
     from fedpareto.experiments.runner import Stopped
 
     reproduction = prepare(
@@ -71,18 +76,22 @@ def reproduce(
             jobs=_usual_jobs(settings or []) if jobs is None else jobs,
         ),
     )
-    if json is not None and not json.absolute().parent.is_dir():  # Better now than after the last cell.
+    if json not in (None, STDOUT) and not json.absolute().parent.is_dir():  # Better now than after the last cell.
         raise UserError(f"--json {json}: there is no folder {json.absolute().parent}")
     folder = out or (QUICK_OUT if quick else OUT)
-    say(reproduction.headline)
+    tell = _nothing if quiet else say
+    tell(reproduction.headline)
     with Interrupts() as interrupts:
         try:
-            outcome = reproduction.run(folder, say, interrupts.asked)
+            outcome = reproduction.run(folder, tell, interrupts.asked)
         except (Stopped, KeyboardInterrupt) as stopped:
             say(f"{str(stopped) or 'interrupted'}; all is kept in {quoted(folder)}, the same command goes on")
             raise typer.Exit(interrupts.exit_code) from None
+    if json == STDOUT:
+        typer.echo(record_text(outcome.record))
+        return
     if json is not None:
-        write_atomically(json, json_text(outcome.record))
+        write_atomically(json, record_text(outcome.record))
     _print(outcome)
 
 
@@ -92,9 +101,16 @@ def _usual_jobs(settings: list[str]) -> int:
     return 1 if on_gpu else os.cpu_count() or 1
 
 
-def _list() -> None:
+def _list(json: Path | None) -> None:
     from fedpareto.experiments.reproduce.catalogue import CATALOGUE
 
+    if json is not None:
+        found = [{"name": name, "about": entry.about} for name, entry in CATALOGUE.items()]
+        if json == STDOUT:
+            print_json(found)
+        else:
+            write_atomically(json, json_text(found, indent=1) + "\n")
+        return
     width = max(map(len, CATALOGUE))
     for name, entry in CATALOGUE.items():
         typer.echo(f"{name:{width}}  {entry.about}")
@@ -108,3 +124,7 @@ def _print(outcome: Outcome) -> None:
             print_table(shown)
     if outcome.files:
         typer.echo("written: " + ", ".join(quoted(path) for path in outcome.files))
+
+
+def _nothing(line: str) -> None:
+    """Quiet."""

@@ -5,7 +5,9 @@ from __future__ import annotations
 import codecs
 import sys
 from io import TextIOWrapper
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from fedpareto.files import json_text
 
@@ -15,6 +17,11 @@ PLAIN = {
     **{"θ": "theta", "ε": "epsilon", "δ": "delta", "λ": "lambda", "≤": "<=", "≥": ">=", "≈": "~"},
 }
 """How letters look on a console that has only its country's own, as Windows pipes do; one character where it can be."""
+
+ROOMY = 160
+"""Characters in a line from which on every label in a listing has a column of its own."""
+AsJson = Annotated[bool, typer.Option("--json", help="JSON for other programs, and nothing else.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, only the result.")]
 
 
 def prepare() -> None:
@@ -38,6 +45,14 @@ def print_table(*tables: Any) -> None:
     wide = console if console.is_terminal else Console(width=1000, highlight=False)
     for table in tables:
         wide.print(table)
+
+
+def terminal_width() -> int | None:
+    """Characters in a line of the terminal; None in a pipe."""
+    from rich.console import Console
+
+    console = Console()
+    return console.width if console.is_terminal else None
 
 
 def print_json(value: Any) -> None:

@@ -14,6 +14,7 @@ import pytest
 
 HEAVY = {"torch", "numpy", "scipy", "sklearn", "matplotlib", "pandas", "gymnasium", "flwr", "uvicorn", "starlette"}
 """Packages that take long to import; with none of them, help takes a fraction of a second."""
+GROUPS = ("completion", "data", "server", "node")
 COMMANDS = ("run", "resume", "show", "compare", "algorithms", "problems", "demo")
 
 
@@ -49,7 +50,7 @@ def test_help_lists_every_command(fedpareto: Callable[..., Any]) -> None:
     answer = fedpareto("--help")
     listed = re.findall(r"^  ([a-z]+) {2,}\S", answer.out.partition("Commands:")[2], flags=re.MULTILINE)
     assert answer.code == 0
-    assert tuple(listed) == (*COMMANDS, "reproduce", "matrix", "predict", "export", "serve", "data", "server", "node")
+    assert tuple(listed) == (*COMMANDS, "reproduce", "matrix", "predict", "export", "serve", *GROUPS)
 
 
 def test_no_arguments_are_answered_with_help(fedpareto: Callable[..., Any]) -> None:

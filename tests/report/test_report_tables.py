@@ -34,7 +34,7 @@ def with_indicator(record: Record, name: str, values: list[float]) -> Record:
 
 def rendered(table) -> str:
     stream = io.StringIO()
-    Console(width=160, file=stream).print(table.to_rich())
+    Console(width=160, file=stream).print(table.to_rich(160))
     return stream.getvalue()
 
 

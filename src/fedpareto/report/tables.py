@@ -108,21 +108,49 @@ class Table:
         row = next(row for row in self.rows if row.label == label)
         return row.cells[[column.key for column in self.columns].index(key)]
 
-    def to_rich(self) -> RenderableType:
-        """For a terminal, which is narrow: one line per metric, one column per run."""
+    def to_rich(self, width: int) -> RenderableType:
+        """For a terminal, which is narrow: one line per metric, one column per run.
+
+        Runs that do not fit into `width` characters stand in further tables below; if one does not, it loses its
+        deviations.
+        """
         from rich.console import Group
+        from rich.text import Text
+
+        most = max(len(column.heading) for column in self.columns)
+        left = width - most - len("┃  ┃┃")
+        widths = [
+            max(len(row.label.split()[0]), *(len(cell.text) for cell in row.cells)) + len("  ┃") for row in self.rows
+        ]
+        parts: list[list[Row]] = [[]]
+        used = 0
+        for row, needed in zip(self.rows, widths, strict=True):
+            if parts[-1] and used + needed > left:
+                parts.append([])
+                used = 0
+            parts[-1].append(row)
+            used += needed
+        is_short = max(widths) > left
+        return Group(
+            *(self._rich_part(part, is_short) for part in parts), *(Text(note, style="dim") for note in self.notes)
+        )
+
+    def _rich_part(self, rows: Sequence[Row], is_short: bool) -> RenderableType:
         from rich.table import Table as RichTable
         from rich.text import Text
 
         table = RichTable()
-        table.add_column("")
-        for row in self.rows:
+        table.add_column("", no_wrap=True)
+        for row in rows:
             table.add_column(Text(row.label), justify="right")
         for j, column in enumerate(self.columns):
-            cells = [row.cells[j] for row in self.rows]
-            texts = [Text(cell.text, style="bold green" if cell.best else "") for cell in cells]
+            cells = [row.cells[j] for row in rows]
+            texts = [
+                Text(cell.mean_text if is_short else cell.text, style="bold green" if cell.best else "")
+                for cell in cells
+            ]
             table.add_row(Text(column.heading), *texts)
-        return Group(table, *(Text(note, style="dim") for note in self.notes))
+        return table
 
     def to_markdown(self) -> str:
         """One line per run, the best values in bold."""

@@ -6,7 +6,7 @@ import math
 import textwrap
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -33,13 +33,13 @@ LEAST_ROWS = 4
 """Lines that the plane keeps even where a long legend needs more than the height."""
 
 
-def show(record: Record) -> RenderableType:
+def show(record: Record, width: int = 80) -> RenderableType:
     """What one run is, how far it is, its metrics, how its clients fare, and its last refusals."""
     from rich.console import Group
     from rich.panel import Panel
     from rich.text import Text
 
-    parts: list[RenderableType] = [_facts(record), Text(), comparison([record]).to_rich()]
+    parts: list[RenderableType] = [_facts(record), Text(), comparison([record]).to_rich(width - len("│  │"))]
     clients = across.in_terminal([record])
     if clients is not None:
         parts += [Text(), clients]
@@ -47,6 +47,29 @@ def show(record: Record) -> RenderableType:
         parts += [Text(), _refusals(record)]
     title = Text(f"{record.algorithm} on {record.problem}", style="bold")
     return Panel(Group(*parts), title=title, title_align="left")
+
+
+def plain(record: Record) -> dict[str, Any]:
+    """The same for a program; keys are stable."""
+    (row,) = comparison([record]).to_plain()["rows"]
+    return {
+        "folder": str(record.folder),
+        "algorithm": record.algorithm,
+        "problem": record.problem,
+        "status": record.status.name,
+        "message": record.status.message,
+        "seconds": record.status.seconds,
+        "round": max(int(record.common_rounds[-1]), record.status.round),
+        "rounds": record.rounds,
+        "clients": record.clients,
+        "seeds": list(record.seeds),
+        "objectives": [{"name": o.name, "maximise": o.maximise} for o in record.objectives],
+        "kept": [solution.round for solution in record.solutions],
+        "metrics": row["values"],
+        "across_clients": [table.to_plain() for table in across.across_clients([record])],
+        "missing_replies": len(record.events),
+        "versions": dict(record.versions),
+    }
 
 
 def sparkline(values: Array, width: int = SPARK_WIDTH) -> str:
