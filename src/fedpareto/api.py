@@ -48,6 +48,8 @@ def run(
     participation: float = 1.0,
     quorum: float = 0.0,
     evaluate_every: int = 1,
+    stop_after: int = 0,
+    stop_margin: float = 0.0,
     measure_losses: bool = False,
     learner: Learner | Mapping[str, Any] | None = None,
     engine: LocalOptions | Mapping[str, Any] | str | None = None,
@@ -66,6 +68,7 @@ def run(
     ({"device": "cuda"}), `faults` injects failures ({"dropout": 0.3}), `privacy` adds noise ({"kind": "local"}),
     `attack` makes some clients lie ({"kind": "sign-flip"}) and `defence` is the server's answer ({"rule": "median"});
     a word alone is the engine's name, the kind of privacy or attack, or the rule of a defence ("median").
+    `stop_after` ends a seed after so many rounds without getting better on validation rows, with its best models.
     `measure_losses` is what `Result.share_improved` needs. With `out`, everything is kept in that folder and can be
     resumed.
 
@@ -80,6 +83,8 @@ def run(
         "participation": participation,
         "quorum": quorum,
         "evaluate_every": evaluate_every,
+        "stop_after": stop_after,
+        "stop_margin": stop_margin,
         "measure_losses": measure_losses,
     }
     spec = Spec(

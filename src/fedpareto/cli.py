@@ -106,6 +106,11 @@ def run(
         float | None, typer.Option(help="Valid replies a round needs, share or number.  [default: 1 reply]")
     ] = None,
     evaluate_every: Annotated[int | None, typer.Option(help="Rounds between two evaluations.  [default: 1]")] = None,
+    stop_after: Annotated[
+        int | None,
+        typer.Option(help="End after so many rounds without getting better on validation rows.  [default: never]"),
+    ] = None,
+    stop_margin: Annotated[float | None, typer.Option(help="More than this is better.  [default: 0]")] = None,
     engine: Annotated[str | None, typer.Option(help="Where clients run.  [default: local]")] = None,
     csv: Annotated[Path | None, typer.Option(help="Your own table, CSV or Parquet: the problem 'table'.")] = None,
     label: Annotated[str | None, typer.Option(help="Its column to predict.")] = None,
@@ -158,6 +163,8 @@ def run(
         "participation": participation,
         "quorum": quorum,
         "evaluate_every": evaluate_every,
+        "stop_after": stop_after,
+        "stop_margin": stop_margin,
         "engine": engine,
     }
     of_table = {

@@ -38,6 +38,7 @@ class FineTuned(Algorithm[FineTunedState[S]]):
 
     algorithm: Algorithm[S]
     personalised: ClassVar[bool] = True
+    ends_as_planned: ClassVar[bool] = True
 
     @property
     def name(self) -> str:  # type: ignore[override]

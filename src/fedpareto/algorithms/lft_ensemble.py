@@ -38,6 +38,7 @@ class LFTEnsemble(Algorithm[LFTEnsembleState]):
         "client", "baseline", "loss reweighted by group, ensemble", "accuracy and group-fairness"
     )
     needs_groups: ClassVar[bool] = True
+    ends_as_planned: ClassVar[bool] = True
 
     weight_lr: float = 0.005
     """α of FairBatch: how much of a label's loss changes groups after an epoch."""

@@ -107,6 +107,7 @@ class MOFLD(Algorithm[MOFLDState]):
         "client", "server-led", "linearised objectives, offline metaheuristic", "arbitrary"
     )
     personalised: ClassVar[bool] = True
+    ends_as_planned: ClassVar[bool] = True
 
     generator: Literal["annealing", "gaussian-annealing", "lattice", "random", "nsga2", "ols"] = "annealing"
     """Where weights come from: Pareto simulated annealing of importances or by Gaussian steps, an even lattice, chance,

@@ -106,6 +106,9 @@ class Algorithm(ABC, Generic[S]):
     needs_losses: ClassVar[bool] = False
     """Whether it only works where a model has losses on a client's rows, not where clients learn by playing."""
 
+    ends_as_planned: ClassVar[bool] = False
+    """Whether its last round is unlike the others, so that it cannot end before it."""
+
     @property
     def lanes(self) -> int:
         """The most tasks that a client has in one exchange."""

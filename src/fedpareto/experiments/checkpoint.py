@@ -128,19 +128,19 @@ class Checkpoint:
 
     # -- the clients' private state ---------------------------------------------------------------------------------
 
-    def put_private(self, private: Mapping[tuple[int, int, int], Message]) -> None:
+    def put_private(self, private: Mapping[tuple[int, int, int], Message], name: str = "private") -> None:
         """Adds the clients' private state by (run, lane, client)."""
         for (run, lane, client), state in private.items():
-            for name, tensor in state.items():
-                self.tensors[f"private/{run}/{lane}/{client}/{name}"] = tensor
+            for part, tensor in state.items():
+                self.tensors[f"{name}/{run}/{lane}/{client}/{part}"] = tensor
 
-    def get_private(self, device: Any) -> dict[tuple[int, int, int], Message]:
+    def get_private(self, device: Any, name: str = "private") -> dict[tuple[int, int, int], Message]:
         """The clients' private state."""
         private: dict[tuple[int, int, int], Message] = {}
         for key, tensor in self.tensors.items():
-            if key.startswith("private/"):
-                _, run, lane, client, name = key.split("/", 4)
-                private.setdefault((int(run), int(lane), int(client)), {})[name] = tensor.to(device)
+            if key.startswith(f"{name}/"):
+                _, run, lane, client, part = key.split("/", 4)
+                private.setdefault((int(run), int(lane), int(client)), {})[part] = tensor.to(device)
         return private
 
 

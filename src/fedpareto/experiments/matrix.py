@@ -249,7 +249,8 @@ def _measure(values: dict[str, Any], stop: Callable[[], bool]) -> dict[str, Any]
 
 def _first_objective(result: Result, seed: int) -> list[float | None]:
     """Every client's at the end, on held-out rows; None where it is no finite number."""
-    (last,) = [row for row in result.history if row["seed"] == seed and row["round"] == result.spec.rounds]
+    kept = result.kept[result.spec.seeds.index(seed)]
+    (last,) = [row for row in result.history if row["seed"] == seed and row["round"] == kept]
     measured = last["sent"][held_out(list(last["sent"]))]
     return [None if values is None else round(values[0], 6) for values in measured]
 

@@ -23,10 +23,12 @@ from fedpareto.experiments import engines
 from fedpareto.experiments.checkpoint import Checkpoint
 from fedpareto.experiments.keeping import save_for_serving
 from fedpareto.experiments.spec import Spec
+from fedpareto.experiments.stopping import VALIDATION, Private, Watch, score
 from fedpareto.experiments.store import RunFolder, describe, versions
 from fedpareto.files import write_atomically
 from fedpareto.moo.fairness import AcrossClients, Evaluation, across_objectives, shares_improved
 from fedpareto.moo.indicators import hypervolume
+from fedpareto.report.record import stop_in_words
 
 LARGEST_SIMILARITY_MATRIX = 64
 """Clients up to which a similarity matrix is recorded every round."""
@@ -88,6 +90,8 @@ class Result:
     history: list[dict[str, Any]] = field(repr=False)
     """The rows of metrics.jsonl."""
     folder: Path | None = None
+    kept: tuple[int, ...] = ()
+    """For each seed, the round whose models these are: the last, or with early stopping the best on validation rows."""
 
     def __repr__(self) -> str:
         spec = self.spec
@@ -97,7 +101,7 @@ class Result:
     def summary(self) -> list[str]:
         """The result in a line or two: the hypervolume, or of a single objective how the clients fare."""
         if len(self.spec.problem.objectives) > 1:
-            return [f"hypervolume {_with_spread([one.hypervolume() for one in self.solutions])}"]
+            return [f"hypervolume {_with_spread([one.hypervolume() for one in self.solutions])}", *self._early_stop()]
         lines = []
         name = self.spec.problem.objectives[0].name
         for evaluation, words in EVALUATIONS.items():
@@ -106,7 +110,14 @@ class Result:
                 mean = _with_spread([one.mean for one in found])
                 worst, best = (np.mean([getattr(one, end) for one in found]) for end in ("worst", "best"))
                 lines.append(f"mean {name} {mean}, worst client {worst:.4f}, best {best:.4f} ({words})")
-        return lines
+        return [*lines, *self._early_stop()]
+
+    def _early_stop(self) -> list[str]:
+        """Which rounds' models were kept, if validation rows had a say in that."""
+        if not self.spec.stop_after:
+            return []
+        ends = [max(row["round"] for row in self.history if row["seed"] == seed) for seed in self.spec.seeds]
+        return [stop_in_words(ends, self.kept)]
 
     @property
     def hypervolume(self) -> float:
@@ -134,7 +145,8 @@ class Result:
         if not by_round or round not in (-1, *by_round):
             which = "" if round == -1 else f" after round {round}"
             raise UserError(f"seed {seed} has no evaluation '{evaluation}'{which}; see evaluate_every")
-        points = by_round[max(by_round) if round == -1 else round]
+        kept = self.kept[self.spec.seeds.index(seed)]
+        points = by_round[max(done for done in by_round if done <= kept) if round == -1 else round]
         problem = self.spec.problem
         names = [objective.name for objective in problem.objectives]
         return dict(zip(names, across_objectives(points, problem.maximise), strict=True))
@@ -182,14 +194,23 @@ class Experiment:
         self.keep_models = keep_models
         self.states: list[State] = [spec.algorithm.begin(setting) for setting in self.engine.settings]
         self.history: list[dict[str, Any]] = []
+        self._watches = self._begin_watching()
         self.seconds = 0.0
         self._failures = 0
         self._checkpoint_cost, self._since_checkpoint = 0.0, float("inf")
 
     @property
     def round(self) -> int:
-        """Rounds that are over for all seeds."""
-        return min(state.round for state in self.states)
+        """Rounds that are over for all seeds that go on; if none does, those of the one that went on longest."""
+        going = [self.states[run].round for run in self._going()]
+        return min(going) if going else max(state.round for state in self.states)
+
+    def _going(self) -> list[int]:
+        """The seeds, by place, that were not stopped early."""
+        return [run for run in range(len(self.states)) if not (self._watches and self._watches[run].stopped)]
+
+    def _is_over(self) -> bool:
+        return not self._going() or self.round >= self.spec.rounds
 
     # -- the loop --------------------------------------------------------------------------------------------------
 
@@ -197,9 +218,9 @@ class Experiment:
         """To the end, or until `stop` says so after a round."""
         try:
             with self.engine.threads():
-                while self.round < self.spec.rounds:
+                while not self._is_over():
                     self._one_round(on_round)
-                    if stop() and self.round < self.spec.rounds:
+                    if stop() and not self._is_over():
                         self.checkpoint()
                         raise Stopped(f"stopped after round {self.round} of {self.spec.rounds}")
                 return self._finish()
@@ -219,17 +240,22 @@ class Experiment:
         """All exchanges of one round of every seed."""
         start, before = time.perf_counter(), self.round
         algorithm = self.spec.algorithm
-        rows = [self._row(run, before) for run in range(len(self.states))]
+        rows = {run: self._row(run, before) for run in self._going()}
         events: list[dict[str, Any]] = []
         self._note_losses(rows, before)
-        first = True
-        while self.round == before:
+        first = not self._judged(rows, before)
+        going = self._going()
+        while going and self.round == before:
             # A seed whose round took fewer exchanges waits for the others.
-            tasks = [algorithm.ask(state) if state.round == before else [] for state in self.states]
+            tasks = [
+                algorithm.ask(state) if run in going and state.round == before else []
+                for run, state in enumerate(self.states)
+            ]
             # The trained model is measured in the exchange that trains it, which need not be the first.
             solutions = self._measured(first, before)
             outcomes = self._exchange(tasks, solutions)
-            for run, outcome in enumerate(outcomes):
+            for run in going:
+                outcome = outcomes[run]
                 self._note(rows[run], outcome, traffic(tasks[run], outcome.replies))
                 if self.states[run].round > before:
                     continue
@@ -241,16 +267,55 @@ class Experiment:
         elapsed = time.perf_counter() - start
         self.seconds += elapsed
         self._failures += len(events)
-        for row in rows:
-            row["seconds"] = elapsed / len(rows)
-        self._record(rows, events)
+        lines = list(rows.values())
+        for row in lines:
+            row["seconds"] = elapsed / len(lines)
+        self._record(lines, events)
         self._since_checkpoint += elapsed
         is_cheap = self._since_checkpoint * CHECKPOINT_SHARE >= self._checkpoint_cost
-        if is_cheap or self.engine.remote or self.round == self.spec.rounds:
+        if is_cheap or self.engine.remote or self._is_over():
             self.checkpoint()
-        if on_round is not None:
-            now = self._mean_hypervolume(rows), self._failures, self._means(rows)
+        if on_round is not None and going:
+            now = self._mean_hypervolume(lines), self._failures, self._means(lines)
             on_round(Progress(self.round, self.spec.rounds, before, *now))
+
+    # -- early stopping --------------------------------------------------------------------------------------------
+
+    def _begin_watching(self) -> list[Watch]:
+        """One watch for each seed; none if rounds are not to be stopped early."""
+        if not self.spec.stop_after:
+            return []
+        names = self.engine.split_names
+        if VALIDATION not in names:
+            raise UserError(
+                f"stop_after is {self.spec.stop_after}, but '{self.spec.problem.name}' has no validation rows to "
+                f"decide on, only {' and '.join(names)}; leave it out, or take a problem that sets some aside"
+            )
+        return [Watch(self.spec.stop_after, self.spec.stop_margin, state) for state in self.states]
+
+    def _judged(self, rows: Mapping[int, dict[str, Any]], done: int) -> bool:
+        """Whether the solutions were measured before anybody trains, so that seeds can end with them."""
+        if not self._watches or not self._is_evaluated(done):
+            return False
+        outcomes = self.engine.run_all([[] for _ in self.states], self._measured(True, done))
+        for run, row in rows.items():
+            self._note(row, outcomes[run], {})
+            self._look(run, row, outcomes[run])
+        return True
+
+    def _look(self, run: int, row: dict[str, Any], outcome: Outcome) -> None:
+        """Takes one evaluation of a seed into account; its score on validation rows stands in the row."""
+        state, watch = self.states[run], self._watches[run]
+        by_split = _by_split(outcome.evaluations.sent, state.setting.clients, self.engine.split_names)
+        row["validation_score"] = score(by_split[VALIDATION], self.spec.problem)
+        watch.look(row["validation_score"], state, _of_run(self.engine.private, run))
+
+    def _take_best(self) -> list[State]:
+        """The state of every seed's best round, with the clients' private state put back as it was then."""
+        self.engine.private = {key: kept for watch in self._watches for key, kept in watch.private.items()}
+        return [watch.state for watch in self._watches]
+
+    # -- the end of the loop ---------------------------------------------------------------------------------------
 
     def _is_evaluated(self, done: int) -> bool:
         """Whether solutions are measured after `done` rounds."""
@@ -260,7 +325,9 @@ class Experiment:
         """What is measured in an exchange of the round after `done` rounds: all solutions, none of them, or nothing."""
         if not self._is_evaluated(done):
             return [None for _ in self.states]
-        return [self.spec.algorithm.solutions(state) if first else {} for state in self.states]
+        going = self._going()
+        of_all = [self.spec.algorithm.solutions(state) if first else {} for state in self.states]
+        return [solutions if run in going else None for run, solutions in enumerate(of_all)]
 
     def _exchange(
         self, tasks: Sequence[Sequence[Task]], solutions: Sequence[Mapping[int, Message] | None]
@@ -286,16 +353,23 @@ class Experiment:
     def _finish(self) -> Result:
         """The last evaluation, of what the run leaves behind."""
         algorithm, names = self.spec.algorithm, self.engine.split_names
-        solutions = [algorithm.solutions(state) for state in self.states]
-        outcomes = self.engine.run_all([[] for _ in solutions], solutions)
-        rows: list[dict[str, Any]] = []
+        states = self.states
+        solutions, outcomes = self._measure(states)
+        rows: dict[int, dict[str, Any]] = {}
+        for run in self._going():
+            row = self._row(run, states[run].round)
+            self._note(row, outcomes[run], {})
+            rows[run] = row | {"trained": None, "trained_hypervolume": None, "seconds": 0.0}
+        self._note_losses(rows, self.spec.rounds)
+        if self._watches:
+            for run, row in rows.items():
+                self._look(run, row, outcomes[run])
+            states = self._take_best()
+            solutions, outcomes = self._measure(states)
         events: list[dict[str, Any]] = []
         sets: list[SolutionSet] = []
         models: list[dict[int, Tensor]] = []
-        for run, (state, outcome) in enumerate(zip(self.states, outcomes, strict=True)):
-            row = self._row(run, state.round)
-            self._note(row, outcome, {})
-            rows.append(row | {"trained": None, "trained_hypervolume": None, "seconds": 0.0})
+        for run, (state, outcome) in enumerate(zip(states, outcomes, strict=True)):
             values = _by_split(outcome.evaluations.sent, state.setting.clients, names)
             of_clients = self._solution_set(run, values)
             lost = sorted(set(state.setting.clients) - set(of_clients.clients))
@@ -308,13 +382,18 @@ class Experiment:
             else:
                 sets.append(of_clients)
                 models.append(self.engine.models(run, solutions[run]) if self.keep_models else {})
-        self._note_losses(rows, self.spec.rounds)
-        self._record(rows, events)
-        result = Result(self.spec, sets, models, self.history, self.folder.path if self.folder else None)
+        self._record(list(rows.values()), events)
+        kept = tuple(state.round for state in states)
+        result = Result(self.spec, sets, models, self.history, self.folder.path if self.folder else None, kept)
         if self.folder is not None:
             save_for_serving(self.folder, self.spec, self.engine, solutions)
         self._save(result)
         return result
+
+    def _measure(self, states: Sequence[State]) -> tuple[list[dict[int, Message]], list[Outcome]]:
+        """What every seed's clients would be sent, and what that is worth."""
+        solutions = [self.spec.algorithm.solutions(state) for state in states]
+        return solutions, self.engine.run_all([[] for _ in solutions], solutions)
 
     def _solution_set(self, run: int, values: Mapping[str, np.ndarray]) -> SolutionSet:
         """The solutions of one seed; a client whose training went astray has none."""
@@ -379,15 +458,15 @@ class Experiment:
         row["traffic"] = [[down + new.down, up + new.up] for (down, up), new in zip(before, now, strict=True)]
         row["bytes_down"], row["bytes_up"] = (sum(one[side] for one in row["traffic"]) for side in (0, 1))
 
-    def _note_losses(self, rows: Sequence[dict[str, Any]], done: int) -> None:
+    def _note_losses(self, rows: Mapping[int, dict[str, Any]], done: int) -> None:
         """Adds each client's training loss after `done` rounds, before and after every round that is evaluated."""
         wanted = self._is_evaluated(done) or self._is_evaluated(done - 1) or done == self.spec.rounds
         if not self.spec.measure_losses or not wanted:
             return
         clients = self.engine.settings[0].clients
         measured = self.engine.losses([self.spec.algorithm.solutions(state) for state in self.states])
-        for row, losses in zip(rows, measured, strict=True):
-            values = (losses.get(client, np.nan) for client in clients)
+        for run, row in rows.items():
+            values = (measured[run].get(client, np.nan) for client in clients)
             row["losses"] = [value if np.isfinite(value) else None for value in values]
             row.setdefault("participants", [])
 
@@ -444,12 +523,13 @@ class Experiment:
             [
                 {
                     "seed": seed,
+                    "round": kept,
                     "clients": list(solutions.clients),
                     "preferences": None if solutions.preferences is None else solutions.preferences.tolist(),
                     "objectives": {split: points.tolist() for split, points in solutions.values.items()},
                     "indicators": solutions.indicators(),
                 }
-                for seed, solutions in zip(self.spec.seeds, result.solutions, strict=True)
+                for seed, kept, solutions in zip(self.spec.seeds, result.kept, result.solutions, strict=True)
             ],
         )
         self._status("finished")
@@ -473,6 +553,12 @@ class Experiment:
         for run, state in enumerate(self.states):
             checkpoint.put_state(state, f"state/{run}")
         checkpoint.put_private(self.engine.private)
+        if self._watches:
+            checkpoint.values["watches"] = [watch.to_plain() for watch in self._watches]
+            for run, watch in enumerate(self._watches):
+                checkpoint.put_state(watch.state, f"best/{run}")
+            best = {key: kept for watch in self._watches for key, kept in watch.private.items()}
+            checkpoint.put_private(best, "best-private")
         checkpoint.save(self.folder.checkpoint_file)
         self._status("running")
         self._checkpoint_cost, self._since_checkpoint = time.perf_counter() - start, 0.0
@@ -493,6 +579,10 @@ class Experiment:
             )
         self.states = [checkpoint.get_state(state, f"state/{run}") for run, state in enumerate(self.states)]
         self.engine.private = checkpoint.get_private(self.engine.device)
+        best = checkpoint.get_private(self.engine.device, "best-private")
+        for run, (watch, state) in enumerate(zip(self._watches, self.states, strict=bool(self._watches))):
+            kept = checkpoint.get_state(state, f"best/{run}")
+            self._watches[run] = watch.restored(checkpoint.values["watches"][run], kept, _of_run(best, run))
         self.seconds, self._failures = checkpoint.values["seconds"], checkpoint.values["failures"]
         folder.cut("metrics.jsonl", checkpoint.values["metrics"])
         folder.cut("events.jsonl", checkpoint.values["events"])
@@ -624,6 +714,11 @@ def _by_split(values: Mapping[int, Tensor], clients: Sequence[int], names: Seque
         if client in values:
             table[row] = values[client].double().cpu().numpy()
     return {name: table[:, i] for i, name in enumerate(names)}
+
+
+def _of_run(private: Mapping[tuple[int, int, int], Message], run: int) -> Private:
+    """Of the clients' private state, that of one seed."""
+    return {key: state for key, state in private.items() if key[0] == run}
 
 
 def _rows(points: np.ndarray) -> list[list[float] | None]:

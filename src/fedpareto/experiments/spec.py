@@ -59,6 +59,10 @@ class Spec:
     """Valid replies that a round needs: below 1 a share of those asked, from 1 on a number of clients."""
     evaluate_every: int = 1
     """Rounds between two evaluations; what a run leaves behind is always evaluated."""
+    stop_after: int = 0
+    """Rounds without getting better on validation rows after which a seed ends, with its best models; 0: never."""
+    stop_margin: float = 0.0
+    """By how much the hypervolume on validation rows, or the mean of a single objective, must rise to be better."""
     measure_losses: bool = False
     """Whether the clients' own training losses are measured before and after each round with an evaluation."""
     engine: LocalOptions = LocalOptions()
@@ -76,6 +80,7 @@ class Spec:
             raise UserError(f"quorum is {self.quorum:g}, but there are only {self.clients} clients")
         if self.measure_losses:
             _need_losses(self.engine, self.learner)
+        _check_stopping(self.stop_after, self.stop_margin, self.algorithm, self.engine, self.privacy)
         _check_losses(self.algorithm, self.problem, self.learner)
         _check_attack(self.attack, self.engine, self.problem, self.clients)
         _check_begin(self.attack, self.rounds)
@@ -107,6 +112,8 @@ class Spec:
             "participation": self.participation,
             "quorum": self.quorum,
             "evaluate_every": self.evaluate_every,
+            "stop_after": self.stop_after,
+            "stop_margin": self.stop_margin,
             "measure_losses": self.measure_losses,
             "learner": to_plain(self.learner),
             "engine": {"name": self.engine.name, **to_plain(self.engine)},
@@ -270,6 +277,9 @@ class Draft:
         if values.get("measure_losses"):
             with self._at("measure_losses"):
                 _need_losses(parts["engine"], learner)
+        with self._at("stop_after"):
+            stopping = values.get("stop_after", 0), values.get("stop_margin", 0.0)
+            _check_stopping(*stopping, algorithm, parts["engine"], parts["privacy"])
         with self._at("algorithm", "name"):
             _check_losses(algorithm, problem, learner)
         with self._in("attack"):
@@ -392,6 +402,8 @@ _TOP_LEVEL: dict[str, Any] = {
     "participation": float,
     "quorum": float,
     "evaluate_every": int,
+    "stop_after": int,
+    "stop_margin": float,
     "measure_losses": bool,
 }
 assert set(_TOP_LEVEL) | set(SECTIONS) == {f.name for f in fields(Spec)}, "a new field of Spec needs its place here"
@@ -415,6 +427,10 @@ def _check_value(key: str, value: Any) -> None:
         rule = "a federation has at least 1 client"
     elif key in ("rounds", "evaluate_every") and value < 1:
         rule = "at least 1 is needed"
+    elif key == "stop_after" and value < 0:
+        rule = "it is a number of rounds, or 0 for never"
+    elif key == "stop_margin" and not 0 <= value < math.inf:
+        rule = "it is 0 or more"
     elif key == "participation" and not 0 < value <= 1:
         rule = "it is a share above 0 and at most 1"
     elif key == "quorum" and not (0 <= value < 1 or (math.isfinite(value) and value >= 1 and value == int(value))):
@@ -441,6 +457,25 @@ def _need_losses(engine: LocalOptions, learner: Learner) -> None:
             f"measure_losses is true, but {type(learner).__name__} has no loss of a model as it stands; "
             "it works on problems with losses on rows"
         )
+
+
+def _check_stopping(
+    after: int, margin: float, algorithm: Algorithm[Any], engine: LocalOptions, privacy: Privacy
+) -> None:
+    """Raises UserError where a run cannot be stopped early."""
+    if not after:
+        if margin:
+            raise UserError(f"stop_margin is {margin:g}, but no stop_after that it belongs to, such as 5")
+        return
+    reason = ""
+    if isinstance(engine, FlowerOptions):
+        reason = f"with the engine {engine.name} clients' private state stays with them and cannot be put back"
+    elif privacy.kind != "none":
+        reason = "with privacy the choice of a round would depend on rows without any noise"
+    elif algorithm.ends_as_planned:
+        reason = f"{algorithm.name} does in its last round what it does in no other"
+    if reason:
+        raise UserError(f"stop_after is {after}, but {reason}; leave it out")
 
 
 def _check_losses(algorithm: Algorithm[Any], problem: Problem, learner: Learner) -> None:

@@ -273,9 +273,25 @@ class Record:
         return {r: points for r, points in lines if points is not None and np.isfinite(points).all(axis=1).any()}
 
     def last_values(self, evaluation: Evaluation = "sent") -> list[Array]:
-        """Of each started seed that has any, the last `values`, without the clients that have none."""
-        of_seeds = [list(self.values(seed, evaluation).values()) for seed in self.started]
+        """Of each started seed that has any, the last `values`, without the clients that have none.
+
+        Where a seed was stopped early, the last of the models that were kept.
+        """
+        of_seeds = [list(self._up_to_kept(seed, evaluation).values()) for seed in self.started]
         return [found[-1][np.isfinite(found[-1]).all(axis=1)] for found in of_seeds if found]
+
+    def _up_to_kept(self, seed: int, evaluation: Evaluation) -> dict[int, Array]:
+        """Of `values`, those up to the round whose models were kept."""
+        kept = self.solution(seed).round
+        return {r: points for r, points in self.values(seed, evaluation).items() if r <= kept}
+
+    @property
+    def early_stop(self) -> str:
+        """When seeds were stopped early and which rounds' models were kept, in words; empty if validation rows chose
+        nothing."""
+        ends, kept = zip(*((self.of_seed(one.seed)[-1].round, one.round) for one in self.solutions), strict=True)
+        is_chosen = self.finished and min(kept) < self.rounds
+        return stop_in_words(ends, kept) if is_chosen else ""
 
     def across_clients(self, evaluation: Evaluation = "sent", round: int = -1) -> list[dict[str, AcrossClients]]:
         """For each started seed and objective, how the clients fare on the held-out split after `round` rounds.
@@ -289,7 +305,7 @@ class Record:
             if not values or round not in (-1, *values):
                 which = "" if round == -1 else f" after round {round}"
                 raise UserError(f"{self.folder}: seed {seed} has no evaluation '{evaluation}'{which}")
-            points = values[max(values) if round == -1 else round]
+            points = values[max(self._up_to_kept(seed, evaluation)) if round == -1 else round]
             names = (objective.name for objective in self.objectives)
             found.append(dict(zip(names, across_objectives(points, self.maximise), strict=True)))
         return found
@@ -330,6 +346,13 @@ class Record:
         for line in self.lines:
             grouped.setdefault(line.seed, {})[line.round] = line
         return {seed: grouped[seed] for seed in self.seeds if seed in grouped}
+
+
+def stop_in_words(ends: Sequence[int], kept: Sequence[int]) -> str:
+    """For each seed, after which round it ended and which round was the best on validation rows."""
+    s = "s" if len(ends) > 1 else ""
+    after, best = (", ".join(map(str, rounds)) for rounds in (ends, kept))
+    return f"ended after round{s} {after}; best on validation rows, and kept: round{s} {best}"
 
 
 def held_out_split(splits: Sequence[str]) -> str:
@@ -596,7 +619,7 @@ def _solution(data: dict[str, Any], rounds: int, m: int, where: str) -> Solution
         raise DamagedFile(f"{where}: 'objectives' is missing")
     return Solution(
         seed=get(data, "seed", int, where),
-        round=rounds,
+        round=get(data, "round", int, where, rounds),
         clients=integers(data.get("clients"), f"{where}: 'clients'"),
         preferences=_preferences(data.get("preferences"), m, where),
         objectives=objectives,

@@ -184,7 +184,7 @@ def _described(record: Record) -> list[tuple[str, str]]:
         ("setting", f"{record.clients} clients, {record.rounds} rounds, {len(record.seeds)} seeds"),
         ("objectives", goals),
         *(("predicts", output.in_words) for output in record.outputs),
-        *((name, words) for name, words in (("attack", record.attack), ("defence", record.defence)) if words),
+        *((name, words) for name, words in _words(record) if words),
         *_courses(record),
     ]
     spent = max((line.epsilon for line in record.lines if np.isfinite(line.epsilon)), default=None)
@@ -192,6 +192,11 @@ def _described(record: Record) -> list[tuple[str, str]]:
         facts.append(("privacy", f"ε = {spent:.4g} so far"))
     versions = ", ".join(f"{name} {version}" for name, version in record.versions.items())
     return [*facts, ("versions", versions)] if versions else facts
+
+
+def _words(record: Record) -> list[tuple[str, str]]:
+    """What only some runs have."""
+    return [("attack", record.attack), ("defence", record.defence), ("early stop", record.early_stop)]
 
 
 def _courses(record: Record) -> list[tuple[str, str]]:

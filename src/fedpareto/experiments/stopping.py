@@ -1,0 +1,63 @@
+"""Early stopping: a seed ends once its models have not got better on validation rows for a while."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from fedpareto.core.algorithm import State
+from fedpareto.core.messages import Message
+from fedpareto.core.problem import Problem
+from fedpareto.moo.indicators import hypervolume
+
+VALIDATION = "validation"
+"""The part of the data that decides: neither what training sees nor what results are reported on."""
+
+Private = dict[tuple[int, int, int], Message]
+"""Clients' private state, as an engine has it."""
+
+
+def score(points: np.ndarray, problem: Problem) -> float:
+    """How good the clients' models are, `[n, m]`, higher is better: the hypervolume, of a single objective the mean."""
+    known = points[np.isfinite(points).all(axis=1)]
+    if len(problem.objectives) > 1:
+        return hypervolume(known, problem.reference, maximise=problem.maximise) if len(known) else 0.0
+    if not len(known):
+        return -math.inf
+    return float(known.mean()) * (1 if problem.maximise[0] else -1)
+
+
+@dataclass
+class Watch:
+    """One seed's best round so far, with all that its models are made of, and whether the seed goes on."""
+
+    after: int
+    """Rounds without getting better after which it ends."""
+    margin: float
+    """More than this is better."""
+    state: State
+    private: Private = field(default_factory=dict)
+    best: float = -math.inf
+    stopped: bool = False
+
+    def look(self, found: float, state: State, private: Private) -> None:
+        """Takes note of the models after `state.round` rounds."""
+        if found > self.best + self.margin:
+            self.best, self.state = found, state
+            # An engine replaces these tensors and never writes into them.
+            self.private = dict(private)
+        elif state.round - self.state.round >= self.after:
+            self.stopped = True
+
+    def to_plain(self) -> dict[str, Any]:
+        """What of it is no tensor."""
+        return {"best": None if self.best == -math.inf else self.best, "stopped": self.stopped}
+
+    def restored(self, plain: Mapping[str, Any], state: State, private: Private) -> Watch:
+        """As it was when `to_plain` was called."""
+        best = -math.inf if plain["best"] is None else plain["best"]
+        return Watch(self.after, self.margin, state, private, best, plain["stopped"])
