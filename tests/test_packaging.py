@@ -10,6 +10,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+import yaml
 from packaging.requirements import Requirement
 from packaging.tags import Tag
 from packaging.version import Version
@@ -87,3 +88,19 @@ def test_the_installation_page_names_every_extra_and_the_version_of_torch(lock):
     page = (ROOT / "docs/installation.md").read_text(encoding="utf-8")
     assert [extra for extra in EXTRAS if f"| `{extra}` | " not in page.partition("## What resolves where")[0]] == []
     assert f"torch=={lock['torch']['version']} " in page
+
+
+def test_the_citation_is_of_this_version():
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert str(citation["version"]) == PROJECT["version"]
+    assert citation["license"] == PROJECT["license"]
+    assert {"cff-version", "message", "title", "authors"} <= citation.keys()  # what the format demands
+
+
+@pytest.mark.parametrize("form", sorted((ROOT / ".github/ISSUE_TEMPLATE").glob("*.yml")), ids=lambda form: form.stem)
+def test_an_issue_form_has_a_name_and_fields_with_labels(form):
+    content = yaml.safe_load(form.read_text(encoding="utf-8"))
+    assert content["name"]
+    assert content["description"]
+    assert all(field["attributes"]["label"] for field in content["body"])
+    assert len({field["id"] for field in content["body"]}) == len(content["body"])
