@@ -18,6 +18,12 @@ import hypothesis
 import pytest
 
 from fedpareto.problems.data import DataSet, data_folder, data_set
+from minutes import (  # noqa: F401
+    pytest_addoption,
+    pytest_collection_finish,
+    pytest_runtest_makereport,
+    pytest_terminal_summary,
+)
 
 NOWHERE = "http://127.0.0.1:9"
 """A proxy that is not there: processes that tests start reach nobody by HTTP, but for this machine."""

@@ -25,19 +25,18 @@ def importable(monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["fedpref", "fedcmoo"])
-def test_three_supernodes_end_with_the_models_of_the_local_engine(name, importable, tmp_path):
-    spec = Draft(DRAFT | {"algorithm": name}).finish()
-    federation = LocalFederation(tmp_path / "flower", nodes_of(DRAFT | {"algorithm": name}, tmp_path))
-    with federation.grid() as grid:
-        states, _ = play(spec, server_of(spec, grid))
-        children = [process.pid for process in federation.processes.running.values()]
-    assert not any(os.path.exists(f"/proc/{child}") for child in children)
+def test_three_supernodes_end_with_the_models_of_the_local_engine(name, real, tmp_path):
+    draft = DRAFT | {"algorithm": name}
+    spec = Draft(draft).finish()
+    real.serve(nodes_of(draft, tmp_path))
+    states, _ = play(spec, server_of(spec, real.grid))
     expected, _ = play(spec, local_engine(spec))
     solutions = spec.algorithm.solutions
     assert largest_difference(solutions(states[0]), solutions(expected[0])) <= 1e-5
-    for federation_of_seed in federations_of(spec):
-        logs = b"".join(path.read_bytes() for path in (tmp_path / "flower" / "logs").iterdir())
-        for preference in federation_of_seed.preferences.ravel():
+    logs = b"".join(path.read_bytes() for path in (real.federation.folder / "logs").iterdir())
+    assert logs
+    for federation in federations_of(spec):
+        for preference in federation.preferences.ravel():
             assert f"{preference:.6f}".encode() not in logs
 
 
@@ -62,7 +61,9 @@ def test_a_killed_node_is_missed_and_serves_again_with_its_private_state(importa
             outcome = engine.run(algorithm.ask(state))
             if not outcome.failures:
                 break
+        children = [process.pid for process in federation.processes.running.values()]
     assert [reply.client for reply in outcome.replies] == [0, 1, 2]
+    assert not any(os.path.exists(f"/proc/{child}") for child in children), "nobody outlives the federation"
 
 
 def test_no_process_outlives_a_killed_launcher(tmp_path):

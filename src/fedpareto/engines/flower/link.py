@@ -45,7 +45,6 @@ from flwr.supercore.runtime import RuntimeHttpClient
 from flwr.supercore.task_identity import TaskIdentity
 from flwr.supernode.runtime.run_clientapp import push_message, push_task_output
 
-from fedpareto.engines.flower.screen import ScreenedGrid
 from fedpareto.engines.flower.wire import Malformed
 from fedpareto.errors import UserError
 
@@ -95,6 +94,8 @@ class Address:
 @contextmanager
 def server_grid(address: Address, patience: float = 60.0) -> Iterator[Grid]:
     """The Grid of the run that was started last, in this process; the run ends with the block."""
+    from fedpareto.engines.flower.screen import ScreenedGrid  # Nodes need none, and it takes long to import.
+
     token = _token(address, TaskType.SERVER_APP, patience)
     grid = ScreenedGrid(
         address.host_and_port,
