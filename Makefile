@@ -47,7 +47,7 @@ demo: $(CORE)
 	$(BIN)/fedpareto demo
 
 test: install
-	$(BIN)/python -m pytest -n auto --dist worksteal $(PYTEST)
+	$(BIN)/python -m pytest -n auto $(PYTEST)
 
 lint: install
 	$(BIN)/ruff check .

@@ -43,9 +43,33 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "needs_data(*names): reads these published data sets; skipped without them")
 
 
+# -- who runs what -------------------------------------------------------------------------------------------------
+
+
+def is_slow(item: pytest.Item) -> bool:
+    """Whether its file is one of those that take minutes: they come first, so that no worker is left alone with one."""
+    return bool({"deploy", "flower", "test_documents.py"} & set(item.path.parts))
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Federations of real processes come first, and so together: most are shared by all tests of one worker."""
-    items.sort(key=lambda item: not {"deploy", "flower"} & set(item.path.parts))
+    items.sort(key=is_slow, reverse=True)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """A file goes to one worker as a whole, so its fixtures are made once; tests on Flower share theirs, too."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class ByFixtures(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = nodeid.partition("::")[0]
+            return "flower" if "/flower/" in file else file
+
+    config.option.loadscopereorder = False
+    return ByFixtures(config, log)
+
+
+# -- published data sets -------------------------------------------------------------------------------------------
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
