@@ -26,7 +26,7 @@ from fedpareto.experiments.store import RunFolder
 from waiting import PATIENCE
 
 PREFERENCES = ("0.61728394,0.38271606", "0.48271605,0.51728395", "0.13579246,0.86420754")
-QUICK = ["timeout=600", "forgiveness=1", "steps=5", "hello_timeout=120"]
+QUICK = ["timeout=600", "forgiveness=1", "steps=5", "hello_timeout=600"]
 
 
 @pytest.fixture
@@ -269,7 +269,7 @@ def test_nodes_that_were_never_told_of_the_end_hear_of_it_on_resume(undisturbed,
 
 
 def test_a_killed_node_is_missed_by_the_quorum_and_serves_again(schema, tables, parties, tmp_path):
-    patience = 45  # Seconds: above an honest node's time for a round, also on a busy machine.
+    patience = 30  # Seconds: above an honest node's time for a round, also on a busy machine.
     settings = [f"timeout={patience}", "retries=0", "quorum=2"]
     deployment = made(tmp_path / "federation", schema, rounds=100, settings=settings)
     server = parties.start("server", "server", "up", deployment.folder, "--log-format", "json")

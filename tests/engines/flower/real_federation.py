@@ -21,10 +21,11 @@ from memory_federation import settings_of
 from fedpareto.engines.flower.launch import LOOPBACK, LocalFederation
 from fedpareto.engines.flower.options import FlowerOptions
 from fedpareto.engines.flower.server import FlowerEngine
+from waiting import PATIENCE
 
 NODES, WORKERS = 3, 2
 """Client 1 has a process of its own; 0 and 2 share one."""
-PATIENT = FlowerOptions(join_timeout=300, timeout=300)
+PATIENT = FlowerOptions(join_timeout=PATIENCE, timeout=PATIENCE, hello_timeout=PATIENCE)
 
 
 def nodes_of(draft, folder, make="make", **more):

@@ -10,7 +10,6 @@ from memory_federation import local_engine
 from real_federation import nodes_of, server_of
 from test_flower_parity import largest_difference
 
-from fedpareto.engines.flower.options import FlowerOptions
 from fedpareto.experiments.spec import Draft
 
 DRAFT = {"problem": "convex", "algorithm": "fedavg", "clients": 3, "quorum": 1}
@@ -26,7 +25,7 @@ def test_hostile_nodes_are_refused_by_name_and_change_nothing(real, tmp_path):
         nodes[client] |= {"fedpareto": "hostile:make"}
     spec = Draft(DRAFT).finish()
     real.serve(nodes)
-    engine = server_of(spec, real.grid, FlowerOptions(join_timeout=300, timeout=60))
+    engine = server_of(spec, real.grid)
     state, reasons, growth = attacked(spec, engine, ROUNDS)
     assert len(reasons) == ROUNDS * len(HOSTILE)
     for number, reason in enumerate(reasons):

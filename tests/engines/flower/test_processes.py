@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +15,6 @@ from real_federation import nodes_of, server_of
 from test_flower_parity import largest_difference
 
 from fedpareto.engines.flower.launch import LocalFederation, Processes, simulate
-from fedpareto.engines.flower.options import FlowerOptions
 from fedpareto.experiments.spec import Draft
 from waiting import until
 
@@ -45,10 +46,15 @@ def test_a_killed_node_is_missed_and_serves_again_with_its_private_state(importa
     spec = Draft(draft).finish()
     federation = LocalFederation(tmp_path / "flower", nodes_of(draft, tmp_path), workers=3)
     with federation.grid() as grid:
-        engine = server_of(spec, grid, FlowerOptions(join_timeout=300, timeout=30, retries=0))
+        engine = server_of(spec, grid)
         algorithm = spec.algorithm
         state = algorithm.begin(engine.settings[0])
         state = algorithm.tell(state, engine.run(algorithm.ask(state)).replies)
+        begin = time.monotonic()
+        state = algorithm.tell(state, engine.run(algorithm.ask(state)).replies)
+        # Well above an honest node's time for a round on this machine, and no more: so long the killed one is awaited.
+        patience = 5 + 10 * (time.monotonic() - begin)
+        engine.flower = replace(engine.flower, timeout=patience, retries=0)
         for name in ("worker1", "supernode1"):
             federation.processes.running[name].kill()
         outcome = engine.run(algorithm.ask(state))
