@@ -25,7 +25,8 @@ def environment(tmp_path_factory):
     shutil.copytree(PACKAGE, source)
     install = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
     subprocess.run([*install, "--no-build-isolation", "--target", str(site), str(source)], check=True, timeout=PATIENCE)
-    return {**os.environ, "PYTHONPATH": str(site)}
+    places = [str(site), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(places)}
 
 
 def fedpareto(environment, *arguments, cwd=None):

@@ -32,6 +32,7 @@ def real(tmp_path_factory):
     from real_federation import running
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", str(Path(__file__).parent))  # The node processes find this folder's modules.
+        # The node processes find this folder's modules.
+        patch.setenv("PYTHONPATH", str(Path(__file__).parent), prepend=os.pathsep)
         with running(tmp_path_factory.mktemp("real") / "flower") as federation:
             yield federation

@@ -22,7 +22,7 @@ from waiting import until
 @pytest.fixture
 def importable(monkeypatch):
     """The node processes find this folder's modules."""
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent), prepend=os.pathsep)
 
 
 @pytest.mark.parametrize("name", ["fedpref", "fedcmoo"])
