@@ -8,14 +8,9 @@ from fedpareto.core.registry import algorithms, make_algorithm
 from fedpareto.problems.convex import Convex
 from fedpareto.problems.synthetic import Synthetic
 from fedpareto.testing.conformance import ALGORITHM_CHECKS, EXACT, SINGLE, largest_difference, small_problem, trial
+from little_work import LITTLE_WORK
 
 NAMES = [*algorithms(), *(f"{name}+ft" for name in algorithms())]
-LITTLE_WORK = {
-    "praffl": {"body_epochs": 1, "head_epochs": 2, "sampled": 4},
-    "fedrep": {"head_epochs": 1},
-    "mofld": {"training_rounds": 1, "samples": 3},
-}
-"""Parameters of algorithms that would take long otherwise, or whose rounds come in blocks; the rules are the same."""
 
 
 @pytest.mark.parametrize("check", ALGORITHM_CHECKS, ids=lambda check: check.__name__)

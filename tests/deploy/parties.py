@@ -51,7 +51,7 @@ class Party:
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
             try:
-                self.process.wait(PATIENCE)
+                self.process.wait(60)
             except subprocess.TimeoutExpired:
                 self.kill()
 

@@ -9,6 +9,7 @@ from real_federation import nodes_of, server_of
 
 from fedpareto.core import registry
 from fedpareto.errors import UserError
+from little_work import LITTLE_WORK
 
 WHOLE_LIST = sorted({*registry.algorithms(), "fedavg+ft", "fsmgda+ft"})
 
@@ -38,7 +39,7 @@ def assert_same_run(spec, engine, local=None):
 
 @pytest.mark.parametrize("name", WHOLE_LIST)
 def test_every_algorithm_gives_the_same_run_on_nodes(name, tmp_path):
-    spec = small(name)
+    spec = small({"name": name} | LITTLE_WORK.get(name, {}))
     engine, _ = federation_of(spec, tmp_path)
     assert_same_run(spec, engine)
 
