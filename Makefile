@@ -32,12 +32,12 @@ $(CORE): pyproject.toml $(CONSTRAINTS)
 	@echo "[2/3] PyTorch: 200 MB, or several GB with the libraries for a GPU"
 	@$(PIP) --no-deps --no-index torch 2>/dev/null || $(PIP) --no-deps $(addprefix --extra-index-url ,$(TORCH_INDEX)) torch
 	@$(PIP) setuptools
-	@echo "[3/3] fedpareto and what else it needs to run: 110 MB"
+	@echo "[3/3] fedpareto and what else it needs to run: 120 MB"
 	$(PIP) --no-build-isolation --editable .
 	@touch $@
 
 $(INSTALLED): $(CORE)
-	@echo "[+] What tests, lint and types need: 600 MB"
+	@echo "[+] What tests, lint and types need: 300 MB"
 	$(PIP) "swig==4.5.1$(WITHOUT_BOX2D)"
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(PIP) --no-build-isolation --use-pep517 "box2d-py==2.3.8$(WITHOUT_BOX2D)"
 	$(PIP) --no-build-isolation --editable '.[dev]'
