@@ -1,6 +1,6 @@
 """A user's own table: seconds and peak memory to read it, to prepare it for clients, and to train on it.
 
-    python benchmarks/tables.py [--rows 100000 500000 2000000] [--clients 10] [--rounds 2] [--without-pyarrow]
+    python benchmarks/tables.py [--rows 100000 500000 2000000] [--values 0] [--clients 10] [--rounds 2] [--without-pyarrow]
         [--json FILE]
 
 The table has 12 columns: five numbers, five texts with 2 to 40 values, a sensitive one and the label; a fiftieth of
@@ -27,8 +27,8 @@ VALUES = {"job": 40, "region": 16, "contract": 5, "education": 8, "married": 2}
 HEADER = ["age", "hours", "income", "tenure", "score", *VALUES, "gender", "hired"]
 
 
-def write_table(path: Path, rows: int) -> None:
-    """The same table for the same number of rows."""
+def write_table(path: Path, rows: int, most: int) -> None:
+    """The same table for the same number of rows; texts have `most` values where that is not 0."""
     stream = np.random.default_rng(0)
     with path.open("w", encoding="utf-8") as file:
         print(*HEADER, sep=",", file=file)
@@ -42,7 +42,7 @@ def write_table(path: Path, rows: int) -> None:
                 stream.normal(0, 1, count).round(6).astype(str),
             ]
             texts = [
-                np.char.add(f"{name} ", stream.integers(0, values, count).astype(str))
+                np.char.add(f"{name} ", stream.integers(0, most or values, count).astype(str))
                 for name, values in VALUES.items()
             ]
             gender = stream.choice(["female", "male", "other"], count, p=[0.48, 0.48, 0.04])
@@ -88,6 +88,7 @@ def measured(path: Path | None, clients: int, rounds: int) -> dict[str, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, nargs="+", default=[0, 100_000, 500_000, 2_000_000])
+    parser.add_argument("--values", type=int, default=0, help="of each text column, instead of 2 to 40")
     parser.add_argument("--clients", type=int, default=10)
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--without-pyarrow", action="store_true", help="as with core dependencies only")
@@ -105,7 +106,7 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / ("people.csv" if rows else "none")
             if rows:
-                write_table(path, rows)
+                write_table(path, rows, given.values)
             size = path.stat().st_size / 1e6 if rows else 0.0
             command = [sys.executable, __file__, "--measure", str(path)]
             command += ["--clients", str(given.clients), "--rounds", str(given.rounds)]

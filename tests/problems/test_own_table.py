@@ -207,6 +207,31 @@ def test_the_encoding_is_estimated_on_training_rows_only(table):
             assert torch.equal(column[same], after[split].columns[name][same]), (split, name)
 
 
+def test_a_large_table_is_kept_in_little_room_and_learns_the_same(table, monkeypatch):
+    frame = people().assign(job=lambda frame: frame["job"].where(frame.index != 7, "astronaut"))
+    whole = fedpareto.run(table(frame), "fedavg", clients=2, rounds=2)
+    monkeypatch.setattr("fedpareto.problems.fairness.problem.MOST_CELLS", 0)
+    monkeypatch.setattr("fedpareto.problems.fairness.problem.ROWS_AT_ONCE", 100)
+    problem = table(frame)
+    rows = problem.data(2, 0)["train"]
+    assert rows.columns["features"].shape[1] == 2
+    assert rows.columns["codes"].shape[1] == 3
+    assert not rows.columns["codes"].is_floating_point()
+    compact = fedpareto.run(problem, "fedavg", clients=2, rounds=2)
+    for client, model in whole.models[0].items():
+        assert torch.allclose(model, compact.models[0][client], atol=1e-6)
+    assert np.allclose(whole.solutions[0].points, compact.solutions[0].points)
+
+
+def test_memory_grows_with_the_rows_and_not_with_the_texts(tmp_path):
+    """A column of texts takes a byte or two for each row, however long the texts are."""
+    frame = pandas.DataFrame({"word": np.random.default_rng(0).choice(["a" * 500, "b" * 500], 2000), "x": range(2000)})
+    frame.to_csv(tmp_path / "long.csv", index=False)
+    read = OwnTable(file=str(tmp_path / "long.csv")).read().frame
+    assert read["word"].cat.codes.nbytes == 2000
+    assert read["x"].to_numpy().nbytes == 4000
+
+
 # -- what does not -------------------------------------------------------------------------------------------------
 
 

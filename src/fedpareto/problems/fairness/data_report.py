@@ -50,6 +50,9 @@ SENSITIVES = re.compile(
     r"orientation|caste|skin|geschlecht|alter)([^a-z]|$)"
 )
 
+NUMBERED = re.compile(r"(id|nr|no|num|number|key|code)$")
+"""How columns are called whose whole numbers name rows."""
+
 NUMBER, TRUTH, TEXT, DATE = "number", "true or false", "text", "date"
 NAMES, ROW_NUMBER, CONSTANT, EMPTY, MIXED = "id", "row number", "constant", "empty", "numbers and texts"
 
@@ -245,8 +248,11 @@ def _kind(series: Series[Any], values: int, missing: int) -> str:
     if is_bool_dtype(series):
         return TRUTH
     if is_numeric_dtype(series):
-        counts_rows = all_differ and is_integer_dtype(series) and int(series.max() - series.min()) + 1 == values
-        return ROW_NUMBER if counts_rows else NUMBER
+        if not (all_differ and is_integer_dtype(series)):
+            return NUMBER
+        if int(series.max() - series.min()) + 1 == values:
+            return ROW_NUMBER
+        return NAMES if NUMBERED.search(str(series.name).lower()) else NUMBER
     if are_dates(series.cat.categories if series.dtype == "category" else series.dropna().unique()):
         return DATE
     return NAMES if all_differ or values > MOST_TEXTS else TEXT
@@ -339,6 +345,8 @@ def _column_warnings(table: Table, column: ColumnFacts) -> Iterator[str]:
         yield f"'{name}' {what}; leave it out: drop={quoted(name)}"
     elif column.kind in (CONSTANT, EMPTY):
         yield f"'{name}' is {column.kind}; it is left out"
+    elif column.kind == DATE:
+        yield f"'{name}' holds dates, and each is an input of its own; leave it out: drop={quoted(name)}"
     elif column.missing > MOSTLY_MISSING * rows:
         yield f"'{name}' is missing in {column.missing / rows:.0%} of the rows"
     elif _is_nearly_constant(table.frame[name]):

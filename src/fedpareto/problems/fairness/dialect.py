@@ -13,6 +13,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import IO
 
@@ -251,7 +252,11 @@ def _looks_like_row(header: Sequence[str], body: Sequence[Sequence[str]]) -> boo
         for place, name in enumerate(header)
         if _is_number(name) and all(_is_number(row[place]) for row in body[:20] if len(row) > place and row[place])
     ]
-    return bool(body) and len(numbers) * 3 >= len(header) and len(numbers) > 0
+    if not body or not numbers or len(numbers) * 3 < len(header):
+        return False
+    # Years and the like, one column each, are names.
+    steps = {float(header[after]) - float(header[before]) for before, after in pairwise(numbers)}
+    return steps != {1.0}
 
 
 def _is_number(text: str) -> bool:

@@ -110,19 +110,37 @@ class Fitted:
         that is the same in every training row is 0 everywhere.
         """
         encoder = self.encoder
-        encoded = np.zeros((len(rows), encoder.width), dtype=np.float32)
-        start = len(encoder.numbers)
+        encoded = self._numbers(rows, encoder.width)
+        start = len(encoder.numbers) + len(encoder.gaps)
+        for codes, count, seen in zip(encoder.texts, encoder.counts, self.seen, strict=True):
+            mine = codes[rows]
+            encoded[np.arange(len(rows)), start + mine.astype(np.intp)] = seen[mine]
+            start += count
+        return encoded
+
+    def compact(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The same rows in little room: numbers with their gaps, `[k, numbers + gaps]`, and of each text column the
+        input that is 1, `[k, texts]`; it is `width`, one beyond the last, where none is."""
+        encoder = self.encoder
+        start = len(encoder.numbers) + len(encoder.gaps)
+        numbers = self._numbers(rows, start)
+        codes = np.empty((len(rows), len(encoder.texts)), dtype=np.int16 if encoder.width < 2**15 else np.int32)
+        for place, (own, count, seen) in enumerate(zip(encoder.texts, encoder.counts, self.seen, strict=True)):
+            mine = own[rows]
+            codes[:, place] = np.where(seen, start + np.arange(count), encoder.width)[mine]
+            start += count
+        return numbers, codes
+
+    def _numbers(self, rows: np.ndarray, width: int) -> np.ndarray:
+        """Zeros of that width, but for the numbers and what says that they are missing."""
+        encoder = self.encoder
+        encoded = np.zeros((len(rows), width), dtype=np.float32)
         for place, ((mean, scale), column) in enumerate(zip(self.statistics, encoder.numbers, strict=True)):
             values = column[rows].astype(float)
             known = np.isfinite(values)
             encoded[:, place] = np.where(known, (values - mean) * scale, 0.0)
             if place in encoder.gaps:
-                encoded[:, start + encoder.gaps.index(place)] = ~known
-        start += len(encoder.gaps)
-        for codes, count, seen in zip(encoder.texts, encoder.counts, self.seen, strict=True):
-            mine = codes[rows]
-            encoded[np.arange(len(rows)), start + mine.astype(np.intp)] = seen[mine]
-            start += count
+                encoded[:, len(encoder.numbers) + encoder.gaps.index(place)] = ~known
         return encoded
 
     def input_schema(self) -> InputSchema:

@@ -32,6 +32,10 @@ from fedpareto.problems.fairness.partitions import Partition
 from fedpareto.problems.fairness.tables import UNKNOWN, Groups, LabelledTable
 
 PARTS = ("train", "validation", "test")
+MOST_CELLS = 40_000_000
+"""Rows times inputs up to which a table is kept as the classifier reads it, one-hot inputs and all: 160 MB."""
+ROWS_AT_ONCE = 65_536
+"""Rows whose inputs are written out at a time where a table is larger."""
 SMALLEST_START = 0.01
 """A loss that begins below this is divided by this instead: a gap of nothing is no yardstick."""
 
@@ -116,9 +120,20 @@ class Fairness(GroupedProblem):
         """Of every attribute in use."""
         return {attribute: self._groups(attribute) for attribute in self._attributes}
 
-    def _encoding(self, training: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
-        """Gives the rows at some places as the classifier reads them, `[k, inputs]`; estimated on `training` rows."""
-        return self._encoder.fitted(training).encode
+    def _encoding(self, training: np.ndarray) -> Callable[[np.ndarray], dict[str, Tensor]]:
+        """Gives the rows at some places as the classifier reads them, estimated on `training` rows.
+
+        That is `features` `[k, inputs]`; of a large table the numbers only, and `codes`, see `Fitted.compact`.
+        """
+        fitted = self._encoder.fitted(training)
+        if len(training) * self._encoder.width <= MOST_CELLS:
+            return lambda rows: {"features": torch.from_numpy(fitted.encode(rows))}
+
+        def in_little_room(rows: np.ndarray) -> dict[str, Tensor]:
+            numbers, codes = fitted.compact(rows)
+            return {"features": torch.from_numpy(numbers), "codes": torch.from_numpy(codes)}
+
+        return in_little_room
 
     def _inputs(self) -> int:
         """Of the classifier."""
@@ -216,11 +231,27 @@ class Fairness(GroupedProblem):
 
     def logits(self, parameters: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """What the classifiers say, `[n, b]`."""
-        return self.model(parameters, batch.columns["features"]).squeeze(-1)
+        n, b = batch.mask.shape[-2:]
+        if torch.is_grad_enabled() or "codes" not in batch.columns or n * b <= ROWS_AT_ONCE:
+            return self.model(parameters, self._features(batch.columns)).squeeze(-1)
+        step = max(ROWS_AT_ONCE // n, 1)
+        pieces = [
+            {name: batch.columns[name][:, i : i + step] for name in ("features", "codes")} for i in range(0, b, step)
+        ]
+        return torch.cat([self.model(parameters, self._features(piece)).squeeze(-1) for piece in pieces], dim=-1)
+
+    def _features(self, columns: Mapping[str, Tensor]) -> Tensor:
+        """What the classifiers read, `[n, b, inputs]`, with the codes of texts written out."""
+        if "codes" not in columns:
+            return columns["features"]
+        numbers, width = columns["features"], self._inputs()
+        written = numbers.new_zeros(*numbers.shape[:-1], width + 1)
+        written[..., : numbers.shape[-1]] = numbers
+        return written.scatter_(-1, columns["codes"].long(), 1.0)[..., :width]
 
     def logits_each(self, shared: Mapping[str, Tensor], own: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """The logits `[n, k, b]` of k models for each client."""
-        return self.model.each(shared, own, batch.columns["features"]).squeeze(-1)
+        return self.model.each(shared, own, self._features(batch.columns)).squeeze(-1)
 
     # -- dealing ---------------------------------------------------------------------------------------------------
 
@@ -252,7 +283,7 @@ class Fairness(GroupedProblem):
         splits = {}
         for index, name in enumerate(self._parts):
             order, counts = self._rows_of(owner, part == index, clients)
-            columns = {"features": torch.from_numpy(encode(order)), **self._facts(order)}
+            columns = {**encode(order), **self._facts(order)}
             splits[name] = Rows.end_to_end(columns, counts)
             if name == "test" and self.test == "common":
                 splits[name] = Rows(columns, np.zeros(clients, dtype=int), np.full(clients, len(order)))

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from fedpareto.core.inputs import InputSchema
 from fedpareto.core.outputs import Output
@@ -78,9 +80,9 @@ class Silo(Fairness):
         # From the schema: the server, which has no rows, must know it too.
         return len(self.table_schema.attribute(attribute).groups)
 
-    def _encoding(self, training: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
+    def _encoding(self, training: np.ndarray) -> Callable[[np.ndarray], dict[str, Tensor]]:
         # Nothing is estimated here: a party's own mean would make its inputs differ from those of the others.
-        return lambda rows: self.table_schema.encode(self._table.frame.iloc[rows])
+        return lambda rows: {"features": torch.from_numpy(self.table_schema.encode(self._table.frame.iloc[rows]))}
 
     def input_schema(self, clients: int, seed: int) -> InputSchema:
         """The schema's own, whatever the rows."""
