@@ -1,7 +1,7 @@
 """A user's own table: seconds and peak memory to read it, to prepare it for clients, and to train on it.
 
-    python benchmarks/tables.py [--rows 100000 500000 2000000] [--values 0] [--clients 10] [--rounds 2] [--without-pyarrow]
-        [--json FILE]
+    python benchmarks/tables.py [--rows 100000 500000 2000000] [--values 0] [--clients 10] [--rounds 2]
+        [--without-pyarrow] [--json FILE]
 
 The table has 12 columns: five numbers, five texts with 2 to 40 values, a sensitive one and the label; a fiftieth of
 one column of each kind is missing. Each size is read from a CSV in a process of its own; its peak is the largest memory

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
+import sqlite3
 import sys
 import warnings
 
+import pandas
 import pytest
 
 from fedpareto import files
@@ -92,6 +94,18 @@ def test_a_column_can_be_left_out_by_name(fedpareto, tables, deployment):
     more.write_text("\n".join([lines[0] + ",id", *(f"{line},7" for line in lines[1:])]) + "\n", encoding="utf-8")
     assert fedpareto("node", "check", deployment.node(0), "--data", more)[0] == 2
     assert fedpareto("node", "check", deployment.node(0), "--data", more, "--ignore", "id")[0] == 0
+
+
+def test_a_table_in_a_database_is_checked_as_one_in_a_file(fedpareto, tables, deployment, monkeypatch):
+    with sqlite3.connect(tables / "a.db") as database:
+        pandas.read_csv(tables / "a.csv").to_sql("people", database, index=False)
+    monkeypatch.setenv("PARTY_URL", f"sqlite:///{tables}/a.db")
+    words = ("node", "check", deployment.node(0), "--sql", "env:PARTY_URL", "--query")
+    assert fedpareto(*words, "SELECT * FROM people")[:2] == (0, "the query's table fits the federation's schema\n")
+    code, _, err = fedpareto(*words, "SELECT hired, gender FROM people")
+    assert code == 2
+    assert "the query's table: the column 'age' is missing" in err
+    assert "--data FILE, or --sql URL --query TEXT" in fedpareto("node", "check", deployment.node(0))[2]
 
 
 @pytest.mark.parametrize("given", ["0.71,0.31", "0.71", "0.71,x", "-0.71,1.71", "nan,0.71"])
