@@ -33,6 +33,7 @@ class Reader:
         self.session = types.ModuleType("typed_by_a_reader")
         sys.modules[self.session.__name__] = self.session
         sys.path[:0] = ["", str(Path(SITE).resolve())]
+        os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
         self.jobs: list[subprocess.Popen[bytes]] = []
 
     def follow(self, text: str) -> None:
@@ -56,8 +57,12 @@ class Reader:
                 return
             case ["fedpareto" | "python", *_, "&"]:
                 self.start(words[:-1])
+            case ["until", "fedpareto", *arguments, "do", "sleep", pause, "done"]:
+                while self.fedpareto([word.rstrip(";") for word in arguments]):
+                    time.sleep(float(pause.rstrip(";")))
             case ["fedpareto", *arguments]:
-                self.fedpareto(arguments)
+                if code := self.fedpareto(arguments):
+                    raise SystemExit(f"{line} ended with {code}")
             case ["python", file]:
                 runpy.run_path(file, run_name="__main__")
             case ["pip", "install", *what]:
@@ -73,16 +78,16 @@ class Reader:
             case _:
                 subprocess.run(["bash", "-ec", line], check=True, timeout=PATIENCE)
 
-    def fedpareto(self, arguments: list[str]) -> None:
-        """A command, which must succeed."""
+    def fedpareto(self, arguments: list[str]) -> int:
+        """A command; its exit code."""
         from fedpareto.cli import main
 
         sys.argv = ["fedpareto", *arguments]
         try:
             main()
         except SystemExit as ended:
-            if ended.code:
-                raise SystemExit(f"{shlex.join(arguments)} ended with {ended.code}") from None
+            return int(ended.code or 0)
+        return 0
 
     def start(self, words: list[str]) -> None:
         """In the background; what it says goes to a file."""
