@@ -8,7 +8,9 @@ RUN python -m venv /opt/fedpareto
 ENV PATH=/opt/fedpareto/bin:$PATH
 WORKDIR /src
 # The largest and steadiest part first, so that a change of the sources does not fetch it again.
-COPY constraints.txt ./
+COPY requirements.lock ./
+COPY tools/lock.py tools/
+RUN python tools/lock.py > constraints.txt
 RUN pip install --no-cache-dir --constraint constraints.txt --extra-index-url "$TORCH_INDEX" torch numpy
 COPY pyproject.toml README.md LICENSE ./
 COPY src src

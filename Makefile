@@ -25,8 +25,8 @@ $(BIN)/python:
 	$(PYTHON) -m venv .venv
 
 # pip gets the versions without the hashes: the torch of another index has others.
-$(CONSTRAINTS): uv.lock tools/lock.py | $(BIN)/python
-	$(BIN)/python tools/lock.py pins > $@
+$(CONSTRAINTS): requirements.lock tools/lock.py | $(BIN)/python
+	$(BIN)/python tools/lock.py > $@
 
 $(CORE): pyproject.toml $(CONSTRAINTS)
 	@echo "[2/3] PyTorch: 200 MB, or several GB with the libraries for a GPU"
@@ -70,7 +70,8 @@ $(DOCS): $(INSTALLED)
 
 # After a change of the dependencies in pyproject.toml. Newer versions of all: make lock LOCK=--upgrade
 lock: $(BIN)/uv
-	$(BIN)/uv lock $(LOCK)
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11.5 --all-extras --generate-hashes --no-annotate --no-header $(LOCK) \
+		--output-file requirements.lock pyproject.toml
 
 $(BIN)/uv: | $(CONSTRAINTS)
 	$(PIP) uv
