@@ -138,12 +138,17 @@ def executed(notebook: Path) -> tuple[str, dict[str, bytes]]:
     from traitlets.config import Config
 
     book = nbformat.read(notebook, as_version=4)
-    # Between us and the kernel: a socket file where the system has such, so that nobody else can listen.
-    settings = Config({} if os.name == "nt" else {"KernelManager": {"transport": "ipc"}})
-    with tempfile.TemporaryDirectory() as scratch:
-        NotebookClient(
-            book, resources={"metadata": {"path": scratch}}, kernel_name="python3", config=settings
-        ).execute()
+    with tempfile.TemporaryDirectory() as scratch, tempfile.TemporaryDirectory() as line:
+        # Between us and the kernel: a socket file where the system has such, so that nobody else can listen.
+        sockets = {} if os.name == "nt" else {"transport": "ipc", "connection_file": f"{line}/kernel.json"}
+        client = NotebookClient(
+            book,
+            resources={"metadata": {"path": scratch}},
+            kernel_name="python3",
+            startup_timeout=600,
+            config=Config({"KernelManager": sockets}),
+        )
+        client.execute()
     parts, pictures = [], {}
     for cell in book.cells:
         if cell.cell_type == "markdown":
