@@ -1,4 +1,4 @@
-"""An algorithm asks for work and is told the answers; it never learns who did the work, or where."""
+"""An algorithm issues tasks and receives the replies; it never learns who did the work, or where."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from fedpareto.core.messages import Message, Reply, Shapes, Task
 from fedpareto.core.problem import Judge, Objective
 
 ABOVE_ZERO: float = torch.finfo(torch.float32).tiny
-"""The least value of what must be positive, for `Algorithm.reply_limits`."""
+"""The smallest allowed value of what must be positive, for `Algorithm.reply_limits`."""
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What everybody in a federation knows. Private preferences and data are not: the server half cannot reach them."""
+    """What is public in a federation. Private preferences and data are not in it: the server half cannot reach them."""
 
     seed: int
     clients: tuple[int, ...]
@@ -34,15 +34,15 @@ class Setting:
     layout: Layout
     objectives: tuple[Objective, ...]
     initial: Tensor
-    """The model from which everybody starts, `[d]`."""
+    """The model from which every client starts, `[d]`."""
     participation: float = 1.0
     """Share of the clients that take part in a round."""
     regulars: tuple[int, ...] = ()
-    """Clients that are among those in every round."""
+    """Clients that take part in every round."""
     preference: tuple[float, ...] | None = None
-    """The one that all clients share, where the federation was set up so; None: each has its own, and keeps it."""
+    """The one that all clients share, where the federation was set up so; None: each has its own, kept private."""
     comparison: Comparison | None = None
-    """Of groups of people, where the problem is one of group fairness."""
+    """Demographic groups, where the problem is one of group fairness."""
     judge: Judge | None = None
     """How the server measures models by itself, where the problem lets it."""
 
@@ -58,12 +58,12 @@ class State:
 
 @dataclass(frozen=True)
 class Found:
-    """A set of k solutions that a server found, for which no client stands; empty as long as it has none."""
+    """A set of k solutions that a server found, none of which belongs to a client; empty at first."""
 
     weights: Tensor
     """The importance of each objective with which a solution was trained, `[k, m]`."""
     values: Tensor
-    """What it is worth, `[k, 3, m]`: on what training sees, choices are made, solutions are compared."""
+    """Objective values, `[k, 3, m]`: on the splits for training, for selection and for comparison."""
     models: Tensor
     """`[k, d]`."""
 
@@ -73,13 +73,13 @@ class Taxonomy:
     """Where an algorithm stands in chapter 2 of the thesis (figures 2.3 and 2.4, tables 2.1 and 2.2)."""
 
     level: str
-    """At which level of the federated system several objectives enter: top, federation or client level."""
+    """Level of the federated system at which several objectives enter: top, federation or client level."""
     family: str
     """The label in figure 2.4."""
     method: str
     """How several objectives are handled, locally and globally."""
     objectives: str
-    """Which objectives it can take."""
+    """Which objectives it can handle."""
 
 
 S = TypeVar("S", bound=State)
@@ -96,18 +96,20 @@ class Algorithm(ABC, Generic[S]):
     name: ClassVar[str]
     taxonomy: ClassVar[Taxonomy]
     personalised: ClassVar[bool] = False
-    """Whether every client gets a model of its own without fine-tuning."""
+    """Whether every client gets a personal model without fine-tuning."""
     averages: ClassVar[bool] = False
-    """Whether the server only needs the clients' mean model, all clients alike: then noise on that mean is enough."""
+    """Whether the server only needs the unweighted mean of the clients' models: then noise on that mean is enough."""
     needs_groups: ClassVar[bool] = False
-    """Whether it only works on a problem that compares groups of people."""
+    """Whether it only works on a problem of group fairness."""
     reveals: ClassVar[tuple[str, ...]] = ()
-    """Tensors of its replies, such as a scalarised loss, that tell something of a client's preference by themselves."""
+    """Tensors of its replies, such as a scalarised loss, that by themselves reveal something about a client's
+    preference.
+    """
     needs_losses: ClassVar[bool] = False
-    """Whether it only works where a model has losses on a client's rows, not where clients learn by playing."""
+    """Whether it only works where a model has losses on a client's rows, not in reinforcement learning."""
 
     ends_as_planned: ClassVar[bool] = False
-    """Whether its last round is unlike the others, so that it cannot end before it."""
+    """Whether its last round differs from the others, so that a run cannot stop before it."""
 
     @property
     def lanes(self) -> int:
@@ -122,11 +124,11 @@ class Algorithm(ABC, Generic[S]):
 
     @abstractmethod
     def ask(self, state: S) -> list[Task]:
-        """The work of the next exchange. Pure: asking twice gives the same tasks."""
+        """The tasks of the next exchange. Pure: asking twice gives the same tasks."""
 
     @abstractmethod
     def tell(self, state: S, replies: Sequence[Reply]) -> S:
-        """The state after the valid replies, which may be fewer than were asked for."""
+        """The state after the valid replies, which may be fewer than the tasks."""
 
     @abstractmethod
     def solutions(self, state: S) -> dict[int, Message]:
@@ -138,15 +140,15 @@ class Algorithm(ABC, Generic[S]):
 
     @property
     def reply_limits(self) -> Mapping[str, tuple[float, float]]:
-        """By name, the least and the largest value that an honest reply can hold; an engine refuses others."""
+        """By name, the smallest and largest value that an honest reply can hold; an engine refuses others."""
         return {"size": (1.0, math.inf)}
 
     def found(self, state: S) -> Found | None:
-        """The solutions that a run is for, where these are a set of their own; None: they are one for each client."""
+        """The solutions of a run where they are a set of their own; None: one solution for each client."""
         return None
 
     def describe(self, state: S) -> dict[str, Any]:
-        """Plain values worth recording every round, such as clusters."""
+        """Plain values to record every round, such as clusters."""
         return {}
 
     # -- the client half ------------------------------------------------------------------------------------------
@@ -162,7 +164,8 @@ class Algorithm(ABC, Generic[S]):
     def personal(self, clients: Clients, message: Message) -> Tensor:
         """The models `[n, d]` that the clients use, from what they were sent and what they keep.
 
-        On a problem with groups a client may also use k of them, `[n, k, d]`: then their mean vote counts.
+        On a group fairness problem a client may also use k of them, `[n, k, d]`, as an ensemble: their probabilities
+        are averaged.
         """
         return message["model"]
 
@@ -185,13 +188,13 @@ def unwrapped(algorithm: Algorithm[Any]) -> Algorithm[Any]:
 
 
 def small_setting() -> Setting:
-    """A setting of one client with a small model, to look at the names in an algorithm's replies."""
+    """A setting of one client with a small model, to inspect the names in an algorithm's replies."""
     layout = Layout.of({"weight": (8, 8)})
     return Setting(0, (0,), 1, layout, (Objective("one"), Objective("two")), torch.zeros(layout.size))
 
 
 def participant_count(participation: float, clients: int) -> int:
-    """How many clients a share of them is, rounded up; 0.1 of 30 is 3, whatever their product is in a computer."""
+    """How many clients a share of them is, rounded up; 0.1 of 30 is 3, whatever the floating-point product is."""
     return max(1, math.ceil(participation * clients - 1e-9))
 
 

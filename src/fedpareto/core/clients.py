@@ -1,4 +1,4 @@
-"""The clients' side of the world: a stack of n clients. A node is a stack of one."""
+"""The client side: a stack of n clients. A node is a stack of one."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from fedpareto.core.replay import Recordings
 
 @dataclass(frozen=True)
 class Tampering:
-    """How attackers among n clients lie about their loss f and their number of rows; 1, 0 and 1 for honest ones."""
+    """How attackers among n clients falsify their loss f and their number of rows; 1, 0 and 1 for honest ones."""
 
     scale: Tensor
-    """a `[n]`: what is trained and told is a·f + b …"""
+    """a `[n]`: what is trained and reported is a·f + b …"""
     bias: Tensor
-    """… with b `[n]`, which no gradient shows."""
+    """… with b `[n]`, which has no gradient."""
     size_factor: Tensor
-    """By what the number of rows is multiplied, `[n]`."""
+    """Factor on the number of rows, `[n]`."""
 
 
 @dataclass
@@ -42,31 +42,31 @@ class Clients:
     addresses: tuple[rng.Address, ...]
     """Seed, client, round and lane of each row: the address of its random streams."""
     positions: np.ndarray
-    """Where each row's client stands in `splits`; `[n]`."""
+    """Position of each row's client in `splits`; `[n]`."""
     preferences: Tensor
     """Importance of each objective to each client, `[n, m]`, rows on the simplex."""
     state: Message = field(default_factory=dict)
     """Private state that a client step may read and replace; it outlives the round and never leaves the client."""
     memory: Message = field(default_factory=dict)
-    """The same for the learner (see Learner.memory); empty: nobody has learnt yet."""
+    """The same for the learner (see Learner.memory); empty: no client has trained yet."""
     recordings: Recordings = field(default_factory=Recordings)
-    """Of training steps; an engine keeps them from round to round."""
+    """Recorded training steps; an engine keeps them from round to round."""
     tampering: Tampering | None = None
-    """What attackers among them do; None: all are honest."""
+    """What the attackers among them falsify; None: all are honest."""
 
     def __len__(self) -> int:
         return len(self.addresses)
 
     @property
     def sizes(self) -> Tensor:
-        """Number of training rows that each client says it has, `[n]`; 1 each where clients have no rows."""
+        """Number of training rows that each client reports, `[n]`; 1 each where clients have no rows."""
         train = self.splits.get("train")
         counts = np.ones(len(self)) if train is None else train.counts[self.positions]
         sizes = torch.as_tensor(counts, dtype=self.preferences.dtype, device=self.preferences.device)
         return sizes if self.tampering is None else sizes * self.tampering.size_factor
 
     def tampered(self, loss: Tensor) -> Tensor:
-        """What attackers make of their loss, `[n]` or `[n, m]`: a learner trains and tells this instead of `loss`."""
+        """The attackers' falsified loss, `[n]` or `[n, m]`: a learner trains on and reports this instead of `loss`."""
         if self.tampering is None:
             return loss
         scale, bias = (
@@ -75,7 +75,7 @@ class Clients:
         return scale * loss + bias
 
     def generators(self, purpose: str) -> Iterator[np.random.Generator]:
-        """One random stream per client, in order; use each before the next is taken."""
+        """One random stream per client, in order; use each before taking the next."""
         return rng.generators(self.addresses, purpose)
 
     def learn(self, model: Tensor, *, weights: Tensor | None = None, pull: Pull | None = None) -> Tensor:
@@ -92,7 +92,7 @@ class Clients:
         pull: Pull | None = None,
         purpose: str = "batches",
     ) -> Tensor:
-        """Local training of `start` `[n, k]`, laid out as `layout`, for a loss of the algorithm's own."""
+        """Local training of `start` `[n, k]`, laid out as `layout`, on the algorithm's own loss."""
         return self.learner.minimise(self, start, layout, loss, epochs=epochs, pull=pull, purpose=purpose)
 
     def gradients(self, model: Tensor) -> tuple[Tensor, Tensor]:
@@ -100,7 +100,7 @@ class Clients:
         return self.learner.gradients(self, model)
 
     def loss(self, model: Tensor) -> Tensor:
-        """Each client's own objective, `[n]`: what its training makes small, of `model` `[n, d]` on all its rows."""
+        """Each client's own objective, `[n]`: its training loss for `model` `[n, d]` on all its rows."""
         return self.learner.loss(self, model)
 
     def evaluate(self, model: Tensor) -> Tensor:
@@ -108,7 +108,7 @@ class Clients:
         return self.problem.score(self, model)
 
     def learn_watched(self, model: Tensor) -> tuple[Tensor, Tensor]:
-        """Local training as by `learn`, and the mean loss `[n]` of a client's last epoch, while the model moved."""
+        """Local training as by `learn`, and the mean loss `[n]` over a client's last epoch, as the model changed."""
         return self.learner.train_watched(self, model, self.preferences)
 
     def all_rows(self, split: str) -> Batch:

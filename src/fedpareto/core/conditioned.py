@@ -30,8 +30,8 @@ class Conditioned:
     def hypernetwork(self) -> MLP:
         """β: from tolerances to the parameters of the head.
 
-        Its last hidden layer has no ReLU, as in PraFFL's published code: a few units that all end below 0 would make
-        the same head of every preference.
+        Its last hidden layer has no ReLU, as in PraFFL's published code: a few units that all end below 0 would give
+        the same head for every preference.
         """
         return MLP(inputs=self.objectives, hidden=self.hidden, outputs=self.head.size, linear=2)
 
@@ -50,12 +50,12 @@ def tolerances(preferences: Tensor, margin: float) -> Tensor:
     """PraFFL's λ of preferences `[..., m]`, on the simplex.
 
     A preference w is importance: the larger w_i, the smaller L_i should be. Eq. 6 divides L_i by λ_i, so that a large
-    λ_i tolerates a large L_i: λ_i ∝ 1/w_i, with w kept away from 0. For two objectives λ is w with its places swapped.
+    λ_i tolerates a large L_i: λ_i ∝ 1/w_i, with w kept away from 0. For two objectives λ is w with its entries swapped.
     """
     inverse = 1 / inside(preferences, margin)
     return inverse / inverse.sum(-1, keepdim=True)
 
 
 def inside(points: Tensor, margin: float) -> Tensor:
-    """Points of the simplex drawn towards its middle, so that each coordinate is at least `margin`."""
+    """Points of the simplex moved towards its centre, so that each coordinate is at least `margin`."""
     return points * (1 - points.shape[-1] * margin) + margin

@@ -1,4 +1,4 @@
-"""What a server does against clients that lie, between their replies and its algorithm: a part of a run's spec.
+"""Server-side defences against malicious clients, between their replies and the algorithm: part of a run's spec.
 
 It sees replies only, so it protects a federation on any engine, and every algorithm works with it unchanged.
 """
@@ -24,20 +24,23 @@ DEFENCE_PARAMETERS: Mapping[str, Sequence[str]] = {
     "attackers": ("trimmed-mean", "krum", "multi-krum"),
     "epsilon": ("fedmgda-plus",),
 }
-"""Of which rules each is."""
+"""Which rules use each parameter."""
 
 
 @dataclass(frozen=True)
 class Defence:
-    """A robust rule that replies go through before an algorithm is told of them."""
+    """A robust rule that replies go through before they reach the algorithm."""
 
     rule: Literal["none", "clip", "median", "trimmed-mean", "krum", "multi-krum", "fedmgda-plus"] = "none"
-    """`clip` shortens long updates; `median`, `trimmed-mean` and `fedmgda-plus` put one robust update in the place of
-    all; `krum` and `multi-krum` leave out all updates but those that lie close together."""
+    """`clip` shortens long updates; `median`, `trimmed-mean` and `fedmgda-plus` replace all updates by one robust
+    update; `krum` and `multi-krum` keep only updates that lie close together.
+    """
     norm: float = 0.0
-    """Of clip: the longest update that stays as it is; 0: the median length of the updates of a round."""
+    """Of clip: the largest norm an update may have; 0: the median norm of the updates of a round."""
     attackers: float = 0.2
-    """Of trimmed-mean, krum and multi-krum, f: how many of those who reply may lie; below 1 a share, then a number."""
+    """Of trimmed-mean, krum and multi-krum, f: how many of the replying clients may be malicious; below 1 a share,
+    else a number.
+    """
     epsilon: float = 0.1
     """Of fedmgda-plus: how far a client's weight may be from 1/n; 0: equal weights, 1: free weights."""
 
@@ -50,11 +53,11 @@ class Defence:
             raise UserError(f"defence: epsilon is {self.epsilon:g}; it is between 0 (equal weights) and 1 (free)")
 
     def assumed(self, replies: int) -> int:
-        """f among so many replies."""
+        """f for this number of replies."""
         return math.ceil(self.attackers * replies - 1e-9) if self.attackers < 1 else int(self.attackers)
 
     def must_fit(self, algorithm: Algorithm[Any], privacy: Privacy, asked: int) -> None:
-        """Raises UserError if the rule makes no sense for an algorithm, its privacy or so few clients in a round."""
+        """Raises UserError if the rule does not fit an algorithm, its privacy or the number of clients in a round."""
         why = self.rule != "none" and (_unfit(self.rule, algorithm) or self._exposed(privacy) or self._too_few(asked))
         if why:
             raise UserError(f"defence.rule={self.rule} does not fit {algorithm.name}: {why}")
@@ -73,7 +76,7 @@ class Defence:
         return f"against {liars} it needs at least {needed} clients in a round, not {asked}"
 
     def applied(self, tasks: Sequence[Task], replies: Sequence[Reply]) -> Defended:
-        """What an algorithm is told instead of the replies to these tasks; only those that carry a model change."""
+        """What the algorithm receives instead of the replies to these tasks; only replies with a model change."""
         if self.rule == "none":
             return Defended(list(replies))
         asked = {(task.client, task.step, task.lane): task for task in tasks}
@@ -93,7 +96,7 @@ class Defence:
         return Defended(told, **self._notes(replies, told))
 
     def _of_group(self, group: Sequence[_Trained]) -> list[Reply]:
-        """The replies to one piece of work, after the rule."""
+        """The replies to one group of tasks, after the rule."""
         if self.rule == "clip":
             return self._clipped(group)
         origin, models = _one_origin(group), [one.reply.message["model"] for one in group]
@@ -111,7 +114,7 @@ class Defence:
         return [_counted_alike(one.reply, {"model": model}) for one in group]
 
     def _clipped(self, group: Sequence[_Trained]) -> list[Reply]:
-        """Each model, if it has several each of them, no further from where it began than the norm allows."""
+        """Each model (each one of several) no further from where it began than the norm allows."""
         messages: list[Message] = [dict(one.reply.message) for one in group]
         for name in group[0].begun:
             models, origins = [one.reply.message[name] for one in group], [one.begun[name] for one in group]
@@ -126,7 +129,7 @@ class Defence:
         ]
 
     def _notes(self, replies: Sequence[Reply], told: Sequence[Reply]) -> dict[str, tuple[int, ...]]:
-        """Which clients the rule has treated otherwise than the rest, where it does such a thing."""
+        """Which clients the rule has treated differently, where it does so."""
         if self.rule == "clip":
             unchanged = {id(reply) for reply in told}
             return {"shortened": tuple(reply.client for reply in replies if id(reply) not in unchanged)}
@@ -136,7 +139,7 @@ class Defence:
 
 @dataclass(frozen=True)
 class Defended:
-    """What an algorithm is told, and whom the rule treated otherwise than the rest."""
+    """What the algorithm receives, and which clients the rule treated differently."""
 
     replies: list[Reply]
     left_out: tuple[int, ...] = ()
@@ -150,14 +153,14 @@ class Defended:
 
 @dataclass(frozen=True)
 class _Trained:
-    """A reply, and from where its models began."""
+    """A reply, and where its models began."""
 
     reply: Reply
     begun: Message
 
 
 def _unfit(rule: str, algorithm: Algorithm[Any]) -> str:
-    """Why a rule makes nothing sensible of an algorithm's replies; empty if it does."""
+    """Why a rule does not fit an algorithm's replies; empty if it does."""
     if algorithm.name.endswith("+ft"):
         return "in its last round nothing is aggregated; take the algorithm without +ft"
     train = algorithm.reply_shapes(small_setting()).get("train", {})
@@ -172,7 +175,7 @@ def _unfit(rule: str, algorithm: Algorithm[Any]) -> str:
 
 
 def _one_origin(group: Sequence[_Trained]) -> Tensor:
-    """The one model from which all began."""
+    """The one model from which all clients began."""
     first = group[0].begun.get("model")
     if first is None or any(one.begun["model"] is not first for one in group):
         raise UserError(
@@ -182,7 +185,7 @@ def _one_origin(group: Sequence[_Trained]) -> Tensor:
 
 
 def _counted_alike(reply: Reply, message: Message | None = None) -> Reply:
-    """The reply with some tensors replaced, and a number of rows that is the same for all: it may be a lie."""
+    """The reply with some tensors replaced, and the same number of rows for all clients, as it may be false."""
     changed = {**reply.message, **(message or {})}
     if "size" in changed:
         changed["size"] = torch.ones_like(changed["size"])

@@ -1,4 +1,4 @@
-"""An engine gets the work done: in one batched program here, or on nodes elsewhere."""
+"""An engine runs the tasks: in one batched program on this machine, or on remote nodes."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ class Engine(Protocol):
     """Runs the client half of an algorithm, for one federation or for several (seeds) at once."""
 
     settings: Sequence[Setting]
-    """Of each seed, with the initial model where the engine wants it."""
+    """Of each seed, with the initial model on the engine's device."""
     device: torch.device
     """Where the server's tensors are."""
     private: dict[tuple[int, int, int], Message]
-    """The clients' private state by (seed's place, lane, client), as far as this process holds it."""
+    """The clients' private state by (index of the seed, lane, client), as far as this process holds it."""
 
     remote: ClassVar[bool]
-    """Whether clients are elsewhere. They keep the state of their last two rounds, so a server may not forget more."""
+    """Whether clients are remote. They keep the state of their last two rounds, so a server may not go back further."""
 
     @property
     def split_names(self) -> list[str]:
@@ -32,13 +32,13 @@ class Engine(Protocol):
 
     @property
     def chosen(self) -> dict[str, Any]:
-        """What was measured once, for a resumed run to use again."""
+        """What was measured once, for a resumed run to reuse."""
 
     def threads(self) -> AbstractContextManager[None]:
         """The engine's own settings for the time of a run."""
 
     def run(self, tasks: Sequence[Task], evaluate: Mapping[int, Message] | None = None) -> Outcome:
-        """Does the tasks and brings back the valid replies; names what it refused.
+        """Runs the tasks and returns the valid replies; names what it refused.
 
         With `evaluate`, the solutions by client: measures them before the local steps and after. Raises QuorumLost
         when too few valid replies came back.
@@ -50,7 +50,7 @@ class Engine(Protocol):
         """The same for every seed, in one exchange."""
 
     def losses(self, solutions: Sequence[Mapping[int, Message]]) -> list[dict[int, float]]:
-        """Of every seed's solutions, what each client's training makes small, on all its training rows.
+        """Of every seed's solutions, each client's training loss on all its training rows.
 
         It is one number under the client's own preference, so only an engine whose clients are in this process has it.
         """
@@ -61,5 +61,5 @@ class Engine(Protocol):
     def keepsakes(self, run: int, solutions: Mapping[int, Message]) -> dict[int, Message]:
         """What the clients of a seed keep to make models for any preference, as far as this process may know it.
 
-        With it comes "front" `[k, m]`, what such models are worth at the preferences of `keepsake.lattice`.
+        With it comes "front" `[k, m]`, the objectives of such models at the preferences of `keepsake.lattice`.
         """

@@ -1,4 +1,4 @@
-"""Environments over a stack of clients: every client plays a copy of its own, and all copies step at once."""
+"""Environments over a stack of clients: every client has its own copy, and all copies step at once."""
 
 from __future__ import annotations
 
@@ -16,72 +16,72 @@ from fedpareto.core.messages import Message
 
 @dataclass(frozen=True)
 class Actions:
-    """What may be done in an environment: one of `count` things, or a vector between `low` and `high`."""
+    """The actions of an environment: one of `count` discrete actions, or a vector between `low` and `high`."""
 
     count: int = 0
-    """Of the things to choose from; 0: actions are vectors."""
+    """Number of discrete actions; 0: actions are vectors."""
     low: tuple[float, ...] = ()
     high: tuple[float, ...] = ()
 
     @property
     def discrete(self) -> bool:
-        """Whether there are a few things to choose from."""
+        """Whether actions are discrete."""
         return self.count > 0
 
     @property
     def size(self) -> int:
-        """Numbers that one action is."""
+        """Length of an action."""
         return 1 if self.discrete else len(self.low)
 
 
 class Transition(NamedTuple):
-    """What one step of n environments brought."""
+    """The result of one step of n environments."""
 
     observation: Tensor
     """After the step and before any new episode, `[n, o]`, single precision as everything here."""
     reward: Tensor
     """Of every objective, `[n, m]`."""
     terminated: Tensor
-    """Whether the episode came to its end, `[n]`, true or false: nothing can be earned after it."""
+    """Whether the episode terminated, `[n]`, true or false: there is no reward after it."""
     truncated: Tensor
-    """Whether it was only cut off because it took too long, `[n]`."""
+    """Whether it was truncated at the time limit, `[n]`."""
 
 
 class Session(ABC):
     """n episodes in progress. An episode that ends is followed by a new one at once."""
 
     observation: Tensor
-    """What is seen now, `[n, o]`: of the new episode where one has just begun."""
+    """The current observation, `[n, o]`: of the new episode where one has just begun."""
     capturable: bool = False
     """Whether `step` is a plain tensor program that changes tensors in place, which a CUDA graph can replay."""
 
     @abstractmethod
     def step(self, action: Tensor) -> Transition:
-        """Does `action`, whole numbers `[n]` or vectors `[n, a]`, everywhere."""
+        """Takes `action`, whole numbers `[n]` or vectors `[n, a]`, in every environment."""
 
     @abstractmethod
     def state(self) -> Message:
-        """All that is going on, `[n, ...]` each; `Environment.open` goes on from it bit for bit."""
+        """The whole state, `[n, ...]` each; `Environment.open` resumes from it bit for bit."""
 
     def rest(self, over: Tensor) -> None:  # noqa: B027 (a tensor program gains nothing by it)
-        """Says whose further steps nobody will look at, `[n]`; they may be left out."""
+        """Marks environments whose further steps are not needed, `[n]`; they may be skipped."""
 
     def close(self) -> None:  # noqa: B027 (most have nothing to give back)
-        """Gives back what the session holds of the machine."""
+        """Releases the session's resources."""
 
 
 class Environment(ABC):
     """A multi-objective Markov decision process. All tensors have the client dimension first."""
 
     observation_size: int
-    """o, the numbers that one observation is."""
+    """o, the length of an observation."""
     actions: Actions
     objectives: int
-    """m, the numbers that one reward is."""
+    """m, the length of a reward."""
     horizon: int
-    """Steps after which an episode is cut off."""
+    """Steps after which an episode is truncated."""
     deterministic: bool = False
-    """Whether a policy without chance always earns the same."""
+    """Whether a deterministic policy always has the same return."""
 
     @abstractmethod
     def blank(self) -> Message:
@@ -89,11 +89,11 @@ class Environment(ABC):
 
     @abstractmethod
     def begin(self, addresses: Sequence[rng.Address], device: torch.device) -> Message:
-        """The state of clients that are about to play their first episode, `[n, ...]`."""
+        """The state of clients before their first episode, `[n, ...]`."""
 
     @abstractmethod
     def open(self, state: Message, addresses: Sequence[rng.Address]) -> Session:
-        """Goes on from `state`."""
+        """Resumes from `state`."""
 
     def scaled(self, action: Tensor) -> Tensor:
         """A policy's action as the environment wants it: vectors from between −1 and 1 to between the bounds."""
@@ -108,7 +108,7 @@ class Environment(ABC):
         return torch.stack([low + (column + 1) / 2 * (high - low) for column, low, high in columns], dim=-1)
 
     def every_observation(self) -> Tensor | None:
-        """All from which one can go on, `[s, o]`, where that is little: a learner may then think in tables."""
+        """All non-terminal observations, `[s, o]`, where there are few: a learner may then use tables."""
         return None
 
     def number(self, observation: Tensor) -> Tensor:
@@ -127,7 +127,7 @@ class TensorEnvironment(Environment):
 
     @abstractmethod
     def observe(self, state: Message) -> Tensor:
-        """What is seen in `state`, `[n, o]`."""
+        """The observation in `state`, `[n, o]`."""
 
     @abstractmethod
     def advance(self, state: Message, action: Tensor) -> tuple[Message, Tensor, Tensor]:

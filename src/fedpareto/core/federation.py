@@ -1,4 +1,4 @@
-"""One federation: its clients' private belongings, and the setting that everybody knows."""
+"""One federation: its clients' private data and preferences, and the public setting."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Federation:
     preferences: np.ndarray
     """`[n, m]`, rows on the simplex."""
     common_preference: tuple[float, ...] | None = None
-    """The one that all clients were given, if it was one; else preferences are each client's secret."""
+    """The one that all clients share, if there is one; else preferences are private to each client."""
 
     @classmethod
     def create(
@@ -39,7 +39,7 @@ class Federation:
     ) -> Federation:
         """The clients 0 … n − 1 of a problem. `preferences` is a distribution's name, a text or a list of vectors.
 
-        `run` of `runs` matters to the preferences "sweep" only.
+        `run` of `runs` matters for the preferences "sweep" only.
         """
         if clients < 1:
             raise UserError(f"clients is {clients}; a federation has at least 1 client")
@@ -48,7 +48,7 @@ class Federation:
         return cls(seed, tuple(range(clients)), problem.data(clients, seed), drawn, common)
 
     def setting(self, problem: Problem, rounds: int, participation: float = 1.0) -> Setting:
-        """What everybody may know of this federation."""
+        """What is public about this federation."""
         return setting_of(problem, self.ids, self.seed, rounds, participation, self.common_preference)
 
     def reordered(self, order: list[int]) -> Federation:
@@ -74,7 +74,7 @@ def setting_of(
     participation: float = 1.0,
     preference: tuple[float, ...] | None = None,
 ) -> Setting:
-    """What everybody may know of a federation; no data is needed for it."""
+    """What is public about a federation; no data is needed for it."""
     if rounds < 1:
         raise UserError(f"rounds is {rounds}; at least 1 is needed")
     if not 0 < participation <= 1:

@@ -1,6 +1,6 @@
 """A pandas or polars frame as a model reads it: column by column, so that a hundred thousand rows take no time.
 
-Neither library is imported: what is needed of a frame is that it has columns by name.
+Neither library is imported: a frame only needs to have columns by name.
 """
 
 from __future__ import annotations

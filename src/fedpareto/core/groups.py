@@ -1,4 +1,4 @@
-"""Group fairness as algorithms see it: decisions on people, counted and weighed by label y and group z."""
+"""Group fairness as algorithms see it: decisions, counted and weighted by label y and group z."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Between whom, and among which rows, group fairness compares the rates of positive decisions."""
+    """The groups, and the rows, for which group fairness compares the rates of positive decisions."""
 
     groups: int
     labels: tuple[int | None, ...]
-    """Among the rows with these labels, each for itself; None: among all rows, which is demographic parity."""
+    """Among the rows with these labels, each label separately; None: among all rows, which is demographic parity."""
 
     def among(self, counts: Tensor) -> Tensor:
         """The counts by label and group, `[..., 2, groups]`, that are compared: `[..., labels, groups]`."""
@@ -34,7 +34,7 @@ class Comparison:
 
 
 class GroupedProblem(SupervisedProblem):
-    """A problem of yes-or-no decisions on people of several groups."""
+    """A problem of binary decisions about people of several groups."""
 
     @property
     @abstractmethod
@@ -47,18 +47,20 @@ class GroupedProblem(SupervisedProblem):
 
     @abstractmethod
     def labels(self, batch: Batch) -> Tensor:
-        """The true decisions, 0 or 1, `[n, b]`."""
+        """The true labels, 0 or 1, `[n, b]`."""
 
     def classes(self) -> tuple[str, int] | None:
-        """A yes or no under the usual name."""
+        """A binary label under the usual name."""
         return "label", 2
 
     @abstractmethod
     def logits(self, parameters: Mapping[str, Tensor], batch: Batch) -> Tensor:
-        """What n models say of their rows, `[n, b]`; above 0 is yes."""
+        """The logits of n models for their rows, `[n, b]`; above 0 is positive."""
 
     def logits_each(self, shared: Mapping[str, Tensor], own: Mapping[str, Tensor], batch: Batch) -> Tensor:
-        """What k models of each client say, `[n, k, b]`; they share some layers, see SupervisedProblem.losses_each."""
+        """The logits of k models for each client, `[n, k, b]`; they share some layers, see
+        SupervisedProblem.losses_each.
+        """
         return of_each(self.logits, shared, own, batch)
 
     @abstractmethod
@@ -74,7 +76,7 @@ class GroupedProblem(SupervisedProblem):
         return binary_cross_entropy_with_logits(self.logits(parameters, batch), self.labels(batch), reduction="none")
 
     def score(self, clients: Clients, model: Tensor) -> Tensor:
-        """As for one model of each client, `[n, d]`; k models, `[n, k, d]`, are judged by their mean vote."""
+        """As for one model of each client, `[n, d]`; k models, `[n, k, d]`, are evaluated as an ensemble."""
         if model.dim() == 2:
             return super().score(clients, model)
         voters = [self.layout.unflatten(own) for own in model.unbind(1)]
@@ -83,7 +85,7 @@ class GroupedProblem(SupervisedProblem):
         return torch.stack(values, dim=1)
 
     def _of_vote(self, voters: list[dict[str, Tensor]], batch: Batch) -> Tensor:
-        """The objectives of the mean of the voters' probabilities; one voter after the other, to save memory."""
+        """The objectives of the ensemble's mean probabilities; one model after the other, to save memory."""
         votes = torch.zeros_like(batch.mask)
         for voter in voters:
             votes += self.logits(voter, batch).sigmoid()
@@ -98,7 +100,7 @@ def grouped(clients: Clients, algorithm: str) -> GroupedProblem:
 
 
 def comparison_of(setting: Setting, algorithm: str) -> Comparison:
-    """What everybody knows of the groups, if there are such."""
+    """What is public about the groups, if there are any."""
     if setting.comparison is None:
         raise _no_groups(algorithm)
     return setting.comparison

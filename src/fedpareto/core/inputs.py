@@ -1,4 +1,4 @@
-"""How raw rows become what a model reads: enough to predict where neither the data nor the problem is at hand."""
+"""How raw rows become what a model reads: enough to predict without the data or the problem."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Encoded:
     features: np.ndarray
     """`[rows, inputs]`."""
     unseen: dict[str, int]
-    """By column, in how many rows its value is one that no training row had; the model reads it as none of them."""
+    """By column, the number of rows whose value no training row had; the model reads it as none of the known ones."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ class InputSchema:
 
     @cached_property
     def _places(self) -> dict[str, list[int]]:
-        """Where each column's inputs stand."""
+        """Positions of each column's inputs."""
         places: dict[str, list[int]] = {}
         for place, entry in enumerate(self.inputs):
             places.setdefault(entry.column, []).append(place)
@@ -176,7 +176,7 @@ def number_of(value: Any, column: str, row: int) -> float:
             text = value.strip()
             value = math.nan if text in MISSING_TEXTS else TRUTHS.get(text.lower(), text)
         number = float(value)
-    except OverflowError:  # A whole number beyond all floating ones.
+    except OverflowError:  # A whole number too large for a float.
         return math.nan
     except (TypeError, ValueError):
         raise UserError(f"row {row}: '{column}' is '{_short(value)}', not a number") from None
@@ -195,7 +195,7 @@ def place_of(value: Any, known: Mapping[str, int], missing: int | None) -> int |
 
 
 def _other_spellings(text: str) -> list[str]:
-    """A code is the same whether it was written 2 or 2.0, a truth value whether true or True."""
+    """A code is the same whether it was written 2 or 2.0, a Boolean whether true or True."""
     if text.lower() in TRUTHS:
         return [text.capitalize()]
     try:

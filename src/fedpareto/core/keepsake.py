@@ -1,4 +1,6 @@
-"""What a client keeps of a run to make models later: its keepsake, and what these models are worth on its own rows."""
+"""What a client keeps of a run to make models later, its keepsake, and the objectives of these models on its own
+rows.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ from fedpareto.moo.preferences import equidistant
 MOST_POINTS = 101
 """Preferences at which a client's models are measured at the end of a run: with two objectives, steps of 0.01."""
 MODELS_AT_ONCE = 8
-"""So many models of each client are measured together; more would only need more memory."""
+"""Models of each client that are measured together; more would only need more memory."""
 
 
 def lattice(objectives: int) -> Tensor:
@@ -45,7 +47,7 @@ def trade_off(clients: Clients, anatomy: Conditioned, keepsake: Message, prefere
 
 
 def layout_to_json(layout: Layout) -> list[Any]:
-    """As pairs of name and shape: a layout lives by its order, which the keys of a JSON object may lose."""
+    """As pairs of name and shape: the order of a layout matters, and the keys of a JSON object may lose it."""
     return [[name, list(shape)] for name, shape in zip(layout.names, layout.shapes, strict=True)]
 
 

@@ -51,7 +51,7 @@ class Layout:
         return layers
 
     def cut(self, last: int) -> tuple[Layout, Layout]:
-        """The first layers, and the `last` ones (all of them, if there are no more); each lies in one piece."""
+        """The first layers, and the `last` ones (all of them, if there are no more); both are contiguous."""
         layers = list(self.layers.values())
         end = layers[-last:][0].start if last else self.size
         first = [name for name, place in self.slices.items() if place.start < end]
@@ -71,5 +71,5 @@ class Layout:
         return torch.cat([tensors[name].reshape(-1) for name in self.names])
 
     def to_json(self) -> dict[str, Any]:
-        """As it is written beside saved models."""
+        """As it is written next to saved models."""
         return {name: list(shape) for name, shape in zip(self.names, self.shapes, strict=True)}

@@ -24,7 +24,7 @@ Loss: TypeAlias = "Callable[[Mapping[str, Tensor], Batch], Tensor]"
 
 @dataclass(frozen=True)
 class Pull:
-    """A regulariser that draws models to a point, ½·strength·‖θ − towards‖²: what a learner adds to its gradients."""
+    """A regulariser that pulls models towards a point, ½·strength·‖θ − towards‖²; a learner adds its gradient."""
 
     strength: float | Tensor
     """One for all, or `[n, 1]`."""
@@ -46,20 +46,20 @@ class Learner(ABC):
     def train_watched(
         self, clients: Clients, model: Tensor, weights: Tensor, pull: Pull | None = None
     ) -> tuple[Tensor, Tensor]:
-        """The same, and the mean loss `[n]` over a client's last epoch, while the model moved."""
+        """The same, and the mean loss `[n]` over a client's last epoch, as the model changed."""
         raise UserError(
-            f"{type(self).__name__} has no loss during training, which this algorithm asks for; "
+            f"{type(self).__name__} has no loss during training, which this algorithm needs; "
             "it works on problems with losses on rows"
         )
 
     def scalarised(self, losses: Tensor, weights: Tensor) -> Tensor:
-        """Several losses `[n, m]` as the one that training makes small, `[n]`: their weighted sum, if nothing else."""
+        """Several losses `[n, m]` as the one that training minimises, `[n]`: their weighted sum by default."""
         return linear(losses, weights)
 
     def memory(self, problem: Problem) -> Message:
-        """What a client keeps for itself from round to round so as to go on learning, without a client dimension.
+        """Private state that a client keeps from round to round to continue training, without a client dimension.
 
-        Zeros for one who has not learnt yet. A supervised learner keeps nothing: it begins every round anew.
+        Zeros for a client that has not trained yet. A supervised learner keeps nothing: it starts afresh every round.
         """
         return {}
 
@@ -74,27 +74,27 @@ class Learner(ABC):
         pull: Pull | None = None,
         purpose: str = "batches",
     ) -> Tensor:
-        """Parameters `[n, k]` from `start` `[n, k]` that make an algorithm's own `loss` small.
+        """Parameters `[n, k]` from `start` `[n, k]` that minimise an algorithm's own `loss`.
 
         They need not be a whole model: `layout` says what they are. `epochs` are passes over a client's data, if not
         the learner's own; `purpose` names the stream of minibatches.
         """
         raise UserError(
-            f"{type(self).__name__} has no minibatches, which this algorithm asks for; "
+            f"{type(self).__name__} has no minibatches, which this algorithm needs; "
             "it works on problems with losses on rows"
         )
 
     def gradients(self, clients: Clients, model: Tensor) -> tuple[Tensor, Tensor]:
         """The losses `[n, m]` of `model` `[n, d]` on a minibatch, and the gradient of each, `[n, m, d]`."""
         raise UserError(
-            f"{type(self).__name__} has no gradient of a single objective, which this algorithm asks for; "
+            f"{type(self).__name__} has no gradient of a single objective, which this algorithm needs; "
             "it works on problems with losses on rows"
         )
 
     def loss(self, clients: Clients, model: Tensor) -> Tensor:
-        """What training makes small under each client's own preference, `[n]`, of `model` `[n, d]` on all its rows."""
+        """The training loss under each client's own preference, `[n]`, of `model` `[n, d]` on all its rows."""
         raise UserError(
-            f"{type(self).__name__} has no loss of a model as it stands, which this algorithm asks for; "
+            f"{type(self).__name__} has no loss of a model as it stands, which this algorithm needs; "
             "it works on problems with losses on rows"
         )
 
@@ -104,4 +104,4 @@ class Learner(ABC):
 
     @abstractmethod
     def probe(self) -> Learner:
-        """A much shorter version of itself, with which an engine measures how to stack clients best."""
+        """A much shorter version of itself, with which an engine finds the best stack size."""

@@ -20,7 +20,7 @@ Shapes: TypeAlias = Mapping[str, tuple[int, ...]]
 class Task:
     """Work for one client: run the algorithm's client step `step` on `message`.
 
-    A lane separates several pieces of work on one client (candidates of an outer search): private state and random
+    A lane separates several tasks of one client (candidates of an outer search): private state and random
     streams are kept for each lane.
     """
 
@@ -30,13 +30,14 @@ class Task:
     step: str = "train"
     lane: int = 0
     begun: Message = field(default_factory=dict, repr=False)
-    """Where the client begins, as far as the server knows, if that is not what it is sent but what it kept. It does not
-    travel: attacks and defences measure updates from there."""
+    """Where the client begins, as far as the server knows, if it begins from what it kept instead of what it is sent.
+    It is not sent: attacks and defences measure updates from there.
+    """
 
 
 @dataclass(frozen=True)
 class Reply:
-    """A client's valid answer to a task."""
+    """A client's valid reply to a task."""
 
     client: int
     round: int
@@ -47,7 +48,7 @@ class Reply:
 
 @dataclass(frozen=True)
 class Failure:
-    """A task without a valid answer, and why."""
+    """A task without a valid reply, and why."""
 
     client: int
     round: int
@@ -61,7 +62,7 @@ class Failure:
 
 @dataclass(frozen=True)
 class Evaluations:
-    """Objective values by client, `{client: [splits, m]}`, of the two models that a round knows."""
+    """Objective values by client, `{client: [splits, m]}`, of the two models of a round."""
 
     sent: dict[int, Tensor] = field(default_factory=dict)
     """The model that the server sends (or would send), before any local step."""
@@ -71,7 +72,7 @@ class Evaluations:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What an engine brings back from one exchange. Replies are sorted by lane and client."""
+    """What an engine returns from one exchange. Replies are sorted by lane and client."""
 
     replies: list[Reply]
     failures: list[Failure] = field(default_factory=list)
@@ -97,7 +98,7 @@ def size_of(message: Message) -> int:
 def traffic(tasks: Sequence[Task], replies: Sequence[Reply]) -> dict[int, Traffic]:
     """What one exchange costs each client, on any engine: the tensors of tasks and replies, without headers.
 
-    What is sent only to measure solutions is no part of the algorithm and not counted.
+    What is sent only for evaluation is not part of the algorithm and not counted.
     """
     found: dict[int, Traffic] = {}
     for task in tasks:
@@ -108,7 +109,7 @@ def traffic(tasks: Sequence[Task], replies: Sequence[Reply]) -> dict[int, Traffi
 
 
 def beginnings(task: Task, reply: Message) -> Message:
-    """From where a client went to those tensors of its reply that are trained models, or differences of such.
+    """Where the trained models in a reply, or differences of models, started from.
 
     That is what the task says it kept, or what it was sent, under the same name; one of several models, if it replies
     with its `choice` of them; or 0 for `updates`.

@@ -19,13 +19,13 @@ from fedpareto.errors import UserError
 
 F = TypeVar("F", bound=Callable[..., Any])
 FEW_OUTPUTS = 4
-"""Up to so many, a product is done output by output; beyond, a batched product is faster."""
+"""Up to this many, a product is done output by output; beyond, a batched product is faster."""
 ON_PICTURES = (nn.Conv2d, nn.MaxPool2d, nn.AvgPool2d, nn.LocalResponseNorm, nn.ReLU)
-"""Layers that take pictures whichever way they lie in memory."""
+"""Layers that take images in any memory format."""
 DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)
 HAS_MKL: bool = torch.backends.mkl.is_available()  # type: ignore[no-untyped-call]
 TILE, TILES = 64, 256
-"""A GPU does a product in squares of about this side, and wants about so many at once to be busy."""
+"""A GPU computes a product in tiles of about this side, and needs about this many at once to be busy."""
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,7 @@ class _StackedLinear(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None, None]:
-        """The gradients of inputs, weight and bias that somebody asked for."""
+        """The gradients of inputs, weight and bias that are needed."""
         inputs, weight, *output = ctx.saved_tensors
         if ctx.relu:
             gradient = torch.ops.aten.threshold_backward(gradient, output[0], 0)
@@ -151,7 +151,7 @@ class _StackedLinear(torch.autograd.Function):
 
 
 def _to_the_right(factor: Tensor) -> Tensor:
-    """Of a product on a CPU without MKL, a transposed view is copied first.
+    """For a product on a CPU without MKL, a transposed view is copied first.
 
     OpenBLAS on ARM has no kernel for it among small batched matrices; the product would cost 3.5 times as much.
     """
@@ -178,7 +178,7 @@ def stacked_conv2d(inputs: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 
 
 def _as_autocast_wants(*tensors: Tensor) -> tuple[Tensor, ...]:
-    """In the lower precision that was asked for, if any: torch does not see through operations of our own."""
+    """In the lower precision that was set, if any: torch does not see through operations of our own."""
     device = tensors[0].device.type
     if not torch.is_autocast_enabled(device):
         return tensors
@@ -217,7 +217,7 @@ class _StackedConvolution(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor, _: Tensor) -> tuple[Tensor | None, Tensor, Tensor]:
-        """The gradients of inputs (if somebody asked), weight and bias."""
+        """The gradients of inputs (if needed), weight and bias."""
         weight, patches = ctx.saved_tensors
         n, out, channels, height, width = weight.shape
         of_values = gradient.permute(0, 1, 3, 4, 2).reshape(n, -1, out)
@@ -238,7 +238,7 @@ def _entries(weight: Tensor) -> Tensor:
 def _kernel(weight: Tensor, bias: Tensor) -> Tensor:
     """What patches are multiplied by, `[n, k · l · c + 1 + padding, o]`: a weight and below it the bias.
 
-    Their length is filled up to a multiple of 8: on rows of another length, fast units of a GPU stand still (with
+    Their length is filled up to a multiple of 8: on rows of another length, a GPU's tensor cores are idle (with
     bfloat16 and 75 entries the gradient took 13 times as long).
     """
     entries = torch.cat([_entries(weight), bias.unsqueeze(1)], dim=1)
@@ -272,9 +272,9 @@ def _overlaid(patches: Tensor, shape: torch.Size, kernel: tuple[int, int], size:
 
 
 class StackedModule:
-    """Any torch module without buffers and without randomness of its own, over a stack of clients.
+    """Any torch module without buffers or internal randomness, over a stack of clients.
 
-    An nn.Sequential is done layer by layer, each for all clients at once; any other module is vectorised by vmap.
+    An nn.Sequential runs layer by layer, each for all clients at once; any other module is vectorised by vmap.
     """
 
     def __init__(self, module: nn.Module) -> None:
@@ -291,7 +291,7 @@ class StackedModule:
         self.layout = Layout.of({name: tuple(tensor.shape) for name, tensor in module.named_parameters()})
 
     def initial(self, seed: int) -> Tensor:
-        """The module's own initialisation under a generator of ours."""
+        """The module's own initialisation with our generator."""
         seeded: set[Tensor] = set()
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(rng.torch_generator(rng.Address(seed), "initial model").initial_seed())
@@ -381,9 +381,9 @@ def _convolutional(layers: Sequence[tuple[str, nn.Module]]) -> int:
 
 
 def _through(layers: Sequence[tuple[str, nn.Module]], parameters: Mapping[str, Tensor], rows: Tensor) -> Tensor:
-    """What layers make of one client's rows.
+    """The layers' outputs for one client's rows.
 
-    On a CPU pictures and kernels lie channels-last where layers are known to take them so: pooling takes an eighth of
+    On a CPU images and kernels are channels-last where layers are known to support it: pooling takes an eighth of
     the time, a whole training step two thirds.
     """
     for name, layer in layers:

@@ -1,4 +1,4 @@
-"""What a model's answers mean, in the user's words: enough to read a prediction without the data it was trained on."""
+"""What a model's outputs mean, in the user's terms: enough to read a prediction without the data it was trained on."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ class Output:
     name: str
     """Of the column or task, such as "income"."""
     classes: tuple[str, ...]
-    """What it can be, in the order of the model's own outputs; of a yes-or-no answer first the negative one, then the
-    positive one, whose probability the model gives."""
+    """What it can be, in the order of the model's own outputs; of a binary output first the negative class, then the
+    positive one, whose probability the model gives.
+    """
 
     @property
     def positive(self) -> str:

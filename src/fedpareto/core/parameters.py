@@ -1,4 +1,6 @@
-"""Hyper-parameters are frozen dataclasses: this makes one of what a user wrote, and says clearly what does not fit."""
+"""Hyper-parameters are frozen dataclasses: this builds one from user input, with clear messages for what does not
+fit.
+"""
 
 from __future__ import annotations
 
@@ -65,7 +67,7 @@ def convert(value: Any, hint: Any, where: str) -> Any:
     """`value` as the type `hint`, without guessing: 1 is a fine float, "fast" is not."""
     origin, arguments = get_origin(hint), get_args(hint)
     if origin is Literal:
-        if value is None and "none" in arguments:  # The command line cannot tell the word from nothing.
+        if value is None and "none" in arguments:  # The command line cannot tell the word "none" from None.
             return "none"
         if value not in arguments:
             if isinstance(value, str):
@@ -94,7 +96,7 @@ def convert(value: Any, hint: Any, where: str) -> Any:
 
 
 def field_docs(cls: type) -> dict[str, str]:
-    """The line of prose under each field of a dataclass, read from its source; a subclass's own word goes first."""
+    """The docstring under each field of a dataclass, read from its source; a subclass's own comes first."""
     docs: dict[str, str] = {}
     for owner in reversed(cls.__mro__):
         if not dataclasses.is_dataclass(owner):

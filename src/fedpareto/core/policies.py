@@ -1,4 +1,4 @@
-"""What an agent's model is: a network of values, or an actor with its critic. A policy makes actions of parameters."""
+"""An agent's model: a value network, or an actor with its critic. A policy turns parameters into actions."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Policy(ABC):
 
 @dataclass(frozen=True)
 class ValuePolicy(Policy):
-    """Q(s, ·) for every action: do what is worth most."""
+    """Q(s, ·) for every action; the policy is greedy."""
 
     network: MLP
 
@@ -67,7 +67,7 @@ class ValuePolicy(Policy):
 
 @dataclass(frozen=True)
 class ActorCritic(Policy):
-    """An actor that acts, and a critic that says what an action is worth."""
+    """An actor that chooses actions, and a critic that estimates their values."""
 
     actor: MLP
     critic: MLP

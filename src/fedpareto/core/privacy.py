@@ -1,4 +1,4 @@
-"""Differential privacy of whole clients: what a user asks for, and the ε that it amounts to."""
+"""Differential privacy of whole clients: what a user requests, and the resulting ε."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Privacy:
     delta: float = 1e-5
     """δ, for which ε is recorded; well below 1 / clients."""
     randomness: Literal["seed", "system"] = "seed"
-    """`seed`: noise that can be repeated, for studies: who knows the seed can take it off; `system`: secret noise."""
+    """`seed`: reproducible noise, for studies: anyone who knows the seed can subtract it; `system`: secret noise."""
     participants: Literal["public", "secret"] = "public"
     """`secret`: a smaller ε under partial participation, against those who know neither the seed nor who took part."""
 
@@ -51,13 +51,13 @@ class Privacy:
 
 @dataclass(frozen=True)
 class Exposure:
-    """How much a run has used of its clients so far."""
+    """How often a run has used its clients so far."""
 
     most: int
-    """Rounds for which the most often asked client was asked."""
+    """Rounds for which the most often selected client was selected."""
     rounds: int
     sampled: int
-    """Clients asked in a round."""
+    """Clients selected in a round."""
     clients: int
 
 
@@ -80,7 +80,7 @@ def epsilon(privacy: Privacy, exposure: Exposure) -> float:
 
 
 def need_accountant(privacy: Privacy) -> None:
-    """Raises UserError if ε will be asked for and cannot be computed; before a run, not in its first round."""
+    """Raises UserError if ε will be needed and cannot be computed; before a run, not in its first round."""
     if privacy.kind != "none" and privacy.noise:
         _accounting()
 

@@ -1,4 +1,4 @@
-"""A problem knows data, model and objectives; it never knows which algorithm is at work."""
+"""A problem knows data, model and objectives; it never knows which algorithm is used."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ROWS_AT_ONCE = 128
 
 @dataclass(frozen=True)
 class Objective:
-    """One goal: how it is called, which way is better, and from which value on it counts in a hypervolume."""
+    """One objective: its name, its direction, and its reference value for the hypervolume."""
 
     name: str
     maximise: bool = False
@@ -112,18 +112,19 @@ class Rows:
 
 
 Judge = Callable[[Tensor], Tensor]
-"""What models `[k, d]` are worth, `[k, 3, m]`: on what training sees, on what choices are made, and on what solutions
-are compared by."""
+"""The objective values of models `[k, d]`, `[k, 3, m]`: on the splits for training, for selection and for
+comparison.
+"""
 
 Splits = Mapping[str, Rows]
-"""The parts of every client's data by name: "train" first, "validation" and "test" where there are such."""
+"""The parts of every client's data by name: "train" first, "validation" and "test" where there are any."""
 
 
 class Problem(ABC):
     """A federated multi-objective problem: a frozen dataclass whose fields are its parameters.
 
-    Most problems are a SupervisedProblem. This is what is left when a client learns by other means than a loss on
-    rows, in an environment for example.
+    Most problems are a SupervisedProblem. This is the interface for clients that learn without a loss on rows, in an
+    environment for example.
     """
 
     name: ClassVar[str]
@@ -142,7 +143,7 @@ class Problem(ABC):
 
     @abstractmethod
     def initial(self, seed: int) -> Tensor:
-        """The model from which everybody starts, `[d]`."""
+        """The model from which every client starts, `[d]`."""
 
     @abstractmethod
     def learner(self) -> Learner:
@@ -157,7 +158,7 @@ class Problem(ABC):
         return {}
 
     def parts(self, splits: Splits) -> list[str]:
-        """On what `score` measures, by name; comparisons use "test" if it is there, else the last."""
+        """The splits on which `score` measures, by name; comparisons use "test" if it is there, else the last."""
         return list(splits)
 
     def judge(self, seed: int) -> Judge | None:
@@ -175,7 +176,7 @@ class Problem(ABC):
     def input_schema(self, clients: int, seed: int) -> InputSchema | None:
         """How raw rows become the inputs of the model, an MLP whose one output is the log-odds of a positive decision.
 
-        None where rows are no table of columns or the model is another.
+        None where rows are not a table of columns, or for other models.
         """
         return None
 
@@ -208,7 +209,7 @@ class SupervisedProblem(Problem):
     def losses(self, parameters: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """Differentiable losses `[n, m]`, smaller is better, of n models (each tensor `[n, ...]`) on their batches.
 
-        A function of these two and nothing that changes: on a GPU its kernels are recorded once and replayed.
+        A function of these two and nothing else that changes: on a GPU its kernels are recorded once and replayed.
         """
 
     @abstractmethod

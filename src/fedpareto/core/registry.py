@@ -35,7 +35,7 @@ def problems() -> dict[str, type[Problem]]:
 
 
 def algorithm_class(name: str) -> type[Algorithm[Any]]:
-    """The class behind a name; "+ft" at its end is the caller's business."""
+    """The class behind a name; a suffix "+ft" is handled by the caller."""
     base = name.removesuffix(FINE_TUNED)
     if base not in algorithms():
         variants = [known + FINE_TUNED for known in algorithms()] if name.endswith(FINE_TUNED) else []
@@ -63,7 +63,7 @@ def make_algorithm(name: str, parameters: Mapping[str, Any] | None = None) -> Al
 
 
 def protected(algorithm: Algorithm[Any], privacy: Privacy) -> Algorithm[Any]:
-    """The algorithm with clipped updates and noise, or as it is if that is not asked for."""
+    """The algorithm with clipped updates and noise, or unchanged without privacy."""
     wrapped: Algorithm[Any] = importlib.import_module("fedpareto.algorithms.private").protected(algorithm, privacy)
     return wrapped
 
@@ -81,7 +81,7 @@ def _discover(group: str, kind: type[Any]) -> dict[str, Any]:
     for point in entry_points(group=group):
         try:
             member = point.load()
-        except Exception as problem:  # A broken plug-in must not take the others with it, but its user must hear of it.
+        except Exception as problem:  # A broken plug-in must not break the others, but its user must be warned.
             raise UserError(
                 f"the package that offers '{point.name}' in {group} cannot be loaded: {problem}"
             ) from problem

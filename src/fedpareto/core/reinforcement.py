@@ -1,4 +1,4 @@
-"""A problem whose clients learn by playing: an environment, and a policy that is worth what its episodes earn."""
+"""Reinforcement learning problems: an environment, and a policy whose objectives are the returns of its episodes."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ from fedpareto.core.replay import Replayed
 from fedpareto.core.solutions import roles
 
 LOOK_UP = 20
-"""Steps between two looks whether every episode is over."""
+"""Steps between two checks whether every episode is over."""
 
 
 class ReinforcementProblem(Problem):
     """What clients report are vector returns: the mean over episodes of the rewards' sum."""
 
     episodes: int
-    """Over which a policy is measured."""
+    """Number of episodes over which a policy is evaluated."""
     discount: float
     """γ of the discounted return."""
 
     @property
     @abstractmethod
     def environment(self) -> Environment:
-        """What is played."""
+        """The environment."""
 
     @property
     @abstractmethod
     def policy(self) -> Policy:
-        """What plays."""
+        """The policy."""
 
     @property
     def layout(self) -> Layout:
-        """What is shared: the policy's networks, without their target copies."""
+        """The shared parameters: the policy's networks, without their target copies."""
         return self.policy.layout
 
     def initial(self, seed: int) -> Tensor:
@@ -55,12 +55,12 @@ class ReinforcementProblem(Problem):
     def score(self, clients: Clients, model: Tensor) -> Tensor:
         """The discounted and the undiscounted return `[n, 2, m]` of the policy without exploration.
 
-        Which episodes these are follows from the clients' own streams.
+        The episodes follow from the clients' own random streams.
         """
         return self._returns(model, clients.addresses)
 
     def judge(self, seed: int) -> Judge:
-        """A server can play too: the same episodes with every model."""
+        """A server can evaluate too: the same episodes for every model."""
         used = roles(self.parts({}))
         return lambda models: self._returns(models, [rng.Address(seed)] * len(models))[:, used]
 
@@ -68,7 +68,7 @@ class ReinforcementProblem(Problem):
         """The mean over the episodes at each model's address, `[n, 2, m]`."""
         count = 1 if self.environment.deterministic else self.episodes
         episodes = [
-            # Lanes below zero are nobody's: what is measured are no episodes that anyone has trained on.
+            # No client uses lanes below zero: models are not evaluated on episodes of training.
             rng.Address(address.seed, address.client, address.round, -1 - address.lane * self.episodes - episode)
             for address in addresses
             for episode in range(count)

@@ -12,7 +12,7 @@ import torch
 T = TypeVar("T")
 
 WARM_UPS = 2
-"""Calls that run as they are before one is recorded: libraries set themselves up in them."""
+"""Calls before one is recorded: libraries initialise themselves in them."""
 
 
 @contextmanager
@@ -28,14 +28,14 @@ def no_garbage_collected() -> Iterator[None]:
 
 
 class Recordings:
-    """Things that were recorded and can be used again, the latest few: each holds memory of the device."""
+    """The latest few recordings, for reuse: each holds memory of the device."""
 
     def __init__(self, most: int = 8) -> None:
         self.most = most
         self.kept: dict[Hashable, Any] = {}
 
     def get(self, key: Hashable, make: Callable[[], T]) -> T:
-        """What was made for `key`, or made now."""
+        """What was recorded for `key`, or is recorded now."""
         found: T = self.kept.pop(key) if key in self.kept else make()
         self.kept[key] = found
         while len(self.kept) > self.most:
@@ -47,8 +47,8 @@ class Replayed:
     """A function without arguments or result that changes tensors in place, the same ones in every call.
 
     On a CUDA device it is recorded in its third call and replayed from then on; elsewhere it is just called. It must
-    not look at a value on the host, nor make a tensor on which a later call depends; with `or_called`, one that does is
-    called as it is.
+    not read a value on the host, nor create a tensor on which a later call depends; with `or_called`, one that does is
+    called without recording.
     """
 
     def __init__(self, function: Callable[[], None], device: torch.device | None, or_called: bool = False) -> None:
@@ -58,7 +58,7 @@ class Replayed:
         self.is_recorded = device is not None and device.type == "cuda"
 
     def __call__(self) -> None:
-        """Does it once."""
+        """Runs it once."""
         if not self.is_recorded:
             self.function()
             return
@@ -73,7 +73,7 @@ class Replayed:
         self.graph.replay()
 
     def _record(self) -> bool:
-        """Whether it worked; nothing was done yet, recording only notes what is to be done."""
+        """Whether recording succeeded; nothing has been computed yet, recording only notes the kernels."""
         graph, stream = torch.cuda.CUDAGraph(), torch.cuda.current_stream()
         try:
             with no_garbage_collected(), torch.cuda.graph(graph):
@@ -89,11 +89,11 @@ class Replayed:
         return True
 
     def release(self) -> None:
-        """Gives the recording back, at a time when none is being made."""
+        """Releases the recording, at a time when none is being made."""
         self.graph = None
 
     def _aside(self) -> None:
-        """On a stream of its own, as recording wants its warm-up."""
+        """On a separate stream, as recording requires for its warm-up."""
         stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):

@@ -1,4 +1,4 @@
-"""Counter-based randomness: a stream is a function of who asks for what, never of who else is there.
+"""Counter-based randomness: a stream is a function of client and purpose, never of the other clients.
 
 Every stream is Philox keyed by (seed, purpose) with its counter placed at (client, lane, round). So a client draws
 the same numbers alone on a node, in a stack of a thousand, in any chunk and in any order.
@@ -60,7 +60,7 @@ def _key(address: Address, purpose: str) -> tuple[int, int]:
 
 
 def _counter(address: Address) -> tuple[int, int, int, int]:
-    # The lowest word counts the numbers drawn, so streams of different addresses never meet.
+    # The lowest word counts the numbers drawn, so streams of different addresses never overlap.
     return 0, address.client & _MASK, address.lane & _MASK, address.round & _MASK
 
 

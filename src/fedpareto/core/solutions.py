@@ -1,4 +1,4 @@
-"""What comes out of a run: solutions with their objective values. Metrics, reports and pages read nothing else."""
+"""The result of a run: solutions with their objective values. Metrics, reports and pages read nothing else."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from fedpareto.moo import dominance, indicators
 
 @dataclass(frozen=True)
 class SolutionSet:
-    """One solution per client, or a set that stands for itself. Row i of everything belongs to `clients[i]`."""
+    """One solution per client, or a set of the server's. Row i of everything belongs to `clients[i]`."""
 
     objectives: tuple[Objective, ...]
     clients: tuple[int, ...]
     """The clients' ids; or the numbers 0 … n − 1 of solutions that are no client's."""
     preferences: np.ndarray | None
-    """`[n, m]`, with which the solutions were trained; None if the clients keep theirs to themselves."""
+    """`[n, m]`, with which the solutions were trained; None if the clients keep theirs private."""
     values: Mapping[str, np.ndarray]
     """The objectives on each part of the data, `{split: [n, m]}`."""
     known_front: np.ndarray | None = None
 
     @property
     def held_out(self) -> str:
-        """The part of the data on which solutions are compared."""
+        """The split on which solutions are compared."""
         return held_out(list(self.values))
 
     @property
@@ -64,15 +64,14 @@ class SolutionSet:
 
 
 def held_out(parts: Sequence[str]) -> str:
-    """Of the parts of the data by name, the one on which solutions are compared."""
+    """The name of the split on which solutions are compared."""
     return "test" if "test" in parts else parts[-1]
 
 
 def chosen_on(parts: Sequence[str]) -> str:
-    """Of the parts of the data by name, the one on which choices are made: never on test rows.
+    """The name of the split used for selection: never test rows.
 
-    Without validation rows that is the first, which training sees; where nothing is a test, what solutions are compared
-    by.
+    Without validation rows that is the first, the training split; where there is no test split, the one for comparison.
     """
     if "validation" in parts:
         return "validation"
@@ -80,5 +79,5 @@ def chosen_on(parts: Sequence[str]) -> str:
 
 
 def roles(parts: Sequence[str]) -> list[int]:
-    """Where the part that training sees stands, the one on which choices are made, and the one to compare by."""
+    """Positions of the splits for training, for selection and for comparison."""
     return [0, parts.index(chosen_on(parts)), parts.index(held_out(parts))]

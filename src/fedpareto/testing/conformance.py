@@ -1,4 +1,4 @@
-"""The conformance suite: what every algorithm and every problem must keep, whoever wrote it.
+"""The conformance suite: the rules that every algorithm and every problem must keep.
 
     from fedpareto.testing import check_algorithm
     check_algorithm(MyAlgorithm())
@@ -36,7 +36,7 @@ from fedpareto.problems.synthetic import Synthetic
 
 ROUNDS, CLIENTS = 5, 7
 EXACT, SINGLE = 1e-9, 1e-4
-"""How near two ways of computing the same must come in double and in single precision."""
+"""Tolerances for two ways of computing the same, in double and in single precision."""
 STILL = 1e-12
 """A learning rate with which nothing is learnt."""
 
@@ -60,7 +60,7 @@ def check_problem(problem: SupervisedProblem | ReinforcementProblem, clients: in
 
 @dataclasses.dataclass(frozen=True)
 class People(Synthetic):
-    """Groups of people, with little training."""
+    """A group fairness problem, with little training."""
 
     def learner(self) -> Learner:
         """A few steps, less than an epoch."""
@@ -143,7 +143,7 @@ def _copied(task: Task) -> Task:
 
 
 def _image(state: State) -> Checkpoint:
-    """A state as it is now, whatever becomes of it."""
+    """A snapshot of a state."""
     kept = Checkpoint()
     kept.put_state(state, "")
     return Checkpoint(_clones(kept.tensors), copy.deepcopy(kept.values))
@@ -190,7 +190,7 @@ def asking_is_pure(algorithm: Algorithm[Any], problem: Problem) -> None:
 
 
 def telling_makes_a_new_state(algorithm: Algorithm[Any], problem: Problem) -> None:
-    """The state that `tell` is given stays as it was, and so do the replies: a round can be told again."""
+    """The state that `tell` receives stays as it was, and so do the replies: a round can be repeated."""
     done = trial(algorithm, problem, rounds=2)
     state = algorithm.begin(done.engine.settings[0])
     for outcome in done.outcomes:
@@ -203,7 +203,7 @@ def telling_makes_a_new_state(algorithm: Algorithm[Any], problem: Problem) -> No
 
 
 def replies_are_accepted(algorithm: Algorithm[Any], problem: Problem) -> None:
-    """What the client steps give back is exactly what the algorithm declared, so no engine refuses it."""
+    """What the client steps return is exactly what the algorithm declared, so no engine refuses it."""
     for outcome in trial(algorithm, problem, rounds=2).outcomes:
         assert not outcome.failures, f"{algorithm.name}: {outcome.failures[0]}"
 
@@ -264,7 +264,7 @@ def missing_replies_are_borne(algorithm: Algorithm[Any], problem: Problem) -> No
 
 
 def only_participants_are_asked(algorithm: Algorithm[Any], problem: Problem) -> None:
-    """With partial participation no round asks more clients than take part, but the last one, to end with everyone."""
+    """With partial participation no round but the last selects more clients than take part."""
     most = participant_count(0.6, CLIENTS)
     for outcome in trial(algorithm, problem, participation=0.6).outcomes:
         asked = {reply.client for reply in outcome.replies if reply.round < ROUNDS}
@@ -291,7 +291,7 @@ def training_goes_down(algorithm: Algorithm[Any], problem: Problem) -> None:
 
 
 def only_replies_count(algorithm: Algorithm[Any], problem: Problem) -> None:
-    """If the three clients of seven who reply did not move, nobody's model does: a mean is one of those who replied."""
+    """If the three of seven clients that reply did not move, no model does: a mean is over the clients that replied."""
     engine = trial(algorithm, problem, rounds=1).engine
     noise = torch.randn(problem.layout.size, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     state = algorithm.begin(dataclasses.replace(engine.settings[0], initial=noise))
@@ -449,10 +449,10 @@ PROBLEM_CHECKS: Sequence[Callable[[SupervisedProblem, int], None]] = (
 )
 
 
-# -- problems that are played --------------------------------------------------------------------------------------
+# -- reinforcement learning ----------------------------------------------------------------------------------------
 
 PLAYED = 40
-"""Steps in which two ways of playing are compared."""
+"""Steps over which two rollouts are compared."""
 
 
 def _addresses(players: Sequence[int]) -> list[rng.Address]:
@@ -460,7 +460,7 @@ def _addresses(players: Sequence[int]) -> list[rng.Address]:
 
 
 def _moves(problem: ReinforcementProblem, players: int) -> Tensor:
-    """Actions by chance, `[steps, n]` or `[steps, n, a]`."""
+    """Random actions, `[steps, n]` or `[steps, n, a]`."""
     stream, actions = torch.Generator().manual_seed(0), problem.environment.actions
     if actions.discrete:
         return torch.randint(actions.count, (PLAYED, players), generator=stream)
@@ -469,7 +469,7 @@ def _moves(problem: ReinforcementProblem, players: int) -> Tensor:
 
 
 def _played(problem: ReinforcementProblem, players: Sequence[int], moves: Tensor, interrupted: bool = False) -> Tensor:
-    """What is seen and earned, `[steps, n, o + m + 2]`; interrupted, the session is closed and opened half-way."""
+    """Observations and rewards, `[steps, n, o + m + 2]`; interrupted, the session is closed and reopened half-way."""
     environment, addresses = problem.environment, _addresses(players)
     session = environment.open(environment.begin(addresses, torch.device("cpu")), addresses)
     seen = []
@@ -499,7 +499,7 @@ def returns_fit(problem: ReinforcementProblem, clients: int) -> None:
 
 
 def players_are_independent(problem: ReinforcementProblem, clients: int) -> None:
-    """A client sees and earns the same alone and beside others."""
+    """A client has the same observations and rewards alone and beside others."""
     moves = _moves(problem, clients)
     together = _played(problem, range(clients), moves)
     for player in range(clients):
@@ -508,7 +508,7 @@ def players_are_independent(problem: ReinforcementProblem, clients: int) -> None
 
 
 def play_goes_on_from_its_state(problem: ReinforcementProblem, clients: int) -> None:
-    """A session that is closed and opened again from its state goes on bit for bit."""
+    """A session that is closed and reopened from its state continues bit for bit."""
     moves = _moves(problem, clients)
     whole, resumed = (_played(problem, range(clients), moves, interrupted) for interrupted in (False, True))
     assert torch.equal(whole, resumed), "a session that was opened again goes on differently"
