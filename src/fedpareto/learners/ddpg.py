@@ -18,17 +18,17 @@ from fedpareto.learners.optimisers import FusedAdam
 
 @dataclass(frozen=True)
 class DDPG(OffPolicy):
-    """An actor that climbs the values of its critic, remembered steps and target networks that follow slowly.
+    """An actor that maximises the values of its critic, a replay buffer and slowly updated target networks.
 
     Defaults are those of the thesis's table A.7 and, where it names none, of stable-baselines3 at that time.
     """
 
     steps: int = 5_000
-    """Environment steps in one round, rounded up to whole turns of `train_freq`."""
+    """Environment steps in one round, rounded up to a multiple of `train_freq`."""
     batch_size: int = 100
-    """Remembered steps in one update."""
+    """Transitions in one update."""
     buffer_size: int = 200_000
-    """Steps that a client remembers."""
+    """Transitions in a client's replay buffer."""
     learning_starts: int = 100
     """Steps with random actions before the first update."""
     gamma: float = 0.98
@@ -36,7 +36,7 @@ class DDPG(OffPolicy):
     train_freq: int = 1
     """Environment steps between updates."""
     tau: float = 0.005
-    """How far the target networks go towards the others after every update."""
+    """How far the target networks move towards the others after every update."""
     noise_std: float = 0.1
     """Standard deviation of the Gaussian noise on actions, whose bounds count as −1 and 1."""
 
@@ -55,7 +55,7 @@ class DDPGAgent(Agent):
     policy: ActorCritic
 
     def draw(self, steps: int) -> None:
-        """See Agent: actions at random for the beginning, and noise for all of them."""
+        """See Agent: random actions for the beginning, and noise for all actions."""
         shape = (steps, self.environment.actions.size)
         self.at_random = self.drawn("exploration", shape, lambda stream, shape: stream.uniform(-1, 1, shape))
         self.noise = self.drawn("noise", shape, lambda stream, shape: stream.normal(0, self.learner.noise_std, shape))
@@ -70,14 +70,14 @@ class DDPGAgent(Agent):
                 self.learner.lr,
                 self.first[:, place],
                 self.second[:, place],
-                # Both networks move in every update, so it is enough that one of their counts is remembered.
+                # Both networks move in every update, so it is enough to keep one of their counts.
                 self.moves if prefix == "critic." else self.moves.clone(),
             )
             for prefix, place in self._places.items()
         }
 
     def explore(self, seen: Tensor) -> Tensor:
-        """See Agent: anything before learning starts, then what the actor does; with noise on either."""
+        """See Agent: random before learning starts, then the actor's actions; both with noise."""
         at_random, noise = (
             drawn.index_select(1, self.step_number).squeeze(1) for drawn in (self.at_random, self.noise)
         )

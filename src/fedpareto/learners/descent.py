@@ -1,7 +1,7 @@
 """Gradient descent of a stack of clients, step by step; on a CUDA device recorded once and replayed from then on.
 
 A step of a small model is many small kernels, and launching them takes longer than running them. A CUDA graph launches
-them all at once. What a step works on therefore lies in tensors that stay where they are from round to round.
+them all at once. A step therefore works on tensors that keep their addresses from round to round.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ class Plan:
     someone_idle: list[bool]
     """By step, whether a client has no rows left."""
     last_epoch: Tensor
-    """1 in the steps of a client's last pass over its rows, `[n, steps]`."""
+    """1 in the steps of a client's last epoch, `[n, steps]`."""
 
     def batches(self, rows: Rows) -> Iterator[tuple[Batch, Tensor | None]]:
-        """The minibatches, and which clients take part in each (`[n, 1]`; None: everyone)."""
+        """The minibatches, and which clients take part in each (`[n, 1]`; None: all)."""
         ones = torch.ones_like(self.mask[:, 0]) if self.mask.numel() else self.mask
         for step, (full, idle) in enumerate(zip(self.everyone_full, self.someone_idle, strict=True)):
             here = ones if full else self.mask[:, step]
@@ -73,18 +73,20 @@ class Descent:
 
 
 class Watch:
-    """The mean loss over a client's last epoch, while the model moves: what published code often calls its loss."""
+    """The mean loss over a client's last epoch, as the model changes: what published code often reports as its loss."""
 
     def __init__(self, like: Tensor) -> None:
         self.sums, self.rows = like.new_zeros(len(like)), like.new_zeros(len(like))
 
     def reset(self) -> None:
-        """Forgets what it has seen."""
+        """Resets the sums."""
         self.sums.zero_()
         self.rows.zero_()
 
     def see(self, losses: Tensor, mask: Tensor, counts: Tensor) -> None:
-        """Losses `[n]` of a step on the rows of `mask` `[n, b]`; `counts` `[n]` is 1 for who is in its last epoch."""
+        """Losses `[n]` of a step on the rows of `mask` `[n, b]`; `counts` `[n]` is 1 for clients in their last
+        epoch.
+        """
         rows = mask.sum(1) * counts
         self.sums += losses * rows
         self.rows += rows
@@ -112,7 +114,7 @@ class RecordedTraining:
         self.rows, self.watch = rows, Watch(self.model)
         pull = Pull(inputs["strength"], inputs["towards"]) if "towards" in inputs else None
         self.descent = Descent(learner, self.model, layout, loss, pull)
-        # Problems are anybody's, and some may look at a value on the host.
+        # Problems may be third-party code that reads a value on the host.
         self.replayed = Replayed(self._step, device, or_called=True)
 
     def _step(self) -> None:
@@ -121,7 +123,7 @@ class RecordedTraining:
         self.watch.see(self.descent.step(batch, active), self.mask, self.counts)
 
     def train(self, inputs: Mapping[str, Tensor], plan: Plan) -> Tensor:
-        """New models `[n, d]`; `inputs` as in the beginning, with new values."""
+        """New models `[n, d]`; `inputs` as at construction, with new values."""
         for name, tensor in inputs.items():
             self.inputs[name].copy_(tensor)
         self.descent.optimiser.reset()

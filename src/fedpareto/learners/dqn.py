@@ -19,26 +19,27 @@ from fedpareto.learners.optimisers import FusedAdam
 
 @dataclass(frozen=True)
 class DQN(OffPolicy):
-    """Q-learning with a network of values, remembered steps and a target network that follows now and then."""
+    """Q-learning with a value network, a replay buffer and a target network that is updated now and then."""
 
     target_update_interval: int = 1_000
     """Steps between two updates of the target network."""
     tau: float = 1.0
-    """How far the target network then goes towards the other; 1: all the way."""
+    """How far the target network then moves towards the other; 1: all the way."""
     exploration_steps: int = 10_000
     """Steps over which the share of random actions falls from its first to its last value."""
     exploration_initial: float = 1.0
     """The share of random actions at the beginning."""
     exploration_final: float = 0.05
-    """The share of random actions for good."""
+    """The share of random actions at the end."""
     exploration_schedule: Literal["once", "restarts"] = "once"
-    """"once": over a client's first `exploration_steps` steps. "restarts": as stable-baselines3 does if it is told in
-    every round to go on learning: in round r over the first r · `exploration_steps` steps, all rounds counted."""
+    """"once": over a client's first `exploration_steps` steps. "restarts": as stable-baselines3 does if `learn` is
+    called again in every round: in round r over the first r · `exploration_steps` steps, all rounds counted.
+    """
     max_grad_norm: float = 10.0
-    """Longer gradients are cut to this length."""
+    """Gradients are clipped to this norm."""
     tables: Literal["auto", "never"] = "auto"
-    """Where little can be seen (deep-sea treasure), values of all of it are computed once instead of row by row: the
-    same up to rounding, and on a CPU several times faster. "auto": on a CPU."""
+    """Where there are few observations (deep-sea treasure), the values of all of them are computed once instead of row
+    by row: the same up to rounding, and on a CPU several times faster. "auto": on a CPU."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -62,7 +63,7 @@ class DQNAgent(Agent):
     policy: ValuePolicy
 
     def draw(self, steps: int) -> None:
-        """See Agent: when to explore, and what to do then."""
+        """See Agent: when to explore, and which random actions."""
         self.chances = self.drawn("exploration", (steps, 2), lambda stream, shape: stream.random(shape, np.float32))
         self.optimiser = FusedAdam(self.model, self.gradient, self.learner.lr, self.first, self.second, self.moves)
         table = self.environment.every_observation()
@@ -83,8 +84,8 @@ class DQNAgent(Agent):
         learner = self.learner
         span: int | Tensor = max(learner.exploration_steps, 1)
         if learner.exploration_schedule == "restarts":
-            # The share of a step was found after the one before, so that a round begins with the last round's. What is
-            # meant in round r are `steps` after the r − 1 rounds that were played, each of whole turns.
+            # The share of a step was computed after the one before, so a round begins with the last round's. What is
+            # meant in round r are `steps` after the r − 1 rounds that were played, each a whole number of turns.
             played = learner.turns * learner.train_freq
             rounds_before = ((self.count + played - 1) // played).clamp(min=1) - 1
             span = span * (rounds_before * played + learner.steps) / learner.steps
@@ -99,19 +100,19 @@ class DQNAgent(Agent):
             return self.policy.act(self.leaves, seen.to(self.model.dtype).unsqueeze(1)).squeeze(1)
 
     def before_playing(self) -> None:
-        """See Agent: with a table, the best action for everything that can be seen."""
+        """See Agent: with a table, the best action for every observation."""
         if self.table is not None:
             with torch.no_grad():
                 self._best_action = self.policy.act(self.leaves, self.table)
 
     def after_playing(self, before: np.ndarray) -> None:
-        """See Agent: the target network follows where its time has come."""
+        """See Agent: the target network is updated where it is due."""
         interval = self.learner.target_update_interval
         due = self.counts // interval > before // interval
         if not due.any():
             return
         who = self.clients.tensor(np.flatnonzero(due))
-        # Playing changes no network, so doing this after the turn's last step is the same as after the step itself.
+        # Acting changes no network, so doing this after the turn's last step is the same as after the step itself.
         self.target.index_copy_(0, who, torch.lerp(self.target[who], self.model[who], self.learner.tau))
         if self.table is not None:
             self._best_value = self._value_of(self.table)

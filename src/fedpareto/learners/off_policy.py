@@ -1,13 +1,13 @@
-"""Learning from remembered steps, for n clients at once: what DQN and DDPG have in common.
+"""Off-policy learning from a replay buffer, for n clients at once: what DQN and DDPG have in common.
 
-Each client plays its own environment, remembers what happened in a ring of its own and learns from random samples of
-it; all of them do so in lockstep, as one batched tensor program. The order of things is that of stable-baselines3:
+Each client acts in its own environment, stores transitions in its own ring buffer and learns from random samples of
+it; all of them do so in lockstep, as one batched tensor program. The order of operations is that of stable-baselines3:
 `train_freq` steps, then `gradient_steps` updates.
 
 What the server gets and sends is the policy's networks (see Policy.layout): the Q-network, or actor and critic. Nothing
-else ever leaves a client: it keeps the optimiser's moments, remembered steps, the episode in progress and the number of
-steps done so far, on which exploration depends, from round to round. Target networks are no part of what is averaged:
-they begin a round as what the server sent, or go on as they were.
+else ever leaves a client: it keeps the optimiser's moments, the replay buffer, the episode in progress and the number
+of steps done so far, on which exploration depends, from round to round. Target networks are not averaged: they begin a
+round as copies of what the server sent, or continue as they were.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from fedpareto.core.replay import Replayed
 from fedpareto.errors import UserError
 
 PLACE = "environment."
-"""Begins the names of an environment's state among what a client remembers."""
+"""Prefix of the names of an environment's state in a client's learner state."""
 
 
 @dataclass(frozen=True)
@@ -39,13 +39,13 @@ class OffPolicy(Learner):
     """Hyper-parameters by the names of stable-baselines3, where it has them."""
 
     steps: int = 1_000
-    """Environment steps in one round, rounded up to whole turns of `train_freq`."""
+    """Environment steps in one round, rounded up to a multiple of `train_freq`."""
     lr: float = 1e-3
     """Step size of Adam."""
     batch_size: int = 64
-    """Remembered steps in one update."""
+    """Transitions in one update."""
     buffer_size: int = 50_000
-    """Steps that a client remembers."""
+    """Transitions in a client's replay buffer."""
     learning_starts: int = 1_000
     """Steps with random actions before the first update."""
     gamma: float = 0.99
@@ -53,12 +53,13 @@ class OffPolicy(Learner):
     train_freq: int = 4
     """Environment steps between updates."""
     gradient_steps: int = 1
-    """Updates after every `train_freq` steps; −1: as many as these steps."""
+    """Updates after every `train_freq` steps; −1: as many as steps."""
     optimiser_state: Literal["kept", "fresh"] = "kept"
-    """Whether Adam's moments go on from round to round (they never leave the client) or begin anew in each."""
+    """Whether Adam's moments are kept from round to round (they never leave the client) or reset in each."""
     target: Literal["received", "kept"] = "received"
-    """Whether the target network begins every round as what the server sent, or goes on as it was. Received ones make
-    federated training far steadier: a target that belongs to another model than the one in hand misleads it."""
+    """Whether the target network begins every round as a copy of what the server sent, or continues as it was.
+    Received ones make federated training far more stable: a target that belongs to another model misleads it.
+    """
 
     agent: ClassVar[type[Agent]]
 
@@ -79,7 +80,7 @@ class OffPolicy(Learner):
 
     @property
     def turns(self) -> int:
-        """How often a round alternates between playing and learning."""
+        """Number of turns of acting and learning in a round."""
         return -(-self.steps // self.train_freq)
 
     @property
@@ -113,7 +114,7 @@ class OffPolicy(Learner):
         }
 
     def bytes_per_client(self, clients: Clients) -> int:
-        """Thrice what a client remembers (kept, in use, new), and what an update keeps."""
+        """Three times a client's learner state (kept, in use, new), and what an update keeps."""
         problem = reinforcement(clients.problem)
         item = clients.preferences.element_size()
         with torch.device("meta"):  # Only their sizes: a buffer may be larger than this machine.
@@ -123,12 +124,12 @@ class OffPolicy(Learner):
         return 3 * remembered + item * (6 * problem.layout.size + 8 * self.batch_size * widths) + drawn
 
     def probe(self) -> Self:
-        """Two turns with updates, of clients who remember little."""
+        """Two turns with updates, of clients with a small buffer."""
         return replace(self, steps=2 * self.train_freq, learning_starts=0, buffer_size=min(self.buffer_size, 1_000))
 
 
 def reinforcement(problem: Problem) -> ReinforcementProblem:
-    """The problem as one that can be played."""
+    """The problem as a reinforcement learning problem."""
     if not isinstance(problem, ReinforcementProblem):
         raise UserError(f"the problem '{problem.name}' has no environment to play in; it needs a learner of its own")
     return problem
@@ -136,7 +137,7 @@ def reinforcement(problem: Problem) -> ReinforcementProblem:
 
 @dataclass(frozen=True)
 class Rows:
-    """How a remembered step lies in a row of numbers."""
+    """The layout of a transition in a row of numbers."""
 
     observation: int
     objectives: int
@@ -154,14 +155,14 @@ class Rows:
         return 2 * self.observation + self.objectives + self.action + 1
 
     def split(self, rows: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-        """Observation, the one after it, reward, action and whether that was the end, of rows `[..., width]`."""
+        """Observation, next observation, reward, action and whether the episode terminated, of rows `[..., width]`."""
         sizes = [self.observation, self.observation, self.objectives, self.action, 1]
         seen, after, reward, action, ended = torch.split_with_sizes(rows, sizes, dim=-1)
         return seen, after, reward, action, ended
 
 
 class Agent:
-    """n clients at work in one round: tensors that every step changes in place, so that CUDA graphs can replay it."""
+    """n clients in one round: tensors that every step changes in place, so that CUDA graphs can replay it."""
 
     def __init__(self, learner: OffPolicy, clients: Clients, model: Tensor, weights: Tensor, pull: Pull | None) -> None:
         self.learner, self.clients, self.weights, self.pull = learner, clients, weights, pull
@@ -178,7 +179,7 @@ class Agent:
         self.followed = self.problem.layout.unflatten(self.target)
         self.gradient = torch.empty_like(self.model)
         self._draw()
-        # A step whose environment is elsewhere is recorded in two parts, before and after it.
+        # A step whose environment is in another process is recorded in two parts, before and after it.
         whole, part = (self.device, None) if self.session.capturable else (None, self.device)
         self._play = Replayed(self.play, whole)
         self._choose = Replayed(self.choose, part)
@@ -186,18 +187,18 @@ class Agent:
         self._learn = Replayed(self._update_all, self.device)
 
     def close(self) -> None:
-        """Gives back what the round held of the machine."""
+        """Releases the round's resources."""
         for recorded in (self._play, self._choose, self._store, self._learn):
             recorded.release()
         self.session.close()
 
-    # -- what is remembered ----------------------------------------------------------------------------------------
+    # -- learner state ---------------------------------------------------------------------------------------------
 
     def _remember(self, memory: Message, model: Tensor) -> None:
-        """Goes on from what the clients remember; one who has never played begins."""
+        """Continues from the clients' learner state; a new client starts afresh."""
         self.count = memory["steps"].clone()
         self.counts = self.count.cpu().numpy().copy()
-        """The same on the host, where it decides what is done."""
+        """The same on the host, for control flow."""
         new = self.count == 0
         if self.learner.target == "received":
             self.target = model.clone()
@@ -223,7 +224,7 @@ class Agent:
         self.came = self.seen.new_empty(self.n, self.rows.observation + self.rows.objectives + 1)
 
     def memory(self) -> Message:
-        """What the clients take along to their next round."""
+        """The learner state for the clients' next round."""
         place = {PLACE + name: tensor for name, tensor in self.session.state().items()}
         return place | {
             "steps": self.count,
@@ -237,7 +238,7 @@ class Agent:
     # -- a turn ----------------------------------------------------------------------------------------------------
 
     def turn(self) -> None:
-        """Plays `train_freq` steps, then learns."""
+        """Takes `train_freq` steps, then learns."""
         learner = self.learner
         self.before_playing()
         for _ in range(learner.train_freq):
@@ -252,20 +253,20 @@ class Agent:
                 self.update(np.flatnonzero(learning))
 
     def play(self) -> None:
-        """One step of every environment, remembered."""
+        """One step of every environment, stored."""
         self.seen.copy_(self.session.observation)
         self._choose()
         after, reward, terminated, _ = self.session.step(self.environment.scaled(self.action))
-        # An episode that was only cut off goes on in theory, so its last step is none.
+        # A truncated episode has not terminated, so its last step is not terminal.
         torch.cat([after, reward, terminated.unsqueeze(1)], dim=1, out=self.came)
         self._store()
 
     def choose(self) -> None:
-        """The actions for what is seen."""
+        """The actions for the current observations."""
         self.action.copy_(self.explore(self.seen))
 
     def store(self) -> None:
-        """Remembers what was seen and done, and what came of it."""
+        """Stores the transitions."""
         came, ended = self.came[:, :-1], self.came[:, -1:]
         row = torch.cat([self.seen, came, self.action.view(self.n, -1), ended], dim=1).to(self.buffer.dtype)
         place = self._bases + self.count % self.learner.buffer_size
@@ -274,9 +275,9 @@ class Agent:
         self.step_number += 1
 
     def sample(self, who: np.ndarray | None) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-        """Remembered steps, `[n, b, ...]`: observation, the next one, scalarised reward, action, whether it ended.
+        """Sampled transitions, `[n, b, ...]`: observation, next observation, scalarised reward, action, termination.
 
-        Each client counts its own updates, so that it samples the same beside others who do not learn yet.
+        Each client counts its own updates, so that it samples the same beside others that do not learn yet.
         """
         uniform = self.samples.flatten(0, 1).index_select(0, self.sample_number)
         if who is None:
@@ -293,10 +294,10 @@ class Agent:
     def _update_all(self) -> None:
         self.update(None)
 
-    # -- chance ----------------------------------------------------------------------------------------------------
+    # -- random numbers ------------------------------------------------------------------------------------------------
 
     def _draw(self) -> None:
-        """All that chance decides in this round, from each client's own streams, ahead of time."""
+        """All random numbers of this round, drawn ahead from each client's own streams."""
         learner = self.learner
         steps, updates = learner.turns * learner.train_freq, learner.turns * learner.updates
         self.samples = self.drawn("samples", (updates, learner.batch_size), _uniform)
@@ -317,7 +318,7 @@ class Agent:
 
     @abstractmethod
     def draw(self, steps: int) -> None:
-        """What chance decides of the actions."""
+        """The random numbers behind the actions."""
 
     @abstractmethod
     def explore(self, seen: Tensor) -> Tensor:
@@ -328,14 +329,14 @@ class Agent:
         """One gradient step of the clients `who` (None: all)."""
 
     def before_playing(self) -> None:
-        """Gets ready for the steps of a turn."""
+        """Prepares for the steps of a turn."""
 
     def after_playing(self, before: np.ndarray) -> None:
-        """Does what is due after the steps of a turn, `before` which the clients had done so many."""
+        """Does what is due after the steps of a turn; `before` is the clients' number of steps before it."""
 
 
 def _stacked(blank: Message, n: int, device: torch.device) -> Message:
-    """n clients who remember nothing."""
+    """n clients without any experience."""
     return {name: tensor.to(device).expand(n, *tensor.shape) for name, tensor in blank.items()}
 
 

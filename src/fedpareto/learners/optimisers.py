@@ -11,10 +11,10 @@ from torch import Tensor
 
 
 class Optimiser(Protocol):
-    """Moves the model it was made for, in place, as all that it remembers: a CUDA graph can replay its steps."""
+    """Updates the model it was made for in place, and so its own state: a CUDA graph can replay its steps."""
 
     def reset(self) -> None:
-        """Forgets what it has seen."""
+        """Resets its state."""
 
     def step(self, gradient: Tensor, active: Tensor | None) -> None:
         """One step along `gradient` `[n, d]`, for the clients that are `active` (`[n, 1]`; None: all)."""
@@ -72,7 +72,7 @@ class Adam:
 
 
 def _renew(old: Tensor, new: Tensor, active: Tensor | None) -> None:
-    """`old` becomes `new` for those who are active."""
+    """`old` becomes `new` for active clients."""
     if active is None:
         old.copy_(new)
     else:
@@ -80,7 +80,7 @@ def _renew(old: Tensor, new: Tensor, active: Tensor | None) -> None:
 
 
 class FusedAdam:
-    """Adam as PyTorch's fused kernel does it, one pass over memory: each client's row is a parameter of its own.
+    """Adam by PyTorch's fused kernel, one pass over memory: each client's row is a parameter of its own.
 
     All tensors are the caller's, `[n, d]` and `[n]` (steps), and are changed in place: the moments can be kept, and a
     CUDA graph can replay a step.

@@ -32,7 +32,7 @@ class Supervised(Learner):
     lr: float = 0.05
     """Step size."""
     optimiser: Literal["sgd", "adam"] = "sgd"
-    """Fresh in every round, as in the papers."""
+    """The optimiser, reset in every round, as in the papers."""
     momentum: float = 0.0
     """Of SGD."""
     weight_decay: float = 0.0
@@ -69,7 +69,7 @@ class Supervised(Learner):
     def _train(self, clients: Clients, model: Tensor, weights: Tensor, pull: Pull | None) -> tuple[Tensor, Tensor]:
         """New models, and the mean loss of the last epoch."""
         problem, plan = _supervised(clients), self.plan(clients)
-        if model.is_cuda and (pull is None or type(pull) is Pull):  # Another kind of pull reads what nobody recorded.
+        if model.is_cuda and (pull is None or type(pull) is Pull):  # Another pull reads what was not recorded.
             return self._train_recorded(problem, clients, model, weights, pull, plan)
 
         def loss(parameters: Mapping[str, Tensor], batch: Batch) -> Tensor:
@@ -86,7 +86,7 @@ class Supervised(Learner):
         pull: Pull | None,
         plan: Plan,
     ) -> tuple[Tensor, Tensor]:
-        """The same by a recording that the engine keeps: only one with equal shapes and data can be used again."""
+        """The same by a recording that the engine keeps: only one with equal shapes and data can be reused."""
         rows = clients.splits["train"]
         ones = model.new_ones(len(model))
         inputs = {"model": model, "weights": weights, "scale": ones, "bias": torch.zeros_like(ones)}
@@ -199,7 +199,9 @@ class Supervised(Learner):
         return plan.reshape(len(counts), steps, self.batch_size)
 
     def bytes_per_client(self, clients: Clients) -> int:
-        """Training: eight model-sized tensors and thrice what a forward pass keeps. Evaluation: all rows at once."""
+        """Training: eight model-sized tensors and three times what a forward pass keeps. Evaluation: all rows at
+        once.
+        """
         kept = 0
 
         def count(tensor: Tensor) -> Tensor:

@@ -17,15 +17,15 @@ from fedpareto.moo.min_norm import Array
 Mask = NDArray[np.bool_]
 
 RIDGE = 1e-10
-"""How much ‖λ − λ0‖² counts beside the normalised λᵀKλ: of equally good weights those nearest λ0 win."""
+"""Weight of ‖λ − λ0‖² beside the normalised λᵀKλ: of equally good weights those nearest λ0 are chosen."""
 TOLERANCE = 1e-12
-"""The Frank-Wolfe gap of the problem with the ridge, in the normalised K, at which λ is called optimal."""
+"""The Frank-Wolfe gap of the problem with the ridge, in the normalised K, below which λ counts as optimal."""
 CHANGES = 30
-"""How often the active-set method may change its mind about who stands at a bound."""
+"""How often the active-set method may change which weights are at a bound."""
 ITERATIONS = 2000
-"""Most steps of the first-order method: what it reaches in them is the best there is."""
+"""Most steps of the first-order method; its best result so far is returned."""
 GAP_EVERY = 10
-"""Steps of the first-order method between two looks at the gap."""
+"""Steps of the first-order method between two checks of the gap."""
 
 
 @dataclass(frozen=True)
@@ -85,9 +85,9 @@ class BoxSimplex:
 def box_min_norm_weights(gram: ArrayLike, centre: ArrayLike, radius: float = 1.0) -> Array:
     """λ `[n]` that minimises λᵀKλ on the simplex with |λ − centre| ≤ radius; `centre` where K is zero.
 
-    An active-set method mostly finds it at once. Where it does not (in one of ten adversarial cases), an interior-point
-    solver comes so near that the active set is known; where that fails too, an accelerated projected gradient goes on.
-    The Frank-Wolfe gap decides.
+    An active-set method mostly finds it at once. Where it does not (in one of ten adversarial cases), an
+    interior-point solver gets close enough to identify the active set; where that fails too, an accelerated projected
+    gradient continues. The Frank-Wolfe gap decides.
     """
     box = BoxSimplex.around(centre, radius)
     middle = box.project(centre)
@@ -136,7 +136,7 @@ class _Programme:
         return self.box.gap(weights, self.gradient(weights))
 
     def interior_point(self) -> Array:
-        """By PIQP (Schwan et al., 2023), projected; the centre where it finds nothing."""
+        """By PIQP (Schwan et al., 2023), projected; the centre where it fails."""
         import piqp
 
         n = len(self.centre)
@@ -153,10 +153,10 @@ class _Programme:
         return self.box.project(found) if np.isfinite(found).all() else self.centre
 
     def active_set(self, weights: Array) -> Array:
-        """The best of `weights` and of what a primal-dual active-set method (Hintermüller et al., 2003) makes of them.
+        """The best of `weights` and of the iterates of a primal-dual active-set method (Hintermüller et al., 2003).
 
-        Those inside the box get the weights at which their gradients are equal; who leaves the box stays at its bound,
-        and who stands at a bound on the wrong side of that gradient comes back.
+        Those inside the box get the weights at which their gradients are equal; a weight that leaves the box is set to
+        its bound, and one at a bound with a gradient of the wrong sign becomes free again.
         """
         best, best_gap = weights, self.gap(weights)
         at_low, at_high = self._bound(weights, 1e-7)
@@ -182,7 +182,7 @@ class _Programme:
         return best
 
     def _bound(self, weights: Array, share: float) -> tuple[Mask, Mask]:
-        """Who stands at a lower and at an upper bound, up to a share of the width between both."""
+        """Which weights are at a lower and at an upper bound, up to a share of the width between both."""
         margin = share * (self.box.high - self.box.low)
         at_low = weights - self.box.low <= margin
         return at_low, (self.box.high - weights <= margin) & ~at_low
@@ -198,7 +198,7 @@ class _Programme:
         target = RIDGE * self.centre[free] - self.gram[free] @ fixed
         mass = 1 - fixed.sum()
         factor = cho_factor(inner, check_finite=False)
-        # Two refinements take back what the factor's rounding costs on a K without full rank.
+        # Two refinement steps correct the factor's rounding errors on a rank-deficient K.
         direction, base = np.zeros(len(target)), np.zeros(len(target))
         for _ in range(3):
             direction = direction + cho_solve(factor, 1 - inner @ direction, check_finite=False)
@@ -207,7 +207,7 @@ class _Programme:
         return base + level * direction, level
 
     def accelerated(self, start: Array) -> Array:
-        """Projected gradient with momentum that starts anew when it overshoots (O'Donoghue and Candès, 2015)."""
+        """Projected gradient with momentum that restarts when it overshoots (O'Donoghue and Candès, 2015)."""
         step = 1 / (self._curvature() + RIDGE)
         best = weights = ahead = start
         best_gap, momentum = self.gap(start), 1.0
@@ -225,7 +225,7 @@ class _Programme:
         return best
 
     def _curvature(self) -> float:
-        """An upper bound on K's largest eigenvalue: the power method's estimate and some more, at most its trace."""
+        """An upper bound on K's largest eigenvalue: the power method's estimate with a margin, at most its trace."""
         vector = np.ones(len(self.gram)) + np.arange(len(self.gram)) / len(self.gram)
         for _ in range(20):
             vector = self.gram @ (vector / np.linalg.norm(vector))

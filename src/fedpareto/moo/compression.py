@@ -1,6 +1,6 @@
 """Compressed Jacobians: a near-square rearrangement and a randomised singular value decomposition of low rank.
 
-As in FedCMOO (Askin et al., 2025): what travels are two factors instead of m gradients of length d. All functions work
+As in FedCMOO (Askin et al., 2025): two factors are sent instead of m gradients of length d. All functions work
 on a stack of n matrices at once.
 """
 
@@ -16,7 +16,7 @@ from torch import Tensor
 POWER_ITERATIONS = 2
 """Passes that sharpen the decomposition's basis (the published code's)."""
 OVERSAMPLING = 10
-"""One extra column for every so many of the rank (the published code's)."""
+"""One extra column for each of this many of the rank (the published code's)."""
 
 
 def near_square(d: int, m: int) -> tuple[int, int]:

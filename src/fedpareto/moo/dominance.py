@@ -1,4 +1,4 @@
-"""Pareto dominance: who beats whom, the front, and the layers behind it.
+"""Pareto dominance: comparisons, the front, and the layers behind it.
 
 Points are arrays `[k, m]`, one row per solution. Objectives are minimised unless `maximise` says
 otherwise, for all of them (`True`) or one by one (`[True, False]`).

@@ -1,6 +1,6 @@
-"""How evenly clients fare: pure functions of one number for each client, `[n]`.
+"""How evenly performance is spread over clients: pure functions of one number for each client, `[n]`.
 
-What is better, small or large, is the caller's business: losses and accuracies are both welcome.
+Whether small or large is better is up to the caller: losses and accuracies both work.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ Evaluation: TypeAlias = Literal["sent", "trained"]
 """Of the model that the server sends, or of the same after the client's local steps."""
 
 LOW_SHARE = 10
-"""The percentile that stands for the clients at the bottom."""
+"""The percentile that represents the worst-off clients."""
 
 
 @dataclass(frozen=True)
 class AcrossClients:
-    """What the clients' values look like together."""
+    """Summary statistics of the clients' values."""
 
     mean: float
     deviation: float
@@ -32,8 +32,9 @@ class AcrossClients:
     worst: float
     best: float
     low: float
-    """Nine tenths of the clients fare at least so well: the 10th percentile where large values are good, the 90th where
-    small ones are."""
+    """Nine tenths of the clients do at least as well: the 10th percentile where large values are good, the 90th where
+    small ones are.
+    """
     jain: float | None
     """Jain's index; None where a value is negative, for which it has no meaning."""
 
@@ -63,7 +64,7 @@ def across_objectives(points: ArrayLike, maximise: Sequence[bool]) -> list[Acros
 def jain_index(values: ArrayLike) -> float:
     """(Σv)² / (n Σv²), of values that are not negative: 1 where all are alike, 1/n where one has everything.
 
-    It depends on where zero is: the index of accuracies and that of error rates tell different stories. All zero: 1.
+    It depends on where zero is: the index of accuracies and that of error rates can disagree. All zero: 1.
     """
     v = _finite(values)
     if v.min() < 0:
@@ -86,8 +87,8 @@ def share_improved(before: ArrayLike, after: ArrayLike) -> float:
 def shares_improved(losses: Mapping[int, ArrayLike], participants: Mapping[int, Sequence[int]]) -> dict[int, float]:
     """`share_improved` of every round between two measurements, by round.
 
-    `losses[t]` `[n]` are those of the models after t rounds; `participants[t]` are the places of the clients that took
-    part in round t. A loss that is no finite number has not improved, nor has one that follows it.
+    `losses[t]` `[n]` are those of the models after t rounds; `participants[t]` are the positions of the clients that
+    took part in round t. A loss that is not finite has not improved, nor has one that follows it.
     """
     shares = {}
     for done, before in losses.items():

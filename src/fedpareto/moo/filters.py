@@ -1,4 +1,4 @@
-"""Leaving out solutions that should not count, before a front is drawn."""
+"""Removing solutions that should not count, before a front is drawn."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from fedpareto.moo._points import as_points
 def is_converged(points: ArrayLike, fairness: Sequence[bool], epsilon: float = 1e-3) -> NDArray[np.bool_]:
     """Mask `[k]` of the points `[k, m]` that are not too fair to be true (thesis, A.3.5).
 
-    A model that decides alike for everybody, as an untrained one does, is perfectly fair by every notion; a useful one
-    hardly ever is. `fairness` `[m]` says which objectives are fairness values (1 is perfect); a point is left out if
-    all of them exceed 1 − ε. For one such objective this is the thesis's rule; one of several may be perfect by chance.
+    A model that makes the same decision for everyone, as an untrained one does, is perfectly fair by every notion; a
+    useful one hardly ever is. `fairness` `[m]` says which objectives are fairness values (1 is perfect); a point is
+    left out if all of them exceed 1 − ε. For one such objective this is the thesis's rule; one of several may be
+    perfect by chance.
 
-    It only judges by fairness: an accurate model on data without any bias would be left out too.
+    It only looks at fairness: an accurate model on data without any bias would be left out too.
     """
     values = as_points(points)
     which = np.asarray(fairness, dtype=bool)

@@ -1,8 +1,8 @@
-"""Figures that describe a set of solutions, as pure functions on arrays `[k, m]`.
+"""Indicators of the quality of a set of solutions, as pure functions on arrays `[k, m]`.
 
 No single one of them ranks two sets fairly; each docstring says where it misleads. Objectives are
-minimised unless `maximise` says otherwise. Over an empty set the best of nothing is infinitely bad:
-distances are inf and utilities -inf, while volumes, counts, ranges and sparsity are 0.
+minimised unless `maximise` says otherwise. Of an empty set, distances are inf and utilities -inf, while volumes,
+counts, ranges and sparsity are 0.
 """
 
 from __future__ import annotations
@@ -20,9 +20,8 @@ from fedpareto.moo.dominance import front
 def hypervolume(points: ArrayLike, reference: ArrayLike, maximise: Maximise = False) -> float:
     """Volume dominated by the points `[k, m]` and bounded by the reference point `[m]`; higher is better.
 
-    Zitzler and Thiele 1999. A point that is not better than the reference in every objective adds
-    nothing. Values under different reference points cannot be compared, and objectives with a
-    larger range weigh more.
+    Zitzler and Thiele 1999. A point that is not better than the reference in every objective contributes nothing.
+    Values under different reference points cannot be compared, and objectives with a larger range weigh more.
     """
     import moocore  # type: ignore[import-untyped,unused-ignore]
 
@@ -163,6 +162,6 @@ def _with_preferences(points: ArrayLike, preferences: ArrayLike) -> tuple[Array,
 
 
 def _best_utilities(values: Array, weights: Array, maximise: Maximise) -> Array:
-    """`[p]`: for each preference the utility of its favourite among the values."""
+    """`[p]`: for each preference the largest utility among the values."""
     utilities: Array = weights @ (-senses(maximise, weights.shape[1]) * values).T
     return np.asarray(utilities.max(axis=1, initial=-np.inf))

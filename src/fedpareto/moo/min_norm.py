@@ -14,13 +14,13 @@ from fedpareto.errors import UserError
 Array = NDArray[np.float64]
 
 RIDGE = 1e-10
-"""Added to the normalised K: of equally good weights (identical gradients) the most even ones win."""
+"""Added to the normalised K: of equally good weights (identical gradients) the most even ones are chosen."""
 
 
 def min_norm_weights(gram: ArrayLike) -> Array:
     """λ `[m]`, exact up to rounding; even where all gradients are zero.
 
-    Non-negative least squares does it: the minimum over λ ≥ 0 of λᵀKλ + (1ᵀλ − 1)² has Kλ ≥ (1 − 1ᵀλ)1 with equality
+    Found by non-negative least squares: the minimum over λ ≥ 0 of λᵀKλ + (1ᵀλ − 1)² has Kλ ≥ (1 − 1ᵀλ)1 with equality
     on λ's support, which is the optimality condition on the simplex up to λ's length.
     """
     from scipy.optimize import nnls
@@ -44,7 +44,7 @@ def projected_gradient(gram: ArrayLike, start: ArrayLike, steps: int, step_size:
 def project_to_simplex(vector: ArrayLike) -> Array:
     """The nearest point of the simplex, exactly (Duchi et al., 2008)."""
     v = np.asarray(vector, dtype=np.float64)
-    v = v - v.max()  # The same point is nearest, and the 1 below is not lost beside huge numbers.
+    v = v - v.max()  # The nearest point is the same, and the 1 below is not lost to rounding beside huge numbers.
     shifted = v - (v.sum() - 1) / len(v)
     if shifted.min() >= 0:
         return np.asarray(shifted)  # The nearest point of the simplex's plane lies in the simplex already.

@@ -35,7 +35,7 @@ def dirichlet(n: int, m: int, rng: np.random.Generator, alpha: float = 1.0) -> A
     _check_counts(n, m)
     if not 0 < alpha * m < math.inf:
         raise BadPreference(f"dirichlet: alpha must be a positive number, got {alpha}")
-    if m == 1:  # There is nothing to choose from; a draw would be 1 less a rounding error.
+    if m == 1:  # With one objective there is no choice; a draw would be 1 up to a rounding error.
         return np.ones((n, 1))
     return rng.dirichlet(np.full(m, alpha), size=n)
 
@@ -48,12 +48,11 @@ def gaussian(n: int, m: int, rng: np.random.Generator) -> Array:
 
 
 def equidistant(n: int, m: int) -> Array:
-    """`[n, m]` evenly spread over the simplex, without chance; rows ascend lexicographically.
+    """`[n, m]` evenly spread over the simplex, deterministic; rows ascend lexicographically.
 
-    One preference is the centre. Up to m preferences are corners, one per objective (with fewer than
-    m clients the last objectives are nobody's). Where the count fits, the rows are the lattice of Das
-    and Dennis 1998, which for two objectives is always; otherwise they minimise the Riesz energy
-    (Blank et al. 2021).
+    One preference is the centre. Up to m preferences are corners, one per objective (with fewer than m clients the
+    last objectives have none). Where the count fits, the rows are the lattice of Das and Dennis 1998, which for two
+    objectives is always; otherwise they minimise the Riesz energy (Blank et al. 2021).
     """
     _check_counts(n, m)
     if n == 1 or m == 1:
@@ -92,9 +91,9 @@ def sweep(k: int, m: int) -> Array:
 def groups(sizes: Sequence[int], preferences: ArrayLike | None = None, m: int | None = None) -> Array:
     """`[sum(sizes), m]`: row g of `preferences` `[len(sizes), m]`, repeated `sizes[g]` times.
 
-    The setting of section 4.3.5 of the thesis, which checks that clients with equal preferences find
-    each other (sizes 5, 5, 5, 5 or 2, 3, 6, 9). Without preferences the groups' are
-    `equidistant(len(sizes), m)`, and `m` is needed.
+    The setting of section 4.3.5 of the thesis, which checks that clients with equal preferences are clustered together
+    (sizes 5, 5, 5, 5 or 2, 3, 6, 9). Without preferences the groups' are `equidistant(len(sizes), m)`, and `m` is
+    needed.
     """
     if not sizes or any(size != int(size) or size < 1 for size in sizes):
         raise BadPreference(f"groups: sizes must be whole numbers of at least 1, got {list(sizes)}")
@@ -118,7 +117,7 @@ def check_one(preference: ArrayLike, m: int, whose: str = "the preference") -> A
 
 
 def is_common(spec: Spec) -> bool:
-    """Whether a configuration gives all clients one preference, so that it is no client's secret."""
+    """Whether a configuration gives all clients one preference, so that it is not private."""
     if isinstance(spec, str):
         text = spec.strip().lower()
         return text in ("uniform", "sweep") or (";" not in text and _is_number(text.partition(",")[0]))
@@ -132,7 +131,7 @@ def from_spec(spec: Spec, n: int, m: int, rng: np.random.Generator, run: int = 0
     |---|---|
     | `dirichlet`, `dirichlet:0.5` | random, uniform on the simplex or with that alpha |
     | `gaussian` | random, closer to the centre |
-    | `equidistant` | evenly spread, no chance |
+    | `equidistant` | evenly spread, deterministic |
     | `uniform` | every objective equally important to everyone |
     | `sweep` | the same for everyone, another one in every run: row `run` of `sweep(runs, m)` |
     | `0.7,0.3` or one flat list | the same for everyone |
@@ -225,7 +224,7 @@ def _check_row(preference: ArrayLike, m: int, whose: str) -> Array:
     """One preference `[m]` as an array, if it is a point of the simplex."""
     try:
         row = np.atleast_1d(np.asarray(preference, dtype=np.float64))
-    except (TypeError, ValueError, OverflowError):  # The last: a whole number beyond all floating ones.
+    except (TypeError, ValueError, OverflowError):  # The last: a whole number too large for a float.
         raise BadPreference(
             f"{whose}: {np.asarray(preference, dtype=object).tolist()} is not a list of numbers"
         ) from None
@@ -299,12 +298,14 @@ def _log_energy(roots: Array, n: int, m: int) -> tuple[float, Array]:
     pull = energies / distance2 / energies.sum()
     slope = 2 * s * (pull @ w - pull.sum(axis=1, keepdims=True) * w)
     gradient = 2 * x / total * (slope - (slope * w).sum(axis=1, keepdims=True))
-    # Every pair stands twice in the matrix.
+    # Every pair is in the matrix twice.
     return float(largest + math.log(energies.sum() / 2)), gradient.ravel()
 
 
 def _scattered(n: int, m: int, fineness: int) -> Array:
-    """`[n, m]` from a lattice of at least fineness * n rows: its corners, then the row farthest off."""
+    """`[n, m]` from a lattice of at least fineness * n rows: its corners, then always the row farthest from those
+    chosen.
+    """
     divisions = 1
     while math.comb(divisions + m - 1, m - 1) < fineness * n:
         divisions += 1

@@ -1,4 +1,4 @@
-"""Robust ways to make one update out of many, a few of which may be wrong on purpose.
+"""Robust aggregation of updates, a few of which may be malicious.
 
 All of them look at the updates model_i − origin. Models are given one by one and read in blocks, never copied as a
 whole.
@@ -18,7 +18,7 @@ from fedpareto.moo.updates import blocks, gram_of_updates, sum_of_updates
 def trimmed_mean(models: Sequence[Tensor], origin: Tensor, cut: int) -> Tensor:
     """The mean update `[d]` without the `cut` largest and smallest values of each parameter (Yin et al., 2018).
 
-    With at most `cut` wrong updates each parameter stays within the range of the honest ones; 0 is the plain mean.
+    With at most `cut` malicious updates each parameter stays within the range of the honest ones; 0 is the plain mean.
     """
     if not 0 <= 2 * cut < len(models):
         raise ValueError(f"of {len(models)} updates, {cut} at each end cannot be left out")
@@ -45,7 +45,7 @@ def krum_scores(gram: Tensor, attackers: int) -> Tensor:
 
 
 def krum(models: Sequence[Tensor], origin: Tensor, attackers: int, keep: int = 1) -> list[int]:
-    """The places of the `keep` updates with the best Krum scores, ascending; 1 is Krum, more are Multi-Krum."""
+    """The positions of the `keep` updates with the best Krum scores, ascending; 1 is Krum, more are Multi-Krum."""
     scores = krum_scores(gram_of_updates(models, origin), attackers)
     return sorted(scores.argsort(stable=True)[:keep].tolist())
 
@@ -65,10 +65,11 @@ def clipped(model: Tensor, origin: Tensor, norm: Tensor) -> Tensor:
 
 
 def common_descent(models: Sequence[Tensor], origin: Tensor, epsilon: float) -> Tensor:
-    """FedMGDA+'s step `[d]` (Hu et al., 2022, eq. 25) from equal weights, as long as half of the updates are at most.
+    """FedMGDA+'s step `[d]` (Hu et al., 2022, eq. 25) from equal weights, with the median norm of the updates as its
+    scale.
 
-    That is ℓ Σ_i λ_i Δ_i / ‖Δ_i‖ with λ the shortest mixture within ε of 1/n, and ℓ the median of the lengths ‖Δ_i‖: no
-    client can stretch the step, and none of them needs to know a step size.
+    That is ℓ Σ_i λ_i Δ_i / ‖Δ_i‖ with λ the shortest mixture within ε of 1/n, and ℓ the median of the lengths ‖Δ_i‖:
+    no client can lengthen the step, and no step size is needed.
     """
     gram = gram_of_updates(models, origin).cpu()
     length = gram.diagonal().clamp_min(0).sqrt()

@@ -1,4 +1,4 @@
-"""From a vector of losses to one number a model can descend; differentiable, over the last dimension.
+"""From a vector of losses to one number to minimise; differentiable, over the last dimension.
 
 A preference always means importance: the larger a weight, the more that loss matters.
 `losses` is `[..., m]`, `weights` is `[m]` or `[..., m]`; the result drops the last dimension.
@@ -47,7 +47,7 @@ SCALARISATIONS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 
 
 def _weighted(losses: Tensor, weights: Tensor, ideal: float | Tensor) -> Tensor:
-    # A single weight would broadcast over all losses without a word.
+    # A single weight would silently broadcast over all losses.
     if losses.shape[-1:] != weights.shape[-1:]:
         raise ValueError(f"losses {tuple(losses.shape)} and weights {tuple(weights.shape)} differ in objectives")
     return weights * (losses - ideal)

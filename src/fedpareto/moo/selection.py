@@ -34,4 +34,4 @@ def _select(row: np.ndarray, k: int) -> float:
     middle = row[(row >= low) & (row <= high)]
     if below < k <= below + len(middle):
         return float(np.partition(middle, k - below - 1)[k - below - 1])
-    return float(np.partition(row, k - 1)[k - 1])  # The sample misled us: rare, and then only slower.
+    return float(np.partition(row, k - 1)[k - 1])  # The sample was not representative: rare, and then only slower.

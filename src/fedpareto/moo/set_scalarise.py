@@ -1,4 +1,4 @@
-"""From the losses of K models for n clients to one number: how well the best model for each serves the worst client.
+"""From the losses of K models for n clients to one number: the worst client's loss under its best model.
 
 `losses` is `[n, K]`; `weights` λ is `[n]`, the importance of each client. Smooth Tchebycheff set scalarisation: Lin et
 al., "Few for many: Tchebycheff set scalarization for many-objective optimization", 2025.

@@ -1,4 +1,4 @@
-"""How alike vectors point."""
+"""Cosine similarity."""
 
 from __future__ import annotations
 

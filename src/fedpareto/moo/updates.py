@@ -1,4 +1,4 @@
-"""Inner products and sums of many clients' updates, which are read once for each and never copied as a whole."""
+"""Inner products and sums of many clients' updates, which are read once each and never copied as a whole."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ ENTRIES = 2**21
 def gram_of_updates(models: Sequence[Tensor], origin: Tensor) -> Tensor:
     """The inner products `[n, n]` of model_i − origin (each `[d]`), in double precision.
 
-    Squares of very large or small updates leave the range of single precision, and so would what tells nearly parallel
-    ones apart.
+    Squares of very large or small updates leave the range of single precision, and so would the difference between
+    nearly parallel ones.
     """
     products = torch.zeros(len(models), len(models), dtype=torch.float64, device=origin.device)
     for _, block in blocks(models, origin):

@@ -1,1 +1,1 @@
-"""Which weights to train for next, given what earlier ones led to: the searches that MOFL/D can be led by."""
+"""Which weights to train for next, given the results of earlier ones: the search methods of MOFL/D."""

@@ -5,7 +5,7 @@ neighbour, and moves to a new solution with a probability that falls with the te
 trained for scalarisation weights, there are two readings of what a move is:
 
 - λ are the scalarisation weights: a solution's new neighbour is what training under its λ gives;
-- the solution's weights are what moves, by a Gaussian step on the simplex, and λ only judges the outcome.
+- the solution's weights are what moves, by a Gaussian step on the simplex, and λ only decides on acceptance.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from fedpareto.moo.search.history import History, Streams, is_known, ranges
 
 @dataclass(frozen=True)
 class _Chance:
-    """All that is drawn in an iteration, whether it is needed or not: so draws do not depend on decisions."""
+    """All random numbers of an iteration, whether needed or not: so draws do not depend on decisions."""
 
     importances: Array
     """`[n, m]`, uniform on the simplex."""
@@ -39,9 +39,9 @@ class _Generating:
     importances: Array
     """λ, `[n, m]`."""
     weights: Array
-    """With which the solution was trained, `[n, m]`."""
+    """The weights with which the solution was trained, `[n, m]`."""
     values: Array
-    """What it is worth, `[n, m]`."""
+    """Its objective values, `[n, m]`."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Annealing:
     temperature: float = 1.0
     """T of the first decision, in units of the objectives' ranges."""
     cooling: float = 0.9
-    """By which T is multiplied after each iteration."""
+    """Factor on T after each iteration."""
     alpha: float = 1.05
     """α: how fast importances move away from those of the closest neighbour."""
     step: float | None = None
@@ -101,7 +101,8 @@ class Annealing:
     def _moved(self, solutions: _Generating, chance: _Chance, past: History, temperature: float) -> _Generating:
         """Each solution, or the last one trained for it: with the probability min{1, exp(Σ_j λ_j d_j / T)},
 
-        where d_j is by how much the objective j got better, in units of its range. Nothing known yields to anything.
+        where d_j is the improvement of objective j, in units of its range. A solution with unknown values is always
+        replaced.
         """
         weights, values = past.weights[-self.count :], past.values[-self.count :]
         better = (values - solutions.values) / ranges(past.values)

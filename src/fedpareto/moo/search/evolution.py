@@ -20,7 +20,7 @@ class Evolution:
     """Of the population, and of its offspring in an iteration."""
 
     def propose(self, history: History, iteration: int, streams: Streams) -> Array:
-        """The offspring of the population, which is bred again from the beginning."""
+        """The offspring of the population, whose evolution is replayed from the beginning."""
         algorithm = _nsga2(self.count, history.objectives, int(streams(0).integers(2**31)))
         offspring, done = algorithm.ask(), 0
         for _ in range(iteration):
@@ -32,7 +32,7 @@ class Evolution:
 
 
 def _nsga2(population: int, objectives: int, seed: int) -> Any:
-    """pymoo's algorithm without an end of its own, on one number between 0 and 1 for each weight."""
+    """pymoo's algorithm without a termination criterion, on one number between 0 and 1 for each weight."""
     try:
         from pymoo.algorithms.moo.nsga2 import NSGA2
         from pymoo.core.problem import Problem
@@ -45,7 +45,7 @@ def _nsga2(population: int, objectives: int, seed: int) -> Any:
 
 
 def _losses(values: Array, past: History) -> Array:
-    """To be minimised; a training that came to nothing is worse than all others so far."""
+    """To be minimised; a failed training is worse than all others so far."""
     worst = past.known.min(axis=0) - ranges(past.values) if len(past.known) else np.zeros(past.objectives)
     return -np.where(is_known(values)[:, None], values, worst)
 

@@ -1,7 +1,7 @@
-"""What a search for weights knows, and what it must give back.
+"""What a search for weights knows, and what it must return.
 
 A search keeps no state: it is a function of the history and of its random streams. One that decides step by step, such
-as annealing, goes through its decisions again. So there is nothing to save, and a resumed run cannot go astray.
+as annealing, replays its decisions. So there is nothing to save, and a resumed run cannot diverge.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ Streams = Callable[[int], np.random.Generator]
 
 @dataclass(frozen=True)
 class History:
-    """The weights that were trained for, and what came of it, in the order in which they were proposed."""
+    """The weights that were trained for, and the results, in the order in which they were proposed."""
 
     weights: Array
     """`[t, m]`, rows on the simplex."""
     values: Array
-    """The objectives `[t, m]` of the trained models, all to be maximised; NaN where a training came to nothing."""
+    """The objectives `[t, m]` of the trained models, all to be maximised; NaN where a training failed."""
 
     @property
     def objectives(self) -> int:
@@ -35,7 +35,7 @@ class History:
 
     @property
     def known(self) -> Array:
-        """The objectives of all trainings that came to something, `[k, m]`."""
+        """The objectives of all successful trainings, `[k, m]`."""
         return self.values[is_known(self.values)]
 
     def until(self, end: int) -> History:
@@ -47,7 +47,7 @@ class Search(Protocol):
     """Proposes weights, one iteration after the other."""
 
     def propose(self, history: History, iteration: int, streams: Streams) -> Array:
-        """The weights `[k, m]` to train for in an iteration (from 0 on); none if it would not help to go on."""
+        """The weights `[k, m]` to train for in an iteration (from 0 on); none if the search is over."""
 
 
 def is_known(values: Array) -> NDArray[np.bool_]:

@@ -2,16 +2,16 @@
 coordination", 2015.
 
 The best utility max_v w·v over known solutions v is a convex, piecewise linear function of the weights w. Where it has
-a corner, a solution that is not known yet could beat it by most. If training finds the optimum for the weights it is
-given, the corners lead to every solution that is best for some weights, and then it is known that there is no other.
+a corner, a solution that is not known yet could improve on it most. If training finds the optimum for the weights it
+is given, the corners lead to every solution that is best for some weights, and then it is known that there is no other.
 
-Training does not always find it. A training whose solution is worth less under its own weights than another that is
-known is not believed, and none is as long as all solutions are the same: such weights are trained for again, a few
-times. As long as one solution is better than all others in everything, there is no corner between two; then weights
-that are all alike are tried as well. Learners who find the optimum at once are asked as often as without all this,
-unless one solution is best for all weights. Weights for which training never comes to anything are given up after as
-many tries. What all this cannot see is a training that falls short where nothing better is known; against that corners
-can be trained for more than once before they are believed.
+Training does not always find it. A training whose solution has a lower utility under its own weights than another
+known one is not trusted, nor is any as long as all solutions are the same: such weights are trained for again, a few
+times. As long as one solution is better than all others in every objective, there is no corner between two; then equal
+weights are tried as well. Learners that find the optimum at once need no additional training, unless one solution is
+best for all weights. Weights for which training always fails are abandoned after as many tries. What this cannot
+detect is a training that falls short where nothing better is known; against that, corners can be trained for more than
+once before they are trusted.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ class LinearSupport:
     """The corners with the largest possible improvement first."""
 
     count: int
-    """At most so many weights in an iteration."""
+    """Most weights in an iteration."""
     tolerance: float = 0.001
-    """An improvement that cannot be larger is not worth a training; in units of the objectives' weighted ranges."""
+    """Smallest possible improvement that justifies a training; in units of the objectives' weighted ranges."""
     tries: int = 5
     """Trainings for the same weights after which even a poor result is taken for the optimum."""
     confirmations: int = 1
-    """Trainings for the same weights after which it is believed that there is nothing better to be found there."""
+    """Trainings for the same weights after which no better solution is expected there."""
 
     def propose(self, history: History, iteration: int, streams: Streams) -> Array:
-        """Each objective alone to begin with; then what is in doubt, and the corners that are not trained for yet.
+        """Each objective alone first; then uncertain weights, and the corners that are not trained for yet.
 
         Where these are done, corners that are to be confirmed. Weights and values are compared in units of the
         objectives' ranges: in others, weights that differ much can look the same.
@@ -66,7 +66,7 @@ class LinearSupport:
         return _on_simplex(proposed[: self.count] / scale)
 
     def _settled(self, weights: Array, measured: NDArray[np.bool_], values: Array) -> Array:
-        """The weights `[s, m]` whose optimum counts as known: one training came up to all others, or many did not."""
+        """The weights `[s, m]` whose optimum counts as known: one training matched all others, or many did not."""
         credible = np.zeros(len(weights), dtype=bool)
         if len(np.unique(values, axis=0)) > 1:
             utilities = weights[measured] @ values.T
@@ -94,7 +94,7 @@ class LinearSupport:
 
 
 def _one_beats_all(values: Array) -> bool:
-    """Whether one solution is better than all others in everything."""
+    """Whether one solution is better than all others in every objective."""
     return len(front(values, maximise=True)) == 1
 
 
@@ -110,7 +110,7 @@ def corner_weights(values: Array) -> Array:
     """
     from scipy.spatial import HalfspaceIntersection
 
-    # Neither a shift of an objective nor a common factor moves a corner, and qhull likes numbers about 1.
+    # Neither a shift of an objective nor a common factor moves a corner, and qhull works best with numbers near 1.
     values = np.unique((values - values.min(axis=0)) / ranges(values).max(), axis=0)
     k, m = values.shape
     ceiling = values.max() + 2
@@ -146,7 +146,7 @@ def _not_among(settled: Array, weights: Array) -> Array:
 
 
 def _first_of_same(weights: Array) -> NDArray[np.bool_]:
-    """Mask `[k]` of the rows of which no earlier one is the same."""
+    """Mask `[k]` of the rows that equal no earlier one."""
     return np.asarray(~np.tril(_same(weights, weights), -1).any(axis=1))
 
 

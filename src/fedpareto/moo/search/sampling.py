@@ -1,4 +1,4 @@
-"""Weights without regard to what came of earlier ones: evenly spread, or random."""
+"""Weights that do not depend on earlier results: evenly spread, or random."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Lattice:
     """After these the whole lattice is trained."""
 
     def propose(self, history: History, iteration: int, streams: Streams) -> Array:
-        """Every so-manieth row, so that each iteration reaches over the whole front."""
+        """Every k-th row, so that each iteration covers the whole front."""
         return _lattice(self.count * self.iterations, history.objectives)[iteration :: self.iterations]
 
 
