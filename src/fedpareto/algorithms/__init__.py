@@ -1,1 +1,1 @@
-"""One short file for each algorithm, in its paper's symbols. A file that lies here is found by its class's name."""
+"""One short file for each algorithm, in its paper's symbols. Any file in this folder is found by its class's name."""

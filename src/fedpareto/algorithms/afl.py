@@ -1,6 +1,6 @@
 """AFL: Mohri, Sivek and Suresh, "Agnostic federated learning", 2019.
 
-A model for the worst mixture of the clients: clients train, and the server weighs them against the model.
+A model for the worst mixture of the clients: clients train, and the server gives clients with high losses more weight.
 """
 
 from __future__ import annotations
@@ -35,10 +35,11 @@ class AFLState(State):
 
 @dataclass(frozen=True)
 class AFL(Algorithm[AFLState]):
-    """min_w max_λ Σ_k λ_k F_k(w) over the simplex, by turns: w goes down for λ, λ goes up for the losses of w.
+    """min_w max_λ Σ_k λ_k F_k(w) over the simplex, by alternating steps: w descends for λ, λ ascends for the losses of
+    w.
 
     F_k is the client's own objective: its losses, scalarised under its preference. The server learns its value. Meant
-    for few clients that always take part: the weights of those who are absent change by projection only.
+    for few clients that always take part: the weights of absent ones change by projection only.
     """
 
     name: ClassVar[str] = "afl"
@@ -49,7 +50,7 @@ class AFL(Algorithm[AFLState]):
     reveals: ClassVar[tuple[str, ...]] = ("loss_before",)
 
     weight_lr: float = 0.1
-    """γ_λ, the step size of λ's ascent (the FedMGDA+ paper tries 0.01 to 0.5); 0 weighs all clients alike."""
+    """γ_λ, the step size of λ's ascent (the FedMGDA+ paper tries 0.01 to 0.5); 0 weights all clients equally."""
     result: Literal["mean", "last"] = "mean"
     """Whether the solution is the mean of the models of all rounds, as in the paper, or the last one."""
 
@@ -58,12 +59,12 @@ class AFL(Algorithm[AFLState]):
             raise UserError(f"weight_lr is {self.weight_lr}; it is not negative")
 
     def begin(self, setting: Setting) -> AFLState:
-        """w⁰, all clients alike."""
+        """w⁰, equal weights."""
         clients = len(setting.clients)
         return AFLState(setting, model=setting.initial, mean=setting.initial, weights=(1 / clients,) * clients)
 
     def ask(self, state: AFLState) -> list[Task]:
-        """Everyone who takes part trains from w."""
+        """Every participant trains from w."""
         return [Task(client, state.round + 1, {"model": state.model}) for client in participants(state)]
 
     def train(self, clients: Clients, message: Message) -> Message:
@@ -92,7 +93,7 @@ class AFL(Algorithm[AFLState]):
         )
 
     def solutions(self, state: AFLState) -> dict[int, Message]:
-        """The mean of all rounds' models for everyone, or the last one."""
+        """The mean of all rounds' models for every client, or the last one."""
         model = state.mean if self.result == "mean" else state.model
         return {client: {"model": model} for client in state.setting.clients}
 

@@ -1,7 +1,7 @@
 """AgnosticFair: Du et al., "Fairness-aware agnostic federated learning", 2021.
 
-A model for the worst mixture of the clients: the server weighs clients against the model, and clients train for
-accuracy and against the covariance of group and decision score.
+A model for the worst mixture of the clients: the server gives clients with high losses more weight, and clients train
+for accuracy and against the covariance of group and decision score.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class AgnosticFairState(State):
 class AgnosticFair(Algorithm[AgnosticFairState]):
     """min_w max_α Σ_k α_k L_k(w) with L_k the cross entropy plus a penalty on the covariance of group and score.
 
-    The paper weighs single rows by kernel functions and bounds the covariance; here clients are weighed, as in agnostic
-    federated learning (Mohri et al., 2019), and the bound is a penalty. Preferences have no part in it.
+    The paper weights single rows by kernel functions and bounds the covariance; here clients are weighted, as in
+    agnostic federated learning (Mohri et al., 2019), and the bound is a penalty. Preferences are not used.
     """
 
     name: ClassVar[str] = "agnosticfair"
@@ -49,9 +49,9 @@ class AgnosticFair(Algorithm[AgnosticFairState]):
     needs_groups: ClassVar[bool] = True
 
     penalty: float = 2.0
-    """How much the squared covariance of group and score counts beside cross entropy."""
+    """Weight of the squared covariance of group and score beside cross entropy."""
     weight_lr: float = 0.1
-    """Step size of α's ascent; 0 weighs all clients alike."""
+    """Step size of α's ascent; 0 weights all clients equally."""
 
     def __post_init__(self) -> None:
         for name in ("penalty", "weight_lr"):
@@ -61,13 +61,13 @@ class AgnosticFair(Algorithm[AgnosticFairState]):
     # -- the server half -------------------------------------------------------------------------------------------
 
     def begin(self, setting: Setting) -> AgnosticFairState:
-        """w⁰, all clients alike."""
+        """w⁰, equal weights."""
         comparison_of(setting, self.name)
         clients = len(setting.clients)
         return AgnosticFairState(setting, model=setting.initial, weights=(1 / clients,) * clients)
 
     def ask(self, state: AgnosticFairState) -> list[Task]:
-        """Everyone who takes part trains from w."""
+        """Every participant trains from w."""
         return [Task(client, state.round + 1, {"model": state.model}) for client in participants(state)]
 
     def tell(self, state: AgnosticFairState, replies: Sequence[Reply]) -> AgnosticFairState:
@@ -85,7 +85,7 @@ class AgnosticFair(Algorithm[AgnosticFairState]):
         )
 
     def solutions(self, state: AgnosticFairState) -> dict[int, Message]:
-        """The global model for everyone."""
+        """The global model for every client."""
         return {client: {"model": state.model} for client in state.setting.clients}
 
     def describe(self, state: AgnosticFairState) -> dict[str, Any]:
@@ -112,12 +112,12 @@ class AgnosticFair(Algorithm[AgnosticFairState]):
 
     @property
     def reply_limits(self) -> Mapping[str, tuple[float, float]]:
-        """A cross entropy and a square."""
+        """Losses are not negative."""
         return {"loss": (0.0, math.inf)}
 
 
 def squared_covariance(problem: GroupedProblem, parameters: Mapping[str, Tensor], batch: Batch) -> Tensor:
-    """cov(s, f)² of group s and score f among the rows that are compared, `[n]`, summed over what is compared.
+    """cov(s, f)² of group s and score f among the rows that are compared, `[n]`, summed over the comparisons.
 
     For more than two groups it is half the sum over the groups' indicators, which for two is the same.
     """

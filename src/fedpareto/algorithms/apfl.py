@@ -21,12 +21,12 @@ from fedpareto.core.problem import Batch
 from fedpareto.errors import UserError
 
 SHARED, OWN = "shared.", "own."
-"""Begin the names of the tensors of θ_i and of v_i where both are trained side by side."""
+"""Prefixes of the tensors of θ_i and of v_i where both are trained side by side."""
 
 
 @dataclass(frozen=True)
 class APFL(FedAvg):
-    """FedAvg, and on each client a mixture v̄_i = α_i v_i + (1 − α_i) θ with a model v_i of its own.
+    """FedAvg, and on each client a mixture v̄_i = α_i v_i + (1 − α_i) θ with a personal model v_i.
 
     The global model θ is FedAvg's: neither v_i nor α_i leaves its client.
     """
@@ -39,7 +39,7 @@ class APFL(FedAvg):
     personalised: ClassVar[bool] = True
 
     mixing: float = 0.5
-    """α_i in the beginning, the share of the client's own model: 0 is the global model, 1 local training."""
+    """Initial α_i, the share of the client's own model: 0 is the global model, 1 local training."""
     mixing_lr: float = 0.05
     """The step size of α_i, one step in every round; 0: α_i stays as it is."""
 

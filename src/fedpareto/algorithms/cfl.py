@@ -1,8 +1,8 @@
 """CFL: Sattler, Müller, Samek, "Clustered federated learning: model-agnostic distributed multi-task optimization under
 privacy constraints", 2019.
 
-Clients train one model together until it stands still while some of them still pull; then they are cut in two by the
-direction in which they pull, and each half goes on for itself.
+Clients train one model together until it is stationary while some of them still have large updates; then they are
+split in two by the direction of their updates, and each half continues on its own.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class CFLState(PersonalState):
 
 @dataclass(frozen=True)
 class CFL(Algorithm[CFLState]):
-    """One model for each cluster; clusters whose mean update vanishes are recursively cut in two."""
+    """One model for each cluster; clusters whose mean update vanishes are recursively split in two."""
 
     name: ClassVar[str] = "cfl"
     taxonomy: ClassVar[Taxonomy] = Taxonomy(
@@ -44,15 +44,17 @@ class CFL(Algorithm[CFLState]):
     personalised: ClassVar[bool] = True
 
     threshold: float = 0.05
-    """ε₁: a cluster stands still when its mean update is shorter. The paper advises a tenth of the longest update."""
+    """ε₁: a cluster is stationary when its mean update is shorter. The paper advises a tenth of the longest update."""
     largest_update: float = 0.0
-    """ε₂: it is cut only if the longest update of a member is longer; 0 is the thesis's single threshold."""
+    """ε₂: it is split only if the longest update of a member is longer; 0 is the thesis's single threshold."""
     threshold_in: Literal["norm", "percent"] = "norm"
     """Whether both are norms (the paper) or percentages of the norm of the cluster's mean model (as for FedPref)."""
     patience: int = 1
-    """Rounds in a row in which both must hold before a cluster is cut; the paper's is 1, the thesis tries 1 and 2."""
+    """Rounds in a row in which both must hold before a cluster is split; the paper's is 1, the thesis tries 1 and 2."""
     linkage: Literal["single", "complete"] = "single"
-    """How a cluster is cut: as in the paper's algorithm 1, which is optimal, or by the published code's clustering."""
+    """How a cluster is split: as in the paper's algorithm 1, which is optimal, or by the published code's
+    clustering.
+    """
     absent: Literal["keep", "follow"] = "keep"
     """Whether a client without a reply keeps its model, or gets that of the others in its cluster."""
 
@@ -63,7 +65,7 @@ class CFL(Algorithm[CFLState]):
             raise UserError(f"patience is {self.patience}; at least 1 round below the threshold is needed")
 
     def begin(self, setting: Setting) -> CFLState:
-        """One cluster, everyone at the same model."""
+        """One cluster, all clients at the same model."""
         n = len(setting.clients)
         return CFLState(
             setting,
@@ -85,7 +87,7 @@ class CFL(Algorithm[CFLState]):
         return {"train": {"model": (setting.layout.size,)}}
 
     def tell(self, state: CFLState, replies: Sequence[Reply]) -> CFLState:
-        """Cuts what stands still, then averages inside every cluster."""
+        """Splits stationary clusters, then averages inside every cluster."""
         trained, replied = personal.trained_models(state, replies)
         updates = trained - state.models
         similarity = cosines(updates)
@@ -112,7 +114,7 @@ class CFL(Algorithm[CFLState]):
         stands_still = (mean_update < self.threshold) & (longest > self.largest_update)
 
         def halve(number: int) -> list[list[int]]:
-            # These are positions among the cluster's members, not clients: split_calm knows whose they are.
+            # These are positions among the cluster's members, not clients: split_calm maps them to clients.
             members = list(state.clusters[number].members)
             return bipartition(similarity[members][:, members], self.linkage)
 

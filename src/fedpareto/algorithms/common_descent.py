@@ -1,7 +1,7 @@
 """A server step along a mixture of the clients' updates: what FedMGDA+ and its relatives share.
 
-It is a post-processing step (Hu et al., section V): put before any algorithm that averages like FedAvg, it takes over
-the averaging, and the clients do what they did. MGDA-Prox is such a pair.
+It is a post-processing step (Hu et al., section V): put in front of any algorithm that averages like FedAvg, it
+replaces the averaging, and the client side is unchanged. MGDA-Prox is such a pair.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from fedpareto.moo.updates import gram_of_updates, sum_of_updates
 
 @dataclass(frozen=True)
 class CommonDescentState(FedAvgState):
-    """The global model w, and how the clients were weighed last."""
+    """The global model w, and the clients' last weights."""
 
     weights: tuple[float, ...] = ()
-    """λ in the order of `setting.clients`, 0 for those who took no part."""
+    """λ in the order of `setting.clients`, 0 for those that did not take part."""
 
 
 @dataclass(frozen=True)
@@ -40,11 +40,11 @@ class CommonDescent(FedAvg):
     """Whether ḡ_i = g_i / ‖g_i‖ (line 5 of algorithm 1) or g_i itself."""
 
     weighting: Literal["size", "equal"] = "equal"
-    """λ0: whether a client counts by its number of training rows, or like every other, as in the published code."""
+    """λ0: whether clients are weighted by their number of training rows, or equally, as in the published code."""
     server_lr: float = 1.0
-    """η, the step size of the server; where updates are normalised, the longest way that a model goes in a round."""
+    """η, the step size of the server; where updates are normalised, the longest step of the model in a round."""
     decay: float = 1.0
-    """What is left of η at the end of the run (the paper tries 1/40 to 1/2); 1: η stays as it is."""
+    """Final η as a share of the first (the paper tries 1/40 to 1/2); 1: η stays as it is."""
     decay_every: int = 100
     """Rounds after which η falls, always by the same factor."""
 

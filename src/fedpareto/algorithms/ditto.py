@@ -19,7 +19,7 @@ from fedpareto.errors import UserError
 
 @dataclass(frozen=True)
 class Ditto(FedAvg):
-    """FedAvg, and beside it a model v_i of each client's own that minimises f^i(v) + λ/2 ‖v − θ‖².
+    """FedAvg, and beside it a personal model v_i of each client that minimises f^i(v) + λ/2 ‖v − θ‖².
 
     The global model θ is FedAvg's: v_i never leaves its client. Both are trained on the same minibatches.
     """
@@ -32,7 +32,7 @@ class Ditto(FedAvg):
     personalised: ClassVar[bool] = True
 
     strength: float = 1.0
-    """λ: how strongly a client's own model is drawn to the global one; 0 is local training."""
+    """λ: how strongly a personal model is pulled towards the global one; 0 is local training."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -45,7 +45,7 @@ class Ditto(FedAvg):
 
     def train(self, clients: Clients, message: Message) -> Message:
         """Local training of θ, and v ← v − η(∇f(v) + λ(v − θ)) from the θ that was sent."""
-        supervised(clients, self.name)  # Who learns by playing remembers one model's learning, not two.
+        supervised(clients, self.name)  # A reinforcement learner keeps state for one model, not two.
         received = message["model"]
         pull = Pull(self.strength, received) if self.strength else None
         clients.state["own"] = clients.learn(clients.state["own"], pull=pull)

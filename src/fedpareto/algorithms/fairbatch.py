@@ -1,7 +1,7 @@
 """FairBatch: Roh et al., "FairBatch: batch selection for model fairness", 2021, inside each of n clients.
 
 Of the rows with label y, group z gets the share λ_{y,z} of the loss, at first its share of the rows. After every epoch
-λ moves by α towards the group that is worse off. The paper draws batches by λ; here rows are weighed by it, which is
+λ moves by α towards the group that is worse off. The paper draws batches by λ; here rows are weighted by it, which is
 the same in expectation. For two groups this is the paper's update; of more, the extremes are compared.
 """
 
@@ -22,7 +22,7 @@ from fedpareto.core.problem import Batch
 
 @dataclass
 class Shares:
-    """λ of n clients, and what they have seen of the epoch under way."""
+    """λ of n clients, and their sums over the current epoch."""
 
     comparison: Comparison
     rows: Tensor
@@ -30,9 +30,9 @@ class Shares:
     shift: Tensor
     """How far λ_{y,z} is from the natural share m_{y,z} / m_y, `[n, 2, groups]`."""
     losses: Tensor
-    """Sum of the losses that were seen in the epoch under way, `[n, 2, groups]`."""
+    """Sum of the losses so far in the current epoch, `[n, 2, groups]`."""
     seen: Tensor
-    """Of how many rows, `[n, 2, groups]`."""
+    """Number of rows behind it, `[n, 2, groups]`."""
 
     @property
     def natural(self) -> Tensor:
@@ -41,12 +41,12 @@ class Shares:
 
     @property
     def weights(self) -> Tensor:
-        """λ_{y,z} · m_y / m_{y,z}: what a row counts, 1 on average over the rows of a label."""
+        """λ_{y,z} · m_y / m_{y,z}: the weight of a row, 1 on average over the rows of a label."""
         natural = self.natural
         return torch.where(self.rows > 0, (natural + self.shift) / natural.clamp_min(1e-12), 1)
 
     def see(self, losses: Tensor, here: Tensor, alpha: float) -> None:
-        """Takes down the losses `[n, b]` of a minibatch; whoever has seen as many rows as it has adapts its λ."""
+        """Adds the losses `[n, b]` of a minibatch; a client at the end of an epoch adapts its λ."""
         self.losses = self.losses + sums(losses, here)
         self.seen = self.seen + here.sum(-1)
         over = (self.seen.sum((1, 2)) >= self.rows.sum((1, 2)))[:, None, None]
@@ -54,7 +54,7 @@ class Shares:
         self.losses, self.seen = self.losses * ~over, self.seen * ~over
 
     def step(self, alpha: float) -> Tensor:
-        """The label with the widest spread of needs gives α of its loss from the best-off group to the worst-off."""
+        """For the label with the largest disparity, α of the loss moves from the best-off group to the worst-off."""
         needs, present = self.needs(), self.seen > 0
         most, worst = needs.where(present, -torch.inf).max(-1)
         least, best = needs.where(present, torch.inf).min(-1)

@@ -1,6 +1,6 @@
 """FairFed: Ezzeldin et al., "FairFed: enabling group fairness in federated learning", 2023.
 
-A client whose local gap between groups is like that of the whole federation counts more in the mean.
+A client whose local gap between groups is close to that of the whole federation gets more weight in the mean.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from fedpareto.errors import UserError
 
 @dataclass(frozen=True)
 class FairFedState(State):
-    """The global model, and by how much each client counts more than its rows say."""
+    """The global model, and how far each client's weight is from its share of the rows."""
 
     model: Tensor = torch.empty(0)
     """θ, `[d]`."""
     shift: Tensor = torch.empty(0)
     """ω_k − n_k / Σ n, `[clients]`, in the order of `setting.clients`."""
     weights: tuple[float, ...] = ()
-    """ω of the last round, of those who replied."""
+    """ω of the last round, of the clients that replied."""
 
 
 @dataclass(frozen=True)
 class FairFed(Algorithm[FairFedState]):
-    """One global model: a mean whose weights move from round to round towards the clients with a typical gap.
+    """One global model: a mean whose weights shift from round to round towards clients with a typical gap.
 
     The local gaps F_k and the global one come from counts of rows and of positive decisions by label and group, which
-    clients send. With more than two groups or several rates to compare, the largest of the differences counts.
-    Preferences have no part in it.
+    clients send. With more than two groups or several rates to compare, the largest difference counts. Preferences are
+    not used.
     """
 
     name: ClassVar[str] = "fairfed"
@@ -49,11 +49,13 @@ class FairFed(Algorithm[FairFedState]):
     needs_groups: ClassVar[bool] = True
 
     beta: float = 1.0
-    """β, the fairness budget: how far weights move for the distance of a local gap from the global one; 0 is FedAvg."""
+    """β, the fairness budget: how strongly weights react to the distance of a local gap from the global one; 0 is
+    FedAvg.
+    """
     debias: Literal["fairbatch", "none"] = "fairbatch"
     """How clients train: with FairBatch, or on plain cross entropy."""
     weight_lr: float = 0.005
-    """α of FairBatch: how much of a label's loss changes groups after an epoch."""
+    """α of FairBatch: how much of a label's loss moves between groups after an epoch."""
 
     def __post_init__(self) -> None:
         if self.beta < 0:
@@ -64,12 +66,12 @@ class FairFed(Algorithm[FairFedState]):
     # -- the server half -------------------------------------------------------------------------------------------
 
     def begin(self, setting: Setting) -> FairFedState:
-        """θ⁰, and everybody counts by its rows."""
+        """θ⁰, with weights by number of rows."""
         comparison_of(setting, self.name)
         return FairFedState(setting, model=setting.initial, shift=setting.initial.new_zeros(len(setting.clients)))
 
     def ask(self, state: FairFedState) -> list[Task]:
-        """Everyone who takes part trains from θ."""
+        """Every participant trains from θ."""
         return [Task(client, state.round + 1, {"model": state.model}) for client in participants(state)]
 
     def tell(self, state: FairFedState, replies: Sequence[Reply]) -> FairFedState:
@@ -87,7 +89,7 @@ class FairFed(Algorithm[FairFedState]):
         return replace(state, model=model, shift=shift, weights=tuple(weights.tolist()), round=state.round + 1)
 
     def solutions(self, state: FairFedState) -> dict[int, Message]:
-        """The global model for everyone."""
+        """The global model for every client."""
         return {client: {"model": state.model} for client in state.setting.clients}
 
     def describe(self, state: FairFedState) -> dict[str, Any]:
@@ -103,7 +105,7 @@ class FairFed(Algorithm[FairFedState]):
         return fairbatch.private_state(comparison_of(setting, self.name), setting.initial)
 
     def train(self, clients: Clients, message: Message) -> Message:
-        """Counts what θ decides on the client's rows, then trains from it."""
+        """Counts θ's decisions on the client's rows, then trains from it."""
         theta, problem = message["model"], grouped(clients, self.name)
         everyone = clients.all_rows("train")
         here = cells(problem, everyone)

@@ -17,7 +17,8 @@ from fedpareto.moo.updates import gram_of_updates
 
 @dataclass(frozen=True)
 class FedAMP(Pulled):
-    """Attentive message passing: each client is drawn to a mixture u_i of all models, in which similar ones count more.
+    """Attentive message passing: each client is pulled towards a mixture u_i of all models, in which similar ones have
+    more weight.
 
     u_i = Σ_j ξ_ij θ_j with ξ_ij = α exp(−‖θ_i − θ_j‖² / σ) / σ for j ≠ i, and ξ_ii the rest to one. The client
     minimises f^i(θ) + λ/(2α) ‖θ − u_i‖².
@@ -29,9 +30,9 @@ class FedAMP(Pulled):
     )
 
     sigma: float = 1.0
-    """σ: how far apart models may be and still count for one another; near 0 is everyone for itself."""
+    """σ: how far apart models may be and still influence one another; near 0 is local training."""
     cloud_step: float = 1.0
-    """α, the step of the server: how much the others count in u_i. A client's own share never falls below 1/n."""
+    """α, the step of the server: how much weight the others have in u_i. A client's own share never falls below 1/n."""
     distances: Literal["absolute", "relative"] = "absolute"
     """Whether squared distances are taken as they are, as in the paper, or divided by their mean over all pairs."""
 
@@ -42,7 +43,7 @@ class FedAMP(Pulled):
                 raise UserError(f"{name} is {getattr(self, name)}; it is a positive number, for example 1")
 
     def pulls(self, models: Tensor) -> tuple[Tensor, Tensor]:
-        """λ/α for everyone, and u_1 … u_n."""
+        """λ/α for every client, and u_1 … u_n."""
         strengths = models.new_full((len(models),), self.strength / self.cloud_step)
         return strengths, self.attention(models).to(models) @ models
 
@@ -62,7 +63,7 @@ class FedAMP(Pulled):
 
 def squared_distances(models: Tensor) -> Tensor:
     """‖θ_i − θ_j‖² of each pair of rows, `[n, d]` to `[n, n]`, in double precision."""
-    # About their mean: what all have in common does not cancel.
+    # Centred on their mean, to avoid cancellation.
     products = gram_of_updates(list(models), models.mean(dim=0))
     squares = products.diagonal()
     return (squares[:, None] + squares - 2 * products).clamp_min(0).fill_diagonal_(0)

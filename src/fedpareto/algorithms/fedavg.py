@@ -30,17 +30,17 @@ class FedAvg(Algorithm[FedAvgState]):
     averages: ClassVar[bool] = True
 
     weighting: Literal["size", "equal"] = "size"
-    """Whether a client counts by its number of training rows, as in the paper, or like every other."""
+    """Whether clients are weighted by their number of training rows, as in the paper, or equally."""
 
     def __post_init__(self) -> None:
-        """Nothing to check; a step that is put before this class or a subclass of it calls on to here."""
+        """Nothing to check; mixins in front of this class or a subclass call on to here."""
 
     def begin(self, setting: Setting) -> FedAvgState:
         """θ⁰."""
         return FedAvgState(setting, model=setting.initial)
 
     def ask(self, state: FedAvgState) -> list[Task]:
-        """Everyone who takes part trains from θ."""
+        """Every participant trains from θ."""
         return [Task(client, state.round + 1, {"model": state.model}) for client in participants(state)]
 
     def train(self, clients: Clients, message: Message) -> Message:
@@ -48,11 +48,11 @@ class FedAvg(Algorithm[FedAvgState]):
         return self._reply(clients, clients.learn(message["model"]))
 
     def _reply(self, clients: Clients, model: Tensor) -> Message:
-        """The trained model, and the number of rows behind it where it counts."""
+        """The trained model, and its number of rows where weights need it."""
         return {"model": model} | ({"size": clients.sizes} if self.weighting == "size" else {})
 
     def reply_shapes(self, setting: Setting) -> Mapping[str, Shapes]:
-        """The trained model, and the number of rows behind it where it counts."""
+        """The trained model, and its number of rows where weights need it."""
         size: Shapes = {"size": ()} if self.weighting == "size" else {}
         return {"train": {"model": (setting.layout.size,), **size}}
 
@@ -62,10 +62,10 @@ class FedAvg(Algorithm[FedAvgState]):
         return replace(state, model=model, round=state.round + 1)
 
     def _shares(self, state: FedAvgState, replies: Sequence[Reply]) -> Tensor:
-        """n_i / Σ n, or all alike."""
+        """n_i / Σ n, or equal weights."""
         weights = stack(replies, "size") if self.weighting == "size" else state.model.new_ones(len(replies))
         return weights / weights.sum()
 
     def solutions(self, state: FedAvgState) -> dict[int, Message]:
-        """The global model for everyone."""
+        """The global model for every client."""
         return {client: {"model": state.model} for client in state.setting.clients}

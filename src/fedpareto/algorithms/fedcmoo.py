@@ -1,8 +1,8 @@
 """FedCMOO and FedCMOO-Pref: Askin et al., "Federated communication-efficient multi-objective optimization", 2025.
 
 A round has two exchanges. First the clients send the gradients of all objectives at the global model, compressed, and
-the server weighs the objectives; then the clients train on the weighted loss. So about 2d numbers go up, whatever the
-number of objectives.
+the server chooses the objectives' weights; then the clients train on the weighted loss. So about 2d numbers are
+uploaded, whatever the number of objectives.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from fedpareto.moo.min_norm import Array, projected_gradient
 
 @dataclass(frozen=True)
 class FedCMOOState(State):
-    """The global model, and how the objectives are weighed."""
+    """The global model, and the objectives' weights."""
 
     model: Tensor = torch.empty(0)
     """w, `[d]`."""
@@ -60,7 +60,7 @@ class FedCMOO(Algorithm[FedCMOOState]):
             raise UserError("rank is at least 0 (0: as many bytes as the model), weight_steps at least 1")
 
     def begin(self, setting: Setting) -> FedCMOOState:
-        """w⁰, all objectives alike."""
+        """w⁰, equal weights."""
         m = len(setting.objectives)
         return FedCMOOState(setting, model=setting.initial, weights=(1 / m,) * m)
 
@@ -122,7 +122,7 @@ class FedCMOO(Algorithm[FedCMOOState]):
         return replace(state, model=state.model + self.server_lr * update, weighed=False, round=state.round + 1)
 
     def solutions(self, state: FedCMOOState) -> dict[int, Message]:
-        """The global model for everyone."""
+        """The global model for every client."""
         return {client: {"model": state.model} for client in state.setting.clients}
 
     def describe(self, state: FedCMOOState) -> dict[str, Any]:
@@ -132,7 +132,7 @@ class FedCMOO(Algorithm[FedCMOOState]):
 
 @dataclass(frozen=True)
 class FedCMOOPref(FedCMOO):
-    """FedCMOO towards the point of the front where preference_k · f_k is the same for all objectives.
+    """FedCMOO towards the Pareto-optimal point where preference_k · f_k is the same for all objectives.
 
     The preference is public. Where clients have private ones that differ, they have to agree on one, such as the mean.
     """
@@ -144,11 +144,12 @@ class FedCMOOPref(FedCMOO):
 
     preference: tuple[float, ...] = ()
     """Importance of each objective, public: the larger, the smaller that loss; empty: the one that all clients share,
-    or all alike if each has its own."""
+    or equal weights if each has its own.
+    """
     tolerance: float = 0.01
     """How far from uniform the weighted losses may be before they are balanced rather than descended."""
     floor: float = 0.2
-    """Share of the weight that is spread evenly, so that no objective is forgotten: (1 − floor) α + floor / M."""
+    """Share of the weight that is spread evenly, so that no objective is ignored: (1 − floor) α + floor / M."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -1,7 +1,7 @@
 """FedFB: Zeng, Chen and Lee, "Improving fairness via federated learning", 2021.
 
-FairBatch over the whole federation: the server weighs rows by label y and group z, and moves the weights by what the
-clients' losses in these cells say of the gap between the groups.
+FairBatch over the whole federation: the server weights rows by label y and group z, and adapts the weights to the gap
+between the groups in the clients' losses.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class FedFBState(State):
     model: Tensor = torch.empty(0)
     """w, `[d]`."""
     weights: Tensor = torch.empty(0)
-    """λ_{y,z} · N / M_z, what a row counts, `[2, groups]`: at first 1, always from 0 to 2."""
+    """λ_{y,z} · N / M_z, the weight of a row, `[2, groups]`: at first 1, always from 0 to 2."""
     measuring: bool = False
 
 
@@ -38,7 +38,7 @@ class FedFB(Algorithm[FedFBState]):
     """One global model, trained on cross entropy whose weights by label and group the server adapts.
 
     M_z of all N rows belong to group z. For demographic parity λ_{0,z} + λ_{1,z} = 2 M_z / N: a group as a whole keeps
-    its weight. A round has two exchanges: training, and the losses of the new model. Preferences have no part.
+    its weight. A round has two exchanges: training, and the losses of the new model. Preferences are not used.
     """
 
     name: ClassVar[str] = "fedfb"
@@ -57,12 +57,12 @@ class FedFB(Algorithm[FedFBState]):
     # -- the server half -------------------------------------------------------------------------------------------
 
     def begin(self, setting: Setting) -> FedFBState:
-        """w⁰, all rows alike."""
+        """w⁰, equal weights."""
         groups = comparison_of(setting, self.name).groups
         return FedFBState(setting, model=setting.initial, weights=setting.initial.new_ones(2, groups))
 
     def ask(self, state: FedFBState) -> list[Task]:
-        """Everyone who takes part trains from w; then it measures the new w."""
+        """Every participant trains from w, then evaluates the new w."""
         step, message = ("measure", {"model": state.model}) if state.measuring else ("train", self._sent(state))
         return [Task(client, state.round + 1, message, step) for client in participants(state)]
 
@@ -99,11 +99,11 @@ class FedFB(Algorithm[FedFBState]):
         return {"model": state.model, "weights": state.weights}
 
     def solutions(self, state: FedFBState) -> dict[int, Message]:
-        """The global model for everyone; who trains it further does so with the same weights."""
+        """The global model for every client; fine-tuning uses the same weights."""
         return {client: self._sent(state) for client in state.setting.clients}
 
     def describe(self, state: FedFBState) -> dict[str, Any]:
-        """What a row counts, by label and group."""
+        """The weights of rows, by label and group."""
         return {"weights": state.weights.tolist()}
 
     # -- the client half -------------------------------------------------------------------------------------------
@@ -122,7 +122,7 @@ class FedFB(Algorithm[FedFBState]):
         return {"model": clients.minimise(message["model"], problem.layout, loss), "mass": mass}
 
     def measure(self, clients: Clients, message: Message) -> Message:
-        """The sums of w's losses by label and group, and of how many rows they are."""
+        """The sums of w's losses by label and group, and the numbers of rows."""
         problem, everyone = grouped(clients, self.name), clients.all_rows("train")
         here = cells(problem, everyone)
         with torch.no_grad():

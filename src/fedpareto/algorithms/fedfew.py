@@ -22,14 +22,14 @@ from fedpareto.moo.updates import sum_of_updates
 
 @dataclass(frozen=True)
 class FedFewState(FewState):
-    """The models, and how clients and models were weighed last."""
+    """The models, and the last weights of clients and models."""
 
     weights: tuple[float, ...] = ()
-    """α in the order of `setting.clients`, 0 for those who took no part."""
+    """α in the order of `setting.clients`, 0 for those that did not take part."""
     shares: tuple[tuple[float, ...], ...] = ()
-    """w_i of each client in the same order, empty for those who took no part."""
+    """w_i of each client in the same order, empty for those that did not take part."""
     objective: float | None = None
-    """Eq. 9 of those who took part, by the losses that they sent; None before the first round."""
+    """Eq. 9 of the participants, from the losses that they sent; None before the first round."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class FedFew(Algorithm[FedFewState]):
     """Few models such that the best of them for each client serves the worst-served client well (eq. 9).
 
     L_ik is the client's own objective of model k: its losses, scalarised under its preference. The server learns its
-    value. Since Σ_ik α_i w_ik = 1, the K models share one unit of step: each goes about 1/K as far as in FedAvg.
+    value. Since Σ_ik α_i w_ik = 1, the K models share one unit of step: each moves about 1/K as far as in FedAvg.
     """
 
     name: ClassVar[str] = "fedfew"
@@ -57,10 +57,11 @@ class FedFew(Algorithm[FedFewState]):
     server_lr: float = 1.0
     """The step size of the server, 1 in the published code; K would make up for the shared unit of step."""
     initial: Literal["distinct", "identical"] = "distinct"
-    """Whether the models begin differently, or as copies that only minibatches tell apart, as in the published code."""
+    """Whether the models start differently, or as copies that differ only by minibatches, as in the published code."""
     loss: Literal["before", "during", "after"] = "before"
-    """Whether L_ik is of the model that was sent, the mean over the last local epoch while the model moves (as in the
-    published code), or of the model after local training (line 8 of algorithm 1)."""
+    """Whether L_ik is of the model that was sent, the mean over the last local epoch as the model changes (as in the
+    published code), or of the model after local training (line 8 of algorithm 1).
+    """
 
     def __post_init__(self) -> None:
         if self.models < 1:
@@ -76,7 +77,7 @@ class FedFew(Algorithm[FedFewState]):
         return FedFewState(setting, models=start(setting, self.models), weights=(0.0,) * len(setting.clients))
 
     def ask(self, state: FedFewState) -> list[Task]:
-        """Everyone who takes part trains all of Θ (line 2)."""
+        """Every participant trains all of Θ (line 2)."""
         return few.tasks(state)
 
     def train(self, clients: Clients, message: Message) -> Message:
@@ -90,12 +91,12 @@ class FedFew(Algorithm[FedFewState]):
         return {"models": trained, "losses": losses} | size
 
     def reply_shapes(self, setting: Setting) -> Mapping[str, Shapes]:
-        """The trained models, their losses, and the number of rows behind them where it counts."""
+        """The trained models, their losses, and the number of rows where weights need it."""
         size: Shapes = {"size": ()} if self.weighting == "size" else {}
         return {"train": {"models": (self.models, setting.layout.size), "losses": (self.models,), **size}}
 
     def tell(self, state: FedFewState, replies: Sequence[Reply]) -> FedFewState:
-        """θ_k ← θ_k + η Σ_i α_i w_ik Δ_ik (line 15) with Δ_ik what local training made of θ_k."""
+        """θ_k ← θ_k + η Σ_i α_i w_ik Δ_ik (line 15) with Δ_ik the client's local update of θ_k."""
         losses, importance = stack(replies, "losses").double(), self._importance(replies)
         outer, inner = set_weights(losses, importance, self.mu)
         steps = [
@@ -122,7 +123,7 @@ class FedFew(Algorithm[FedFewState]):
         return sizes / sizes.sum()
 
     def solutions(self, state: FedFewState) -> dict[int, Message]:
-        """Θ for everyone (line 19)."""
+        """Θ for every client (line 19)."""
         return few.solutions(state)
 
     def personal(self, clients: Clients, message: Message) -> Tensor:

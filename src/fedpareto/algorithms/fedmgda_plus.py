@@ -1,7 +1,7 @@
 """FedMGDA+: Hu et al., "Federated learning meets multi-objective optimization", 2022, algorithm 1.
 
-Each client's loss is an objective. The server walks along the shortest mixture of the clients' directions, which
-descends for all who take part, and which neither an added constant nor a factor on a client's loss can change.
+Each client's loss is an objective. The server steps along the shortest mixture of the clients' directions. It is a
+descent direction for all participants, and neither an added constant nor a factor on a client's loss changes it.
 """
 
 from __future__ import annotations

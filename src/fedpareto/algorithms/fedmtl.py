@@ -18,8 +18,8 @@ from fedpareto.moo.updates import gram_of_updates
 class FedMTL(Pulled):
     """Each client is a task: min Σ_i f^i(θ_i) + λ tr(W Ω Wᵀ), where W has the models as columns.
 
-    Ω says how clients are related. The regulariser's gradient at θ_i is 2λ Σ_j Ω_ij θ_j, a pull of strength 2λ Ω_ii
-    towards −Σ_{j≠i} Ω_ij θ_j / Ω_ii, in which the others stand still during a round.
+    Ω describes how clients are related. The regulariser's gradient at θ_i is 2λ Σ_j Ω_ij θ_j, a pull of strength 2λ
+    Ω_ii towards −Σ_{j≠i} Ω_ij θ_j / Ω_ii, in which the others are fixed during a round.
     """
 
     name: ClassVar[str] = "fedmtl"
@@ -30,9 +30,11 @@ class FedMTL(Pulled):
     strength: float = 0.5
     """λ; 0 is local training."""
     relation: Literal["mean", "learned"] = "mean"
-    """Ω: I − 11ᵀ/n, which draws each client to the mean of the others, or learned from the models in every round."""
+    """Ω: I − 11ᵀ/n, which pulls each client towards the mean of the others, or learned from the models in every
+    round.
+    """
     ridge: float = 0.01
-    """Of the learned Ω: added to the covariance of the models, so that clients which agree are not tied for ever."""
+    """Of the learned Ω: added to the covariance of the models, so that equal clients do not stay tied together."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

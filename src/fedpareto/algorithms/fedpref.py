@@ -1,7 +1,7 @@
 """FedPref: Hartmann, Danoy, Bouvry; thesis chapter 4 (algorithms 3, 4 and 5; equations 4.2 to 4.5).
 
-Every client has a private preference and gets a personal model. Clients whose models develop alike are aggregated
-with more weight; a cluster whose mean stands still is cut in two.
+Every client has a private preference and gets a personal model. Clients whose updates are similar are aggregated with
+more weight; a cluster whose mean has converged is split in two.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class FedPrefState(PersonalState):
 
 @dataclass(frozen=True)
 class FedPref(Algorithm[FedPrefState]):
-    """Personal models by similarity-weighted aggregation inside clusters that are recursively cut in two."""
+    """Personal models by similarity-weighted aggregation inside clusters that are recursively split in two."""
 
     name: ClassVar[str] = "fedpref"
     taxonomy: ClassVar[Taxonomy] = Taxonomy(
@@ -50,7 +50,9 @@ class FedPref(Algorithm[FedPrefState]):
     personalised: ClassVar[bool] = True
 
     similarity_bound: float = -1.0
-    """s_min: similarities below it do not count. The thesis finds −1 good everywhere; −inf weighs all members alike."""
+    """s_min: similarities below it do not count. The thesis finds −1 good everywhere; −inf weights all members
+    equally.
+    """
     top_ratio: float = 0.4
     """R of topR: the share of each layer's largest entries that similarity looks at; 0 or 1 is the plain cosine."""
     threshold: float = 0.05
@@ -58,11 +60,11 @@ class FedPref(Algorithm[FedPrefState]):
     threshold_in: Literal["norm", "percent"] = "norm"
     """Whether ε is the norm of the movement (section 4.2.5) or a percentage of the mean's own norm (table A.10)."""
     patience: int = 1
-    """Rounds in a row below the threshold before a cluster is cut."""
+    """Rounds in a row below the threshold before a cluster is split."""
     weighting: bool = True
     """Weighted aggregation (algorithm 3); off: the plain mean of the cluster."""
     clustering: bool = True
-    """Recursive clustering (algorithm 4); off: one cluster for ever."""
+    """Recursive clustering (algorithm 4); off: a single cluster."""
 
     def __post_init__(self) -> None:
         if not self.similarity_bound < 1:
@@ -77,7 +79,7 @@ class FedPref(Algorithm[FedPrefState]):
     # -- algorithm 5, the server -----------------------------------------------------------------------------------
 
     def begin(self, setting: Setting) -> FedPrefState:
-        """Lines 1 and 2: one cluster, everyone at the same model."""
+        """Lines 1 and 2: one cluster, all clients at the same model."""
         n = len(setting.clients)
         return FedPrefState(
             setting,
@@ -137,10 +139,10 @@ class FedPref(Algorithm[FedPrefState]):
     # -- algorithm 4, clustering -----------------------------------------------------------------------------------
 
     def _split_converged(self, state: FedPrefState, trained: Tensor, replied: set[int]) -> tuple[Cluster, ...]:
-        """Lines 7 to 14: every cluster, or its two halves once its mean stands still.
+        """Lines 7 to 14: every cluster, or its two halves once its mean has converged.
 
-        A cluster none of whose members moved has not begun to learn (reinforcement learners play first), so it has not
-        converged either; cut now it would be cut by rounding errors. Algorithm 4 is silent about it.
+        A cluster none of whose members moved has not begun to learn (reinforcement learners collect data first), so it
+        has not converged either; a split now would follow rounding errors. Algorithm 4 does not cover this case.
         """
         if not self.clustering:
             return state.clusters
@@ -183,7 +185,7 @@ class FedPrefClustering(FedPref):
 
 @dataclass(frozen=True)
 class FedPrefWeighting(FedPref):
-    """FedPref's ablation with weighted aggregation only (section 4.3.3): one cluster for ever."""
+    """FedPref's ablation with weighted aggregation only (section 4.3.3): a single cluster."""
 
     name: ClassVar[str] = "fedpref-weighting"
     taxonomy: ClassVar[Taxonomy] = replace(
@@ -218,7 +220,7 @@ def bipartition(similarity: Tensor) -> list[list[int]]:
     """Two halves by spectral clustering (line 9); its affinities must not be negative, hence (s + 1) / 2."""
     from sklearn.cluster import SpectralClustering
 
-    # A positive floor keeps the graph connected, which spectral clustering asks for.
+    # A positive floor keeps the graph connected, which spectral clustering requires.
     affinity = ((similarity.double() + 1) / 2).clamp_min(1e-6).cpu().numpy()
     labels = SpectralClustering(n_clusters=2, affinity="precomputed", random_state=0).fit_predict(affinity)
     halves = [[i for i, label in enumerate(labels) if label == side] for side in (0, 1)]

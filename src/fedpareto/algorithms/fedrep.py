@@ -21,7 +21,7 @@ from fedpareto.errors import UserError
 
 @dataclass(frozen=True)
 class FedRep(FedAvg):
-    """FedAvg of the body φ, the first layers of the model; the last ones, the head h_i, are each client's own.
+    """FedAvg of the body φ, the first layers of the model; the last ones, the head h_i, stay private to each client.
 
     In a round the head is trained first, with the body as it was sent, and then the body with the new head. "model" in
     messages is the body: heads never leave their clients.
@@ -35,7 +35,7 @@ class FedRep(FedAvg):
     personalised: ClassVar[bool] = True
 
     head_layers: int = 1
-    """Layers at the end of the model that are the client's own; 0 is FedAvg, all of them local training."""
+    """Layers at the end of the model that are private to the client; 0 is FedAvg, all of them local training."""
     head_epochs: int = 10
     """Passes over a client's data for the head in one round; for the body it is the learner's `epochs`."""
 
@@ -55,7 +55,7 @@ class FedRep(FedAvg):
         return {"head": setting.initial[self._body(setting) :].clone()}
 
     def reply_shapes(self, setting: Setting) -> Mapping[str, Shapes]:
-        """The trained body, and the number of rows behind it where it counts."""
+        """The trained body, and its number of rows where weights need it."""
         shapes = super().reply_shapes(setting)["train"]
         return {"train": {**shapes, "model": (self._body(setting),)}}
 
@@ -77,7 +77,7 @@ class FedRep(FedAvg):
         epochs: int | None = None,
         purpose: str = "batches",
     ) -> Tensor:
-        """A part of the model after local training, while the rest of it stands still."""
+        """A part of the model after local training, with the rest of it frozen."""
         if not layout.size:
             return part
         objective = own_loss(clients, self.name)

@@ -1,4 +1,4 @@
-"""What algorithms with a few models for many clients have in common: how these begin, and who uses which."""
+"""What algorithms with a few models for many clients have in common: how they start, and which client uses which."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fedpareto.core.clients import Clients
 from fedpareto.core.messages import Message, Task
 
 SPREAD = 0.1
-"""Standard deviation of the beginnings where the problem's own initial model has no randomness."""
+"""Standard deviation of the initial models where the problem's own has no randomness."""
 
 
 @dataclass(frozen=True)
@@ -28,25 +28,26 @@ class FewState(State):
 def distinct_start(setting: Setting, count: int) -> Tensor:
     """The initial model and others like it, `[count, d]`.
 
-    The server knows one draw of the initialisation, not its law: it shuffles the entries of each tensor, which is as
-    good as another draw where these are drawn alike. A model that shuffling cannot change gets a little noise.
+    The server knows one draw of the initialisation, not its distribution: it shuffles the entries of each tensor,
+    which is as good as another draw where these are identically distributed. A model that shuffling cannot change gets
+    a little noise.
     """
     others = [_redrawn(setting, number) for number in range(1, count)]
     return torch.stack([setting.initial, *others])
 
 
 def same_start(setting: Setting, count: int) -> Tensor:
-    """The initial model as often as there are models, `[count, d]`."""
+    """Copies of the initial model, `[count, d]`."""
     return setting.initial.expand(count, -1).clone()
 
 
 def tasks(state: FewState) -> list[Task]:
-    """Everyone who takes part gets all the models."""
+    """Every participant gets all the models."""
     return [Task(client, state.round + 1, {"models": state.models}) for client in participants(state)]
 
 
 def solutions(state: FewState) -> dict[int, Message]:
-    """All the models for everyone."""
+    """All the models for every client."""
     return {client: {"models": state.models} for client in state.setting.clients}
 
 
@@ -67,7 +68,7 @@ def learn_each(clients: Clients, models: Tensor) -> Tensor:
 
 
 def learn_each_watched(clients: Clients, models: Tensor) -> tuple[Tensor, Tensor]:
-    """The same, and the mean loss of the last epoch of each, `[n, K]`, while the model moved."""
+    """The same, and the mean loss over the last epoch of each, `[n, K]`, as the model changed."""
     both = [_with_lane(clients, lane).learn_watched(model) for lane, model in enumerate(models.unbind(dim=1))]
     trained, losses = zip(*both, strict=True)
     return torch.stack(trained, dim=1), torch.stack(losses, dim=1)

@@ -31,9 +31,9 @@ class FineTunedState(State, Generic[S]):
 class FineTuned(Algorithm[FineTunedState[S]]):
     """Any algorithm whose clients reply with a model, as its "+ft" variant.
 
-    It shares all training with the algorithm itself but the last step: everyone trains from its own solution, and keeps
-    what would have been aggregated. That step is the algorithm's `train`, or `fine_tune` where it has such a step
-    because its replies are no models.
+    It shares all training with the algorithm itself but the last step: every client trains from its own solution, and
+    keeps what would have been aggregated. That step is the algorithm's `train`, or `fine_tune` where it has such a
+    step because its replies are not models.
     """
 
     algorithm: Algorithm[S]
@@ -56,7 +56,7 @@ class FineTuned(Algorithm[FineTunedState[S]]):
         return FineTunedState(setting, inner=self.algorithm.begin(setting))
 
     def ask(self, state: FineTunedState[S]) -> list[Task]:
-        """The algorithm's own tasks; in the last round everyone trains, whoever else would have taken part."""
+        """The algorithm's own tasks; in the last round all clients train, not only the participants."""
         inner = _inner(state)
         if not _last_round(state):
             return self.algorithm.ask(inner)
@@ -68,7 +68,7 @@ class FineTuned(Algorithm[FineTunedState[S]]):
         ]
 
     def _usual_tasks(self, inner: S, step: str) -> dict[int, Message]:
-        """What the step would be sent in a usual round, for everyone: it may read more than a solution."""
+        """What the step would be sent in a usual round, for every client: it may read more than a solution."""
         everyone = replace(inner, setting=replace(inner.setting, participation=1.0))
         return {task.client: task.message for task in self.algorithm.ask(everyone) if task.step == step}
 
@@ -77,7 +77,7 @@ class FineTuned(Algorithm[FineTunedState[S]]):
         inner = _inner(state)
         if not _last_round(state):
             inner = self.algorithm.tell(inner, replies)
-            # An algorithm that ends before its time leaves the last round to us as well.
+            # An algorithm that ends early leaves the last round to us as well.
             return replace(state, inner=inner, round=min(inner.round, state.setting.rounds - 1))
         name = _kept(self.algorithm.solutions(inner))
         if not any(name in reply.message for reply in replies):  # Local training keeps its models as it is.

@@ -1,6 +1,6 @@
 """FSMGDA: Yang et al., "Federated multi-objective learning", 2023.
 
-Clients descend every objective for itself; the server weighs the objectives so that the common step is as short as
+Clients descend every objective separately; the server weights the objectives so that the common step is as short as
 possible, which descends all of them until a Pareto-stationary point is reached.
 """
 
@@ -22,7 +22,7 @@ from fedpareto.moo.min_norm import min_norm_weights
 
 @dataclass(frozen=True)
 class FSMGDAState(State):
-    """The global model and how the objectives were weighed last."""
+    """The global model and the objectives' last weights."""
 
     model: Tensor = torch.empty(0)
     """x, `[d]`."""
@@ -32,7 +32,7 @@ class FSMGDAState(State):
 
 @dataclass(frozen=True)
 class FSMGDA(Algorithm[FSMGDAState]):
-    """One global model: the clients' mean updates for single objectives, joined by their min-norm weights."""
+    """One global model: the clients' mean updates for single objectives, combined by their min-norm weights."""
 
     name: ClassVar[str] = "fsmgda"
     taxonomy: ClassVar[Taxonomy] = Taxonomy(
@@ -49,16 +49,16 @@ class FSMGDA(Algorithm[FSMGDAState]):
             )
 
     def begin(self, setting: Setting) -> FSMGDAState:
-        """x⁰, all objectives alike."""
+        """x⁰, equal weights."""
         m = len(setting.objectives)
         return FSMGDAState(setting, model=setting.initial, weights=(1 / m,) * m)
 
     def ask(self, state: FSMGDAState) -> list[Task]:
-        """Everyone who takes part trains from x."""
+        """Every participant trains from x."""
         return [Task(client, state.round + 1, {"model": state.model}) for client in participants(state)]
 
     def train(self, clients: Clients, message: Message) -> Message:
-        """Δ_s,i for every objective s: what local training for s alone changes, whatever the client prefers."""
+        """Δ_s,i for every objective s: the update of local training for s alone, whatever the client's preference."""
         model = message["model"]
         updates = [clients.learn(model, weights=only) - model for only in _single_objectives(clients)]
         return {"updates": torch.stack(updates, dim=1)}
@@ -74,7 +74,7 @@ class FSMGDA(Algorithm[FSMGDAState]):
         return {"model": clients.learn(message["model"])}
 
     def reply_shapes(self, setting: Setting) -> Mapping[str, Shapes]:
-        """One update for each objective: m models' worth of bytes."""
+        """One update for each objective: m times the bytes of a model."""
         d = setting.layout.size
         return {"train": {"updates": (len(setting.objectives), d)}, "fine_tune": {"model": (d,)}}
 
@@ -88,7 +88,7 @@ class FSMGDA(Algorithm[FSMGDAState]):
         return replace(state, model=model, weights=tuple(weights.tolist()), round=state.round + 1)
 
     def solutions(self, state: FSMGDAState) -> dict[int, Message]:
-        """The global model for everyone."""
+        """The global model for every client."""
         return {client: {"model": state.model} for client in state.setting.clients}
 
     def describe(self, state: FSMGDAState) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from fedpareto.core.messages import Message, Reply, Shapes, Task, stack
 from fedpareto.errors import UserError
 
 UNKNOWN = -1
-"""The choice of a client that has not taken part yet."""
+"""Marks a client that has not taken part yet."""
 
 
 @dataclass(frozen=True)
@@ -45,19 +45,19 @@ class IFCA(Algorithm[IFCAState]):
     models: int = 3
     """k, the number of clusters."""
     weighting: Literal["size", "equal"] = "equal"
-    """Whether a client counts in its cluster by its number of training rows, or like every other, as in the paper."""
+    """Whether clients in a cluster are weighted by their number of training rows, or equally, as in the paper."""
 
     def __post_init__(self) -> None:
         if self.models < 1:
             raise UserError(f"models is {self.models}; it is a number of models, at least 1")
 
     def begin(self, setting: Setting) -> IFCAState:
-        """Models that differ: from equal ones everybody would choose the first for ever."""
+        """Different models: from equal ones every client would always choose the first."""
         choices = (UNKNOWN,) * len(setting.clients)
         return IFCAState(setting, models=few.distinct_start(setting, self.models), choices=choices)
 
     def ask(self, state: IFCAState) -> list[Task]:
-        """Everyone who takes part gets all the models (line 3)."""
+        """Every participant gets all the models (line 3)."""
         return few.tasks(state)
 
     def train(self, clients: Clients, message: Message) -> Message:
@@ -72,7 +72,7 @@ class IFCA(Algorithm[IFCAState]):
         return {"models": self.train(clients, message)["model"][:, None]}
 
     def reply_shapes(self, setting: Setting) -> Mapping[str, Shapes]:
-        """The trained model, its number, and the number of rows behind it where it counts."""
+        """The trained model, its index, and the number of rows where weights need it."""
         d, size = setting.layout.size, {"size": ()} if self.weighting == "size" else {}
         return {"train": {"model": (d,), "choice": (), **size}, "fine_tune": {"models": (1, d)}}
 
@@ -82,7 +82,7 @@ class IFCA(Algorithm[IFCAState]):
         return {**super().reply_limits, "choice": (0.0, self.models - 1.0)}
 
     def tell(self, state: IFCAState, replies: Sequence[Reply]) -> IFCAState:
-        """θ_j ← the mean of the models that clients trained from θ_j; a model that nobody chose stays as it is."""
+        """θ_j ← the mean of the models that clients trained from θ_j; a model that no client chose stays as it is."""
         choices = {reply.client: int(reply.message["choice"]) for reply in replies}
         models = list(state.models)
         for j in range(len(models)):
@@ -104,11 +104,11 @@ class IFCA(Algorithm[IFCAState]):
         return weights / weights.sum() @ models
 
     def solutions(self, state: IFCAState) -> dict[int, Message]:
-        """All the models for everyone."""
+        """All the models for every client."""
         return few.solutions(state)
 
     def personal(self, clients: Clients, message: Message) -> Tensor:
-        """The model that the client trained, or of those it is sent the one with the least loss."""
+        """The model that the client trained, or the received one with the least loss."""
         return message["model"] if "model" in message else few.chosen(message["models"], self._choice(clients, message))
 
     def _choice(self, clients: Clients, message: Message) -> Tensor:

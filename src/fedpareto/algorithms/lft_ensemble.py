@@ -1,4 +1,4 @@
-"""LFT+Ensemble, locally fair training: FairBatch on each client alone, and at the end the mean vote of all models.
+"""LFT+Ensemble, locally fair training: FairBatch on each client alone, and at the end an ensemble of all models.
 
 A baseline of Zeng, Chen and Lee, "Improving fairness via federated learning", 2021, and of PraFFL.
 """
@@ -22,16 +22,16 @@ from fedpareto.errors import UserError
 
 @dataclass(frozen=True)
 class LFTEnsembleState(State):
-    """The models of all clients that handed theirs in, `[k, d]`; empty before the last round."""
+    """The models that clients have sent, `[k, d]`; empty before the last round."""
 
     models: Tensor = torch.empty(0)
 
 
 @dataclass(frozen=True)
 class LFTEnsemble(Algorithm[LFTEnsembleState]):
-    """Every client trains alone to be fair on its own rows; in the end all decide by the mean of their probabilities.
+    """Every client trains alone to be fair on its own rows; at the end all use the mean of the models' probabilities.
 
-    In the last round all models are handed in. Until then a client uses its own. Preferences have no part."""
+    In the last round all clients send their models. Until then a client uses its own. Preferences are not used."""
 
     name: ClassVar[str] = "lft-ensemble"
     taxonomy: ClassVar[Taxonomy] = Taxonomy(
@@ -41,7 +41,7 @@ class LFTEnsemble(Algorithm[LFTEnsembleState]):
     ends_as_planned: ClassVar[bool] = True
 
     weight_lr: float = 0.005
-    """α of FairBatch: how much of a label's loss changes groups after an epoch."""
+    """α of FairBatch: how much of a label's loss moves between groups after an epoch."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.weight_lr <= 1:
@@ -58,7 +58,7 @@ class LFTEnsemble(Algorithm[LFTEnsembleState]):
         return {"model": setting.initial, **shares}
 
     def ask(self, state: LFTEnsembleState) -> list[Task]:
-        """It is time to train; in the last round everyone hands in what it has."""
+        """Clients train; in the last round they send their models."""
         if state.round < state.setting.rounds - 1:
             return [Task(client, state.round + 1, {}) for client in participants(state)]
         return [Task(client, state.round + 1, {}, step="hand_in") for client in state.setting.clients]
@@ -70,7 +70,7 @@ class LFTEnsemble(Algorithm[LFTEnsembleState]):
         return {}
 
     def hand_in(self, clients: Clients, message: Message) -> Message:
-        """Trains once more, and shows the result."""
+        """Trains once more, and sends the result."""
         self.train(clients, message)
         return {"model": clients.state["model"]}
 
@@ -85,7 +85,7 @@ class LFTEnsemble(Algorithm[LFTEnsembleState]):
         return replace(state, models=models, round=state.round + 1)
 
     def solutions(self, state: LFTEnsembleState) -> dict[int, Message]:
-        """Everybody's models for everybody, once they are there."""
+        """All models for every client, once they are there."""
         message = {"models": state.models} if len(state.models) else {}
         return {client: dict(message) for client in state.setting.clients}
 

@@ -19,7 +19,7 @@ from fedpareto.errors import UserError
 
 @dataclass(frozen=True)
 class LFTFedAvg(FedAvg):
-    """FedAvg of models that each client trained to be fair on its own rows. Preferences have no part in it."""
+    """FedAvg of models that each client trained to be fair on its own rows. Preferences are not used."""
 
     name: ClassVar[str] = "lft-fedavg"
     taxonomy: ClassVar[Taxonomy] = Taxonomy(
@@ -28,7 +28,7 @@ class LFTFedAvg(FedAvg):
     needs_groups: ClassVar[bool] = True
 
     weight_lr: float = 0.005
-    """α of FairBatch: how much of a label's loss changes groups after an epoch; 0 is FedAvg on cross entropy."""
+    """α of FairBatch: how much of a label's loss moves between groups after an epoch; 0 is FedAvg on cross entropy."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.weight_lr <= 1:

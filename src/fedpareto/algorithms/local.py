@@ -22,7 +22,7 @@ class Local(Algorithm[State]):
     personalised: ClassVar[bool] = True
 
     def begin(self, setting: Setting) -> State:
-        """The server knows nothing but the time."""
+        """The server only counts rounds."""
         return State(setting)
 
     def private_state(self, setting: Setting) -> Message:
@@ -30,7 +30,7 @@ class Local(Algorithm[State]):
         return {"model": setting.initial}
 
     def ask(self, state: State) -> list[Task]:
-        """Tells clients that it is time to train."""
+        """Empty tasks: clients train."""
         return [Task(client, state.round + 1, {}) for client in participants(state)]
 
     def train(self, clients: Clients, message: Message) -> Message:
@@ -51,5 +51,5 @@ class Local(Algorithm[State]):
         return replace(state, round=state.round + 1)
 
     def solutions(self, state: State) -> dict[int, Message]:
-        """Every client has its own."""
+        """Nothing is sent: every client has its own model."""
         return {client: {} for client in state.setting.clients}

@@ -1,6 +1,6 @@
 """MaT-FL: Cai et al., "Many-task federated learning: a new problem setting and a simple baseline", 2023.
 
-Each client finds out who develops like itself, layer by layer, and takes the mean of those clients' layers.
+For each client and layer the server finds the clients with the most similar updates and averages their layers.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class MaTFL(Algorithm[PersonalState]):
     grouping: Literal["voting", "soft"] = "voting"
     """The k most similar layers, as in paper and thesis, or the published code's soft weights over whole models."""
     soft_threshold: float = 0.0
-    """Of the soft grouping: added to a similarity before negative ones are cut off; 1 keeps everybody."""
+    """Of the soft grouping: added to a similarity before negative ones are cut off; 1 keeps all."""
 
     def __post_init__(self) -> None:
         if self.voters < 1:
@@ -45,7 +45,7 @@ class MaTFL(Algorithm[PersonalState]):
             raise UserError(f"soft_threshold is {self.soft_threshold}; from −1 down not even the client itself counts")
 
     def begin(self, setting: Setting) -> PersonalState:
-        """Everyone at the same model."""
+        """All clients at the same model."""
         return PersonalState(setting, models=personal.same_start(setting))
 
     def ask(self, state: PersonalState) -> list[Task]:
@@ -79,11 +79,12 @@ class MaTFL(Algorithm[PersonalState]):
 
 
 def voting_weights(updates: Tensor, voters: int) -> Tensor:
-    """Row i gives 1/k to each of the k clients whose updates point most like i's, itself first; `[n, d]` to `[n, n]`.
+    """Row i gives 1/k to each of the k clients whose updates are most similar to i's, itself first; `[n, d]` to `[n,
+    n]`.
 
     Among equals the client that comes first is taken.
     """
-    similarity = cosines(updates).fill_diagonal_(2)  # Itself before anybody who is exactly parallel.
+    similarity = cosines(updates).fill_diagonal_(2)  # Itself before any other that is exactly parallel.
     k = min(voters, len(updates))
     chosen = similarity.sort(dim=1, descending=True, stable=True).indices[:, :k]
     return torch.zeros_like(similarity).scatter_(1, chosen, 1 / k)

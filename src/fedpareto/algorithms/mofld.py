@@ -1,7 +1,7 @@
 """MOFL/D: Hartmann, Danoy, Alswaitti, Bouvry, 2023; thesis chapter 3 (algorithm 2).
 
 The server searches for a front. In each iteration it proposes weights, has the federation train a model for each of
-them, measures what the models are worth, and keeps those that no other beats.
+them, evaluates the models, and keeps the non-dominated ones.
 """
 
 from __future__ import annotations
@@ -32,8 +32,9 @@ from fedpareto.moo.search.linear_support import LinearSupport
 from fedpareto.moo.search.sampling import Lattice, RandomWeights
 
 TRAINED_FOR, CHOSEN_ON, COMPARED_BY = 0, 1, 2
-"""The parts of the data on which candidates are measured: what training sees; validation rows, by which the search
-accepts, the archive keeps and clients choose (section 3.1.2.1); and what solutions are compared by in the end."""
+"""The splits on which candidates are measured: training rows; validation rows, by which the search accepts, the
+archive keeps and clients choose (section 3.1.2.1); and the rows for the final comparison.
+"""
 
 
 FEW_ROUNDS = 5
@@ -47,13 +48,13 @@ class MOFLDState(State):
     weights: Tensor = torch.empty(0)
     """𝒲, `[t + k, m]` in double precision, of t candidates that are done and k that are in training."""
     values: Tensor = torch.empty(0)
-    """𝒱, `[t, 3, m]` in double precision, on the three parts of the data; NaN where nobody measured."""
+    """𝒱, `[t, 3, m]` in double precision, on the three parts of the data; NaN where no client measured."""
     models: Tensor = torch.empty(0)
     """ℳ, `[t, d]`."""
     inner: tuple[FedAvgState | FedPrefState, ...] = ()
     """Of the federations that train."""
     trained: bool = False
-    """Whether their last round is over, so that clients are to measure next."""
+    """Whether their last round is over, so that clients evaluate next."""
 
     @property
     def done(self) -> int:
@@ -70,21 +71,21 @@ class MOFLDState(State):
 class _Training:
     """A federation inside the federation, which trains one candidate, or several together.
 
-    A client that works for k candidates is k of its members.
+    A client that trains k candidates counts as k members.
     """
 
     algorithm: Algorithm[Any]
     state: Any
     members: tuple[tuple[int, int], ...]
-    """The candidate and the client that each of its members stands for."""
+    """The candidate and the client that each of its members represents."""
 
     def ask(self) -> Iterator[tuple[int, int, Message]]:
-        """Who is to train for which candidate, and from what."""
+        """Tasks: which client trains for which candidate, from which model."""
         for task in self.algorithm.ask(self.state):
             yield *self.members[task.client], task.message
 
     def tell(self, replies: Sequence[Reply]) -> Any:
-        """Its state after the replies of its own members; if there are none, nothing happens."""
+        """Its state after the replies of its own members; unchanged if there are none."""
         number = {member: i for i, member in enumerate(self.members)}
         own = [
             replace(reply, client=number[reply.lane, reply.client])
@@ -98,8 +99,8 @@ class _Training:
 class MOFLD(Algorithm[MOFLDState]):
     """A front by decomposition: a search on the server proposes weights, the federation trains a model for each.
 
-    Candidates of one iteration are trained side by side, each in a lane of its own: a client remembers nothing from one
-    candidate to another. No preference is needed; in the end each client picks the solution that it likes best.
+    Candidates of one iteration are trained side by side, each in its own lane: a client carries no state from one
+    candidate to another. No preference is needed; at the end each client picks its preferred solution.
     """
 
     name: ClassVar[str] = "mofld"
@@ -110,8 +111,9 @@ class MOFLD(Algorithm[MOFLDState]):
     ends_as_planned: ClassVar[bool] = True
 
     generator: Literal["annealing", "gaussian-annealing", "lattice", "random", "nsga2", "ols"] = "annealing"
-    """Where weights come from: Pareto simulated annealing of importances or by Gaussian steps, an even lattice, chance,
-    NSGA-II (needs pymoo), or optimistic linear support, which ends the run once no better solution is possible."""
+    """How weights are generated: Pareto simulated annealing of importances or by Gaussian steps, an even lattice, at
+    random, NSGA-II (needs pymoo), or optimistic linear support, which ends the run once no better solution is possible.
+    """
     samples: int = 5
     """n_s, candidates in an iteration."""
     training_rounds: int = 0
@@ -119,23 +121,23 @@ class MOFLD(Algorithm[MOFLDState]):
     warm_start: bool = False
     """Whether training starts from the earlier candidate with the nearest weights instead of the initial model."""
     evaluation: Literal["client", "server"] = "client"
-    """Who measures a candidate: the clients, whose mean by size counts, or the server, on problems that let it."""
+    """Who evaluates a candidate: the clients, weighted by size, or the server, on problems that allow it."""
     inner: Literal["fedavg", "fedpref"] = "fedavg"
-    """How candidates are trained: each for itself by FedAvg, or those of an iteration together by FedPref."""
+    """How candidates are trained: each separately by FedAvg, or those of an iteration together by FedPref."""
     threshold: float = 0.05
     """ε of FedPref, where that is the inner algorithm; its other parameters are its defaults."""
     temperature: float = 1.0
     """T of annealing at its first decision, in units of the objectives' ranges."""
     cooling: float = 0.9
-    """By which T is multiplied in every iteration."""
+    """Factor on T in every iteration."""
     alpha: float = 1.05
     """α of annealing: how fast importances move away from those of the closest neighbour."""
     step: float = 0.2
     """Of gaussian-annealing: standard deviation of a step on the weights."""
     tolerance: float = 0.001
-    """Of linear support: a possible improvement that is not worth a training, in units of the objectives' ranges."""
+    """Of linear support: a possible improvement too small to train for, in units of the objectives' ranges."""
     confirmations: int = 1
-    """Of linear support: trainings after which it is believed that there is nothing better to be found at a corner."""
+    """Of linear support: trainings after which no better solution is expected at a corner."""
 
     def __post_init__(self) -> None:
         if self.samples < 1 or self.training_rounds < 0:
@@ -203,7 +205,9 @@ class MOFLD(Algorithm[MOFLDState]):
         ]
 
     def tell(self, state: MOFLDState, replies: Sequence[Reply]) -> MOFLDState:
-        """One more round of every training; after the last one lines 10 to 15, by the clients' word or the judge's."""
+        """One more round of every training; after the last one lines 10 to 15, with the clients' evaluation or the
+        server's.
+        """
         if state.trained:
             return self._measured(state, _mean_values(state, replies))
         state = replace(state, inner=tuple(training.tell(replies) for training in self._trainings(state)))
@@ -215,7 +219,7 @@ class MOFLD(Algorithm[MOFLDState]):
         return self._measured(state, state.setting.judge(self._candidates(state)).double())
 
     def _measured(self, state: MOFLDState, values: Tensor) -> MOFLDState:
-        """Lines 11 to 15: the candidates are done, the next ones take their place. Without any the run is over."""
+        """Lines 11 to 15: the candidates are done, the next ones follow. Without any the run is over."""
         done = replace(
             state,
             values=torch.cat([state.values, values]),
@@ -281,9 +285,8 @@ class MOFLD(Algorithm[MOFLDState]):
         return FedPref(threshold=self.threshold)
 
     def _federations(self, state: MOFLDState) -> Iterator[tuple[Setting, tuple[tuple[int, int], ...]]]:
-        """Of each training under way the setting, and the candidate and client that its members stand for.
-
-        All its members take part: whoever is present in a round works for every candidate.
+        """Of each training under way the setting, and the candidate and client that its members represent. All its
+        members take part: a participant of a round trains every candidate.
         """
         lanes = state.in_training
         together = self.inner == "fedpref" and len(lanes) > 0
@@ -292,7 +295,7 @@ class MOFLD(Algorithm[MOFLDState]):
             yield replace(state.setting, clients=tuple(range(len(members))), participation=1.0, regulars=()), members
 
     def _trainings(self, state: MOFLDState) -> Iterator[_Training]:
-        """The trainings under way; they count rounds with the run, and their settings are no part of a checkpoint."""
+        """The current trainings; they count rounds with the run, and their settings are not part of a checkpoint."""
         algorithm = FedAvg() if self.inner == "fedavg" else self._fedpref
         for inner, (setting, members) in zip(state.inner, self._federations(state), strict=True):
             yield _Training(algorithm, replace(inner, setting=setting, round=state.round), members)
@@ -302,10 +305,10 @@ class MOFLD(Algorithm[MOFLDState]):
         models = [inner.model if isinstance(inner, FedAvgState) else inner.models for inner in state.inner]
         return torch.cat(models).view(len(state.in_training), -1, state.models.shape[1]).mean(dim=1)
 
-    # -- what came out ---------------------------------------------------------------------------------------------
+    # -- results ---------------------------------------------------------------------------------------------------
 
     def found(self, state: MOFLDState) -> Found:
-        """𝒫ℱ and 𝒫ℱℳ, lines 13 and 14: the candidates that no other beats."""
+        """𝒫ℱ and 𝒫ℱℳ, lines 13 and 14: the non-dominated candidates."""
         values = state.values[:, CHOSEN_ON].cpu().numpy()
         known = np.flatnonzero(np.isfinite(values).all(axis=1))
         maximise = [objective.maximise for objective in state.setting.objectives]
@@ -313,7 +316,7 @@ class MOFLD(Algorithm[MOFLDState]):
         return Found(state.weights[front], state.values[front], state.models[front])
 
     def solutions(self, state: MOFLDState) -> dict[int, Message]:
-        """The whole front, with what its models are worth, for everyone to choose from."""
+        """The whole front, with its objective values, for every client to choose from."""
         found = self.found(state)
         message = {"model": state.setting.initial}
         if len(found.models):
@@ -337,12 +340,12 @@ class MOFLD(Algorithm[MOFLDState]):
         return {"model": clients.learn(message["model"], weights=message["weights"]), "size": clients.sizes}
 
     def measure(self, clients: Clients, message: Message) -> Message:
-        """What a candidate is worth to each client, on the three parts of the data."""
+        """A candidate's objectives on each client's three splits."""
         parts = clients.problem.parts(clients.splits)
         return {"values": clients.evaluate(message["model"])[:, roles(parts)], "size": clients.sizes}
 
     def personal(self, clients: Clients, message: Message) -> Tensor:
-        """The solution of largest weighted sum under the client's own preference, which nobody else learns."""
+        """The solution with the largest weighted sum under the client's own preference, which stays private."""
         models = message["model"]
         if "values" not in message or models.dim() == 2:  # One model, before there is a front or after fine-tuning.
             return models
@@ -351,7 +354,7 @@ class MOFLD(Algorithm[MOFLDState]):
         return models[torch.arange(len(clients), device=models.device), utilities.argmax(dim=1)]
 
     def train(self, clients: Clients, message: Message) -> Message:
-        """For fine-tuning: the client's favourite, trained further under the client's own preference."""
+        """For fine-tuning: the client's chosen solution, trained further under the client's own preference."""
         return {"model": clients.learn(self.personal(clients, message))}
 
     def reply_shapes(self, setting: Setting) -> Mapping[str, Shapes]:

@@ -20,7 +20,7 @@ def supervised(clients: Clients, algorithm: str) -> SupervisedProblem:
 
 
 def own_loss(clients: Clients, algorithm: str) -> Loss:
-    """What `clients.learn` makes small: the losses, scalarised under each client's preference as its learner does."""
+    """What `clients.learn` minimises: the losses, scalarised under each client's preference as its learner does."""
     problem = supervised(clients, algorithm)
 
     def loss(parameters: Mapping[str, Tensor], batch: Batch) -> Tensor:

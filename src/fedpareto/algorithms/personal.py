@@ -1,4 +1,4 @@
-"""What algorithms with a model for every client have in common: who trains from what, and who replied."""
+"""What algorithms with a model for every client have in common: who trains from which model, and who replied."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from fedpareto.core.algorithm import Setting, State, participants
 from fedpareto.core.messages import Message, Reply, Task, stack
 
 SMALLEST_SPLIT = 3
-"""Smaller clusters are never cut: recursive clustering has no stopping rule of its own, and a pure pair would go on."""
+"""Smaller clusters are never split: recursive clustering has no stopping rule of its own, and would split even a pair
+of equal clients.
+"""
 
 
 @dataclass(frozen=True)
@@ -30,11 +32,11 @@ class Cluster:
     members: tuple[int, ...]
     """Rows of the state's tensors."""
     calm: int = 0
-    """Rounds in a row in which the cluster stood still."""
+    """Rounds in a row in which the cluster was stationary."""
 
 
 def same_start(setting: Setting) -> Tensor:
-    """Everyone at the same model, `[n, d]`."""
+    """All clients at the same model, `[n, d]`."""
     return setting.initial.expand(len(setting.clients), -1).clone()
 
 
@@ -79,10 +81,10 @@ def split_calm(
     patience: int,
     halve: Callable[[int], Sequence[Sequence[int]]],
 ) -> tuple[Cluster, ...]:
-    """Every cluster, or its halves once it has stood still for `patience` rounds in a row.
+    """Every cluster, or its halves once it was stationary for `patience` rounds in a row.
 
-    `halve` gives the halves of a cluster by its number, as positions in its `members`. Only a full set of replies can
-    show that a cluster stands still; without one it is left as it is.
+    `halve` gives the halves of a cluster by its index, as positions in its `members`. Only a full set of replies can
+    show that a cluster is stationary; without one it stays as it is.
     """
     result: list[Cluster] = []
     for number, (cluster, still) in enumerate(zip(clusters, stands_still, strict=True)):

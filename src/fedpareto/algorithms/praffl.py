@@ -1,7 +1,7 @@
 """PraFFL: Ye et al., "PraFFL: a preference-aware scheme in fair federated learning", 2024. Algorithm 1.
 
 One training, and every client has a model for any preference. The first layers of the model, the body ω, are shared;
-the last ones, the head φ, are made by a hypernetwork β that the client keeps for itself: φ = β(λ).
+the last ones, the head φ, are made by a hypernetwork β that is private to the client: φ = β(λ).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from fedpareto.errors import UserError
 from fedpareto.moo import scalarise
 
 DRAWN_AT_ONCE = 64
-"""Minibatches whose preferences are drawn in one go."""
+"""Minibatches whose preferences are drawn at once."""
 LARGEST_MARGIN = 0.05
 """More would leave little of the simplex."""
 
@@ -42,7 +42,7 @@ class PraFFL(Algorithm[PraFFLState]):
     """A shared body, and on each client a private hypernetwork that turns a preference into the head of its model.
 
     The problem's first objective is the one that the body learns (L_1 of eq. 11). Preferences are importances, as
-    everywhere; `tolerances` makes the paper's λ of them. Epochs are PraFFL's own, the rest is the learner's.
+    everywhere; `tolerances` converts them to the paper's λ. Epochs are PraFFL's own, the rest is the learner's.
     """
 
     name: ClassVar[str] = "praffl"
@@ -69,7 +69,7 @@ class PraFFL(Algorithm[PraFFLState]):
     """μ of the smooth form; the published code has 1."""
     balanced: bool = True
     """Whether g is divided by Σ 1/λ_j. That moves no optimum, but preferences near the edges then weigh no more than
-    others in eq. 13, and plain SGD is not thrown off by 1/λ. False: eq. 13 to the letter, for Adam."""
+    others in eq. 13, and plain SGD stays stable despite 1/λ. False: eq. 13 to the letter, for Adam."""
     hypernetwork: tuple[int, ...] = (4, 4)
     """Widths of the hypernetwork's hidden layers; the last of them has no ReLU."""
     margin: float = 0.01
@@ -96,7 +96,7 @@ class PraFFL(Algorithm[PraFFLState]):
         return PraFFLState(setting, body=setting.initial[: body.size].clone())
 
     def ask(self, state: PraFFLState) -> list[Task]:
-        """Line 3: everyone who takes part gets the body."""
+        """Line 3: every participant gets the body."""
         return [Task(client, state.round + 1, {"body": state.body}) for client in participants(state)]
 
     def tell(self, state: PraFFLState, replies: Sequence[Reply]) -> PraFFLState:
@@ -104,7 +104,7 @@ class PraFFL(Algorithm[PraFFLState]):
         return replace(state, body=stack(replies, "body").mean(0), round=state.round + 1)
 
     def solutions(self, state: PraFFLState) -> dict[int, Message]:
-        """The body for everyone; the rest is with the clients."""
+        """The body for every client; the rest stays with the clients."""
         return {client: {"body": state.body} for client in state.setting.clients}
 
     def reply_shapes(self, setting: Setting) -> Mapping[str, Shapes]:
@@ -140,7 +140,7 @@ class PraFFL(Algorithm[PraFFLState]):
         return clients.minimise(body, anatomy.body, performance, epochs=self.body_epochs, purpose="body")
 
     def _train_hypernetwork(self, clients: Clients, body: Tensor) -> Tensor:
-        """Eq. 13: β descends the mean of g over n_λ random tolerances λ for τ_p epochs; ω stands still."""
+        """Eq. 13: β descends the mean of g over n_λ random tolerances λ for τ_p epochs; ω is frozen."""
         problem, anatomy = self._problem(clients), self._anatomy(clients)
         if not self.head_epochs:
             return clients.state["hypernetwork"]
@@ -172,7 +172,7 @@ class PraFFL(Algorithm[PraFFLState]):
         return scalarise.tchebycheff(losses, weights)
 
     def _tolerances(self, clients: Clients) -> Iterator[Tensor]:
-        """Line 8, without an end: for each minibatch λ^(1) … λ^(n_λ), `[n, n_λ, m]`, uniform on the simplex."""
+        """Line 8, as an endless stream: for each minibatch λ^(1) … λ^(n_λ), `[n, n_λ, m]`, uniform on the simplex."""
         size = (DRAWN_AT_ONCE, self.sampled, clients.preferences.shape[-1])
         for block in count():
             streams = clients.generators(f"preferences {block}")

@@ -28,11 +28,13 @@ PURPOSE = "privacy"
 
 @dataclass(frozen=True)
 class PrivateState(State, Generic[S]):
-    """The algorithm's own state, and how often each client was asked for an update."""
+    """The algorithm's own state, and how often each client was selected for an update."""
 
     inner: S | None = None
     asked: tuple[int, ...] = ()
-    """In the order of `setting.clients`. Who was asked counts, not who replied: a late reply has left its client."""
+    """In the order of `setting.clients`. Selected clients count, not those that replied: a late reply has left its
+    client.
+    """
 
 
 @dataclass(frozen=True)
@@ -88,7 +90,7 @@ class Private(Algorithm[PrivateState[S]]):
     # -- the server half ------------------------------------------------------------------------------------------
 
     def begin(self, setting: Setting) -> PrivateState[S]:
-        """Nobody was asked for anything yet."""
+        """No client was selected yet."""
         return PrivateState(setting, inner=self.algorithm.begin(setting), asked=(0,) * len(setting.clients))
 
     def ask(self, state: PrivateState[S]) -> list[Task]:
@@ -139,13 +141,14 @@ class KeptState(FineTunedState[S]):
     """As of fine-tuning, but the server holds no tuned model."""
 
     kept: tuple[int, ...] = ()
-    """Clients that have a tuned model of their own once the last round is over."""
+    """Clients that hold a tuned model once the last round is over."""
 
 
 @dataclass(frozen=True)
 class PrivatelyTuned(FineTuned[S]):
-    """The "+ft" variant under privacy: nobody but its client needs a tuned model, so it never leaves, and needs neither
-    clip nor noise; the last round costs no privacy."""
+    """The "+ft" variant under privacy: only its client needs a tuned model, so it never leaves, and needs neither
+    clipping nor noise; the last round costs no privacy.
+    """
 
     personalised: ClassVar[bool] = True
 
@@ -166,7 +169,7 @@ class PrivatelyTuned(FineTuned[S]):
         return {}
 
     def tell(self, state: FineTunedState[S], replies: Sequence[Reply]) -> KeptState[S]:
-        """The algorithm's own aggregation; in the last round only who has tuned its model."""
+        """The algorithm's own aggregation; in the last round only the list of clients that have tuned their models."""
         assert isinstance(state, KeptState), "a state made by begin"
         if state.round < state.setting.rounds - 1:
             told = super().tell(state, replies)
@@ -175,7 +178,7 @@ class PrivatelyTuned(FineTuned[S]):
         return replace(state, kept=tuple(reply.client for reply in replies), round=state.round + 1)
 
     def solutions(self, state: FineTunedState[S]) -> dict[int, Message]:
-        """Nothing for those who have a model of their own, the algorithm's own solutions for the others."""
+        """Nothing for clients that hold a tuned model, the algorithm's own solutions for the others."""
         assert isinstance(state, KeptState), "a state made by begin"
         own: dict[int, Message] = {client: {} for client in state.kept}
         return super().solutions(state) | own
@@ -197,7 +200,7 @@ class PrivatelyTuned(FineTuned[S]):
 
 
 def protected(algorithm: Algorithm[Any], privacy: Privacy) -> Algorithm[Any]:
-    """The algorithm under this privacy; one that is under it already as it is."""
+    """The algorithm under this privacy; unchanged if it is already."""
     present = getattr(algorithm, "privacy", Privacy())
     if present == privacy:
         return algorithm

@@ -1,4 +1,6 @@
-"""What FedAMP and FedMTL have in common: the server knows all models, and tells each client where to be drawn to."""
+"""What FedAMP and FedMTL have in common: the server knows all models, and sends each client the point it is pulled
+towards.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,7 @@ class Pulled(Algorithm[PulledState]):
     personalised: ClassVar[bool] = True
 
     strength: float = 1.0
-    """λ, how much the regulariser counts; 0 is local training."""
+    """λ, the weight of the regulariser; 0 is local training."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.strength < math.inf:
@@ -48,18 +50,18 @@ class Pulled(Algorithm[PulledState]):
         """s `[n]` and u `[n, d]` for the clients' models `[n, d]`."""
 
     def begin(self, setting: Setting) -> PulledState:
-        """Everyone at the same model."""
+        """All clients at the same model."""
         return self._with_pulls(PulledState(setting, models=personal.same_start(setting)))
 
     def ask(self, state: PulledState) -> list[Task]:
-        """Everyone who takes part gets its pull, and begins from the model that it sent last."""
+        """Every participant gets its pull, and begins from the model that it sent last."""
         own, kept = self.solutions(state), dict(zip(state.setting.clients, state.models, strict=True))
         return [
             Task(client, state.round + 1, own[client], begun={"model": kept[client]}) for client in participants(state)
         ]
 
     def private_state(self, setting: Setting) -> Message:
-        """θ_i: the client goes on from where it was."""
+        """θ_i: the client continues from its own model."""
         return {"model": setting.initial}
 
     def train(self, clients: Clients, message: Message) -> Message:
@@ -86,6 +88,6 @@ class Pulled(Algorithm[PulledState]):
         return replace(state, strengths=strengths.to(towards), towards=towards)
 
     def solutions(self, state: PulledState) -> dict[int, Message]:
-        """The pulls; a client has its model."""
+        """The pulls; a client keeps its own model."""
         pulls = zip(state.setting.clients, state.towards, state.strengths, strict=True)
         return {client: {"model": towards, "strength": strength} for client, towards, strength in pulls}

@@ -23,7 +23,7 @@ SMALLEST_LOSS = 1e-10
 
 @dataclass(frozen=True)
 class QFedAvg(Algorithm[FedAvgState]):
-    """One global model for Σ_k F_k^(q+1) / (q+1): the larger a client's loss F_k, the more it counts.
+    """One global model for Σ_k F_k^(q+1) / (q+1): the larger a client's loss F_k, the larger its weight.
 
     F_k is the client's own objective: its losses, scalarised under its preference. The server learns its value.
     """
@@ -36,10 +36,11 @@ class QFedAvg(Algorithm[FedAvgState]):
     reveals: ClassVar[tuple[str, ...]] = ("loss_before",)
 
     q: float = 1.0
-    """How much large losses count; 0 is FedAvg with equal weights."""
+    """Emphasis on large losses; 0 is FedAvg with equal weights."""
     lipschitz: float = 0.0
-    """L, how fast the gradients of the losses change; 0: 1 / lr of local training, as the paper takes it, which the
-    clients say. A larger L makes shorter steps (not with q = 0)."""
+    """L, the Lipschitz constant of the losses' gradients; 0: 1 / lr of local training, as in the paper, which the
+    clients report. A larger L makes shorter steps (not with q = 0).
+    """
 
     def __post_init__(self) -> None:
         if not 0 <= self.q < math.inf:
@@ -52,11 +53,11 @@ class QFedAvg(Algorithm[FedAvgState]):
         return FedAvgState(setting, model=setting.initial)
 
     def ask(self, state: FedAvgState) -> list[Task]:
-        """Everyone who takes part trains from w."""
+        """Every participant trains from w."""
         return [Task(client, state.round + 1, {"model": state.model}) for client in participants(state)]
 
     def train(self, clients: Clients, message: Message) -> Message:
-        """w_k ← local training from w; also F_k(w), and L unless the server knows it."""
+        """w_k ← local training from w; also F_k(w), and L unless it is a parameter."""
         reply = {"model": clients.learn(message["model"]), "loss_before": clients.loss(message["model"])}
         if not self.lipschitz:
             reply["lipschitz"] = torch.full_like(reply["loss_before"], 1 / _step_size(clients.learner))
@@ -77,8 +78,8 @@ class QFedAvg(Algorithm[FedAvgState]):
         losses = stack(replies, "loss_before").double().clamp_min(SMALLEST_LOSS)
         powers = (losses / losses.max()) ** self.q  # The largest loss cancels out, and nothing over- or underflows.
         models = [reply.message["model"] for reply in replies]
-        # All clients train alike and say the same L. Torch's median is the lower of two: one client that says another
-        # L can at most do away with the shortening of the step.
+        # All clients train alike and report the same L. Torch's median is the lower of two: one client that reports
+        # another L can at most undo the shortening of the step.
         lipschitz = self.lipschitz or float(stack(replies, "lipschitz").median())
         squares = lipschitz**2 * _squared_lengths(models, state)
         h = self.q * powers / losses * squares + lipschitz * powers
@@ -86,7 +87,7 @@ class QFedAvg(Algorithm[FedAvgState]):
         return replace(state, model=state.model + step.to(state.model), round=state.round + 1)
 
     def solutions(self, state: FedAvgState) -> dict[int, Message]:
-        """The global model for everyone."""
+        """The global model for every client."""
         return {client: {"model": state.model} for client in state.setting.clients}
 
 
