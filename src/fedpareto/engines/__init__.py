@@ -1,1 +1,1 @@
-"""Engines: they get an algorithm's work done."""
+"""Engines run an algorithm's tasks."""

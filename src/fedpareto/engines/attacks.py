@@ -1,7 +1,7 @@
-"""Clients that lie on purpose, for studying what an algorithm does about it. Part of a run's spec.
+"""Malicious clients, for studying how robust an algorithm is. Part of a run's spec.
 
-An attack on the loss goes into what its clients train and tell, an attack on the update into their reply; no algorithm
-knows of either. What is measured stays true: an attacker's own model is judged by its real rows.
+An attack on the loss changes what its clients train on and report, an attack on the update changes their reply; no
+algorithm knows of either. Measurements stay true: an attacker's own model is evaluated on its real rows.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ USUAL_STRENGTH: Mapping[str, float] = {
     "inflated-count": 10.0,
     "collusion": 1.0,
 }
-"""By kind, unless the user says otherwise; other kinds have none."""
+"""Default strength by kind; other kinds have none."""
 FORGERIES = ("sign-flip", "gaussian", "collusion")
 """Kinds that change replies."""
 PURPOSE = "attack"
-"""The name of the random streams of attackers' noise."""
+"""The name of the random streams for attackers' noise."""
 
 
 @dataclass(frozen=True)
 class Attack:
-    """What some clients do against the others, and from when on."""
+    """What attackers do, and from which round on."""
 
     kind: Literal["none", "bias", "scaling", "sign-flip", "gaussian", "label-flip", "inflated-count", "collusion"] = (
         "none"
     )
     """`bias` adds to the loss, `scaling` multiplies it; `sign-flip` sends the opposite update, `gaussian` noise instead
-    of one, `collusion` the opposite of the attackers' mean update, all the same; `label-flip` trains on labels counted
-    from the other end; `inflated-count` claims more rows."""
+    of one, `collusion` the opposite of the attackers' mean update, all the same; `label-flip` trains on labels in
+    reverse order; `inflated-count` claims more rows."""
     clients: tuple[int, ...] = ()
     """Which clients; empty: as many as `share` says, drawn from the seed."""
     share: float = 0.2
@@ -53,10 +53,11 @@ class Attack:
     from_round: int = 1
     """The first round in which they do."""
     always: bool = False
-    """Whether they take part in every round, in the place of others who were drawn."""
+    """Whether they take part in every round, in place of other clients that were drawn."""
     strength: float | None = None
-    """What a loss is moved or multiplied by, how many times as long a false update is as the true one, or the factor of
-    a count; none: 1 for sign-flip and collusion, else 10."""
+    """The constant added to or the factor on a loss, the length of a false update relative to the true one, or the
+    factor on a count; none: 1 for sign-flip and collusion, else 10.
+    """
 
     def __post_init__(self) -> None:
         if not 0 < self.share < 1:
@@ -64,7 +65,7 @@ class Attack:
         if self.from_round < 1:
             raise UserError(f"attack: from_round is {self.from_round}; the first round is 1")
         if len(set(self.clients)) < len(self.clients):
-            raise UserError(f"attack: clients is {list(self.clients)}; each client may stand there once")
+            raise UserError(f"attack: clients is {list(self.clients)}; each client may be listed once")
         if self.strength is None:
             return
         if self.kind not in ("none", *USUAL_STRENGTH):
@@ -74,7 +75,7 @@ class Attack:
         if self.kind in FORGERIES and self.strength < 0:
             raise UserError(
                 f"attack: strength is {self.strength:g}; of {self.kind} it is a length, not negative: "
-                "the other direction is an honest client's"
+                "a negative one would be an honest client's direction"
             )
 
     @property
@@ -99,7 +100,7 @@ class Attack:
             )
 
     def attackers(self, clients: Sequence[int], seed: int) -> frozenset[int]:
-        """Who attacks, of these clients of the federation with this seed."""
+        """The attackers among these clients of the federation with this seed."""
         if self.kind == "none":
             return frozenset()
         if self.clients:
@@ -111,7 +112,7 @@ class Attack:
 
 @dataclass(frozen=True)
 class Answer:
-    """A client's reply under way, and the task that it answers."""
+    """A client's reply before it is sent, and the task that it answers."""
 
     address: rng.Address
     task: Task
@@ -119,26 +120,26 @@ class Answer:
     lies: bool
     """Whether its client attacks in this round."""
     group: Hashable = ()
-    """Names the piece of work, that of others with the same name being alike."""
+    """Identifies the work; other clients with the same key do the same work."""
 
     def updates(self) -> dict[str, tuple[Tensor, Tensor]]:
-        """By name of a trained tensor, where it began and how far it came."""
+        """By name of a trained tensor, where it began and its update."""
         begun = beginnings(self.task, self.reply)
         return {name: (origin, self.reply[name] - origin) for name, origin in begun.items()}
 
 
 @dataclass
 class Raid:
-    """An attack on several federations whose clients stand in one stack."""
+    """An attack on several federations whose clients share one stack."""
 
     attack: Attack
     attackers: Sequence[frozenset[int]]
     """Of each federation."""
     twins: dict[int, int] = field(default_factory=dict)
-    """By an attacker's position in the rows, that of its copy with flipped labels."""
+    """Maps an attacker's position in the rows to that of its copy with flipped labels."""
 
     def lies(self, run: int, client: int, round_: int) -> bool:
-        """Whether a client of a federation attacks in a round; round 0 is none, as what is measured is no lie."""
+        """Whether a client of a federation attacks in a round; never in round 0, which only measures."""
         return round_ >= self.attack.from_round and client in self.attackers[run]
 
     @property
@@ -162,7 +163,7 @@ class Raid:
         }
 
     def join(self, clients: Clients, lies: Sequence[bool]) -> Clients:
-        """The same clients, with those who attack lying about their loss, their rows or their labels."""
+        """The same clients, with attackers falsifying their loss, their number of rows or their labels."""
         if not any(lies) or self.forges:
             return clients
         if self.attack.kind == "label-flip":
@@ -183,12 +184,12 @@ class Raid:
         )
 
     def forged(self, answers: Sequence[Answer]) -> list[Message]:
-        """What is sent instead of the replies to one exchange; honest ones are as they were."""
+        """What is sent instead of the replies to one exchange; honest ones are unchanged."""
         agreed = _mean_updates([answer for answer in answers if answer.lies]) if self.attack.kind == "collusion" else {}
         return [self._false(answer, agreed) if answer.lies else answer.reply for answer in answers]
 
     def _false(self, answer: Answer, agreed: Mapping[tuple[Hashable, str], Tensor]) -> Message:
-        """A reply whose models went elsewhere than training took them; with others, where `agreed` says."""
+        """A reply with false models; colluding attackers use the update in `agreed`."""
         reply = dict(answer.reply)
         for name, (origin, update) in answer.updates().items():
             if self.attack.kind == "gaussian":
@@ -207,7 +208,7 @@ class Raid:
 
 
 def _mean_updates(answers: Sequence[Answer]) -> dict[tuple[Hashable, str], Tensor]:
-    """The mean update of those who did the same piece of work, by work and tensor."""
+    """The mean update of the attackers with the same work, by work and tensor."""
     found: dict[tuple[Hashable, str], list[Tensor]] = {}
     for answer in answers:
         for name, (_, update) in answer.updates().items():
@@ -227,7 +228,7 @@ def _flipped(rows: Rows, positions: Sequence[int], column: str, classes: int) ->
 
 
 def _repeated(rows: Rows, positions: Sequence[int]) -> Rows:
-    """The same rows, with some clients standing there a second time."""
+    """The same rows, with some clients a second time."""
     again = list(positions)
     return replace(
         rows,

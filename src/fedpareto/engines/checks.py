@@ -1,4 +1,4 @@
-"""What an engine demands of a reply before an algorithm gets to see it."""
+"""Checks of a reply before it reaches the algorithm."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fedpareto.errors import QuorumLost, UserError
 
 
 def sound(replies: Message, algorithm: Algorithm[Any], clients: int) -> list[bool]:
-    """Whose values surely pass, of a stack of replies `{name: [n, ...]}`: one look for all, as it makes a GPU wait."""
+    """Which of a stack of replies `{name: [n, ...]}` surely pass: one check for all, as it makes a GPU wait."""
     limits, passed = unwrapped(algorithm).reply_limits, []
     for name, tensor in replies.items():
         if tensor.shape[:1] != (clients,):
@@ -38,7 +38,7 @@ def refusal(
 ) -> str | None:
     """Why a reply is refused, or None: names, shapes, type and values must be what the algorithm declared.
 
-    The values are looked at one by one unless they are known to be sound.
+    The values are checked one by one unless they are known to be valid.
     """
     shapes, limits = algorithm.reply_shapes(setting)[step], unwrapped(algorithm).reply_limits
     if message.keys() != shapes.keys():
@@ -60,7 +60,7 @@ def refusal(
 
 
 def _finite(tensor: Tensor) -> bool:
-    # A sum reads the tensor once and makes no copy; only if it is not finite is a second look needed.
+    # A sum reads the tensor once and makes no copy; only if it is not finite is a second check needed.
     return math.isfinite(float(tensor.sum())) or bool(tensor.isfinite().all())
 
 
@@ -77,7 +77,7 @@ def _range(least: float, most: float) -> str:
 
 
 def required_replies(quorum: float, asked: int) -> int:
-    """How many of the asked clients must answer: a quorum below 1 is a share, from 1 on a number of clients."""
+    """How many of the selected clients must reply: a quorum below 1 is a share, from 1 on a number of clients."""
     if quorum < 0:
         raise UserError(f"quorum is {quorum}; it is a share below 1 or a number of clients")
     wanted = math.ceil(quorum * asked) if quorum < 1 else min(round(quorum), asked)

@@ -16,9 +16,9 @@ class Faults:
     """How often, per client and round, something goes wrong. Drawn from the client's own stream."""
 
     dropout: float = 0.0
-    """Share of clients that do not take part although asked: no work, no reply."""
+    """Share of clients that drop out after being selected: no work, no reply."""
     stragglers: float = 0.0
-    """Share of clients that do the work but answer too late: no reply, private state moved on."""
+    """Share of clients that do the work but reply too late: no reply, private state advanced."""
     corrupt: float = 0.0
     """Share of clients whose update arrives damaged: not-a-number, infinite, or of the wrong shape."""
 
@@ -31,7 +31,7 @@ class Faults:
 
 @dataclass(frozen=True)
 class Fate:
-    """What is going to happen to one client in one round."""
+    """The faults of one client in one round."""
 
     drops_out: bool = False
     straggles: bool = False
@@ -43,7 +43,7 @@ UNHARMED = Fate()
 
 
 def fate(faults: Faults, address: rng.Address) -> Fate:
-    """Drawn from (seed, client, round), so that a resumed run meets the same faults."""
+    """Drawn from (seed, client, round), so that a resumed run has the same faults."""
     if not (faults.dropout or faults.stragglers or faults.corrupt):
         return UNHARMED
     stream = rng.generator(address, "faults")
@@ -56,7 +56,7 @@ def fate(faults: Faults, address: rng.Address) -> Fate:
 
 
 def damaged(message: Message, damage: str) -> Message:
-    """A copy of a reply with its largest tensor spoilt."""
+    """A copy of a reply with its largest tensor corrupted."""
     if not message:
         return message
     name = max(message, key=lambda key: message[key].numel())

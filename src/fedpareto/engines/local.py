@@ -37,7 +37,7 @@ from fedpareto.errors import UserError
 
 MOST_THREADS = 1024
 MEMORY = "learner."
-"""Begins the names of what a client's learner remembers, among its private state."""
+"""Prefix of the names of learner state in a client's private state."""
 
 
 @dataclass(frozen=True)
@@ -49,8 +49,9 @@ class LocalOptions:
     device: str = "cpu"
     """"cpu", "cuda" or "cuda:1"."""
     precision: Literal["float32", "float64", "tf32", "bfloat16"] = "float32"
-    """Of models and data; with tf32 and bfloat16 these are float32 and only products are less precise, as fast units of
-    a GPU have them."""
+    """Of models and data; with tf32 and bfloat16 these are float32 and only matrix products are less precise, as on a
+    GPU's tensor cores.
+    """
     memory: str = ""
     """Working memory for a stack of clients, such as "4GB"; empty: half of the machine's (or the device's) memory."""
     threads: int = 0
@@ -74,12 +75,12 @@ class LocalOptions:
 
 
 HOPELESS = 4
-"""Estimates of memory are rough, and on the safe side; what exceeds a machine's by this factor does not fit."""
+"""Memory estimates are rough and conservative; what exceeds a machine's memory by this factor does not fit."""
 UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
 def _rounded_up(size: int) -> str:
-    """A number of bytes as one may write a budget."""
+    """A number of bytes in the notation of a budget."""
     unit = "K" if size < UNITS["M"] else "M" if size < 10 * UNITS["G"] else "G"
     return f"{math.ceil(size / UNITS[unit])}{unit}B"
 
@@ -114,12 +115,12 @@ class _Work:
 
 
 class _Answer(NamedTuple):
-    """What came of a task."""
+    """The result of a task."""
 
     item: _Work
     message: Message
     value: Tensor | None
-    """What the trained model is worth, if that was asked for."""
+    """The trained model's objectives, if requested."""
     is_sound: bool
     """Whether the values of the message are known to pass."""
 
@@ -210,7 +211,7 @@ class LocalEngine:
         return outcomes
 
     def models(self, run: int, solutions: Mapping[int, Message]) -> dict[int, Tensor]:
-        """The models that the clients would use, `[d]` each: what they are sent, joined with what they keep."""
+        """The models that the clients would use, `[d]` each: what they are sent, combined with what they keep."""
         work = [_Work(run, Task(client, 0, message)) for client, message in solutions.items()]
         models: dict[int, Tensor] = {}
         with self.working(), torch.no_grad():
@@ -220,7 +221,9 @@ class LocalEngine:
         return models
 
     def keepsakes(self, run: int, solutions: Mapping[int, Message]) -> dict[int, Message]:
-        """What the clients keep to make models for any preference, and what these are worth on their held-out rows."""
+        """What the clients keep to make models for any preference, and the objectives of these models on held-out
+        rows.
+        """
         anatomy = self.algorithm.anatomy(self.problem.layout, len(self.problem.objectives))
         if anatomy is None:
             return {}
@@ -236,7 +239,7 @@ class LocalEngine:
         return keepsakes
 
     def losses(self, solutions: Sequence[Mapping[int, Message]]) -> list[dict[int, float]]:
-        """See Engine.losses; of attackers the true ones."""
+        """See Engine.losses; for attackers the true ones."""
         with self.working():
             measured = self._measured(solutions, Clients.loss)
         return [{client: float(loss) for client, loss in sorted(of_run.items())} for of_run in measured]
@@ -267,7 +270,9 @@ class LocalEngine:
         return replies, failures, trained
 
     def _forged(self, answers: Iterable[_Answer]) -> Iterable[_Answer]:
-        """The answers with attackers' replies replaced; these may agree on one, so all of an exchange are looked at."""
+        """The answers with attackers' replies replaced; attackers may collude, so all of an exchange are processed
+        together.
+        """
         if self._raid is None or not self._raid.forges:
             return answers
         known = list(answers)
@@ -287,7 +292,7 @@ class LocalEngine:
         evaluate: Sequence[Mapping[int, Message] | None],
         failures: list[tuple[int, Failure]],
     ) -> Iterator[_Answer]:
-        """One client step over a chunk. If it raises, the clients run one by one to find out whose fault it was."""
+        """One client step over a chunk. If it raises, the clients run one by one to find out which one failed."""
         task = chunk[0].task
         try:
             clients, message = self._at_work(chunk), _stacked(chunk)
@@ -331,7 +336,7 @@ class LocalEngine:
     def _measured(
         self, solutions: Sequence[Mapping[int, Message] | None], measure: Callable[[Clients, Tensor], Tensor]
     ) -> list[dict[int, Tensor]]:
-        """What `measure` finds, by client, of the models that each federation's solutions are to their clients."""
+        """The values of `measure`, by client, for the models that clients use under each federation's solutions."""
         work = [
             _Work(run, Task(client, 0, message))
             for run, of_run in enumerate(solutions)
@@ -355,7 +360,7 @@ class LocalEngine:
             kinds.setdefault((item.task.step, shape), []).append(item)
         size = self.choices.chunk if self.choices else 1
         for items in kinds.values():
-            # Clients of like size side by side: less padding, and nobody waits for a giant.
+            # Clients of similar size side by side: less padding, and no small client waits for a large one.
             items.sort(key=self._rows, reverse=True)
             yield from (items[i : i + size] for i in range(0, len(items), size))
 
@@ -368,12 +373,12 @@ class LocalEngine:
         return self._splits["train"].counts if "train" in self._splits else np.zeros(len(self._position), dtype=int)
 
     def _at_work(self, chunk: Sequence[_Work]) -> Clients:
-        """A chunk's clients as they train: attackers lie."""
+        """A chunk's clients as they train: attackers falsify."""
         clients = self._clients(chunk)
         return clients if self._raid is None else self._raid.join(clients, [self._lies(item) for item in chunk])
 
     def _honest(self, clients: Clients, chunk: Sequence[_Work]) -> Clients:
-        """The same as they are measured: by what they really have."""
+        """The same as they are measured: by their real rows."""
         return clients if self._raid is None else replace(clients, positions=self._positions(chunk), tampering=None)
 
     def _lies(self, item: _Work) -> bool:
@@ -403,16 +408,16 @@ class LocalEngine:
         return self._recalled(chunk, [self.algorithm.private_state(setting) for setting in self.settings])
 
     def _memory(self, chunk: Sequence[_Work]) -> Message:
-        """What the learners of a chunk remember, `[n, ...]`."""
+        """Learner state of a chunk, `[n, ...]`."""
         return self._recalled(chunk, [self._blank] * len(self.settings), MEMORY)
 
     @cached_property
     def _blank(self) -> Message:
-        """What a client's learner remembers that has not learnt yet."""
+        """Learner state of a client that has not trained yet."""
         return {name: tensor.to(self.device) for name, tensor in self.learner.memory(self.problem).items()}
 
     def _recalled(self, chunk: Sequence[_Work], fresh: Sequence[Message], prefix: str = "") -> Message:
-        """By name, what each client of a chunk kept or, if it is new, what the clients of its run begin with."""
+        """By name, what each client of a chunk kept or, if it is new, the initial state of its run."""
         return {
             name: torch.stack(
                 [self.private.get(item.key, {}).get(prefix + name, fresh[item.run][name]) for item in chunk]
@@ -427,7 +432,7 @@ class LocalEngine:
                 self.private[item.key] = {name: tensor[row].clone() for name, tensor in kept.items()}
 
     def _forget(self, work: Sequence[_Work]) -> None:
-        """Drops what belongs to lanes that are over: those of a run that its tasks no longer name."""
+        """Drops the state of lanes that are over: those that a run's tasks no longer name."""
         lanes: dict[int, set[int]] = {}
         for item in work:
             lanes.setdefault(item.run, set()).add(item.task.lane)
@@ -453,7 +458,7 @@ class LocalEngine:
 
     @contextmanager
     def working(self, threads: int | None = None) -> Iterator[None]:
-        """The same, and with products as precise as was asked for: for the clients' work, not for the server's."""
+        """The same, with matrix products in the chosen precision: for client steps, not for the server's."""
         with self.threads(threads), _products(self.options.precision, self.device):
             yield
 
@@ -473,13 +478,13 @@ class LocalEngine:
         threads, cores = one, os.cpu_count() or 1
         if not self.options.threads and cores > 1 and self.device.type == "cpu":
             threads = min((1, cores), key=lambda count: self._time(min(chunk, total), count))
-        # Where all clients are best in one stack, so are all that they do side by side.
+        # Where one stack of all clients is best, so is one stack of all their tasks.
         return Choices(threads, max(chunk, crowd) if chunk == total else chunk)
 
     def _time(self, size: int, threads: int) -> float:
         """Seconds per client of a few steps in a stack of `size`; the best of three tries.
 
-        On one thread of a CPU these are seconds of its own: on a busy machine the wall clock chooses by luck.
+        On one thread of a CPU these are seconds of its own: on a busy machine the wall clock would be noise.
         """
         clients = self._probe(size)
         model = self.settings[0].initial.expand(size, -1)
@@ -513,7 +518,7 @@ class LocalEngine:
         return max(1, budget // max(need, 1))
 
     def _probe(self, size: int) -> Clients:
-        """The largest clients, as a stack that belongs to no round."""
+        """The largest clients, as a stack outside any round."""
         largest = sorted(self._position, key=lambda key: -self._counts[self._position[key]])[:size]
         return self._clients([_Work(run, Task(client, 0, {})) for run, client in largest])
 
@@ -522,7 +527,7 @@ class LocalEngine:
 def _products(precision: str, device: torch.device) -> Iterator[None]:
     """Products of matrices in that precision."""
     if precision == "bfloat16":
-        # Without its cache: what a CUDA graph has recorded must not be found there by what comes after.
+        # Without its cache: later code must not find there what a CUDA graph has recorded.
         with torch.autocast(device.type, torch.bfloat16, cache_enabled=False):
             yield
         return
@@ -535,7 +540,7 @@ def _products(precision: str, device: torch.device) -> Iterator[None]:
 
 
 def _stacked(chunk: Sequence[_Work]) -> Message:
-    """The messages of a chunk as one, `[n, ...]`; one that everybody gets is not copied."""
+    """The messages of a chunk as one, `[n, ...]`; one that all clients share is not copied."""
     messages = [item.task.message for item in chunk]
     stacked = {}
     for name, first in messages[0].items():

@@ -1,4 +1,4 @@
-"""How much memory a machine has, as its system tells it."""
+"""How much memory a machine has, as reported by its operating system."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable
 
 UNKNOWN = 4 * 1024**3
-"""Bytes that are assumed where no system tells them."""
+"""Bytes that are assumed where the system does not report them."""
 
 
 def physical_memory() -> int:

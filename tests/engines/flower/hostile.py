@@ -98,7 +98,7 @@ ATTACKS = {
     "its arrays would take more than": with_array(repeated_chunk),
     "it holds an array that cannot be read": with_array(lambda data: misdescribed(data, os.urandom(100))),
     "it is larger than": large,
-    "it says that it comes from client 0": lambda node, answer: wire.encode_answer(replace(answer, client=0)),
+    "it claims to come from client 0": lambda node, answer: wire.encode_answer(replace(answer, client=0)),
     "a replay": replay,
     "its header is not JSON": noise,
 }

@@ -78,7 +78,7 @@ ATTACKS = {
     "shorter": (with_model(lambda model: model[1:]), "has the shape"),
     "in double": (with_model(lambda model: model.double()), "at most"),
     "of integers": (with_model(lambda model: model.int()), "is of type"),
-    "another client": (with_header(client=0), "says that it comes from client 0"),
+    "another client": (with_header(client=0), "claims to come from client 0"),
     "another federation": (with_header(federation="other"), "another federation"),
     "replayed": (with_header(nonce="0" * 32), "a replay"),
     "another seed": (with_header(results=[]), "does not name"),
@@ -212,7 +212,7 @@ def test_two_nodes_cannot_be_the_same_client(tmp_path, caplog):
     grid.nodes[HOSTILE] = node_of(spec, 2, tmp_path / "copy")
     with pytest.raises(UserError, match="missing: client 1"):
         one_exchange(spec, engine)
-    assert "it says that it is client 2, but node" in caplog.text
+    assert "it claims to be client 2, but node" in caplog.text
 
 
 def test_a_registered_key_belongs_to_one_client(tmp_path, caplog):

@@ -1,1 +1,1 @@
-"""A real federation on Flower: a server here, nodes there. The only place that knows flwr."""
+"""A real federation on Flower: a server and remote nodes. The only package that imports flwr."""

@@ -1,7 +1,7 @@
 """Flower's view of a node and of a server.
 
-A node stays the same from one message to the next; whoever starts it says how it is made, as "module:function" in the
-SuperNode's configuration. So this module needs to know neither specs nor data.
+A node lives from one message to the next; the SuperNode's configuration says how it is made, as "module:function". So
+this module needs to know neither specs nor data.
 """
 
 from __future__ import annotations
@@ -58,10 +58,10 @@ def _made(config: str) -> Node:
 
 
 client_app = make_client_app(lambda context: node_from(context.node_config))
-"""What an app folder names as its client app."""
+"""The client app that an app folder names."""
 
 server_app = ServerApp()
-"""What an app folder names as its server app. The server's own process takes the task before Flower starts this."""
+"""The server app that an app folder names. The server's own process takes the task before Flower starts this app."""
 
 
 @server_app.main()

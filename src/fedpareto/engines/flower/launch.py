@@ -35,13 +35,13 @@ T = TypeVar("T")
 
 LOOPBACK = "127.0.0.1"
 CONNECTION = "fedpareto"
-"""How the SuperLink is called in Flower's configuration."""
+"""The name of the SuperLink in Flower's configuration."""
 START_TIMEOUT = 120.0
 """Seconds until the SuperLink must listen; 3 on a quiet machine."""
 STOP_TIMEOUT = 5.0
 """Seconds that a process gets to end by itself."""
 PAUSE_PER_NODE = 0.02
-"""Which share of Flower's own pauses a SuperNode keeps: all together ask the SuperLink 17 times a second."""
+"""Share of Flower's own pauses that a SuperNode keeps: all together poll the SuperLink 17 times a second."""
 
 QUIET = {
     "FLWR_TELEMETRY_ENABLED": "0",
@@ -50,7 +50,7 @@ QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
 }
-"""Without these Flower and Ray report home, look for updates and install packages."""
+"""Without these Flower and Ray send telemetry, look for updates and install packages."""
 
 APP = """\
 [project]
@@ -68,7 +68,7 @@ clientapp = "fedpareto.engines.flower.apps:client_app"
 
 [tool.flwr.app.config]
 """
-"""All that Flower wants to be told of an app; the code is the installed package."""
+"""All that Flower needs to know about an app; the code is the installed package."""
 
 
 @dataclass
@@ -85,7 +85,7 @@ class Processes:
             self.stop(name)
         self.folder.mkdir(parents=True, exist_ok=True)
         with (self.folder / f"{name}.log").open("ab") as log, warnings.catch_warnings():
-            # A function in the child is what ties its life to ours; newer Pythons warn of it if there are threads.
+            # A function in the child ties its life to ours; newer Pythons warn of it if there are threads.
             warnings.simplefilter("ignore", DeprecationWarning)
             self.running[name] = subprocess.Popen(
                 command,
@@ -98,12 +98,12 @@ class Processes:
             )
 
     def environment(self) -> dict[str, str]:
-        """Of every child: Flower's own home, nothing sent home, and the environment's programs first on the path."""
+        """Of every child: a private Flower home, no telemetry, and the environment's programs first on the path."""
         path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
         return os.environ | QUIET | {"FLWR_HOME": str(self.home), "PATH": path, "OMP_NUM_THREADS": "1"}
 
     def check(self) -> None:
-        """Raises UserError if a process has ended by itself, with the end of its log."""
+        """Raises UserError if a process has exited by itself, with the end of its log."""
         for name, process in self.running.items():
             if process.poll() is not None:
                 raise UserError(f"{name} ended with code {process.returncode}: {self.last_words(name)}")
@@ -114,7 +114,7 @@ class Processes:
         return " | ".join(line.strip() for line in lines if line.strip())[-500:]
 
     def stop(self, *names: str) -> None:
-        """Ends some processes, or all: politely first."""
+        """Ends some processes, or all: SIGTERM first."""
         chosen = {name: self.running.pop(name) for name in (names or list(self.running))}
         for process in chosen.values():
             process.terminate()
@@ -144,8 +144,8 @@ def _tied() -> None:
 class LocalFederation:
     """SuperLink and SuperNodes as processes of this machine, on loopback, and long-lived ones for the nodes' work.
 
-    `nodes` are the nodes' configurations (see apps.FACTORY). They are dealt to `workers` processes; as many workers
-    as nodes is what a real federation looks like, fewer save memory.
+    `nodes` are the nodes' configurations (see apps.FACTORY). They are distributed over `workers` processes; as many
+    workers as nodes is what a real federation looks like, fewer save memory.
     """
 
     folder: Path
@@ -163,13 +163,13 @@ class LocalFederation:
 
     @contextlib.contextmanager
     def grid(self) -> Iterator[Grid]:
-        """Starts everything, and gives the Grid; when the block ends, so does everything."""
+        """Starts everything and yields the Grid; everything ends with the block."""
         self._prepare()
         try:
             self.processes.start("superlink", self._superlink_command())
             wait_for_superlink(
                 self.processes, int(self.superlink.split(":")[1])
-            )  # Before the others begin to compete with it for the machine.
+            )  # Before the others compete with it for the machine.
             for number in range(len(self.nodes)):
                 self.start_supernode(number)
             for number in range(self._worker_count()):
@@ -181,17 +181,17 @@ class LocalFederation:
             self.processes.stop()
 
     def start_supernode(self, number: int) -> None:
-        """Starts one SuperNode, or starts it again."""
+        """Starts or restarts one SuperNode."""
         self.processes.start(f"supernode{number}", self._supernode_command(number))
 
     def start_worker(self, number: int) -> None:
-        """Starts the process that does the work of the nodes dealt to it, or starts it again."""
-        dealt = {
+        """Starts, or restarts, the process that runs the nodes assigned to it."""
+        assigned = {
             self.runtimes[place]: dict(self.nodes[place])
             for place in range(number, len(self.nodes), self._worker_count())
         }
         plan = self.folder / f"worker{number}.json"
-        write_secret(plan, json.dumps({"secret": str(self.secret), "nodes": dealt}).encode())
+        write_secret(plan, json.dumps({"secret": str(self.secret), "nodes": assigned}).encode())
         command = [sys.executable, "-m", "fedpareto.engines.flower.worker", str(plan)]
         self.processes.start(f"worker{number}", command)
 
@@ -224,7 +224,7 @@ class LocalFederation:
 
 
 def wait_for_superlink(processes: Processes, port: int) -> None:
-    """Until the process "superlink" listens on loopback."""
+    """Waits until the process "superlink" listens on loopback."""
     deadline = time.monotonic() + START_TIMEOUT
     while not _listens(port):
         processes.check()
@@ -244,7 +244,7 @@ def submit_run(app: Path, connection: str, environment: Mapping[str, str]) -> st
     except ValueError:
         said = {"error-message": done.stdout + done.stderr}
     if not said.get("success"):
-        raise UserError(f"Flower did not take the run: {' '.join(str(said.get('error-message', '')).split())[-500:]}")
+        raise UserError(f"Flower did not accept the run: {' '.join(str(said.get('error-message', '')).split())[-500:]}")
     return str(said["run-id"])
 
 
@@ -278,7 +278,7 @@ def simulate(nodes: Sequence[Mapping[str, Any]], main: Callable[[Grid], T]) -> T
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports on loopback that nobody uses now."""
+    """Ports on loopback that are free now."""
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for one in sockets:

@@ -1,8 +1,8 @@
 """Flower's Runtime API, spoken by our own processes: what lets a server keep its loop and a node stay alive.
 
-Flower would start a new process for every message, which imports torch and reads the data again. With
-`--isolation process` it leaves that to others: whoever knows the secret may take a task. Flower's inner parts
-are used here, in `screen` and in `supernode`, and nowhere else.
+Flower would start a new process for every message, which imports torch and reads the data again. With `--isolation
+process` it leaves that to other processes: any that knows the secret may take a task. Flower's inner parts are used
+here, in `screen` and in `supernode`, and nowhere else.
 """
 
 from __future__ import annotations
@@ -50,9 +50,11 @@ from fedpareto.errors import UserError
 
 PROTECTED = frozenset({"/flwr.proto.Runtime/AcquireTask"})
 TRIES = 8
-"""How often a request is repeated while nobody answers, about a minute in all; Flower itself would never give up."""
+"""How often a request is repeated while there is no answer, about a minute in all; Flower itself would never give
+up.
+"""
 POLL = 0.1
-"""Seconds between two looks for a task; a process that looks after several SuperNodes takes more time."""
+"""Seconds between two polls for a task; a process that serves several SuperNodes takes longer."""
 ARRIVAL = 10.0
 """Seconds that a SuperNode may take from the task to its message."""
 
@@ -65,15 +67,15 @@ class Address:
 
     host_and_port: str
     secret_file: Path
-    """Of the tasks; the same file that Flower was started with."""
+    """The secret for tasks; the same file that Flower was started with."""
     root_certificate: Path | None = None
-    """Of the party that signed the server's certificate; None: plain text, for loopback only."""
+    """Root certificate of the CA that signed the server's certificate; None: plain text, for loopback only."""
 
     def client(self, *, token: str | None = None, tries: int = TRIES) -> RuntimeHttpClient:
-        """A connection: to ask for tasks, or with a token for one task."""
+        """A connection: to poll for tasks, or with a token for one task."""
         secret = SuperExecAuthHttpInterceptor(master_secret=self.secret_file.read_bytes(), protected_methods=PROTECTED)
         retries = make_simple_http_retry_invoker()
-        # Asking for tasks is repeated anyway, and one SuperNode must not hold up the others.
+        # Polling is repeated anyway, and one SuperNode must not hold up the others.
         retries.max_tries = 1 if token is None else tries
         return RuntimeHttpClient.from_server_address(
             server_address=self.host_and_port,
@@ -94,7 +96,7 @@ class Address:
 @contextmanager
 def server_grid(address: Address, patience: float = 60.0) -> Iterator[Grid]:
     """The Grid of the run that was started last, in this process; the run ends with the block."""
-    from fedpareto.engines.flower.screen import ScreenedGrid  # Nodes need none, and it takes long to import.
+    from fedpareto.engines.flower.screen import ScreenedGrid  # Nodes do not need it, and it takes long to import.
 
     token = _token(address, TaskType.SERVER_APP, patience)
     grid = ScreenedGrid(
@@ -125,7 +127,7 @@ def server_grid(address: Address, patience: float = 60.0) -> Iterator[Grid]:
 
 
 def _say_goodbye(address: Address, token: str, output: PushTaskOutputRequest) -> None:
-    """Tells Flower how the run ended, once: if it is Flower that is gone, there is nobody to tell."""
+    """Tells Flower how the run ended, once, unless Flower itself is gone."""
     client = address.client(token=token, tries=1)
     with suppress(httpx.HTTPError):
         client.PushTaskOutput(output)
@@ -147,7 +149,7 @@ def _token(address: Address, kind: TaskType, patience: float) -> str:
 
 
 def _acquire(client: RuntimeHttpClient, kind: TaskType) -> str:
-    """The token of a task, or an empty text if there is none, or nobody there to ask (yet, or just now)."""
+    """The token of a task, or an empty text if there is none, or no server yet or at the moment."""
     try:
         found = client.AcquireTask(AcquireTaskRequest(supported_task_types=[kind]))
     except httpx.TransportError:
@@ -156,7 +158,7 @@ def _acquire(client: RuntimeHttpClient, kind: TaskType) -> str:
 
 
 def _be(task: int, run: int, node: int) -> None:
-    """Flower keeps in a global which task a process works on; messages cannot be made without."""
+    """Flower keeps the current task of a process in a global; messages cannot be made without it."""
     TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id = task, run, node
 
 
@@ -177,7 +179,7 @@ def serve(apps: Mapping[Address, ClientApp], alive: Callable[[], bool] = lambda:
 
 
 def _answer(address: Address, token: str, app: ClientApp) -> None:
-    """One message. What goes wrong with it is told to the server, and the process goes on."""
+    """One message. Errors are reported to the server, and the process goes on."""
     client = address.client(token=token)
     heartbeat = HeartbeatSender(make_task_heartbeat_fn_http(client))
     heartbeat.start()
@@ -187,7 +189,7 @@ def _answer(address: Address, token: str, app: ClientApp) -> None:
         message, context = _take(client)
         reply, status, details = _reply(app, message, context)
         push_message(client, reply, context)
-    except Exception as problem:  # The server asks again, or goes on without this node.
+    except Exception as problem:  # The server sends it again, or goes on without this node.
         log.warning("a message was lost: %s", type(problem).__name__)
         details = type(problem).__name__
     finally:
@@ -197,7 +199,7 @@ def _answer(address: Address, token: str, app: ClientApp) -> None:
 
 
 def _take(client: RuntimeHttpClient) -> tuple[Message, Context]:
-    """The message of a task. Flower's own function waits a whole second if part of it is still on its way."""
+    """The message of a task. Flower's own function waits a whole second if part of it has not arrived."""
     task = client.PullTaskInput(PullTaskInputRequest())
     _be(task.task_id, task.run.run_id, task.context.node_id)
     tree, node, run = _announced(client), Node(node_id=task.context.node_id), task.run.run_id
@@ -220,14 +222,14 @@ def _announced(client: RuntimeHttpClient) -> Any:
         if found.message_object_trees:
             return found.message_object_trees[0]
         time.sleep(POLL)
-    raise TimeoutError("a task came without its message")
+    raise TimeoutError("a task arrived without its message")
 
 
 def _reply(app: ClientApp, message: Message, context: Context) -> tuple[Message, str, str]:
     try:
         return app(message=message, context=context), SubStatus.COMPLETED, ""
     except Exception as problem:  # It is the node's failure; the federation goes on.
-        # Whatever a library puts into its message may be a value of a row; only our own words are known to hold none.
+        # A library's error message may contain a value of a row; only our own messages are known not to.
         own_words = isinstance(problem, UserError | Malformed)
         reason = f"{type(problem).__name__}: {problem}" if own_words else type(problem).__name__
         log.warning("a message was refused: %s", reason)

@@ -1,4 +1,4 @@
-"""Who is who: nodes come and go, and each says which client it is before it gets any work."""
+"""Membership: nodes come and go, and each says which client it is before it gets any task."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ log = logging.getLogger("fedpareto.flower")
 
 @dataclass(frozen=True)
 class _Question:
-    """A node was asked who it is.
+    """A node was sent an identification request.
 
-    A connection that breaks just as Flower hands a message over takes the message with it; the question costs next
-    to nothing, so a node that says nothing is simply asked again.
+    A connection that breaks just as Flower hands a message over loses the message; the request is cheap, so it is
+    simply sent again to a node that does not answer.
     """
 
     message: str
@@ -34,7 +34,7 @@ class _Question:
 
 @dataclass
 class Members:
-    """The nodes of a federation that are connected and welcome."""
+    """The nodes of a federation that are connected and accepted."""
 
     post: Post
     federation: str
@@ -42,17 +42,17 @@ class Members:
     expected: Mapping[str, str]
     """Fingerprints that a node must have."""
     owners: Mapping[int, int]
-    """Which client each node id is, where keys were registered; empty: whoever says so first."""
+    """Which client each node id is, where keys were registered; empty: the first node that claims it."""
     options: FlowerOptions
     nodes: dict[int, int] = field(default_factory=dict)
-    """The node of each client that is there."""
+    """The node of each connected client."""
     parts: tuple[str, ...] = ()
     """The parts of the data, in the order of the evaluations; all nodes have the same."""
     _asked: dict[int, _Question] = field(default_factory=dict)
     _refused: dict[int, float] = field(default_factory=dict)
 
     def gather(self, quorum: float) -> None:
-        """Waits until all clients are there; with a quorum it goes on without some once the time is over."""
+        """Waits until all clients have joined; with a quorum it continues without some after the time limit."""
         deadline = time.monotonic() + self.options.join_timeout
         while True:
             self.meet()
@@ -71,7 +71,7 @@ class Members:
         log.warning("starting without %s", who)
 
     def meet(self) -> None:
-        """Forgets the nodes that left, asks new ones who they are and hears those that answered. Waits for nobody."""
+        """Removes nodes that left, sends new ones an identification request and handles the answers. Does not wait."""
         online = set(self.post.grid.get_node_ids())
         self.nodes = {client: node for client, node in self.nodes.items() if node in online}
         self._asked = {node: question for node, question in self._asked.items() if node in online}
@@ -82,7 +82,7 @@ class Members:
             self._hear(node, said)
 
     def forget(self, client: int) -> None:
-        """A client's node gave no answer: whoever is there must introduce itself anew."""
+        """A client's node did not answer: it must identify itself again."""
         self.nodes.pop(client, None)
 
     def _in_disgrace(self) -> set[int]:
@@ -103,7 +103,7 @@ class Members:
                 yield node, _introduction(reply, question.nonce)
             elif time.monotonic() > question.deadline:
                 del self._asked[node]
-                log.warning("node %d: it did not say who it is within %g s", node, self.options.hello_timeout)
+                log.warning("node %d: it did not identify itself within %g s", node, self.options.hello_timeout)
 
     def _hear(self, node: int, said: wire.Hello | str) -> None:
         why = said if isinstance(said, str) else self._unwelcome(node, said)
@@ -121,11 +121,11 @@ class Members:
         if hello.federation != self.federation:
             return "refused: it belongs to another federation"
         if client not in self.clients:
-            return f"refused: it says that it is client {client}, which this federation does not have"
+            return f"refused: it claims to be client {client}, which this federation does not have"
         if self.owners and self.owners.get(node) != client:
-            return f"refused: it says that it is client {client}, but its key was registered for another"
+            return f"refused: it claims to be client {client}, but its key was registered for another"
         if client in self.nodes:
-            return f"refused: it says that it is client {client}, but node {self.nodes[client]} is"
+            return f"refused: it claims to be client {client}, but node {self.nodes[client]} is"
         differs = schema.difference(self.expected, hello.schema)
         if differs is not None:
             return f"refused as client {client}: it disagrees on {differs}"
@@ -141,4 +141,4 @@ def _introduction(reply: RecordDict | str, nonce: str) -> wire.Hello | str:
         hello = wire.decode_hello(reply)
     except wire.Malformed as problem:
         return f"refused: {problem}"
-    return hello if hello.nonce == nonce else "refused: it answers an earlier question (a replay)"
+    return hello if hello.nonce == nonce else "refused: it answers an earlier request (a replay)"

@@ -1,4 +1,4 @@
-"""A node is a stack of one: the local engine with a single client answers what a server asks."""
+"""A node is a stack of one: the local engine with a single client runs a server's tasks."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MODEL_FILE = "model.safetensors"
 
 
 Keep = Callable[["Node", int, Message], None]
-"""Keeps more than the model at the end of a run: of this node, for a seed (by its place), of what it was sent."""
+"""Keeps more than the model at the end of a run: for this node, a seed (by its index) and what it was sent."""
 
 
 def nothing_more(node: Node, run: int, solution: Message) -> None:
@@ -45,7 +45,7 @@ def only(federation: Federation, client: int) -> Federation:
 class Node:
     """One client of a federation, with one `Federation` of one client for each seed.
 
-    `settings` are the federation's own, which list all clients. What the node keeps lies in `folder`.
+    `settings` are the federation's own, which list all clients. What the node keeps is in `folder`.
     """
 
     federation: str
@@ -93,7 +93,7 @@ class Node:
         return wire.encode_hello(wire.Hello(self.federation, self.client, nonce, parts, fingerprints))
 
     def answer(self, content: RecordDict) -> RecordDict:
-        """Does the work of an envelope. The same envelope again gets the same answer again."""
+        """Runs the tasks of an envelope. The same envelope again gets the same answer."""
         envelope = wire.decode_envelope(content, self.limits)
         self._must_be_ours(envelope.federation)
         if envelope.client != self.client:
@@ -119,7 +119,7 @@ class Node:
         self._restore(job.run, lanes, moment)
         sent = self._run_one(job.run, [], None if job.solution is None else {self.client: job.solution})
         outcome = self._run_one(job.run, job.tasks, {} if job.measure else None)
-        # Also if a reply is refused: the client has learnt what it has learnt.
+        # Also if a reply is refused: the client has been trained.
         self._commit(job.run, {task.lane for task in job.tasks}, moment)
         return wire.Result(
             run=job.run,
@@ -130,7 +130,7 @@ class Node:
         )
 
     def _run_one(self, run: int, tasks: Sequence[Task], evaluate: Mapping[int, Message] | None) -> Outcome:
-        """An exchange of one seed. That the only client failed is no lost quorum here but an answer."""
+        """An exchange of one seed. If the only client fails, that is an answer here, not a lost quorum."""
         count = len(self.federations)
         work: list[Sequence[Task]] = [tasks if number == run else [] for number in range(count)]
         measure = [evaluate if number == run else None for number in range(count)]
@@ -155,7 +155,7 @@ class Node:
                 self.store.keep(run, lane, moment, state)
 
     def _keep_models(self, jobs: Sequence[wire.Job]) -> None:
-        """The client's models in a file of its own: what it was sent, joined with what it keeps; then `keep`."""
+        """The client's models in a separate file: what it was sent, joined with what it keeps; then `keep`."""
         from safetensors.torch import save
 
         solutions = {job.run: job.solution for job in jobs if job.solution is not None}
@@ -170,6 +170,6 @@ class Node:
 
 
 def _discreet(failure: Failure) -> Failure:
-    """Without the text of an exception, which may hold a value of a row; what kind it was is enough for the server."""
+    """Without the text of an exception, which may contain a value of a row; its type is enough for the server."""
     kind, _, _ = failure.reason.partition(": ")
     return replace(failure, reason=kind) if kind.startswith("raised ") else failure

@@ -1,4 +1,4 @@
-"""What a user may choose of a federation on Flower; needs no Flower itself."""
+"""The options of a federation on Flower; does not import Flower."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fedpareto.errors import UserError
 
 @dataclass(frozen=True)
 class FlowerOptions(LocalOptions):
-    """How clients work, each in a node of its own, and how patient the server is. Times are in seconds."""
+    """How clients run, each in its own node, and how long the server waits. Times are in seconds."""
 
     name: ClassVar[str] = "flower-local"
 
@@ -20,13 +20,13 @@ class FlowerOptions(LocalOptions):
     timeout: float = 600.0
     """How long a node may take for one exchange."""
     retries: int = 1
-    """How often a node that gave no answer is asked again, if it is connected."""
+    """How often a task is sent again to a connected node that did not answer."""
     hello_timeout: float = 60.0
-    """How long a node may take to say who it is before it is asked again."""
+    """How long a node may take to identify itself before the request is repeated."""
     forgiveness: float = 60.0
-    """After how long a node that was refused may introduce itself again."""
+    """After how long a refused node may identify itself again."""
     poll: float = 0.1
-    """Pause between two looks for answers."""
+    """Pause between two polls for answers."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -16,7 +16,7 @@ EXCHANGE, HELLO = "train.exchange", "query.hello"
 
 
 class Lost(str):
-    """Why there is no answer, where asking again may help; any other text is a refusal."""
+    """Reasons for a missing answer where a retry may help; any other text is a refusal."""
 
     __slots__ = ()
 
@@ -25,29 +25,29 @@ class Lost(str):
 class Post:
     """One message at a time.
 
-    A list of messages is one request to Flower, which refuses it as a whole if it is too large; and one reply that
-    cannot be read would take the others of the same request with it.
+    A list of messages is one request to Flower, which refuses it as a whole if it is too large; and one unreadable
+    reply would lose the others of the same request.
     """
 
     grid: Grid
 
     def expect(self, size: int) -> None:
-        """Replies with up to `size` bytes of tensors may come; the download of a larger one is broken off."""
+        """Allows replies with up to `size` bytes of tensors; the download of a larger one is aborted."""
         if isinstance(self.grid, ScreenedGrid):
             self.grid.largest = size + FRAMING
 
     def push(self, node: int, kind: str, content: RecordDict, patience: float) -> str:
-        """Sends a message that is forgotten after `patience` seconds; its id, empty if Flower did not take it."""
+        """Sends a message that expires after `patience` seconds; returns its id, empty if Flower did not accept it."""
         message = FlowerMessage(content, node, kind, ttl=patience + 1.0)
         return next(iter(self.grid.push_messages([message])), None) or ""
 
     def pull(self, message: str, node: int) -> RecordDict | str | None:
         """What the node replied, or what is wrong with it, or None if there is nothing yet."""
         if not message:
-            return Lost("Flower did not take the message")
+            return Lost("Flower did not accept the message")
         try:
             found = list(self.grid.pull_messages([message]))
-        except Exception as problem:  # Whatever a stranger's bytes do to Flower's own decoder is that node's failure.
+        except Exception as problem:  # Whatever untrusted bytes do to Flower's own decoder is that node's failure.
             return f"refused: its answer cannot be read ({type(problem).__name__}: {wire.printable(str(problem))})"
         return _content(found[0], message, node) if found else None
 

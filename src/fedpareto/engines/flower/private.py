@@ -1,7 +1,8 @@
-"""A node's private state on its own disk, so that a killed process loses nothing and a resumed server finds its round.
+"""A node's private state on its own disk, so that a killed process loses nothing and a resumed server can continue its
+round.
 
-One file for every (run, lane, round, exchange). A task continues from the newest state before its own place in time:
-a server that goes back to a checkpoint never trains on state that is ahead of it.
+One file for every (run, lane, round, exchange). A task continues from the newest state before its own time: a server
+that goes back to a checkpoint never trains on later state.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from fedpareto.errors import DamagedFile, UserError
 from fedpareto.files import write_atomically
 
 ROUNDS_KEPT = 2
-"""As many rounds a server may repeat after a crash; what the client knew before them is kept with them."""
+"""Rounds that a server may repeat after a crash; the state before them is kept too."""
 
 _NAME = re.compile(r"run(\d+)-lane(\d+)-round(\d+)-exchange(\d+)\.safetensors")
 _CONTINUES, _FRESH = "continues", "nothing"
@@ -46,13 +47,13 @@ class PrivateStore:
             return self._read(run, lane, earlier[-1])[0]
         if kept and self._read(run, lane, kept[0])[1] != _FRESH:
             raise UserError(
-                f"the private state has moved on to round {kept[-1].round}, and that before round {moment.round} is "
+                f"the private state has advanced to round {kept[-1].round}, and that before round {moment.round} is "
                 "no longer kept; the server has gone back too far"
             )
         return None
 
     def keep(self, run: int, lane: int, moment: Moment, state: Message) -> None:
-        """Makes the state after `moment` safe; what lies ahead of it belongs to a past that the server has undone."""
+        """Saves the state after `moment`; later states belong to rounds that the server has rolled back."""
         from safetensors.torch import save
 
         kept = sorted(self._moments(run, lane))

@@ -26,7 +26,7 @@ MEANING = {
 
 
 def agreement(algorithm: Algorithm[Any], learner: Learner, settings: Sequence[Setting]) -> dict[str, str]:
-    """What server and nodes know alike: fingerprints by subject."""
+    """What both server and nodes know: fingerprints by subject."""
     first = settings[0]
     privacy = getattr(algorithm, "privacy", Privacy())
     return {

@@ -1,9 +1,9 @@
-"""A Grid that measures a reply before it is unpacked, and waits for none.
+"""A Grid that checks the size of a reply before it is unpacked, and never blocks.
 
 In Flower an array names its chunks by number, and may name one chunk many times: 20 MB on the wire become any number of
-gigabytes in the receiver, before the first line of our own code. Nothing bounds what is downloaded. And a reply is
-there as soon as it is announced: Flower waits up to two hours for objects that may never come, and lets all others
-wait too.
+gigabytes in the receiver, before our own code runs. The size of a download is not limited. And a reply counts as
+available as soon as it is announced: Flower waits up to two hours for objects that may never arrive, and blocks all
+others.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from flwr.superlink.grid.http_grid import HttpGrid
 from fedpareto.engines.flower.wire import Malformed
 
 FRAMING = 2**22
-"""Bytes that a reply may take beside its tensors: its header, and Flower's own words."""
+"""Bytes that a reply may take beside its tensors: its header, and Flower's own framing."""
 MOST_OBJECTS = 10_000
 FRESH = 0.02
-"""Seconds for which a look at the SuperLink need not be repeated: it was for all replies that are due."""
+"""Seconds for which a poll of the SuperLink need not be repeated: it covers all outstanding replies."""
 
 
 @dataclass
 class Arrival:
-    """A reply that was announced. Its objects come one by one; `largest` bounds them, in bytes."""
+    """A reply that was announced. Its objects arrive one by one; `largest` bounds them, in bytes."""
 
     message: str
     tree: ObjectTree = field(repr=False)
@@ -48,7 +48,7 @@ class Arrival:
     _missing: list[str] | None = field(default=None, repr=False)
 
     def is_here(self, pull: Callable[[str], bytes]) -> bool:
-        """Fetches what can be had, and says whether that is all. Raises Malformed if it is too much."""
+        """Fetches what is available, and says whether that is all. Raises Malformed if it is too large."""
         if self._missing is None:
             self._missing = sorted({one.object_id for one in iterate_object_tree(self.tree)})
         if len(self._missing) > MOST_OBJECTS:
@@ -75,13 +75,13 @@ class Arrival:
 
 
 class ScreenedGrid(HttpGrid):
-    """Flower's Grid, but for what it does with replies. `largest` bounds a reply, packed and unpacked, in bytes."""
+    """Flower's Grid, except for its handling of replies. `largest` bounds a reply, packed and unpacked, in bytes."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self.largest = FRAMING
         self._due: dict[str, float] = {}
-        """Until when the reply to each message may come."""
+        """Deadline of the reply to each message."""
         self._arrivals: dict[str, Arrival] = {}
         """Replies that were announced, by the message that they answer."""
         self._last_look = float("-inf")
@@ -91,7 +91,7 @@ class ScreenedGrid(HttpGrid):
         self._runtime_client._client.event_hooks["response"].append(self._refuse_large)
 
     def _refuse_large(self, response: httpx.Response) -> None:
-        """Called when an answer has begun and none of its body is read yet."""
+        """Called when a response has begun and none of its body is read yet."""
         if int(response.headers.get("content-length", 0)) > self.largest:
             raise Malformed(f"it is larger than {self.largest} bytes")
 
@@ -104,14 +104,14 @@ class ScreenedGrid(HttpGrid):
         return names
 
     def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
-        """See Grid.pull_messages. Raises if a reply is not fit to be unpacked: so ask for one at a time."""
+        """See Grid.pull_messages. Raises if a reply cannot be unpacked safely: so pull one at a time."""
         wanted = list(message_ids)
         if not self._arrivals.keys() >= set(wanted):
             self._look()
         return [reply for one in wanted if one in self._arrivals for reply in self._opened(one)]
 
     def _look(self) -> None:
-        """Asks once for all that is due: thirty nodes would be thirty requests otherwise."""
+        """One request for all outstanding replies: thirty nodes would be thirty requests otherwise."""
         now = time.monotonic()
         if now - self._last_look < FRESH:
             return
@@ -142,7 +142,7 @@ class ScreenedGrid(HttpGrid):
                 self._close(name)
 
     def _close(self, name: str) -> None:
-        """Good, bad or late: the SuperLink need not keep it any longer."""
+        """Valid, invalid or late: the SuperLink need not keep it any longer."""
         message = self._arrivals.pop(name).message
         self._due.pop(name, None)
         done = ConfirmMessageReceivedRequest(node=self.node, run_id=self.run.run_id, message_object_id=message)

@@ -1,7 +1,7 @@
-"""The engine on the server's side: work goes out to nodes as Flower messages; of what comes back nothing is trusted.
+"""The engine on the server: tasks go to nodes as Flower messages; replies are not trusted.
 
-The engine has no data. It knows which node is which client because the nodes say so, checks every answer against what
-it asked, and goes on without those that fail, as long as the quorum holds.
+The engine has no data. It knows which node is which client because the nodes say so, checks every answer against its
+request, and continues without nodes that fail, as long as the quorum holds.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from fedpareto.engines.local import LocalOptions
 from fedpareto.errors import UserError
 
 END_OF_TIME = wire.LARGEST_NUMBER
-"""The round of an exchange that only measures: with everything that the clients have learnt."""
+"""The round of an exchange that only measures: after all training."""
 
 log = logging.getLogger("fedpareto.flower")
 
 
 @dataclass
 class _Pending:
-    """A node that owes an answer."""
+    """A node with an outstanding answer."""
 
     client: int
     node: int
@@ -58,12 +58,12 @@ class FlowerEngine:
     learner: Learner
     settings: Sequence[Setting]
     federation: str
-    """The federation's name, which every message bears."""
+    """The federation's name, which every message carries."""
     options: LocalOptions = LocalOptions()
     flower: FlowerOptions = FlowerOptions()
     quorum: float = 0.0
     expected: Mapping[str, str] = field(default_factory=dict)
-    """Fingerprints that nodes must have beside what the server knows itself, such as that of the data's columns."""
+    """Fingerprints that nodes must match beside those that the server computes, such as that of the data's columns."""
     owners: Mapping[int, int] = field(default_factory=dict)
     """Which client each node id is, where node keys were registered; others are refused then."""
     private: dict[tuple[int, int, int], Message] = field(default_factory=dict)
@@ -92,13 +92,13 @@ class FlowerEngine:
 
     @property
     def split_names(self) -> list[str]:
-        """The parts of the data, in the order of the evaluations. The nodes know; so this waits for them."""
+        """The parts of the data, in the order of the evaluations. Only the nodes know them, so this waits for nodes."""
         if not self._members.parts:
             self._gather()
         return list(self._members.parts)
 
     def _gather(self) -> None:
-        """Waits for the nodes before the first exchange; later those that are there must do."""
+        """Waits for the nodes before the first exchange; later ones use the nodes that are connected."""
         if self._begun:
             self._members.meet()
         else:
@@ -111,7 +111,7 @@ class FlowerEngine:
         return {"federation": self.federation}
 
     def threads(self) -> AbstractContextManager[None]:
-        """Torch on the server as it is: the work is elsewhere."""
+        """Leaves torch on the server unchanged: training is on the nodes."""
         return nullcontext()
 
     # -- work ------------------------------------------------------------------------------------------------------
@@ -123,7 +123,7 @@ class FlowerEngine:
     def run_all(
         self, tasks: Sequence[Sequence[Task]], evaluate: Sequence[Mapping[int, Message] | None]
     ) -> list[Outcome]:
-        """One exchange of every seed: one message to each node, whatever it has to do."""
+        """One exchange of every seed: one message to each node with all its tasks."""
         envelopes = self._envelopes(tasks, evaluate)
         self.traffic = {}
         self._gather()
@@ -135,19 +135,19 @@ class FlowerEngine:
         raise UserError("measure_losses works with the local engine only: on Flower, clients' losses stay with them")
 
     def models(self, run: int, solutions: Mapping[int, Message]) -> dict[int, Tensor]:
-        """The clients' models, `[d]` each, where the server knows them; one with a private part stays at its node."""
+        """The clients' models, `[d]` each, where the server knows them; one with a private part stays on its node."""
         if self.algorithm.private_state(self.settings[run]):
             return {}
         return {client: message["model"] for client, message in solutions.items() if "model" in message}
 
     def keepsakes(self, run: int, solutions: Mapping[int, Message]) -> dict[int, Message]:
-        """Nothing: what clients keep stays at their nodes."""
+        """Nothing: what clients keep stays on their nodes."""
         return {}
 
     def _envelopes(
         self, tasks: Sequence[Sequence[Task]], evaluate: Sequence[Mapping[int, Message] | None]
     ) -> dict[int, wire.Envelope]:
-        """What each node gets; nothing for a node that has nothing to do."""
+        """What each node gets; nothing for a node without tasks."""
         jobs: dict[int, list[wire.Job]] = {}
         for run, (asked, solutions) in enumerate(zip(tasks, evaluate, strict=True)):
             round_, exchange = self._moment(run, asked)
@@ -179,7 +179,7 @@ class FlowerEngine:
     def _outcome(
         self, run: int, tasks: Sequence[Task], answers: Mapping[int, wire.Answer], lost: Mapping[int, str]
     ) -> Outcome:
-        """What one seed gets of the answers."""
+        """One seed's share of the answers."""
         results = {
             client: result for client, answer in answers.items() for result in answer.results if result.run == run
         }
@@ -210,7 +210,7 @@ class FlowerEngine:
             return Failure(task.client, task.round, reason, task.step, task.lane)
 
         if lost is not None or result is None:
-            return failure(lost or "its answer left this task out")
+            return failure(lost or "its answer omits this task")
         key = task.round, task.step, task.lane
         for said in result.failures:
             if (said.round, said.step, said.lane) == key:
@@ -271,13 +271,13 @@ class FlowerEngine:
         return Lost(f"no answer within {self.flower.timeout:g} s") if time.monotonic() > owed.deadline else None
 
     def _ask_again(self, owed: _Pending, reason: str) -> bool:
-        """Sends the same envelope once more, if a node is there that may know better."""
+        """Sends the same envelope again, if a connected node may still answer."""
         if owed.attempts > self.flower.retries:
             return False
         self._members.meet()
         if owed.client not in self._members.nodes:
             return False
-        log.info("client %d: %s; it is asked again", owed.client, reason)
+        log.info("client %d: %s; sending it again", owed.client, reason)
         again = self._send(owed.client, owed.content)
         if again.node != owed.node:
             owed.messages = []
@@ -292,15 +292,15 @@ class FlowerEngine:
             self._members.forget(client)
 
     def _wrong(self, answer: wire.Answer, envelope: wire.Envelope) -> str | None:
-        """Why an answer that can be read is still none to this envelope."""
+        """Why a well-formed answer does not fit this envelope."""
         if answer.federation != self.federation:
             return "refused: it belongs to another federation"
         if answer.client != envelope.client:
-            return f"refused: it says that it comes from client {answer.client}"
+            return f"refused: it claims to come from client {answer.client}"
         if answer.nonce != envelope.nonce:
             return "refused: it answers an earlier message (a replay)"
         if sorted(result.run for result in answer.results) != sorted(job.run for job in envelope.jobs):
-            return "refused: it answers for other seeds than it was asked for"
+            return "refused: it answers for other seeds than requested"
         shape = self._objectives_shape
         for result in answer.results:
             for values in (result.sent, result.trained):
@@ -313,7 +313,7 @@ class FlowerEngine:
         return len(self._members.parts), len(self.settings[0].objectives)
 
     def _limits(self, envelope: wire.Envelope) -> wire.Limits:
-        """What the largest honest answer would take."""
+        """Size of the largest honest answer."""
         width = self.options.dtype.itemsize
         tensors, numbers = 0, 0
         for job in envelope.jobs:

@@ -2,7 +2,7 @@
 
     python -m fedpareto.engines.flower.supernode 0.03 --insecure --superlink 127.0.0.1:8000 …
 
-Flower's loop sleeps for 3 seconds between two looks for a message and for half a second between two looks for the
+Flower's loop sleeps for 3 seconds between two polls for a message and for half a second between two polls for the
 reply, and has no option for either: an exchange without work takes 4 seconds, nearly all of them asleep. The first
 argument is the share of these pauses that is kept; all others are those of `flower-supernode`.
 """
@@ -22,7 +22,7 @@ from flwr.supernode.cli.flower_supernode import flower_supernode
 
 def hasten(share: float) -> None:
     """Shortens every pause of the SuperNode's loop in this process."""
-    # Flower's module gets a clock of its own. Should a later version not look at it, the SuperNode is slow again.
+    # Flower's module gets a clock of its own. If a later version ignores it, the SuperNode is slow again.
     vars(loop)["time"] = SimpleNamespace(sleep=lambda seconds: time.sleep(seconds * share))
     vars(loop)["pull_objects"] = partial(pull_objects, initial_backoff=PULL_INITIAL_BACKOFF * share)
 

@@ -1,7 +1,7 @@
 """What crosses the wire: tensors as raw buffers, and one small header of plain values. Never a pickle.
 
-A node gets one envelope in an exchange, with the work of all seeds and lanes, and gives one answer. Whoever decodes
-trusts nothing: names, types, shapes and sizes are checked before a tensor is made.
+A node gets one envelope in an exchange, with the work of all seeds and lanes, and returns one answer. Decoding trusts
+nothing: names, types, shapes and sizes are checked before a tensor is made.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ STYPE = "fedpareto.raw"
 HEADER, TENSORS = "header", "tensors"
 
 DTYPES = {"float32": "<f4", "float64": "<f8", "int64": "<i8", "int32": "<i4", "uint8": "|u1"}
-"""What a tensor on the wire may be, and how its bytes lie."""
+"""The types of a tensor on the wire, and their byte order."""
 
 LONGEST_HEADER, LONGEST_NAME, LONGEST_REASON, MOST_DIMENSIONS = 2**20, 100, 500, 8
 MOST_ITEMS = 4096
 """Jobs, tasks or parts of the data in one message."""
 LARGEST_NUMBER = 2**53
-"""Of a round, a lane or a client: what every reader of JSON keeps exactly."""
+"""Largest round, lane or client: what every JSON reader keeps exactly."""
 
 
 class Malformed(ValueError):
@@ -39,7 +39,7 @@ class Malformed(ValueError):
 
 @dataclass(frozen=True)
 class Limits:
-    """How much a receiver is ready to take."""
+    """How much a receiver accepts."""
 
     tensors: int = MOST_ITEMS
     bytes: int = 2**31
@@ -50,7 +50,7 @@ GENEROUS = Limits()
 
 @dataclass(frozen=True)
 class Job:
-    """What a node does in one exchange for one seed: measure `solution`, then do the tasks."""
+    """A node's work in one exchange for one seed: measure `solution`, then run the tasks."""
 
     run: int
     round: int
@@ -64,7 +64,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Envelope:
-    """All work of one node in one exchange."""
+    """All tasks of one node in one exchange."""
 
     federation: str
     client: int
@@ -72,12 +72,12 @@ class Envelope:
     """New in every exchange: an answer to an earlier one cannot pass for an answer to this."""
     jobs: tuple[Job, ...]
     final: bool = False
-    """Whether the solutions are what the run leaves behind, for the node to keep."""
+    """Whether the solutions are the run's final ones, for the node to keep."""
 
 
 @dataclass(frozen=True)
 class Result:
-    """What came of a job. Objectives are `[parts, m]`."""
+    """The result of a job. Objectives are `[parts, m]`."""
 
     run: int
     replies: tuple[Reply, ...] = ()
@@ -98,7 +98,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Hello:
-    """How a node introduces itself."""
+    """How a node identifies itself."""
 
     federation: str
     client: int
@@ -106,7 +106,7 @@ class Hello:
     parts: tuple[str, ...]
     """The parts of its data, in the order of its evaluations."""
     schema: Mapping[str, str]
-    """By subject (model, data, …), a fingerprint of what it understands by it."""
+    """By subject (model, data, …), a fingerprint."""
 
 
 # -- encoding ------------------------------------------------------------------------------------------------------
@@ -158,7 +158,7 @@ def encode_answer(answer: Answer) -> RecordDict:
 
 
 def encode_greeting(federation: str, client: int, nonce: str) -> RecordDict:
-    """The server's question who a node is; it knows no client yet, so `client` is rng.SERVER."""
+    """The server's identification request; it knows no client yet, so `client` is rng.SERVER."""
     return _content({}, "greeting", Answer(federation, client, nonce, ()), {})
 
 
@@ -280,7 +280,7 @@ def decode_answer(content: RecordDict, limits: Limits = GENEROUS) -> Answer:
         ]
         measured = tensors.message(f"{number}/measured", entry, "measured")
         if not measured.keys() <= {"sent", "trained"}:
-            raise Malformed(f"it measured {sorted(measured)}, which nobody asked for")
+            raise Malformed(f"it measured {sorted(measured)}, which was not requested")
         run = entry.integer("run")
         results.append(Result(run, tuple(replies), tuple(failures), measured.get("sent"), measured.get("trained")))
     tensors.all_used()
@@ -288,13 +288,13 @@ def decode_answer(content: RecordDict, limits: Limits = GENEROUS) -> Answer:
 
 
 def decode_greeting(content: RecordDict) -> tuple[str, str]:
-    """The federation that asks, and the nonce of its question."""
+    """The federation that sent the request, and its nonce."""
     header = _Header.read(content, "greeting")
     return header.text("federation"), header.text("nonce")
 
 
 def decode_hello(content: RecordDict) -> Hello:
-    """How a node introduced itself, or Malformed."""
+    """How a node identified itself, or Malformed."""
     header = _Header.read(content, "hello")
     schema = header.entries.get("schema")
     if not isinstance(schema, dict) or len(schema) > MOST_DIMENSIONS:
@@ -322,7 +322,7 @@ def _solution(entry: _Header, number: int, tasks: Sequence[Task], tensors: _Tens
 
 @dataclass(frozen=True)
 class _Header:
-    """A JSON object from a stranger; every look at it checks what it finds."""
+    """An untrusted JSON object; every access checks the value."""
 
     entries: Mapping[str, Any]
 
@@ -357,7 +357,7 @@ class _Header:
     def integer(self, name: str, least: int = 0) -> int:
         value = self.entries.get(name)
         if type(value) is not int or not least <= value <= LARGEST_NUMBER:
-            raise Malformed(f"its '{name}' is not a number that makes sense")
+            raise Malformed(f"its '{name}' is not a valid number")
         return value
 
     def truth(self, name: str) -> bool:
@@ -389,7 +389,7 @@ class _Header:
 
 
 class _Tensors:
-    """The tensors of a message, measured as a whole before the first of them is made."""
+    """The tensors of a message; their total size is checked before the first of them is made."""
 
     def __init__(self, content: RecordDict, limits: Limits) -> None:
         record = content.array_records.get(TENSORS)
@@ -439,5 +439,5 @@ def _text(value: Any, name: str, longest: int) -> str:
 
 def _object(value: Any, name: str) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise Malformed(f"its '{name}' is not what it should be")
+        raise Malformed(f"its '{name}' is not valid")
     return value

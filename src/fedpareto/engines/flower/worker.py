@@ -1,4 +1,4 @@
-"""A node's own process: makes the node once, then answers what its SuperNode receives until its parent is gone.
+"""A node's own process: makes the node once, then answers its SuperNode's messages until its parent is gone.
 
 A federation on one machine may have several nodes in one such process, which saves memory.
 """
