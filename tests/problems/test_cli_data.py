@@ -39,7 +39,7 @@ def test_the_list_says_what_where_how_large_and_under_which_terms(empty):
 
 
 def test_without_a_command_there_is_help():
-    assert "fedpareto data fetch adult" in data()
+    assert "fedpareto data report people.csv" in data()
 
 
 def test_check_passes_on_the_published_sets(published):
