@@ -37,6 +37,8 @@ from fedpareto.problems.synthetic import Synthetic
 ROUNDS, CLIENTS = 5, 7
 EXACT, SINGLE = 1e-9, 1e-4
 """Tolerances for two ways of computing the same, in double and in single precision."""
+STACKS = (("float64", EXACT, 1.0, (1, 2)), ("float64", EXACT, 0.6, (1, 5)), ("float32", SINGLE, 0.6, (1,)))
+"""Precision, tolerance, participation and sizes of the stacks that are compared with one stack of all."""
 STILL = 1e-12
 """A learning rate with which nothing is learnt."""
 
@@ -222,16 +224,15 @@ def solves_for_everyone(algorithm: Algorithm[Any], problem: Problem) -> None:
 
 def stack_equals_loop(algorithm: Algorithm[Any], problem: Problem) -> None:
     """Any chunk size, one client at a time included, gives the same models, also with partial participation."""
-    for precision, tolerance in (("float64", EXACT), ("float32", SINGLE)):
-        for participation in (1.0, 0.6):
-            whole = trial(algorithm, problem, precision=precision, participation=participation).models
-            for chunk in (1, 2, 5):
-                parts = trial(algorithm, problem, precision=precision, participation=participation, chunk=chunk).models
-                gap = largest_difference(whole, parts)
-                assert gap <= tolerance, (
-                    f"{algorithm.name}: stacks of {chunk} differ from one stack by {gap:.1e} in {precision} "
-                    f"at participation {participation}"
-                )
+    for precision, tolerance, participation, chunks in STACKS:
+        whole = trial(algorithm, problem, precision=precision, participation=participation).models
+        for chunk in chunks:
+            parts = trial(algorithm, problem, precision=precision, participation=participation, chunk=chunk).models
+            gap = largest_difference(whole, parts)
+            assert gap <= tolerance, (
+                f"{algorithm.name}: stacks of {chunk} differ from one stack by {gap:.1e} in {precision} "
+                f"at participation {participation}"
+            )
 
 
 def same_seed_same_bits(algorithm: Algorithm[Any], problem: Problem) -> None:
