@@ -251,6 +251,7 @@ def submit_run(app: Path, connection: str, environment: Mapping[str, str]) -> st
 def simulate(nodes: Sequence[Mapping[str, Any]], main: Callable[[Grid], T]) -> T:
     """Runs `main` on the Grid of Flower's simulation, with a node for every configuration; gives back its result."""
     from flwr.simulation import run_simulation
+    from flwr.supercore import telemetry
 
     results: list[T] = []
     problems: list[BaseException] = []
@@ -268,6 +269,7 @@ def simulate(nodes: Sequence[Mapping[str, Any]], main: Callable[[Grid], T]) -> T
         return node_from(configs[int(context.node_config["partition-id"])])
 
     os.environ.update(QUIET)
+    telemetry.FLWR_TELEMETRY_ENABLED = "0"  # Flower read the environment when it was imported.
     resources = {"client_resources": {"num_cpus": 1, "num_gpus": 0.0}}
     run_simulation(server, make_client_app(find), len(configs), backend_config=resources)  # type: ignore[arg-type]
     if problems:
