@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from enum import StrEnum
 from importlib.util import find_spec
@@ -11,8 +12,12 @@ from typing import Annotated, Any
 import typer
 
 from fedpareto.errors import BadPreference, UserError
+from fedpareto.serving.access_log import LogFormat
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
+TOKEN = "FEDPARETO_TOKEN"
+SHORTEST_TOKEN = 16
+"""Characters; fewer could be guessed."""
 
 RunOrFile = Annotated[
     Path, typer.Argument(metavar="RUN", help="A finished run's folder, an exported file, or a node's folder.")
@@ -114,18 +119,58 @@ def serve(
     port: Annotated[int, typer.Option(min=0, max=65535, help="0: any that is free.")] = 8000,
     client: Client = None,
     seed: Seed = None,
+    workers: Annotated[int, typer.Option(min=1, help="Processes that share the port; one for each core is best.")] = 1,
+    token_file: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Holds the token that requests must bring.  [default: FEDPARETO_TOKEN]"),
+    ] = None,
+    no_token: Annotated[bool, typer.Option("--no-token", help="Let anybody ask who reaches another --host.")] = False,
+    access_log: Annotated[
+        str | None, typer.Option(metavar="FILE", help="A line for each request; - for stderr.  [default: none]")
+    ] = None,
+    log_format: Annotated[LogFormat, typer.Option(help="Of the access log.")] = LogFormat.TEXT,
+    drain: Annotated[
+        float, typer.Option(min=0, help="Seconds for which new connections are still accepted after SIGTERM.")
+    ] = 0.0,
 ) -> None:
-    """Answer questions over HTTP: POST /predict, GET /front, GET /health; a description is at /docs.
+    """Answer requests over HTTP: /predict, /front, /health, /ready and /metrics; a description is at /docs.
 
-    Example: fedpareto serve runs/praffl-synthetic --port 8000
+    Example: fedpareto serve runs/praffl-synthetic --port 8000 --workers 2 --access-log -
     """
     if find_spec("fastapi") is None or find_spec("uvicorn") is None:
         raise UserError('serving needs other packages; try: pip install "fedpareto[serve]"')
-    from fedpareto.serving import runs, service
+    from fedpareto.serving import runs, server
 
-    if host not in LOOPBACK:
-        _say(f"anybody who reaches {host} can ask: there are neither passwords nor encryption here")
-    service.serve(runs.load(run), host, port, client, seed, lambda address: _say(f"serving {run} at {address}"))
+    token = _token(token_file)
+    if host not in LOOPBACK and token is None and not no_token:
+        raise UserError(
+            f"anybody who reaches {host} could ask; name a file with a token by --token-file, or say --no-token"
+        )
+    if workers > 1 and sys.platform == "win32":
+        raise UserError("several workers share a socket, which Windows does not know; take --workers 1")
+    runs.load(run)  # What is wrong is told before a process is started.
+    options = server.Options(host, port, client, seed, workers, token, access_log, log_format, drain)
+    server.serve(run, options, lambda address: _say(f"serving {run} at {address}"))
+
+
+def _token(file: Path | None) -> str | None:
+    """The token of a file or of the environment; it is shown nowhere, and not in the list of processes either."""
+    text, source = os.environ.get(TOKEN), f"the variable {TOKEN}"
+    if file is not None:
+        source = str(file)
+        try:
+            text = file.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as problem:
+            raise UserError(f"{file} cannot be read: {getattr(problem, 'strerror', '') or 'it is no text'}") from None
+    if text is None:
+        return None
+    token = text.strip()
+    if len(token) < SHORTEST_TOKEN or not token.isascii() or not token.isprintable() or " " in token:
+        raise UserError(
+            f"the token in {source} should be one word of at least {SHORTEST_TOKEN} letters and digits, such as "
+            "openssl rand -hex 32 makes"
+        )
+    return token
 
 
 def _say(line: str) -> None:

@@ -14,6 +14,7 @@ from test_serving_models import BAD
 
 import fedpareto
 from fedpareto.serving import service
+from fedpareto.serving.gate import MOST_BYTES
 from waiting import PATIENCE
 
 FUZZ, FUZZ_OVER_A_SOCKET = 10_000, 300
@@ -88,7 +89,7 @@ def test_the_front_and_health(praffl, fedpref):
 
 def test_the_description_needs_nothing_from_elsewhere(praffl):
     paths = praffl.get("/openapi.json").json()["paths"]
-    assert set(paths) == {"/predict", "/front", "/health"}
+    assert set(paths) == {"/predict", "/front", "/health", "/ready", "/metrics"}
     page = praffl.get("/docs").text
     assert all(path in page for path in paths)
     assert "http" not in page
@@ -133,7 +134,7 @@ def test_a_service_for_one_client_answers_for_no_other(praffl_run):
 
 
 def test_a_question_that_is_too_long_is_413(praffl):
-    answer = praffl.post("/predict", content=b"[" * (service.MOST_BYTES + 1))
+    answer = praffl.post("/predict", content=b"[" * (MOST_BYTES + 1))
     assert answer.status_code == 413
     assert "longer than" in answer.json()["detail"]
 

@@ -137,7 +137,12 @@ def test_a_bad_table_is_one_line(command, praffl_run, tmp_path, content, words):
         (("export", "RUN", "--client", "0", "--out", "no/m.safetensors"), "cannot be written"),
         (("export", "RUN", "--client", "0", "--out", "m", "--format", "pickle"), "pickle"),
         (("serve", "RUN", "--port", "99999"), "Invalid value for '--port'"),
-        (("serve", "RUN", "--host", "no.such.host.invalid"), "cannot listen at no.such.host.invalid"),
+        (("serve", "RUN", "--host", "no.such.host.invalid", "--no-token"), "cannot listen at no.such.host.invalid"),
+        (("serve", "RUN", "--host", "0.0.0.0"), "anybody who reaches 0.0.0.0 could ask"),
+        (("serve", "RUN", "--token-file", "no.txt"), "no.txt cannot be read: No such file"),
+        (("serve", "RUN", "--token-file", "rows.csv"), "the token in rows.csv should be one word of at least 16"),
+        (("serve", "RUN", "--client", "0", "--port", "0", "--access-log", "no/log"), "the access log no/log cannot be"),
+        (("serve", "RUN", "--client", "7", "--port", "0", "--workers", "2"), "there is no client 7"),
     ],
 )
 def test_other_mistakes_are_one_line(command, praffl_run, arguments, words):

@@ -51,8 +51,19 @@ class Encoded:
 
     features: np.ndarray
     """`[rows, inputs]`."""
-    unseen: dict[str, int]
-    """By column, the number of rows whose value no training row had; the model reads it as none of the known ones."""
+    strange: dict[str, np.ndarray]
+    """By column, in which rows its value is one that no training row had, `[rows]`; the model reads it as none of them.
+    Columns without any are left out."""
+
+    @property
+    def unseen(self) -> dict[str, int]:
+        """By column, how many rows are strange."""
+        return {column: int(rows.sum()) for column, rows in self.strange.items()}
+
+    def of(self, rows: slice) -> dict[str, int]:
+        """As `unseen`, of some rows."""
+        counts = {column: int(marked[rows].sum()) for column, marked in self.strange.items()}
+        return {column: count for column, count in counts.items() if count}
 
 
 @dataclass(frozen=True)
@@ -84,46 +95,67 @@ class InputSchema:
             if not self.columns.keys() <= row.keys():
                 self.require(row, f"row {number}")
         features = np.zeros((len(rows), len(self.inputs)))
-        unseen = {}
-        for column, places in self._places.items():
-            values = [row[column] for row in rows]
-            fill = self._fill_number if self.columns[column] == NUMBER else self._fill_value
-            strange = fill(features, places, column, values)
-            if strange:
-                unseen[column] = strange
+        strange = self._fill_numbers(features, rows) | self._fill_values(features, rows)
         if not np.all(np.abs(features) <= np.finfo(np.float32).max):
             row, place = np.argwhere(np.abs(features) > np.finfo(np.float32).max)[0]
             raise UserError(f"row {row + 1}: '{self.inputs[place].column}' is too large a number")
-        return Encoded(features.astype(np.float32), unseen)
+        return Encoded(features.astype(np.float32), {column: rows for column, rows in strange.items() if rows.any()})
+
+    def _fill_numbers(self, features: np.ndarray, rows: Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray]:
+        """All columns of numbers at once; gives the rows of each whose number is missing, if training knew no such."""
+        table = self._numbers
+        if not table.columns:
+            return {}
+        found = np.array(
+            [[number_of(row[column], column, number) for column in table.columns] for number, row in enumerate(rows, 1)]
+        )
+        gaps = np.isnan(found)
+        here = found[:, table.of_number]
+        # A missing number becomes the mean, which is 0 here.
+        features[:, table.numbers] = np.where(gaps[:, table.of_number], 0.0, (here - table.mean) * table.scale)
+        features[:, table.missing] = gaps[:, table.of_missing]
+        return {column: gaps[:, place] for column, place in table.unforeseen.items()}
+
+    def _fill_values(self, features: np.ndarray, rows: Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray]:
+        strange = {}
+        for column, (known, missing) in self._values.items():
+            places = [place_of(row[column], known, missing) for row in rows]
+            for row, place in enumerate(places):
+                if place is not None:
+                    features[row, place] = self.inputs[place].scale
+            marked = [place is None or not self.inputs[place].scale for place in places]
+            if any(marked):
+                strange[column] = np.array(marked)
+        return strange
 
     @cached_property
-    def _places(self) -> dict[str, list[int]]:
-        """Positions of each column's inputs."""
-        places: dict[str, list[int]] = {}
-        for place, entry in enumerate(self.inputs):
-            places.setdefault(entry.column, []).append(place)
-        return places
+    def _numbers(self) -> _Numbers:
+        columns = [column for column, kind in self.columns.items() if kind == NUMBER]
+        position = {column: place for place, column in enumerate(columns)}
+        own = [(place, entry) for place, entry in enumerate(self.inputs) if entry.column in position]
+        numbers = [(place, entry) for place, entry in own if entry.kind == NUMBER]
+        missing = [(place, entry) for place, entry in own if entry.kind == MISSING]
+        foreseen = {entry.column for _, entry in missing}
+        return _Numbers(
+            columns=columns,
+            numbers=[place for place, _ in numbers],
+            of_number=[position[entry.column] for _, entry in numbers],
+            mean=np.array([entry.mean for _, entry in numbers]),
+            scale=np.array([entry.scale for _, entry in numbers]),
+            missing=[place for place, _ in missing],
+            of_missing=[position[entry.column] for _, entry in missing],
+            unforeseen={column: place for column, place in position.items() if column not in foreseen},
+        )
 
-    def _fill_number(self, features: np.ndarray, places: list[int], column: str, values: list[Any]) -> int:
-        numbers = np.array([number_of(value, column, row) for row, value in enumerate(values, start=1)])
-        gaps = np.isnan(numbers)
-        for place in places:
-            entry = self.inputs[place]
-            # A missing number becomes the mean, which is 0 here.
-            filled = np.where(gaps, 0.0, (numbers - entry.mean) * entry.scale)
-            features[:, place] = gaps if entry.kind == MISSING else filled
-        return 0 if any(self.inputs[place].kind == MISSING for place in places) else int(gaps.sum())
-
-    def _fill_value(self, features: np.ndarray, places: list[int], column: str, values: list[Any]) -> int:
-        known = {self.inputs[place].value: place for place in places if self.inputs[place].kind == VALUE}
-        missing = next((place for place in places if self.inputs[place].kind == MISSING), None)
-        strange = 0
-        for row, value in enumerate(values):
-            place = place_of(value, known, missing)
-            if place is not None:
-                features[row, place] = self.inputs[place].scale
-            strange += place is None or not self.inputs[place].scale
-        return strange
+    @cached_property
+    def _values(self) -> dict[str, tuple[dict[str, int], int | None]]:
+        """Of each column of texts, the input of each value, and that of a missing one, if there is such."""
+        found: dict[str, tuple[dict[str, int], int | None]] = {}
+        for column in (column for column, kind in self.columns.items() if kind != NUMBER):
+            own = [(place, entry) for place, entry in enumerate(self.inputs) if entry.column == column]
+            known = {entry.value: place for place, entry in own if entry.kind == VALUE}
+            found[column] = known, next((place for place, entry in own if entry.kind == MISSING), None)
+        return found
 
     # -- files -----------------------------------------------------------------------------------------------------
 
@@ -143,6 +175,23 @@ class InputSchema:
         except (TypeError, ValueError) as problem:
             raise DamagedFile(f"{source} is damaged: its inputs cannot be read ({problem})") from None
         return cls(inputs)
+
+
+@dataclass(frozen=True)
+class _Numbers:
+    """Where the columns of numbers go."""
+
+    columns: list[str]
+    numbers: list[int]
+    """The inputs that are numbers, and the place of each one's column in `columns`."""
+    of_number: list[int]
+    mean: np.ndarray
+    scale: np.ndarray
+    missing: list[int]
+    """The inputs that say that a number is missing, and the place of each one's column."""
+    of_missing: list[int]
+    unforeseen: dict[str, int]
+    """The columns that have no such input, with their places."""
 
 
 def numbers(names: Iterable[str]) -> InputSchema:
@@ -185,6 +234,8 @@ def number_of(value: Any, column: str, row: int) -> float:
 
 def place_of(value: Any, known: Mapping[str, int], missing: int | None) -> int | None:
     """The input that a value of a text column sets, if there is one."""
+    if type(value) is str and value in known:  # As nearly always.
+        return known[value]
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return missing
     text = str(value)

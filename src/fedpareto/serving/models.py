@@ -26,6 +26,9 @@ from fedpareto.experiments.servable import CONDITIONED, SOLUTIONS, Card
 from fedpareto.moo.dominance import is_nondominated
 from fedpareto.serving.preferences import checked
 
+WORTH_A_HEAD = 64
+"""Rows under one preference from which on it is quicker to make the head once than to do without."""
+
 
 @dataclass(frozen=True)
 class Point:
@@ -64,9 +67,12 @@ class Servable(ABC):
     def logits(self, x: Any, preference: Any) -> Tensor:
         """The log-odds of a positive decision, `[b]`."""
         rows = self._rows(x)
-        preferences = checked(preference, len(rows), len(self.card.objectives))
+        return self.unchecked(rows, checked(preference, len(rows), len(self.card.objectives)))
+
+    def unchecked(self, rows: Tensor, preferences: np.ndarray) -> Tensor:
+        """As `logits`, of rows that are known to be right, under preferences `[1, m]` or `[b, m]`."""
         with torch.no_grad():
-            return self._logits(rows, torch.as_tensor(preferences))
+            return self._logits(rows.to(self.dtype), torch.as_tensor(preferences))
 
     def _rows(self, x: Any) -> Tensor:
         """`x` as the model computes, if it is rows of finite numbers."""
@@ -144,9 +150,9 @@ class AnyPreference(Servable):
         return self.anatomy.models(self.body[None], self.hypernetwork[None], preferences[None])[0, 0]
 
     def _logits(self, rows: Tensor, preferences: Tensor) -> Tensor:
-        if len(preferences) == 1:
-            return forward(self.network, self.card.layout.unflatten(self.at(preferences[0])), rows)[:, 0]
-        features = forward(self.network, self.anatomy.body.unflatten(self.body), rows)
+        if len(preferences) == 1 and len(rows) >= WORTH_A_HEAD:
+            return forward(_layers(self.network, self.card.layout.unflatten(self.at(preferences[0]))), rows)[:, 0]
+        features = forward(self._body, rows)
         code = self._code(preferences.to(self.dtype))
         for number, layer in enumerate(self.head, start=1):
             features = layer(features, code)
@@ -155,11 +161,19 @@ class AnyPreference(Servable):
 
     def _code(self, preferences: Tensor) -> Tensor:
         """What the hypernetwork's last layer reads, and a 1 for its bias, `[k, q + 1]`."""
+        return pad(forward(self._first, tolerances(preferences, self.anatomy.margin)), (0, 1), value=1.0)
+
+    @cached_property
+    def _body(self) -> list[Layer]:
+        return _layers(self.network, self.anatomy.body.unflatten(self.body))
+
+    @cached_property
+    def _first(self) -> list[Layer]:
+        """The hypernetwork without its last layer."""
         network = self.anatomy.hypernetwork
         last = f"{len(network.hidden)}."
-        first = {name: tensor for name, tensor in self._hypernetwork.items() if not name.startswith(last)}
-        code = forward(network, first, tolerances(preferences, self.anatomy.margin))
-        return pad(code, (0, 1), value=1.0)
+        parts = {name: tensor for name, tensor in self._hypernetwork.items() if not name.startswith(last)}
+        return _layers(network, parts)
 
     @cached_property
     def _hypernetwork(self) -> dict[str, Tensor]:
@@ -189,6 +203,16 @@ class AnyPreference(Servable):
         return (
             f"client {self.client}'s model for the preference {_written(wanted)} ({card.algorithm}, seed {card.seed})"
         )
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A linear layer of one network."""
+
+    weight: Tensor
+    """Transposed, `[out, in]`."""
+    bias: Tensor
+    relu: bool
 
 
 @dataclass(frozen=True)
@@ -238,6 +262,7 @@ class OneOfMany(Servable):
         self.clients = [clients[row] for row in order]
         self.models, self.values = models[order], values[order]
         self.preferences = None if preferences is None else preferences[order]
+        self._made: dict[int, list[Layer]] = {}
 
     @property
     def dtype(self) -> torch.dtype:
@@ -276,9 +301,13 @@ class OneOfMany(Servable):
         logits = rows.new_empty(len(rows))
         for number in sorted(set(chosen.tolist())):
             mine = chosen == number
-            parameters = self.card.layout.unflatten(self.models[number])
-            logits[mine] = forward(self.network, parameters, rows[mine])[:, 0]
+            logits[mine] = forward(self._layers_of(number), rows[mine])[:, 0]
         return logits
+
+    def _layers_of(self, number: int) -> list[Layer]:
+        if number not in self._made:
+            self._made[number] = _layers(self.network, self.card.layout.unflatten(self.models[number]))
+        return self._made[number]
 
     @cached_property
     def points(self) -> list[Point]:
@@ -299,16 +328,25 @@ class OneOfMany(Servable):
         )
 
 
-def forward(network: MLP, parameters: Mapping[str, Tensor], inputs: Tensor) -> Tensor:
-    """Outputs `[b, outputs]` of one network for `[b, inputs]`; of some layers only, if `parameters` holds no more.
-
-    As the stacked network computes; but for one network, a product with transposed weights is faster on some machines.
-    """
-    for i in range(len(network.hidden) + 1):
-        if f"{i}.weight" in parameters:
-            inputs = linear(inputs, parameters[f"{i}.weight"].t().contiguous(), parameters[f"{i}.bias"])
-            inputs = inputs.relu_() if network.has_relu(i) else inputs
+def forward(layers: Sequence[Layer], inputs: Tensor) -> Tensor:
+    """Outputs `[b, outputs]` of one network, or of some layers of it, for `[b, inputs]`."""
+    for layer in layers:
+        inputs = linear(inputs, layer.weight, layer.bias)
+        inputs = inputs.relu_() if layer.relu else inputs
     return inputs
+
+
+def _layers(network: MLP, parameters: Mapping[str, Tensor]) -> list[Layer]:
+    """Those layers of a network whose parameters are given.
+
+    They compute as the stacked network does; but for one network, a product with transposed weights is faster on some
+    machines.
+    """
+    return [
+        Layer(parameters[f"{i}.weight"].t().contiguous(), parameters[f"{i}.bias"], network.has_relu(i))
+        for i in range(len(network.hidden) + 1)
+        if f"{i}.weight" in parameters
+    ]
 
 
 def network_of(layout: Layout) -> MLP:

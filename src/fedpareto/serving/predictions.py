@@ -8,10 +8,21 @@ from typing import Any
 
 import numpy as np
 import torch
+from scipy.special import expit
 
 from fedpareto.errors import UserError
 from fedpareto.serving.models import Point, Servable
 from fedpareto.serving.preferences import checked
+
+
+@dataclass(frozen=True)
+class Request:
+    """Rows to predict."""
+
+    rows: Sequence[Mapping[str, Any]]
+    """By column name."""
+    preference: Any
+    """One for all rows, or one for each."""
 
 
 @dataclass(frozen=True)
@@ -30,18 +41,44 @@ class Predictions:
 
 def predict(model: Servable, rows: Sequence[Mapping[str, Any]], preference: Any) -> Predictions:
     """Asks a model about rows, under one preference or one for each row."""
-    if not rows:
+    return _together(model, [Request(rows, preference)])[0]
+
+
+def predict_each(model: Servable, requests: Sequence[Request]) -> Sequence[Predictions | UserError]:
+    """Many requests at once, each answered as if it came alone: with its predictions, or with what is wrong with it."""
+    try:
+        return _together(model, requests)
+    except UserError as problem:
+        if len(requests) == 1:
+            return [problem]
+    return [predict_each(model, [request])[0] for request in requests]
+
+
+def _together(model: Servable, requests: Sequence[Request]) -> list[Predictions]:
+    """All rows in one pass; the first mistake of anybody is raised."""
+    if not all(request.rows for request in requests):
         raise UserError("there are no rows to predict")
-    preferences = checked(preference, len(rows), len(model.card.objectives))
-    encoded = model.card.inputs.encode(rows)
-    logits = model.logits(encoded.features, preferences if len(preferences) > 1 else preferences[0]).double()
-    if not torch.isfinite(logits).all():
-        number = int((~torch.isfinite(logits)).nonzero()[0]) + 1
-        raise UserError(f"row {number}: its numbers are so large that the model has no answer")
-    chosen = np.broadcast_to(model.choice(torch.as_tensor(preferences)), len(rows))
-    return Predictions(
-        probabilities=torch.sigmoid(logits).numpy(),
-        decisions=(logits > 0).int().numpy(),
-        served_by=[None if place < 0 else model.points[place] for place in chosen.tolist()],
-        unseen=encoded.unseen,
-    )
+    objectives = len(model.card.objectives)
+    given = [checked(request.preference, len(request.rows), objectives) for request in requests]
+    encoded = model.card.inputs.encode([row for request in requests for row in request.rows])
+    counts = [len(request.rows) for request in requests]
+    preferences = given[0]
+    if len(requests) > 1:
+        repeated = [count if len(one) == 1 else 1 for one, count in zip(given, counts, strict=True) for _ in one]
+        preferences = np.concatenate(given).repeat(repeated, axis=0)
+    logits = model.unchecked(torch.from_numpy(encoded.features), preferences).numpy().astype(float)
+    if not np.isfinite(logits).all():
+        raise UserError(
+            f"row {int(np.isfinite(logits).argmin()) + 1}: its numbers are so large that the model has no answer"
+        )
+    probabilities, decisions = expit(logits), (logits > 0).astype(int)
+    points = [
+        None if place < 0 else model.points[place] for place in model.choice(torch.as_tensor(preferences)).tolist()
+    ]
+    points = points * sum(counts) if len(points) == 1 else points
+    found, start = [], 0
+    for count in counts:
+        place = slice(start, start + count)
+        start += count
+        found.append(Predictions(probabilities[place], decisions[place], points[place], encoded.of(place)))
+    return found

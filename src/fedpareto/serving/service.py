@@ -1,31 +1,38 @@
-"""Models over HTTP: `/predict`, `/front` and `/health`. What is wrong with a question is said, and nothing breaks."""
+"""Models over HTTP: `/predict`, `/front`, `/health`, `/ready` and `/metrics`.
+
+What is wrong with a request is said in one sentence, and nothing breaks.
+"""
 
 from __future__ import annotations
 
 import html
+import json
 import math
-import socket
-from collections.abc import Awaitable, Callable
 from functools import lru_cache
 from typing import Annotated, Any
 
-from fastapi import FastAPI, Query, Request
+from fastapi import FastAPI, Query
+from fastapi import Request as HTTPRequest
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse, Response
-from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat, StrictInt, StrictStr
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat, StrictInt, StrictStr, ValidationError
 
+import fedpareto
 from fedpareto.core.inputs import VALUE
 from fedpareto.errors import UserError
+from fedpareto.serving.access_log import AccessLog
+from fedpareto.serving.batching import Batcher
+from fedpareto.serving.gate import KNOWN, ROWS, Gate, said
+from fedpareto.serving.metrics import CONTENT_TYPE, Counters
 from fedpareto.serving.models import AnyPreference, Point, Servable
-from fedpareto.serving.predictions import predict
+from fedpareto.serving.predictions import Predictions, Request
 from fedpareto.serving.runs import Source
 
 MOST_ROWS = 10_000
-MOST_BYTES = 16 * 2**20
-"""Of a question: as many rows of a wide table."""
 MOST_CACHED = 64
 """Clients whose models stay in memory."""
+LONG = 64 * 2**10
+"""Bytes of a request from which on it is read in a thread, so that others need not wait."""
 
 Number = StrictInt | StrictFloat
 Preference = Annotated[list[Number], Field(max_length=64)]
@@ -79,10 +86,15 @@ class Front(_Strict):
     points: list[FrontPoint]
 
 
-class Health(_Strict):
-    """What is served."""
+class Alive(_Strict):
+    """Whether it answers."""
 
     status: str
+
+
+class Health(Alive):
+    """What is served."""
+
     algorithm: str
     problem: str
     clients: list[int]
@@ -91,7 +103,14 @@ class Health(_Strict):
     """What a row needs: each a number or a value."""
 
 
-def app_of(source: Source, client: int | None = None, seed: int | None = None) -> FastAPI:
+def app_of(
+    source: Source,
+    client: int | None = None,
+    seed: int | None = None,
+    counters: Counters | None = None,
+    token: str | None = None,
+    log: AccessLog | None = None,
+) -> Gate:
     """The service for a run or a file; with `client`, for that one alone."""
 
     @lru_cache(maxsize=MOST_CACHED)
@@ -107,109 +126,98 @@ def app_of(source: Source, client: int | None = None, seed: int | None = None) -
     card = first.card
     names = [objective.name for objective in card.objectives]
     app = FastAPI(title="fedpareto", description=_about(first), docs_url=None, redoc_url=None)
-    app.add_middleware(SizeLimit, most=MOST_BYTES)
+    gate = Gate(app, counters, token, log)
+    batcher = Batcher(gate.counters.batch)
     app.add_exception_handler(UserError, _refused)
     app.add_exception_handler(RequestValidationError, _invalid)
+    app.add_exception_handler(ValidationError, _invalid)
 
-    @app.post("/predict", responses={422: {"description": "what is wrong with the question"}})
-    def answer(question: Question) -> Answer:
+    @app.post("/predict", response_model=Answer, openapi_extra=_body_of(Question), responses=REFUSALS)
+    async def answer(request: HTTPRequest) -> Response:
         """The probability of a positive decision and the decision for each row, under the preference."""
-        found = predict(model(question.client), question.rows, question.preference)
-        return Answer(
-            probabilities=found.probabilities.tolist(),
-            decisions=found.decisions.tolist(),
-            served_by=[None if point is None else Served(**_named(point, names)) for point in found.served_by],
-            unseen=found.unseen,
-        )
+        if not _is_json(request.headers.get("content-type", "")):
+            return said(415, "the request is no JSON: set the header content-type: application/json")
+        body = await request.body()
+        if len(body) > LONG:
+            question = await batcher.aside(lambda: Question.model_validate_json(body))
+        else:
+            question = Question.model_validate_json(body)
+        found = await batcher.predict(model(question.client), Request(question.rows, question.preference))
+        request.scope[ROWS] = len(question.rows)
+        return Response(_written(found, names), media_type="application/json")
 
     @app.get("/front")
-    def front(client: Annotated[int | None, Query()] = None) -> Front:
+    async def front(client: Annotated[int | None, Query()] = None) -> Front:
         """The objectives on held-out rows: over preferences, or of all clients' models."""
         return Front(
             maximise={objective.name: objective.maximise for objective in card.objectives},
             points=[FrontPoint(**_named(point, names), on_front=point.on_front) for point in model(client).points],
         )
 
-    @app.get("/health")
-    def health() -> Health:
-        """Whether the service answers, and what a question needs."""
-        return Health(
-            status="ok",
-            algorithm=card.algorithm,
-            problem=card.problem,
-            clients=source.clients if client is None else [client],
-            objectives=names,
-            columns={name: "value" if kind == VALUE else kind for name, kind in card.inputs.columns.items()},
-        )
+    health_of_all = Health(
+        status="ok",
+        algorithm=card.algorithm,
+        problem=card.problem,
+        clients=source.clients if client is None else [client],
+        objectives=names,
+        columns={name: "value" if kind == VALUE else kind for name, kind in card.inputs.columns.items()},
+    )
+
+    @app.get("/health", response_model=Health | Alive)
+    async def health(request: HTTPRequest) -> Response:
+        """Whether the process answers, and what a request needs; without the token, only the former."""
+        seen = health_of_all if request.scope[KNOWN] else Alive(status="ok")
+        return JSONResponse(seen.model_dump())
+
+    @app.get("/ready", response_model=Alive, responses={503: {"model": Alive, "description": "about to stop"}})
+    async def ready() -> Response:
+        """Whether to send requests here: 200, or 503 once the service is about to stop."""
+        return JSONResponse({"status": "draining" if gate.draining else "ready"}, 503 if gate.draining else 200)
+
+    info = {"version": fedpareto.__version__, "algorithm": card.algorithm, "problem": card.problem}
+
+    @app.get("/metrics")
+    async def metrics() -> Response:
+        """What all processes have done, as Prometheus reads it."""
+        return Response(gate.counters.text(info), headers={"content-type": CONTENT_TYPE})
 
     @app.get("/docs", include_in_schema=False)
-    def docs() -> HTMLResponse:
+    async def docs() -> HTMLResponse:
         """A page without anything from elsewhere."""
         return HTMLResponse(_page(app.openapi()))
 
-    return app
+    return gate
 
 
-class SizeLimit:
-    """Answers 413 to a question that is too long, whatever its header says of its length."""
-
-    def __init__(self, app: ASGIApp, most: int) -> None:
-        self.app, self.most = app, most
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """See ASGI: the body is read here first, so that nobody behind works on a part of it."""
-        if scope["type"] != "http":
-            await self.app(scope, receive, send)
-            return
-        body, more = b"", True
-        while more:
-            message = await receive()
-            if message["type"] == "http.disconnect":
-                return
-            body += message.get("body", b"")
-            more = message.get("more_body", False)
-            if len(body) > self.most:
-                refusal = _json(413, f"the question is longer than {self.most:,} bytes")
-                await refusal(scope, receive, send)
-                return
-        await self.app(scope, _once(body, receive), send)
+REFUSALS: dict[int | str, dict[str, Any]] = {
+    401: {"description": "the token is missing or wrong"},
+    413: {"description": "the request is too long"},
+    415: {"description": "the request is no JSON"},
+    422: {"description": "what is wrong with the request"},
+}
 
 
-def _once(body: bytes, receive: Receive) -> Callable[[], Awaitable[Message]]:
-    """The whole body in one message, then whatever comes after it."""
-    left = [body]
-
-    async def again() -> Message:
-        if left:
-            return {"type": "http.request", "body": left.pop(), "more_body": False}
-        return await receive()
-
-    return again
+def _body_of(question: type[BaseModel]) -> dict[str, Any]:
+    """The description of a body that we read ourselves."""
+    schema = {"application/json": {"schema": question.model_json_schema()}}
+    return {"requestBody": {"content": schema, "required": True}}
 
 
-def serve(source: Source, host: str, port: int, client: int | None, seed: int | None, ready: Any) -> None:
-    """Answers until it is stopped; `ready` is called with the address once there is one."""
-    import uvicorn
-
-    app = app_of(source, client, seed)
-    with _listening(host, port) as listener:
-        ready(f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}")
-        options = uvicorn.Config(app, log_level="warning", server_header=False, ws="none")
-        uvicorn.Server(options).run(sockets=[listener])
+def _is_json(content_type: str) -> bool:
+    """Nothing else is read: a page elsewhere can make a browser send other kinds here without asking first."""
+    kind = content_type.partition(";")[0].strip().lower()
+    return kind == "application/json" or (kind.startswith("application/") and kind.endswith("+json"))
 
 
-def _listening(host: str, port: int) -> socket.socket:
-    """A socket of our own, so that a taken port is told in a line."""
-    try:
-        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        listener = socket.socket(family, kind, protocol)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(address)
-    except (OSError, OverflowError, UnicodeError) as problem:
-        raise UserError(
-            f"cannot listen at {host}, port {port}: {getattr(problem, 'strerror', '') or problem}"
-        ) from None
-    return listener
+def _written(found: Predictions, names: list[str]) -> str:
+    """An Answer as JSON."""
+    answer = {
+        "probabilities": found.probabilities.tolist(),
+        "decisions": found.decisions.tolist(),
+        "served_by": [None if point is None else _named(point, names) for point in found.served_by],
+        "unseen": found.unseen,
+    }
+    return json.dumps(answer, separators=(",", ":"), allow_nan=False)
 
 
 def _named(point: Point, names: list[str]) -> dict[str, Any]:
@@ -227,21 +235,17 @@ def _about(model: Servable) -> str:
     return f"{model.card.algorithm} on {model.card.problem}: {how}."
 
 
-async def _refused(request: Request, problem: Exception) -> Response:
-    return _json(422, str(problem))
+async def _refused(request: HTTPRequest, problem: Exception) -> Response:
+    return said(422, str(problem))
 
 
-async def _invalid(request: Request, problem: Exception) -> Response:
-    """Where in the question what is wrong. Not the value itself, which may be anything, also what JSON cannot hold."""
-    assert isinstance(problem, RequestValidationError), "registered for no other"
+async def _invalid(request: HTTPRequest, problem: Exception) -> Response:
+    """Where in the request what is wrong. Not the value itself, which may be anything, also what JSON cannot hold."""
+    assert isinstance(problem, RequestValidationError | ValidationError), "registered for no other"
     first = problem.errors()[0]
-    where = ".".join(str(part) for part in first["loc"][:4])
-    return _json(422, f"{where}: {first['msg']}")
-
-
-def _json(status: int, message: str) -> JSONResponse:
-    # A text from outside may hold half a character, which UTF-8 has no bytes for.
-    return JSONResponse({"detail": message.encode("utf-8", "replace").decode()}, status)
+    at = ("body", *first["loc"]) if isinstance(problem, ValidationError) else first["loc"]
+    where = ".".join(str(part) for part in at[:4])
+    return said(422, f"{where}: {first['msg']}")
 
 
 def _page(openapi: dict[str, Any]) -> str:

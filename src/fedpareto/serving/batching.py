@@ -1,0 +1,81 @@
+"""Requests that come together go through the network together, each under its own preference.
+
+Nobody waits for others: what has come by the time that the process looks is what goes. Alone, a request goes at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from fedpareto.serving.models import Servable
+from fedpareto.serving.predictions import Predictions, Request, predict_each
+
+T = TypeVar("T")
+MOST_ROWS_AT_ONCE = 256
+"""Rows that are predicted at once, in between two looks at the connections: a few milliseconds. A longer request has
+a thread for itself, so that short ones need not wait for it."""
+
+
+class Batcher:
+    """Predicts for requests as they come. All of it happens on one event loop."""
+
+    def __init__(self, noted: Callable[[int, int], None]) -> None:
+        self._noted = noted
+        self._waiting: dict[Servable, list[tuple[Request, asyncio.Future[Predictions]]]] = {}
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="predict")
+
+    async def predict(self, model: Servable, request: Request) -> Predictions:
+        """The answer to one request; raises UserError where it has none."""
+        if len(request.rows) > MOST_ROWS_AT_ONCE:
+            found = (await self.aside(lambda: self._together(model, [request])))[0]
+            if isinstance(found, Predictions):
+                return found
+            raise found
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[Predictions] = loop.create_future()
+        if not self._waiting:
+            # Tasks of connections that have been read are due before this is.
+            loop.call_soon(self._flush)
+        self._waiting.setdefault(model, []).append((request, answer))
+        return await answer
+
+    async def aside(self, work: Callable[[], T]) -> T:
+        """Long work, while the loop goes on."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+
+    def _flush(self) -> None:
+        waiting, self._waiting = self._waiting, {}
+        for model, entries in waiting.items():
+            for batch in _cut(entries):
+                found = self._together(model, [request for request, _ in batch])
+                for (_, answer), one in zip(batch, found, strict=True):
+                    if answer.done():  # Its client has gone.
+                        continue
+                    if isinstance(one, Predictions):
+                        answer.set_result(one)
+                    else:
+                        answer.set_exception(one)
+
+    def _together(self, model: Servable, requests: Sequence[Request]) -> list[Predictions | Exception]:
+        self._noted(len(requests), sum(len(request.rows) for request in requests))
+        try:
+            return list(predict_each(model, requests))
+        except Exception as problem:  # A mistake of ours is told to everybody who waits, not to nobody.
+            return [problem] * len(requests)
+
+
+def _cut(entries: list[tuple[Request, Any]]) -> list[list[tuple[Request, Any]]]:
+    """In batches of at most MOST_ROWS_AT_ONCE rows."""
+    batches: list[list[tuple[Request, Any]]] = []
+    rows = MOST_ROWS_AT_ONCE
+    for entry in entries:
+        count = len(entry[0].rows)
+        if rows + count > MOST_ROWS_AT_ONCE:
+            batches.append([])
+            rows = 0
+        batches[-1].append(entry)
+        rows += count
+    return batches

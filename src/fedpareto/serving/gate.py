@@ -1,0 +1,129 @@
+"""What every request passes: its length, its token, whether the service is about to stop; and what is noted of it."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from fedpareto.serving.access_log import AccessLog
+from fedpareto.serving.metrics import Counters
+
+MOST_BYTES = 16 * 2**20
+"""Of a request: 10,000 rows of a wide table."""
+OPEN_PATHS = ("/health", "/ready")
+"""For whoever watches over the service, and has no token: nothing but whether it answers is told there."""
+KNOWN, ROWS = "fedpareto.known", "fedpareto.rows"
+"""Entries of a request's scope: whether it may see everything, and how many rows it asked about."""
+CLOSE = (b"connection", b"close")
+
+
+class Gate:
+    """The outermost part of the application.
+
+    Once `draining` is set, every answer closes its connection: who has another request opens a new one, elsewhere.
+    """
+
+    def __init__(
+        self, app: ASGIApp, counters: Counters | None = None, token: str | None = None, log: AccessLog | None = None
+    ) -> None:
+        self.app, self.log = app, log
+        self.counters = counters or Counters()
+        self._digest = None if token is None else _digest(token.encode())
+        self.draining = False
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """See ASGI."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        status, started = 500, time.perf_counter()
+
+        async def answering(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                if self.draining:
+                    message = {**message, "headers": [*message["headers"], CLOSE]}
+            await send(message)
+
+        self.counters.begin()
+        try:
+            await self._checked(scope, receive, answering)
+        finally:
+            seconds, rows = time.perf_counter() - started, scope.get(ROWS, 0)
+            self.counters.end(scope["path"], status, seconds, rows)
+            if self.log is not None:
+                self.log.write(scope, status, seconds, rows)
+
+    async def _checked(self, scope: Scope, receive: Receive, send: Send) -> None:
+        scope[KNOWN] = self._digest is None or hmac.compare_digest(_digest(_bearer(scope)), self._digest)
+        if not scope[KNOWN] and scope["path"] not in OPEN_PATHS:
+            refusal = said(401, "this service wants a token: authorization: Bearer TOKEN")
+            refusal.headers["www-authenticate"] = "Bearer"
+            await refusal(scope, receive, send)
+            return
+        body = await _whole(receive)
+        if body is None:
+            return
+        if len(body) > MOST_BYTES:
+            await said(413, f"the request is longer than {MOST_BYTES:,} bytes")(scope, receive, send)
+            return
+        await self.app(scope, _once(body, receive), send)
+
+
+def said(status: int, message: str) -> JSONResponse:
+    """One sentence, as every refusal is."""
+    # A text from outside may hold half a character, which UTF-8 has no bytes for.
+    return JSONResponse({"detail": message.encode("utf-8", "replace").decode()}, status)
+
+
+def _digest(token: bytes) -> bytes:
+    """Of one length for every token, so that a comparison tells nothing, not even that."""
+    return hashlib.sha256(token).digest()
+
+
+def _bearer(scope: Scope) -> bytes:
+    """The token that came with a request; none is empty, which no token is."""
+    for name, value in scope["headers"]:
+        if name == b"authorization":
+            kind, _, token = value.partition(b" ")
+            return bytes(token.strip()) if kind.lower() == b"bearer" else b""
+    return b""
+
+
+async def _whole(receive: Receive) -> bytes | None:
+    """The body, read here first so that nobody behind works on a part of it; None if the client has gone.
+
+    Reading ends a little above MOST_BYTES, whatever the header says of its length.
+    """
+    message = await receive()
+    if message["type"] == "http.disconnect":
+        return None
+    body: bytes = message.get("body", b"")
+    if not message.get("more_body", False):
+        return body
+    parts = bytearray(body)
+    while message.get("more_body", False) and len(parts) <= MOST_BYTES:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            return None
+        parts += message.get("body", b"")
+    return bytes(parts)
+
+
+def _once(body: bytes, receive: Receive) -> Callable[[], Awaitable[Message]]:
+    """The whole body in one message, then whatever comes after it."""
+    left: list[Any] = [body]
+
+    async def again() -> Message:
+        if left:
+            return {"type": "http.request", "body": left.pop(), "more_body": False}
+        return await receive()
+
+    return again

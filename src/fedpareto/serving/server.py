@@ -1,0 +1,277 @@
+"""Processes that answer: one, or several that share a socket. Told to stop, they answer all that was sent to them."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import multiprocessing
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import torch
+import uvicorn
+
+from fedpareto.errors import UserError
+from fedpareto.serving import metrics, runs
+from fedpareto.serving.access_log import AccessLog, LogFormat
+from fedpareto.serving.gate import Gate
+from fedpareto.serving.metrics import Counters
+from fedpareto.serving.service import app_of
+
+LINGER = 3.0
+"""Seconds for which connections that are open but silent are kept when the service stops: a request that is already
+on its way gets its answer, and the word that this was the last one."""
+TICK = 0.02
+"""Seconds between two looks whether all connections are gone."""
+KEEP_ALIVE = 75
+"""Seconds for which a silent connection is kept otherwise; longer than clients keep theirs, so that they close it."""
+FEWEST_SECONDS = 2.0
+"""A worker that ends sooner than this after it began will do so again: the service stops with it."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to serve."""
+
+    host: str = "127.0.0.1"
+    port: int = 8000
+    client: int | None = None
+    seed: int | None = None
+    workers: int = 1
+    token: str | None = None
+    access_log: str | None = None
+    """A file, or - for stderr; None: no log."""
+    log_format: LogFormat = LogFormat.TEXT
+    drain: float = 0.0
+    """Seconds for which new connections are still accepted after the word to stop, while /ready says 503."""
+
+
+def serve(path: Path, options: Options, ready: Callable[[str], None]) -> None:
+    """Answers until it is told to stop; `ready` is called with the address once everybody answers."""
+    with _listening(options.host, options.port) as listener:
+        host = f"[{options.host}]" if ":" in options.host else options.host
+        address = f"http://{host}:{listener.getsockname()[1]}"
+        if options.workers == 1:
+            _answer(path, options, listener, Counters(), lambda: ready(address))
+        else:
+            _Workers(path, options, listener).run(lambda: ready(address))
+
+
+def _answer(
+    path: Path,
+    options: Options,
+    listener: socket.socket,
+    counters: Counters,
+    ready: Callable[[], None],
+    signals: tuple[int, ...] = (signal.SIGINT, signal.SIGTERM),
+) -> None:
+    """One process: answers until a signal tells it to stop."""
+    torch.set_num_threads(1)  # For a few rows, threads cost more than they bring; workers are what scales.
+    log = None if options.access_log is None else AccessLog(options.access_log, options.log_format)
+    gate = app_of(runs.load(path), options.client, options.seed, counters, options.token, log)
+    config = uvicorn.Config(
+        gate, log_level="warning", access_log=False, server_header=False, ws="none", timeout_keep_alive=KEEP_ALIVE
+    )
+    gc.collect()
+    gc.freeze()  # What is here now stays; looking through it again and again would make requests wait.
+    server = _Server(config, gate, listener, options.drain, ready)
+    with _on_signals(server.handle_exit, signals):
+        server.run(sockets=[listener])
+
+
+class _Server(uvicorn.Server):
+    """Uvicorn's server closes silent connections at once when it stops, also those with a request on its way.
+
+    Here every request that was sent on an accepted connection is answered.
+    """
+
+    def __init__(
+        self, config: uvicorn.Config, gate: Gate, listener: socket.socket, drain: float, ready: Callable[[], None]
+    ) -> None:
+        super().__init__(config)
+        self._gate, self._drain, self._ready = gate, drain, ready
+        self._own = listener.dup()  # Uvicorn closes its own before it has accepted all who have come.
+        self._own.setblocking(False)
+        self._hurried = False
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """See uvicorn; whoever started us is told that we answer."""
+        await super().startup(sockets)
+        self._ready()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Tells that it stops, accepts who has come, answers everybody, and closes what stays silent."""
+        self._gate.draining = True
+        await self._until(self._drain, lambda: False)
+        for server in self.servers:
+            server.close()
+        await self._accept_the_last()
+        await self._until(LINGER, lambda: not self.server_state.connections)
+        await super().shutdown(sockets)
+
+    async def _accept_the_last(self) -> None:
+        """Those whose connection the system has made, but nobody accepted yet: it would be broken."""
+        protocol: Any = self.config.http_protocol_class
+        last = []
+        with suppress(BlockingIOError):
+            while True:
+                last.append(self._own.accept()[0])
+        self._own.close()
+        for connection in last:
+            connection.setblocking(False)
+            await asyncio.get_running_loop().connect_accepted_socket(
+                lambda: protocol(config=self.config, server_state=self.server_state, app_state=self.lifespan.state),
+                connection,
+            )
+
+    async def _until(self, seconds: float, over: Callable[[], bool]) -> None:
+        """Waits so long, unless it is over before, or somebody is in a hurry."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end and not over() and not self._hurried:
+            await asyncio.sleep(TICK)
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Nothing: uvicorn raises signals again once it has stopped, but a stop that was asked for is no failure."""
+        yield
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """The first signal stops in good order, the second waits for nobody who is silent, the third for nobody."""
+        self.force_exit, self._hurried, self.should_exit = self._hurried, self.should_exit, True
+
+
+@contextmanager
+def _on_signals(
+    handler: Callable[[int, FrameType | None], None], signals: tuple[int, ...] = (signal.SIGINT, signal.SIGTERM)
+) -> Iterator[None]:
+    """Tells `handler` of the signals that end processes."""
+    before = {number: signal.signal(number, handler) for number in signals}
+    try:
+        yield
+    finally:
+        for number, earlier in before.items():
+            signal.signal(number, earlier)
+
+
+# -- several processes ---------------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Worker:
+    """A process that answers, and the pipe on which it tells that it does."""
+
+    process: BaseProcess
+    pipe: Connection
+    started: float
+    is_ready: bool = False
+
+
+class _Workers:
+    """Starts workers, starts those again that die, and passes the word to stop on to them."""
+
+    def __init__(self, path: Path, options: Options, listener: socket.socket) -> None:
+        self._path, self._options, self._listener = path, options, listener
+        self._context = multiprocessing.get_context("spawn")  # A fork of a process with torch in it may hang.
+        self._table = metrics.shared(options.workers)
+        self._running: dict[int, _Worker] = {}
+        self._stopping = False
+        self._problem: str | None = None
+
+    def run(self, ready: Callable[[], None]) -> None:
+        """Until told to stop; raises UserError if a worker cannot even begin."""
+        told = False
+        with _on_signals(self._stop):
+            for number in range(self._options.workers):
+                self._start(number)
+            while self._running:
+                wait([end for worker in self._running.values() for end in (worker.process.sentinel, worker.pipe)])
+                for number, worker in list(self._running.items()):
+                    self._listen_to(number, worker)
+                if not told and not self._stopping and all(worker.is_ready for worker in self._running.values()):
+                    told = True
+                    ready()
+        if self._problem is not None:
+            raise UserError(self._problem)
+
+    def _start(self, number: int) -> None:
+        here, there = self._context.Pipe()
+        process = self._context.Process(
+            target=_work,
+            args=(self._path, self._options, self._listener, self._table, number, there),
+            daemon=True,
+        )
+        process.start()
+        there.close()
+        self._running[number] = _Worker(process, here, time.monotonic())
+
+    def _listen_to(self, number: int, worker: _Worker) -> None:
+        """What a worker has to say: that it answers, what it failed at, or, by its end, nothing more."""
+        with suppress(EOFError, OSError):
+            if worker.pipe.poll():
+                self._problem = worker.pipe.recv()
+                worker.is_ready = self._problem is None
+        if worker.process.is_alive():
+            return
+        worker.process.join()
+        del self._running[number]
+        if self._stopping:
+            return
+        if worker.is_ready and time.monotonic() - worker.started > FEWEST_SECONDS:
+            print(f"worker {number} ended with {worker.process.exitcode}; another takes its place", file=sys.stderr)
+            self._start(number)
+            return
+        self._problem = self._problem or f"a worker ended at once, with {worker.process.exitcode}"
+        self._stop()
+
+    def _stop(self, *_: Any) -> None:
+        """Workers accept who has come and close the socket; that of this process would keep it open."""
+        self._stopping = True
+        self._listener.close()
+        for worker in list(self._running.values()):
+            worker.process.terminate()
+
+
+def _work(path: Path, options: Options, listener: socket.socket, table: Any, number: int, pipe: Connection) -> None:
+    """A worker's whole life. Ctrl+C reaches all processes of a terminal: here only the word of the first one counts."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with, args=(pipe,), daemon=True).start()
+    try:
+        _answer(path, options, listener, Counters(table, number), lambda: pipe.send(None), (signal.SIGTERM,))
+    except UserError as problem:
+        pipe.send(str(problem))
+
+
+def _end_with(pipe: Connection) -> None:
+    """Stops this process when the one that started it has gone, however it went."""
+    with suppress(EOFError, OSError):
+        pipe.recv()
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+# -- the socket ----------------------------------------------------------------------------------------------------
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    """A socket of our own, so that a taken port is told in a line."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listener = socket.socket(family, kind, protocol)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+    except (OSError, OverflowError, UnicodeError) as problem:
+        raise UserError(
+            f"cannot listen at {host}, port {port}: {getattr(problem, 'strerror', '') or problem}"
+        ) from None
+    return listener
