@@ -35,7 +35,7 @@ class Format(StrEnum):
 
 def predict(
     run: RunOrFile,
-    input: Annotated[Path, typer.Option(metavar="FILE", help="Rows as CSV with a header.")],
+    input: Annotated[Path, typer.Option(metavar="FILE", help="Rows or texts as CSV; images as a folder or .npy.")],
     preference: Annotated[str | None, typer.Option(help="One weight for each objective, such as 0.7,0.3.")] = None,
     preferences: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Instead: a CSV with a preference for each row.")
@@ -49,7 +49,7 @@ def predict(
     Example: fedpareto predict runs/praffl-synthetic --client 0 --preference 0.7,0.3 --input rows.csv
     """
     from fedpareto.files import write_atomically
-    from fedpareto.serving import predictions, runs, tables
+    from fedpareto.serving import answers, predictions, runs, tables
     from fedpareto.serving.preferences import parse
 
     model = runs.load(run).conditioned(client, seed)  # First: of a run that cannot be served nothing else is asked.
@@ -75,7 +75,9 @@ def predict(
         _say(f"used: a preference for each row, models of client {', '.join(sorted(map(str, clients)))}")
     for column, count in found.unseen.items():
         _say(f"'{column}' has a value that no training row had in {count} of {len(rows)} rows; it says nothing")
-    text = tables.written(found)
+    if answers.meaning(model.card):
+        _say(f"answers: {answers.meaning(model.card)}")
+    text = tables.written(model.card, found)
     if out is None:
         typer.echo(text, nl=False)
     else:

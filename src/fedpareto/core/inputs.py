@@ -72,6 +72,11 @@ class InputSchema:
 
     inputs: tuple[Input, ...]
 
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of what a network reads of a row."""
+        return (len(self.inputs),)
+
     @cached_property
     def columns(self) -> dict[str, str]:
         """The columns that a row needs, each NUMBER or VALUE."""

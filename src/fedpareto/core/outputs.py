@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+PROBABILITY, VALUE = "probability", "value"
+
 
 @dataclass(frozen=True)
 class Output:
@@ -14,9 +16,10 @@ class Output:
     name: str
     """Of the column or task, such as "income"."""
     classes: tuple[str, ...]
-    """What it can be, in the order of the model's own outputs; of a binary output first the negative class, then the
-    positive one, whose probability the model gives.
-    """
+    """What it can be, in the order of the model's own outputs; of a yes-or-no answer first the negative one, then the
+    positive one, whose probability the model gives. None: the answer is a number."""
+    measure: str = PROBABILITY
+    """What the model says of each class: its probability, or what it is worth (VALUE)."""
 
     @property
     def positive(self) -> str:
@@ -25,9 +28,10 @@ class Output:
 
     def to_json(self) -> dict[str, Any]:
         """As plain values."""
-        return {"name": self.name, "classes": list(self.classes)}
+        return {"name": self.name, "classes": list(self.classes), "measure": self.measure}
 
     @classmethod
     def from_json(cls, plain: Mapping[str, Any]) -> Output:
         """The inverse of `to_json`."""
-        return cls(str(plain["name"]), tuple(str(name) for name in plain["classes"]))
+        classes = tuple(str(name) for name in plain["classes"])
+        return cls(str(plain["name"]), classes, str(plain.get("measure", PROBABILITY)))

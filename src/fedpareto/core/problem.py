@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedpareto.core.inputs import InputSchema
 from fedpareto.core.layout import Layout
 from fedpareto.core.outputs import Output
+from fedpareto.core.raw_inputs import Inputs
 
 if TYPE_CHECKING:
     from fedpareto.core.clients import Clients
@@ -173,12 +173,23 @@ class Problem(ABC):
         """How many clients a run has unless the user says otherwise."""
         return 10
 
-    def input_schema(self, clients: int, seed: int) -> InputSchema | None:
-        """How raw rows become the inputs of the model, an MLP whose one output is the log-odds of a positive decision.
+    rebuilt_by_name: ClassVar[bool] = False
+    """Whether a model needs its problem to be used, made again from name and parameters: see `answers`."""
 
-        None where rows are not a table of columns, or for other models.
+    def input_schema(self, clients: int, seed: int) -> Inputs | None:
+        """How raw rows, images or texts become the inputs of the model; None where the model cannot be used later.
+
+        Unless the problem is `rebuilt_by_name`, the model is an MLP whose one output is the log-odds of a positive
+        decision.
         """
         return None
+
+    def answers(self, parameters: Mapping[str, Tensor], inputs: Tensor) -> Tensor:
+        """What n models say of inputs `[n, b, ...]`: for each of `outputs` the scores of its classes, `[n, b, h, k]`.
+
+        They are log-odds or values; of an output without classes it is the number itself, k = 1. No data are needed.
+        """
+        raise NotImplementedError(f"{self.name} is not rebuilt by name")
 
     def outputs(self) -> tuple[Output, ...]:
         """What the model predicts, one entry for each head; none where a problem does not say."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -11,8 +12,10 @@ from torch import Tensor
 from fedpareto.core import rng
 from fedpareto.core.clients import Clients
 from fedpareto.core.environment import Environment
+from fedpareto.core.inputs import InputSchema, numbers
 from fedpareto.core.layout import Layout
-from fedpareto.core.policies import Policy
+from fedpareto.core.outputs import VALUE, Output
+from fedpareto.core.policies import Policy, ValuePolicy
 from fedpareto.core.problem import Judge, Problem, Splits
 from fedpareto.core.replay import Replayed
 from fedpareto.core.solutions import roles
@@ -24,6 +27,7 @@ LOOK_UP = 20
 class ReinforcementProblem(Problem):
     """What clients report are vector returns: the mean over episodes of the rewards' sum."""
 
+    rebuilt_by_name: ClassVar[bool] = True
     episodes: int
     """Number of episodes over which a policy is evaluated."""
     discount: float
@@ -51,6 +55,23 @@ class ReinforcementProblem(Problem):
     def parts(self, splits: Splits) -> list[str]:
         """Both returns; solutions are compared by the second."""
         return ["discounted", "return"]
+
+    def input_schema(self, clients: int, seed: int) -> InputSchema:
+        """The numbers of an observation."""
+        return numbers(f"observation {place}" for place in range(self.environment.observation_size))
+
+    def outputs(self) -> tuple[Output, ...]:
+        """The action to take, by its number; of a vector, each of its numbers."""
+        actions = self.environment.actions
+        if actions.discrete:
+            return (Output("action", tuple(map(str, range(actions.count))), VALUE),)
+        return tuple(Output(f"action {place}", ()) for place in range(actions.size))
+
+    def answers(self, parameters: Mapping[str, Tensor], inputs: Tensor) -> Tensor:
+        """What each action is worth, or the vector between the environment's bounds."""
+        if isinstance(self.policy, ValuePolicy):
+            return self.policy.network(parameters, inputs).unsqueeze(2)
+        return self.environment.scaled(self.policy.act(parameters, inputs)).unsqueeze(-1)
 
     def score(self, clients: Clients, model: Tensor) -> Tensor:
         """The discounted and the undiscounted return `[n, 2, m]` of the policy without exploration.

@@ -14,7 +14,7 @@ from fedpareto.core.engine import Engine
 from fedpareto.core.keepsake import anatomy_to_json, lattice
 from fedpareto.core.messages import Message
 from fedpareto.experiments.checkpoint import Checkpoint
-from fedpareto.experiments.servable import Card, node_file, save_conditioned, save_solutions
+from fedpareto.experiments.servable import Card, network_of_problem, node_file, save_conditioned, save_solutions
 from fedpareto.experiments.spec import Spec
 from fedpareto.experiments.store import FORMAT, RunFolder
 
@@ -35,7 +35,9 @@ def save_for_serving(folder: RunFolder, spec: Spec, engine: Engine, solutions: S
     schemas = {str(seed): spec.problem.input_schema(spec.clients, seed) for seed in spec.seeds}
     known = {seed: schema.to_json() for seed, schema in schemas.items() if schema is not None}
     if known:
-        folder.write_json(INPUTS_FILE, {"format": FORMAT, "inputs": known})
+        outputs = [output.to_json() for output in spec.problem.outputs()]
+        network = network_of_problem(spec.problem)
+        folder.write_json(INPUTS_FILE, {"format": FORMAT, "inputs": known, "outputs": outputs, "network": network})
 
 
 def _save_keepsakes(folder: RunFolder, spec: Spec, engine: Engine, solutions: Sequence[Mapping[int, Message]]) -> None:
@@ -63,7 +65,15 @@ def keep_servable(node: Node, run: int, solution: Message) -> None:
     if inputs is None:
         return
     card = Card(
-        node.algorithm.name, problem.name, setting.seed, node.client, problem.objectives, inputs, problem.layout
+        algorithm=node.algorithm.name,
+        problem=problem.name,
+        seed=setting.seed,
+        client=node.client,
+        objectives=problem.objectives,
+        inputs=inputs,
+        layout=problem.layout,
+        outputs=problem.outputs(),
+        network=network_of_problem(problem),
     )
     path, sent = node_file(node.folder, setting.seed), {node.client: solution}
     anatomy = node.algorithm.anatomy(problem.layout, len(problem.objectives))

@@ -15,10 +15,12 @@ import torch
 from torch import Tensor
 
 from fedpareto.core.conditioned import Conditioned
-from fedpareto.core.inputs import InputSchema
 from fedpareto.core.keepsake import anatomy_to_json, layout_to_json
 from fedpareto.core.layout import Layout
-from fedpareto.core.problem import Objective
+from fedpareto.core.outputs import Output
+from fedpareto.core.parameters import to_plain
+from fedpareto.core.problem import Objective, Problem
+from fedpareto.core.raw_inputs import Inputs, inputs_from_json
 from fedpareto.experiments.checkpoint import Checkpoint
 
 FORMAT = 1
@@ -38,8 +40,12 @@ class Card:
     client: int | None
     """Whose model it is; None: any client's of the run may be chosen."""
     objectives: tuple[Objective, ...]
-    inputs: InputSchema
+    inputs: Inputs
     layout: Layout
+    outputs: tuple[Output, ...] = ()
+    """What the model's answers mean; of a yes-or-no answer, which label counts as positive."""
+    network: Mapping[str, Any] | None = None
+    """The problem's name and parameters, if its network is made from these again; None: the layout tells all."""
 
     def to_json(self) -> dict[str, Any]:
         """As plain values."""
@@ -51,6 +57,8 @@ class Card:
             "objectives": [asdict(objective) for objective in self.objectives],
             "inputs": self.inputs.to_json(),
             "layout": layout_to_json(self.layout),
+            "outputs": [output.to_json() for output in self.outputs],
+            "network": None if self.network is None else dict(self.network),
         }
 
     @classmethod
@@ -62,9 +70,16 @@ class Card:
             seed=int(plain["seed"]),
             client=None if plain["client"] is None else int(plain["client"]),
             objectives=tuple(Objective(**objective) for objective in plain["objectives"]),
-            inputs=InputSchema.from_json(plain["inputs"], source),
+            inputs=inputs_from_json(plain["inputs"], source),
             layout=Layout.of(dict(plain["layout"])),
+            outputs=tuple(Output.from_json(output) for output in plain.get("outputs", ())),
+            network=plain.get("network"),
         )
+
+
+def network_of_problem(problem: Problem) -> dict[str, Any] | None:
+    """From what a problem's network is made again, if it is so made; other problems' parameters may name files."""
+    return {"problem": problem.name, "parameters": to_plain(problem)} if problem.rebuilt_by_name else None
 
 
 def save_conditioned(path: Path, card: Card, anatomy: Conditioned, parts: Mapping[str, Tensor]) -> None:

@@ -15,12 +15,18 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
+from scipy.special import expit, softmax
 from torch import Tensor
 from torch.nn.functional import linear, pad
 
 from fedpareto.core.conditioned import Conditioned, tolerances
+from fedpareto.core.inputs import InputSchema
 from fedpareto.core.layout import Layout
 from fedpareto.core.models import MLP
+from fedpareto.core.outputs import PROBABILITY
+from fedpareto.core.parameters import build
+from fedpareto.core.problem import Problem
+from fedpareto.core.registry import problem_class
 from fedpareto.errors import UserError
 from fedpareto.experiments.servable import CONDITIONED, SOLUTIONS, Card
 from fedpareto.moo.dominance import is_nondominated
@@ -50,13 +56,31 @@ class Servable(ABC):
 
     def __init__(self, card: Card) -> None:
         self.card = card
-        self.network = network_of(card.layout)
-        if self.network.inputs != len(card.inputs.inputs):
-            raise UserError(f"the model reads {self.network.inputs} inputs, its schema has {len(card.inputs.inputs)}")
+        self.problem = _problem(card)
+        if self.problem is None and (self.network.inputs,) != card.inputs.shape:
+            raise UserError(f"the model reads {self.network.inputs} inputs, its schema has {card.inputs.shape[0]}")
+
+    @cached_property
+    def network(self) -> MLP:
+        """Of a model that answers yes or no, the layers."""
+        return network_of(self.card.layout)
 
     def __call__(self, x: Any, preference: Any) -> Tensor:
-        """The probability of a positive decision `[b]` for rows `[b, inputs]`, under one preference or one for each."""
-        return torch.sigmoid(self.logits(x, preference))
+        """The probability of a positive decision `[b]` for rows `[b, inputs]`, under one preference or one for each.
+
+        Of other models, for each of `card.outputs` the probability (or value) of each class, `[b, h, k]`.
+        """
+        return torch.as_tensor(self.measured(self.logits(x, preference).numpy()))
+
+    def measured(self, logits: np.ndarray) -> np.ndarray:
+        """What logits mean: probabilities, or what the model says as it is."""
+        if self.problem is None:
+            return np.asarray(expit(logits))
+        said = [
+            softmax(logits[:, head], axis=-1) if output.classes and output.measure == PROBABILITY else logits[:, head]
+            for head, output in enumerate(self.card.outputs)
+        ]
+        return np.stack(said, axis=1)
 
     def predict(self, frame: Any, preference: Any) -> Any:
         """Probability and decision for each row of a pandas or polars DataFrame, as a frame of the same library."""
@@ -65,23 +89,44 @@ class Servable(ABC):
         return predict(self, frame, preference)
 
     def logits(self, x: Any, preference: Any) -> Tensor:
-        """The log-odds of a positive decision, `[b]`."""
+        """The log-odds of a positive decision, `[b]`; of other models the scores of each output's classes."""
         rows = self._rows(x)
         return self.unchecked(rows, checked(preference, len(rows), len(self.card.objectives)))
 
     def unchecked(self, rows: Tensor, preferences: np.ndarray) -> Tensor:
         """As `logits`, of rows that are known to be right, under preferences `[1, m]` or `[b, m]`."""
         with torch.no_grad():
-            return self._logits(rows.to(self.dtype), torch.as_tensor(preferences))
+            wanted = torch.as_tensor(preferences)
+            if self.problem is not None:
+                return self._by_problem(rows, wanted)
+            return self._logits(rows.to(self.dtype), wanted)
+
+    def _by_problem(self, rows: Tensor, preferences: Tensor) -> Tensor:
+        """All rows that share a model at once."""
+        assert self.problem is not None, "who has no problem has an MLP"
+        # Whole numbers, such as pixels and words, are what the network expects; numbers are in its own precision.
+        rows = rows.to(self.dtype) if isinstance(self.card.inputs, InputSchema) else rows
+        distinct, place = np.unique(preferences.numpy(), axis=0, return_inverse=True)
+        whose = torch.as_tensor(place.reshape(-1)).expand(len(rows))
+        found: list[Tensor] = [torch.empty(0)] * len(rows)
+        for number, preference in enumerate(distinct):
+            mine = (whose == number).nonzero().flatten()
+            parameters = self.card.layout.unflatten(self.at(preference)[None])
+            answers = self.problem.answers(parameters, rows[mine][None])[0]
+            for row, answer in zip(mine.tolist(), answers, strict=True):
+                found[row] = answer
+        return torch.stack(found)
 
     def _rows(self, x: Any) -> Tensor:
         """`x` as the model computes, if it is rows of finite numbers."""
         try:
-            rows = torch.as_tensor(x).to(self.dtype)
+            rows = torch.as_tensor(x)
+            rows = rows.to(self.dtype) if isinstance(self.card.inputs, InputSchema) else rows
         except (TypeError, ValueError, RuntimeError) as problem:
             raise UserError(f"x is no table of numbers ({problem})") from None
-        if rows.ndim != 2 or rows.shape[1] != self.network.inputs:
-            raise UserError(f"x has the shape {list(rows.shape)}; it should be [rows, {self.network.inputs}]")
+        shape = self.card.inputs.shape
+        if tuple(rows.shape[1:]) != shape:
+            raise UserError(f"x has the shape {list(rows.shape)}; it should be [rows, {', '.join(map(str, shape))}]")
         # A sum is quick; only if it is not finite, which large numbers can do as well, each number is looked at.
         if not torch.isfinite(rows.sum()) and not torch.isfinite(rows).all():
             number = int((~torch.isfinite(rows)).any(1).nonzero()[0]) + 1
@@ -349,16 +394,26 @@ def _layers(network: MLP, parameters: Mapping[str, Tensor]) -> list[Layer]:
     ]
 
 
+def _problem(card: Card) -> Problem | None:
+    """The problem whose network it is, made again; None where the layout tells all."""
+    if card.network is None:
+        return None
+    name, parameters = str(card.network["problem"]), card.network["parameters"]
+    problem: Problem = build(problem_class(name), parameters, f"problem {name}")
+    if not problem.rebuilt_by_name or problem.layout != card.layout:
+        raise UserError(f"the network of {name} has another layout here; it was made by another version")
+    return problem
+
+
 def network_of(layout: Layout) -> MLP:
-    """The network that a layout belongs to; only MLPs with one output can be served."""
+    """The network that a layout belongs to, an MLP with one output."""
     shapes = [shape for name, shape in zip(layout.names, layout.shapes, strict=True) if name.endswith(".weight")]
     if shapes and all(len(shape) == 2 for shape in shapes):
         network = MLP(shapes[0][0], tuple(shape[1] for shape in shapes[:-1]), shapes[-1][1])
         if network.layout == layout and network.outputs == 1:
             return network
     raise UserError(
-        "only models that read the columns of a table and answer yes or no can be served, such as those of the "
-        "problems synthetic and adult (in other words, multilayer perceptrons with one output)"
+        "the model is no multilayer perceptron with one output, and its problem does not say how it is used"
     )
 
 

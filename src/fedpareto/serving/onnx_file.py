@@ -33,6 +33,11 @@ def to_onnx(model: Servable) -> bytes:
     import onnx
     from onnx import TensorProto, helper
 
+    if model.problem is not None:
+        raise UserError(
+            f"the network of {model.card.problem} cannot be written as ONNX, only multilayer perceptrons with one "
+            "output; export it as .safetensors"
+        )
     graph = _Graph()
     if isinstance(model, AnyPreference):
         _any_preference(graph, model)

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy.special import expit
 
 from fedpareto.errors import UserError
 from fedpareto.serving.models import Point, Servable
@@ -30,9 +29,9 @@ class Predictions:
     """One entry for each row."""
 
     probabilities: np.ndarray
-    """Of a positive decision, `[b]`."""
+    """Of a positive decision, `[b]`; of models with other outputs, what is said of each class, `[b, h, k]`."""
     decisions: np.ndarray
-    """1 where the probability exceeds ½, else 0, `[b]`."""
+    """1 where the probability exceeds ½, else 0, `[b]`; of other outputs the class with the largest, `[b, h]`."""
     served_by: list[Point | None]
     """The model, where it was chosen among several; None where it was made for the row's preference."""
     unseen: dict[str, int]
@@ -67,11 +66,11 @@ def _together(model: Servable, requests: Sequence[Request]) -> list[Predictions]
         repeated = [count if len(one) == 1 else 1 for one, count in zip(given, counts, strict=True) for _ in one]
         preferences = np.concatenate(given).repeat(repeated, axis=0)
     logits = model.unchecked(torch.from_numpy(encoded.features), preferences).numpy().astype(float)
-    if not np.isfinite(logits).all():
-        raise UserError(
-            f"row {int(np.isfinite(logits).argmin()) + 1}: its numbers are so large that the model has no answer"
-        )
-    probabilities, decisions = expit(logits), (logits > 0).astype(int)
+    finite = np.isfinite(logits).reshape(len(logits), -1).all(1)
+    if not finite.all():
+        raise UserError(f"row {int(finite.argmin()) + 1}: its numbers are so large that the model has no answer")
+    probabilities = model.measured(logits)
+    decisions = (logits > 0).astype(int) if model.problem is None else logits.argmax(-1)
     points = [
         None if place < 0 else model.points[place] for place in model.choice(torch.as_tensor(preferences)).tolist()
     ]

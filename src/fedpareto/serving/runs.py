@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from fedpareto.core.inputs import InputSchema
 from fedpareto.core.keepsake import anatomy_from_json
 from fedpareto.core.layout import Layout
+from fedpareto.core.outputs import Output
 from fedpareto.core.problem import Objective
+from fedpareto.core.raw_inputs import inputs_from_json
 from fedpareto.core.solutions import SolutionSet
 from fedpareto.errors import DamagedFile, UserError
 from fedpareto.experiments.checkpoint import Checkpoint
@@ -23,7 +24,7 @@ from fedpareto.experiments.keeping import CONDITIONED_FILE, INPUTS_FILE
 from fedpareto.experiments.servable import Card, node_files
 from fedpareto.experiments.store import RunFolder
 from fedpareto.serving import files
-from fedpareto.serving.models import AnyPreference, OneOfMany, Servable, network_of
+from fedpareto.serving.models import AnyPreference, OneOfMany, Servable
 
 
 class SavedRun:
@@ -72,7 +73,7 @@ class SavedRun:
         seed = self.seeds[0] if seed is None else seed
         if seed not in self.seeds:
             raise UserError(f"{self.path} has no seed {seed}; it has {_listed(self.seeds)}")
-        inputs = self._inputs(seed)
+        record = self._inputs(seed)
         solutions = self.solutions[self.seeds.index(seed)]
         conditioned = (self.path / CONDITIONED_FILE).exists()
         if conditioned and client is None and len(solutions.clients) > 1:
@@ -81,7 +82,7 @@ class SavedRun:
             client = solutions.clients[0]
         if client is not None and client not in solutions.clients:
             raise UserError(f"there is no client {client} in {self.path}; there are {_listed(solutions.clients)}")
-        card = Card(self.algorithm, self.problem, seed, client, self.objectives, inputs, self._layout)
+        card = Card(self.algorithm, self.problem, seed, client, self.objectives, layout=self._layout, **record)
         return self._any_preference(card) if conditioned else self._one_of_many(card, solutions)
 
     def _any_preference(self, card: Card) -> AnyPreference:
@@ -98,23 +99,24 @@ class SavedRun:
             models = torch.stack([tensors[f"seed{card.seed}/client{client}"] for client in solutions.clients])
         return OneOfMany(card, solutions.clients, models, solutions.points, solutions.preferences)
 
-    def _inputs(self, seed: int) -> InputSchema:
+    def _inputs(self, seed: int) -> dict[str, Any]:
+        """What a Card says of inputs, outputs and network."""
         record = self._folder.read_json(INPUTS_FILE)
         if record is None:
             raise UserError(f"{self.path} cannot be served: {self._why_no_inputs()}")
         with self._read(INPUTS_FILE):
-            return InputSchema.from_json(record["inputs"][str(seed)], str(self.path / INPUTS_FILE))
+            return {
+                "inputs": inputs_from_json(record["inputs"][str(seed)], str(self.path / INPUTS_FILE)),
+                "outputs": tuple(Output.from_json(output) for output in record.get("outputs", ())),
+                "network": record.get("network"),
+            }
 
     def _why_no_inputs(self) -> str:
         if self._remote:
             return "its clients ran on Flower, and what they learn stays with them; name a node's own folder instead"
-        try:
-            network_of(self._layout)
-        except UserError as problem:
-            return f"the problem is '{self.problem}', and {problem}"
         return (
-            f"it has no {INPUTS_FILE}: it was made by an earlier version, or its problem has no table of columns; run "
-            "it again to serve it"
+            f"it has no {INPUTS_FILE}: it was made by an earlier version, and should be run again, or its problem "
+            f"'{self.problem}' predicts nothing"
         )
 
     @contextmanager

@@ -18,9 +18,11 @@ from fastapi.responses import HTMLResponse, JSONResponse, Response
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat, StrictInt, StrictStr, ValidationError
 
 import fedpareto
-from fedpareto.core.inputs import VALUE
+from fedpareto.core.raw_inputs import ImageInputs
 from fedpareto.errors import UserError
+from fedpareto.experiments.servable import Card
 from fedpareto.serving.access_log import AccessLog
+from fedpareto.serving.answers import by_row, is_yes_or_no
 from fedpareto.serving.batching import Batcher
 from fedpareto.serving.gate import KNOWN, ROWS, Gate, said
 from fedpareto.serving.metrics import CONTENT_TYPE, Counters
@@ -54,6 +56,12 @@ class Question(_Strict):
     """Whose model; not needed where there is one."""
 
 
+class ImageQuestion(Question):
+    """Images, and how much each objective matters."""
+
+    rows: Annotated[list[dict[str, list[Any]]], Field(min_length=1, max_length=MOST_ROWS)]  # type: ignore[assignment]
+
+
 class Served(_Strict):
     """A model that was chosen among several."""
 
@@ -71,6 +79,15 @@ class Answer(_Strict):
     """Where the model was chosen among the clients'; null where it was made for the row's preference."""
     unseen: dict[str, int]
     """By column, in how many rows its value is one that no training row had."""
+
+
+class Answers(_Strict):
+    """One entry for each row, of models with several classes, tasks or actions."""
+
+    answers: list[dict[str, Any]]
+    """By output: the class and the probabilities (of actions the values) of all classes, or a number."""
+    served_by: list[Served | None]
+    unseen: dict[str, int]
 
 
 class FrontPoint(Served):
@@ -100,7 +117,9 @@ class Health(Alive):
     clients: list[int]
     objectives: list[str]
     columns: dict[str, str]
-    """What a row needs: each a number or a value."""
+    """What a row needs: each a number or a value; or an image, or a text."""
+    outputs: list[dict[str, Any]]
+    """What is predicted: name and classes; of two, the second is the positive one."""
 
 
 def app_of(
@@ -132,19 +151,22 @@ def app_of(
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(ValidationError, _invalid)
 
-    @app.post("/predict", response_model=Answer, openapi_extra=_body_of(Question), responses=REFUSALS)
+    asked = ImageQuestion if isinstance(card.inputs, ImageInputs) else Question
+    answered = Answer if is_yes_or_no(card) else Answers
+
+    @app.post("/predict", response_model=answered, openapi_extra=_body_of(asked), responses=REFUSALS)
     async def answer(request: HTTPRequest) -> Response:
-        """The probability of a positive decision and the decision for each row, under the preference."""
+        """What the model says of each row under the preference: a probability and a decision, or a class or action."""
         if not _is_json(request.headers.get("content-type", "")):
             return said(415, "the request is no JSON: set the header content-type: application/json")
         body = await request.body()
         if len(body) > LONG:
-            question = await batcher.aside(lambda: Question.model_validate_json(body))
+            question = await batcher.aside(lambda: asked.model_validate_json(body))
         else:
-            question = Question.model_validate_json(body)
+            question = asked.model_validate_json(body)
         found = await batcher.predict(model(question.client), Request(question.rows, question.preference))
         request.scope[ROWS] = len(question.rows)
-        return Response(_written(found, names), media_type="application/json")
+        return Response(_written(card, found, names), media_type="application/json")
 
     @app.get("/front")
     async def front(client: Annotated[int | None, Query()] = None) -> Front:
@@ -160,7 +182,8 @@ def app_of(
         problem=card.problem,
         clients=source.clients if client is None else [client],
         objectives=names,
-        columns={name: "value" if kind == VALUE else kind for name, kind in card.inputs.columns.items()},
+        columns=dict(card.inputs.columns),
+        outputs=[output.to_json() for output in card.outputs],
     )
 
     @app.get("/health", response_model=Health | Alive)
@@ -209,11 +232,13 @@ def _is_json(content_type: str) -> bool:
     return kind == "application/json" or (kind.startswith("application/") and kind.endswith("+json"))
 
 
-def _written(found: Predictions, names: list[str]) -> str:
-    """An Answer as JSON."""
+def _written(card: Card, found: Predictions, names: list[str]) -> str:
+    """An Answer, or Answers, as JSON."""
+    said: dict[str, Any] = {"answers": by_row(card, found)}
+    if is_yes_or_no(card):
+        said = {"probabilities": found.probabilities.tolist(), "decisions": found.decisions.tolist()}
     answer = {
-        "probabilities": found.probabilities.tolist(),
-        "decisions": found.decisions.tolist(),
+        **said,
         "served_by": [None if point is None else _named(point, names) for point in found.served_by],
         "unseen": found.unseen,
     }

@@ -5,16 +5,28 @@ from __future__ import annotations
 import csv
 import io
 from pathlib import Path
+from typing import Any
 
-from fedpareto.core.inputs import InputSchema
+from fedpareto.core.raw_inputs import ImageInputs, Inputs, TextInputs
 from fedpareto.errors import BadPreference, UserError
+from fedpareto.experiments.servable import Card
+from fedpareto.serving import answers, pictures
 from fedpareto.serving.predictions import Predictions
 
 SEPARATORS = ",;\t|"
 
 
-def read_rows(path: Path, inputs: InputSchema) -> list[dict[str, str]]:
-    """The rows of a CSV with a header, separated by comma, semicolon, tab or bar; all needed columns are there."""
+def read_rows(path: Path, inputs: Inputs) -> list[dict[str, Any]]:
+    """The rows of a file as a model wants them: a CSV with a header, lines of text, or images."""
+    if isinstance(inputs, ImageInputs):
+        return [{inputs.kind: image} for image in pictures.read(path)]
+    if isinstance(inputs, TextInputs) and path.suffix != ".csv":
+        return [{inputs.kind: line} for line in _text(path).splitlines() if line.strip()]
+    return _read_columns(path, inputs)
+
+
+def _read_columns(path: Path, inputs: Inputs) -> list[dict[str, Any]]:
+    """The rows of a CSV, separated by comma, semicolon, tab or bar; all needed columns are there."""
     found = _lines(path)
     if not found:
         raise UserError(f"{path} is empty: it has no header and no rows")
@@ -46,26 +58,29 @@ def read_preferences(path: Path, objectives: list[str]) -> list[list[float]]:
     return preferences
 
 
-def written(predictions: Predictions) -> str:
+def written(card: Card, predictions: Predictions) -> str:
     """Predictions as CSV; with the client whose model it was, where models were chosen."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     chosen = any(point is not None for point in predictions.served_by)
-    writer.writerow(["probability", "decision", *(["client"] if chosen else [])])
-    rows = zip(predictions.probabilities.tolist(), predictions.decisions.tolist(), predictions.served_by, strict=True)
-    for probability, decision, point in rows:
-        writer.writerow([f"{probability:.6f}", decision, *([] if point is None else [point.client])])
+    writer.writerow([*answers.header(card), *(["client"] if chosen else [])])
+    for row, point in enumerate(predictions.served_by):
+        writer.writerow([*answers.fields(card, predictions, row), *([] if point is None else [point.client])])
     return text.getvalue()
 
 
-def _lines(path: Path) -> list[list[str]]:
-    """The fields of every line that is not empty."""
+def _text(path: Path) -> str:
     try:
-        text = path.read_bytes().decode("utf-8-sig")
+        return path.read_bytes().decode("utf-8-sig")
     except OSError as problem:
         raise UserError(f"{path} cannot be read: {problem.strerror or problem}") from None
     except UnicodeDecodeError:
         raise UserError(f"{path} cannot be read: it is not UTF-8 text") from None
+
+
+def _lines(path: Path) -> list[list[str]]:
+    """The fields of every line that is not empty."""
+    text = _text(path)
     header = next((line for line in text.splitlines() if line.strip()), "")
     separator = max(SEPARATORS, key=header.count)
     try:

@@ -16,13 +16,20 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fedpareto.core.inputs import VALUE, Input, InputSchema
+from fedpareto.core.outputs import Output
+from fedpareto.core.raw_inputs import WORD, TextInputs
 from fedpareto.errors import DamagedFile
 from fedpareto.problems.data import REMEDY, DataFile, DataSet
 from fedpareto.problems.fairness.datasets import ADULT
 from fedpareto.problems.multitask.datasets import ImageSet, parse_idx
+
+if TYPE_CHECKING:
+    from fedpareto.problems.fairness.tables import LabelledTable
 
 GITHUB = "https://raw.githubusercontent.com"
 TORONTO = "https://www.cs.toronto.edu/~kriz"
@@ -262,10 +269,6 @@ PNEUMONIA = MedicalSet(
 
 # -- AG News -------------------------------------------------------------------------------------------------------
 
-PADDING, UNKNOWN = 0, 1
-"""The numbers of no word, and of one that is too rare to have a number."""
-WORD = re.compile(r"[a-z0-9]+(?:'[a-z]+)?")
-
 
 @dataclass(frozen=True)
 class NewsSet(DataSet):
@@ -281,6 +284,10 @@ class NewsSet(DataSet):
         Words are counted in the training part. Where there are fewer, PADDING follows.
         """
         return _words(self.name, vocabulary, length, self.stamps())
+
+    def words(self, vocabulary: int) -> tuple[str, ...]:
+        """The `vocabulary` − 2 words used most, the most frequent first."""
+        return _ranked(self.name, vocabulary, self.stamps())
 
     def census(self) -> dict[str, int]:
         """Texts of each part, and classes."""
@@ -305,15 +312,18 @@ def _articles(name: str, stamps: tuple[tuple[str, int], ...]) -> tuple[list[str]
 @lru_cache(maxsize=2)
 def _words(name: str, vocabulary: int, length: int, stamps: tuple[tuple[str, int], ...]) -> Examples:
     texts, labels, tested = _articles(name, stamps)
-    words = [WORD.findall(text.lower()) for text in texts]
-    used = Counter(word for text, is_test in zip(words, tested, strict=True) if not is_test for word in text)
-    # The most frequent first; in alphabetical order where two are as frequent.
-    ranked = sorted(used, key=lambda word: (-used[word], word))[: vocabulary - 2]
-    number = {word: rank + 2 for rank, word in enumerate(ranked)}
-    numbers = np.full((len(texts), length), PADDING, dtype=np.int32)
-    for row, text in zip(numbers, words, strict=True):
-        row[: len(text)] = [number.get(word, UNKNOWN) for word in text[:length]]
+    reader = TextInputs(length, _ranked(name, vocabulary, stamps))
+    numbers = reader.encode([{reader.kind: text} for text in texts]).features.astype(np.int32)
     return Examples(numbers, labels, tested)
+
+
+@lru_cache(maxsize=2)
+def _ranked(name: str, vocabulary: int, stamps: tuple[tuple[str, int], ...]) -> tuple[str, ...]:
+    texts, _, tested = _articles(name, stamps)
+    training = (text for text, is_test in zip(texts, tested, strict=True) if not is_test)
+    used = Counter(word for text in training for word in WORD.findall(text.lower()))
+    # The most frequent first; in alphabetical order where two are as frequent.
+    return tuple(sorted(used, key=lambda word: (-used[word], word))[: vocabulary - 2])
 
 
 _NEWS = f"{GITHUB}/mhjabreel/CharCnn_Keras/555590db4219b1243abb1918effd6a7425a2d75f/data/ag_news_csv"
@@ -439,13 +449,27 @@ def people() -> Examples:
 
 @lru_cache(maxsize=1)
 def _people(stamps: tuple[tuple[str, int], ...]) -> Examples:
-    import pandas
-
     table = ADULT.table()
-    encoded = pandas.get_dummies(table.frame[list(CATEGORIES)]).to_numpy(dtype=np.uint8)
+    encoded = _dummies(table).to_numpy(dtype=np.uint8)
     without = (table.frame["education"] != "Doctorate").to_numpy().astype(np.int64)
     tested = np.arange(len(encoded)) >= ADULT_TRAINING_ROWS
     return Examples(encoded, table.label.astype(np.int64), tested, without)
+
+
+def people_schema() -> tuple[InputSchema, Output]:
+    """How a row of Adult becomes what AFL reads, and what is predicted."""
+    table = ADULT.table()
+    # A column's name is that of the table, and after a "_" the value.
+    places = [next(name for name in CATEGORIES if place.startswith(f"{name}_")) for place in _dummies(table)]
+    values = [place[len(name) + 1 :] for place, name in zip(_dummies(table), places, strict=True)]
+    inputs = tuple(Input(name, VALUE, value=value) for name, value in zip(places, values, strict=True))
+    return InputSchema(inputs), table.output
+
+
+def _dummies(table: LabelledTable) -> Any:
+    import pandas
+
+    return pandas.get_dummies(table.frame[list(CATEGORIES)])
 
 
 ADULT_TRAINING_ROWS = 32_561

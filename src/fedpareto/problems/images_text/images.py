@@ -8,11 +8,12 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
+from fedpareto.core.raw_inputs import ImageInputs
 from fedpareto.problems.images_text import datasets
 from fedpareto.problems.images_text.datasets import Examples
 from fedpareto.problems.images_text.networks import FlatNetwork, ImageNetwork, Network
 from fedpareto.problems.images_text.problem import ClassificationProblem
-from fedpareto.problems.multitask.datasets import FASHION_MNIST, MNIST
+from fedpareto.problems.multitask.datasets import CLOTHES, FASHION_MNIST, MNIST
 
 Partition = Literal["dirichlet", "shards", "pathological", "iid", "natural"]
 
@@ -28,6 +29,10 @@ class ImageProblem(ClassificationProblem):
     model: str = "cnn"
     """The network: `cnn` (FedFew's), another of the papers' tables, `mlp`, or `logistic` regression."""
 
+    def input_schema(self, clients: int, seed: int) -> ImageInputs:
+        """Pixels as they are."""
+        return ImageInputs(self.shape)
+
     def _network(self) -> Network:
         if self.model in ("mlp", "logistic"):
             hidden = self.hidden if self.model == "mlp" else ()
@@ -41,6 +46,9 @@ class CIFAR10(ImageProblem):
 
     name: ClassVar[str] = "cifar10"
     outcomes: ClassVar[int] = 10
+    class_names: ClassVar[tuple[str, ...]] = (
+        *("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"),
+    )
     shape: ClassVar[tuple[int, int, int]] = (3, 32, 32)
     models: ClassVar[tuple[str, ...]] = ("cnn", "cnn-lrn", "mlp", "logistic")
 
@@ -67,6 +75,7 @@ class FashionMNIST(ImageProblem):
 
     name: ClassVar[str] = "fashion-mnist"
     outcomes: ClassVar[int] = 10
+    class_names: ClassVar[tuple[str, ...]] = CLOTHES
 
     def _read(self) -> Examples:
         return datasets.grey_images(FASHION_MNIST)
@@ -112,6 +121,7 @@ class PneumoniaMNIST(ImageProblem):
 
     name: ClassVar[str] = "pneumonia-mnist"
     outcomes: ClassVar[int] = 2
+    class_names: ClassVar[tuple[str, ...]] = ("normal", "pneumonia")
     usual_clients: ClassVar[int] = 5
     step_size: ClassVar[float] = 0.002
     batch_size: ClassVar[int] = 100

@@ -16,6 +16,7 @@ from torch import Tensor
 from fedpareto.core import rng
 from fedpareto.core.layout import Layout
 from fedpareto.core.learner import Learner
+from fedpareto.core.outputs import Output
 from fedpareto.core.problem import Batch, Objective, Rows, Splits, SupervisedProblem
 from fedpareto.errors import UserError
 from fedpareto.learners.supervised import Supervised
@@ -30,6 +31,11 @@ class ClassificationProblem(SupervisedProblem):
     """One objective, accuracy; what makes it multi-objective is that every client wants its own."""
 
     row_by_row: ClassVar[bool] = True
+    rebuilt_by_name: ClassVar[bool] = True
+    answer: ClassVar[str] = "class"
+    """What is to be told."""
+    class_names: ClassVar[tuple[str, ...]] = ()
+    """In the order of their numbers; none: the numbers themselves."""
     outcomes: ClassVar[int]
     """The number of classes."""
     usual_clients: ClassVar[int] = 20
@@ -128,6 +134,14 @@ class ClassificationProblem(SupervisedProblem):
     def classes(self) -> tuple[str, int]:
         """See SupervisedProblem.classes."""
         return "label", self.outcomes
+
+    def outputs(self) -> tuple[Output, ...]:
+        """The class."""
+        return (Output(self.answer, self.class_names or tuple(map(str, range(self.outcomes)))),)
+
+    def answers(self, parameters: Mapping[str, Tensor], inputs: Tensor) -> Tensor:
+        """See Problem."""
+        return self.network(parameters, inputs).unsqueeze(2)
 
     # -- data ------------------------------------------------------------------------------------------------------
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+from fedpareto.core.inputs import InputSchema
+from fedpareto.core.outputs import Output
+from fedpareto.core.raw_inputs import TextInputs
 from fedpareto.errors import UserError
 from fedpareto.problems.images_text import datasets
-from fedpareto.problems.images_text.datasets import CHARACTERS, Examples
+from fedpareto.problems.images_text.datasets import CHARACTERS, CONTEXT, Examples
 from fedpareto.problems.images_text.networks import CharacterLSTM, FlatNetwork, Network, TextCNN
 from fedpareto.problems.images_text.problem import ClassificationProblem
 
@@ -20,6 +23,7 @@ class AGNews(ClassificationProblem):
 
     name: ClassVar[str] = "ag-news"
     outcomes: ClassVar[int] = 4
+    class_names: ClassVar[tuple[str, ...]] = ("world", "sports", "business", "science")
     models: ClassVar[tuple[str, ...]] = ("textcnn",)
     batch_size: ClassVar[int] = 100
 
@@ -38,6 +42,10 @@ class AGNews(ClassificationProblem):
         if self.vocabulary < 3 or self.length < widest or self.embedding < 1:
             raise UserError(f"vocabulary is at least 3, length at least {widest} and embedding at least 1")
 
+    def input_schema(self, clients: int, seed: int) -> TextInputs:
+        """The vocabulary."""
+        return TextInputs(self.length, datasets.AG_NEWS.words(self.vocabulary))
+
     def _network(self) -> Network:
         return TextCNN(self.vocabulary, self.embedding, self.outcomes)
 
@@ -50,6 +58,8 @@ class Shakespeare(ClassificationProblem):
     """Shakespeare: the next character of what a role says, from the 80 before; 99 natural clients, the roles."""
 
     name: ClassVar[str] = "shakespeare"
+    answer: ClassVar[str] = "next character"
+    class_names: ClassVar[tuple[str, ...]] = tuple(CHARACTERS)
     outcomes: ClassVar[int] = len(CHARACTERS)
     models: ClassVar[tuple[str, ...]] = ("lstm",)
     usual_clients: ClassVar[int] = 31
@@ -70,6 +80,10 @@ class Shakespeare(ClassificationProblem):
         super().__post_init__()
         if self.units < 1 or self.layers < 1:
             raise UserError("units and layers are at least 1")
+
+    def input_schema(self, clients: int, seed: int) -> TextInputs:
+        """The characters that occur."""
+        return TextInputs(CONTEXT, characters=CHARACTERS)
 
     def _network(self) -> Network:
         return CharacterLSTM(self.outcomes, hidden=self.units, layers=self.layers)
@@ -95,6 +109,14 @@ class AdultPhD(ClassificationProblem):
     """Which published rows are used, as in `cifar10`."""
     model: str = "logistic"
     """The network: `logistic` regression, or `mlp`."""
+
+    def input_schema(self, clients: int, seed: int) -> InputSchema:
+        """A 0 or 1 for each value of each column of words."""
+        return datasets.people_schema()[0]
+
+    def outputs(self) -> tuple[Output, ...]:
+        """The income."""
+        return (datasets.people_schema()[1],)
 
     def _network(self) -> Network:
         hidden = self.hidden if self.model == "mlp" else ()

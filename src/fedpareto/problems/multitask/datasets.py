@@ -18,6 +18,9 @@ from fedpareto.errors import DamagedFile
 from fedpareto.problems.data import DataFile, DataSet, verified
 
 CLASSES = 10
+DIGITS = tuple(map(str, range(CLASSES)))
+CLOTHES = ("T-shirt", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot")
+"""What the classes are called, in the order of their numbers."""
 PIXELS = 28
 """Height and width of an image in both sets."""
 PARTS: Mapping[str, tuple[int, int]] = {"train": (0, 60_000), "test": (2, 10_000)}

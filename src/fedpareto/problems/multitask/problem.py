@@ -15,11 +15,22 @@ from torch import Tensor
 from fedpareto.core import rng
 from fedpareto.core.layout import Layout
 from fedpareto.core.learner import Learner
+from fedpareto.core.outputs import Output
 from fedpareto.core.problem import Batch, Objective, Rows, Splits, SupervisedProblem
+from fedpareto.core.raw_inputs import ImageInputs
 from fedpareto.errors import UserError
 from fedpareto.learners.supervised import Supervised
 from fedpareto.problems.multitask import pairs
-from fedpareto.problems.multitask.datasets import CLASSES, FASHION_MNIST, MNIST, PARTS, PIXELS, ImageSet
+from fedpareto.problems.multitask.datasets import (
+    CLASSES,
+    CLOTHES,
+    DIGITS,
+    FASHION_MNIST,
+    MNIST,
+    PARTS,
+    PIXELS,
+    ImageSet,
+)
 from fedpareto.problems.multitask.network import TwoHeads
 
 CHANNELS, SHARED, HEAD = (10, 20), (50,), (50,)
@@ -34,6 +45,7 @@ EVALUATED_AT_ONCE = 1024
 class MultiTask(SupervisedProblem):
     """Two images laid over each other; the tasks are to tell the left one and the right one."""
 
+    rebuilt_by_name: ClassVar[bool] = True
     left: ClassVar[ImageSet]
     right: ClassVar[ImageSet]
 
@@ -95,6 +107,21 @@ class MultiTask(SupervisedProblem):
     def classes(self) -> tuple[str, int]:
         """Of both images, in one column."""
         return "labels", CLASSES
+
+    def input_schema(self, clients: int, seed: int) -> ImageInputs:
+        """Pixels as they are."""
+        return ImageInputs((PIXELS, PIXELS))
+
+    def outputs(self) -> tuple[Output, ...]:
+        """What each of the two images shows."""
+        return tuple(
+            Output(task, CLOTHES if images is FASHION_MNIST else DIGITS)
+            for task, images in zip(self.model.tasks, (self.left, self.right), strict=True)
+        )
+
+    def answers(self, parameters: Mapping[str, Tensor], inputs: Tensor) -> Tensor:
+        """See Problem."""
+        return self._logits(parameters, inputs)
 
     def evaluate(self, parameters: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """Accuracy of each task."""

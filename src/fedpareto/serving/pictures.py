@@ -1,0 +1,57 @@
+"""Images from files: a folder of PNG, a .npy or .npz array, or the IDX format of MNIST."""
+
+from __future__ import annotations
+
+import gzip
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from fedpareto.errors import UserError
+
+ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif")
+IDX_BYTES = b"\0\0\x08"
+"""With what an IDX file of bytes begins."""
+
+
+def read(path: Path) -> Sequence[np.ndarray]:
+    """The images of a file or folder, pixels from 0 to 255; of a folder in the order of their names."""
+    try:
+        if path.is_dir():
+            files = sorted(file for file in path.iterdir() if file.suffix.lower() in ENDINGS)
+            if not files:
+                raise UserError(f"{path} holds no images: files that end with {', '.join(ENDINGS)}")
+            return [_picture(file) for file in files]
+        if path.suffix.lower() in ENDINGS:
+            return [_picture(path)]
+        if path.suffix == ".npy":
+            return list(np.load(path, allow_pickle=False))
+        if path.suffix == ".npz":
+            with np.load(path, allow_pickle=False) as arrays:
+                return list(arrays[arrays.files[0]])
+        content = path.read_bytes()
+        return list(_idx(gzip.decompress(content) if path.suffix == ".gz" else content, path))
+    except UserError:
+        raise
+    except (OSError, ValueError, IndexError, EOFError) as problem:
+        raise UserError(f"{path} cannot be read as images: {getattr(problem, 'strerror', '') or problem}") from None
+
+
+def _picture(path: Path) -> np.ndarray:
+    """Grey as `[h, w]`, coloured as `[h, w, 3]`."""
+    from PIL import Image
+
+    with Image.open(path) as image:
+        grey = image.mode in ("1", "L", "LA", "I;16", "I")
+        return np.asarray(image.convert("L" if grey else "RGB"))
+
+
+def _idx(content: bytes, path: Path) -> np.ndarray:
+    dimensions = content[3] if len(content) > 3 else 0
+    start = 4 + 4 * dimensions
+    sizes = np.frombuffer(content[4:start], dtype=">u4").tolist() if len(content) >= start else []
+    if content[:3] != IDX_BYTES or not sizes or len(content) - start != math.prod(sizes):
+        raise UserError(f"{path} holds no images: name a folder of PNG files, a .npy, a .npz or an IDX file of bytes")
+    return np.frombuffer(content, dtype=np.uint8, offset=start).reshape(sizes)
