@@ -150,7 +150,9 @@ def serve(
         )
     if workers > 1 and sys.platform == "win32":
         raise UserError("several workers share a socket, which Windows does not know; take --workers 1")
-    runs.load(run)  # What is wrong is told before a process is started.
+    source = runs.load(run)
+    if workers > 1:  # What is wrong is told before a process is started.
+        source.conditioned(source.clients[0] if client is None else client, seed)
     options = server.Options(host, port, client, seed, workers, token, access_log, log_format, drain)
     server.serve(run, options, lambda address: _say(f"serving {run} at {address}"))
 

@@ -85,6 +85,7 @@ def test_the_front_and_health(praffl, fedpref):
     assert health["status"] == "ok"
     assert health["clients"] == [0, 1, 2]
     assert health["columns"] == {"x1": "number", "x2": "number"}
+    assert health["outputs"] == [{"name": "y", "classes": ["0", "1"], "measure": "probability"}]
 
 
 def test_the_description_needs_nothing_from_elsewhere(praffl):

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from fedpareto.core.frames import features_of, is_frame
+from fedpareto.core.inputs import InputSchema
 from fedpareto.errors import UserError
 from fedpareto.serving.models import Servable
 
@@ -20,6 +21,10 @@ def predict(model: Servable, frame: Any, preference: Any) -> Any:
         raise UserError(f"predict takes a pandas or polars DataFrame, not {type(frame).__name__}")
     if not len(frame):
         raise UserError("there are no rows to predict")
+    if model.problem is not None or not isinstance(model.card.inputs, InputSchema):
+        raise UserError(
+            f"a frame goes to models that answer yes or no; of {model.card.problem} use model(x, preference)"
+        )
     features, _ = features_of(model.card.inputs, frame)
     logits = model.logits(features, preference).double()
     answers = {"probability": torch.sigmoid(logits).numpy(), "decision": (logits > 0).int().numpy()}
