@@ -234,9 +234,13 @@ def _is_json(content_type: str) -> bool:
 
 def _written(card: Card, found: Predictions, names: list[str]) -> str:
     """An Answer, or Answers, as JSON."""
-    said: dict[str, Any] = {"answers": by_row(card, found)}
     if is_yes_or_no(card):
-        said = {"probabilities": found.probabilities.tolist(), "decisions": found.decisions.tolist()}
+        said: dict[str, Any] = {
+            "probabilities": found.probabilities.tolist(),
+            "decisions": found.decisions.tolist(),
+        }
+    else:
+        said = {"answers": by_row(card, found)}
     answer = {
         **said,
         "served_by": [None if point is None else _named(point, names) for point in found.served_by],
