@@ -52,7 +52,7 @@ def test_a_federations_schema_is_encoded_alike(published):
     np.testing.assert_allclose(schema.inputs().encode(rows).features, schema.encode(frame), atol=1e-6)
 
 
-@pytest.mark.parametrize("name", ["synthetic", "adult", "bank", "table", "convex", "multi-mnist"])
+@pytest.mark.parametrize("name", ["synthetic", "adult", "bank", "table", "convex"])
 def test_a_schema_has_as_many_inputs_as_the_model_reads(name, published, tmp_path):
     if name in ("adult", "bank"):
         published(name)
@@ -62,7 +62,7 @@ def test_a_schema_has_as_many_inputs_as_the_model_reads(name, published, tmp_pat
     for parameters in variants.get(name, [{}]):
         problem = problem_class(name)(**parameters)
         schema = problem.input_schema(2, 0)
-        if name in ("convex", "multi-mnist"):
+        if name == "convex":
             assert schema is None
         else:
             assert len(schema.inputs) == problem.model.inputs
