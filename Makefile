@@ -29,9 +29,9 @@ $(CONSTRAINTS): requirements.lock tools/lock.py | $(BIN)/python
 	$(BIN)/python tools/lock.py > $@
 
 $(CORE): pyproject.toml $(CONSTRAINTS)
+	@$(PIP) --quiet setuptools
 	@echo "[2/3] PyTorch: 200 MB, or several GB with the libraries for a GPU"
 	@$(PIP) --no-deps --no-index torch 2>/dev/null || $(PIP) --no-deps $(addprefix --extra-index-url ,$(TORCH_INDEX)) torch
-	@$(PIP) setuptools
 	@echo "[3/3] fedpareto and what else it needs to run: 120 MB"
 	$(PIP) --no-build-isolation --editable .
 	@touch $@
