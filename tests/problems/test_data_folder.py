@@ -261,7 +261,7 @@ def test_the_real_files_come_through_a_server_unharmed(name, published, monkeypa
         local = replace(real, files=tuple(replace(file, urls=(f"{running.url}/{file.name}",)) for file in real.files))
         assert local.paths() == [None] * len(local.files)
         if not is_published:  # What may lie in a file's place is taken when found, never when downloaded.
-            with pytest.raises(UserError, match="what came is not the published file"):
+            with pytest.raises(UserError, match="the download is not the published file"):
                 local.contents()
             return
         assert local.contents() == contents

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from fedpareto.errors import UserError
 from fedpareto.problems import partitions
 from fedpareto.problems.fairness.partitions import Partition
-from fedpareto.problems.partitions import NOBODY
+from fedpareto.problems.partitions import UNASSIGNED
 
 
 def stream(seed=0):
@@ -85,8 +85,8 @@ def test_shards_are_pieces_of_the_rows_in_order_of_class(seed, clients, each, sp
     smallest = len(classes) // count
     assert (each * smallest <= sizes).all()
     assert (sizes <= each * (smallest + 1)).all()
-    assert (owner == partitions.NOBODY).sum() == len(classes) - sizes.sum()
-    assert spare or NOBODY not in owner
+    assert (owner == partitions.UNASSIGNED).sum() == len(classes) - sizes.sum()
+    assert spare or UNASSIGNED not in owner
     # A piece in the order of classes meets one more class than it has borders inside.
     borders = len(np.unique(classes)) - 1
     assert table(owner[owner >= 0], classes[owner >= 0], clients).astype(bool).sum() <= clients * each + borders
@@ -120,7 +120,7 @@ def test_a_client_of_few_classes_has_exactly_so_many_and_shares_them_evenly(seed
     assert (holders > 0).all() or clients * each < kinds
     for kind in range(kinds):
         mine = owner[classes == kind]
-        assert (mine == NOBODY).all() or NOBODY not in mine
+        assert (mine == UNASSIGNED).all() or UNASSIGNED not in mine
         if holders[kind]:
             shares = np.bincount(mine)[np.unique(mine)]
             assert np.ptp(shares) <= 1
@@ -138,8 +138,8 @@ def test_other_rows_go_alike():
     shares = table(owner, CLASSES, 5) / np.bincount(CLASSES)
     assert table(found, others, 5) / 1000 == pytest.approx(shares, abs=0.001)
     only = partitions.alike(owner[CLASSES < 2], CLASSES[CLASSES < 2], others, stream(3))
-    assert (only[others >= 2] == NOBODY).all()
-    assert (only[others < 2] != NOBODY).all()
+    assert (only[others >= 2] == UNASSIGNED).all()
+    assert (only[others < 2] != UNASSIGNED).all()
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,7 @@ class Convex(SupervisedProblem):
     rows: int = 40
     """Rows of the largest client."""
     unequal: bool = True
-    """Whether clients hold between a third and all of `rows`, or all the same."""
+    """Whether clients hold between a third and all of `rows`, or all equally many."""
 
     def __post_init__(self) -> None:
         if self.goals < 2:
@@ -61,7 +61,7 @@ class Convex(SupervisedProblem):
 
     @property
     def layout(self) -> Layout:
-        """The parameters in two layers, so that layer-wise methods have something to do."""
+        """The parameters in two layers, for layer-wise methods."""
         half = self.dimension // 2
         return Layout.of({"first.weight": (half,), "second.weight": (self.dimension - half,)})
 
@@ -78,7 +78,7 @@ class Convex(SupervisedProblem):
         return torch.as_tensor(np.stack(drawn))
 
     def data(self, clients: int, seed: int) -> Splits:
-        """Every client's noisy observations of its own centres; the test part is the exact centres."""
+        """Every client's noisy observations of its own centres; the test split is the exact centres."""
         centres = self.centres() + self.shifts(clients, seed)[:, None]  # [n, m, d]
         train = []
         addresses = [rng.Address(seed, client) for client in range(clients)]
@@ -90,7 +90,7 @@ class Convex(SupervisedProblem):
         return {"train": Rows.of(train), "test": Rows.of(test)}
 
     def initial(self, seed: int) -> Tensor:
-        """The origin, which is on no side."""
+        """The origin, which favours no objective."""
         return torch.zeros(self.dimension)
 
     def losses(self, parameters: Mapping[str, Tensor], batch: Batch) -> Tensor:

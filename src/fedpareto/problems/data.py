@@ -1,8 +1,8 @@
-"""The data folder: where the files of published data sets lie, how they get there, and whether they are what they were.
+"""The data folder: where the files of published data sets are, how they are downloaded and verified.
 
-A set lies in its own sub-folder of the data folder, its files plain or compressed (`adult/adult.data` or
-`adult/adult.data.gz`). What is absent is downloaded from its public origin; what differs from the published content,
-whose SHA-256 stands beside each file, is refused.
+A data set has its own sub-folder of the data folder, with its files plain or compressed (`adult/adult.data` or
+`adult/adult.data.gz`). Missing files are downloaded from their public source; a file that differs from the published
+content, by its SHA-256, is refused.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ CATALOGUES = (
 )
 """The modules whose CATALOGUE lists data sets by name."""
 ATTEMPTS = 3
-"""Of a download whose connection breaks; each goes on where the last one stopped."""
+"""Retries of a download whose connection breaks; each continues where the last one stopped."""
 TIMEOUT = 30.0
 """Seconds without a byte after which a connection counts as broken."""
 MD5_DIGITS = 32
 REMEDY = "delete it, and it is downloaded again when it is needed"
 
 Progress = Callable[[int, int], None]
-"""Called with the bytes that have come and the bytes there will be (0: not known)."""
+"""Called with the bytes received so far and in total (0: unknown)."""
 
 
 @dataclass(frozen=True)
@@ -53,13 +53,13 @@ class DataFile:
     size: int
     """Bytes, uncompressed."""
     sha256: str
-    """Of the uncompressed content. Where its publisher gives no more than an MD5, that."""
+    """Of the uncompressed content. An MD5 where its publisher gives no other."""
     urls: tuple[str, ...]
-    """Where it can be had, tried in order. `….zip#member` is a member of an archive, `….gz` is compressed."""
+    """Sources, tried in order. `….zip#member` is a member of an archive, `….gz` is compressed."""
     is_open: bool = False
-    """Whether other content of the same format may lie in its place, such as a subset; its reader then judges it."""
+    """Whether other content of the same format may replace it, such as a subset; its reader then checks it."""
     instead: DataFile | None = None
-    """Another file that serves if this one is absent, such as a sample of its rows."""
+    """Another file that can be used if this one is missing, such as a sample of its rows."""
 
 
 @dataclass(frozen=True)
@@ -68,38 +68,38 @@ class DataSet:
 
     name: str
     about: str
-    """What it is and who published it, in a line."""
+    """What it is and who published it, in one line."""
     terms: str
-    """Under which terms it may be used."""
+    """The licence."""
     folder: str
     """Its sub-folder of the data folder."""
     files: tuple[DataFile, ...]
     published: Mapping[str, int]
-    """Rows, label and groups as they are in the content that the checksums stand for."""
+    """Counts of rows, label and groups in the published content."""
 
     def census(self) -> Mapping[str, int]:
-        """The same counts in the files at hand."""
+        """The same counts in the local files."""
         return {}
 
     def paths(self) -> list[Path | None]:
-        """Where the files lie, in the order of `files`; None for one that is absent."""
+        """Paths of the files, in the order of `files`; None for a missing one."""
         return [find(self, file) for file in self.files]
 
     def path(self, file: DataFile) -> Path:
-        """Where one file lies, downloaded if absent."""
+        """The path of one file, downloaded if missing."""
         return find(self, file) or fetch(self, file)
 
     def contents(self) -> list[bytes]:
-        """Every file's content, downloaded if absent, refused if damaged."""
+        """Every file's content, downloaded if missing, refused if damaged."""
         return [verified(file, self.path(file)) for file in self.files]
 
     def stamps(self) -> tuple[tuple[str, int], ...]:
-        """Where the files lie, downloaded if absent, and when they were written: other files, other stamps."""
+        """Paths of the files, downloaded if missing, and their modification times, as a cache key."""
         paths = [self.path(file) for file in self.files]
         return tuple((str(path), path.stat().st_mtime_ns) for path in paths)
 
     def is_published(self) -> bool:
-        """Whether the files are the published ones, to the byte, and not others that serve in their place."""
+        """Whether the files are exactly the published ones, not replacements."""
         paths = self.paths()
         return all(
             path is not None and is_named(path, file) and digest(read(file, path), file) == file.sha256
@@ -138,7 +138,7 @@ def data_folder() -> Path:
 
 
 def find(dataset: DataSet, file: DataFile) -> Path | None:
-    """Where a file lies, plain or compressed, or else one that serves instead of it; None if all are absent."""
+    """The path of a file, plain or compressed, or else of its replacement; None if all are missing."""
     plain = data_folder() / dataset.folder / file.name
     compressed = plain.with_name(f"{file.name}.gz")
     found = next((path for path in (plain, compressed) if path.is_file()), None)
@@ -146,7 +146,7 @@ def find(dataset: DataSet, file: DataFile) -> Path | None:
 
 
 def is_named(path: Path, file: DataFile) -> bool:
-    """Whether the file at `path` bears the name of `file`, plain or compressed."""
+    """Whether the file at `path` has the name of `file`, plain or compressed."""
     return path.name in (file.name, f"{file.name}.gz")
 
 
@@ -170,7 +170,7 @@ def read(file: DataFile, path: Path) -> bytes:
 
 
 def verified(file: DataFile, path: Path) -> bytes:
-    """The uncompressed content of the file at `path`, if it is the published one, or may be another."""
+    """The uncompressed content of the file at `path`, if it is the published one, or may differ."""
     if file.instead is not None and not is_named(path, file):
         return verified(file.instead, path)
     content = read(file, path)
@@ -182,7 +182,7 @@ def verified(file: DataFile, path: Path) -> bytes:
 
 
 def fetch(dataset: DataSet, file: DataFile, progress: Progress | None = None) -> Path:
-    """Downloads a file into the data folder and gives its place; what had come before an interruption is kept."""
+    """Downloads a file into the data folder and returns its path; a partial download is continued."""
     folder = data_folder() / dataset.folder
     reasons = []
     try:
@@ -204,11 +204,11 @@ def fetch(dataset: DataSet, file: DataFile, progress: Progress | None = None) ->
 
 
 class _Unavailable(Exception):
-    """Why a file could not be had from one place."""
+    """Why a file could not be downloaded from one source."""
 
 
 def _fetch(file: DataFile, url: str, folder: Path, progress: Progress) -> Path:
-    """The file from one place: downloaded beside its target, verified, and then moved there in one step."""
+    """The file from one source: downloaded beside its target, verified, and then moved there in one step."""
     address, member = urldefrag(url)
     is_compressed = not member and urlsplit(address).path.endswith(".gz") and not file.name.endswith(".gz")
     target = folder / (f"{file.name}.gz" if is_compressed else file.name)
@@ -228,11 +228,11 @@ def _fetch(file: DataFile, url: str, folder: Path, progress: Progress) -> Path:
             content = _unpacked(part.read_bytes(), member, is_compressed)
         except (zipfile.BadZipFile, KeyError, EOFError, OSError, zlib.error) as problem:
             part.unlink()
-            raise _Unavailable(f"what came cannot be unpacked ({problem})") from None
+            raise _Unavailable(f"the download cannot be unpacked ({problem})") from None
         found = digest(content, file)
         if found != file.sha256:
             part.unlink()
-            raise _Unavailable(f"what came is not the published file (SHA-256 {found}, not {file.sha256})")
+            raise _Unavailable(f"the download is not the published file (SHA-256 {found}, not {file.sha256})")
         if member:
             part.write_bytes(content)
         replace(part, target)
@@ -248,24 +248,24 @@ def _unpacked(content: bytes, member: str, is_compressed: bool) -> bytes:
 
 
 def _download(url: str, stream: BinaryIO, progress: Progress) -> None:
-    """All of `url` into `stream`, which may hold a beginning of it already."""
+    """All of `url` into `stream`, which may already hold its beginning."""
     for attempt in range(ATTEMPTS):
         try:
             _receive(url, stream, progress)
         except urllib.error.HTTPError as problem:
-            if problem.code == 416 and stream.tell():  # Nothing comes after what is there: the checksum will judge it.
+            if problem.code == 416 and stream.tell():  # The file is complete: its checksum is verified next.
                 return
             raise _Unavailable(f"the server says {problem.code} {problem.reason}") from None
         except (OSError, HTTPException) as problem:
             if attempt == ATTEMPTS - 1:
-                kept = "; what came is kept and will be continued" if stream.tell() else ""
+                kept = "; the partial download is kept and will be continued" if stream.tell() else ""
                 raise _Unavailable(f"{getattr(problem, 'reason', None) or problem}{kept}") from None
         else:
             return
 
 
 def _receive(url: str, stream: BinaryIO, progress: Progress) -> None:
-    """One connection: continues at the end of `stream` if the server can, else begins anew."""
+    """One connection: continues at the end of `stream` if the server can, else starts again."""
     have = stream.seek(0, io.SEEK_END)
     headers = {"User-Agent": "fedpareto"} | ({"Range": f"bytes={have}-"} if have else {})
     with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=TIMEOUT) as reply:
@@ -286,7 +286,7 @@ def _receive(url: str, stream: BinaryIO, progress: Progress) -> None:
 
 @contextmanager
 def _shown(file: DataFile, url: str) -> Iterator[Progress]:
-    """A bar on a terminal, a line elsewhere; both on standard error."""
+    """A progress bar on a terminal, a message elsewhere; both on standard error."""
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 

@@ -1,6 +1,6 @@
-"""Who gets which rows: dealing a table to clients, and each client's rows to its parts.
+"""Partitions of a table over clients, and of each client's rows into splits.
 
-Every function gives an owner for each row, `[rows]`; so no row is dealt twice. NOBODY owns what is left over.
+Every function returns an owner for each row, `[rows]`; so no row is assigned twice. UNASSIGNED marks what is left over.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from fedpareto.core import rng
 from fedpareto.errors import UserError
 
 FEWEST = 10
-"""Rows that a client of a Dirichlet partition has at least, as in NIID-Bench (Li et al., 2022)."""
-NOBODY = -1
+"""Fewest rows of a client in a Dirichlet partition, as in NIID-Bench (Li et al., 2022)."""
+UNASSIGNED = -1
 
 
 def at_random(count: int, clients: int, stream: np.random.Generator) -> np.ndarray:
-    """Rows dealt at random, to each client as many as to any other (or one more)."""
+    """Rows assigned at random, equally many to each client (or one more)."""
     return stratified(np.zeros(count), clients, stream)
 
 
 def stratified(classes: np.ndarray, clients: int, stream: np.random.Generator) -> np.ndarray:
-    """As at random, and so within each class: class by class, the rows are dealt round in one go."""
+    """At random, stratified by class: class by class, the rows are assigned round-robin."""
     shuffled = stream.permutation(len(classes))
     order = shuffled[np.argsort(classes[shuffled], kind="stable")]
     owner = np.empty(len(classes), dtype=np.int64)
@@ -32,7 +32,7 @@ def stratified(classes: np.ndarray, clients: int, stream: np.random.Generator) -
 
 
 def by_class(classes: np.ndarray, shares: np.ndarray, stream: np.random.Generator) -> np.ndarray:
-    """The rows of class k at random, to client i the share `shares[k, i]` of them, for k = 0, 1, …"""
+    """Of the rows of class k a random share `shares[k, i]` to client i, for k = 0, 1, …"""
     owner = np.full(len(classes), -1, dtype=np.int64)
     for k, of_clients in enumerate(shares):
         rows = stream.permutation(np.flatnonzero(classes == k))
@@ -45,7 +45,7 @@ def by_class(classes: np.ndarray, shares: np.ndarray, stream: np.random.Generato
 def dirichlet(classes: np.ndarray, clients: int, alpha: float, stream: np.random.Generator) -> np.ndarray:
     """The rows of each class by shares from a Dirichlet distribution: even for a large `alpha`, uneven for a small one.
 
-    A client that would have fewer than FEWEST rows gets the missing ones from whoever has most.
+    A client that would have fewer than FEWEST rows gets the missing ones from the client with most.
     """
     _, classes = np.unique(classes, return_inverse=True)
     shares = stream.dirichlet([alpha] * clients, size=int(classes.max()) + 1)
@@ -59,9 +59,9 @@ def dirichlet(classes: np.ndarray, clients: int, alpha: float, stream: np.random
 
 
 def shards(classes: np.ndarray, clients: int, count: int, each: int, stream: np.random.Generator) -> np.ndarray:
-    """The rows in the order of their classes, cut into `count` pieces of equal size; each client gets `each` of them.
+    """The rows sorted by class, divided into `count` shards of equal size; each client gets `each` of them.
 
-    Pieces are drawn at random (McMahan et al. 2017); those that nobody drew are left over.
+    Shards are drawn at random (McMahan et al. 2017); the rest are left over.
     """
     if clients * each > count:
         raise UserError(f"{clients} clients with {each} shards each need {clients * each} shards; there are {count}")
@@ -69,7 +69,7 @@ def shards(classes: np.ndarray, clients: int, count: int, each: int, stream: np.
         raise UserError(f"{len(classes):,} rows cannot be cut into {count} shards; take at most as many as rows")
     shuffled = stream.permutation(len(classes))
     order = shuffled[np.argsort(classes[shuffled], kind="stable")]
-    owner_of = np.full(count, NOBODY)
+    owner_of = np.full(count, UNASSIGNED)
     owner_of[stream.permutation(count)[: clients * each]] = np.repeat(np.arange(clients), each)
     owner = np.empty(len(classes), dtype=np.int64)
     for piece, holder in zip(np.array_split(order, count), owner_of, strict=True):
@@ -80,8 +80,8 @@ def shards(classes: np.ndarray, clients: int, count: int, each: int, stream: np.
 def few_classes(classes: np.ndarray, clients: int, each: int, stream: np.random.Generator) -> np.ndarray:
     """To each client the rows of `each` classes; clients with the same class share its rows evenly.
 
-    Classes are drawn one client after the other among those that fewest have, so all are held by as many clients (or
-    one more). Where there are more classes than clients can hold, the rows of the others are left over.
+    Classes are drawn one client after the other among those held by fewest clients, so all are held by equally many
+    (or one more). Where there are more classes than clients can hold, the rows of the others are left over.
     """
     kinds, classes = np.unique(classes, return_inverse=True)
     if each > len(kinds):
@@ -92,25 +92,25 @@ def few_classes(classes: np.ndarray, clients: int, each: int, stream: np.random.
         held[rarest, client] = 1
     holders = held.sum(axis=1)
     owner = by_class(classes, held / np.maximum(holders[:, None], 1), stream)
-    return np.where(holders[classes] > 0, owner, NOBODY)
+    return np.where(holders[classes] > 0, owner, UNASSIGNED)
 
 
 def alike(owner: np.ndarray, classes: np.ndarray, others: np.ndarray, stream: np.random.Generator) -> np.ndarray:
     """Owners of other rows, of classes `others`: each client has the share of each class that it has in `owner`.
 
-    A class of which nobody has a row is left over.
+    A class of which no client has a row is left over.
     """
     clients, kinds = int(owner.max()) + 1, int(max(classes.max(), others.max())) + 1
     counts = np.zeros((kinds, clients))
-    dealt = owner != NOBODY
-    np.add.at(counts, (classes[dealt], owner[dealt]), 1)
+    assigned = owner != UNASSIGNED
+    np.add.at(counts, (classes[assigned], owner[assigned]), 1)
     totals = counts.sum(axis=1, keepdims=True)
     found = by_class(others, counts / np.maximum(totals, 1), stream)
-    return np.where(totals[others, 0] > 0, found, NOBODY)
+    return np.where(totals[others, 0] > 0, found, UNASSIGNED)
 
 
 def silos(values: np.ndarray, clients: int) -> np.ndarray:
-    """All rows of one value together; where there are more values than clients, the small ones share a client."""
+    """All rows of one value together; where there are more values than clients, rare ones share a client."""
     sizes = np.bincount(values)
     client_of = np.empty(len(sizes), dtype=np.int64)
     rows = np.zeros(clients, dtype=np.int64)
@@ -121,9 +121,9 @@ def silos(values: np.ndarray, clients: int) -> np.ndarray:
 
 
 def parts(owner: np.ndarray, classes: np.ndarray, shares: Sequence[float], seed: int) -> np.ndarray:
-    """To which part each row belongs, `[rows]`: of each client and class the given share to each part, at random.
+    """The split of each row, `[rows]`: of each client and class a random share to each split.
 
-    Each part gets at least one row of a class of which the client has enough; of a single row, the first part gets it.
+    Each split gets at least one row of a class of which the client has enough; a single row goes to the first split.
     """
     stream = rng.generator(rng.Address(seed), "parts")
     _, cell = np.unique(owner * (classes.max() + 1) + classes, return_inverse=True)
@@ -137,9 +137,9 @@ def parts(owner: np.ndarray, classes: np.ndarray, shares: Sequence[float], seed:
 
 
 def _portions(count: int, shares: Sequence[float]) -> np.ndarray:
-    """`count` rows by `shares`: one for each part first as far as they go, the rest to where most is missing."""
+    """`count` rows by `shares`: first one for each split as far as they go, the rest to where most are missing."""
     wanted = count * np.array(shares)
-    # The first part trains and the last one tests; what lies between waits.
+    # The first split trains and the last one tests; the ones between come after them.
     first = [0, len(shares) - 1, *range(1, len(shares) - 1)][:count]
     portions = np.zeros(len(shares), dtype=np.int64)
     portions[first] = 1

@@ -1,4 +1,4 @@
-"""The SYNTHETIC fairness data set, generated on the spot: the default of the demo, no download."""
+"""The SYNTHETIC fairness data set, generated on the fly: the default of the demo, no download."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ FEDFB_SHARES = {
 
 @dataclass(frozen=True)
 class Synthetic(GroupedProblem):
-    """Accuracy against group fairness on two-dimensional Gaussians whose sensitive group leans on the label.
+    """Accuracy against group fairness on two-dimensional Gaussians whose sensitive group is correlated with the label.
 
     As in FedFB (Zeng et al., 2021), also used by PraFFL: y ~ Bernoulli(0.6), x | y is Gaussian, and the sensitive
     attribute follows the class densities at x rotated by π/4. 3,500 rows to train, 1,500 to test.
@@ -51,8 +51,8 @@ class Synthetic(GroupedProblem):
     hidden: tuple[int, ...] = (64, 32)
     """Widths of the classifier's hidden layers."""
     partition: Literal["iid", "dirichlet", "fedfb", "fedfb-low", "fedfb-high"] = "iid"
-    """How rows are dealt: at random, by Dirichlet shares of each sensitive group, or to FedFB's three clients, also
-    with less and with more heterogeneity."""
+    """How rows are partitioned: at random, by Dirichlet shares of each sensitive group, or to FedFB's three clients,
+    also with less and with more heterogeneity."""
     alpha: float = 1.0
     """Of the Dirichlet partition; smaller is more uneven."""
     sees_group: bool = False
@@ -124,7 +124,7 @@ class Synthetic(GroupedProblem):
         return batch.columns["label"]
 
     def logits(self, parameters: Mapping[str, Tensor], batch: Batch) -> Tensor:
-        """What the classifiers say, `[n, b]`."""
+        """The classifiers' logits, `[n, b]`."""
         return self.model(parameters, batch.columns["features"]).squeeze(-1)
 
     def logits_each(self, shared: Mapping[str, Tensor], own: Mapping[str, Tensor], batch: Batch) -> Tensor:
@@ -140,9 +140,9 @@ class Synthetic(GroupedProblem):
         return (Output("y", ("0", "1")),)
 
     def data(self, clients: int, seed: int) -> Splits:
-        """Rows drawn and dealt to the clients."""
+        """Rows drawn and partitioned over the clients."""
         return {
-            split: Rows.of(self._deal(self._draw(count, seed, split), clients, seed, split))
+            split: Rows.of(self._partitioned(self._draw(count, seed, split), clients, seed, split))
             for split, count in (("train", TRAIN_ROWS), ("test", TEST_ROWS))
         }
 
@@ -152,17 +152,19 @@ class Synthetic(GroupedProblem):
             table["features"] = np.column_stack([table["features"], table["sensitive"]])
         return table
 
-    def _deal(self, table: dict[str, np.ndarray], clients: int, seed: int, split: str) -> list[dict[str, Tensor]]:
+    def _partitioned(
+        self, table: dict[str, np.ndarray], clients: int, seed: int, split: str
+    ) -> list[dict[str, Tensor]]:
         stream = rng.generator(rng.Address(seed), f"deal {split}")
         owner = partitions.by_class(table["sensitive"], self._shares(clients, seed), stream)
-        dealt = []
+        parts = []
         for client in range(clients):
             rows = np.flatnonzero(owner == client)
             if not len(rows):
                 advice = "fewer clients or a larger alpha" if self.partition == "dirichlet" else "fewer clients"
                 raise UserError(f"client {client} would get no row of '{split}'; use {advice}")
-            dealt.append({name: torch.as_tensor(column[rows]).float() for name, column in table.items()})
-        return dealt
+            parts.append({name: torch.as_tensor(column[rows]).float() for name, column in table.items()})
+        return parts
 
     def _shares(self, clients: int, seed: int) -> np.ndarray:
         """The clients' shares in the two sensitive groups, `[2, n]`; the same for training and test rows."""

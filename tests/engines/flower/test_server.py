@@ -167,7 +167,7 @@ def test_a_node_whose_introduction_was_lost_is_asked_again(tmp_path, caplog):
     grid.tamper = lose_the_first
     assert not one_exchange(spec, engine).failures
     assert asked.count(HOSTILE) == 3, "two questions and one task"
-    assert "it did not say who it is within 0.2 s" in caplog.text
+    assert "it did not identify itself within 0.2 s" in caplog.text
 
 
 def test_a_node_that_fails_says_why(tmp_path):

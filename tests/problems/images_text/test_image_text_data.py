@@ -202,7 +202,7 @@ def test_the_doctors_are_by_the_education_column_and_have_99_features(published)
     assert (column == doctors).all()
 
 
-# -- dealing -------------------------------------------------------------------------------------------------------
+# -- partitioning --------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -288,7 +288,7 @@ def test_natural_clients_are_whole_and_chosen_by_the_seed():
         Writers(files="training").data(540, 0)
     with pytest.raises(UserError, match="mnist-writers has 0 natural clients with files=official"):
         Writers(files="official").data(2, 0)
-    with pytest.raises(UserError, match="partition is 'natural', but nobody knows from whom the rows of mnist come"):
+    with pytest.raises(UserError, match="partition is 'natural', but the rows of mnist have no natural clients"):
         Digits(partition="natural").data(2, 0)
 
 
@@ -306,7 +306,7 @@ def test_a_role_is_tested_on_what_it_says_last():
         first = splits["test"].of_client(client)["input"][0].tolist()
         place = len(said) - 80 - int(splits["test"].counts[client])
         assert "".join(datasets.CHARACTERS[i] for i in first) == said[place : place + 80]
-    with pytest.raises(UserError, match="shakespeare has no published test part"):
+    with pytest.raises(UserError, match="shakespeare has no published test split"):
         Shakespeare(files="official").data(3, 0)
 
 

@@ -128,7 +128,7 @@ def test_labels_and_pixels_are_those_of_the_sources(name, both):
     assert (problem.left, problem.right) == (left, right)
 
 
-# -- dealing -------------------------------------------------------------------------------------------------------
+# -- partitioning --------------------------------------------------------------------------------------------------
 
 
 def test_images_are_bytes_dealt_evenly_and_only_as_many_as_asked_for(both):

@@ -1,1 +1,1 @@
-"""Images and texts to tell: clients as objectives, as in FedMGDA+ and FedFew."""
+"""Image and text classification: clients as objectives, as in FedMGDA+ and FedFew."""

@@ -37,19 +37,19 @@ TORONTO = "https://www.cs.toronto.edu/~kriz"
 
 @dataclass(frozen=True)
 class Examples:
-    """What is to be told, and what it is: rows in the order of the files, training files first."""
+    """Inputs and labels: rows in the order of the files, training files first."""
 
     inputs: np.ndarray
     """`[rows, ...]`: pixels, words or characters as small whole numbers."""
     labels: np.ndarray
     """`[rows]`, 0, 1, …"""
     tested: np.ndarray
-    """`[rows]`, whether a row is of the published test part."""
+    """`[rows]`, whether a row is in the published test split."""
     origins: np.ndarray | None = None
-    """`[rows]`, from whom a row comes (0, 1, …), where that is known: natural clients."""
+    """`[rows]`, the natural client (0, 1, …) of a row, such as its writer, where known."""
 
     def census(self) -> dict[str, int]:
-        """Rows of each part, and how many classes and origins there are."""
+        """Rows of each split, and the numbers of classes and natural clients."""
         counts = {"training rows": int((~self.tested).sum()), "test rows": int(self.tested.sum())}
         counts["classes"] = len(np.unique(self.labels))
         return counts if self.origins is None else {**counts, "origins": len(np.unique(self.origins))}
@@ -78,7 +78,7 @@ class CifarSet(DataSet):
 
 @lru_cache(maxsize=2)
 def _cifar(name: str, stamps: tuple[tuple[str, int], ...]) -> Examples:
-    """`stamps` is here for the cache only: another file, other images."""
+    """`stamps` is only part of the cache key."""
     dataset = CATALOGUE[name]
     assert isinstance(dataset, CifarSet)
     ((path, _),) = stamps
@@ -224,7 +224,7 @@ class MedicalSet(DataSet):
     """A set of MedMNIST: arrays of training, validation and test images and labels."""
 
     def examples(self) -> Examples:
-        """All images, those for validation among those for training; read once until the file changes."""
+        """All images, validation ones among the training ones; read once until the file changes."""
         return _medical(self.name, self.stamps())
 
     def census(self) -> dict[str, int]:
@@ -242,7 +242,7 @@ def _medical(name: str, stamps: tuple[tuple[str, int], ...]) -> Examples:
         arrays = np.load(io.BytesIO(CATALOGUE[name].contents()[0]))
         parts = [(arrays[f"{part}_images"], arrays[f"{part}_labels"].reshape(-1)) for part in ("train", "val", "test")]
     except (ValueError, KeyError, EOFError, OSError, zipfile.BadZipFile, zlib.error):
-        raise DamagedFile(f"{path} is damaged: it is no file of MedMNIST; {REMEDY}") from None
+        raise DamagedFile(f"{path} is damaged: it is not a MedMNIST file; {REMEDY}") from None
     images = np.concatenate([images for images, _ in parts])[:, None]
     labels = np.concatenate([labels for _, labels in parts]).astype(np.int64)
     return Examples(images, labels, np.arange(len(labels)) >= len(labels) - len(parts[-1][1]))
@@ -275,13 +275,12 @@ class NewsSet(DataSet):
     """Headlines and first sentences of news in four classes."""
 
     def articles(self) -> tuple[list[str], np.ndarray, np.ndarray]:
-        """Texts, classes and whether each is of the test part; read once until a file changes."""
+        """Texts, classes and whether each is in the test split; read once until a file changes."""
         return _articles(self.name, self.stamps())
 
     def examples(self, vocabulary: int, length: int) -> Examples:
-        """Every text as its first `length` words, each by its rank among the `vocabulary` − 2 words used most.
-
-        Words are counted in the training part. Where there are fewer, PADDING follows.
+        """Every text as its first `length` words, each by its rank among the `vocabulary` − 2 most frequent words of
+        the training split. Shorter texts are padded with PADDING.
         """
         return _words(self.name, vocabulary, length, self.stamps())
 
@@ -360,20 +359,20 @@ AG_NEWS = NewsSet(
 # -- Shakespeare ---------------------------------------------------------------------------------------------------
 
 CONTEXT = 80
-"""Characters that are read before one is told, as in LEAF (Caldas et al. 2018)."""
+"""Characters of context before the predicted one, as in LEAF (Caldas et al. 2018)."""
 LEAST_SPOKEN = 2_000
-"""Characters that a role speaks at least, to be a client."""
+"""Fewest characters of a role that is a client."""
 CHARACTERS = "\n !$&',-.3:;?ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
-"""All that occur."""
+"""The alphabet."""
 SPEECH = re.compile(r"(?:\A|\n\n)([^\n:]+):\n(.*?)(?=\n\n[^\n:]+:\n|\Z)", re.DOTALL)
 
 
 @dataclass(frozen=True)
 class PlaySet(DataSet):
-    """Scenes of Shakespeare's plays: speeches under the names of those who speak."""
+    """Scenes of Shakespeare's plays: speeches under the speakers' names."""
 
     def roles(self) -> dict[str, str]:
-        """All that each role says, of those who say enough, in order of first appearance."""
+        """The text of each role with enough characters, in order of first appearance."""
         text = self.contents()[0].decode("ascii")
         said: dict[str, list[str]] = {}
         for name, speech in SPEECH.findall(text):
@@ -384,7 +383,7 @@ class PlaySet(DataSet):
     def examples(self) -> Examples:
         """Every character that a role says, after the CONTEXT ones before it; read once until the file changes.
 
-        A role's rows are in the order in which it speaks. Nothing is a published test part.
+        A role's rows are in the order of its speeches. There is no published test split.
         """
         return _characters(self.name, self.stamps())
 
@@ -439,11 +438,11 @@ CATEGORIES: Mapping[str, int] = {
     "sex": 2,
     "native-country": 41,
 }
-"""The columns of Adult that hold words, and how many values each has; what is missing is none of them."""
+"""The categorical columns of Adult, and their numbers of values; missing is not one of them."""
 
 
 def people() -> Examples:
-    """Adult as in AFL (Mohri et al. 2019): a 0 or 1 for each of the 99 values; who has a doctorate, and who has not."""
+    """Adult as in AFL (Mohri et al. 2019): one-hot encoding of the 99 values; people with and without a doctorate."""
     return _people(ADULT.stamps())
 
 

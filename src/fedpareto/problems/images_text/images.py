@@ -20,7 +20,7 @@ Partition = Literal["dirichlet", "shards", "pathological", "iid", "natural"]
 
 @dataclass(frozen=True)
 class ImageProblem(ClassificationProblem):
-    """To tell what an image shows."""
+    """Image classification."""
 
     shape: ClassVar[tuple[int, int, int]] = (1, 28, 28)
     """Channels, height and width."""
@@ -42,7 +42,7 @@ class ImageProblem(ClassificationProblem):
 
 @dataclass(frozen=True)
 class CIFAR10(ImageProblem):
-    """CIFAR-10 (Krizhevsky 2009): small photographs of 10 kinds of things; FedFew's and FedMGDA+'s first benchmark."""
+    """CIFAR-10 (Krizhevsky 2009): small photographs in 10 classes; FedFew's and FedMGDA+'s first benchmark."""
 
     name: ClassVar[str] = "cifar10"
     outcomes: ClassVar[int] = 10
@@ -58,7 +58,7 @@ class CIFAR10(ImageProblem):
 
 @dataclass(frozen=True)
 class CIFAR100(ImageProblem):
-    """CIFAR-100 (Krizhevsky 2009): small photographs of 100 kinds of things."""
+    """CIFAR-100 (Krizhevsky 2009): small photographs in 100 classes."""
 
     name: ClassVar[str] = "cifar100"
     outcomes: ClassVar[int] = 100
@@ -71,7 +71,7 @@ class CIFAR100(ImageProblem):
 
 @dataclass(frozen=True)
 class FashionMNIST(ImageProblem):
-    """Fashion-MNIST (Xiao, Rasul and Vollgraf 2017): pieces of clothing of 10 kinds."""
+    """Fashion-MNIST (Xiao, Rasul and Vollgraf 2017): clothing in 10 classes."""
 
     name: ClassVar[str] = "fashion-mnist"
     outcomes: ClassVar[int] = 10
@@ -94,14 +94,14 @@ class Digits(ImageProblem):
 
 @dataclass(frozen=True)
 class Writers(ImageProblem):
-    """MNIST by writer, as told by QMNIST (Yadav and Bottou 2019): 836 natural clients with 19 to 131 digits each."""
+    """MNIST by writer, from QMNIST (Yadav and Bottou 2019): 836 natural clients with 19 to 131 digits each."""
 
     name: ClassVar[str] = "mnist-writers"
     outcomes: ClassVar[int] = 10
     batch_size: ClassVar[int] = 100
 
     partition: Partition = "natural"
-    """How rows are dealt: `natural`, by writer, or as in `mnist`."""
+    """How rows are partitioned: `natural`, by writer, or as in `mnist`."""
 
     def _read(self) -> Examples:
         return _by_writer(datasets.QMNIST.stamps(), MNIST.stamps())
@@ -109,7 +109,7 @@ class Writers(ImageProblem):
 
 @lru_cache(maxsize=1)
 def _by_writer(writers: tuple[tuple[str, int], ...], images: tuple[tuple[str, int], ...]) -> Examples:
-    """The stamps are here for the cache only: other files, other images."""
+    """The stamps are only part of the cache key."""
     digits = datasets.grey_images(MNIST)
     _, found = datasets.QMNIST.writers()
     return Examples(digits.inputs, digits.labels, digits.tested, np.unique(found, return_inverse=True)[1])

@@ -1,7 +1,7 @@
-"""A layer of long short-term memory over a stack of clients, with a gradient of its own.
+"""An LSTM layer over a stack of clients, with its own gradient.
 
 torch's own LSTM cannot be stacked. Its steps written one by one can, but then every step adds to the gradients of all
-weights: 80 characters write them 80 times. Here what they need is kept, and is one product for all steps together.
+weights: 80 characters write them 80 times. Here the intermediate values are kept, and one product covers all steps.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from torch import Tensor
 
 
 def stacked_lstm(inputs: Tensor, of_input: Tensor, recurrent: Tensor, bias: Tensor) -> Tensor:
-    """Outputs `[steps, n, b, h]` for inputs `[steps, n, b, e]`, from nothing remembered.
+    """Outputs `[steps, n, b, h]` for inputs `[steps, n, b, e]`, from a zero state.
 
     Weights are `[n, e, 4h]` and `[n, h, 4h]`, the bias `[n, 4h]`, with the gates in the order in, forget, cell, out.
     """
@@ -27,7 +27,7 @@ class _StackedLSTM(torch.autograd.Function):
         """See stacked_lstm."""
         steps, n, rows, _ = inputs.shape
         width = recurrent.shape[1]
-        # Before the first step there is nothing; a step's own values stand one place later.
+        # Before the first step the state is zero; a step's own values are at the next index.
         outputs = inputs.new_zeros(steps + 1, n, rows, width)
         cells = inputs.new_zeros((steps if is_kept else 1) + 1, n, rows, width)
         gates = inputs.new_empty(steps if is_kept else 1, n, rows, 4 * width)

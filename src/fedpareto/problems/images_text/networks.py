@@ -1,6 +1,6 @@
 """The networks of FedFew and FedMGDA+ over a stack of clients, without their dropout.
 
-A network has a layout, an initial model and a call; what is behind the call is its own business.
+A network has a layout, an initial model and a call; the rest is internal.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Network(Protocol):
         """The shape of a model."""
 
     def initial(self, seed: int) -> Tensor:
-        """The model from which everybody starts, `[d]`."""
+        """The model from which every client starts, `[d]`."""
 
     def __call__(self, parameters: Mapping[str, Tensor], inputs: Tensor) -> Tensor:
         """Logits `[n, b, classes]` of inputs `[n, b, ...]`, as they are stored."""
@@ -44,7 +44,7 @@ def convolutional(name: str, shape: tuple[int, int, int], classes: int) -> nn.Mo
 
     "cnn": FedFew's, that of McMahan et al. (2017) without its zero padding. "cnn-lrn": table II of FedMGDA+, for
     CIFAR. "cnn-small": table III, for Fashion-MNIST. "cnn-femnist": table IV, of Reddi et al. (2021), in which some
-    layers follow one another without a non-linearity.
+    consecutive layers have no non-linearity between them.
     """
     channels, height, _ = shape
     layers: dict[str, nn.Module]
@@ -82,7 +82,7 @@ class ImageNetwork:
     """A convolutional network on pixels from 0 to 255, which become numbers from −1 to 1."""
 
     def __init__(self, name: str, shape: tuple[int, int, int], classes: int) -> None:
-        # The layers draw numbers when they are made, which nobody else is to notice.
+        # Creating layers draws random numbers; the global generator must not change.
         with torch.random.fork_rng(devices=[]):
             self.stacked = StackedModule(convolutional(name, shape, classes))
         self.layout = self.stacked.layout
@@ -104,7 +104,7 @@ def scaled(inputs: Tensor, parameters: Mapping[str, Tensor]) -> Tensor:
 
 @dataclass(frozen=True)
 class FlatNetwork:
-    """An MLP, or without hidden layers logistic regression, on the numbers of an input in a row."""
+    """An MLP, or without hidden layers logistic regression, on the flattened input."""
 
     inputs: int
     hidden: tuple[int, ...]
@@ -138,19 +138,19 @@ class FlatNetwork:
 
 @dataclass(frozen=True)
 class TextCNN:
-    """Convolutions of several widths over words, the largest of each, and a linear layer (Kim 2014)."""
+    """Convolutions of several widths over words, max-pooling over time, and a linear layer (Kim 2014)."""
 
     vocabulary: int
     embedding: int
     classes: int
     widths: tuple[int, ...] = (3, 4, 5)
-    """Words that a convolution sees."""
+    """Widths of the convolutions, in words."""
     channels: int = 100
     """Of each convolution."""
 
     @cached_property
     def layout(self) -> Layout:
-        """A vector for each word; of each other layer "weight" `[in, out]` and "bias" `[out]`."""
+        """An embedding for each word; of each other layer "weight" `[in, out]` and "bias" `[out]`."""
         shapes: dict[str, tuple[int, ...]] = {"embedding.weight": (self.vocabulary, self.embedding)}
         for width in self.widths:
             shapes |= _linear(f"convolution{width}", width * self.embedding, self.channels)
@@ -176,7 +176,7 @@ class TextCNN:
 
 @dataclass(frozen=True)
 class CharacterLSTM:
-    """A vector for each character, LSTM layers, and a linear layer on what the last says after the last character."""
+    """Character embeddings, LSTM layers, and a linear layer on the last layer's final output."""
 
     characters: int
     embedding: int = 8
@@ -207,7 +207,7 @@ class CharacterLSTM:
 
 
 def embedded(vectors: Tensor, numbers: Tensor) -> Tensor:
-    """The vector of each number: `[n, k, e]` and `[n, ...]` to `[n, ..., e]`."""
+    """The embedding of each index: `[n, k, e]` and `[n, ...]` to `[n, ..., e]`."""
     n, k, width = vectors.shape
     first = torch.arange(n, device=numbers.device).view(-1, *[1] * (numbers.dim() - 1)) * k
     return F.embedding(numbers.long() + first, vectors.reshape(n * k, width))
@@ -218,9 +218,9 @@ def _linear(name: str, fan_in: int, fan_out: int) -> dict[str, tuple[int, ...]]:
 
 
 def _initial(layout: Layout, fan_ins: Mapping[str, int], seed: int) -> Tensor:
-    """Vectors of words by a standard normal distribution, all else uniform within 1/√fan-in.
+    """Word embeddings from a standard normal distribution, all else uniform within 1/√fan-in.
 
-    That is the first size of a layer's weight, unless `fan_ins` tells another.
+    That is the first size of a layer's weight, unless `fan_ins` gives another.
     """
     stream = rng.torch_generator(rng.Address(seed), "initial model")
     parts, fan_in = [], 1

@@ -1,4 +1,4 @@
-"""To tell what an image or a text is: what all such problems share."""
+"""What image and text classification problems have in common."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from fedpareto.learners.supervised import Supervised
 from fedpareto.problems import partitions
 from fedpareto.problems.images_text.datasets import Examples
 from fedpareto.problems.images_text.networks import Network
-from fedpareto.problems.partitions import NOBODY
+from fedpareto.problems.partitions import UNASSIGNED
 
 
 @dataclass(frozen=True)
 class ClassificationProblem(SupervisedProblem):
-    """One objective, accuracy; what makes it multi-objective is that every client wants its own."""
+    """One objective, accuracy; it is multi-objective in that every client's accuracy counts."""
 
     row_by_row: ClassVar[bool] = True
     rebuilt_by_name: ClassVar[bool] = True
@@ -42,29 +42,31 @@ class ClassificationProblem(SupervisedProblem):
     step_size: ClassVar[float] = 0.005
     batch_size: ClassVar[int] = 50
     in_order: ClassVar[bool] = False
-    """Whether a client's last rows are those it is tested on, as neighbouring rows overlap; else rows at random."""
+    """Whether a client's last rows are its test rows, as neighbouring rows overlap; else random rows."""
 
     partition: Literal["dirichlet", "shards", "pathological", "iid", "natural"] = "dirichlet"
-    """How rows are dealt: by Dirichlet shares of each class; in `shards_per_client` of `shards` pieces of the rows in
-    order of class; in `classes_per_client` classes; at random; or as they come, by writer, role or doctorate."""
+    """How rows are partitioned: by Dirichlet shares of each class; in `shards_per_client` of `shards` shards of the
+    rows sorted by class; in `classes_per_client` classes; at random; or naturally, by writer, role or doctorate.
+    """
     alpha: float = 0.5
     """Of the Dirichlet partition; smaller is more uneven."""
     shards: int = 500
-    """Pieces of equal size into which the partition `shards` cuts the rows."""
+    """Shards of equal size into which the partition `shards` divides the rows."""
     shards_per_client: int = 5
-    """Pieces that each client gets; what is left over is not used."""
+    """Shards of each client; any left over are not used."""
     classes_per_client: int = 2
-    """Of the partition `pathological`; classes that are then left over are not used."""
+    """Of the partition `pathological`; classes left over are not used."""
     files: Literal["merged", "training", "official"] = "merged"
-    """Which published rows are used. `merged`: training and test part are one, of which each client keeps some for its
-    test (FedFew); `training`: the same without the test part (FedMGDA+); `official`: clients train on the training part
-    and are tested on the test part, dealt in the same shares."""
+    """Which published rows are used. `merged`: training and test split together, of which each client holds some out
+    for its test (FedFew); `training`: the same without the test split (FedMGDA+); `official`: clients train on the
+    training split and are tested on the test split, partitioned in the same shares.
+    """
     test_share: float = 0.25
-    """Share of each client's rows that is kept for its test."""
+    """Share of each client's rows that is held out for its test."""
     validation_share: float = 0.0
-    """Share of each client's rows that is kept for validation."""
+    """Share of each client's rows that is held out for validation."""
     rows: int = 0
-    """A random choice of so many rows, for quick runs (of natural clients at least 10 each); 0: all."""
+    """Size of a random subset of the rows, for quick runs (of natural clients at least 10 each); 0: all."""
     model: str = ""
     """The network."""
     hidden: tuple[int, ...] = (64, 32)
@@ -93,12 +95,12 @@ class ClassificationProblem(SupervisedProblem):
 
     @cached_property
     def network(self) -> Network:
-        """That of the name `model`."""
+        """The network named `model`."""
         return self._network()
 
     @abstractmethod
     def _network(self) -> Network:
-        """That of the name `model`, made anew."""
+        """A new network named `model`."""
 
     @property
     def layout(self) -> Layout:
@@ -110,7 +112,7 @@ class ClassificationProblem(SupervisedProblem):
         return self.network.initial(seed)
 
     def learner(self) -> Learner:
-        """SGD with an epoch a round, and with step and batch size of the paper that uses the data."""
+        """SGD with an epoch a round, and with the step and batch size of the paper that uses the data."""
         return Supervised(lr=self.step_size, batch_size=self.batch_size)
 
     # -- the goal --------------------------------------------------------------------------------------------------
@@ -150,18 +152,18 @@ class ClassificationProblem(SupervisedProblem):
         """All published rows."""
 
     def default_clients(self) -> int:
-        """As many as the shards suffice for; else those of the paper that uses the data."""
+        """As many as there are shards for; else the number in the paper that uses the data."""
         return self.shards // self.shards_per_client if self.partition == "shards" else self.usual_clients
 
     def data(self, clients: int, seed: int) -> Splits:
-        """Rows dealt to the clients, and each client's rows to its parts."""
+        """Rows partitioned over the clients, and each client's rows into its splits."""
         examples = self._read()
         owner = self._owners(examples, clients, seed)
         part = self._parts(examples, owner, seed)
         columns = {"input": torch.from_numpy(examples.inputs), "label": torch.from_numpy(examples.labels)}
         splits = {}
         for index, name in enumerate(self._shares):
-            mine = np.flatnonzero((part == index) & (owner != NOBODY))
+            mine = np.flatnonzero((part == index) & (owner != UNASSIGNED))
             order = torch.as_tensor(mine[np.argsort(owner[mine], kind="stable")])
             counts = np.bincount(owner[mine], minlength=clients)
             if not counts.all():
@@ -175,7 +177,7 @@ class ClassificationProblem(SupervisedProblem):
 
     @property
     def _shares(self) -> dict[str, float]:
-        """Of each part of a client's rows; of its training rows, where the test part is the published one."""
+        """Share of each split of a client's rows; of its training rows, where the test split is the published one."""
         own = self.files != "official"
         shares = {"train": 1 - self.validation_share - (self.test_share if own else 0)}
         if self.validation_share:
@@ -183,9 +185,9 @@ class ClassificationProblem(SupervisedProblem):
         return shares | {"test": self.test_share if own else 0.0}
 
     def _parts(self, examples: Examples, owner: np.ndarray, seed: int) -> np.ndarray:
-        """The position of each row's part among `_shares`, `[rows]`."""
+        """The index of each row's split among `_shares`, `[rows]`."""
         names, shares = list(self._shares), list(self._shares.values())
-        split_here = np.flatnonzero((owner != NOBODY) & ~(examples.tested & (self.files == "official")))
+        split_here = np.flatnonzero((owner != UNASSIGNED) & ~(examples.tested & (self.files == "official")))
         part = np.full(len(owner), names.index("test"))
         if self.files == "official":
             names, shares = names[:-1], shares[:-1]
@@ -197,28 +199,30 @@ class ClassificationProblem(SupervisedProblem):
         return part
 
     def _owners(self, examples: Examples, clients: int, seed: int) -> np.ndarray:
-        """Each row's client, `[rows]`; NOBODY for rows that are not used."""
-        owner = np.full(len(examples.labels), NOBODY, dtype=np.int64)
+        """Each row's client, `[rows]`; UNASSIGNED for rows that are not used."""
+        owner = np.full(len(examples.labels), UNASSIGNED, dtype=np.int64)
         stream = rng.generator(rng.Address(seed), "deal")
         used = np.flatnonzero(self._used(examples))
         if self.partition == "natural":
             found = self._natural(examples, clients, stream)
-            owned = used[found[used] != NOBODY]
+            owned = used[found[used] != UNASSIGNED]
             chosen = self._of_each(owned, 2 * found[owned] + examples.tested[owned], stream)
             owner[chosen] = found[chosen]
             return owner
         chosen = self._chosen(used, stream)
-        dealt = chosen[~examples.tested[chosen]] if self.files == "official" else chosen
-        owner[dealt] = self._deal(examples.labels[dealt], clients, stream)
+        assigned = chosen[~examples.tested[chosen]] if self.files == "official" else chosen
+        owner[assigned] = self._partitioned(examples.labels[assigned], clients, stream)
         if self.files == "official":
             tested = chosen[examples.tested[chosen]]
-            owner[tested] = partitions.alike(owner[dealt], examples.labels[dealt], examples.labels[tested], stream)
+            owner[tested] = partitions.alike(
+                owner[assigned], examples.labels[assigned], examples.labels[tested], stream
+            )
         return owner
 
     def _used(self, examples: Examples) -> np.ndarray:
         """Which published rows are used, `[rows]`."""
         if self.files == "official" and not examples.tested.any():
-            raise UserError(f"files is 'official', but {self.name} has no published test part; take files=merged")
+            raise UserError(f"files is 'official', but {self.name} has no published test split; take files=merged")
         return ~examples.tested if self.files == "training" else np.ones(len(examples.tested), dtype=bool)
 
     def _chosen(self, rows: np.ndarray, stream: np.random.Generator) -> np.ndarray:
@@ -228,7 +232,7 @@ class ClassificationProblem(SupervisedProblem):
         return np.sort(stream.choice(rows, size=self.rows, replace=False))
 
     def _of_each(self, rows: np.ndarray, cells: np.ndarray, stream: np.random.Generator) -> np.ndarray:
-        """As `_chosen`, but of each cell its share, and at least FEWEST, so that nobody is left without a row."""
+        """As `_chosen`, but stratified by cell, with at least FEWEST rows each, so that every client has some."""
         if not self.rows or self.rows >= len(rows):
             return rows
         chosen = []
@@ -238,7 +242,7 @@ class ClassificationProblem(SupervisedProblem):
             chosen.append(stream.choice(here, size=count, replace=False))
         return np.sort(np.concatenate(chosen))
 
-    def _deal(self, labels: np.ndarray, clients: int, stream: np.random.Generator) -> np.ndarray:
+    def _partitioned(self, labels: np.ndarray, clients: int, stream: np.random.Generator) -> np.ndarray:
         """An owner for each row by its label."""
         if len(labels) < len(self._shares) * clients:
             raise UserError(
@@ -253,26 +257,26 @@ class ClassificationProblem(SupervisedProblem):
         return partitions.dirichlet(labels, clients, self.alpha, stream)
 
     def _natural(self, examples: Examples, clients: int, stream: np.random.Generator) -> np.ndarray:
-        """The client that each row comes from; of more origins than clients, some at random."""
+        """The client that each row comes from; of more natural clients than wanted, a random choice."""
         if examples.origins is None:
-            raise UserError(f"partition is 'natural', but nobody knows from whom the rows of {self.name} come")
+            raise UserError(f"partition is 'natural', but the rows of {self.name} have no natural clients")
         origins = np.unique(examples.origins[self._used(examples)])
         if self.files == "official":
-            # Of those who are in one of the two parts only, nothing could be learnt, or nothing tested.
+            # Natural clients in one of the two splits only could not be trained, or not be tested.
             in_part = [examples.origins[examples.tested == tested] for tested in (False, True)]
             origins = np.intersect1d(*in_part)
         if clients > len(origins):
-            instead = "; nobody is in both published parts, so try files=merged" if not len(origins) else ""
+            instead = "; none is in both published splits, so try files=merged" if not len(origins) else ""
             raise UserError(
                 f"{self.name} has {len(origins)} natural clients with files={self.files}, not {clients}{instead}"
             )
         chosen = np.sort(stream.choice(origins, size=clients, replace=False))
         place = np.minimum(np.searchsorted(chosen, examples.origins), clients - 1)
-        return np.where(chosen[place] == examples.origins, place, NOBODY)
+        return np.where(chosen[place] == examples.origins, place, UNASSIGNED)
 
 
 def _in_order(owner: np.ndarray, shares: list[float]) -> np.ndarray:
-    """Of each client's rows, which come in order, the first to the first part, and so on; `[rows]`."""
+    """Each client's rows in order: the first ones to the first split, and so on; `[rows]`."""
     part = np.empty(len(owner), dtype=np.int64)
     for client in np.unique(owner):
         rows = np.flatnonzero(owner == client)

@@ -1,4 +1,4 @@
-"""The problems on texts, and on people as AFL encodes them, by name."""
+"""The problems on texts, and Adult as AFL encodes it, by name."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ class AGNews(ClassificationProblem):
     model: str = "textcnn"
     """The network: `textcnn` (Kim 2014)."""
     vocabulary: int = 10_000
-    """Words that have a number, the most frequent of the training part, those for no word and a rare one included."""
+    """Size of the vocabulary: the most frequent words of the training split, with padding and the unknown word."""
     length: int = 64
-    """Words of a text that are read."""
+    """Words of a text that are used."""
     embedding: int = 32
-    """Numbers that stand for a word."""
+    """Size of a word's embedding."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -55,7 +55,7 @@ class AGNews(ClassificationProblem):
 
 @dataclass(frozen=True)
 class Shakespeare(ClassificationProblem):
-    """Shakespeare: the next character of what a role says, from the 80 before; 99 natural clients, the roles."""
+    """Shakespeare: the next character of a role's text, from the 80 before; 99 natural clients, the roles."""
 
     name: ClassVar[str] = "shakespeare"
     answer: ClassVar[str] = "next character"
@@ -68,9 +68,9 @@ class Shakespeare(ClassificationProblem):
     in_order: ClassVar[bool] = True
 
     partition: Partition = "natural"
-    """How rows are dealt: `natural`, by role, or as in `cifar10`."""
+    """How rows are partitioned: `natural`, by role, or as in `cifar10`."""
     model: str = "lstm"
-    """The network: `lstm`, layers of long short-term memory on a vector for each character."""
+    """The network: `lstm`, LSTM layers on character embeddings."""
     units: int = 256
     """Of each LSTM layer."""
     layers: int = 2
@@ -94,7 +94,7 @@ class Shakespeare(ClassificationProblem):
 
 @dataclass(frozen=True)
 class AdultPhD(ClassificationProblem):
-    """UCI Adult as in AFL (Mohri et al. 2019): who has a doctorate is one client, everybody else the other."""
+    """UCI Adult as in AFL (Mohri et al. 2019): people with a doctorate are one client, all others the other."""
 
     name: ClassVar[str] = "adult-phd"
     outcomes: ClassVar[int] = 2
@@ -104,7 +104,7 @@ class AdultPhD(ClassificationProblem):
     batch_size: ClassVar[int] = 10
 
     partition: Partition = "natural"
-    """How rows are dealt: `natural`, doctors first, or as in `cifar10`."""
+    """How rows are partitioned: `natural`, doctorates first, or as in `cifar10`."""
     files: Literal["merged", "training", "official"] = "official"
     """Which published rows are used, as in `cifar10`."""
     model: str = "logistic"

@@ -1,1 +1,1 @@
-"""Multi-objective reinforcement learning: every client plays an environment under its own preference."""
+"""Multi-objective reinforcement learning: every client acts in an environment under its own preference."""

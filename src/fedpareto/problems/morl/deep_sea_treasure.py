@@ -33,7 +33,7 @@ TREASURES = {
 
 @dataclass(frozen=True)
 class Sea(TensorEnvironment):
-    """The submarine's field, counted row by row, is all there is to its state."""
+    """The state is the submarine's cell, counted row by row."""
 
     treasures: tuple[float, ...] = TREASURES["convex"]
 
@@ -44,7 +44,7 @@ class Sea(TensorEnvironment):
 
     @cached_property
     def map(self) -> np.ndarray:
-        """What each field holds, `[11, 11]`: 0 is water."""
+        """The treasure in each cell, `[11, 11]`: 0 is water."""
         sea = np.zeros((SIDE, SIDE))
         for column, (depth, treasure) in enumerate(zip(DEPTHS, self.treasures, strict=True)):
             sea[depth, column] = treasure
@@ -53,7 +53,7 @@ class Sea(TensorEnvironment):
 
     @cached_property
     def _leads_to(self) -> np.ndarray:
-        """The field that each move leads to from each field, `[121, 4]`; walls and rocks leave one where one is."""
+        """The cell that each move leads to from each cell, `[121, 4]`; walls and rocks block a move."""
         table = np.empty((SIDE * SIDE, len(MOVES)), dtype=np.int64)
         for field in range(SIDE * SIDE):
             for action, (down, right) in enumerate(MOVES):
@@ -64,7 +64,7 @@ class Sea(TensorEnvironment):
 
     @cached_property
     def _tables(self) -> dict[torch.device, tuple[Tensor, Tensor, Tensor]]:
-        """By device: where moves lead, what each field holds, and the number of each field that is water."""
+        """By device: where moves lead, what each cell holds, and the index of each cell of water."""
         return {}
 
     def _on(self, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
@@ -77,7 +77,7 @@ class Sea(TensorEnvironment):
         return self._tables[device]
 
     def every_observation(self) -> Tensor:
-        """Row and column of each field of water, `[62, 2]`."""
+        """Row and column of each cell of water, `[62, 2]`."""
         return torch.as_tensor(np.argwhere(self.map == 0), dtype=torch.float32)
 
     def number(self, observation: Tensor) -> Tensor:
@@ -118,11 +118,13 @@ class DeepSeaTreasure(MORLProblem):
 
     @property
     def objectives(self) -> tuple[Objective, ...]:
-        """The reference point is that of the thesis's tables 4.3 ff.; a submarine that gets stuck earns (0, −100)."""
+        """The reference point is that of the thesis's tables 4.3 ff.; a submarine that gets stuck has the return (0,
+        −100).
+        """
         return Objective("treasure", maximise=True, reference=-1.0), Objective("time", maximise=True, reference=-101.0)
 
     def known_front(self) -> np.ndarray:
-        """Every treasure by the shortest way, undiscounted."""
+        """Every treasure by the shortest path, undiscounted."""
         steps = [depth + column for column, depth in enumerate(DEPTHS)]
         return np.array([[treasure, -step] for treasure, step in zip(TREASURES[self.map], steps, strict=True)])
 

@@ -1,7 +1,7 @@
-"""mo-gymnasium's environments, played by worker processes.
+"""mo-gymnasium's environments, run by worker processes.
 
-Nothing of an environment is kept but what was done in it: an episode begins with a seed of its own and goes on by
-actions, so that whoever does the same actions again is at the very same place.
+Only the actions of an episode are kept: it begins with its own seed, so that repeating the actions leads to the same
+state.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ OF_THE_EXTRA = ("mo_gymnasium", "gymnasium", "pygame", "mujoco", "Box2D")
 
 @dataclass(frozen=True)
 class GymEnvironment(Environment):
-    """An environment by its id, such as mo-lunar-lander-v3, or my_package:my-environment-v0 for one of one's own.
+    """An environment by its id, such as mo-lunar-lander-v3, or my_package:my-environment-v0 for your own.
 
     A client's state: `origin`, drawn when it began and the root of all its episodes' seeds; the number of its
     `episode`; the steps that have `elapsed` in it; and its `actions` so far, `[horizon]` or `[horizon, a]`, zeros after
@@ -44,11 +44,11 @@ class GymEnvironment(Environment):
     objectives: int
     horizon: int
     lowest: tuple[float, ...] = field(default=(), compare=False)
-    """The least that one step can earn in each objective, as far as the environment says so."""
+    """The smallest reward of a step in each objective, as far as the environment declares it."""
 
     @classmethod
     def of(cls, id: str, horizon: int = 0) -> Self:
-        """As mo-gymnasium describes it; a horizon other than 0 takes the place of the environment's own."""
+        """As mo-gymnasium describes it; a horizon other than 0 replaces the environment's own."""
         facts = _facts(id, horizon)
         if not facts["horizon"]:
             raise UserError(f"{id} sets no limit to an episode; say after how many steps it ends, as in horizon: 200")
@@ -57,7 +57,7 @@ class GymEnvironment(Environment):
         return cls(id, size, actions, objectives, steps, tuple(facts["lowest"]))
 
     def check(self) -> None:
-        """Raises a UserError if it cannot be played here."""
+        """Raises a UserError if it cannot be run here."""
         found = self.of(self.id, self.horizon)
         if found != self:
             raise UserError(
@@ -86,7 +86,7 @@ class GymEnvironment(Environment):
 
 
 class GymSession(Session):
-    """n episodes, divided among workers. What is known of them on this side lies on the host."""
+    """n episodes, divided among workers. Their state in this process is on the host."""
 
     def __init__(self, environment: GymEnvironment, state: Message, players: Pool) -> None:
         self._device = state["origin"].device
@@ -104,7 +104,7 @@ class GymSession(Session):
         self.observation = torch.from_numpy(self._open(environment)).to(self._device)
 
     def _open(self, environment: GymEnvironment) -> np.ndarray:
-        """Has every worker bring its share of the copies to where they stand; what is seen there, `[n, o]`."""
+        """Has every worker bring its share of the copies to their states; returns the observations, `[n, o]`."""
         n = len(self._origin)
         seen = np.empty((n, environment.observation_size), dtype=np.float32)
         key = memoryview(gym_worker.key(environment.id, environment.horizon) + b"\n")
@@ -120,7 +120,7 @@ class GymSession(Session):
                 worker.ask(Command.OPEN, self._number, len(so_far), *content)
             for worker, share in self._shares:
                 worker.answer(seen[share].data)
-        # A session that nobody closes still gives its copies back.
+        # A session that is never closed still releases its copies.
         self._give_back = weakref.finalize(self, self._pool.over.append, (self._number, team))
         self._give_back.atexit = False
         return seen
@@ -145,7 +145,7 @@ class GymSession(Session):
         return Transition(seen, reward, *(ended != 0).unbind(1))
 
     def rest(self, over: Tensor) -> None:
-        """Those of `over` `[n]` are not played any more; what comes from them from now on means nothing."""
+        """Environments in `over` `[n]` are no longer stepped; their results are meaningless from now on."""
         resting = over.numpy(force=True)
         self._at_work &= ~resting
         with self._pool.exchange():
@@ -163,15 +163,15 @@ class GymSession(Session):
         return {name: torch.from_numpy(array).to(self._device, copy=True) for name, array in arrays.items()}
 
     def close(self) -> None:
-        """See Session: the copies play for whoever comes next."""
+        """See Session: the copies are reused by later sessions."""
         self._give_back()
 
 
-# -- what stands in the way ------------------------------------------------------------------------------------------
+# -- missing requirements --------------------------------------------------------------------------------------------
 
 
 def _facts(id: str, horizon: int) -> dict[str, Any]:
-    """See gym_worker.described; what stands in the way of playing is a UserError."""
+    """See gym_worker.described; what prevents running it is a UserError."""
     facts = pool().described(gym_worker.key(id, horizon))
     if "unknown" in facts:
         raise UnknownName("environment", id, facts["unknown"])
@@ -183,7 +183,7 @@ def _facts(id: str, horizon: int) -> dict[str, Any]:
 
 
 def _needed(package: str) -> str:
-    """What is not there, and how to get it."""
+    """What is missing, and how to install it."""
     if package == "Box2D" and _has_no_box2d_wheel():
         how = "with a C++ compiler, pip install setuptools swig, then pip install --no-build-isolation box2d-py==2.3.8"
         return f"Box2D, which is not installed and has no wheel for this machine: {how}"

@@ -1,4 +1,4 @@
-"""The processes that play mo-gymnasium's environments (see gym_worker), shared by all sessions of this process."""
+"""The processes that run mo-gymnasium's environments (see gym_worker), shared by all sessions of this process."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from fedpareto.problems.morl.gym_worker import HEADER, LENGTH, Command
 
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 PATIENCE = 5.0
-"""Seconds that a worker has for ending."""
+"""Seconds that a worker has to exit."""
 
 
 class WorkerDied(RuntimeError):
-    """A process that plays environments ended although it was needed."""
+    """A process that runs environments ended although it was needed."""
 
 
 class Worker:
-    """A gym_worker process as this side sees it."""
+    """A gym_worker process, seen from this process."""
 
     def __init__(self) -> None:
         self._complaints = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the worker)
@@ -39,7 +39,7 @@ class Worker:
             stdout=subprocess.PIPE,
             stderr=self._complaints,
             env=os.environ | ONE_THREAD,
-            start_new_session=True,  # Who is asked to stop may first want to finish a round.
+            start_new_session=True,  # A process that is stopped may first finish its round.
             creationflags=getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0),  # The same on Windows.
         )
         assert self.process.stdin is not None
@@ -58,11 +58,11 @@ class Worker:
             raise self._death() from None
 
     def answer(self, into: memoryview) -> None:
-        """Fills an array with what comes back."""
+        """Fills an array with the answer."""
         self._fill(into.cast("B"))
 
     def text(self) -> str:
-        """An answer that says itself how long it is."""
+        """An answer that begins with its length."""
         length = bytearray(LENGTH.size)
         self._fill(memoryview(length))
         content = bytearray(*LENGTH.unpack(length))
@@ -78,10 +78,10 @@ class Worker:
         self._complaints.seek(0)
         lines = self._complaints.read().decode(errors="replace").split("\n")
         last = next((line.strip() for line in reversed(lines) if line.strip()), "it said nothing")
-        return WorkerDied(f"a process that plays environments ended with code {code}: {last}")
+        return WorkerDied(f"a process that runs environments ended with code {code}: {last}")
 
     def close(self) -> None:
-        """Lets it end, which it does when nobody can ask any more."""
+        """Lets it end, which it does when its input is closed."""
         for stream in (self._requests, self._answers, self._complaints):
             with contextlib.suppress(OSError):
                 stream.close()
@@ -93,7 +93,7 @@ class Worker:
 
 
 class Pool:
-    """Workers that are started when they are needed, and what is known from them."""
+    """Workers that are started when needed, and what they have described."""
 
     def __init__(self) -> None:
         self.workers: list[Worker] = []
@@ -101,16 +101,16 @@ class Pool:
         self.numbers = itertools.count()
         """Of sessions."""
         self.over: deque[tuple[int, list[Worker]]] = deque()
-        """Sessions whose copies may play for others, with the workers that hold them."""
+        """Sessions whose copies may be reused, with the workers that hold them."""
         self._described: dict[bytes, dict[str, Any]] = {}
         self._lock = threading.RLock()
 
     @contextlib.contextmanager
     def exchange(self) -> Iterator[None]:
-        """Requests and their answers belong together: once they are torn apart, nobody can be asked any more."""
+        """Requests and answers must stay paired: if one is interrupted, the workers can no longer be used."""
         with self._lock:
             if not self.is_open:
-                raise WorkerDied("the processes that play environments were ended")
+                raise WorkerDied("the processes that run environments were ended")
             try:
                 yield
             except BaseException:
@@ -118,7 +118,7 @@ class Pool:
                 raise
 
     def team(self, copies: int) -> list[Worker]:
-        """Who plays so many copies: one worker for each core at most. Copies that nobody needs any more are free."""
+        """Workers for a number of copies: at most one for each core. Copies no longer needed are released."""
         count = min(cores(), copies)
         self.workers += [Worker() for _ in range(count - len(self.workers))]
         while self.over:
@@ -128,7 +128,7 @@ class Pool:
         return self.workers[:count]
 
     def described(self, key: bytes) -> dict[str, Any]:
-        """See gym_worker.described. Nobody is asked twice, unless something stood in the way, which may be mended."""
+        """See gym_worker.described. Cached, unless something was missing, which may be installed later."""
         if key in self._described:
             return self._described[key]
         with self.exchange():
@@ -161,13 +161,13 @@ def pool() -> Pool:
 
 @atexit.register
 def close_pool() -> None:
-    """Ends all workers of this process; who opens a session after that starts others."""
+    """Ends all workers of this process; a later session starts new ones."""
     if _pool is not None:
         _pool.close()
 
 
 def cores() -> int:
-    """That this process may use: one, if it is itself one of several that work side by side."""
+    """Cores that this process may use: one, if it is itself one of several parallel processes."""
     if multiprocessing.parent_process() is not None:
         return 1
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -12,7 +12,7 @@ from fedpareto.problems.morl.problem import MORLProblem
 
 @dataclass(frozen=True)
 class GymProblem(MORLProblem):
-    """An environment that worker processes play; it needs the extra `morl`."""
+    """An environment that worker processes run; it needs the extra `morl`."""
 
     @property
     @abstractmethod
@@ -20,6 +20,6 @@ class GymProblem(MORLProblem):
         """See ReinforcementProblem."""
 
     def data(self, clients: int, seed: int) -> Splits:
-        """None; but whoever is about to play hears now, and not from each client, if that is impossible here."""
+        """None; but an environment that cannot run here is reported now, once, and not by each client."""
         self.environment.check()
         return {}

@@ -1,7 +1,7 @@
-"""A process that plays copies of mo-gymnasium environments for gym_environment.
+"""A process that runs copies of mo-gymnasium environments for gym_environment.
 
 Started as `python -m fedpareto.problems.morl.gym_worker`, it reads requests from its standard input and answers on its
-standard output until the former ends, as it does when the process that asks has gone. A request is a HEADER and so many
+standard output until the former is closed, as it is when the parent process has gone. A request is a HEADER and its
 bytes of content; numbers are raw, in this machine's byte order. Nothing here imports torch, so that a process starts
 fast and stays small.
 """
@@ -31,23 +31,23 @@ PLACE = np.dtype((np.int64, (3,)))
 
 
 class Command(IntEnum):
-    """What may be asked, and what is answered."""
+    """Requests and their answers."""
 
     DESCRIBE = 0
     """Content: the environment's key. Answer: its length and `described` as JSON."""
     OPEN = 1
     """Content: the environment's key, a line break, the PLACE of every copy, and the actions of all steps so far, copy
-    after copy. Answer: what is seen, float32 `[copies, o]`."""
+    after copy. Answer: observations, float32 `[copies, o]`."""
     STEP = 2
     """Content: an action for every copy. Answer: float32 `[copies, 2·o + m + 2]`, see Copy.step."""
     REST = 3
-    """Content: for every copy a byte, 1 if it need not go on. No answer."""
+    """Content: for every copy a byte, 1 if it is no longer needed. No answer."""
     CLOSE = 4
     """No content, no answer."""
 
 
 def key(id: str, horizon: int) -> bytes:
-    """How an environment is asked for; a horizon of 0 is its own."""
+    """The key of an environment; a horizon of 0 is its own."""
     return json.dumps({"id": id, "horizon": horizon}).encode()
 
 
@@ -56,7 +56,7 @@ def episode_seed(origin: int, episode: int) -> int:
     return int(np.random.SeedSequence((origin, episode)).generate_state(1)[0])
 
 
-# -- what an environment is like -------------------------------------------------------------------------------------
+# -- describing an environment ---------------------------------------------------------------------------------------
 
 
 def library() -> ModuleType:
@@ -73,7 +73,7 @@ def make(key: bytes) -> Any:
     gymnasium, (id, horizon) = library(), json.loads(key).values()
     if "mujoco" in str(getattr(gymnasium.registry.get(id), "entry_point", "")):
         _silence_mujoco()
-    # Gymnasium's checks want a reward that is a single number.
+    # Gymnasium's checks expect a scalar reward.
     return gymnasium.make(id, max_episode_steps=horizon or None, disable_env_checker=True)
 
 
@@ -85,7 +85,7 @@ def _silence_mujoco() -> None:
 
 
 def described(key: bytes) -> dict[str, Any]:
-    """Sizes and bounds of an environment, or what stands in the way of playing it.
+    """Sizes and bounds of an environment, or what prevents running it.
 
     That is one of `missing` (a Python package), `unknown` (with the ids that there are) and `unfit` (a sentence).
     """
@@ -103,7 +103,7 @@ def described(key: bytes) -> dict[str, Any]:
 
 
 def _missing(problem: BaseException) -> str:
-    """The package for want of which an import failed; gymnasium raises an error of its own after that."""
+    """The missing package that made an import fail; gymnasium raises its own error after that."""
     error: BaseException | None = problem
     while error is not None:
         if isinstance(error, ImportError) and error.name:
@@ -137,11 +137,11 @@ def _spaces(environment: Any) -> dict[str, Any]:
     }
 
 
-# -- playing ---------------------------------------------------------------------------------------------------------
+# -- running ---------------------------------------------------------------------------------------------------------
 
 
 class Copy:
-    """One environment in one episode, which is known by its origin, its number and what was done in it."""
+    """One environment in one episode, which is identified by its origin, its number and its actions."""
 
     def __init__(self, key: bytes) -> None:
         self.environment = make(key)
@@ -153,29 +153,29 @@ class Copy:
 
     @property
     def action_type(self) -> np.dtype[Any]:
-        """How one action comes in: a whole number, or a row of numbers."""
+        """The format of an action: a whole number, or a row of numbers."""
         if self._first is not None:
             return np.dtype(np.int64)
         return np.dtype((np.float32, (int(np.prod(self._shape)),)))
 
     @property
     def place(self) -> tuple[int, int, bytes]:
-        """Where it stands: equal places are equal in everything."""
+        """Its state as a key: equal keys mean equal states."""
         return self.origin, self.episode, bytes(self.done)
 
     def go_to(self, origin: int, episode: int, actions: np.ndarray) -> None:
-        """Plays the episode from its beginning, which leads to the very same place."""
+        """Replays the episode from its beginning, which leads to the same state."""
         self._begin(origin, episode)
         for action in actions:
             self._act(action)
 
     def observe(self, row: np.ndarray) -> None:
-        """Writes what is seen to `row`."""
+        """Writes the observation to `row`."""
         row[...] = self._observation
 
     def step(self, action: np.ndarray, row: np.ndarray) -> None:
-        """Writes to `row`: what is seen after the action; rewards; whether it ended, or was only cut off; what is seen
-        to go on from, which is the beginning of the next episode after an end.
+        """Writes to `row`: the observation after the action; rewards; termination and truncation; the observation to
+        continue from, which is the start of the next episode after an end.
         """
         reward, terminated, truncated = self._act(action)
         row[: self.seen] = self._observation
@@ -200,17 +200,17 @@ class Copy:
 
 @dataclass
 class Played:
-    """The copies that play for one session."""
+    """The copies of one session."""
 
     copies: Sequence[Copy]
     answer: np.ndarray
     """Of a step, `[copies, 2·o + m + 2]`."""
     at_work: Sequence[tuple[Copy, np.ndarray, int]]
-    """Those that go on: the copy, its row of `answer`, and its number."""
+    """Active copies: the copy, its row of `answer`, and its number."""
 
     @classmethod
     def of(cls, copies: Sequence[Copy]) -> Played:
-        """All of them go on."""
+        """All are active."""
         width = 2 * copies[0].seen + copies[0].earned + 2
         answer = np.zeros((len(copies), width), dtype=np.float32)
         return cls(copies, answer, [(copy, answer[number], number) for number, copy in enumerate(copies)])
@@ -223,10 +223,10 @@ class Worker:
     answers: BinaryIO
     sessions: dict[int, tuple[bytes, Played]] = field(default_factory=dict)
     idle: dict[bytes, list[Copy]] = field(default_factory=dict)
-    """Copies whose session is over, by the environment's key; they stay where they are until they are needed."""
+    """Copies whose session is over, by the environment's key; they keep their state until they are reused."""
 
     def serve(self, requests: BinaryIO) -> None:
-        """Until nobody asks any more."""
+        """Until the input is closed."""
         while len(header := requests.read(HEADER.size)) == HEADER.size:
             command, session, count, length = HEADER.unpack(header)
             content = requests.read(length)
@@ -267,7 +267,7 @@ class Worker:
         self.answers.write(seen.tobytes())
 
     def _placed(self, key: bytes, places: np.ndarray, so_far: Sequence[np.ndarray]) -> list[Copy]:
-        """A copy at each place: one that stands there already, or else any, which is then brought there."""
+        """A copy in each state: one that is in it already, or else any other, which is then brought to it."""
         wanted = [(int(place[0]), int(place[1]), actions) for place, actions in zip(places, so_far, strict=True)]
         idle = self.idle[key]
         standing = {copy.place: copy for copy in idle}

@@ -35,7 +35,7 @@ class HalfCheetah(GymProblem):
     def objectives(self) -> tuple[Objective, ...]:
         """The thesis does not give its reference point.
 
-        Ours: 5 m backwards in an episode (whoever lies still earns 0), and a little more than the effort of all joints
+        Ours: 5 m backwards in an episode (lying still gives 0), and a little more than the effort of all joints
         at their strongest, 0.6 a step.
         """
         return Objective("speed", maximise=True, reference=-100.0), Objective("effort", maximise=True, reference=-601.0)

@@ -62,7 +62,7 @@ class LunarLander(GymProblem):
 
 @dataclass(frozen=True)
 class ContinuousLunarLander(GymProblem):
-    """The same with throttles instead of switches; MO-LLcont. of the thesis."""
+    """The same with continuous throttles instead of switches; MO-LLcont. of the thesis."""
 
     name: ClassVar[str] = "mo-lunar-lander-continuous"
 

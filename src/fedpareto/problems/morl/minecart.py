@@ -25,18 +25,19 @@ from fedpareto.problems.morl.problem import MORLProblem
 # Constants of the authors' own program, which mo-gymnasium has kept.
 
 FRAMES = 4
-"""An action is done so many times in a row, and counts as one step."""
+"""An action is repeated this many times, and counts as one step."""
 TURN = 10
 """Degrees of one turn: all directions that a cart can have are START + a multiple of it."""
 START = 45
 """Degrees from the x axis of a cart that sets out."""
 HORIZON = 1000
-"""Steps after which mo-gymnasium cuts an episode off."""
+"""Steps after which mo-gymnasium truncates an episode."""
 FARTHEST = 360 // TURN + FRAMES * HORIZON
-"""Turns, either way, that a direction can be from START. A cart that turns stays below 360 degrees, but walls turn it
-on and on: once in a frame at most."""
+"""Turns, either way, that a direction can be from START. A cart that turns stays below 360 degrees, but walls can turn
+it further: at most once in a frame.
+"""
 ACCELERATION = 0.0075
-"""Per frame. The original's top speed of 1 is the side of the square: nobody gets near it between two walls."""
+"""Per frame. The original's top speed of 1 is the side of the square: no cart gets near it between two walls."""
 STANDSTILL = 0.001
 """A cart that is slower stays where it is, and can mine."""
 BASE_RADIUS = 0.15
@@ -117,7 +118,7 @@ class Rules(NamedTuple):
         effects = list(ACTIONS.values())
         angles = START + TURN * np.arange(-FARTHEST, FARTHEST + 1)
         turned = [angles, (angles + TURN) % 360, (angles - TURN) % 360]
-        # Of all ways to radians the original's, whose last digit may matter (see Minecart).
+        # The original's conversion to radians, whose last digit may matter (see Minecart).
         directions = [(math.cos(angle * math.pi / 180), math.sin(angle * math.pi / 180)) for angle in angles]
         return cls(
             row=np.array([effect.turns % 3 for effect in effects]),
@@ -139,7 +140,7 @@ class Minecart(TensorEnvironment):
 
     In double precision, and operations are rounded as in the original: a cart that turns round just beside a wall gets
     back to it or stops a hair's breadth short of it, as the last digit falls, and is then turned along it or not. The
-    original's lengths are np.dot's, of which some machines fuse the products; there such a cart may part ways.
+    original's lengths are np.dot's, of which some machines fuse the products; there such a cart may diverge.
     """
 
     observation_size: int = 7
@@ -202,7 +203,7 @@ def driven(xp: Any, rules: Rules, cart: Array, action: Array) -> tuple[Array, Ar
         direction = rules.turned[row, direction]
         speed = speed * keeps + accelerates
         resting.append(speed < STANDSTILL)
-        # Who came home in the frame before still turns or accelerates, but moves no more.
+        # A cart that came home in the frame before still turns or accelerates, but no longer moves.
         row, accelerates = row * on_tour, accelerates * on_tour
         moves = on_tour > resting[-1]
         velocity = (speed * moves)[:, None] * rules.directions[direction]
@@ -236,7 +237,7 @@ def _slide(xp: Any, position: Array, velocity: Array, way: Array) -> Array:
 
 
 def _filled(xp: Any, rules: Rules, load: Array, position: Array, frames: Array) -> Array:
-    """The load `[n, 2]` after mining for so many frames `[n]`: no more than fits, and nothing far from a mine."""
+    """The load `[n, 2]` after mining for a number of frames `[n]`: no more than fits, and nothing far from a mine."""
     is_at = _length(xp, position[:, None] - rules.places) <= MINE_RADIUS
     found = xp.asarray(is_at, dtype=xp.float64) @ rules.yields
     until_full = (CAPACITY - load.sum(1)) * found[:, 2]

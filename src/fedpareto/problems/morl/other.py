@@ -21,16 +21,16 @@ MOUNTAIN_CAR = GymEnvironment(
 
 @dataclass(frozen=True)
 class OtherEnvironment(GymProblem):
-    """An environment that shows a vector of numbers and pays for several objectives, all of which are maximised."""
+    """An environment with vector observations and a reward for each of several objectives, all maximised."""
 
     name: ClassVar[str] = "mo-gymnasium"
 
     id: str = MOUNTAIN_CAR.id
     """As mo-gymnasium knows it; `my_package:my-environment-v0` imports my_package, which registers it, first."""
     horizon: int = 0
-    """Steps after which an episode is cut off; 0: as the environment says."""
+    """Steps after which an episode is truncated; 0: as the environment declares."""
     reference_point: tuple[float, ...] = ()
-    """Of the hypervolume, a return for each objective; nothing: 1 below the least that an episode can earn."""
+    """Of the hypervolume, a return for each objective; empty: 1 below the smallest possible return."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -53,7 +53,7 @@ class OtherEnvironment(GymProblem):
 
     @cached_property
     def objectives(self) -> tuple[Objective, ...]:
-        """Environments do not name theirs."""
+        """Numbered, as environments do not name theirs."""
         environment = self.environment
         reference = self.reference_point or tuple(low * environment.horizon - 1 for low in environment.lowest)
         if len(reference) != environment.objectives:
@@ -63,8 +63,8 @@ class OtherEnvironment(GymProblem):
         unknown = [number for number, value in enumerate(reference, 1) if not math.isfinite(value)]
         if unknown:
             raise UserError(
-                f"{self.id} does not say what a step earns at least in objective {unknown[0]}; say from which returns "
-                f"on the hypervolume counts, as in reference_point: {[-100] * len(reference)}"
+                f"{self.id} does not declare the smallest reward of a step in objective {unknown[0]}; say from which "
+                f"returns on the hypervolume counts, as in reference_point: {[-100] * len(reference)}"
             )
         return tuple(
             Objective(f"objective {number}", maximise=True, reference=value)

@@ -17,14 +17,14 @@ from fedpareto.learners.dqn import DQN
 
 @dataclass(frozen=True)
 class MORLProblem(ReinforcementProblem):
-    """An environment whose vector reward each client weighs by its own preference."""
+    """An environment whose vector reward each client weights by its own preference."""
 
     hidden: tuple[int, ...] = (256, 256)
     """Widths of the networks' hidden layers."""
     method: Literal["auto", "dqn", "ddpg"] = "auto"
-    """How clients learn: DQN where there are a few actions to choose from, DDPG where actions are vectors."""
+    """How clients learn: DQN for discrete actions, DDPG for continuous ones."""
     episodes: int = 10
-    """Over which a policy is measured; 1 where chance has no part."""
+    """Number of episodes over which a policy is evaluated; 1 if deterministic."""
     discount: float = 0.98
     """γ, of the discounted return and of the learner."""
 
@@ -33,7 +33,7 @@ class MORLProblem(ReinforcementProblem):
             raise UserError(f"episodes is {self.episodes}; a policy is measured over at least 1")
         if not 0 < self.discount <= 1:
             raise UserError(f"discount is {self.discount}; it is above 0 and at most 1, for example 0.99")
-        MLP(1, self.hidden, 1)  # Says what is wrong with the widths.
+        MLP(1, self.hidden, 1)  # Raises for bad widths.
 
     @property
     def is_discrete(self) -> bool:
@@ -47,12 +47,12 @@ class MORLProblem(ReinforcementProblem):
 
     @property
     def title(self) -> str:
-        """How messages call the environment."""
+        """The environment's name in messages."""
         return self.name
 
     @cached_property
     def policy(self) -> Policy:
-        """A network of values, or an actor with its critic."""
+        """A value network, or an actor with its critic."""
         environment = self.environment
         seen, count = environment.observation_size, environment.actions.count
         if self.is_discrete:

@@ -1,1 +1,1 @@
-"""Multi-task problems: two images laid over each other, and each of them to be told."""
+"""Multi-task problems: two overlaid images, each to be classified."""

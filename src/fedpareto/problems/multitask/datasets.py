@@ -1,4 +1,4 @@
-"""MNIST and Fashion-MNIST: the published image sets of which multi-task images are made.
+"""MNIST and Fashion-MNIST: the published image sets behind multi-task images.
 
 Nothing heavy is imported here, so that `fedpareto data list` answers at once.
 """
@@ -24,7 +24,7 @@ CLOTHES = ("T-shirt", "trouser", "pullover", "dress", "coat", "sandal", "shirt",
 PIXELS = 28
 """Height and width of an image in both sets."""
 PARTS: Mapping[str, tuple[int, int]] = {"train": (0, 60_000), "test": (2, 10_000)}
-"""Where the images of each part stand in `files`, their labels following, and how many there are."""
+"""Index of each split's images in `files`, followed by their labels, and their number."""
 
 IDX_TYPES: Mapping[bytes, np.dtype[Any]] = {b"\0\0\x08": np.dtype(np.uint8), b"\0\0\x0c": np.dtype(">i4")}
 """What an IDX file of each kind begins with."""
@@ -32,7 +32,7 @@ IDX_TYPES: Mapping[bytes, np.dtype[Any]] = {b"\0\0\x08": np.dtype(np.uint8), b"\
 
 @dataclass(frozen=True)
 class Images:
-    """Images and what they show, in the order of the files."""
+    """Images and labels, in the order of the files."""
 
     pixels: np.ndarray
     """`[k, 28, 28]`, 0 (background) to 255."""
@@ -42,7 +42,7 @@ class Images:
 
 @dataclass(frozen=True)
 class ImageSet(DataSet):
-    """A published set of small grey images in ten classes, in the format of MNIST."""
+    """A published set of small greyscale images in ten classes, in the format of MNIST."""
 
     def images(self, part: str) -> Images:
         """All images of "train" or "test", read once until a file changes."""
@@ -52,7 +52,7 @@ class ImageSet(DataSet):
         return _images(pair, tuple((str(path), path.stat().st_mtime_ns) for path in paths))
 
     def census(self) -> dict[str, int]:
-        """Images of each part, and of each class in both parts together."""
+        """Images of each split, and of each class in both splits together."""
         labels = [self.images(part).labels for part in PARTS]
         counts = {f"{part} images": len(found) for part, found in zip(PARTS, labels, strict=True)}
         for label in range(CLASSES):
@@ -62,7 +62,7 @@ class ImageSet(DataSet):
 
 @lru_cache(maxsize=4)
 def _images(files: tuple[DataFile, ...], stamps: tuple[tuple[str, int], ...]) -> Images:
-    """`stamps` say where the two files lie, and when they were written: other files, other images."""
+    """`stamps`, the paths and times of the two files, are only part of the cache key."""
     pixels, labels = (
         parse_idx(verified(file, Path(path)), path) for file, (path, _) in zip(files, stamps, strict=True)
     )
@@ -82,7 +82,7 @@ def parse_idx(content: bytes, source: str) -> np.ndarray:
 
 
 def _files(checksums: tuple[str, ...], *origins: str) -> tuple[DataFile, ...]:
-    """The four files of such a set, training part first; they bear the same names, and have the same sizes, in both."""
+    """The four files of such a set, training split first; both sets have the same names and sizes."""
     names = ("train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1")
     sizes = (47_040_016, 60_008, 7_840_016, 10_008)
     return tuple(
@@ -92,7 +92,7 @@ def _files(checksums: tuple[str, ...], *origins: str) -> tuple[DataFile, ...]:
 
 
 def _published(*labels: int) -> dict[str, int]:
-    """Counts of both parts, and of each class."""
+    """Counts of both splits, and of each class."""
     counts = {f"{part} images": count for part, (_, count) in PARTS.items()}
     return counts | {f"label {label}": count for label, count in enumerate(labels)}
 

@@ -39,8 +39,9 @@ class TwoHeads:
     """Widths of the hidden layers of each head."""
     classes: int
     pooled: bool = False
-    """How convolutions halve the image: with step 1 and then the largest of 2 × 2 (LeNet-5 as used today), or with
-    step 2 (LeCun et al. 1989), which is 6 times faster."""
+    """How convolutions halve the image: with stride 1 and 2 × 2 max-pooling (LeNet-5 as used today), or with stride 2
+    (LeCun et al. 1989), which is 6 times faster.
+    """
     tasks: tuple[str, ...] = ("left", "right")
 
     def __post_init__(self) -> None:

@@ -1,8 +1,9 @@
-"""Two images laid over each other, as Sener and Koltun (2018) make Multi-MNIST.
+"""Two overlaid images, as Sener and Koltun (2018) make Multi-MNIST.
 
-The left image stands in the top-left corner of a canvas of 36 × 36 pixels, the right one 6 pixels below and to the
-right of it; where they overlap the larger value of a pixel counts. The canvas is then brought to 28 × 28 by taking the
-nearest pixel. Their code also stretches each image to the full range of grey, which we leave out: nearly all have it.
+The left image is in the top-left corner of a canvas of 36 × 36 pixels, the right one 6 pixels below and to the
+right of it; where they overlap the larger value of a pixel counts. The canvas is then resized to 28 × 28 by
+nearest-neighbour interpolation. Their code also stretches each image to the full range of grey, which we omit: nearly
+all have it.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ NEAREST = ((np.arange(PIXELS) + 0.5) * CANVAS / PIXELS).astype(int)
 
 
 def overlaid(left: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """Images `[k, 28, 28]` of two kinds as one, `[k, 28, 28]`."""
+    """Left and right images `[k, 28, 28]` overlaid, `[k, 28, 28]`."""
     canvas = np.zeros((len(left), CANVAS, CANVAS), dtype=np.uint8)
     canvas[:, :PIXELS, :PIXELS] = left
     place = canvas[:, OFFSET : OFFSET + PIXELS, OFFSET : OFFSET + PIXELS]

@@ -1,4 +1,4 @@
-"""Multi-MNIST and its relatives: tell both of two images that lie over each other (section 5.1 of the thesis)."""
+"""Multi-MNIST and its relatives: classify both of two overlaid images (section 5.1 of the thesis)."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ EVALUATED_AT_ONCE = 1024
 
 @dataclass(frozen=True)
 class MultiTask(SupervisedProblem):
-    """Two images laid over each other; the tasks are to tell the left one and the right one."""
+    """Two overlaid images; the tasks are to classify the left one and the right one."""
 
     rebuilt_by_name: ClassVar[bool] = True
     left: ClassVar[ImageSet]
@@ -54,9 +54,9 @@ class MultiTask(SupervisedProblem):
     test_samples: int = 2_000
     """Test images of all clients together; at most 10,000."""
     validation: float = 0.0
-    """Share of each client's training images that is kept for validation."""
+    """Share of each client's training images that is held out for validation."""
     network: Literal["strided", "lenet", "mlp"] = "strided"
-    """The shared block: LeNet whose convolutions have step 2, LeNet with pooling (6 times slower), or an MLP."""
+    """The shared block: LeNet whose convolutions have stride 2, LeNet with pooling (6 times slower), or an MLP."""
     hidden: tuple[int, ...] = (64, 32)
     """Widths of the shared layers of the MLP."""
 
@@ -139,21 +139,21 @@ class MultiTask(SupervisedProblem):
     # -- data ------------------------------------------------------------------------------------------------------
 
     def data(self, clients: int, seed: int) -> Splits:
-        """Images made from the seed and dealt to the clients at random, evenly."""
-        training = self._dealt("train", self.samples, clients, seed)
-        # At least one image to train on; a client has as many as any other, or one fewer.
+        """Images made from the seed and partitioned over the clients at random, evenly."""
+        training = self._partitioned("train", self.samples, clients, seed)
+        # At least one image to train on; clients have equally many, or one fewer.
         kept = [min(int(self.validation * count), count - 1) for count in training.counts]
         if not any(kept):
-            return {"train": training, "test": self._dealt("test", self.test_samples, clients, seed)}
+            return {"train": training, "test": self._partitioned("test", self.test_samples, clients, seed)}
         tables = [training.of_client(client) for client in range(clients)]
         return {
             "train": Rows.of([_cut(table, slice(k, None)) for table, k in zip(tables, kept, strict=True)]),
             "validation": Rows.of([_cut(table, slice(k)) for table, k in zip(tables, kept, strict=True)]),
-            "test": self._dealt("test", self.test_samples, clients, seed),
+            "test": self._partitioned("test", self.test_samples, clients, seed),
         }
 
-    def _dealt(self, part: str, count: int, clients: int, seed: int) -> Rows:
-        """`count` images of a part. They come in random order, so equal slices are a random partition."""
+    def _partitioned(self, part: str, count: int, clients: int, seed: int) -> Rows:
+        """`count` images of a split. They are in random order, so equal slices are a random partition."""
         if count < clients:
             name = "samples" if part == "train" else "test_samples"
             raise UserError(f"{clients} clients need at least {clients} images in '{part}'; {name} is {count}")
@@ -169,7 +169,7 @@ def _cut(table: Mapping[str, Tensor], place: slice) -> dict[str, Tensor]:
 
 @dataclass(frozen=True)
 class MultiMNIST(MultiTask):
-    """Multi-MNIST (Sener and Koltun 2018): two overlapping handwritten digits, tell the left and the right one."""
+    """Multi-MNIST (Sener and Koltun 2018): two overlapping handwritten digits, classify the left and the right one."""
 
     name: ClassVar[str] = "multi-mnist"
     left: ClassVar[ImageSet] = MNIST
@@ -178,7 +178,7 @@ class MultiMNIST(MultiTask):
 
 @dataclass(frozen=True)
 class MultiFashion(MultiTask):
-    """Multi-Fashion (Lin et al. 2019): two overlapping pieces of clothing, tell the left and the right one."""
+    """Multi-Fashion (Lin et al. 2019): two overlapping pieces of clothing, classify the left and the right one."""
 
     name: ClassVar[str] = "multi-fashion"
     left: ClassVar[ImageSet] = FASHION_MNIST
@@ -187,7 +187,7 @@ class MultiFashion(MultiTask):
 
 @dataclass(frozen=True)
 class FashionMNISTPairs(MultiTask):
-    """A digit (left) under a piece of clothing (right), tell both: "Fashion-MNIST" of Lin et al. (2019)."""
+    """A digit (left) under a piece of clothing (right), classify both: "Fashion-MNIST" of Lin et al. (2019)."""
 
     name: ClassVar[str] = "fashion-mnist-pairs"
     left: ClassVar[ImageSet] = MNIST
