@@ -129,7 +129,7 @@ def test_a_kept_run_can_be_resumed_from_python(tmp_path: Path) -> None:
         ({"clients": "ten"}, "clients is 'ten'; it should be a whole number"),
         ({"rounds": 0}, "rounds is 0; at least 1 is needed"),
         ({"seeds": 0}, "seeds is 0; at least 1 is needed"),
-        ({"seeds": [1, 1]}, "each seed may stand there once"),
+        ({"seeds": [1, 1]}, "each seed may be listed once"),
         ({"participation": 2}, "participation is 2.0; it is a share above 0 and at most 1"),
         ({"quorum": -1}, "quorum is -1.0; it is a share below 1 or a whole number of clients"),
         ({"preferences": [0.5, 0.6]}, "weights sum to 1.1, not 1"),

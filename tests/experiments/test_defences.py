@@ -258,7 +258,7 @@ def test_sections_read_back_and_may_be_one_word(tmp_path: Path) -> None:
         ("attack:\n  kind: bias\n  clients: [12]\n", 3, "clients names 12, but the clients are 0 to 9"),
         ("attack:\n  kind: bias\n  share: 2\n", 3, "share is 2; it is a share between 0 and 1"),
         ("problem: convex\nattack:\n  kind: label-flip\n", 3, "which convex does not have"),
-        ("engine: flower-sim\nattack:\n  kind: bias\n", 3, "bias is played by the engine local only"),
+        ("engine: flower-sim\nattack:\n  kind: bias\n", 3, "bias is simulated by the engine local only"),
         ("attack:\n  share: 0.3\n", 2, "attack.share is set, but no attack.kind that it belongs to"),
         ("attack:\n  strength: 2\n", 2, "attack.strength is set, but no attack.kind"),
         ("attack:\n  clients: [1]\n", 2, "attack.clients is set, but no attack.kind"),

@@ -101,7 +101,7 @@ def test_every_cell_has_a_value_a_reason_or_a_failure(done: tuple[Path, dict[str
     assert values.shape == (2, 2, 3)
     assert refused.tolist() == [[[False] * 3] * 2, [[False] * 3, [True] * 3]]
     assert "median does not fit fedpref" in cell_at(record, 1, 0, 1)["refused"]
-    assert "training went astray" in cell_at(record, 0, 2, 0)["failed"]
+    assert "training diverged" in cell_at(record, 0, 2, 0)["failed"]
     assert np.isnan(values[0, 0, 2]), "what came to nothing is no number"
     assert values[1, 0, 2] == pytest.approx(values[1, 0, 0], rel=0.2), "and the median saves it"
     assert values[0, 0, 1] > values[0, 0, 0], "a flipped sign costs something"
@@ -157,7 +157,7 @@ def test_another_entry_keeps_the_finished_cells_and_another_base_is_refused(
     with pytest.raises(UserError, match="was made with rounds=2, not 3; name another --out"):
         finished(tmp_path, small.replace("rounds: 2", "rounds: 3"))
     (tmp_path / "out" / "matrix.json").write_text("{}", encoding="utf-8")
-    with pytest.raises(DamagedFile, match="is no matrix of fedpareto or damaged"):
+    with pytest.raises(DamagedFile, match="is not a fedpareto matrix, or is damaged"):
         finished(tmp_path, small)
 
 
@@ -175,7 +175,7 @@ def test_a_cell_without_a_number_of_an_honest_client_says_so_as_long_as_that_one
 ) -> None:
     found = {"clients": [[None, *[0.5] * 7]] * 2, "seconds": 0.1}
     monkeypatch.setattr(matrices, "_measure", lambda values, stop: dict(found))
-    assert "training went astray" in cell_at(finished(tmp_path), 0, 0, 0)["failed"]
+    assert "training diverged" in cell_at(finished(tmp_path), 0, 0, 0)["failed"]
     other = TEXT.replace("clients: [1, 2]", "clients: [0, 1]")
     cell = cell_at(finished(tmp_path, other), 0, 0, 0)
     assert cell["value"] == 0.5
@@ -196,7 +196,7 @@ def test_an_axis_cannot_be_set_for_every_cell(setting: str, tmp_path: Path) -> N
     with pytest.raises(UserError) as caught:
         Matrix.read(written(tmp_path), [setting])
     axis = setting.partition("=")[0].partition(".")[0]
-    assert str(caught.value).startswith(f"--set {setting}: {axis} stands outside the section 'matrix'")
+    assert str(caught.value).startswith(f"--set {setting}: {axis} is outside the section 'matrix'")
 
 
 def test_entries_with_the_same_name_are_told_apart_by_their_parameters(tmp_path: Path) -> None:
@@ -216,7 +216,7 @@ def test_entries_with_the_same_name_are_told_apart_by_their_parameters(tmp_path:
         ("[none, median]", "[medium]", "unknown value of defence: rule 'medium'; did you mean 'median'?"),
         ("kind: sign-flip", "kind: sign-flop", "unknown value of attack: kind 'sign-flop'; did you mean 'sign-flip'?"),
         ("clients: [1, 2]", "clients: [0, 1, 3, 4, 6, 7]", "every client attacks in some cell"),
-        ("rounds: 2", "rounds: 2\nattack: bias", "attack stands outside the section 'matrix'"),
+        ("rounds: 2", "rounds: 2\nattack: bias", "attack is outside the section 'matrix'"),
         ("kind: sign-flip", "kind: sign-flip, from_round: 3", "from_round is 3, but there are only 2 rounds"),
     ],
 )

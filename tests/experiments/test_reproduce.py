@@ -223,7 +223,7 @@ def test_a_table_runs_writes_its_records_and_reads_them_the_second_time(
     monkeypatch.setattr(runner.Experiment, "_one_round", refuse)
     command(*arguments)
     assert json.loads((tmp_path / "t.json").read_text()) == written
-    assert "(was there)" in capsys.readouterr().err
+    assert "(already done)" in capsys.readouterr().err
     with pytest.raises(UserError, match="a run with rounds=1, not 2"):
         command(*arguments, "--rounds", "2")
 

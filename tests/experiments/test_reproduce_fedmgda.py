@@ -280,7 +280,7 @@ def test_the_attack_on_adult_runs_and_is_read_the_second_time(tmp_path, monkeypa
 
     monkeypatch.setattr(runner.Experiment, "_one_round", refuse)
     again, said = quick("fedmgda-fig-2", tmp_path, **options)
-    assert all("was there" in line for line in said)
+    assert all("already done" in line for line in said)
     assert again.record == outcome.record
 
 

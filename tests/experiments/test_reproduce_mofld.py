@@ -189,7 +189,7 @@ def test_a_table_runs_and_is_read_the_second_time(tmp_path, monkeypatch):
 
     monkeypatch.setattr(runner.Experiment, "_one_round", refuse)
     again, said = quick("thesis-3.3", tmp_path, **options)
-    assert all("was there" in line for line in said)
+    assert all("already done" in line for line in said)
     assert again.record["rows"] == rows
 
 

@@ -225,7 +225,7 @@ def test_the_status_says_how_a_run_ended(trouble: str, ended: str, message: str,
     assert (now["status"], now["round"], now["message"]) == (ended, 1, message)
 
 
-def test_a_client_whose_training_goes_astray_has_no_solution_and_an_event_says_so(tmp_path: Path) -> None:
+def test_a_client_whose_training_diverges_has_no_solution_and_an_event_says_so(tmp_path: Path) -> None:
     # Each step multiplies the error by −4, and the larger clients do more steps: theirs overflows.
     spec = spec_of("local", learner={"lr": 5.0, "batch_size": 1}, rounds=1)
     result = start(spec, tmp_path / "run")
@@ -238,8 +238,8 @@ def test_a_client_whose_training_goes_astray_has_no_solution_and_an_event_says_s
     assert status(tmp_path / "run")["status"] == "finished"
 
 
-def test_a_run_in_which_all_clients_go_astray_fails_with_advice(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"seed 0: training went astray.*a smaller lr may help"):
+def test_a_run_in_which_all_clients_diverge_fails_with_advice(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"seed 0: training diverged.*a smaller lr may help"):
         start(spec_of("local", learner={"lr": 1000.0}, rounds=20), tmp_path / "run")
     assert status(tmp_path / "run")["status"] == "failed"
 

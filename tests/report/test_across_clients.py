@@ -83,7 +83,7 @@ def test_the_share_improved_counts_participants_of_consecutive_rounds(write_run)
     ("change", "message"),
     [
         ({"losses": [1.0]}, "has 1 losses of 10 clients"),
-        ({"participants": [3, 10]}, "names clients that there are not"),
+        ({"participants": [3, 10]}, "names unknown clients"),
         ({"losses": "low"}, "expected a list of numbers"),
     ],
 )

@@ -236,7 +236,7 @@ def test_one_client_can_be_drawn(write_run):
 
 def test_a_run_without_clusters_says_so(write_run):
     record = load(write_run("a"))
-    with pytest.raises(UserError, match="'fedavg' wrote down no clusters for seed 0"):
+    with pytest.raises(UserError, match="'fedavg' recorded no clusters for seed 0"):
         cluster_evolution(record)
     with pytest.raises(UserError, match="no similarity"):
         similarity_matrices(record, 1)

@@ -35,7 +35,7 @@ class Checkpoint:
     values: dict[str, Any] = field(default_factory=dict)
 
     def save(self, path: Path) -> None:
-        """To a temporary file first, then in one step to its name: there is never half a checkpoint."""
+        """To a temporary file first, then renamed in one step: there is never half a checkpoint."""
         from safetensors.torch import save
 
         # Clones, because safetensors refuses views that share memory.
@@ -74,7 +74,7 @@ class Checkpoint:
     # -- an algorithm's state ---------------------------------------------------------------------------------------
 
     def put_state(self, state: State, name: str) -> None:
-        """Adds an algorithm's state; what everybody knows (its setting) is not saved but made anew."""
+        """Adds an algorithm's state; its public setting is not saved but rebuilt."""
         self.values[name] = self._pack(state, name)
 
     def get_state(self, like: S, name: str) -> S:
@@ -82,7 +82,7 @@ class Checkpoint:
         return cast(S, self._unpack(self.values[name], [type(like)], like, like.setting))
 
     def _pack(self, value: Any, path: str) -> Any:
-        """A value as JSON: what is not a plain value becomes {what it was: what it held}."""
+        """A value as JSON: what is not a plain value becomes {type: content}."""
         if value is None or isinstance(value, bool | int | float | str):
             return value
         if isinstance(value, Tensor):
@@ -102,7 +102,7 @@ class Checkpoint:
         raise TypeError(f"a state holds tensors and plain values, not {type(value).__name__} ({path})")
 
     def _unpack(self, packed: Any, classes: Sequence[type], like: Any, setting: Setting) -> Any:
-        """The inverse of _pack. `classes` are the dataclasses that may stand here, `like` is such a value if known."""
+        """The inverse of _pack. `classes` are the dataclasses allowed here, `like` is such a value if known."""
         if not isinstance(packed, dict):
             return packed
         ((kind, content),) = packed.items()

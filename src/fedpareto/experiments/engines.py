@@ -1,4 +1,4 @@
-"""From a spec to its engine, ready to work; what an engine started, it ends."""
+"""From a spec to its engine, ready to run; an engine ends the processes that it started."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def local(spec: Spec, choices: Choices | None = None) -> LocalEngine:
 
 
 def _setting(spec: Spec, federation: Federation) -> Setting:
-    """What everybody knows, and which attackers never miss a round."""
+    """The public settings, with the attackers that take part in every round."""
     setting = federation.setting(spec.problem, spec.rounds, spec.participation)
     if not spec.attack.always:
         return setting

@@ -1,6 +1,6 @@
 """A run on Flower, on this machine: real processes for all parties, or Flower's simulation.
 
-Every party makes its part from the run's own spec file, so a node holds the rows and the preference of its client only.
+Every party builds its part from the run's own spec file, so a node holds only its client's rows and preference.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ FOLDER = "flower"
 
 @contextmanager
 def opened(spec: Spec, folder: Path, chosen: Mapping[str, Any] | None = None) -> Iterator[FlowerEngine]:
-    """An engine whose nodes run while the block does; `chosen` names the federation of a run that goes on."""
+    """An engine whose nodes run as long as the block; `chosen` names the federation of a resumed run."""
     assert isinstance(spec.engine, FlowerOptions)
     place = folder / FOLDER
     place.mkdir(parents=True, exist_ok=True)
@@ -58,7 +58,7 @@ def opened(spec: Spec, folder: Path, chosen: Mapping[str, Any] | None = None) ->
 
 
 def settings_of(spec: Spec) -> list[Setting]:
-    """What everybody knows of the federation, for each seed; made without any data."""
+    """The federation's public setting for each seed; made without any data."""
     common = is_common(spec.preferences)
     settings = []
     for seed in spec.seeds:
@@ -113,7 +113,7 @@ def _name(chosen: Mapping[str, Any] | None, folder: Path) -> str:
 @contextmanager
 def _simulation(nodes: list[dict[str, Any]]) -> Iterator[Grid]:
     """Flower's simulation calls back with its Grid; here it is a block like any other."""
-    logging.getLogger("flwr").setLevel(logging.ERROR)  # It warns of its own interface at every start.
+    logging.getLogger("flwr").setLevel(logging.ERROR)  # It warns about its own interface at every start.
     grids: queue.Queue[Grid | BaseException] = queue.Queue()
     over = threading.Event()
 

@@ -1,4 +1,4 @@
-"""What a run leaves behind so that its models can be used without the data, the problem or a download.
+"""What a run saves so that its models can be used without the data, the problem or a download.
 
 On one machine the run's folder has it; on Flower each node keeps its own, and the server gets nothing of it.
 """
@@ -27,7 +27,7 @@ CONDITIONED_FILE, INPUTS_FILE = "conditioned.safetensors", "inputs.json"
 def save_for_serving(folder: RunFolder, spec: Spec, engine: Engine, solutions: Sequence[Mapping[int, Message]]) -> None:
     """Writes what clients keep to make models for any preference, and how rows become the model's inputs.
 
-    Where clients are elsewhere, neither is known here.
+    Where clients are remote, neither is known here.
     """
     _save_keepsakes(folder, spec, engine, solutions)
     if engine.remote:
@@ -58,7 +58,7 @@ def _save_keepsakes(folder: RunFolder, spec: Spec, engine: Engine, solutions: Se
 def keep_servable(node: Node, run: int, solution: Message) -> None:
     """At a node: its model in a file that is all that `fedpareto predict`, `serve` and `export` need.
 
-    Its preference is not in it: the file may be handed on.
+    Its preference is not in it: the file may be shared.
     """
     setting, problem = node.settings[run], node.problem
     inputs = problem.input_schema(len(setting.clients), setting.seed)
@@ -82,12 +82,12 @@ def keep_servable(node: Node, run: int, solution: Message) -> None:
         save_conditioned(path, card, anatomy, {**keepsake, "lattice": lattice(anatomy.objectives)})
         return
     model = node.engine.models(run, sent)[node.client]
-    if model.shape == (problem.layout.size,):  # Votes of several models cannot be served.
+    if model.shape == (problem.layout.size,):  # Ensembles cannot be served.
         save_solutions(path, card, [node.client], model[None], _objectives(node, run, solution)[None], None)
 
 
 def _objectives(node: Node, run: int, solution: Message) -> np.ndarray:
-    """What the node's model is worth on its held-out rows, `[m]`."""
+    """The objectives of the node's model on its held-out rows, `[m]`."""
     runs = range(len(node.settings))
     measured = [{node.client: solution} if one == run else None for one in runs]
     outcomes = node.engine.run_all([[] for _ in runs], measured)

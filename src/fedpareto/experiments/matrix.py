@@ -1,7 +1,7 @@
 """Every algorithm under every attack behind every defence, from one spec file: a small run for each cell, one heat map.
 
 A cell's value is the mean, over seeds and over clients that attack in no cell, of the problem's first objective on
-held-out rows at the end: so all cells judge the same clients.
+held-out rows at the end: so all cells measure the same clients.
 """
 
 from __future__ import annotations
@@ -34,22 +34,22 @@ FILE, PICTURE = "matrix.json", "matrix.png"
 NAMES = {"algorithm": "name", **WORDS}
 """By axis, the parameter that names an entry."""
 BETWEEN_LINES = 5.0
-"""Seconds between two lines of progress, at least."""
+"""Fewest seconds between two progress messages."""
 ENOUGH_TO_TELL = 10
-"""Cells after which the time left can be told; the first ones also wait for the processes to begin."""
+"""Cells after which the time left is estimated; the first ones also wait for the processes to start."""
 
 BETWEEN_WRITES = 1.0
 """The same for writing finished cells: no more is lost if the process is killed."""
 MOST_IN_A_STACK = 1024
-"""Clients, as far as memory allows, unless the spec says otherwise."""
-ASTRAY = "training went astray: not every honest client's objectives are finite numbers"
+"""Clients in a stack, as far as memory allows, unless the spec says otherwise."""
+DIVERGED = "training diverged: not every honest client's objectives are finite numbers"
 NEVER = 10**9
-"""Rounds between two evaluations, so that only what a run leaves behind is measured."""
+"""Rounds between two evaluations, so that only the final models are measured."""
 
 Say = Callable[[str], None]
 Entry = str | dict[str, Any]
 Cell = tuple[int, int, int]
-"""The places of its entries on the three axes."""
+"""The positions of its entries on the three axes."""
 
 
 @dataclass(frozen=True)
@@ -57,12 +57,12 @@ class Matrix:
     """What a spec file with a section `matrix` asks for."""
 
     base: Draft
-    """The rest of the file, which all cells share, and where the axes stand."""
+    """The rest of the file, which all cells share, and the lines of the axes."""
     axes: Mapping[str, tuple[Entry, ...]]
 
     @classmethod
     def read(cls, path: Path, settings: Sequence[str] = ()) -> Matrix:
-        """From a YAML file, with `key=value` texts applied to every cell; raises UserError for what no cell can be."""
+        """From a YAML file, with `key=value` texts applied to every cell; raises UserError for what no cell can use."""
         draft = Draft.read(path)
         section = draft.values.get(MATRIX)
         unknown = [str(key) for key in section if key not in AXES] if isinstance(section, dict) else []
@@ -76,7 +76,7 @@ class Matrix:
             if axis in base.values:
                 place = next(place for keys, place in base.where.items() if keys[0] == axis)
                 raise UserError(
-                    f"{place}: {axis} stands outside the section '{MATRIX}'; its entries belong into the list there"
+                    f"{place}: {axis} is outside the section '{MATRIX}'; its entries belong in the list there"
                 )
         places: dict[tuple[str, ...], str] = {
             (axis,): f"{draft.where.get((MATRIX, axis), path)}: {MATRIX}.{axis}" for axis in AXES
@@ -86,7 +86,7 @@ class Matrix:
         return matrix
 
     def check(self) -> None:
-        """Raises UserError if an entry makes no sense by itself; that two do not fit together is no mistake."""
+        """Raises UserError if an entry is invalid by itself; that two do not fit together is no error."""
         for algorithm in self.axes["algorithm"]:
             self._assembled(algorithm, "none", "none").finish()
         for attack in self.axes["attack"]:
@@ -119,7 +119,7 @@ class Matrix:
         return [(row, column, panel) for panel in range(panels) for row in range(rows) for column in range(columns)]
 
     def labels(self, axis: str) -> list[str]:
-        """Of an axis's entries: their name, with their parameters where two have the same."""
+        """Labels of an axis's entries: the name, with parameters where two have the same."""
         parameters = [_parameters(entry, axis) for entry in self.axes[axis]]
         names = [str(entry[NAMES[axis]]) for entry in parameters]
         return [
@@ -128,12 +128,12 @@ class Matrix:
         ]
 
     def entries(self, cell: Cell) -> tuple[Entry, Entry, Entry]:
-        """What a cell puts together."""
+        """The entries of a cell."""
         algorithm, attack, defence = (self.axes[axis][place] for axis, place in zip(AXES, cell, strict=True))
         return algorithm, attack, defence
 
     def key(self, cell: Cell) -> str:
-        """Names a cell among finished ones, whatever else is on the axes."""
+        """Identifies a cell among finished ones, whatever else is on the axes."""
         return json.dumps(self.entries(cell), sort_keys=True)
 
     def draft(self, cell: Cell) -> Draft:
@@ -145,7 +145,7 @@ class Matrix:
         algorithm, attack, _ = self.entries(cell)
         self._assembled(algorithm, attack, "none").finish()
         try:
-            return Draft(self.draft(cell).values).finish()  # Which line the entry stands in is no part of the reason.
+            return Draft(self.draft(cell).values).finish()  # The line of the entry is not part of the reason.
         except UserError as problem:
             return str(problem)
 
@@ -154,7 +154,7 @@ class Matrix:
         return _quick(Draft(values, self.base.where))
 
     def _place(self, axis: str) -> str:
-        """Where an axis stands, in front of what is wrong with it."""
+        """The line of an axis, as the beginning of a message."""
         place = self.base.where.get((axis,))
         return f"{place}: " if place else ""
 
@@ -180,7 +180,7 @@ class Matrix:
             if not found[-1]:
                 raise UserError(
                     f"{self._place('attack')}with seed {seed} every client attacks in some cell, "
-                    "so none is left to judge them by"
+                    "so none is left to compare them by"
                 )
         return found
 
@@ -195,7 +195,7 @@ def run(matrix: Matrix, out: Path, jobs: int, say: Say, stop: Callable[[], bool]
 
 
 def _run(matrix: Matrix, out: Path, jobs: int, say: Say, stop: Callable[[], bool]) -> dict[str, Any]:
-    """The same in a folder that nobody else works on."""
+    """The same in a folder that is locked."""
     store = _Store(out, matrix)
     missing = [cell for cell in matrix.cells if matrix.key(cell) not in store.found]
     specs = {cell: matrix.spec(cell) for cell in missing}
@@ -227,7 +227,7 @@ def _make(out: Path) -> None:
 
 
 def _counts(store: _Store, work: int) -> str:
-    """How many cells there are of each sort."""
+    """How many cells there are of each kind."""
     cells = store.matrix.cells
     unfit = sum("refused" in store.found.get(store.matrix.key(cell), {}) for cell in cells)
     done = len(cells) - work - unfit
@@ -241,14 +241,14 @@ def _measure(values: dict[str, Any], stop: Callable[[], bool]) -> dict[str, Any]
     spec = Draft(values).finish()
     try:
         result = runner.start(spec, stop=stop)
-    except UserError as problem:  # Such as a model that went astray: that is what the attack did.
+    except UserError as problem:  # Such as a model that diverged: that is the attack's effect.
         return {"failed": str(problem)}
     clients = [_first_objective(result, seed) for seed in spec.seeds]
     return {"clients": clients, "seconds": round(time.perf_counter() - start, 3)}
 
 
 def _first_objective(result: Result, seed: int) -> list[float | None]:
-    """Every client's at the end, on held-out rows; None where it is no finite number."""
+    """Every client's final value on held-out rows; None where it is not finite."""
     kept = result.kept[result.spec.seeds.index(seed)]
     (last,) = [row for row in result.history if row["seed"] == seed and row["round"] == kept]
     measured = last["sent"][held_out(list(last["sent"]))]
@@ -272,7 +272,7 @@ class _Store:
             self.found = {cell["key"]: _measured(cell) for cell in record["cells"]}
         except (OSError, ValueError, KeyError, TypeError) as problem:
             raise DamagedFile(
-                f"{self.path} is no matrix of fedpareto or damaged ({problem}); name another --out"
+                f"{self.path} is not a fedpareto matrix, or is damaged ({problem}); name another --out"
             ) from None
         different = first_difference(base, _plain(self.matrix.base.values))
         if different:
@@ -284,7 +284,7 @@ class _Store:
         self.found[key] = {"key": key, **found}
 
     def record(self) -> dict[str, Any]:
-        """All that is known: axes, and the cells, which name their places on them and what they are worth."""
+        """The whole record: axes, and the cells with their positions and values."""
         matrix, goal = self.matrix, self.matrix.objective
         keys = {matrix.key(cell): cell for cell in matrix.cells}
         cells = [
@@ -300,13 +300,13 @@ class _Store:
         }
 
     def _worth(self, cell: Mapping[str, Any]) -> dict[str, Any]:
-        """The mean over judged clients and seeds, and the worst of them, mean over seeds; None where one has none."""
+        """The mean over the compared clients and seeds, and that of the worst client; None where one has no value."""
         if "clients" not in cell:
             return {}
         pairs = zip(cell["clients"], self.matrix.judged, strict=True)
         judged = [[of_seed[client] for client in clients] for of_seed, clients in pairs]
         if any(value is None for values in judged for value in values):
-            return {"value": None, "worst": None, "failed": ASTRAY}
+            return {"value": None, "worst": None, "failed": DIVERGED}
         least = min if self.matrix.objective.maximise else max
         return {
             "value": float(np.mean([np.mean(values) for values in judged])),
@@ -314,14 +314,14 @@ class _Store:
         }
 
     def write(self, now: bool = True) -> None:
-        """In one step; unless `now`, only if the last time is a while ago."""
+        """In one step; unless `now`, only some time after the last write."""
         if now or time.monotonic() - self.written >= BETWEEN_WRITES:
             write_atomically(self.path, json.dumps(self.record(), indent=1, allow_nan=False) + "\n")
             self.written = time.monotonic()
 
 
 class _Progress:
-    """A line now and then."""
+    """A progress message now and then."""
 
     def __init__(self, cells: int, say: Say) -> None:
         self.cells, self.say, self.done = cells, say, 0
@@ -398,7 +398,7 @@ def _in_words(entry: Mapping[str, Any], name: str) -> str:
 
 
 def _quick(draft: Draft) -> Draft:
-    """What a cell does without unless it is asked for: evaluations on the way, and measuring how to stack clients."""
+    """What a cell omits by default: intermediate evaluations, and measuring how to stack clients."""
     values = dict(draft.values)
     engine = values.get("engine") or {}
     if isinstance(engine, dict) and engine.get("name", NAMED_SECTIONS["engine"]) == NAMED_SECTIONS["engine"]:
@@ -408,7 +408,7 @@ def _quick(draft: Draft) -> Draft:
 
 
 def _measured(cell: Mapping[str, Any]) -> dict[str, Any]:
-    """A cell without what follows from its clients' values: other clients may be judged now."""
+    """A cell without what follows from its clients' values: other clients may be compared now."""
     derived = ("value", "worst", "failed") if "clients" in cell else ()
     return {key: value for key, value in cell.items() if key not in derived}
 

@@ -1,4 +1,4 @@
-"""What a user sees of a run under way, and how it is stopped."""
+"""A run's progress as the user sees it, and how a run is stopped."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from fedpareto.experiments.spec import Spec
 
 LINES_IN_A_RUN = 10
 LONGEST_SILENCE = 60.0
-"""Seconds after which a line is due although the next tenth of a run is not done."""
+"""Seconds after which a message is due although the next tenth of a run is not done."""
 
 
 class Interrupts:
-    """Ctrl-C or SIGTERM ends a run after the round under way, with all of it kept; a second one ends it at once."""
+    """Ctrl-C or SIGTERM ends a run after the current round, with everything saved; a second one ends it at once."""
 
     SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -56,7 +56,7 @@ class Interrupts:
 
 
 class Shown:
-    """A run's progress on stderr: a line at the beginning, then one now and then, which suits a log file."""
+    """A run's progress on stderr: a message at the start, then one now and then, which suits a log file."""
 
     def __init__(self, spec: Spec, folder: Path) -> None:
         self.spec, self.folder = spec, folder
@@ -71,7 +71,7 @@ class Shown:
         self.first = self.last = (done, time.monotonic())
 
     def round(self, now: Progress) -> None:
-        """After every round: a line for every tenth of a run, and at least one a minute."""
+        """After every round: a message for every tenth of a run, and at least one a minute."""
         moment = (now.round, time.monotonic())
         tenth = now.round * LINES_IN_A_RUN // now.rounds > self.last[0] * LINES_IN_A_RUN // now.rounds
         if tenth or moment[1] - self.last[1] >= LONGEST_SILENCE:
@@ -132,7 +132,7 @@ def shown(spec: Spec, folder: Path, quiet: bool = False) -> Shown:
 
 
 def _bar() -> Any:
-    """With rounds, how good the solutions are by now and the time left."""
+    """With rounds, the current quality of the solutions and the time left."""
     from rich import progress
     from rich.console import Console
 
@@ -149,7 +149,7 @@ def _bar() -> Any:
 
 
 def _print(line: str) -> None:
-    # A reader that went away (run | head) must not end the run.
+    # A closed pipe (run | head) must not end the run.
     with suppress(OSError):
         print(line, file=sys.stderr, flush=True)
 

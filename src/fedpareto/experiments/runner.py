@@ -37,15 +37,15 @@ CHECKPOINT_SHARE = 0.1
 """Writing checkpoints takes at most about this share of a run's time."""
 
 EVALUATIONS: dict[Evaluation, str] = {"sent": "sent by the server", "trained": "after local training"}
-"""Of what there are measurements, and how it is called."""
+"""The two evaluations, and their names."""
 
 CHANGEABLE = ("quorum", "faults")
-"""What a resumed run may change of its spec: whether it goes on, not what an undisturbed round computes."""
+"""What a resumed run may change in its spec: whether it continues, not what an undisturbed round computes."""
 
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a run is, after each round."""
+    """The progress of a run, after each round."""
 
     round: int
     rounds: int
@@ -59,7 +59,7 @@ class Progress:
 
     @property
     def headline(self) -> tuple[str, float]:
-        """What stands for the whole, and its value: the hypervolume, or of a single objective the clients' mean."""
+        """The summary measure and its value: the hypervolume, or of a single objective the clients' mean."""
         if len(self.means) == 1:
             ((name, mean),) = self.means.items()
             return f"mean {name}", mean
@@ -70,17 +70,17 @@ OnRound = Callable[[Progress], None]
 OnBegin = Callable[[int], None]
 """Called once all is ready, with the number of rounds that are over: 0, or more in a resumed run."""
 Observe = Callable[["Experiment", int], Mapping[str, Any]]
-"""More to record of a seed (by its place) after each round: goes into its row of metrics.jsonl."""
+"""More to record of a seed (by its index) after each round: goes into its row of metrics.jsonl."""
 
 
 def nothing_more(experiment: Experiment, run: int) -> Mapping[str, Any]:
-    """Records what is always recorded."""
+    """Records nothing more."""
     return {}
 
 
 @dataclass(frozen=True)
 class Result:
-    """What a run gives back."""
+    """The result of a run."""
 
     spec: Spec
     solutions: list[SolutionSet]
@@ -99,7 +99,7 @@ class Result:
         return f"<Result of {what}, seeds {list(spec.seeds)}: {self.summary()[0]}>"
 
     def summary(self) -> list[str]:
-        """The result in a line or two: the hypervolume, or of a single objective how the clients fare."""
+        """The result in a line or two: the hypervolume, or of a single objective the clients' mean, worst and best."""
         if len(self.spec.problem.objectives) > 1:
             return [f"hypervolume {_with_spread([one.hypervolume() for one in self.solutions])}", *self._early_stop()]
         lines = []
@@ -113,7 +113,7 @@ class Result:
         return [*lines, *self._early_stop()]
 
     def _early_stop(self) -> list[str]:
-        """Which rounds' models were kept, if validation rows had a say in that."""
+        """Which rounds' models were kept, with early stopping."""
         if not self.spec.stop_after:
             return []
         ends = [max(row["round"] for row in self.history if row["seed"] == seed) for seed in self.spec.seeds]
@@ -133,7 +133,7 @@ class Result:
         return max(np.inf if value is None else value for value in last)  # JSON has null for infinity.
 
     def across_clients(self, evaluation: Evaluation = "sent", round: int = -1) -> list[dict[str, AcrossClients]]:
-        """For each seed and objective, how the clients fare on held-out data after `round` rounds.
+        """For each seed and objective, statistics over the clients on held-out data after `round` rounds.
 
         "sent" is about the models that the server sends, "trained" about the same after the next local steps, of the
         clients that took part. −1 is the last round of which there is such an evaluation.
@@ -152,7 +152,7 @@ class Result:
         return dict(zip(names, across_objectives(points, problem.maximise), strict=True))
 
     def _evaluated(self, seed: int, evaluation: Evaluation) -> dict[int, list[list[float]]]:
-        """By round, the held-out objectives of the clients that have any; without rounds where nobody has."""
+        """By round, the held-out objectives of the clients that have any; without rounds where no client has any."""
         found = {}
         for row in self.history:
             by_split = row.get(evaluation)
@@ -176,7 +176,7 @@ class Result:
 
 
 class Stopped(Exception):
-    """The user asked to stop; the folder can be resumed."""
+    """The user stopped the run; the folder can be resumed."""
 
 
 class Experiment:
@@ -201,12 +201,12 @@ class Experiment:
 
     @property
     def round(self) -> int:
-        """Rounds that are over for all seeds that go on; if none does, those of the one that went on longest."""
+        """Rounds completed by all active seeds; if none is active, those of the one that ran longest."""
         going = [self.states[run].round for run in self._going()]
         return min(going) if going else max(state.round for state in self.states)
 
     def _going(self) -> list[int]:
-        """The seeds, by place, that were not stopped early."""
+        """The seeds, by index, that were not stopped early."""
         return [run for run in range(len(self.states)) if not (self._watches and self._watches[run].stopped)]
 
     def _is_over(self) -> bool:
@@ -282,7 +282,7 @@ class Experiment:
     # -- early stopping --------------------------------------------------------------------------------------------
 
     def _begin_watching(self) -> list[Watch]:
-        """One watch for each seed; none if rounds are not to be stopped early."""
+        """One Watch for each seed; none without early stopping."""
         if not self.spec.stop_after:
             return []
         names = self.engine.split_names
@@ -294,7 +294,7 @@ class Experiment:
         return [Watch(self.spec.stop_after, self.spec.stop_margin, state) for state in self.states]
 
     def _judged(self, rows: Mapping[int, dict[str, Any]], done: int) -> bool:
-        """Whether the solutions were measured before anybody trains, so that seeds can end with them."""
+        """Whether the solutions were measured before training, so that seeds can end with them."""
         if not self._watches or not self._is_evaluated(done):
             return False
         outcomes = self.engine.run_all([[] for _ in self.states], self._measured(True, done))
@@ -304,14 +304,14 @@ class Experiment:
         return True
 
     def _look(self, run: int, row: dict[str, Any], outcome: Outcome) -> None:
-        """Takes one evaluation of a seed into account; its score on validation rows stands in the row."""
+        """Takes one evaluation of a seed into account; its score on validation rows is in the row."""
         state, watch = self.states[run], self._watches[run]
         by_split = _by_split(outcome.evaluations.sent, state.setting.clients, self.engine.split_names)
         row["validation_score"] = score(by_split[VALIDATION], self.spec.problem)
         watch.look(row["validation_score"], state, _of_run(self.engine.private, run))
 
     def _take_best(self) -> list[State]:
-        """The state of every seed's best round, with the clients' private state put back as it was then."""
+        """The state of every seed's best round, with the clients' private state restored to that round."""
         self.engine.private = {key: kept for watch in self._watches for key, kept in watch.private.items()}
         return [watch.state for watch in self._watches]
 
@@ -351,7 +351,7 @@ class Experiment:
             raise QuorumLost(f"{seed}{lost}{way_on}", lost.failures, lost.run) from None
 
     def _finish(self) -> Result:
-        """The last evaluation, of what the run leaves behind."""
+        """The last evaluation, of the final models."""
         algorithm, names = self.spec.algorithm, self.engine.split_names
         states = self.states
         solutions, outcomes = self._measure(states)
@@ -391,18 +391,18 @@ class Experiment:
         return result
 
     def _measure(self, states: Sequence[State]) -> tuple[list[dict[int, Message]], list[Outcome]]:
-        """What every seed's clients would be sent, and what that is worth."""
+        """What every seed's clients would be sent, and its objectives."""
         solutions = [self.spec.algorithm.solutions(state) for state in states]
         return solutions, self.engine.run_all([[] for _ in solutions], solutions)
 
     def _solution_set(self, run: int, values: Mapping[str, np.ndarray]) -> SolutionSet:
-        """The solutions of one seed; a client whose training went astray has none."""
+        """The solutions of one seed; a client whose training diverged has none."""
         good = np.isfinite(values[held_out(list(values))]).all(axis=1)
         clients = self.states[run].setting.clients
         preferences = self.spec.preferences_of(self.spec.seeds[run])
         if not good.any():
             raise UserError(
-                f"seed {self.spec.seeds[run]}: training went astray, no client's objectives are finite numbers; "
+                f"seed {self.spec.seeds[run]}: training diverged, no client's objectives are finite numbers; "
                 "a smaller lr may help"
             )
         return SolutionSet(
@@ -430,7 +430,7 @@ class Experiment:
         algorithm, state = self.spec.algorithm, self.states[run]
         row: dict[str, Any] = {"seed": self.spec.seeds[run], "round": done}
         found = algorithm.found(state)
-        if found is not None:  # What the clients choose of it, which is measured too, may be less.
+        if found is not None:  # The clients' choices from it, which are measured too, may be fewer.
             row["hypervolume"] = self._hypervolume(self._set_of(found).points)
         for name, value in algorithm.describe(state).items():
             if not isinstance(value, Tensor):
@@ -500,7 +500,7 @@ class Experiment:
             self.folder.status(status, self.round, round(self.seconds, 3), message)
 
     def _end(self, status: str, message: str) -> None:
-        """Marks a run that ends early. If not even that can be written, the first problem is still the one to tell."""
+        """Marks a run that ends early. If not even that can be written, the first problem is still the one reported."""
         with suppress(UserError):
             self._status(status, message)
 
@@ -537,7 +537,7 @@ class Experiment:
     # -- checkpoints -----------------------------------------------------------------------------------------------
 
     def checkpoint(self) -> None:
-        """Makes the rounds so far safe."""
+        """Saves the rounds so far."""
         if self.folder is None:
             return
         start = time.perf_counter()
@@ -574,9 +574,7 @@ class Experiment:
             raise DamagedFile(f"{folder.checkpoint_file} is not a run's checkpoint; delete it to begin the run again")
         difference = _difference(checkpoint.values["spec"], _fixed(self.spec))
         if difference:
-            raise UserError(
-                f"{folder.spec_file} was changed while the run was under way: {difference}; a run keeps its spec"
-            )
+            raise UserError(f"{folder.spec_file} was changed during the run: {difference}; a run keeps its spec")
         self.states = [checkpoint.get_state(state, f"state/{run}") for run, state in enumerate(self.states)]
         self.engine.private = checkpoint.get_private(self.engine.device)
         best = checkpoint.get_private(self.engine.device, "best-private")
@@ -600,10 +598,10 @@ def start(
 ) -> Result:
     """A new run; with `out` everything is kept in that folder.
 
-    Without `keep_models` the clients' models are neither kept nor given back: of many clients that share one network
-    they are many copies of it.
+    Without `keep_models` the clients' models are neither saved nor returned: many clients that share one network would
+    have many copies of it.
     """
-    # Before anything is read, measured or written: an algorithm says here what it cannot work on.
+    # Before anything is read, measured or written: here an algorithm refuses problems that it cannot handle.
     spec.algorithm.begin(setting_of(spec.problem, range(min(spec.clients, 2)), spec.seeds[0], spec.rounds))
     if out is None:
         with engines.opened(spec) as engine:
@@ -663,7 +661,7 @@ def _chosen(record: Mapping[str, Any], folder: RunFolder) -> dict[str, Any]:
 
 
 def _note_changes(folder: RunFolder, done: int, before: Spec, now: Spec) -> None:
-    """Keeps spec.yaml and run.json true when a run goes on under another quorum or with other packages."""
+    """Updates spec.yaml and run.json when a run is resumed with another quorum or other packages."""
     record = folder.read_json("run.json") or {}
     old, new = before.to_mapping(), now.to_mapping()
     changes = {key: [old[key], new[key]] for key in CHANGEABLE if old[key] != new[key]}
@@ -677,7 +675,7 @@ def _note_changes(folder: RunFolder, done: int, before: Spec, now: Spec) -> None
 
 
 def _fixed(spec: Spec) -> Any:
-    """What of a spec may not change during a run, as JSON gives it back."""
+    """The parts of a spec that may not change during a run, as JSON values."""
     return json.loads(json.dumps({key: value for key, value in spec.to_mapping().items() if key not in CHANGEABLE}))
 
 
@@ -693,7 +691,7 @@ def _difference(before: Any, now: Any, path: str = "") -> str:
 
 
 def _common_mistake(failures: Sequence[Failure], asked: int) -> str:
-    """What all clients that were asked stumbled over, if it is one and the same mistake of the user's; or nothing."""
+    """The user error that all selected clients raised, if it is the same for all; or nothing."""
     reasons, raised = {failure.reason for failure in failures}, f"raised {UserError.__name__}: "
     if len(failures) == asked and len(reasons) == 1 and (reason := reasons.pop()).startswith(raised):
         return reason.removeprefix(raised)
@@ -717,7 +715,7 @@ def _by_split(values: Mapping[int, Tensor], clients: Sequence[int], names: Seque
 
 
 def _of_run(private: Mapping[tuple[int, int, int], Message], run: int) -> Private:
-    """Of the clients' private state, that of one seed."""
+    """The clients' private state of one seed."""
     return {key: state for key, state in private.items() if key[0] == run}
 
 

@@ -32,7 +32,7 @@ PARTS = ("body", "hypernetwork", "lattice", "front")
 
 @dataclass(frozen=True)
 class Card:
-    """What everybody who uses a model should know of it."""
+    """What every user of a model should know about it."""
 
     algorithm: str
     problem: str
@@ -83,7 +83,7 @@ def network_of_problem(problem: Problem) -> dict[str, Any] | None:
 
 
 def save_conditioned(path: Path, card: Card, anatomy: Conditioned, parts: Mapping[str, Tensor]) -> None:
-    """A body, a hypernetwork, and what its models are worth (`front`) for the preferences of `lattice`."""
+    """A body, a hypernetwork, and the objectives of its models (`front`) for the preferences of `lattice`."""
     values = {"format": FORMAT, "kind": CONDITIONED, "card": card.to_json(), "anatomy": anatomy_to_json(anatomy)}
     Checkpoint({name: parts[name] for name in PARTS}, values).save(path)
 
@@ -113,5 +113,5 @@ def node_file(folder: Path, seed: int) -> Path:
 
 
 def node_files(folder: Path) -> list[Path]:
-    """All that a node kept; none if the folder is no node's, or the run is not over."""
+    """All that a node kept; none if the folder is not a node's, or the run is not over."""
     return sorted(folder.glob("servable-seed*.safetensors"))

@@ -30,15 +30,15 @@ from fedpareto.moo.preferences import from_spec
 
 ENGINES: dict[str, type[LocalOptions]] = {cls.name: cls for cls in (LocalOptions, FlowerOptions, SimulationOptions)}
 NAMED_SECTIONS = {"algorithm": "fedpref", "problem": "synthetic", "engine": "local"}
-"""Sections that begin with the name of something, and what that is unless the user says otherwise."""
+"""Sections that begin with a name, and its default."""
 WORDS = {"privacy": "kind", "attack": "kind", "defence": "rule"}
-"""Sections that may be a single word, and which of their parameters that is."""
+"""Sections that may be a single word, and the parameter that it sets."""
 SECTIONS = ("algorithm", "problem", "learner", "engine", "faults", "privacy", "attack", "defence")
 MATRIX = "matrix"
 """The section of a file that lists many runs."""
 ROUNDS = 20
 PRIVATE = "private"
-"""What the spec of a deployment says of preferences, which only its nodes know."""
+"""The preferences in the spec of a deployment, which only its nodes know."""
 
 
 @dataclass(frozen=True)
@@ -56,13 +56,15 @@ class Spec:
     participation: float = 1.0
     """Share of the clients that take part in a round."""
     quorum: float = 0.0
-    """Valid replies that a round needs: below 1 a share of those asked, from 1 on a number of clients."""
+    """Valid replies that a round needs: below 1 a share of the selected clients, from 1 on a number of clients."""
     evaluate_every: int = 1
-    """Rounds between two evaluations; what a run leaves behind is always evaluated."""
+    """Rounds between two evaluations; the final models are always evaluated."""
     stop_after: int = 0
-    """Rounds without getting better on validation rows after which a seed ends, with its best models; 0: never."""
+    """Rounds without improvement on validation rows after which a seed stops, with its best models; 0: never."""
     stop_margin: float = 0.0
-    """By how much the hypervolume on validation rows, or the mean of a single objective, must rise to be better."""
+    """How much the hypervolume on validation rows, or the mean of a single objective, must rise to count as an
+    improvement.
+    """
     measure_losses: bool = False
     """Whether the clients' own training losses are measured before and after each round with an evaluation."""
     engine: LocalOptions = LocalOptions()
@@ -135,7 +137,7 @@ class Spec:
 
 @dataclass(frozen=True)
 class Draft:
-    """A spec as the user wrote it: nested plain values, and where each of them stands."""
+    """A spec as the user wrote it: nested plain values, and the line of each."""
 
     values: dict[str, Any] = field(default_factory=dict)
     where: Mapping[tuple[str, ...], str] = field(default_factory=dict)
@@ -181,7 +183,7 @@ class Draft:
         return Draft({**self.values, section: self._section(section) | given}, where)
 
     def with_settings(self, settings: Iterable[str]) -> Draft:
-        """With `key=value` texts applied; a key may name its section (learner.lr) or stand alone (lr)."""
+        """With `key=value` texts applied; a key may name its section (learner.lr) or be bare (lr)."""
         draft = self
         for text in settings:
             key, equals, value = (part.strip() for part in text.partition("="))
@@ -226,10 +228,10 @@ class Draft:
         return owners[0], key
 
     def _parameters(self) -> dict[str, list[str]]:
-        """The parameters that may stand alone, by section, for the algorithm and problem that this draft names.
+        """The parameters that may be bare, by section, for the algorithm and problem that this draft names.
 
-        Those of privacy, attack and defence may not: a bare "noise", "clip" or "share" reads as if the data or the
-        gradients were meant.
+        Those of privacy, attack and defence may not: a bare "noise", "clip" or "share" could mean the data or the
+        gradients.
         """
         algorithm = registry.algorithm_class(self._named("algorithm")[0])
         problem = registry.problem_class(self._named("problem")[0])
@@ -242,7 +244,7 @@ class Draft:
         }
 
     def finish(self) -> Spec:
-        """The spec, or a clear word on what is wrong and where."""
+        """The spec, or a clear message saying what is wrong and where."""
         if MATRIX in self.values:
             with self._at(MATRIX):
                 raise UserError(f"a section '{MATRIX}' lists many runs; this file is for 'fedpareto matrix'")
@@ -363,12 +365,12 @@ class Draft:
                 raise
 
     def _named_in(self, problem: UserError, section: str) -> list[str]:
-        """The parameters of a section that a message speaks of: a class that checks its own values names them."""
+        """The parameters of a section that a message mentions: a class that checks its own values names them."""
         return [key for key in self._section(section) if re.search(rf"\b{re.escape(key)}\b", str(problem))]
 
     @contextmanager
     def _in(self, section: str) -> Iterator[None]:
-        """Puts the place of the parameter that a message names in front of it, or that of the section's word."""
+        """Prefixes a message with the line of the parameter that it names, or that of the section's name."""
         try:
             yield
         except UserError as problem:
@@ -378,7 +380,7 @@ class Draft:
 
     @contextmanager
     def _at(self, *path: str) -> Iterator[None]:
-        """Puts the place of a value in front of the message of what is wrong with it."""
+        """Prefixes a message with the line of the value that is wrong."""
         try:
             yield
         except _Placed:
@@ -391,7 +393,7 @@ class Draft:
 
 
 class _Placed(UserError):
-    """A mistake whose message says already where it was made."""
+    """An error whose message already names its line."""
 
 
 _TOP_LEVEL: dict[str, Any] = {
@@ -410,7 +412,7 @@ assert set(_TOP_LEVEL) | set(SECTIONS) == {f.name for f in fields(Spec)}, "a new
 
 
 def top_level(key: str, value: Any) -> Any:
-    """A top-level value of a spec as its type, if it makes sense."""
+    """A top-level value of a spec as its type, if it is valid."""
     if key == "seeds":
         value = _seeds(value)
     elif key == "preferences":
@@ -421,7 +423,7 @@ def top_level(key: str, value: Any) -> Any:
 
 
 def _check_value(key: str, value: Any) -> None:
-    """Raises UserError if a top-level value makes no sense on its own."""
+    """Raises UserError if a top-level value is invalid on its own."""
     rule = ""
     if key == "clients" and value < 1:
         rule = "a federation has at least 1 client"
@@ -438,7 +440,7 @@ def _check_value(key: str, value: Any) -> None:
     elif key == "seeds" and not value:
         rule = "at least one seed is needed"
     elif key == "seeds" and len(set(value)) < len(value):
-        rule = "each seed may stand there once"
+        rule = "each seed may be listed once"
     elif key == "seeds" and min(value) < 0:
         rule = "a seed is not negative"
     if rule:
@@ -479,7 +481,7 @@ def _check_stopping(
 
 
 def _check_losses(algorithm: Algorithm[Any], problem: Problem, learner: Learner) -> None:
-    """Raises UserError if an algorithm asks for losses on rows and there are none."""
+    """Raises UserError if an algorithm needs losses on rows and there are none."""
     plain = unwrapped(algorithm)
     if plain.needs_losses and type(learner).loss is Learner.loss:
         raise UserError(
@@ -488,11 +490,11 @@ def _check_losses(algorithm: Algorithm[Any], problem: Problem, learner: Learner)
 
 
 def _check_attack(attack: Attack, engine: LocalOptions, problem: Problem, clients: int) -> None:
-    """Raises UserError if an attack cannot be played."""
+    """Raises UserError if an attack cannot be simulated."""
     if attack.kind != "none" and isinstance(engine, FlowerOptions):
         raise UserError(
-            f"attack: {attack.kind} is played by the engine local only, not by {engine.name}, whose nodes are their "
-            "owners' own; a defence works with both"
+            f"attack: {attack.kind} is simulated by the engine local only, not by {engine.name}, whose nodes are "
+            "their owners'; a defence works with both"
         )
     attack.must_fit(problem, clients)
 
@@ -549,7 +551,7 @@ _Loader.add_implicit_resolver(
 
 
 def first_difference(before: Mapping[str, Any], now: Mapping[str, Any], section: str = "") -> str:
-    """Where two specs part, such as "learner.lr=0.1, not 0.2"; empty if they are the same."""
+    """The first difference between two specs, such as "learner.lr=0.1, not 0.2"; empty if they are the same."""
     for key in {**now, **before}:
         old, new = before.get(key), now.get(key)
         if old != new:
@@ -560,19 +562,19 @@ def first_difference(before: Mapping[str, Any], now: Mapping[str, Any], section:
 
 
 def _lines(node: yaml.Node | None, file: Path, path: tuple[str, ...] = ()) -> dict[tuple[str, ...], str]:
-    """The line of every key in a YAML document, by path; a key that stands twice is a mistake."""
+    """The line of every key in a YAML document, by path; a duplicate key is an error."""
     places: dict[tuple[str, ...], str] = {}
     if isinstance(node, yaml.MappingNode):
         for key, value in node.value:
             here, place = (*path, str(key.value)), f"{file}, line {key.start_mark.line + 1}"
             if here in places:
-                raise UserError(f"{place}: '{key.value}' stands here a second time")
+                raise UserError(f"{place}: '{key.value}' is given a second time")
             places |= {here: place} | _lines(value, file, here)
     return places
 
 
 def _yaml_trouble(problem: Exception, text: str) -> str:
-    """What is wrong with a YAML text, beginning with the line."""
+    """What is wrong with a YAML text, with its line first."""
     mark, position = getattr(problem, "problem_mark", None), getattr(problem, "position", None)
     if mark is not None:
         position = mark.index

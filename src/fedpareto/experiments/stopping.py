@@ -1,4 +1,4 @@
-"""Early stopping: a seed ends once its models have not got better on validation rows for a while."""
+"""Early stopping: a seed stops once its models have not improved on validation rows for some rounds."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from fedpareto.core.problem import Problem
 from fedpareto.moo.indicators import hypervolume
 
 VALIDATION = "validation"
-"""The part of the data that decides: neither what training sees nor what results are reported on."""
+"""The split that decides: neither the training nor the test split."""
 
 Private = dict[tuple[int, int, int], Message]
 """Clients' private state, as an engine has it."""
 
 
 def score(points: np.ndarray, problem: Problem) -> float:
-    """How good the clients' models are, `[n, m]`, higher is better: the hypervolume, of a single objective the mean."""
+    """The score of the clients' models `[n, m]`, higher is better: the hypervolume, of a single objective the mean."""
     known = points[np.isfinite(points).all(axis=1)]
     if len(problem.objectives) > 1:
         return hypervolume(known, problem.reference, maximise=problem.maximise) if len(known) else 0.0
@@ -33,19 +33,19 @@ def score(points: np.ndarray, problem: Problem) -> float:
 
 @dataclass
 class Watch:
-    """One seed's best round so far, with all that its models are made of, and whether the seed goes on."""
+    """One seed's best round so far, with all state of its models, and whether the seed continues."""
 
     after: int
-    """Rounds without getting better after which it ends."""
+    """Rounds without improvement after which it stops."""
     margin: float
-    """More than this is better."""
+    """Smallest improvement that counts."""
     state: State
     private: Private = field(default_factory=dict)
     best: float = -math.inf
     stopped: bool = False
 
     def look(self, found: float, state: State, private: Private) -> None:
-        """Takes note of the models after `state.round` rounds."""
+        """Records the models after `state.round` rounds."""
         if found > self.best + self.margin:
             self.best, self.state = found, state
             # An engine replaces these tensors and never writes into them.
@@ -54,7 +54,7 @@ class Watch:
             self.stopped = True
 
     def to_plain(self) -> dict[str, Any]:
-        """What of it is no tensor."""
+        """Its values that are not tensors."""
         return {"best": None if self.best == -math.inf else self.best, "stopped": self.stopped}
 
     def restored(self, plain: Mapping[str, Any], state: State, private: Private) -> Watch:

@@ -69,7 +69,7 @@ class RunFolder:
         folder = cls(path)
         folder.must_be_run()
         folder.lock()
-        for half_written in path.glob(f".*{PART}"):  # Of a process that was killed; nobody else is here.
+        for half_written in path.glob(f".*{PART}"):  # Left by a killed process; the folder is locked.
             with suppress(OSError):
                 half_written.unlink()
         return folder
@@ -91,7 +91,7 @@ class RunFolder:
                 raise UserError(f"{self.path} is not empty: its {name} would be overwritten; name another folder")
 
     def lock(self) -> None:
-        """Keeps other processes out; the system lets go when this process ends, however it ends."""
+        """Locks the folder; the system releases the lock when this process ends, however it ends."""
         try:
             is_mine = self._lock.take()
         except OSError as problem:
@@ -104,11 +104,11 @@ class RunFolder:
         return self._lock.is_held()
 
     def close(self) -> None:
-        """Lets other processes in."""
+        """Releases the lock."""
         self._lock.release()
 
     def discard(self) -> None:
-        """Takes back what `create` made: a run that could not even begin leaves nothing behind."""
+        """Undoes `create`: a run that could not even begin leaves nothing behind."""
         for name in FILES:
             with suppress(OSError):
                 (self.path / name).unlink()
@@ -136,7 +136,7 @@ class RunFolder:
 
     @property
     def checkpoint_file(self) -> Path:
-        """The last round that is safe."""
+        """The last saved round."""
         return self.path / "checkpoint.safetensors"
 
     def spec(self) -> Spec:
@@ -206,7 +206,7 @@ class RunFolder:
         return rows
 
     def settle(self, name: str) -> int:
-        """Waits until what was appended is safe on the disk; gives back the file's length, 0 without a file.
+        """Waits until what was appended is on the disk; returns the file's length, 0 without a file.
 
         A checkpoint notes this length. Without the wait, a power cut could keep the checkpoint and lose the lines.
         """
@@ -230,7 +230,7 @@ class RunFolder:
             os.truncate(path, length)
 
     def status(self, status: str, rounds: int, seconds: float, message: str = "") -> None:
-        """How the run stands."""
+        """The run's status."""
         self.write_json("status.json", {"status": status, "round": rounds, "seconds": seconds, "message": message})
 
 
@@ -258,7 +258,7 @@ def describe(spec: Spec, splits: Sequence[str], choices: Mapping[str, int]) -> d
 
 
 def _disturbed(spec: Spec) -> dict[str, Any]:
-    """Who attacks and how, and what the server does about it; nothing of what there is not."""
+    """The attackers, their attack and the server's defence; nothing where there is none."""
     found: dict[str, Any] = {}
     if spec.attack.kind != "none":
         attack = spec.attack
@@ -271,7 +271,7 @@ def _disturbed(spec: Spec) -> dict[str, Any]:
 
 
 def versions() -> dict[str, str]:
-    """Of everything that can change a number."""
+    """Versions of everything that can change a number."""
     found = {"python": platform.python_version(), "machine": f"{platform.system()} {platform.machine()}"}
     for package in ("fedpareto", "torch", "numpy", "scikit-learn", "moocore"):
         try:

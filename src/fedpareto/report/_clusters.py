@@ -1,4 +1,4 @@
-"""How clients find each other: figures 4.11 and 4.12 of Hartmann's thesis."""
+"""How clients form clusters: figures 4.11 and 4.12 of Hartmann's thesis."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from fedpareto.report.record import Record
 T = TypeVar("T")
 
 MOST_ROWS = 24
-"""Rounds that the picture of the clusters shows; with more it would not fit on a page."""
+"""Most rounds in the figure of the clusters; more would not fit on a page."""
 
 MOST_IDS = 40
-"""Clients up to which their ids can be read."""
+"""Most clients whose ids are readable."""
 
 BAR, GAP, BOX, BAR_HEIGHT = "#D0D0D0", 0.5, 0.92, 0.74
-"""Colour of a cluster's bar; space between neighbours that part, and box and bar height, in boxes."""
+"""Colour of a cluster's bar; space between neighbours in different clusters, and box and bar height, in boxes."""
 
 UNKNOWN = "#8FA8BF"
 """Clients whose preference is not known, because the run has not finished."""
@@ -71,7 +71,7 @@ def similarity_matrices(
 ) -> Figure:
     """Figure 4.11: similarity of the clients after some rounds (an early, a middle and the last one), on one scale.
 
-    Clients stand in the order of their clusters or of their ids, the same in every matrix; frames are
+    Clients are in the order of their clusters or of their ids, the same in every matrix; frames are
     the clusters of that round.
     """
     seed = record.started[0] if seed is None else seed
@@ -95,7 +95,7 @@ def similarity_matrices(
 def client_order(record: Record, seed: int) -> list[int]:
     """All client ids of a seed so that clusters stay together in every round, as far as they are nested.
 
-    Clusters are sorted by what their members prefer, so neighbours want similar things.
+    Clusters are sorted by their members' preferences, so neighbours have similar ones.
     """
     preferences = _preferences(record, seed)
     ids = set(_clients(record, seed, record.clients))
@@ -120,7 +120,7 @@ def _last_order(record: Record, seed: int) -> list[int]:
 
 def _needed(found: dict[int, T], record: Record, seed: int, what: str) -> dict[int, T]:
     if not found:
-        raise UserError(f"{record.folder}: '{record.algorithm}' wrote down no {what} for seed {seed}")
+        raise UserError(f"{record.folder}: '{record.algorithm}' recorded no {what} for seed {seed}")
     return found
 
 
@@ -184,7 +184,7 @@ def _columns(rows: Sequence[list[list[int]]], order: Sequence[int]) -> list[Arra
 
 
 def _edges(rows: Sequence[list[list[int]]]) -> Array:
-    """Neighbours that part in any of the rows stand apart in all of them."""
+    """Neighbours in different clusters in any row are apart in all rows."""
     n = max(sum(len(cluster) for cluster in row) for row in rows)
     steps = np.ones(n)
     steps[0] = 0
@@ -271,7 +271,7 @@ def _frames(axes: Axes, clusters: Clusters, order: Sequence[int]) -> None:
     place = {client: i for i, client in enumerate(order)}
     for cluster in clusters:
         where = sorted(place[client] for client in cluster if client in place)
-        # A cluster of an earlier round may be scattered over the order; a frame would then lie.
+        # A cluster of an earlier round may be scattered over the order; a frame would then be wrong.
         if where and where[-1] - where[0] == len(where) - 1:
             corner, side = where[0] - 0.5, len(where)
             axes.add_patch(Rectangle((corner, corner), side, side, fill=False, ec="black", lw=1, clip_on=False))

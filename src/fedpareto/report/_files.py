@@ -1,4 +1,4 @@
-"""Reading JSON that a crash or a stranger may have touched: every complaint names the file and the line."""
+"""Reading JSON that may be damaged or altered: every error names the file and the line."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Clusters = tuple[tuple[int, ...], ...]
 
 
 def json_lines(path: Path) -> Iterator[tuple[dict[str, Any], str]]:
-    """Each object of the file with its place in words; a last line cut short by a crash is left out."""
+    """Each object of the file with its line; a last line truncated by a crash is left out."""
     if not path.is_file():
         return
     *whole, last = _read_bytes(path).split(b"\n")
@@ -69,7 +69,7 @@ def as_object(value: object, where: str) -> dict[str, Any]:
 def get(data: dict[str, Any], key: str, kind: type, where: str, default: object = None) -> Any:
     """The entry `key`, if it is of that kind; without a default it must be there."""
     value = data.get(key, default)
-    # True is an int for Python, but nobody means it when they count.
+    # True is an int for Python, but not a count.
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
         problem = "is missing" if value is None else f"is {value!r}, expected {kind.__name__}"
         raise DamagedFile(f"{where}: '{key}' {problem}")
@@ -130,7 +130,7 @@ def id_groups(value: object, where: str) -> Clusters:
 
 
 def printable(text: object) -> str:
-    """`text` on one line without control characters: refused replies carry words of strangers."""
+    """`text` on one line without control characters: refused replies carry untrusted text."""
     return "".join("\N{REPLACEMENT CHARACTER}" if _is_control(c) else c for c in " ".join(str(text).split()))
 
 

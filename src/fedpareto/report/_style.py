@@ -1,4 +1,4 @@
-"""What all pictures share: colours that colour-blind readers tell apart, fonts, sizes and saving."""
+"""What all figures share: colours for colour-blind readers, fonts, sizes and saving."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 
 STYLE: dict[Any, Any] = {  # Any, because newer matplotlib lists the keys and older does not
-    "font.family": "DejaVu Sans",  # comes with matplotlib, so the same picture everywhere
+    "font.family": "DejaVu Sans",  # comes with matplotlib, so the same figure everywhere
     "font.size": 9,
     "axes.titlesize": 9,
     "axes.spines.top": False,
@@ -51,7 +51,7 @@ def styled(draw: Callable[P, Figure]) -> Callable[P, Figure]:
 
 
 def render(figure: Figure, format: str) -> bytes:
-    """The figure as `png`, `pdf` or `svg`; the same figure gives the same bytes on every day."""
+    """The figure as `png`, `pdf` or `svg`; the same figure always gives the same bytes."""
     dates = {"png": {"Software": None}, "pdf": {"CreationDate": None}, "svg": {"Date": None}}
     buffer = io.BytesIO()
     with _style():
@@ -78,7 +78,9 @@ def short(label: str) -> str:
 
 
 def run_label(run: Record) -> str:
-    """A run's label with what a picture of its solutions cannot show: who has none, and that it is not finished."""
+    """A run's label with what a figure of its solutions cannot show: clients without one, and that it is not
+    finished.
+    """
     lost = sum(len(points) for points in run.points()) - len(run.pooled())
     # A diverged client cannot be drawn, but it must not vanish silently either.
     label = short(run.label) + (f"\n({lost} not finite)" if lost else "")

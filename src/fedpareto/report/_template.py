@@ -1,4 +1,4 @@
-"""The look and the few lines of behaviour of the comparison page."""
+"""Style sheet and script of the comparison page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How evenly clients fare, in tables: runs and both evaluations below each other, what describes the clients beside."""
+"""Statistics over clients, in tables: a row for each run and evaluation, a column for each statistic."""
 
 from __future__ import annotations
 
@@ -28,7 +28,9 @@ EVALUATIONS: tuple[Evaluation, ...] = ("sent", "trained")
 
 
 def across_clients(records: Sequence[Record]) -> list[Table]:
-    """A table for each objective: how clients fare in every run, by both evaluations; none where a client is alone."""
+    """A table for each objective: statistics over the clients of every run, by both evaluations; none for one
+    client.
+    """
     runs = [run for run in comparable(records) if run.clients > 1 and any(map(run.last_values, EVALUATIONS))]
     return [_across_table(runs, j) for j in range(len(runs[0].objectives))] if runs else []
 
@@ -43,7 +45,7 @@ def _across_table(runs: Sequence[Record], j: int) -> Table:
 def _across_columns(run: Record, j: int) -> tuple[Column, ...]:
     objective = run.objectives[j]
     direction = 1 if objective.maximise else -1
-    # Clients who weigh several objectives in their own ways are not meant to be alike.
+    # Clients with different preferences are not meant to have equal objectives.
     even = 1 if run.single else 0
     return (
         Column("mean", "mean", direction),
@@ -56,7 +58,7 @@ def _across_columns(run: Record, j: int) -> tuple[Column, ...]:
 
 
 def _across_rows(runs: Sequence[Record], j: int, evaluation: Evaluation, columns: Sequence[Column]) -> Iterator[Row]:
-    """Of the runs that have the evaluation; the best is marked among these."""
+    """Rows of the runs that have the evaluation; the best among them is marked."""
     measured = [run for run in runs if run.last_values(evaluation)]
     if not measured:
         return

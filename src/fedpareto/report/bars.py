@@ -1,4 +1,4 @@
-"""Bars beside each other, a panel for each comparison: a few numbers with their spread, and a level to hold them to."""
+"""Bar charts, a panel for each comparison: a few numbers with their spread, and a reference level."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Bar:
     value: float
     spread: float = 0.0
     kind: str = ""
-    """Bars of one kind have one colour; kinds stand in the legend."""
+    """Bars of one kind have one colour; the legend shows the kinds."""
 
 
 @styled

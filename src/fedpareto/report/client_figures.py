@@ -1,6 +1,5 @@
-"""Pictures of how clients fare: each of them at the end, all of them over the rounds, and who was not harmed.
-
-Compared runs keep their colour in every picture, by their place in the list.
+"""Figures of the clients' results: at the end, over the rounds, and the share whose loss did not rise. Compared runs
+keep their colour in every figure, by their position in the list.
 """
 
 from __future__ import annotations
@@ -95,7 +94,7 @@ def share_improved_over_rounds(records: Sequence[Record]) -> Figure:
 
 
 def _box(axes: Axes, values: Array, place: float, paint: str) -> None:
-    # Always the same scatter: the same run gives the same picture.
+    # Always the same scatter: the same run gives the same figure.
     heights = place + np.random.default_rng(0).uniform(-JITTER, JITTER, len(values))
     axes.scatter(values, heights, s=11, color=paint, alpha=0.35, lw=0)
     low, first, middle, third, high = np.percentile(values, [LOW_SHARE, 25, 50, 75, 100 - LOW_SHARE])
@@ -109,7 +108,7 @@ def _draw_over_rounds(column: Sequence[Axes], run: Record, evaluation: Evaluatio
     rounds, found = run.across_rounds(evaluation)
     if not len(rounds):
         return
-    # What is trained in round r + 1 stands in the line of round r.
+    # What is trained in round r + 1 is in the row of round r.
     rounds = rounds + (1 if evaluation == "trained" else 0)
     dot = "o" if len(rounds) == 1 else None
     for j, axes in enumerate(column):

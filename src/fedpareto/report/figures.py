@@ -1,6 +1,5 @@
-"""The pictures of a report, each a matplotlib `Figure` of its own without pyplot's global state.
-
-Compared runs keep their colour and marker in every picture, by their place in the list.
+"""The figures of a report, each a separate matplotlib `Figure` without pyplot's global state. Compared runs keep their
+colour and marker in every figure, by their position in the list.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from fedpareto.report.record import Record, comparable
 __all__ = ["cluster_evolution", "fronts", "hypervolume_over_rounds", "render", "similarity_matrices"]
 
 FEW = 25
-"""Points of a known front up to which each gets a dot: such a front is a set, not a curve."""
+"""Most points of a known front that are drawn as dots: such a front is a set, not a curve."""
 
 
 @styled
@@ -32,8 +31,8 @@ def fronts(records: Sequence[Record]) -> Figure:
     """Final solutions of all clients and seeds on the held-out split, and each run's non-dominated front.
 
     Two objectives make one plane with staircases; more make a grid with one plane per pair, where
-    the solid points are those that no other dominates in all objectives together. A single objective has no front:
-    its picture is `clients_at_the_end`.
+    the solid points are those that no other dominates in all objectives together. A single objective has no front: its
+    figure is `clients_at_the_end`.
     """
     runs = comparable(records)
     m = len(runs[0].objectives)
@@ -46,8 +45,8 @@ def fronts(records: Sequence[Record]) -> Figure:
 def hypervolume_over_rounds(records: Sequence[Record]) -> Figure:
     """Mean hypervolume over the seeds with a band of one population deviation, round by round.
 
-    Solid is what the server sends. Dotted is what the clients have after their local steps: those
-    of round r + 1 stand at r + 1, just before the server's answer to them.
+    Solid is what the server sends. Dotted is what the clients have after their local steps: those of round r + 1 are
+    drawn at r + 1, just before the server's aggregation.
     """
     runs = comparable(records)
     handles = _curve_handles(runs)
@@ -154,7 +153,7 @@ def _panel(axes: Axes, runs: Sequence[Record], x: int, y: int) -> None:
 
 
 def _halos(runs: Sequence[Record]) -> list[float]:
-    """By how many points the marks of each run are larger, to be seen under those of later runs in the same place.
+    """By how many points the markers of each run are larger, to be visible under those of later runs.
 
     Where only few results are possible (deep-sea treasure has ten) fronts often meet.
     """

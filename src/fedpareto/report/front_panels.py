@@ -1,4 +1,4 @@
-"""Fronts of several runs on several problems: a panel a problem, one legend, both objectives maximised."""
+"""Fronts of several runs on several problems: a panel for each problem, one legend, both objectives maximised."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Curve:
     points: Sequence[Sequence[float]]
     """`[k, 2]`; may be empty."""
     frame: tuple[tuple[float, float], tuple[float, float]] | None = None
-    """What another front of that name spans: ((least, largest x), (least, largest y))."""
+    """The range of another front of that name: ((least, largest x), (least, largest y))."""
 
 
 @styled

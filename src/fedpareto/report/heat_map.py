@@ -26,9 +26,9 @@ CELL = (0.47, 0.30)
 LEAST_HEIGHT = 1.7
 """Inches of all panels in a column: the scale beside them has room for its name."""
 LETTER = 0.08
-"""Inches along a line of that name, on average."""
+"""Average width of a character of that name, in inches."""
 NOTHING, FAILED = "#F2F2F2", "#1A1A1A"
-"""The colours of cells that cannot be, and of cells that came to nothing."""
+"""The colours of impossible cells, and of failed ones."""
 HATCH = "////"
 
 
@@ -43,7 +43,7 @@ def heat_map(
     measure: str,
     maximise: bool,
 ) -> Figure:
-    """`values` `[panels, rows, columns]`; NaN is drawn as a failure, and as no cell at all where it was `refused`."""
+    """`values` `[panels, rows, columns]`; NaN is drawn as a failure, and as an empty cell where it was `refused`."""
     across = min(len(panels), PANELS_IN_A_ROW)
     down = math.ceil(len(panels) / across)
     names = 0.075 * max(len(short(name)) for name in rows)

@@ -1,4 +1,4 @@
-"""One folder that answers "which run is better, and why": a page that needs nothing else, and its parts."""
+"""One folder that answers "which run is better, and why": a self-contained page, and its parts."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from fedpareto.report.record import Record, comparable, load
 from fedpareto.report.tables import Table, comparison
 
 FRONTS, CLIENTS = "fronts", "clients"
-"""Names of pictures."""
+"""Names of figures."""
 MOST_REFUSALS = 30
-"""Lines of the table of refused replies; a client that lies in every round would bury the page."""
+"""Rows of the table of refused replies; an attacker in every round would flood the page."""
 
 
 @dataclass(frozen=True)
@@ -35,14 +35,14 @@ class Picture:
     """Of its files, without the ending."""
     title: str
     sentence: str
-    """What one sees."""
+    """What it shows."""
     figure: Figure
 
 
 def write_comparison(folders: Sequence[Path], out: Path) -> Path:
     """Write the comparison of the run folders into `out`; the path of its `index.html`.
 
-    Beside the page stand its figures as PNG and PDF, `table.md` and `table.json`. Every file appears
+    Beside the page are its figures as PNG and PDF, `table.md` and `table.json`. Every file appears
     whole or not at all.
     """
     records = comparable([load(folder) for folder in _distinct(folders)])
@@ -68,7 +68,7 @@ def write_comparison(folders: Sequence[Path], out: Path) -> Path:
 
 
 def main_picture(records: Sequence[Record]) -> str:
-    """The file that shows most: the fronts, or of a single objective, which has none, the clients."""
+    """The main figure: the fronts, or of a single objective, which has none, the clients."""
     return f"{CLIENTS if records[0].single else FRONTS}.png"
 
 
@@ -164,12 +164,12 @@ def _counted(count: int, noun: str) -> str:
 
 
 def _file_names(records: Sequence[Record]) -> list[str]:
-    """The labels as file names, without anything that a shell or a file system would take amiss."""
+    """The labels as file names, without characters that are special to a shell or a file system."""
     used: Counter[str] = Counter()
     names = []
     for record in records:
         name = re.sub(r"[^A-Za-z0-9._-]+", "-", record.label).strip("-.")[:80] or "run"
-        # Some file systems do not tell capitals from small letters.
+        # Some file systems ignore case.
         used[name.lower()] += 1
         names.append(name if used[name.lower()] == 1 else f"{name}-{used[name.lower()]}")
     return names
@@ -203,7 +203,7 @@ def _page(
 
 
 def _main_part_first(of_clients: list[str], pictures: list[str], single: bool) -> list[str]:
-    """How clients fare is the result where there is one objective; of several, the front comes first."""
+    """With one objective the clients' statistics are the result; with several, the front comes first."""
     return of_clients + pictures if single else pictures + of_clients
 
 
@@ -223,7 +223,7 @@ def _objectives(record: Record) -> str:
 
 
 def _disturbed(records: Sequence[Record]) -> str:
-    """A line for each run that was attacked or defended."""
+    """A paragraph for each run that was attacked or defended."""
     lines = []
     for record in records:
         named = {"attack": record.attack, "defence": record.defence}
@@ -248,7 +248,7 @@ def _refusals(records: Sequence[Record]) -> str:
     for record in records:
         counts.update((record.label, event.client, event.reason) for event in record.events)
     if not counts:
-        return _section("Missing replies", "Every reply came and was accepted.", "")
+        return _section("Missing replies", "Every reply arrived and was accepted.", "")
     rows = [[label, client, reason, times] for (label, client, reason), times in counts.most_common()]
     hidden = len(rows) - MOST_REFUSALS
     sentence = "Replies that the server did not use, and why."

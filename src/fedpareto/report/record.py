@@ -1,4 +1,4 @@
-"""A run folder read back: every check of its files happens here, once, and the rest is arithmetic.
+"""A run folder read back: its files are checked here, once; the rest is arithmetic.
 
 Arrays are indexed by started seed first. A run that has not finished is described by what it wrote so far.
 """
@@ -48,7 +48,7 @@ MOST_NAMED = 10
 
 @dataclass(frozen=True)
 class Objective:
-    """One goal of the problem and which way is better."""
+    """One objective of the problem and its direction."""
 
     name: str
     maximise: bool
@@ -69,7 +69,7 @@ class Output:
 
     @property
     def in_words(self) -> str:
-        """In a line."""
+        """In one line."""
         if len(self.classes) != 2:
             return f"{self.name}, {len(self.classes)} classes"
         negative, positive = self.classes
@@ -78,7 +78,7 @@ class Output:
 
 @dataclass(frozen=True)
 class Status:
-    """How far the run says it is. `unknown` when it never wrote a status."""
+    """The status that the run wrote. `unknown` if it never wrote one."""
 
     name: str = "unknown"
     round: int = 0
@@ -88,7 +88,7 @@ class Status:
 
 @dataclass(frozen=True)
 class Event:
-    """One reply that the server refused or never got."""
+    """One reply that the server refused or never received."""
 
     seed: int
     round: int
@@ -120,9 +120,9 @@ class Line:
     epsilon: float = float("nan")
     """ε of differential privacy so far; NaN without it, or without noise."""
     losses: Array | None = None
-    """`[n]`, of what the server sends: what each client's training makes small; None where it was not measured."""
+    """`[n]`, of what the server sends: each client's training loss; None where it was not measured."""
     participants: tuple[int, ...] = ()
-    """Who took part in the round that follows, where losses were measured."""
+    """The participants of the next round, where losses were measured."""
 
     def measured(self, evaluation: Evaluation) -> dict[str, Array]:
         """By split, `[n, m]`; empty where there was no such evaluation."""
@@ -137,7 +137,7 @@ class Solution:
     round: int
     clients: tuple[int, ...]
     preferences: Array | None
-    """`[n, m]`; None until the run has finished, or if the clients keep theirs to themselves."""
+    """`[n, m]`; None until the run has finished, or if the clients keep theirs private."""
     objectives: dict[str, Array]
     """By split, `[n, m]`."""
     indicators: dict[str, float]
@@ -153,7 +153,7 @@ class Record:
     algorithm: str
     problem: str
     seeds: tuple[int, ...]
-    """The seeds that were asked for; `started` are those that have results."""
+    """The requested seeds; `started` are those that have results."""
     clients: int
     rounds: int
     objectives: tuple[Objective, ...]
@@ -164,7 +164,7 @@ class Record:
     versions: dict[str, str]
     choices: dict[str, str]
     attack: str
-    """What some clients do against the others, in words; empty without an attack."""
+    """The attack, in words; empty without one."""
     defence: str
     """The rule that replies go through; empty without one."""
     spec: str
@@ -176,17 +176,17 @@ class Record:
 
     @property
     def finished(self) -> bool:
-        """Whether every seed went through all rounds."""
+        """Whether every seed completed all rounds."""
         return self.status.name == "finished"
 
     @property
     def single(self) -> bool:
-        """Whether there is one objective only, so that clients differ but nothing is traded off."""
+        """Whether there is one objective only, so that clients differ but there is no trade-off."""
         return len(self.objectives) == 1
 
     @property
     def maximise(self) -> list[bool]:
-        """Per objective, as the functions of `fedpareto.moo` want it."""
+        """Per objective, as the functions of `fedpareto.moo` expect it."""
         return [objective.maximise for objective in self.objectives]
 
     @property
@@ -196,12 +196,12 @@ class Record:
 
     @property
     def measured(self) -> str:
-        """How results were got, in words: on rows held out, or where clients have none, by what is measured."""
+        """How results were measured, in words: on held-out rows, or where clients have none, by which measure."""
         return f"on the {self.held_out} split" if self.held_out in ROWS else f"by {self.held_out}"
 
     @property
     def started(self) -> tuple[int, ...]:
-        """The seeds that have at least one round, in the order asked for."""
+        """The seeds that have at least one round, in the requested order."""
         return tuple(self._by_seed)
 
     @property
@@ -222,7 +222,7 @@ class Record:
         return self.over_rounds("trained_hypervolume")
 
     def over_rounds(self, name: str) -> Array:
-        """`[started, r]`: any number that a line holds, over `common_rounds`."""
+        """`[started, r]`: any number of a row, over `common_rounds`."""
         rounds = self.common_rounds
         rows = [[getattr(lines[int(r)], name) for r in rounds] for lines in self._by_seed.values()]
         return np.array(rows, dtype=np.float64)
@@ -287,14 +287,13 @@ class Record:
 
     @property
     def early_stop(self) -> str:
-        """When seeds were stopped early and which rounds' models were kept, in words; empty if validation rows chose
-        nothing."""
+        """When seeds were stopped early and which rounds' models were kept, in words; empty without early stopping."""
         ends, kept = zip(*((self.of_seed(one.seed)[-1].round, one.round) for one in self.solutions), strict=True)
         is_chosen = self.finished and min(kept) < self.rounds
         return stop_in_words(ends, kept) if is_chosen else ""
 
     def across_clients(self, evaluation: Evaluation = "sent", round: int = -1) -> list[dict[str, AcrossClients]]:
-        """For each started seed and objective, how the clients fare on the held-out split after `round` rounds.
+        """For each started seed and objective, statistics over the clients on the held-out split after `round` rounds.
 
         "sent" is about the models that the server sends, "trained" about the same after the next local steps, of the
         clients that took part. −1 is the last round of which a seed has such an evaluation.
@@ -311,8 +310,9 @@ class Record:
         return found
 
     def across_rounds(self, evaluation: Evaluation) -> tuple[NDArray[np.int64], list[list[list[AcrossClients]]]]:
-        """The rounds `[r]` of which all started seeds have the evaluation; and by seed, round and objective, how the
-        clients fare."""
+        """The rounds `[r]` of which all started seeds have the evaluation; and by seed, round and objective,
+        statistics over the clients.
+        """
         by_seed = [self.values(seed, evaluation) for seed in self.started]
         rounds = sorted(set.intersection(*(set(values) for values in by_seed)))
         found = [[across_objectives(values[r], self.maximise) for r in rounds] for values in by_seed]
@@ -333,11 +333,11 @@ class Record:
         return np.array(rounds, dtype=np.int64), shares
 
     def clusters(self, seed: int) -> dict[int, Clusters]:
-        """By round, where it was written down: the groups of client ids."""
+        """By round, where it was recorded: the groups of client ids."""
         return {line.round: line.clusters for line in self.of_seed(seed) if line.clusters is not None}
 
     def similarity(self, seed: int) -> dict[int, Array]:
-        """By round, where it was written down: `[n, n]`, in the order of the client ids."""
+        """By round, where it was recorded: `[n, n]`, in the order of the client ids."""
         return {line.round: line.similarity for line in self.of_seed(seed) if line.similarity is not None}
 
     @cached_property
@@ -368,7 +368,7 @@ def mean_and_deviation(values: Array) -> tuple[float, float]:
 
 
 def distinguish(records: Sequence[Record]) -> list[Record]:
-    """The same runs with labels that differ: the algorithm, and where that is not enough the folder too."""
+    """The same runs with distinct labels: the algorithm, and where that is not enough the folder too."""
     shared = Counter(record.algorithm for record in records)
     used: Counter[str] = Counter()
     result = []
@@ -382,7 +382,7 @@ def distinguish(records: Sequence[Record]) -> list[Record]:
 
 
 def comparable(records: Sequence[Record]) -> list[Record]:
-    """The runs under distinct labels, or `UserError` if their numbers cannot stand side by side."""
+    """The runs under distinct labels, or `UserError` if their numbers cannot be compared."""
     if not records:
         raise UserError("nothing to compare: give at least one run folder")
     first = records[0]
@@ -394,7 +394,7 @@ def comparable(records: Sequence[Record]) -> list[Record]:
 
 
 def _differences(a: Record, b: Record) -> Iterator[tuple[str, str, str]]:
-    """What stands in the way of a comparison: in words, in `a`, in `b`; the most telling first."""
+    """What prevents a comparison: in words, in `a`, in `b`; the most important first."""
     if a.problem != b.problem:
         yield "problems", f"'{a.problem}'", f"'{b.problem}'"
     if a.objectives != b.objectives:
@@ -408,7 +408,7 @@ def _in_words(objectives: Sequence[Objective]) -> str:
 
 
 class NoRoundsYet(UserError):
-    """A run of which there is nothing to show yet."""
+    """A run without anything to show yet."""
 
 
 def load(folder: Path) -> Record:
@@ -479,7 +479,7 @@ def _attack(run: dict[str, Any], where: str) -> str:
 
 
 def _attackers(by_seed: Sequence[tuple[int, ...]]) -> str:
-    """Which clients, or how many where each seed has its own or they are many."""
+    """Which clients, or how many where each seed has its own or there are many."""
     counts = sorted({len(of_seed) for of_seed in by_seed})
     if len(set(by_seed)) > 1:
         return f"{' or '.join(map(str, counts))} clients of each seed's own"
@@ -513,7 +513,7 @@ def _check_losses(losses: Array, participants: Sequence[int], clients: int, wher
     if len(losses) != clients:
         raise DamagedFile(f"{where} has {len(losses)} losses of {clients} clients")
     if not set(participants) <= set(range(clients)):
-        raise DamagedFile(f"{where}: 'participants' names clients that there are not")
+        raise DamagedFile(f"{where}: 'participants' names unknown clients")
 
 
 def _read_run(folder: Path) -> dict[str, Any]:
@@ -557,13 +557,13 @@ def _read_status(path: Path) -> Status:
 
 
 def _read_lines(path: Path, m: int) -> tuple[Line, ...]:
-    # A run that was resumed writes the round it was stopped in again; the later line holds.
+    # A resumed run writes the round it was stopped in again; the later row counts.
     lines = {(line.seed, line.round): line for line in (_line(*entry, m) for entry in json_lines(path))}
     return tuple(lines[key] for key in sorted(lines))
 
 
 def _line(data: dict[str, Any], where: str, m: int) -> Line:
-    # Empty lists stand for nothing, like null.
+    # Empty lists mean nothing, like null.
     clusters = id_groups(data.get("clusters") or [], f"{where}: 'clusters'")
     similarity = square(data.get("similarity") or [], f"{where}: 'similarity'")
     return Line(

@@ -70,7 +70,7 @@ class Cell:
 
     @property
     def mean_text(self) -> str:
-        """The text without the deviation, where there is no room for it."""
+        """The text without the deviation, where space is short."""
         return self.text.partition(PLUS_MINUS)[0]
 
     @property
@@ -86,17 +86,17 @@ class Row:
     label: str
     algorithm: str
     folder: str
-    """The folder's own name: a table travels, the path to it does not."""
+    """The folder's own name, without its path: a table may be shared."""
     status: str
     seeds: tuple[int, ...]
     cells: tuple[Cell, ...]
     evaluation: Evaluation | None = None
-    """Which of the two it is about, where the table tells them apart."""
+    """Which of the two evaluations, where the table has both."""
 
 
 @dataclass(frozen=True)
 class Table:
-    """What `comparison` found, in the words of a terminal, a README, a page or a program."""
+    """The result of `comparison`, for a terminal, a README, a page or a program."""
 
     columns: tuple[Column, ...]
     rows: tuple[Row, ...]
@@ -109,9 +109,9 @@ class Table:
         return row.cells[[column.key for column in self.columns].index(key)]
 
     def to_rich(self, width: int) -> RenderableType:
-        """For a terminal, which is narrow: one line per metric, one column per run.
+        """For a terminal, which is narrow: one row per metric, one column per run.
 
-        Runs that do not fit into `width` characters stand in further tables below; if one does not, it loses its
+        Runs that do not fit into `width` characters are in further tables below; if one does not, it loses its
         deviations.
         """
         from rich.console import Group
@@ -153,7 +153,7 @@ class Table:
         return table
 
     def to_markdown(self) -> str:
-        """One line per run, the best values in bold."""
+        """One row per run, the best values in bold."""
         lines = [["run", *(_escaped(column.heading) for column in self.columns)]]
         lines.append(["---", *("---:" for _ in self.columns)])
         for row in self.rows:
@@ -164,7 +164,7 @@ class Table:
         return "\n\n".join([title + body, *(_escaped(note) for note in self.notes)]) + "\n"
 
     def to_html(self) -> str:
-        """A `<table class="sortable">`; each cell carries its mean as `data-value` for the sorting."""
+        """A `<table class="sortable">`; each cell has its mean as `data-value` for sorting."""
         heads = "".join(_head(column.heading, column.direction) for column in self.columns)
         rows = "".join(
             f'<tr><th scope="row" data-value="{html.escape(row.label)}">{html.escape(row.label)}</th>'
@@ -208,7 +208,7 @@ def comparison(records: Sequence[Record]) -> Table:
     columns, cells = [], []
     for column, measure in _metrics(runs[0]):
         values = [measure(run) for run in runs]
-        # A metric that no run knows, such as the distance to an unknown front, gets no column.
+        # A metric that no run has, such as the distance to an unknown front, gets no column.
         if all(np.isnan(v).all() for v in values) and column.key in (*INDICATORS, IMPROVED.key):
             continue
         columns.append(column)
@@ -260,7 +260,7 @@ def _share_improved(record: Record) -> Array:
 
 
 def _bytes_up(record: Record) -> Array:
-    """`[started]`: the line of round r holds the traffic of round r + 1, so the last round's holds none."""
+    """`[started]`: the row of round r holds the traffic of round r + 1, so the last round's holds none."""
     lines = [[line for line in record.of_seed(s) if line.round < record.rounds] for s in record.started]
     sums = [sum(line.bytes_up for line in of_seed) for of_seed in lines]
     shares = [float(max(len(of_seed), 1) * max(record.clients, 1)) for of_seed in lines]
@@ -276,7 +276,7 @@ def marked_cells(values: list[Array], column: Column, runs: Sequence[Record]) ->
 
 
 def _best(means: Array, column: Column, runs: Sequence[Record]) -> list[bool]:
-    """Which runs share the best mean; none of them when all do, for a mark on everything says nothing."""
+    """Which runs share the best mean; none of them when all do, as marking everything says nothing."""
     scores = np.full(len(means), -np.inf)
     known = np.isfinite(means)
     scores[known] = means[known] * column.direction
@@ -286,18 +286,18 @@ def _best(means: Array, column: Column, runs: Sequence[Record]) -> list[bool]:
 
 
 def _unfair(key: str, run: Record) -> bool:
-    """Whether a run would win a column for a reason that is no merit."""
+    """Whether a run would be best in a column for the wrong reason."""
     if key in ("seconds", "refused"):
         return not run.finished
-    # A single point has sparsity 0, the best there is, although nothing is less diverse.
+    # A single point has sparsity 0, the best value, although no set is less diverse.
     return key == "sparsity" and bool((run.indicator("cardinality") < 2).any())
 
 
 def _decimals(values: Sequence[Array], means: Array) -> int | None:
-    """Places after the point that a column's numbers get, None where they would be unreadable."""
+    """Decimal places of a column's numbers, None where they would be unreadable."""
     known = np.concatenate(values)
     if (known == np.round(known)).all():
-        # Counts: nobody wants to read 1.000 replies.
+        # Counts: not 1.000 replies.
         return int((means != np.round(means)).any())
     largest = float(np.abs(means[np.isfinite(means)]).max(initial=0.0))
     if largest == 0.0:
@@ -345,7 +345,7 @@ def _notes(runs: Sequence[Record]) -> list[str]:
 
 
 def _escaped(text: str) -> str:
-    """`text` as Markdown shows it letter by letter, HTML included."""
+    """`text` escaped for Markdown and HTML."""
     return re.sub(r"([\\`*_\[\]|#~])", r"\\\1", html.escape(text, quote=False))
 
 

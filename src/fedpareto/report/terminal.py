@@ -1,4 +1,4 @@
-"""A run at a glance for somebody on ssh, without opening a picture."""
+"""A run at a glance in a terminal, without opening a figure."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ MOST_BINS = 8
 """Of a histogram."""
 
 LEAST_ROWS = 4
-"""Lines that the plane keeps even where a long legend needs more than the height."""
+"""Fewest lines of the plane, even where a long legend exceeds the height."""
 
 
 def show(record: Record, width: int = 80) -> RenderableType:
-    """What one run is, how far it is, its metrics, how its clients fare, and its last refusals."""
+    """One run: its spec, progress, metrics, statistics over clients, and last refused replies."""
     from rich.console import Group
     from rich.panel import Panel
     from rich.text import Text
@@ -200,7 +200,7 @@ def _words(record: Record) -> list[tuple[str, str]]:
 
 
 def _courses(record: Record) -> list[tuple[str, str]]:
-    """What there is to see over the rounds, each as a sparkline."""
+    """What changed over the rounds, each as a sparkline."""
     if record.single:
         name, (_, found) = f"mean {record.objectives[0].name}", record.across_rounds("sent")
         courses = {name: np.array([[at[0].mean for at in of_seed] for of_seed in found]).mean(axis=0)}
@@ -222,7 +222,9 @@ def _status(record: Record) -> str:
 
 
 def _progress(record: Record, width: int = 24) -> str:
-    """Rounds that are over; the record of the last one is written when the next begins, so the status knows first."""
+    """Rounds that are over; the record of the last one is written when the next begins, so the status is more
+    current.
+    """
     over = max(record.common_rounds[-1], record.status.round)
     share = min(over / max(record.rounds, 1), 1.0)
     full = int(share * width)
@@ -249,7 +251,7 @@ def _refusals(record: Record) -> RichTable:
 
 
 def _canvas(layers: list[tuple[str, Array]], low: Array, high: Array, shape: tuple[int, int]) -> list[str]:
-    """The layers from back to front; where two runs meet, neither hides the other."""
+    """The layers from back to front; where two runs overlap, neither hides the other."""
     grid = np.full(shape, " ")
     span = np.where(high > low, high - low, 1.0)
     for symbol, points in layers:
@@ -283,6 +285,6 @@ def _legend(runs: Sequence[Record], known: bool, width: int) -> list[str]:
     entries = [f"{SYMBOLS[i % len(SYMBOLS)]} {run.label}" for i, run in enumerate(runs)]
     entries += [f"{KNOWN} known front"] if known else []
     entries += [f"{SEVERAL} several runs"] if len(runs) > 1 else []
-    # Labels keep their blanks together, so that a line breaks between two entries.
+    # Labels have no-break spaces, so that a line breaks between two entries.
     glued = "   ".join(entry.replace(" ", "\N{NO-BREAK SPACE}") for entry in entries)
     return [line.replace("\N{NO-BREAK SPACE}", " ") for line in textwrap.wrap(glued, width)]

@@ -182,7 +182,7 @@ class AnyPreference(Servable):
         if not fits or Layout.of({**anatomy.body.to_json(), **anatomy.head.to_json()}) != card.layout:
             raise UserError("body and hypernetwork do not fit the model's layout")
         if not (torch.isfinite(body).all() and torch.isfinite(hypernetwork).all()):
-            raise UserError(f"client {self.client} has no model: its training went astray")
+            raise UserError(f"client {self.client} has no model: its training diverged")
 
     @property
     def dtype(self) -> torch.dtype:

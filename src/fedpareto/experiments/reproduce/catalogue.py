@@ -1,4 +1,4 @@
-"""What can be reproduced: published tables and figures by name, each with the module that runs it again."""
+"""What can be reproduced: published tables and figures by name, each with its module."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from fedpareto.errors import UnknownName, UserError
 
 Say = Callable[[str], None]
-"""Tells the user how far the work is, a line at a time."""
+"""Shows the user the progress, one message at a time."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Options:
     settings: tuple[str, ...] = ()
     """Parameters of every run, such as engine.device=cuda."""
     jobs: int = 1
-    """Pieces of work at a time."""
+    """Parallel jobs."""
 
     def __post_init__(self) -> None:
         for key in ("seeds", "rounds", "clients", "jobs"):
@@ -44,7 +44,7 @@ class Options:
                 raise UserError(f"--set {text}: name the part too, such as engine.device=cuda or learner.lr=0.001")
 
     def refuse(self, name: str, *keys: str) -> None:
-        """Raises UserError if a reproduction is asked for what it does not have."""
+        """Raises UserError for options that a reproduction does not have."""
         for key in keys:
             if getattr(self, key) not in (None, ()):
                 raise UserError(f"{name} has no choice of {key}")
@@ -52,25 +52,25 @@ class Options:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a reproduction gives back."""
+    """The result of a reproduction."""
 
     record: Mapping[str, Any]
     """For --json."""
     shown: list[Any]
     """Lines, and tables of rich, in the order in which they are printed."""
     files: list[Path] = field(default_factory=list)
-    """Pictures and tables that were written."""
+    """Figures and tables that were written."""
 
 
 class Reproduction(Protocol):
-    """One of them, ready to run."""
+    """A reproduction, ready to run."""
 
     @property
     def headline(self) -> str:
         """What it is and how large."""
 
     def run(self, folder: Path, say: Say, stop: Callable[[], bool]) -> Outcome:
-        """Runs what is not in the folder yet; raises Stopped where the user asked to stop."""
+        """Runs what is not in the folder yet; raises Stopped if the user stops it."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ CATALOGUE: Mapping[str, Entry] = {
     "thesis-3.2": Entry("MOFL/D in 18 federations and without one: hypervolume, sparsity, figures", "mofld"),
     "thesis-3.3": Entry("the same runs: IGD", "mofld"),
     "mofld-generators": Entry("of our own: searches for weights on deep-sea treasure", "mofld_generators"),
-    "thesis-4.1-dst": Entry("FedPref and its rivals on deep-sea treasure: reward and four metrics", "morl"),
+    "thesis-4.1-dst": Entry("FedPref and its baselines on deep-sea treasure: reward and four metrics", "morl"),
     "thesis-4.1-dmc": Entry("the same on the deterministic minecart", "morl"),
     "thesis-4.1-moll": Entry("the same on the lunar lander", "morl"),
     "thesis-4.1-mollc": Entry("the same on the continuous lunar lander", "morl"),
@@ -112,10 +112,10 @@ CATALOGUE: Mapping[str, Entry] = {
     "praffl-fig-10": Entry("from PraFFL's preferences to objectives", "praffl"),
     "praffl-ablation": Entry("PraFFL with other losses, heads and epochs", "praffl"),
     "fedmgda-fig-1": Entry("from FedAvg to FedMGDA: CIFAR-10 for five ε", "fedmgda"),
-    "fedmgda-fig-2": Entry("losses inflated by a bias on Adult, by a factor on CIFAR-10, and who falls", "fedmgda"),
-    "fedmgda-fig-3": Entry("how evenly users of CIFAR-10 fare", "fedmgda"),
+    "fedmgda-fig-2": Entry("losses inflated by a bias on Adult, by a factor on CIFAR-10, and the effect", "fedmgda"),
+    "fedmgda-fig-3": Entry("how evenly accuracy is spread over users of CIFAR-10", "fedmgda"),
     "fedmgda-fig-4": Entry("the share of participants that a round does not harm", "fedmgda"),
-    "fedmgda-table-6": Entry("accuracy over users of MNIST by writer, in the place of FEMNIST", "fedmgda"),
+    "fedmgda-table-6": Entry("accuracy over users of MNIST by writer, instead of FEMNIST", "fedmgda"),
     "fedfew-table-1": Entry("FedFew and nine others on images and text, before and after local steps", "fedfew"),
     "fedfew-fig-2": Entry("FedFew with 1 to 10 models", "fedfew"),
     "fedfew-fig-3": Entry("FedFew with 1 to 16 local epochs: accuracy", "fedfew"),
@@ -141,7 +141,7 @@ def name_of(text: str) -> str:
 
 
 def prepare(text: str, options: Options) -> Reproduction:
-    """The reproduction of that name; wrong options are told before anything runs."""
+    """The reproduction of that name; invalid options are reported before anything runs."""
     name = name_of(text)
     module = import_module(f"fedpareto.experiments.reproduce.{CATALOGUE[name].module}")
     ready: Reproduction = module.prepare(name, options)

@@ -1,6 +1,6 @@
-"""What section 5.3 of the thesis concludes from its tables, judged on ours, and where the two differ.
+"""What section 5.3 of the thesis concludes from its tables, checked on ours, and where the two differ.
 
-A claim is judged on whatever values there are; what is missing is said, and never counts for or against it.
+A claim is checked on the values that there are; missing ones are named, and never count for or against it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ LARGEST = 5
 
 @dataclass(frozen=True)
 class Claim:
-    """A conclusion of the thesis and what becomes of it."""
+    """A conclusion of the thesis and our verdict."""
 
     name: str
     statement: str
@@ -46,14 +46,14 @@ class Claim:
 
 
 def verdicts(cells_by_table: Mapping[str, Sequence[Cell]]) -> list[Claim]:
-    """Every claim, judged on our cells of whichever tables (such as thesis-5.2) there are."""
+    """Every claim, checked on our cells of the tables (such as thesis-5.2) that there are."""
     values = {table: _values(cells) for table, cells in cells_by_table.items()}
     counts = {table: _front_sizes(cells) for table, cells in cells_by_table.items()}
     return [*_on_hypervolumes(values), *_on_front_sizes(lambda deo, ddp: _fewer_points(deo, ddp, counts))]
 
 
 def holds_as_published() -> list[Claim]:
-    """The same claims in the same order, judged on the thesis's own numbers."""
+    """The same claims in the same order, checked on the thesis's own numbers."""
     values = {
         table: {(problem, name): value for problem, row in found.cells.items() for name, value in row.items()}
         for table, found in published.TABLES.items()
@@ -115,7 +115,7 @@ def _best_federated_beats_local(values: Mapping[Key, float]) -> tuple[Verdict, s
     verdict, detail = judged("rows", [_row_of_table_5_2(problem, values) for problem in problems])
     pairs = [(problem, name) for problem in problems for name in FEDERATED if (problem, name) in values]
     won = [values[pair] > values[pair[0], "local"] for pair in pairs if (pair[0], "local") in values]
-    # The thesis says more, "in almost all cases, all federated algorithms", which has no clear border.
+    # The thesis says more, "in almost all cases, all federated algorithms", which has no clear threshold.
     return verdict, detail + (f"; of all federated cells, {sum(won)} of {len(won)} beat it" if won else "")
 
 
@@ -208,7 +208,7 @@ def _fewer_points(deo: str, ddp: str, counts: Mapping[str, Mapping[Key, int]]) -
 
 
 def _single_points(deo: str, ddp: str) -> tuple[Verdict, str]:
-    """The thesis prints no numbers of points, but from its ranges one sees which fronts are a single one."""
+    """The thesis prints no numbers of points, but its ranges show which fronts are a single point."""
     ranges = {
         table: [
             published.published_range(table, problem, name)

@@ -1,8 +1,8 @@
-"""Runs in which clients are the objectives, and how they fare: what FedMGDA+'s and FedFew's reproductions share.
+"""Runs in which clients are the objectives, and the clients' results: what FedMGDA+'s and FedFew's reproductions share.
 
-A cell is one spec with all its seeds in one stack, kept in an ordinary run folder, so that what was stopped goes on
-where it was. Of a cell every client's first objective is given back, on held-out rows, for both evaluations: of the
-model that the server sends, and of the same after the local steps that follow.
+A cell is one spec with all its seeds in one stack, kept in an ordinary run folder, so that a stopped reproduction can
+be resumed. A cell returns every client's first objective, on held-out rows, for both evaluations: of the model that
+the server sends, and of the same after the local steps that follow.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Values:
     rounds: NDArray[np.int64]
     """`[r]`, in which there was such an evaluation."""
     values: Array
-    """`[seeds, r, n]`; NaN for a client that was not measured, as those who sat out are not after training."""
+    """`[seeds, r, n]`; NaN for a client that was not measured, as non-participants are not after training."""
 
     def last(self) -> Array:
         """`[seeds, n]` of the last round that has any."""
@@ -67,19 +67,19 @@ class Values:
 
 @dataclass(frozen=True, eq=False)
 class Found:
-    """What a cell gave."""
+    """The result of a cell."""
 
     cell: Cell
     folder: Path
     sent: Values
-    """Of the models that the server sends; the last round's is what the run leaves behind."""
+    """Of the models that the server sends; the last round's are the final models."""
     trained: Values
     """Of the same after the local steps that follow."""
     refused: int
     """Replies that the server refused or never got, in all seeds and rounds."""
     seconds: float
     is_new: bool
-    """False if all was there already."""
+    """False if all of it was done already."""
     losses: Values | None = None
     """Of the same models as `sent`, on all of a client's training rows; None unless the spec has `measure_losses`."""
     improved: Values | None = None
@@ -101,7 +101,7 @@ def spec_of(cell: Cell, settings: Sequence[str] = ()) -> Spec:
 
 
 def find_all(cells: Sequence[Cell], out: Path, options: Options, say: Say, stop: Callable[[], bool]) -> list[Found]:
-    """All cells in the order given, `options.jobs` at a time; a line for each as it is done."""
+    """All cells in the order given, `options.jobs` at a time; a message for each as it is done."""
     return announced(partial(find, out, tuple(options.settings)), cells, options.jobs, say, stop)
 
 
@@ -111,7 +111,7 @@ def find(out: Path, settings: Sequence[str], cell: Cell, stop: Callable[[], bool
     shown = Pulse(spec, folder)
     shown.name = cell.name
     is_new = ensure(folder, spec, stop, shown=shown, keep_models=cell.keeps_models)
-    RunFolder(folder).checkpoint_file.unlink(missing_ok=True)  # Nobody goes on from a finished run.
+    RunFolder(folder).checkpoint_file.unlink(missing_ok=True)  # A finished run is never resumed.
     loaded = record.load(folder)
     return Found(
         cell,
@@ -141,7 +141,7 @@ def _values(loaded: record.Record, kind: Evaluation) -> Values:
 
 
 def _losses(folder: RunFolder, spec: Spec) -> tuple[Values, Values]:
-    """Every client's training loss, and the share of participants that were not harmed in a round."""
+    """Every client's training loss, and the share of participants whose loss did not rise in a round."""
     losses: list[dict[int, Array]] = []
     shares: list[dict[int, Array]] = []
     lines = [row for row in folder.read_lines("metrics.jsonl") if "losses" in row]

@@ -23,11 +23,11 @@ from fedpareto.experiments.spec import Draft
 from fedpareto.files import write_atomically
 
 EVALUATIONS = 12
-"""Of a run, at least, after the first."""
+"""Fewest evaluations of a run, after the first."""
 QUICK_ROUNDS, QUICK_SEEDS, QUICK_CLIENTS, QUICK_ROWS = 2, 1, 3, 90
-"""About a minute: enough to see that all works."""
+"""About a minute: enough to see that everything works."""
 QUICK_PATHOLOGICAL_ROWS = 3_000
-"""Of which a few clients with two classes each get few."""
+"""Rows, so that clients with two classes each get few."""
 TABLE, JAIN = "fedfew-table-1", "fedfew-jain"
 QUICK_COLUMNS: Mapping[str, Sequence[str]] = {TABLE: (STUDIED, "ag-news"), JAIN: (STUDIED,)}
 QUICK_K, QUICK_EPOCHS, QUICK_MUS = (1, 3), (1, 2), (0.001, 1.0)
@@ -38,8 +38,9 @@ VARIANTS: Mapping[str, Mapping[str, Any]] = {
     "fedfew-as-published": {"initial": "identical", "loss": "during"},
     "fedfew-full-step": {"server_lr": float(MODELS)},
 }
-"""FedFew as its published code has it, and with a step that makes up for the unit of step that the models share; only
-if they are asked for."""
+"""FedFew as its published code has it, and with a step that compensates for the unit of step that the models share;
+only on request.
+"""
 WORK: Mapping[str, float] = {"apfl": 2.0, "ditto": 2.0, "fedrep": 2.0}
 """Passes over the training rows in a round; 1 but for these, for IFCA and for FedFew. A pass without gradients is a
 third of one."""
@@ -105,7 +106,7 @@ def prepare(name: str, options: Options) -> Study:
     options.must_name_parts()
     study = Study(name, options, runs_of(name, options))
     for run in {run.column: run for run in study.runs}.values():
-        spec_of(study.cell(run))  # What does not fit is told now, not after the first columns.
+        spec_of(study.cell(run))  # What does not fit is reported now, not after the first columns.
     return study
 
 
@@ -143,18 +144,18 @@ def evaluated_every(rounds: int) -> int:
 
 
 def _in_words(rows: float) -> str:
-    """A number of rows, with as many digits as matter."""
+    """A number of rows, rounded."""
     return f"{rows / 1e6:,.1f} million" if rows >= 1e5 else f"{round(rows, -2):,.0f}"
 
 
 def _sets_rows(setting: str) -> bool:
-    """Whether it takes a choice of rows: natural clients have few as it is, and keep theirs."""
+    """Whether it uses a subset of the rows: natural clients have few, and keep theirs."""
     return setting.partition("=")[0].strip() == "problem.rows"
 
 
 @dataclass(frozen=True)
 class Study:
-    """One of them, ready to run."""
+    """A reproduction, ready to run."""
 
     name: str
     options: Options
@@ -162,7 +163,7 @@ class Study:
 
     @property
     def headline(self) -> str:
-        """What it is, how large and how dear."""
+        """What it is, its size and its cost."""
         quick = "QUICK VERSION of " if self.options.quick else ""
         size = [f"{len(self.runs)} runs of {self.rounds} rounds", f"{self.seeds} seed{'s' * (self.seeds > 1)}"]
         cost = f"about {_in_words(self.cost())} rows to train on"
@@ -206,7 +207,7 @@ class Study:
             "seeds": list(range(self.seeds)),
             "preferences": "uniform",
             "evaluate_every": evaluated_every(rounds),
-            # Runs stand side by side, one to a core. A stack trains as long as its largest client, and clients are
+            # Runs are parallel, one to a core. A stack trains as long as its largest client, and clients are
             # stacked by size: all seeds in one stack would be twice the work on CIFAR-10.
             "engine": {"name": "local", "threads": 1, "chunk": clients},
             "learner": {"lr": column.lr, "batch_size": column.batch_size, "epochs": run.epochs},
@@ -215,7 +216,7 @@ class Study:
         return Cell(f"fedfew/{run.column}/{run.label}", Draft(draft).with_settings(settings).values)
 
     def run(self, folder: Path, say: Say, stop: Callable[[], bool]) -> Outcome:
-        """The runs, tables and figures of them, and what becomes of the paper's claims."""
+        """The runs, tables and figures of them, and the verdicts on the paper's claims."""
         cells = [self.cell(run) for run in self.runs]
         every = find_all(cells, folder, replace(self.options, settings=()), say, stop)  # They are in the cells.
         results: Results = {(run.column, run.label): one for run, one in zip(self.runs, every, strict=True)}

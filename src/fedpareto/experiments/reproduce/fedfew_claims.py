@@ -1,8 +1,8 @@
-"""What the paper on FedFew concludes, judged on its own numbers and on ours under several scorings.
+"""What the paper on FedFew concludes, checked on its own numbers and on ours under several scorings.
 
-The published table scores FedFew after local training and others before it. So every claim of table 1 is judged three
+The published table scores FedFew after local training and others before it. So every claim of table 1 is checked three
 times: scored as published, all algorithms before the local steps of a round, and all of them after. Claims compare
-means over clients and seeds and do not weigh deviations.
+means over clients and seeds and ignore deviations.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ STABLE = 1.0
 
 @dataclass(frozen=True)
 class Survival:
-    """What becomes of a claim, by the numbers on which it is judged."""
+    """The verdicts on a claim, by the numbers on which it is checked."""
 
     name: str
     statement: str
@@ -46,7 +46,7 @@ class Survival:
 
 
 def survivals(claims: Mapping[str, Sequence[Claim]]) -> list[Survival]:
-    """The same claims, judged on several sets of numbers, by the names of these."""
+    """The same claims, checked on several sets of numbers, by the names of these."""
     return [
         Survival(
             same[0].name,
@@ -297,7 +297,7 @@ def _peak(column: str, row: Mapping[int, float]) -> Part:
 
 @dataclass(frozen=True)
 class Smoothed:
-    """What a run with one μ came to, means over seeds."""
+    """The results of a run with one μ, means over seeds."""
 
     entropy: float
     """Of w_i, mean over clients, in nats."""

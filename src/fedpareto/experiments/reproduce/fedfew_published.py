@@ -1,7 +1,7 @@
 """What Guo et al., "Few-for-many personalized federated learning" (FedFew, 2026), print: settings and numbers.
 
-Where the paper is silent, the authors' published code was read. Accuracies are in percent, over the clients of one run:
-the deviations are those between clients, not between repetitions. Algorithms bear the names they have here.
+Where the paper does not say, the authors' published code was read. Accuracies are in percent, over the clients of one
+run: the deviations are those between clients, not between repetitions. Algorithms have the names used here.
 """
 
 from __future__ import annotations
@@ -30,16 +30,18 @@ TITLES: Mapping[str, str] = {
     "local": "alone",
 }
 ON_SERVER_MODELS = ("fedavg", "fedprox", "ifca")
-"""Scored on the server's models in the published code; all others on what clients have after local training."""
+"""Scored on the server's models in the published code; all others on the clients' models after local training."""
 
 ROUNDS, MODELS, MU = 2000, 3, 0.01
 """Section 5.1 and appendix B.1: T, K of FedFew and IFCA, μ."""
 OUR_ROUNDS, SEEDS = 300, 3
-"""The paper: 2,000 rounds, and no word on repetitions."""
+"""The paper: 2,000 rounds, and no repetitions are mentioned."""
 TEST_SHARE = 0.25
-"""From the code: the published training and test rows together, dealt to the clients, then 75 : 25 by client."""
+"""From the code: the published training and test rows together, partitioned over the clients, then 75 : 25 by
+client.
+"""
 OWN: Mapping[str, Mapping[str, Any]] = {"fedrep": {"head_epochs": 1}}
-"""One local epoch for everybody (appendix B.1): FedRep's head has no more than the others."""
+"""One local epoch for all (appendix B.1): FedRep's head has no more than the others."""
 
 
 # -- data ----------------------------------------------------------------------------------------------------------
@@ -47,7 +49,7 @@ OWN: Mapping[str, Mapping[str, Any]] = {"fedrep": {"head_epochs": 1}}
 
 @dataclass(frozen=True)
 class Column:
-    """Data and how it is dealt to clients."""
+    """Data and its partition over clients."""
 
     data: str
     """In words."""
@@ -106,7 +108,7 @@ COLUMNS: Mapping[str, Column] = {
         "order",
         100,
         training_rows=1_250,
-        note="in place of FEMNIST, which is not at hand",
+        note="in place of FEMNIST, which is not available",
     ),
     "cifar10-10": Column("CIFAR-10, Dirichlet", _dirichlet("cifar10"), 10, "order", note=SUBSET),
     "cifar10-20": Column("CIFAR-10, Dirichlet", _dirichlet("cifar10"), 20, "order", note=SUBSET),
@@ -144,7 +146,7 @@ COLUMNS: Mapping[str, Column] = {
         100,
         0.002,
         training_rows=4_400,
-        note="in place of Kvasir, which is not at hand",
+        note="in place of Kvasir, which is not available",
     ),
 }
 """Table 4 has batch sizes and step sizes; Fashion-MNIST's are CIFAR's, PneumoniaMNIST's and its 5 clients Kvasir's."""
@@ -196,7 +198,7 @@ STANDS_FOR: Mapping[str, str] = {"mnist-writers": "femnist"}
 
 
 def published(column: str, algorithm: str) -> Entry | None:
-    """The entry of table 1 that ours stands beside."""
+    """The entry of table 1 that ours is compared with."""
     return TABLE_1.get(STANDS_FOR.get(column, column), {}).get(algorithm)
 
 

@@ -1,4 +1,4 @@
-"""What the reproductions of FedFew show: numbers of runs, tables beside the published ones, pictures and verdicts."""
+"""What the reproductions of FedFew show: numbers of runs, tables beside the published ones, figures and verdicts."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def accuracies(found: Found, scoring: str) -> Array:
 
 
 def evaluated(found: Found, kind: Evaluation) -> Values:
-    """In the rounds that have both evaluations, so that one is not of a later model than the other."""
+    """In the rounds that have both evaluations, so that both are of the same model."""
     values = found.evaluation(kind)
     both = np.isin(values.rounds, np.intersect1d(found.sent.rounds, found.trained.rounds))
     return Values(values.rounds[both], values.values[:, both])
@@ -110,7 +110,7 @@ def worst_of(found: Found, scoring: str) -> float:
 
 
 def _measured(clients: Array) -> Array:
-    """Without those whose training went astray."""
+    """Without those whose training diverged."""
     return clients[np.isfinite(clients)]
 
 
@@ -132,7 +132,7 @@ def objective_of(found: Found) -> tuple[Array, Array]:
 
 
 def _weighed(found: Found) -> Iterator[dict[str, Any]]:
-    """The lines of a run of FedFew that tell eq. 9 and its weights: all but those before the first round."""
+    """The rows of a run of FedFew with eq. 9 and its weights: all but those before the first round."""
     return (row for row in RunFolder(found.folder).read_lines("metrics.jsonl") if row["objective"] is not None)
 
 
@@ -143,7 +143,7 @@ def descent_of(found: Found) -> Descent:
 
 
 def smoothed_of(found: Found, scoring: str) -> Smoothed:
-    """How hard clients choose and how unlike they count in the last round, and how they fare."""
+    """The entropy of w and the spread of α in the last round, and the clients' accuracies."""
     last = {row["seed"]: row for row in _weighed(found)}
     inner = [np.array([one for one in row["shares"] if one]) for row in last.values()]
     alphas = [np.array(row["weights"]) for row in last.values()]
@@ -163,7 +163,7 @@ def _entropy(shares: Array) -> Array:
 
 
 def as_json(key: Key, found: Found) -> dict[str, Any]:
-    """Everything of a run: both evaluations, last and best, over the clients of each seed, and over the rounds."""
+    """All results of a run: both evaluations, last and best, over the clients of each seed, and over the rounds."""
     kinds: dict[str, Any] = {}
     for kind in EVALUATIONS:
         values = evaluated(found, kind)
@@ -184,7 +184,7 @@ def as_json(key: Key, found: Found) -> dict[str, Any]:
 
 
 def as_csv(results: Results) -> str:
-    """A line for each run and scoring, accuracies in percent."""
+    """A row for each run and scoring, accuracies in percent."""
     text = io.StringIO()
     written = csv.writer(text, lineterminator="\n")
     written.writerow(("column", "label", "scoring", "accuracy", "deviation", "worst", "jain", "published"))
@@ -210,7 +210,7 @@ def draw(pictures: Sequence[Picture], folder: Path) -> list[Path]:
 
 
 def judgements(survivals: Sequence[Survival]) -> Iterator[Table | str]:
-    """What becomes of the claims under each scoring; the numbers behind the verdicts are in the .json file."""
+    """The verdicts on the claims under each scoring; the numbers behind the verdicts are in the .json file."""
     from rich.table import Table
 
     if not survivals:
@@ -228,7 +228,7 @@ def judgements(survivals: Sequence[Survival]) -> Iterator[Table | str]:
 
 
 def _verdict(verdict: str, detail: str) -> str:
-    """With how many of its parts hold, which is how the detail begins."""
+    """With the number of its parts that hold, from the beginning of the detail."""
     counts = re.match(r"\d+ of \d+", detail)
     return verdict if counts is None else f"{verdict}, {counts[0]}"
 
@@ -246,7 +246,7 @@ def remarks(results: Results, *, is_quick: bool) -> Iterator[str]:
     if any(COLUMNS[column].compares == "order" for column, _ in results):
         yield "Compare the order of the algorithms with what was published, never the numbers."
     if is_quick:
-        yield "This was --quick: too little to compare with what was published, or to judge a claim."
+        yield "This was --quick: too little to compare with what was published, or to check a claim."
 
 
 # -- table 1 -------------------------------------------------------------------------------------------------------
@@ -378,7 +378,7 @@ def figure_2(results: Results) -> Seen:
 
 
 def _published_k(rows: Iterable[str]) -> dict[str, str]:
-    """What figure 2(a) says: the best K with its accuracy, the least of all, and FedAvg's."""
+    """The values of figure 2(a): the best K with its accuracy, the least of all, and FedAvg's."""
     least, most = published.K_RANGE
     known = {f"K = {published.K_BEST}": f"{most}", "FedAvg": f"{published.FEDAVG_WEIGHTED}"}
     return dict.fromkeys(rows, f"at least {least}") | known
@@ -551,7 +551,7 @@ def _line(name: str, values: Mapping[int, float] | Mapping[float, float]) -> Ser
 
 
 def _by_scoring(title: str, rows: Mapping[str, Sequence[float]], theirs: Mapping[str, str]) -> Table:
-    """A line for each run, a column for each scoring, and what the paper says of it."""
+    """A row for each run, a column for each scoring, and what the paper says of it."""
     from rich.table import Table
 
     shown = Table("", title=title)

@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
 QUICK_SEEDS, QUICK_ROUNDS, QUICK_CLIENTS, QUICK_PARTICIPANTS = 2, 2, 4, 2
 QUICK_ROWS = {"cifar10": 40, "fashion-mnist": 200, "adult-phd": 2000}
-"""About a minute: enough to see that all works. Of other problems all rows of the few clients."""
+"""About a minute: enough to see that everything works. Of other problems all rows of the few clients."""
 LATE = 4
-"""One of so many parts of a run is its end."""
+"""The last part of this many is the end of a run."""
 COLUMNS: Mapping[str, Sequence[str]] = {
     "fedmgda-fig-1": ("average", "loss"),
     "fedmgda-fig-2": ("pooled", "phd", "non-phd", "average", "deviation", "worst"),
@@ -41,7 +41,7 @@ COLUMNS: Mapping[str, Sequence[str]] = {
 }
 """The metrics that a table shows."""
 PLAIN = ("loss", "jain")
-"""Metrics that are no percentages."""
+"""Metrics that are not percentages."""
 
 
 def prepare(name: str, options: Options) -> Study:
@@ -88,7 +88,7 @@ def _algorithms(name: str, given: Sequence[str]) -> list[str]:
 
 @dataclass(frozen=True)
 class Row(Measured):
-    """A line of a table."""
+    """A row of a table."""
 
     case: str
     variant: Variant
@@ -110,7 +110,7 @@ class Row(Measured):
 
 @dataclass(frozen=True)
 class Study:
-    """One of them, ready to run."""
+    """A reproduction, ready to run."""
 
     name: str
     options: Options
@@ -136,7 +136,7 @@ class Study:
         return self.options.rounds or (QUICK_ROUNDS if self.options.quick else case.rounds)
 
     def run(self, folder: Path, say: Say, stop: Callable[[], bool]) -> Outcome:
-        """The runs, a table of them, a figure, and what becomes of the paper's claims."""
+        """The runs, a table of them, a figure, and the verdicts on the paper's claims."""
         cells = self.cells()
         found = find_all([cell for _, _, cell in cells], folder, self.options, say, stop)
         rows = [self.row(case, variant, one) for (case, variant, _), one in zip(cells, found, strict=True)]
@@ -179,7 +179,7 @@ class Study:
             "rounds": rounds,
             "evaluate_every": max(1, rounds // case.evaluations),
             "measure_losses": case.measures_losses,
-            # Runs stand side by side, one to a core; those who take part in a round, of all seeds, are one stack.
+            # Runs are parallel, one to a core; the participants of a round, of all seeds, are one stack.
             "engine": {"name": "local", "threads": 1, "chunk": together},
             "learner": {"lr": case.lr, "batch_size": batch_size, "epochs": 1},
             "attack": _attack(variant, name),
@@ -208,7 +208,7 @@ class Study:
         }
 
     def batch_size(self, name: str) -> int:
-        """As published; of full batches the size of the largest, since a batch is as long for all."""
+        """As published; of full batches the size of the largest, since all clients share a batch size."""
         case = CASES[name]
         if case.batch_size != published.FULL:
             return case.batch_size
@@ -216,7 +216,7 @@ class Study:
         return max(int(spec.problem.data(spec.clients, seed)["train"].counts.max()) for seed in spec.seeds)
 
     def row(self, case: str, variant: Variant, found: Found) -> Row:
-        """A line of the table."""
+        """A row of the table."""
         values = losses(found)
         if case != "convex" and variant.algorithm != "local":  # Distances; a model of one user, measured below.
             values |= accuracies(found)
@@ -226,7 +226,7 @@ class Study:
 
 
 def _algorithm(variant: Variant, case: Case, rounds: int) -> dict[str, Any]:
-    """The spec's `algorithm`; in a shorter run a step that decays has as many stairs, and so ends as low."""
+    """The spec's `algorithm`; in a shorter run a decaying step has as many decays, and so ends at the same value."""
     stair = max(1, round(published.DECAY_EVERY * rounds / case.rounds))
     return variant.section | ({"decay_every": stair} if "decay" in variant.own else {})
 
@@ -234,8 +234,8 @@ def _algorithm(variant: Variant, case: Case, rounds: int) -> dict[str, Any]:
 def _attack(variant: Variant, case: str) -> dict[str, Any]:
     """Its attacker takes part in every round, as in section VI-B2.
 
-    On CIFAR-10, where others sit out, it does so in honest runs as well, with a factor of 1: that one user is always
-    there changes FedMGDA+ more than the factor.
+    On CIFAR-10, with partial participation, it does so in honest runs as well, with a factor of 1: that one user is
+    always there changes FedMGDA+ more than the factor.
     """
     who = {"clients": [PHD if case == "adult-bias" else ATTACKER], "always": True}
     if case == "cifar10-scaling":
@@ -243,11 +243,11 @@ def _attack(variant: Variant, case: str) -> dict[str, Any]:
     return {**variant.attack, **who} if variant.attack else {}
 
 
-# -- how users fare ------------------------------------------------------------------------------------------------
+# -- users' results ------------------------------------------------------------------------------------------------
 
 
 def accuracies(found: Found) -> dict[str, list[float]]:
-    """Of each seed, how the users fare with the last model on their test rows.
+    """Of each seed, statistics over the users with the last model on their test rows.
 
     "after training" is about their own copies after the local steps, mean over those who took part in the last round
     that was evaluated.
@@ -328,11 +328,11 @@ def remarks(study: Study, rows: Sequence[Row]) -> Iterator[str]:
     )
     if study.name == "fedmgda-table-6":
         yield (
-            "In brackets: published, for Federated EMNIST (62 classes, 3,406 users), which is not at hand. Ours is "
+            "In brackets: published, for Federated EMNIST (62 classes, 3,406 users), which is not available. Ours is "
             "MNIST by writer, digits only: compare the order of the algorithms, not the numbers."
         )
     else:
-        judged = "" if study.options.quick else "; what it says of it is judged below"
+        judged = "" if study.options.quick else "; its statements are checked below"
         yield f"The paper prints no numbers for this figure{judged}."
     if any(CASES[row.case].problem["name"] == "cifar10" for row in rows):
         yield "CIFAR-10 may be a subset: compare the order of the algorithms, not the published numbers."
@@ -340,11 +340,11 @@ def remarks(study: Study, rows: Sequence[Row]) -> Iterator[str]:
     if lost:
         yield "Replies without finite numbers, refused: " + ", ".join(f"{name} {n}" for name, n in lost.items()) + "."
     if study.options.quick:
-        yield "This was --quick: too little to judge anything by."
+        yield "This was --quick: too little to check anything."
 
 
 def as_csv(rows: Sequence[Row]) -> str:
-    """A line for each number."""
+    """A row for each number."""
     text = io.StringIO()
     lines = csv.writer(text, lineterminator="\n")
     lines.writerow(("case", "variant", "metric", "ours", "deviation", "published", "published_deviation"))
@@ -356,7 +356,7 @@ def as_csv(rows: Sequence[Row]) -> str:
     return text.getvalue()
 
 
-# -- pictures ------------------------------------------------------------------------------------------------------
+# -- figures -------------------------------------------------------------------------------------------------------
 
 PERCENTILES = np.linspace(0, 100, 21)
 
@@ -395,7 +395,7 @@ def _losses(found: Found) -> tuple[str, Array, Array]:
 
 
 def _improved(found: Found) -> tuple[str, Array, Array]:
-    """The mean of the rounds so far in each tenth of a run: single rounds jump by a tenth."""
+    """The mean of the rounds so far in each tenth of a run: single rounds vary by a tenth."""
     assert found.improved is not None, "figure 4 measures losses"
     parts = np.array_split(np.arange(len(found.improved.rounds)), min(10, len(found.improved.rounds)))
     shares = found.improved.means()
@@ -408,7 +408,7 @@ def _users(found: Found) -> tuple[str, Array, Array]:
 
 
 def _panels(rows: Sequence[Row], found: Sequence[Found], curve: Curve) -> dict[str, list[Series]]:
-    """A panel for each case, a line for each variant."""
+    """A panel for each case, a row for each variant."""
     from fedpareto.report.series_panels import Series
 
     panels: dict[str, list[Series]] = {}

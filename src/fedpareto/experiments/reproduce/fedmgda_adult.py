@@ -1,4 +1,4 @@
-"""Adult's PhD and non-PhD users judged as one: what a model gets right of the test rows of both."""
+"""Adult's PhD and non-PhD users evaluated together: a model's accuracy on the test rows of both."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _test_rows(spec: Spec, seed: int) -> Rows:
 
 
 def _everywhere(folder: Path, spec: Spec, seed: int) -> Array:
-    """What the PhD user's model gets right of each user's test rows, `[n]`."""
+    """The accuracy of the PhD user's model on each user's test rows, `[n]`."""
     problem = spec.problem
     assert isinstance(problem, SupervisedProblem), "users with rows"
     model = Checkpoint.load(folder / MODELS).tensors[f"seed{seed}/client{PHD}"]

@@ -1,4 +1,4 @@
-"""What Hu et al. (2022) conclude from figures 1 to 4 and table VI, judged on ours; a claim that does not hold says so.
+"""What Hu et al. (2022) conclude from figures 1 to 4 and table VI, checked on ours.
 
 Claims compare means over the seeds and do not weigh the deviation. Accuracies are shares of 1; a point is 0.01 of them.
 """
@@ -25,12 +25,12 @@ NOT_NORMALISED = tuple(name for name in published.ALGORITHMS if name not in NORM
 
 
 def verdicts(name: str, values: Values) -> list[Claim]:
-    """The claims about one figure or table, judged on whatever values there are."""
+    """The claims about one figure or table, checked on the values that there are."""
     return [claim for claim in JUDGES[name](values) if claim.verdict != "cannot be judged"]
 
 
 def holds_as_published() -> list[Claim]:
-    """The claims about table VI, judged on its own numbers: the only ones that the paper prints."""
+    """The claims about table VI, checked on its own numbers: the only ones that the paper prints."""
     values = {
         ("mnist-writers", algorithm, metric): entry.mean
         for algorithm, row in TABLE_6.items()
@@ -132,7 +132,7 @@ def _biased(algorithm: str, bias: float) -> str:
 
 
 def _nearer_to_phd_only(values: Values, algorithm: str) -> Part:
-    """Whether the attack takes away more than half of what lies between the honest result and PhD-only training."""
+    """Whether the attack costs more than half of the difference between the honest result and PhD-only training."""
     names = (algorithm, _biased(algorithm, published.BIASES[algorithm][-1]), "local")
     found = _known(values, "adult-bias", "pooled", names)
     place = TITLES[algorithm]
@@ -182,7 +182,7 @@ def _least_loss(values: Values) -> Claim:
 
 
 def _fall(values: Values, case: str, honest: str, attacked: str) -> tuple[float | None, str]:
-    """How much accuracy an attack takes, and in words; None if a value is missing."""
+    """How much accuracy an attack costs, and in words; None if a value is missing."""
     metric = _accuracy(case)
     found = _known(values, case, metric, (honest, attacked))
     if len(found) < 2:
@@ -310,7 +310,7 @@ JUDGES: Mapping[str, Callable[[Values], list[Claim]]] = {
 
 
 def _claim(name: str, statement: str, where: str, parts: Sequence[Part]) -> Claim:
-    """Judged on the cases of which anything is known; the others are named."""
+    """Checked on the cases with values; the others are named."""
     known = [part for part in parts if part.holds is not None]
     verdict, detail = judged("comparisons", known or parts)
     missing = ", ".join(dict.fromkeys(part.where for part in parts if part.holds is None))
@@ -318,7 +318,7 @@ def _claim(name: str, statement: str, where: str, parts: Sequence[Part]) -> Clai
 
 
 def _best(values: Values, case: str, metric: str, champion: str, among: Sequence[str] = published.ALGORITHMS) -> Part:
-    """Whether nobody has a larger value; all others have to be there."""
+    """Whether no other has a larger value; all others have to be there."""
     found = _known(values, case, metric, among)
     place = CASES[case].title
     if len(found) < len(among):
@@ -341,7 +341,9 @@ def _compared(
 
 
 def _accuracy(case: str) -> str:
-    """By which algorithms are compared: on Adult the accuracy on all rows, of which a user has one in eighty."""
+    """The metric by which algorithms are compared: on Adult the accuracy on all rows, of which a user has one in
+    eighty.
+    """
     return "pooled" if case == "adult-bias" else "average"
 
 

@@ -1,10 +1,10 @@
 """What Hu et al., "Federated learning meets multi-objective optimization" (IEEE TNSE, 2022), print: settings, numbers.
 
 The paper prints numbers in its table VI only; figures 1 to 4 have none, and their tables are in a supplement that is
-not part of it. What is said of figures in words, fedmgda_claims judges. Algorithms bear the names they have here.
+not part of it. fedmgda_claims checks what the text says about figures. Algorithms have the names used here.
 
-Where settings come from: section VI-A and table V; the captions of figures 2 and 3; for figures 1 and 4, whose captions
-say nothing, the authors' published scripts. What none of them says is marked "ours".
+Where settings come from: section VI-A and table V; the captions of figures 2 and 3; for figures 1 and 4, whose
+captions do not say, the authors' published scripts. What none of them gives is marked "ours".
 """
 
 from __future__ import annotations
@@ -69,17 +69,17 @@ class Case:
     batch_size: int = 10
     clients: int = 100
     participants: int | None = 10
-    """In a round; None: everybody."""
+    """In a round; None: all."""
     measures_losses: bool = False
     """Whether the users' training losses are shown."""
     preferences: str = "uniform"
     """Of the users; of no importance where there is one objective."""
     evaluations: int = 60
-    """Of a run, about: many for curves. What a run leaves behind is always evaluated."""
+    """Of a run, about: many for curves. The final models are always evaluated."""
 
     @property
     def has_given_users(self) -> bool:
-        """Whether the users are few, and each is somebody: there is no choice of how many."""
+        """Whether the users are few and fixed: their number cannot be chosen."""
         return self.participants is None
 
 
@@ -106,8 +106,8 @@ CASES: Mapping[str, Case] = {
     "mnist-writers": Case("MNIST by writer", _WRITERS, 1500, 0.1, FULL, 836, evaluations=10),
 }
 """By name. Models are those of tables II to IV, without their dropout. Figure 4 has CIFAR-10 only; Fashion-MNIST and
-our convex problem, whose losses no network bends, are ours. Table VI has Federated EMNIST, which is not at hand: MNIST
-by writer stands for it, all 836 of them."""
+our convex problem, whose losses are convex, are ours. Table VI has Federated EMNIST, which is not available: MNIST by
+writer replaces it, all 836 writers."""
 
 # -- what is compared ----------------------------------------------------------------------------------------------
 
@@ -118,16 +118,17 @@ BIASES: Mapping[str, Sequence[float]] = {
     "q-fedavg": (0.0, 100.0, 10_000.0),
     "fedmgda-plus": (0.0, 10_000.0),
 }
-"""Of figure 2 (left), added to the PhD user's mean loss; ours. q-FedAvg's are larger, since it weighs users by the q-th
-power of their losses and not by a sum over rounds."""
+"""Of figure 2 (left), added to the PhD user's mean loss; ours. q-FedAvg's are larger, since it weights users by the
+q-th power of their losses and not by a sum over rounds.
+"""
 PHD = 0
 """The user that attacks on Adult."""
 SCALE = 10.0
-"""By which the malicious user of figure 2 (right) multiplies its loss; ours."""
+"""The factor of the malicious user of figure 2 (right) on its loss; ours."""
 ATTACKER = 0
 """The malicious user on CIFAR-10; one is like another."""
 UNIFORM = {"weighting": "equal"}
-"""λ0: all participants alike."""
+"""λ0: equal weights."""
 DECAY_EVERY = 100
 """Rounds after which the server's step falls."""
 PROX = 0.1
@@ -141,7 +142,7 @@ class Variant:
     algorithm: str
     own: Mapping[str, Any] = field(default_factory=dict)
     attack: Mapping[str, Any] = field(default_factory=dict)
-    """How a user lies: `kind` and `strength`; empty: all are honest."""
+    """The attack: `kind` and `strength`; empty: all are honest."""
 
     @property
     def label(self) -> str:
@@ -151,7 +152,7 @@ class Variant:
 
     @property
     def short(self) -> str:
-        """The algorithm with what tells it from others of the same figure, such as afl,bias=1."""
+        """The algorithm with what distinguishes it from others of the same figure, such as afl,bias=1."""
         epsilon = {"epsilon": self.own["epsilon"]} if self.algorithm == "fedmgda" and self.own else {}
         return Variant(self.algorithm, epsilon, self.attack).label
 
@@ -163,7 +164,7 @@ class Variant:
 
 
 def rivals(*, step: float, decay: float, prox_step: float, mu: float, q: float, lipschitz: float) -> list[Variant]:
-    """All of table VI: the server's step size and what is left of it at the end, FedProx's μ, q-FedAvg's q and L.
+    """All of table VI: the server's step size and its final share, FedProx's μ, q-FedAvg's q and L.
 
     FedMGDA+ and MGDA-Prox have ε = 1, as in the published scripts.
     """

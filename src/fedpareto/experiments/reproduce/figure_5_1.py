@@ -1,13 +1,13 @@
 """Figure 5.1 of L. M. Hartmann's thesis: Multi-MNIST under opposed preferences, without a federation and in one.
 
 Section A.3.1: two clients with opposed preferences, [(0, 1), (1, 0)], [(0.1, 0.9), (0.9, 0.1)] …, ten such
-configurations, each run five times; FedAvg against training alone, with the same hyper-parameters. The thesis reads off
-its figure that "federated results outperform non-federated ones" and show no trade-off. What that means here is said in
-`Verdict`. A federation of two has seen twice as many images as either client alone; the experiment does not tell this
-advantage from that of opposed preferences.
+configurations, each run five times; FedAvg against training alone, with the same hyper-parameters. The thesis
+concludes from its figure that "federated results outperform non-federated ones" and show no trade-off. What that means
+here is said in `Verdict`. A federation of two has seen twice as many images as either client alone; the experiment
+does not separate this advantage from that of opposed preferences.
 
-The thesis does not give everything. What is missing has a named constant below. Every run is an ordinary run folder, so
-an experiment that was stopped goes on where it was.
+The thesis does not give everything. What is missing is a named constant below. Every run is an ordinary run folder, so
+a stopped experiment can be resumed.
 """
 
 from __future__ import annotations
@@ -40,20 +40,22 @@ ALGORITHMS = {"non-federated": "local", "federated": "fedavg"}
 """Section A.3.1, left and right in the figure."""
 NETWORK = "strided"
 """Not given beyond "a shared block, followed by individual model segments for each task" (section 5.1); a LeNet whose
-convolutions have step 2, so that 200 models train on two cores in a quarter of an hour."""
+convolutions have stride 2, so that 200 models train on two cores in a quarter of an hour.
+"""
 SAMPLES, TEST_SAMPLES = 3_000, 1_000
 """Not given. Images of both clients together, for the same reason; few enough that a client alone is not at its best,
 or there would be nothing to gain in a federation."""
 ROUNDS, STEPS = 15, 30
 """Not given. 19 passes over a client's images."""
 BATCH_SIZE, OPTIMISER, LR = 64, "adam", 0.002
-"""Not given. The best of three step sizes (1e-3, 2e-3, 4e-3) for training alone under (0.5, 0.5), judged on test images
-of one seed; FedAvg under (0.5, 0.5) did better with 4e-3."""
+"""Not given. The best of three step sizes (1e-3, 2e-3, 4e-3) for training alone under (0.5, 0.5), chosen on test
+images of one seed; FedAvg under (0.5, 0.5) did better with 4e-3.
+"""
 REFERENCE = (0.0, 0.0)
 """Of the hypervolume; as everywhere in chapter 5."""
 
 QUICK_CONFIGURATIONS, QUICK_RUNS, QUICK_SAMPLES, QUICK_TEST_SAMPLES, QUICK_ROUNDS = 3, 2, 2_000, 600, 6
-"""About a minute: enough to see that all works, not to judge the claim."""
+"""About a minute: enough to see that everything works, not to check the claim."""
 
 HOLDS, PARTLY, FAILS = "holds", "holds in part", "does not hold"
 
@@ -64,7 +66,7 @@ class Plan:
 
     configurations: int = CONFIGURATIONS
     repetitions: int = RUNS
-    """Runs of every configuration, each with a seed of its own: other images, another initial model."""
+    """Runs of every configuration, each with its own seed: other images, another initial model."""
     rounds: int = ROUNDS
     samples: int = SAMPLES
     test_samples: int = TEST_SAMPLES
@@ -83,7 +85,7 @@ class Plan:
         test_samples: int | None = None,
         device: str = "cpu",
     ) -> Plan:
-        """The thesis's values (or our choices), or a quick version's, where nothing else is said."""
+        """The thesis's values (or our choices), or a quick version's, where nothing else is set."""
         usual = cls()
         if quick:
             usual = cls(QUICK_CONFIGURATIONS, QUICK_RUNS, QUICK_ROUNDS, QUICK_SAMPLES, QUICK_TEST_SAMPLES)
@@ -136,7 +138,7 @@ class Side:
     hypervolumes: list[float]
     """Of each run's own front."""
     extent: list[float]
-    """How far the front stretches in each accuracy: the trade-off that one sees."""
+    """The front's range in each accuracy: the visible trade-off."""
 
 
 @dataclass(frozen=True)
@@ -172,7 +174,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Result:
-    """Both halves of the figure, and what they say."""
+    """Both halves of the figure, and the verdict."""
 
     non_federated: Side
     federated: Side
@@ -189,7 +191,7 @@ class Step:
     name: str
     """Such as federated/weights-0.10-0.90."""
     trained: bool
-    """False if it was there already."""
+    """False if it was done already."""
     seconds: float
     """Since the beginning."""
 
@@ -204,9 +206,9 @@ def reproduce(
     stop: Callable[[], bool] = lambda: False,
     jobs: int = 1,
 ) -> Result:
-    """The experiment; runs are kept in OUT/thesis-fig-5.1/SIDE/weights-…, and what is there already is used."""
+    """The experiment; runs are kept in OUT/thesis-fig-5.1/SIDE/weights-…, and finished ones are reused."""
     start = time.monotonic()
-    # Configuration by configuration, so that an experiment that was stopped has both sides of some.
+    # Configuration by configuration, so that a stopped experiment has both sides of some.
     pieces = [(title, weights) for weights in plan.preferences for title in ALGORITHMS]
     values: dict[int, np.ndarray] = {}
     for number, (found, trained) in side_by_side(partial(_configuration, plan, out), pieces, jobs, stop):
@@ -340,7 +342,7 @@ def prepare(name: str, options: Options) -> Figure51:
 
 @dataclass(frozen=True)
 class Figure51:
-    """Figure 5.1 to run again."""
+    """Figure 5.1, ready to run."""
 
     plan: Plan
     jobs: int = 1
@@ -357,7 +359,7 @@ class Figure51:
 
         def show(step: Step) -> None:
             left = timedelta(seconds=round(step.seconds / step.number * (step.total - step.number)))
-            how = "" if step.trained else " (was there)"
+            how = "" if step.trained else " (already done)"
             say(f"{step.number} of {step.total}, {step.name}{how}, about {left} left")
 
         result = reproduce(self.plan, folder, show, stop, self.jobs)

@@ -29,7 +29,7 @@ def write(table: str, cells: Sequence[Cell], folder: Path) -> list[Path]:
 
 
 def pictures(table: str, cells: Sequence[Cell]) -> dict[str, bytes]:
-    """As png and pdf: a panel for each problem, with the front of each algorithm and what the published one spans."""
+    """As png and pdf: a panel for each problem, with the front of each algorithm and the range of the published one."""
     from fedpareto.report.front_panels import front_panels, render  # matplotlib is slow to load
 
     panels: dict[str, list[Curve]] = {}

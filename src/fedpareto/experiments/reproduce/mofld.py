@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 COLUMNS: Mapping[str, Sequence[str]] = {"thesis-3.2": ("hypervolume", "sparsity"), "thesis-3.3": ("igd",)}
 """The metrics that a table shows."""
 QUICK = ("3/5k/T", "3/5k/F", "5/2k/F", "non-fed")
-"""The configurations of a quick version; the others would differ only in numbers that it has small anyway."""
+"""The configurations of a quick version; the others differ only in numbers that it reduces anyway."""
 DIGITS = {"hypervolume": 1, "sparsity": 1, "igd": 3}
 POWERS = {1e1: "·10", 1e7: "·10⁷"}
 
@@ -71,7 +71,7 @@ def search_of(environment: str, row: str) -> Search:
         algorithm={"generator": "annealing", "warm_start": chosen.warm_start},
         learner={
             "exploration_steps": round(given.exploration * given.steps),
-            # A client that gets nothing from others has no target network from them either.
+            # A client alone receives no target network.
             "target": "kept" if alone else "received",
         },
     )
@@ -113,7 +113,7 @@ class Study:
         return f"{quick}{self.name} ({CATALOGUE[self.name].about}): {len(self.runs)} configurations{self.plan.size}"
 
     def run(self, folder: Path, say: Say, stop: Callable[[], bool]) -> Outcome:
-        """The runs, a table of them, the figures, and what becomes of the thesis's claims."""
+        """The runs, a table of them, the figures, and the verdicts on the thesis's claims."""
         every = find_all(self.plan, [search_of(*run) for run in self.runs], folder, say, stop, self.jobs)
         found = dict(zip(self.runs, every, strict=True))
         rows = rows_of(found)
@@ -140,7 +140,7 @@ class Study:
 
 
 def rows_of(found: Mapping[tuple[str, str], Found]) -> list[Row]:
-    """The lines of the tables."""
+    """The rows of the table."""
     fronts = {environment: whole_front(environment, found) for environment, _ in found}
     return [
         Row(environment, configuration, measures(environment, one, fronts[environment]))
@@ -149,7 +149,7 @@ def rows_of(found: Mapping[tuple[str, str], Found]) -> list[Row]:
 
 
 def whole_front(environment: str, found: Mapping[tuple[str, str], Found]) -> np.ndarray:
-    """From which IGD is measured: the known front, or that of all solutions that the command found."""
+    """The front from which IGD is measured: the known front, or that of all solutions that the command found."""
     here = [one for (place, _), one in found.items() if place == environment]
     if here[0].known_front is not None:
         return here[0].known_front
@@ -221,7 +221,7 @@ def remarks(study: Study, found: Mapping[tuple[str, str], Found]) -> Iterator[st
 
 
 def as_csv(rows: Sequence[Row]) -> str:
-    """A line for each number."""
+    """A row for each number."""
     text = io.StringIO()
     written = csv.writer(text, lineterminator="\n")
     written.writerow(

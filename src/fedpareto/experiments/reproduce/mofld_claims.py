@@ -1,7 +1,7 @@
-"""What chapter 3 of the thesis concludes from its tables, judged on ours and on its own.
+"""What chapter 3 of the thesis concludes from its tables, checked on our numbers and on its own.
 
-A claim is judged on the environments that were run; the others are named. Claims compare means and do not weigh the
-deviation over seeds, so that a tendency which the thesis sees may hold in part.
+A claim is checked on the environments that were run; the others are named. Claims compare means and do not weigh the
+deviation over seeds, so that a tendency in the thesis may hold in part.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MATCHES = 0.02
 
 
 def verdicts(values: Values) -> list[Claim]:
-    """Every claim, judged on whatever values there are."""
+    """Every claim, checked on the values that there are."""
     complex_ones = ("dmc", "moll")
     return [
         _claim(
@@ -134,7 +134,7 @@ def verdicts(values: Values) -> list[Claim]:
 
 
 def holds_as_published() -> list[Claim]:
-    """The same claims in the same order, judged on the thesis's own numbers."""
+    """The same claims in the same order, checked on the thesis's own numbers."""
     return verdicts(published_values())
 
 
@@ -161,9 +161,9 @@ def _claim(
     *,
     together: bool = False,
 ) -> Claim:
-    """A claim about some environments, judged on those of which anything is known.
+    """A claim about some environments, checked on those with values.
 
-    Comparisons that lack a value are counted, not listed. `together`: what is claimed is that neither side always wins.
+    Comparisons that lack a value are counted, not listed. `together`: the claim is that neither side is always better.
     """
     parts = {environment: list(judge(values, environment)) for environment in environments}
     run = {key: found for key, found in parts.items() if any(part.holds is not None for part in found)}

@@ -1,4 +1,4 @@
-"""A comparison of our own: which search for weights finds deep-sea treasure's front, and with how many trainings.
+"""Our own comparison: which search for weights finds deep-sea treasure's front, and with how many trainings.
 
 Not in the thesis, which has Pareto simulated annealing only. Trainings are shorter than there: 20,000 steps of a client
 instead of 100,000, in rounds of 2,000. Those with "-full" in their name have the thesis's 100,000.
@@ -37,7 +37,7 @@ BEST_PUBLISHED = max(TABLES["hypervolume"].values(), key=lambda row: row["dst"].
 
 @dataclass(frozen=True)
 class Variant:
-    """A way to search, and its budget."""
+    """A search method, and its budget."""
 
     iterations: int
     samples: int
@@ -131,12 +131,12 @@ class Study:
 
 @dataclass(frozen=True)
 class Row:
-    """What a search came to; a number for each seed."""
+    """The result of a search; a number for each seed."""
 
     search: str
     hypervolume: list[float]
     points: list[int]
-    """Of the known front that were found."""
+    """Points of the known front that were found."""
     known: int
     """Points that there are."""
     trainings: list[int]
@@ -149,7 +149,7 @@ class Row:
 
 
 def row_of(name: str, found: Found) -> Row:
-    """A line of the table."""
+    """A row of the table."""
     known_front = found.known_front
     assert known_front is not None, "deep-sea treasure's front is known"
     ends = [growth.trainings[-1] for growth in found.growths]
@@ -205,7 +205,7 @@ def remarks(study: Study, rows: Sequence[Row]) -> Iterator[str]:
     )
     yield "Trainings until the whole front was known are counted by whole iterations."
     if study.plan.quick:
-        yield "This was --quick: too little to find anything."
+        yield "This was --quick: too little to find a front."
 
 
 def draw(name: str, found: Mapping[str, Found], folder: Path) -> list[Path]:

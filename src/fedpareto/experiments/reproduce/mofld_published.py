@@ -1,6 +1,6 @@
 """What chapter 3 of L. M. Hartmann's thesis prints: MOFL/D with 18 configurations of the federation, and without one.
 
-A configuration is called as in its tables, such as 3/10k/F: three clients, rounds of 10,000 local steps, no warm start.
+A configuration is named as in its tables, such as 3/10k/F: three clients, rounds of 10,000 local steps, no warm start.
 Numbers are in the units of the problems; `SCALES` has the powers of ten in which the thesis prints some columns. What
 it calls variance is the population deviation: in the cell of deep-sea treasure's best configuration, 993.9 (1.3), 15.8
 (1.2) and 0.024 (0.1) are to the digit those of ten runs of which nine found the whole front and one missed (22.4, −17).
@@ -38,8 +38,9 @@ ENVIRONMENTS: Mapping[str, Environment] = {
     "dmc": Environment("DMC", "minecart-deterministic", (-1, -1, -200), 25, 10, 150_000, 0.8),
     "moll": Environment("MOLL", "mo-lunar-lander", (-200, -200, -200, -200), 25, 10, 100_000, 0.12),
 }
-"""In the order of the tables' columns. All other parameters of DQN in table A.1 are those of table A.6, which these
-problems have of themselves."""
+"""In the order of the tables' columns. All other parameters of DQN in table A.1 are those of table A.6, the defaults
+of these problems.
+"""
 
 SEEDS = (5, 11, 17, 176, 462, 488, 3011, 6543, 9347, 675234)
 SEEDS_OF_FIVE = (5, 17, 488, 3011, 6543)

@@ -22,7 +22,7 @@ from fedpareto.moo.indicators import hypervolume
 SAME_POINT = 1e-3
 """A solution that is nearer to a point of the known front in every objective is that point (rounded in float32)."""
 QUICK_SEEDS, QUICK_ITERATIONS, QUICK_SAMPLES, QUICK_ROUNDS, QUICK_STEPS = 1, 2, 2, 2, 96
-"""About a minute: enough to see that all works."""
+"""About a minute: enough to see that everything works."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Plan:
     """How large a reproduction is."""
 
     seeds: int | None = None
-    """None: as many as each run has of itself."""
+    """None: each run's own number."""
     quick: bool = False
     settings: tuple[str, ...] = ()
     """Parameters of every run that the user set, such as engine.device=cuda."""
@@ -97,7 +97,7 @@ def spec_of(plan: Plan, search: Search) -> Spec:
             "clients": search.clients,
             "rounds": rounds,
             "seeds": list(search.seeds),
-            # The clients' own choices from the front are of no interest here.
+            # The clients' own choices from the front are not needed here.
             "evaluate_every": rounds,
             # Runs are side by side, one to a core, and each is one stack.
             "engine": {"name": "local", "threads": 1, "chunk": search.clients * search.samples * len(search.seeds)},
@@ -107,7 +107,7 @@ def spec_of(plan: Plan, search: Search) -> Spec:
     return draft.with_settings(plan.settings).finish()
 
 
-# -- what came out -------------------------------------------------------------------------------------------------
+# -- results -------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ class Growth:
 
     @property
     def front(self) -> np.ndarray:
-        """What it ended with."""
+        """The final front."""
         return self.fronts[-1]
 
     def hypervolumes(self, reference: Sequence[float]) -> list[float]:
@@ -129,7 +129,7 @@ class Growth:
         return [hypervolume(front, reference, maximise=True) for front in self.fronts]
 
     def trainings_until_complete(self, known_front: np.ndarray) -> int | None:
-        """After which every point of the known front was found; None if that never was so."""
+        """After which every point of the known front was found; None if it never was."""
         for trainings, front in zip(self.trainings, self.fronts, strict=True):
             if points_found(front, known_front) == len(known_front):
                 return trainings
@@ -138,7 +138,7 @@ class Growth:
 
 @dataclass(frozen=True)
 class Found:
-    """What a search gave."""
+    """The result of a search."""
 
     search: Search
     folder: Path
@@ -149,7 +149,7 @@ class Found:
     """Of all clients in one training, as it was run."""
     seconds: float
     is_new: bool
-    """False if all was there already."""
+    """False if all of it was done already."""
 
     @property
     def name(self) -> str:
@@ -164,14 +164,14 @@ def points_found(front: np.ndarray, known_front: np.ndarray) -> int:
 
 
 def growths(folder: Path, seeds: Sequence[int]) -> list[Growth]:
-    """Read back from the lines of a run."""
+    """Read from the rows of a run."""
     found: dict[int, dict[int, np.ndarray]] = {seed: {} for seed in seeds}
     for line in RunFolder(folder).read_lines("metrics.jsonl"):
         if line["front"]:
             found[line["seed"]].setdefault(line["trainings"], np.array(line["front"]))
     for seed, fronts in found.items():
         if not fronts:
-            raise UserError(f"{folder}: seed {seed} found nothing, its training went astray; a smaller lr may help")
+            raise UserError(f"{folder}: seed {seed} found nothing, its training diverged; a smaller lr may help")
     return [Growth(list(fronts), list(fronts.values())) for fronts in found.values()]
 
 
@@ -201,7 +201,7 @@ def find(plan: Plan, out: Path, search: Search, stop: Callable[[], bool]) -> Fou
     shown.name = search.name
     is_new = ensure(folder, spec, stop, shown=shown)
     run = RunFolder(folder)
-    # What every client remembers is most of it, up to gigabytes; nobody goes on from a finished run.
+    # Learner state is most of it, up to gigabytes; a finished run is never resumed.
     run.checkpoint_file.unlink(missing_ok=True)
     settings = spec.to_mapping()
     return Found(
@@ -218,7 +218,7 @@ def find(plan: Plan, out: Path, search: Search, stop: Callable[[], bool]) -> Fou
 def find_all(
     plan: Plan, searches: Sequence[Search], out: Path, say: Say, stop: Callable[[], bool], jobs: int
 ) -> list[Found]:
-    """All searches in the order given; a line for each as it is done."""
+    """All searches in the order given; a message for each as it is done."""
     return announced(partial(find, plan, out), searches, jobs, say, stop)
 
 

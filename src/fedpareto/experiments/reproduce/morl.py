@@ -1,4 +1,4 @@
-"""Tables 4.1 to 4.7 and figures 4.9 and 4.10 of L. M. Hartmann's thesis: FedPref, its rivals and its components.
+"""Tables 4.1 to 4.7 and figures 4.9 and 4.10 of L. M. Hartmann's thesis: FedPref, its baselines and its components.
 
 Table 4.1 and the metrics of tables 4.3 to 4.6 are of the same runs, so an environment is one reproduction; the same
 goes for the ablation's tables 4.2 and 4.7.
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from fedpareto.report.series_panels import Series
 
 MAIN = "thesis-4.1-"
-"""Begins the names of the five reproductions of table 4.1."""
+"""Prefix of the names of the five reproductions of table 4.1."""
 PARAMETERS: Mapping[str, tuple[str, str, Mapping[float, published.Columns]]] = {
     "thesis-fig-4.9": ("top_ratio", "R of topR", published.TOP_RATIOS),
     "thesis-fig-4.10": ("similarity_bound", "least similarity s_min", published.SIMILARITY_BOUNDS),
@@ -105,7 +105,7 @@ def _sweep(name: str, environment: str) -> Iterator[Training]:
 
 @dataclass(frozen=True)
 class Study:
-    """One of them, ready to run."""
+    """A reproduction, ready to run."""
 
     name: str
     plan: Plan
@@ -125,7 +125,7 @@ class Study:
         return COLUMNS.get(self.name, METRICS)
 
     def run(self, folder: Path, say: Say, stop: Callable[[], bool]) -> Outcome:
-        """The trainings, a table of them, the figure, and what becomes of the thesis's claims."""
+        """The trainings, a table of them, the figure, and the verdicts on the thesis's claims."""
         found = find_all(self.plan, self.trainings, folder, say, stop, self.jobs)
         rows = rows_of(self.name, found)
         record = as_json(self, found, rows)
@@ -143,7 +143,7 @@ class Study:
 
 
 def rows_of(name: str, found: Sequence[Found]) -> list[Row]:
-    """The lines of a table, in the order of the thesis's; after each group the best there is, where it is known."""
+    """The rows of a table, in the order of the thesis's; after each group the best possible, where it is known."""
     fronts = {
         environment: front_of(one for one in found if one.training.environment == environment)
         for environment in dict.fromkeys(one.training.environment for one in found)
@@ -187,7 +187,7 @@ def _entries(name: str, training: Training, variant: str) -> dict[str, Entry]:
 
 
 def judge(folder: Path, plan: Plan) -> list[Claim]:
-    """The claims that can be judged on what was run with this plan and is in the folder."""
+    """The claims that can be checked on what was run with this plan and is in the folder."""
     values: dict[claims.Key, float] = {}
     for name in CATALOGUE:
         record = read_json(folder / f"{name}.json") or {}
@@ -199,7 +199,7 @@ def judge(folder: Path, plan: Plan) -> list[Claim]:
 
 
 def _size(plan: Plan) -> dict[str, Any]:
-    """As JSON gives it back."""
+    """As JSON values."""
     return asdict(plan) | {"settings": list(plan.settings)}
 
 
@@ -248,11 +248,11 @@ def _number(mean: float, deviation: float) -> str:
 
 
 def remarks(study: Study, found: Sequence[Found], rows: Sequence[Row]) -> Iterator[str]:
-    """How to read the table, and how near it is to the published one."""
+    """How to read the table, and how close it is to the published one."""
     yield "In brackets: published. ± is the deviation over seeds (population)."
     if any(one.algorithm == BEST_KNOWN for one in rows):
         yield (
-            f'"{BEST_KNOWN}": every client has the point of the known front that is worth most to it. "{PERFECT}" '
+            f'"{BEST_KNOWN}": every client has the best point of the known front for its preference. "{PERFECT}" '
             "(DST): it has the one of highest discounted reward, which is what clients learn."
         )
     if "igd" in study.metrics and any(one.known_front is None for one in found):
@@ -297,7 +297,7 @@ def as_json(study: Study, found: Sequence[Found], rows: Sequence[Row]) -> dict[s
 
 
 def as_csv(rows: Sequence[Row]) -> str:
-    """A line for each number."""
+    """A row for each number."""
     text = io.StringIO()
     lines = csv.writer(text, lineterminator="\n")
     lines.writerow(

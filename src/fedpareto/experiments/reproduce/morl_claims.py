@@ -1,6 +1,6 @@
-"""What chapter 4 of the thesis concludes from its tables, judged on ours and on its own.
+"""What chapter 4 of the thesis concludes from its tables, checked on our numbers and on its own.
 
-A claim about several environments is judged on those that were run; the others are named. Claims compare means and do
+A claim about several environments is checked on those that were run; the others are named. Claims compare means and do
 not weigh the deviation over seeds.
 """
 
@@ -31,7 +31,7 @@ NEARLY_ONE = 1.05
 
 
 def verdicts(values: Values) -> list[Claim]:
-    """Every claim, judged on whatever values there are."""
+    """Every claim, checked on the values that there are."""
     return [
         *_on_rewards(values),
         *_on_components(values),
@@ -42,7 +42,7 @@ def verdicts(values: Values) -> list[Claim]:
 
 
 def holds_as_published() -> list[Claim]:
-    """The same claims in the same order, judged on the thesis's own numbers."""
+    """The same claims in the same order, checked on the thesis's own numbers."""
     return verdicts(published_values())
 
 
@@ -274,7 +274,7 @@ def _on_metrics_of_components(values: Values) -> list[Claim]:
 def _claim(
     values: Values, name: str, statement: str, environments: Sequence[str], judge: Judge, *, where: str
 ) -> Claim:
-    """A claim about some environments, judged on those of which anything is known."""
+    """A claim about some environments, checked on those with values."""
     parts = {environment: judge(values, environment) for environment in environments}
     known = {key: found for key, found in parts.items() if any(part.holds is not None for part in found)}
     missing = [ENVIRONMENTS[key].title for key in parts if key not in known]
@@ -286,7 +286,7 @@ def _claim(
 
 
 def _best(*, metric: str, preferences: str, champions: Sequence[str], among: Sequence[str] = ALGORITHMS) -> Judge:
-    """Whether the best of all is one of the champions; a draw counts for them."""
+    """Whether the best of all is one of the champions; a tie counts for them."""
     sign = -1 if metric in published.LOWER_IS_BETTER else 1
 
     def judge(values: Values, environment: str) -> list[Part]:
@@ -320,7 +320,7 @@ def _orders(metric: str, preferences: str, pairs: Sequence[tuple[str, str]]) -> 
 
 
 def _each(judges: Iterable[Judge]) -> Judge:
-    """All comparisons of several judges."""
+    """All comparisons of several checks."""
     every = list(judges)
 
     def judge(values: Values, environment: str) -> list[Part]:

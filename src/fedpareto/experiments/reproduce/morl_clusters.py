@@ -1,4 +1,4 @@
-"""How clients find each other, in FedPref (section 4.3.5 of the thesis) and in CFL (section A.2.2.3).
+"""How clients form clusters, in FedPref (section 4.3.5 of the thesis) and in CFL (section A.2.2.3).
 
 FedPref: a few distinct preferences, each held by several clients. The thesis shows similarity matrices and clusters of
 single runs; beside them we measure how far the clusters are the groups of equal clients, by the adjusted Rand index.
@@ -44,7 +44,7 @@ def prepare(name: str, options: Options) -> Study:
         return Study(
             name, plan, {(each, "Dirichlet"): Training(each, "dirichlet", "cfl") for each in chosen}, options.jobs
         )
-    plan = replace(plan, clients=None)  # The groups say how many there are.
+    plan = replace(plan, clients=None)  # The groups define the number of clients.
     trainings = {
         (each, kind): Training(each, f"groups:{sizes}", "fedpref")
         for each in chosen
@@ -93,7 +93,7 @@ class History:
 
 @dataclass(frozen=True)
 class Study:
-    """One of them, ready to run."""
+    """A reproduction, ready to run."""
 
     name: str
     plan: Plan
@@ -109,7 +109,7 @@ class Study:
         return f"{quick}{self.name} ({CATALOGUE[self.name].about}): {size}"
 
     def run(self, folder: Path, say: Say, stop: Callable[[], bool]) -> Outcome:
-        """The trainings, a table of their clusters, the figures, and what becomes of the thesis's claims."""
+        """The trainings, a table of their clusters, the figures, and the verdicts on the thesis's claims."""
         found = find_all(self.plan, list(self.trainings.values()), folder, say, stop, self.jobs)
         histories = [_history(*key, one) for key, one in zip(self.trainings, found, strict=True)]
         of_cfl = self.name == CFL
@@ -140,7 +140,7 @@ def labels(clusters: Sequence[Sequence[int]], clients: int) -> list[int]:
 
 
 def rand_index(one: Sequence[int], other: Sequence[int]) -> float:
-    """The adjusted Rand index of two partitions (Hubert and Arabie 1985): 1 if they are the same, 0 as if by chance."""
+    """The adjusted Rand index of two partitions (Hubert and Arabie 1985): 1 if they are the same, 0 if random."""
     both = np.zeros((max(one) + 1, max(other) + 1), dtype=int)
     np.add.at(both, (np.asarray(one), np.asarray(other)), 1)
     together, first, second = (
@@ -160,7 +160,7 @@ MEASURES: Mapping[str, Callable[[Sequence[Sequence[int]]], float]] = {
 
 
 def summary(history: History) -> dict[str, Any]:
-    """The sizes at the end, and when the first cut came; means over the seeds."""
+    """The sizes at the end, and when the first split came; means over the seeds."""
     counts = history.over_rounds(MEASURES["clusters"])
     cut = counts > 1
     first = [history.rounds[int(of_seed.argmax())] for of_seed in cut if of_seed.any()]
@@ -243,7 +243,7 @@ def _on_cfl(histories: Sequence[History]) -> list[Claim]:
 
 
 def table(headline: str, lines: Sequence[Mapping[str, Any]]) -> Table:
-    """A line for each training."""
+    """A row for each training."""
     from rich.table import Table
 
     columns = list(dict.fromkeys(key for line in lines for key in line))
@@ -263,10 +263,10 @@ def _remarks(study: Study) -> list[str]:
     lines = ["Means over the seeds; ± is the deviation (population)."]
     if study.name != CFL:
         lines.append(
-            "The adjusted Rand index is 1 where the clusters are the groups of equal clients, 0 as if by chance. "
+            "The adjusted Rand index is 1 where the clusters are the groups of equal clients, 0 if they are random. "
             "Early, middle and late are the rounds whose matrices are drawn, of the first seed."
         )
-    return [*lines, *(["This was --quick: too little to judge the thesis's claims."] if study.plan.quick else [])]
+    return [*lines, *(["This was --quick: too little to check the thesis's claims."] if study.plan.quick else [])]
 
 
 def draw_groups(histories: Sequence[History], folder: Path) -> list[Path]:

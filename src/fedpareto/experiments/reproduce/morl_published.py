@@ -1,13 +1,13 @@
-"""What chapter 4 of L. M. Hartmann's thesis prints: rewards and metrics of FedPref and its rivals, hyper-parameters.
+"""What chapter 4 of L. M. Hartmann's thesis prints: rewards and metrics of FedPref and its baselines, hyper-parameters.
 
-Environments are the thesis's five, algorithms bear the names they have here: `local` is its "No comm.", `mat-fl` its
+Environments are the thesis's five, algorithms have the names used here: `local` is its "No comm.", `mat-fl` its
 "MaTFL", `fedpref` its "FedPref-FT"; `+ft` is fine-tuning. Numbers are in the units of the problems, not in the powers
 of ten in which the thesis prints some columns; `SCALES` has these.
 
 Deviations are of the population, with one exception: those of table 4.2 are larger than table 4.1's for the same runs
 by √(10/9), so they are of the sample. In A.8 and A.9 the second line of deviations repeats the first.
 
-The thesis does not give everything. What is missing has a named constant below.
+The thesis does not give everything. What is missing is a named constant below.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def scale(metric: str, environment: str) -> float:
 
 
 Columns = Mapping[str, Entry]
-"""A line of a table, by environment."""
+"""A row of a table, by environment."""
 
 
 def _lines(metric: str, text: str) -> list[Columns]:

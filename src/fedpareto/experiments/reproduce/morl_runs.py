@@ -1,4 +1,4 @@
-"""The trainings behind chapter 4 of L. M. Hartmann's thesis, and what their clients are worth.
+"""The trainings behind chapter 4 of L. M. Hartmann's thesis, and their clients' results.
 
 A training is one algorithm in one environment under one distribution of preferences, its seeds in one stack, kept in an
 ordinary run folder that tables and figures share. An algorithm and its +FT variant share their training: fine-tuning
@@ -33,7 +33,7 @@ from fedpareto.report import record
 
 QUICK_SEEDS, QUICK_CLIENTS, QUICK_ROUNDS, QUICK_STEPS = 2, 5, 3, 96
 QUICK_LEARNER, QUICK_PROBLEM = {"learning_starts": 48}, {"episodes": 1}
-"""About a minute: enough to see that all works."""
+"""About a minute: enough to see that everything works."""
 NOT_TUNED = ("local", "mat-fl")
 """Without a +FT variant in the thesis."""
 MOST_EVALUATIONS = 6
@@ -53,7 +53,7 @@ class Plan:
 
     @classmethod
     def make(cls, options: Options) -> Plan:
-        """The thesis's values, or a quick version's, where the user says nothing else."""
+        """The thesis's values, or a quick version's, where the user sets nothing else."""
         options.must_name_parts()
         return cls(
             seeds=options.seeds or (QUICK_SEEDS if options.quick else published.SEEDS),
@@ -93,7 +93,7 @@ class Training:
 
 @dataclass(frozen=True)
 class Found:
-    """What a training gave, for each seed."""
+    """The result of a training, for each seed."""
 
     training: Training
     folder: Path
@@ -108,7 +108,7 @@ class Found:
     discount: float | None
     seconds: float
     is_new: bool
-    """False if all was there already."""
+    """False if all of it was done already."""
 
     @property
     def name(self) -> str:
@@ -149,7 +149,7 @@ def spec_of(plan: Plan, training: Training) -> Spec:
 
 
 def _target(training: Training) -> str:
-    """A client that gets nothing from a server has no target network from it either."""
+    """A client without a server receives no target network."""
     return "kept" if training.algorithm == "local" else "received"
 
 
@@ -169,7 +169,7 @@ def evaluate_every(rounds: int) -> int:
 
 
 class Pulse(Shown):
-    """Of a training that takes long, a line a minute."""
+    """For a long training, one message a minute."""
 
     def begin(self, done: int) -> None:
         """See Shown."""
@@ -188,7 +188,7 @@ def find(plan: Plan, out: Path, training: Training, stop: Callable[[], bool]) ->
     shown.name = training.name
     is_new = ensure(folder, spec, stop, shown=shown)
     run = RunFolder(folder)
-    # What every client remembers is most of it, up to gigabytes; nobody goes on from a finished run.
+    # Learner state is most of it, up to gigabytes; a finished run is never resumed.
     run.checkpoint_file.unlink(missing_ok=True)
     loaded = record.load(folder)
     lines = [{line.round: line for line in loaded.of_seed(seed)} for seed in spec.seeds]
@@ -217,16 +217,16 @@ def preferences_of(spec: Spec, seed: int) -> np.ndarray:
 def find_all(
     plan: Plan, trainings: Sequence[Training], out: Path, say: Say, stop: Callable[[], bool], jobs: int
 ) -> list[Found]:
-    """All trainings, each at most once, in the order given; a line for each as it is done."""
+    """All trainings, each at most once, in the order given; a message for each as it is done."""
     return announced(partial(find, plan, out), trainings, jobs, say, stop)
 
 
-# -- what clients are worth ----------------------------------------------------------------------------------------
+# -- clients' results ----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Row(Measured):
-    """One line of a table: an algorithm with or without +FT, ours beside the published one."""
+    """One row of a table: an algorithm with or without +FT, ours beside the published one."""
 
     environment: str
     preferences: str
@@ -249,19 +249,19 @@ def measures(
     """The thesis's five figures of one seed: the reward, each client's return weighted by its own preference, mean over
     clients (table 4.1), and the metrics of the set of returns (tables 4.3 to 4.6).
 
-    A client whose training went astray has no returns (NaN) and is left out.
+    A client whose training diverged has no returns (NaN) and is left out.
     """
     good = np.isfinite(points).all(axis=1)
     points, preferences = points[good], preferences[good]
     if not len(points):
-        raise UserError("training went astray: no client of a seed has finite returns; a smaller learner.lr may help")
+        raise UserError("training diverged: no client of a seed has finite returns; a smaller learner.lr may help")
     indicators = all_indicators(points, reference, maximise=True, known_front=known_front)
     values = {"reward": float((points * preferences).sum(axis=1).mean())} | indicators
     return {metric: values[metric] for metric in published.METRICS if metric in values}
 
 
 def front_of(found: Iterable[Found]) -> np.ndarray:
-    """From which IGD is measured: the known front, or that of all returns that were found."""
+    """The front from which IGD is measured: the known front, or that of all returns that were found."""
     sets = list(found)
     known = next((one.known_front for one in sets if one.known_front is not None), None)
     if known is not None:
@@ -286,15 +286,15 @@ def _by_metric(seeds: Sequence[Mapping[str, float]]) -> dict[str, list[float]]:
     return {metric: [values[metric] for values in seeds] for metric in seeds[0]}
 
 
-# -- the best there is ---------------------------------------------------------------------------------------------
+# -- upper bounds --------------------------------------------------------------------------------------------------
 
 BEST_KNOWN, PERFECT = "best known", "perfect learners"
 
 
 def ceilings(found: Found) -> list[Row]:
-    """Where the front is known: what clients with the very preferences of a training could have at best.
+    """Where the front is known: the best that clients with the preferences of a training could have.
 
-    "best known": each has the point of the front that is worth most to it; no reward can exceed that of a true front.
+    "best known": each has the best point of the front for its preference; no reward can exceed that of a true front.
     "perfect learners": each has the policy that maximises its discounted reward, which is what they learn (only for
     DST, where the discounted value of a point follows from the point).
     """
@@ -315,7 +315,7 @@ def ceilings(found: Found) -> list[Row]:
 
 
 def _favourites(found: Found, preferences: np.ndarray, worth: np.ndarray) -> dict[str, float]:
-    """The measures if each client takes the point of the known front that is worth most to it."""
+    """The measures if each client takes the best point of the known front for its preference."""
     assert found.known_front is not None, "asked for where it is known"
     points = found.known_front[(preferences @ worth.T).argmax(axis=1)]
     return measures(points, preferences, found.reference, found.known_front)
@@ -339,7 +339,7 @@ def environments(given: Sequence[str], default: Sequence[str]) -> tuple[str, ...
 
 
 def known(kind: str, given: Sequence[str], names: Iterable[str]) -> tuple[str, ...]:
-    """What was given, if it is known."""
+    """The given names, if they are known."""
     every = list(names)
     for one in given:
         if one not in every:

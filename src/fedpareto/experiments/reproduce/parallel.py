@@ -20,16 +20,16 @@ Work = TypeVar("Work")
 Answer = TypeVar("Answer")
 Kept = TypeVar("Kept", bound="Done")
 Piece = Callable[[Work, Callable[[], bool]], Answer]
-"""Does one piece of work; asks its second argument after every round whether it is to stop, and raises Stopped then."""
+"""Runs one job; calls its second argument after every round to see whether to stop, and raises Stopped then."""
 
 PATIENCE = 0.2
-"""Seconds after which a wait looks whether the user wants to stop."""
+"""Seconds between two checks whether the user wants to stop."""
 
 
 def side_by_side(
     piece: Piece[Work, Answer], work: Sequence[Work], jobs: int, stop: Callable[[], bool]
 ) -> Iterator[tuple[int, Answer]]:
-    """Number and answer of each piece of work as it is done; with one job in this process, in order."""
+    """Index and result of each piece of work as it is done; with one job in this process, in order."""
     if jobs == 1 or len(work) < 2:
         for number, item in enumerate(work):
             if stop():
@@ -56,7 +56,7 @@ def side_by_side(
 
 
 class Done(Protocol):
-    """What comes of a piece of work that can be kept."""
+    """A result that can be kept."""
 
     @property
     def name(self) -> str:
@@ -74,7 +74,7 @@ class Done(Protocol):
 def announced(
     piece: Piece[Work, Kept], work: Sequence[Work], jobs: int, say: Callable[[str], None], stop: Callable[[], bool]
 ) -> list[Kept]:
-    """The answers in the order of the work; a line for each as it is done, with how long the rest may take."""
+    """The answers in the order of the work; a message for each as it is done, with an estimate of the time left."""
     start, reading = time.monotonic(), 0.0
     last, new = start, 0
     found: dict[int, Kept] = {}
@@ -87,13 +87,13 @@ def announced(
         if new and len(found) < len(work):
             seconds = (now - start - reading) / new * (len(work) - len(found))
             left = f", about {timedelta(seconds=round(seconds))} left"
-        how = f"{one.seconds:.0f} s" if one.is_new else "was there"
+        how = f"{one.seconds:.0f} s" if one.is_new else "already done"
         say(f"{len(found)} of {len(work)}, {one.name} ({how}){left}")
     return [found[number] for number in range(len(work))]
 
 
 def _as_done(futures: dict[Future[Answer], int], asked: Event, stop: Callable[[], bool]) -> Iterator[Future[Answer]]:
-    """Like concurrent.futures.as_completed, but passes the user's wish to stop on to the workers."""
+    """Like concurrent.futures.as_completed, but passes a request to stop on to the workers."""
     left = set(futures)
     while left:
         done, left = wait(left, PATIENCE, FIRST_COMPLETED)
@@ -107,7 +107,7 @@ _parent: int
 
 
 def _begin(asked: Event, parent: int) -> None:
-    """In a new worker: the signals are the parent's business, which passes them on through `asked`."""
+    """In a new worker: the parent handles signals and passes them on through `asked`."""
     global _asked, _parent
     _asked, _parent = asked, parent
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -115,9 +115,9 @@ def _begin(asked: Event, parent: int) -> None:
 
 
 def _is_to_stop() -> bool:
-    """Also if the parent was killed: nobody would read the answer."""
+    """Also if the parent was killed: no process would read the result."""
     parent = multiprocessing.parent_process()
-    # A child of nobody has another parent on Linux and macOS; on Windows its parent is still the same, but dead.
+    # An orphan has another parent on Linux and macOS; on Windows its parent is still the same, but dead.
     is_orphan = os.getppid() != _parent or (parent is not None and not parent.is_alive())
     return _asked.is_set() or is_orphan
 

@@ -1,6 +1,6 @@
-"""A federation judged as one: the test rows of all clients together, each decided on by its own client's model.
+"""A federation evaluated as a whole: the test rows of all clients together, each classified by its client's model.
 
-So PraFFL's experiments are read: all clients have the same preference "during each inference" (section 6.3.3), and a
+This follows PraFFL's experiments: all clients have the same preference "during each inference" (section 6.3.3), and a
 preference is one point.
 """
 
@@ -47,7 +47,7 @@ class Pooled:
     between: int
     """k after the other rounds."""
     _federations: dict[int, Federation] = field(default_factory=dict, repr=False)
-    """By seed, dealt once."""
+    """By seed, partitioned once."""
 
     def __call__(self, experiment: Experiment, run: int) -> Mapping[str, Any]:
         """See runner.Observe."""
@@ -91,7 +91,7 @@ def line(count: int) -> Tensor:
 
 
 def _vote(problem: GroupedProblem, batch: Batch, model: Tensor) -> Decided:
-    """Of a client's model `[d]`, or by the mean vote of several, `[k, d]`."""
+    """Of a client's model `[d]`, or of an ensemble, `[k, d]`."""
     votes = [
         problem.logits(problem.layout.unflatten(one.unsqueeze(0)), batch).sigmoid()
         for one in model.reshape(-1, model.shape[-1])
@@ -115,8 +115,8 @@ def _decided(problem: GroupedProblem, batch: Batch, positive: Tensor) -> Decided
 def measures(clients: Sequence[Decided]) -> np.ndarray:
     """For each of the k models `[k, 3]`: error rate, ΔDP (eq. 3), and what PraFFL's published code measures instead.
 
-    That is max_z |P(ŷ = 1 | z) − P(ŷ = 1)|, the largest distance of a group from everybody, which for two groups is at
-    most ΔDP and about half of it if they are of like size.
+    That is max_z |P(ŷ = 1 | z) − P(ŷ = 1)|, the largest distance of a group from the population, which for two groups
+    is at most ΔDP and about half of it if they are of similar size.
     """
     positive = torch.cat([client.positive for client in clients], dim=-1)
     labels, groups = (torch.cat([getattr(client, name) for client in clients]) for name in ("labels", "groups"))

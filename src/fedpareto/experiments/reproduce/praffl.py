@@ -1,7 +1,7 @@
 """Table 1 and figures 6 to 10 of PraFFL (Ye et al., 2024), and an ablation of what the paper leaves open.
 
 A cell is one algorithm on one data set, its seeds in one stack, kept in an ordinary run folder; the table and the
-figures share their cells. A point is (error rate, ΔDP) of all test rows, each decided on by its own client's model.
+figures share their cells. A point is (error rate, ΔDP) of all test rows, each classified by its client's model.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ LARGEST_CLOUD = 50
 """More points than this are a set of solutions, not one solution under several seeds."""
 QUICK = {"rounds": 2, "seeds": 2, "preferences": 101}
 QUICK_PRAFFL = {"body_epochs": 2, "head_epochs": 4, "sampled": 16}
-"""About a minute: enough to see that all works."""
+"""About a minute: enough to see that everything works."""
 
 
 @dataclass(frozen=True)
@@ -72,14 +72,14 @@ class Plan:
 
 @dataclass(frozen=True)
 class Found:
-    """What the runs of a cell gave."""
+    """The result of the runs of a cell."""
 
     cell: Cell
     points: list[list[np.ndarray]]
     """For each seed, the points `[k, 3]` before the first round and after each."""
     seconds: float
     trained: bool
-    """False if all was there already."""
+    """False if all of it was done already."""
 
     def volumes(self, measure: int = EQUATION_3, when: int = -1) -> list[float]:
         """The hypervolume of each seed after a round."""
@@ -206,7 +206,7 @@ def _known(kind: str, given: Sequence[str], known: Sequence[str] | Mapping[str, 
 
 @dataclass(frozen=True)
 class PraFFLStudy:
-    """One of them, ready to run."""
+    """A reproduction, ready to run."""
 
     name: str
     plan: Plan
@@ -226,7 +226,7 @@ class PraFFLStudy:
         for number, one in side_by_side(partial(find, self.plan, folder), self.cells, self.jobs, stop):
             found[number] = one
             left = (time.monotonic() - start) / len(found) * (len(self.cells) - len(found))
-            how = f"{one.seconds:.0f} s" if one.trained else "was there"
+            how = f"{one.seconds:.0f} s" if one.trained else "already done"
             about = f"about {timedelta(seconds=round(left))} left"
             say(f"{len(found)} of {len(self.cells)}, {one.cell.label} on {one.cell.data} ({how}), {about}")
         ordered = [found[number] for number in range(len(self.cells))]
@@ -238,7 +238,7 @@ class PraFFLStudy:
 
 
 def table(study: PraFFLStudy, found: Sequence[Found]) -> Table:
-    """A line for each cell, ours and the published figure side by side where there is one."""
+    """A row for each cell, ours and the published figure side by side where there is one."""
     from rich.table import Table
 
     shown = Table(title=study.headline)

@@ -1,7 +1,7 @@
 """What Ye et al. (PraFFL, 2024) published, and how they set up their experiments, as far as they say.
 
-Where the paper is silent, the authors' published code was read; what that does not tell either is our choice and is
-said to be one.
+Where the paper does not say, the authors' published code was read; what that does not show either is our choice and
+marked as such.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ REFERENCE = (1.1, 1.1)
 """Of the hypervolume of (error rate, ΔDP). Not in the paper; 18 of the 20 entries of table 1 that have one solution
 give their hypervolume with it."""
 FAIRNESS: Mapping[str, Any] = {"relaxation": "tanh-masked", "regularisation": 0.0}
-"""Our choice. The paper minimises ΔDP (eq. 3), which has no gradient. Of three stand-ins for it this one did best over
+"""Our choice. The paper minimises ΔDP (eq. 3), which has no gradient. Of three surrogates for it this one did best over
 the four data sets; test rows were seen when it was chosen."""
 SPLIT = (0.7, 0.0, 0.3)
 """As SYNTHETIC's 3,500 and 1,500 rows; not given for the others."""
 
 DATA: Mapping[str, Mapping[str, Any]] = {
     "synthetic": {"name": "synthetic", "partition": "fedfb", "sees_group": True},
-    # By age into two clients, by loan status into three: so says the code. The shares are our choice.
+    # By age into two clients, by loan status into three: as in the code. The shares are our choice.
     "compas": {"name": "compas", "sensitive": ["race"], "partition": "rule:age>=31:0.8,0.2/0.2,0.8"},
     # An error of 0.094 is out of reach without the duration of the call.
     "bank": {"name": "bank", "drop": [], "partition": "rule:loan=yes:0.5,0.3,0.2/0.2,0.4,0.4"},

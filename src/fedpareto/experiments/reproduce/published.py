@@ -3,7 +3,7 @@
 Problems are the thesis's ten: three data sets, five sensitive attributes, two fairness gaps. Algorithms bear the names
 they have here; `local` is the thesis's "no comm.", `fedcmoo-pref` its "FedCMOO" (section 5.3 says which variant).
 
-The thesis does not give everything. What is missing has a named constant below.
+The thesis does not give everything. What is missing is a named constant below.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ FEDPROX_LAST_LR: Mapping[Gap, float] = {"deo": 1e-3, "ddp": 1e-2}
 """FedProx's rows in A.11 and A.12 show four learning rates for five problems. We read them from the left, so that
 Default lacks one, and take the value that most of its row has."""
 NORMALISE = False
-"""A.3.5 finds that dividing losses by their initial values works well; whether the tables have it is not said."""
+"""A.3.5 finds that dividing losses by their initial values works well; whether the tables use it is not stated."""
 PARTITION, SPLIT = "random", (0.6, 0.2, 0.2)
-"""Dealt at random (7.2.2 calls it naive); the shares of training, validation and test are not given."""
+"""Partitioned at random (7.2.2 calls it naive); the shares of training, validation and test are not given."""
 TEST = "common"
 """The tables are of "global performance": every model is tested on the test rows of all clients. That fits A.21 and
-A.22, where the best of 500 clients of Law School has an accuracy of 0.95; on 90 test rows of its own it has 0.97 to
-0.99 by luck."""
+A.22, where the best of 500 clients of Law School has an accuracy of 0.95; on its own 90 test rows it has 0.97 to 0.99
+by chance."""
 EPSILON = 1e-3
-"""A.3.5: a solution fairer than 1 − ε is taken for one that did not converge."""
+"""A.3.5: a solution fairer than 1 − ε is regarded as not converged."""
 
 ALGORITHMS = ("fedprox", "cfl", "fedcmoo-pref", "fedpref", "local")
 """In the order of the tables' columns."""
@@ -178,14 +178,14 @@ TABLES: Mapping[str, PublishedTable] = {
 
 @dataclass(frozen=True)
 class Range:
-    """What a front spans, as fractions."""
+    """The ranges of a front, as fractions."""
 
     accuracy: tuple[float, float]
     """Smallest and largest."""
     fairness: tuple[float, float]
     """Smallest and largest 1 − |gap|."""
     doubtful: str | None = None
-    """Why a published range should not be believed."""
+    """Why a published range is doubtful."""
 
     @property
     def is_point(self) -> bool:
@@ -288,7 +288,7 @@ _RANGES_IN: Mapping[tuple[str, Gap], str] = {
 
 
 def published_range(table: str, problem: str, algorithm: str) -> Range:
-    """What the front behind a cell of a table (such as thesis-5.2) spans according to the appendix."""
+    """The ranges of the front behind a cell of a table (such as thesis-5.2), from the appendix."""
     source = _RANGES_IN[table, split_name(problem)[1]]
     found = RANGES[COPIED.get(source, source)][problem][algorithm]
     if source not in COPIED:
@@ -298,7 +298,7 @@ def published_range(table: str, problem: str, algorithm: str) -> Range:
 
 
 def own_range(front: Sequence[Sequence[float]]) -> Range | None:
-    """What a front of ours, a list of (accuracy, 1 − |gap|), spans; None if it is empty."""
+    """The ranges of our front, a list of (accuracy, 1 − |gap|); None if it is empty."""
     if not front:
         return None
     accuracy, fairness = zip(*front, strict=True)

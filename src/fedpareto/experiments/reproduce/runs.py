@@ -1,4 +1,4 @@
-"""The runs behind a reproduction: ordinary run folders, so that what was stopped goes on where it was."""
+"""The runs behind a reproduction: ordinary run folders, so that a stopped reproduction can be resumed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def ensure(
     shown: Shown | None = None,
     keep_models: bool = True,
 ) -> bool:
-    """Makes sure that the folder holds this run, finished; whether anything had to be trained for it.
+    """Makes sure that the folder holds this run, finished; returns whether anything had to be trained.
 
     `keep_models`: see runner.start.
     """

@@ -1,4 +1,4 @@
-"""Few solutions for many losses by plain descent: the three problems of STCH-Set and the six ways to solve them.
+"""Few solutions for many losses by plain descent: the three problems of STCH-Set and the six methods.
 
 Lin et al., "Few for many: Tchebycheff set scalarization for many-objective optimization", 2025. All seeds of a problem
 descend side by side: solutions are `[seeds, K, d]`, losses `[seeds, m, K]`.
@@ -25,12 +25,12 @@ DIMENSIONS, HIDDEN = 10, 5
 SMOOTH_MU = 0.01
 """μ of STCH, which has one preference for each solution."""
 LOOKS_EVERY = 100
-"""Steps after which a descent looks whether it is to stop."""
+"""Steps between two checks whether to stop."""
 
 
 @dataclass(frozen=True)
 class Family:
-    """A kind of problem; every seed draws another one."""
+    """A family of problems; every seed draws another one."""
 
     about: str
     losses: int
@@ -52,7 +52,7 @@ FAMILIES: Mapping[str, Family] = {
 }
 
 SET_METHODS = ("stch-set", "tch-set", "som")
-"""One set for all losses; the others give each solution a random preference of its own."""
+"""Methods with one set for all losses; the others give each solution its own random preference."""
 METHODS = (*SET_METHODS, "stch", "tch", "ls")
 TITLES: Mapping[str, str] = {
     "stch-set": "STCH-Set",
@@ -69,7 +69,7 @@ TITLES: Mapping[str, str] = {
 
 @dataclass(frozen=True)
 class Instance:
-    """A problem of each seed, and where its solutions begin."""
+    """A problem of each seed, and its initial solutions."""
 
     losses: Callable[[Tensor], Tensor]
     """From solutions `[seeds, K, d]` to losses `[seeds, m, K]`."""
@@ -133,11 +133,11 @@ def _network(x: Tensor, inputs: Tensor) -> Tensor:
     return units.reshape(seeds, -1, K, HIDDEN).sum(dim=3) + o.transpose(1, 2)
 
 
-# -- the ways to solve them ----------------------------------------------------------------------------------------
+# -- the methods ---------------------------------------------------------------------------------------------------
 
 
 def value(method: str, losses: Tensor, preferences: Tensor, mu: float) -> Tensor:
-    """What a method minimises, summed over seeds, which do not touch each other."""
+    """What a method minimises, summed over seeds, which are independent."""
     each = losses.transpose(1, 2)
     if method == "stch-set":
         equal = losses.new_ones(losses.shape[1])
@@ -186,7 +186,7 @@ class ScheduleFree:
 
 @dataclass(frozen=True)
 class Served:
-    """How well sets of solutions serve the losses: of each seed the worst and the mean of min_k."""
+    """The quality of sets of solutions: of each seed the worst and the mean of min_k."""
 
     worst: list[float]
     mean: list[float]
@@ -201,7 +201,7 @@ def served(losses: Tensor) -> Served:
 def descend(
     name: str, method: str, instance: Instance, steps: int = STEPS, stop: Callable[[], bool] = lambda: False
 ) -> Served:
-    """The solutions' worth after so many steps of a method."""
+    """The quality of the solutions after `steps` steps of a method."""
     family = FAMILIES[name]
     path = ScheduleFree(instance.begin, family.adaptive)
     for step in range(steps):

@@ -70,7 +70,7 @@ class Study:
         return f"{quick}{self.name} ({CATALOGUE[self.name].about}): {size}"
 
     def run(self, folder: Path, say: Say, stop: Callable[[], bool]) -> Outcome:
-        """The descents that are not in the folder yet, a table, and what becomes of the claims."""
+        """The descents that are not in the folder yet, a table, and the verdicts on the claims."""
         found: dict[Key, Served] = {}
         for number, one in side_by_side(partial(kept, self, folder), self.keys, self.jobs, stop):
             found[self.keys[number]] = one
@@ -90,7 +90,7 @@ class Study:
 
 
 def kept(study: Study, folder: Path, key: Key, stop: Callable[[], bool]) -> Served:
-    """What a method came to on a problem: read from the folder, or found now and written there."""
+    """The result of a method on a problem: read from the folder, or computed now and written there."""
     problem, method = key
     file = folder / study.name / problem / f"{method}.json"
     plan = {"seeds": study.seeds, "steps": study.steps}
@@ -140,7 +140,7 @@ def remarks(study: Study) -> Iterator[str]:
 
 
 def verdicts(found: Mapping[Key, Served]) -> list[Claim]:
-    """What the paper concludes, judged on means over the problems."""
+    """What the paper concludes, checked on means over the problems."""
     worst, mean = (
         {key: float(np.mean(getattr(one, measure))) for key, one in found.items()} for measure in ("worst", "mean")
     )

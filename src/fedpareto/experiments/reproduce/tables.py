@@ -1,7 +1,6 @@
 """A cell of a fairness table: some runs, one front, one hypervolume beside the published one.
 
-Every run is an ordinary run folder, so a reproduction that was stopped goes on where it was: finished runs are read,
-others resumed.
+Every run is an ordinary run folder, so a stopped reproduction can be resumed: finished runs are read, others continued.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from fedpareto.report import record
 
 QUICK_ROUNDS = 3
 QUICK_RUNS = 3
-"""A table in about a minute: enough to see that all works, not to compare with what was published."""
+"""A table in about a minute: enough to see that everything works, not to compare with what was published."""
 FAIRNESS = (False, True)
 """Which of (accuracy, 1 − |gap|) is fairness."""
 REFERENCE = (0.0, 0.0)
@@ -64,7 +63,7 @@ class Plan:
         problems: Sequence[str] = (),
         algorithms: Sequence[str] = (),
     ) -> Plan:
-        """The thesis's values, or a quick version's, where nothing else is said."""
+        """The thesis's values, or a quick version's, where nothing else is set."""
         found = published.TABLES[table]
         return cls(
             table=table,
@@ -104,7 +103,7 @@ class Cell:
     empty: int
     """Repetitions without a front: the filter for non-converged solutions left nothing."""
     left_out: int
-    """Solutions of all repetitions that the filter left out."""
+    """Solutions of all repetitions that the filter removed."""
     front: list[list[float]] = field(repr=False)
     """Of the first repetition: (accuracy, 1 − |gap|)."""
 
@@ -138,7 +137,7 @@ def reproduce(
     stop: Callable[[], bool] = lambda: False,
     jobs: int = 1,
 ) -> list[Cell]:
-    """All cells of a plan; runs are kept in OUT/TABLE/PROBLEM/ALGORITHM/…, and what is there already is used."""
+    """All cells of a plan; runs are kept in OUT/TABLE/PROBLEM/ALGORITHM/…, and finished ones are reused."""
     start, cells = time.monotonic(), {}
     piece = partial(_reproduce_cell, plan, out)
     for number, (cell, trained) in side_by_side(piece, plan.cells, jobs, stop):
@@ -164,7 +163,8 @@ def _reproduce_cell(plan: Plan, out: Path, names: tuple[str, str], stop: Callabl
 def spec_of(plan: Plan, problem: str, algorithm: str, repetition: int) -> Spec:
     """The runs of one front as one call with as many seeds, so that they train in one stack.
 
-    A seed deals the data anew and has its own preferences: random ones, or one point of the sweep for all clients.
+    A seed has its own partition of the data and its own preferences: random ones, or one point of the sweep for all
+    clients.
     """
     chosen = published.selected(problem, algorithm)
     data, gap = published.split_name(problem)
@@ -216,7 +216,7 @@ def pooled(sets: Sequence[np.ndarray], heterogeneous: bool) -> np.ndarray:
 def cell_of(problem: str, algorithm: str, fronts: Sequence[np.ndarray], value: float) -> Cell:
     """A cell from the points of each repetition, and what was published."""
     kept = [found[is_converged(found, FAIRNESS, published.EPSILON)] for found in fronts]
-    # The volume of no points would be 0, which says nothing about how good solutions are, and drowns every mean.
+    # The volume of no points would be 0, which says nothing about the quality of solutions, and distorts every mean.
     volumes = [hypervolume(found, REFERENCE, maximise=True) for found in kept if len(found)]
     ours = float(np.mean(volumes)) if volumes else None
     return Cell(

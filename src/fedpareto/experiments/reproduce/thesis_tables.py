@@ -1,4 +1,4 @@
-"""The thesis's tables of hypervolumes on the command line: what is printed, written and judged."""
+"""The thesis's tables of hypervolumes on the command line: what is printed, written and checked."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def prepare(name: str, options: Options) -> ThesisTable:
 
 @dataclass(frozen=True)
 class ThesisTable:
-    """A table to run again."""
+    """A table, ready to run."""
 
     plan: Plan
     jobs: int = 1
@@ -48,7 +48,7 @@ class ThesisTable:
         return f"{'QUICK VERSION of ' if plan.quick else ''}{plan.table} ({plan.published.about}): {size}{seeds}"
 
     def run(self, folder: Path, say: Say, stop: Callable[[], bool]) -> Outcome:
-        """The cells, the fronts as a picture, and what becomes of the thesis's claims."""
+        """The cells, the fronts as a figure, and the verdicts on the thesis's claims."""
         plan = self.plan
         cells = tables.reproduce(plan, folder, _progress(plan, say), stop, self.jobs)
         record = tables.as_json(plan, cells)
@@ -65,7 +65,7 @@ def _record_file(folder: Path, table: str) -> Path:
 
 
 def _judged(folder: Path, plan: Plan) -> list[claims.Claim]:
-    """The claims that can be judged on this table, with others of the same size that are in the folder."""
+    """The claims that can be checked on this table, with others of the same size that are in the folder."""
     known: dict[str, list[Cell]] = {}
     for table in published.TABLES:
         record = tables.read_json(_record_file(folder, table))
@@ -75,7 +75,7 @@ def _judged(folder: Path, plan: Plan) -> list[claims.Claim]:
 
 
 def _progress(plan: Plan, say: Say) -> OnCell:
-    """A line for each cell; the time left is judged by the cells that were trained, not by those only read."""
+    """A row for each cell; the time left is estimated from the cells that were trained, not those only read."""
     total, trained_cells, reading = len(plan.cells), 0, 0.0
     last = 0.0
 
@@ -88,7 +88,7 @@ def _progress(plan: Plan, say: Say) -> OnCell:
         if trained_cells and number < total:
             each = (seconds - reading) / trained_cells
             left = f", about {timedelta(seconds=round(each * (total - number)))} left"
-        how = "" if trained else " (was there)"
+        how = "" if trained else " (already done)"
         say(
             f"cell {number} of {total}, {cell.problem}, {cell.algorithm}: "
             f"ours {_number(cell.ours)}, published {cell.published:.3f}{how}{left}"
@@ -143,7 +143,7 @@ def _lines(plan: Plan, cells: list[Cell]) -> Iterator[Any]:
 
 
 def _ranges(plan: Plan, cells: list[Cell]) -> Table:
-    """What each front spans, ours and the published one (the appendix's tables of ranges)."""
+    """The ranges of each front, ours and the published one (the appendix's tables of ranges)."""
     from rich.table import Table
 
     doubts = dict.fromkeys(
@@ -158,7 +158,7 @@ def _ranges(plan: Plan, cells: list[Cell]) -> Table:
         "published",
         "fairness",
         "published",
-        title="What the fronts span (first repetition)",
+        title="Ranges of the fronts (first repetition)",
         caption=note or None,
     )
     for cell in cells:
