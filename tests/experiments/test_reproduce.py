@@ -288,7 +288,7 @@ def test_the_claims_are_judged_on_tables_of_the_same_size_in_the_folder(tmp_path
     assert "Claim" not in capsys.readouterr().out
     command("thesis-5.2", *small, "--algorithm", "fedprox", "--out", str(tmp_path), "--json", str(tmp_path / "t.json"))
     shown = capsys.readouterr().out
-    assert "What the fronts span" in shown
+    assert "Ranges of the fronts" in shown
     names = [claim["name"] for claim in json.loads((tmp_path / "t.json").read_text())["claims"]]
     assert "ddp-has-fewer-points-homogeneous" in names
     assert "fedprox-behind-local" not in names
