@@ -4,7 +4,7 @@
     result = fedpareto.run("synthetic", "fedpref", clients=10, rounds=20)
     print(result.hypervolume, result.solutions[0].front())
 
-Nothing heavy is imported until it is used.
+Heavy modules are imported only when they are used.
 """
 
 from __future__ import annotations

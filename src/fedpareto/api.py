@@ -1,4 +1,4 @@
-"""The Python front door: run, resume, and load what a run left behind."""
+"""The Python API: run, resume, and load a run's models."""
 
 from __future__ import annotations
 
@@ -60,17 +60,16 @@ def run(
     out: str | Path | None = None,
     on_round: OnRound | None = None,
 ) -> Result:
-    """Runs one algorithm on one problem and gives back the solutions of every client.
+    """Runs one algorithm on one problem and returns the solutions of every client.
 
     `problem` and `algorithm` are names (`fedpareto problems`, `fedpareto algorithms`) or objects; `seeds` is how many
-    (0, 1, …) or which; `preferences` is a distribution ("dirichlet", "equidistant", "gaussian"), one vector for
-    everyone, or one for each client; `learner` changes how clients train ({"lr": 0.1}), `engine` where
-    ({"device": "cuda"}), `faults` injects failures ({"dropout": 0.3}), `privacy` adds noise ({"kind": "local"}),
-    `attack` makes some clients lie ({"kind": "sign-flip"}) and `defence` is the server's answer ({"rule": "median"});
-    a word alone is the engine's name, the kind of privacy or attack, or the rule of a defence ("median").
-    `stop_after` ends a seed after so many rounds without getting better on validation rows, with its best models.
-    `measure_losses` is what `Result.share_improved` needs. With `out`, everything is kept in that folder and can be
-    resumed.
+    (0, 1, …) or which; `preferences` is a distribution ("dirichlet", "equidistant", "gaussian"), one vector for all
+    clients, or one for each; `learner` changes how clients train ({"lr": 0.1}), `engine` where ({"device": "cuda"}),
+    `faults` injects failures ({"dropout": 0.3}), `privacy` adds noise ({"kind": "local"}), `attack` makes some clients
+    malicious ({"kind": "sign-flip"}) and `defence` is the server's rule ({"rule": "median"}); a word alone is the
+    engine's name, the kind of privacy or attack, or the rule of a defence ("median"). `stop_after` stops a seed after
+    this many rounds without improvement on validation rows, with its best models. `Result.share_improved` needs
+    `measure_losses`. With `out`, everything is kept in that folder and can be resumed.
 
         result = fedpareto.run("convex", "fedpref", clients=20, preferences="equidistant")
     """
@@ -106,8 +105,8 @@ def table(
 ) -> Problem:
     """Your own table as a problem: a pandas or polars DataFrame, or the path of a CSV, a Parquet file or a folder.
 
-    `sensitive` is a column or several; `positive` the value of the label that counts as 1, if its values do not say so
-    themselves; other parameters are those of the problem `table` (`fedpareto problems table`).
+    `sensitive` is a column or several; `positive` the value of the label that counts as 1, if its values do not make
+    it clear; other parameters are those of the problem `table` (`fedpareto problems table`).
 
         problem = fedpareto.table(df, label="hired", sensitive="gender")
         result = fedpareto.run(problem, "fedpref", clients=5)
@@ -125,7 +124,7 @@ def table(
 def resume(folder: str | Path, on_round: OnRound | None = None, *, frame: Any = None) -> Result | None:
     """Continues a run that was stopped or killed, bit for bit; None if it was finished already.
 
-    A run on a DataFrame needs the same `frame` again, unless this process has it still.
+    A run on a DataFrame needs the same `frame` again, unless this process still has it.
     """
     if frame is not None:
         keep_frame(frame)

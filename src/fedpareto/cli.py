@@ -1,4 +1,4 @@
-"""The command line. Torch is imported only by the commands that train, so that help answers at once."""
+"""The command line. Torch is imported only by the commands that train, so that help is fast."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 # Help is plain text here; without this, Typer 0.20 escapes brackets in it as if Rich were to print it.
 typer.core.HAS_RICH = False
 
-# Typer's base class of a mistake in the command line. It is click's, which newer versions of Typer bring along and
+# Typer's base class of command-line errors. It is click's, which newer versions of Typer bring along and
 # older ones import; this finds it in either.
 _UsageError: Any = next(cls for cls in typer.BadParameter.__mro__ if cls.__name__ == "ClickException")
 
@@ -108,9 +108,9 @@ def run(
     evaluate_every: Annotated[int | None, typer.Option(help="Rounds between two evaluations.  [default: 1]")] = None,
     stop_after: Annotated[
         int | None,
-        typer.Option(help="End after so many rounds without getting better on validation rows.  [default: never]"),
+        typer.Option(help="Stop after this many rounds without improvement on validation rows.  [default: never]"),
     ] = None,
-    stop_margin: Annotated[float | None, typer.Option(help="More than this is better.  [default: 0]")] = None,
+    stop_margin: Annotated[float | None, typer.Option(help="Smallest improvement that counts.  [default: 0]")] = None,
     engine: Annotated[str | None, typer.Option(help="Where clients run.  [default: local]")] = None,
     csv: Annotated[Path | None, typer.Option(help="Your own table, CSV or Parquet: the problem 'table'.")] = None,
     label: Annotated[str | None, typer.Option(help="Its column to predict.")] = None,
@@ -120,7 +120,7 @@ def run(
     sql: Annotated[
         str | None, typer.Option(help="Your own table in a database: its URL, or env:NAME that holds it.")
     ] = None,
-    query: Annotated[str | None, typer.Option(help="What to ask it, such as 'SELECT * FROM people'.")] = None,
+    query: Annotated[str | None, typer.Option(help="Its query, such as 'SELECT * FROM people'.")] = None,
     spec: Annotated[Path | None, typer.Option(help="A YAML file with any of this; flags override it.")] = None,
     out: Annotated[Path | None, typer.Option(help="The run's folder.  [default: runs/ALGORITHM-PROBLEM]")] = None,
     settings: Setting = None,
@@ -132,7 +132,7 @@ def run(
 
     Your own data: --csv FILE --label COL --sensitive COL[,COL]; a report on it goes first.
 
-    Ctrl-C or SIGTERM stops after the round under way, a second one at once; fedpareto resume goes on.
+    Ctrl-C or SIGTERM stops after the current round, a second one at once; fedpareto resume continues.
 
     Example: fedpareto run fedavg+ft --problem convex --clients 20 --rounds 30 --seeds 3 --set lr=0.2
     """
@@ -140,11 +140,11 @@ def run(
     from fedpareto.experiments.spec import Draft
 
     if algorithm is not None and algorithm.endswith((".yaml", ".yml")):
-        raise UserError(f"'{algorithm}' is no algorithm but a file; a spec goes with --spec: --spec {algorithm}")
+        raise UserError(f"'{algorithm}' is a file, not an algorithm; give a spec with --spec: --spec {algorithm}")
     if algorithm is not None and (algorithm.endswith(".py") or ":" in algorithm):
         raise UserError(
-            f"'{algorithm}' is no algorithm's name; run your own from Python, fedpareto.run(problem, YourAlgorithm()), "
-            "or give it a name by an entry point of your package: see CONTRIBUTING.md"
+            f"'{algorithm}' is not the name of an algorithm; run your own from Python, "
+            "fedpareto.run(problem, YourAlgorithm()), or name it by an entry point of your package: see CONTRIBUTING.md"
         )
     own = f"--csv {csv}" if csv is not None else f"--sql {sql}"
     is_own = csv is not None or sql is not None
@@ -182,7 +182,7 @@ def run(
         with _watched(ready, folder, quiet) as hooks:
             result = start(ready, folder, **hooks)
     finally:
-        if out is None:  # A run that could not begin leaves nothing behind; a folder with something in it stays.
+        if out is None:  # A run that could not begin leaves nothing behind; a folder that is not empty stays.
             with suppress(OSError):
                 folder.rmdir()
                 folder.parent.rmdir()
@@ -215,7 +215,7 @@ def resume(
 
 @app.command()
 def show(run: RunPath, json: console.AsJson = False) -> None:
-    """Show one run, RUN being its folder: what it is, how far it got, what it found.
+    """Show one run, RUN being its folder: its spec, progress and results.
 
     Example: fedpareto show runs/fedpref-synthetic
     """
@@ -225,7 +225,7 @@ def show(run: RunPath, json: console.AsJson = False) -> None:
     from fedpareto.report import record, terminal
 
     def way_on() -> str:
-        return f"nobody is working on this run; continue it with: {RunFolder(run).way_on()}"
+        return f"no process is working on this run; continue it with: {RunFolder(run).way_on()}"
 
     try:
         loaded = record.load(run)
@@ -282,13 +282,13 @@ app.command()(cli_lists.problems)
 
 @app.command()
 def demo(
-    out: Annotated[Path, typer.Option(help="Where runs and pictures go.")] = Path("runs/demo"),
+    out: Annotated[Path, typer.Option(help="Where runs and figures go.")] = Path("runs/demo"),
     seeds: Annotated[int, typer.Option(help="How many.")] = 3,
     quiet: Annotated[
         bool, typer.Option("--quiet", "-q", help="No progress and no tables, only where the page is.")
     ] = False,
 ) -> None:
-    """Ten clients with different preferences on synthetic data: four algorithms, a table, a picture.
+    """Ten clients with different preferences on synthetic data: four algorithms, a table, a figure.
 
     Example: fedpareto demo --seeds 5
     """
@@ -304,7 +304,7 @@ def demo(
     folders = []
     for name, ready in specs.items():
         folder = out / name
-        if (folder / "spec.yaml").exists():  # Of the last demo. Anything else in this place is not ours to delete.
+        if (folder / "spec.yaml").exists():  # Of the last demo. Anything else here is not ours to delete.
             shutil.rmtree(folder, ignore_errors=True)
         with _watched(ready, folder, quiet) as hooks:
             start(ready, folder, **hooks)
@@ -326,7 +326,7 @@ app.command()(cli_completion.completion)
 
 
 def main() -> None:
-    """The entry point: a user's mistake is one line and exit code 2, never a traceback."""
+    """The entry point: a user error is one line and exit code 2, never a traceback."""
     console.prepare()
     if sys.argv[1:2] == [cli_completion.COMPLETE]:
         found = cli_completion.candidates(typer.main.get_command(app), sys.argv[2:])
@@ -346,7 +346,7 @@ def main() -> None:
         _fail_for_lack_of_memory(problem)
     except (typer.Abort, KeyboardInterrupt):
         _fail("interrupted", 130)
-    except BrokenPipeError:  # The reader of our output went away, as `fedpareto algorithms | head` does.
+    except BrokenPipeError:  # The reader of our output has closed it, as `fedpareto algorithms | head` does.
         sys.stderr.close()
         sys.exit(0)
     else:
@@ -354,7 +354,7 @@ def main() -> None:
 
 
 def _fail_for_lack_of_memory(problem: Exception) -> None:
-    what = str(problem).partition("\n")[0].rpartition("] ")[2]  # Of torch's: without where in its source it was.
+    what = str(problem).partition("\n")[0].rpartition("] ")[2]  # Torch's message, without its source location.
     _fail(f"not enough memory ({what}); fewer clients or seeds, or --set memory=… for smaller stacks, may help", 2)
 
 
@@ -364,7 +364,7 @@ def _fail(message: str, code: int) -> None:
 
 
 def _free_folder(parent: Path, name: str) -> Path:
-    """A new folder parent/name, or the first of name-2, name-3, … that is not there yet."""
+    """A new folder parent/name, or the first of name-2, name-3, … that does not exist yet."""
     for number in itertools.count(1):
         folder = parent / (name if number == 1 else f"{name}-{number}")
         try:
@@ -380,7 +380,7 @@ def _free_folder(parent: Path, name: str) -> Path:
 
 
 def _changed(before: Spec, settings: list[str]) -> Spec:
-    """A resumed run's spec: only what decides whether it goes on may be changed, never what it computes."""
+    """A resumed run's spec: only what decides whether it continues may be changed, never what it computes."""
     from fedpareto.core.parameters import field_names
     from fedpareto.experiments.spec import Draft
 
@@ -395,7 +395,7 @@ def _changed(before: Spec, settings: list[str]) -> Spec:
 
 @contextmanager
 def _watched(spec: Spec, folder: Path, quiet: bool = False) -> Iterator[dict[str, Any]]:
-    """Shows a run's progress, and ends it as the user asks: Ctrl-C or SIGTERM, once or twice."""
+    """Shows a run's progress, and stops it on Ctrl-C or SIGTERM, once or twice."""
     from fedpareto.experiments.progress import Interrupts, shown
     from fedpareto.experiments.runner import Stopped
 
@@ -419,7 +419,7 @@ def _print_result(result: Result) -> None:
         typer.echo(line)
     privacy = result.spec.privacy
     if result.epsilon is not None:
-        caution = "; a study: who knows the seed knows the noise" if privacy.randomness == "seed" else ""
+        caution = "; for a study only: the noise follows from the seed" if privacy.randomness == "seed" else ""
         typer.echo(f"privacy {privacy.kind}: ε = {result.epsilon:.4g} at δ = {privacy.delta:g}{caution}")
     assert result.folder is not None, "a run of the command line has a folder"
     typer.echo(f"run: {result.folder}   see it: fedpareto show {quoted(result.folder)}")

@@ -1,4 +1,4 @@
-"""`fedpareto completion`: what may come next on a command line, told without importing anything heavy."""
+"""`fedpareto completion`: completions of a command line, without importing anything heavy."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from typing import Annotated, Any
 import typer
 
 COMPLETE = "_complete"
-"""The word with which a shell asks; what follows is the line so far."""
+"""The hidden command that a shell calls; its arguments are the line so far."""
 NAME = re.compile(r'^    name: ClassVar\[str\] = "([^"]+)"', re.MULTILINE)
-"""How an algorithm or a problem says what it is called: read, because importing them all takes seconds."""
+"""The line with the name of an algorithm or a problem: read, because importing them all takes seconds."""
 DEEPEST = 3
 """Folders between here and a run that is offered."""
 
 
 class Shell(StrEnum):
-    """Those that can be taught."""
+    """The supported shells."""
 
     BASH = "bash"
     ZSH = "zsh"
@@ -62,7 +62,7 @@ Register-ArgumentCompleter -Native -CommandName fedpareto -ScriptBlock {{
 def completion(shell: Annotated[Shell, typer.Argument(help="Yours.")]) -> None:
     """Print the lines with which your shell completes commands, options, algorithms, problems, data sets and runs.
 
-    Put them where your shell begins: ~/.bashrc, ~/.zshrc, ~/.config/fish/config.fish or $PROFILE.
+    Put them into your shell's start-up file: ~/.bashrc, ~/.zshrc, ~/.config/fish/config.fish or $PROFILE.
 
     Example: fedpareto completion bash >> ~/.bashrc
     """
@@ -100,7 +100,7 @@ def _commands(command: Any) -> dict[str, Any]:
 
 
 def _option(command: Any, word: str) -> Any:
-    """The option that waits for a value, if the word is one."""
+    """The option whose value the word is, if any."""
     return next((one for one in command.params if word in one.opts and not getattr(one, "is_flag", False)), None)
 
 
@@ -113,7 +113,7 @@ def _argument(command: Any, place: int) -> Any:
 
 
 def _values(parameter: Any, path: list[str], current: str) -> Iterable[str]:
-    """What a parameter may be; nothing where the shell's own files are the best that can be offered."""
+    """What a parameter may be; nothing where file names are the best completion."""
     choices = getattr(parameter.type, "choices", None)
     if choices:
         return [str(getattr(choice, "value", choice)) for choice in choices]
@@ -136,7 +136,7 @@ def _values(parameter: Any, path: list[str], current: str) -> Iterable[str]:
 
 
 def _algorithms(current: str) -> list[str]:
-    """With their fine-tuning variants, once it is clear which one is meant."""
+    """With their fine-tuning variants, once the name is unambiguous."""
     plain = names_of("algorithms")
     meant = [name for name in plain if f"{name}+ft".startswith(current)]
     return [*plain, *(f"{name}+ft" for name in meant if "+" in current or name == current)]

@@ -1,4 +1,4 @@
-"""`fedpareto data`: a report on one's own table; the published data sets, getting them and checking them."""
+"""`fedpareto data`: a report on the user's own table; listing, fetching and checking published data sets."""
 
 from __future__ import annotations
 
@@ -38,23 +38,23 @@ def _data(context: typer.Context) -> None:
 @app.command()
 def report(
     file: Annotated[Path | None, typer.Argument(help="Your table: CSV, Parquet, or a folder of Parquet files.")] = None,
-    label: Annotated[str, typer.Option(help="Its column to predict; without one, what it could be is told.")] = "",
+    label: Annotated[str, typer.Option(help="Its column to predict; without one, candidates are listed.")] = "",
     sensitive: Annotated[
         list[str] | None, typer.Option(help="Its sensitive columns: COL[,COL]; may be given several times.")
     ] = None,
     clients: Annotated[int | None, typer.Option(help="How many.  [default: the problem's own, 10]")] = None,
     sql: Annotated[str, typer.Option(help="Instead of FILE: a database's URL, or env:NAME that holds it.")] = "",
-    query: Annotated[str, typer.Option(help="What to ask the database, such as 'SELECT * FROM people'.")] = "",
+    query: Annotated[str, typer.Option(help="The database query, such as 'SELECT * FROM people'.")] = "",
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="A parameter of the problem 'table', such as positive=1."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
 ) -> None:
-    """Report on your own table before you train: columns, label, groups, clients, what deserves a second look.
+    """Report on your own table before you train: columns, label, groups, clients, warnings.
 
     It says which value of the label counts as positive and why, the base rate of each group, the test rows of each
-    client, and what the same answer for everybody would score.
+    client, and what a constant prediction would score.
 
     Example: fedpareto data report people.csv --label hired --sensitive gender
     """
@@ -80,7 +80,7 @@ def report(
 
 
 def print_report(problem: Problem, clients: int, seed: int) -> None:
-    """A table in a few lines, before a run trains on it; nothing for problems that are no table of the user's."""
+    """A table in a few lines, before a run trains on it; nothing for other problems."""
     from fedpareto.problems.fairness.benchmarks import OwnTable
 
     if isinstance(problem, OwnTable):
@@ -96,7 +96,7 @@ def _reported(problem: OwnTable, clients: int | None, seed: int = 0) -> DataRepo
 
 @app.command("list")
 def list_(json: AsJson = False) -> None:
-    """List the data sets: what, where, how large, under which terms, and whether they are here.
+    """List the data sets: content, source, size, licence, and whether they are here.
 
     Example: fedpareto data list
     """
@@ -140,7 +140,7 @@ def data_table(found: Sequence[Mapping[str, Any]], width: int | None) -> Table:
 def fetch(
     names: Names = None,
     everything: Annotated[bool, typer.Option("--all", help="All data sets.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no lines, only mistakes.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no messages, only errors.")] = False,
 ) -> None:
     """Download data sets into the data folder; what is here already stays.
 
@@ -154,7 +154,7 @@ def fetch(
     for dataset in _chosen(names):
         for file in dataset.files:
             path = find(dataset, file)
-            # A sample that serves in its place is not what was asked for.
+            # A sample in its place is not what was requested.
             is_new = path is None or not is_named(path, file)
             path = fetch_file(dataset, file, _unseen if quiet else None) if path is None or is_new else path
             if not is_new:
@@ -198,7 +198,7 @@ def check(names: Names = None) -> None:
 
 
 def _judged(dataset: DataSet) -> tuple[str, str, bool]:
-    """What to say of a set's content and counts, and whether both are right."""
+    """A report on a set's content and counts, and whether both are right."""
     try:
         sizes = [len(content) for content in dataset.contents()]
         found = dataset.census()

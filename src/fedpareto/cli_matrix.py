@@ -1,4 +1,4 @@
-"""`fedpareto matrix`: algorithms × attacks × defences from one file, and a heat map of what became of them."""
+"""`fedpareto matrix`: algorithms × attacks × defences from one file, and a heat map of the results."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from fedpareto.errors import UserError
 from fedpareto.files import quoted
 
 MOST_REASONS = 3
-"""For failures, that are printed; all stand in the record."""
+"""Reasons of failures that are printed; the record has all."""
 
 
 def matrix(
     spec: Annotated[Path, typer.Argument(metavar="SPEC", help="A YAML file with a section 'matrix'.")],
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Where cells and pictures are kept.")] = Path("runs/matrix"),
-    jobs: Annotated[int | None, typer.Option(help="Cells at a time.  [default: one a core]")] = None,
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Where cells and figures are kept.")] = Path("runs/matrix"),
+    jobs: Annotated[int | None, typer.Option(help="Parallel cells.  [default: one per core]")] = None,
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="A parameter of every cell, such as rounds=5."),
@@ -32,7 +32,7 @@ def matrix(
 ) -> None:
     """Run every algorithm under every attack behind every defence; SPEC lists them. Ends with a heat map (PNG, PDF).
 
-    Ctrl-C or SIGTERM stops; finished cells are kept, and the same command goes on from there.
+    Ctrl-C or SIGTERM stops; finished cells are kept, and the same command continues.
 
     Example: fedpareto matrix examples/matrix.yaml --out runs/matrix
     """

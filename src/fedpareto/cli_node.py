@@ -23,8 +23,8 @@ app = typer.Typer(
 Folder = Annotated[Path, typer.Argument(metavar="NODE", help="The folder that the server's operator handed over.")]
 Data = Annotated[Path | None, typer.Option(help="Your table, CSV or Parquet; it stays here.")]
 Sql = Annotated[str, typer.Option(help="Instead of --data: your database's URL, or env:NAME that holds it.")]
-Query = Annotated[str, typer.Option(help="What to ask the database, such as 'SELECT * FROM people'.")]
-Ignore = Annotated[str, typer.Option(help="Columns of it that are not the federation's business: COL[,COL].")]
+Query = Annotated[str, typer.Option(help="The database query, such as 'SELECT * FROM people'.")]
+Ignore = Annotated[str, typer.Option(help="Columns of it that the federation does not use: COL[,COL].")]
 
 
 @app.callback()
@@ -37,7 +37,7 @@ def _node(context: typer.Context) -> None:
 def up(
     folder: Folder,
     preference: Annotated[
-        str, typer.Option(help="One weight for each goal, such as 0.7,0.3, or a file with them; it stays here.")
+        str, typer.Option(help="One weight for each objective, such as 0.7,0.3, or a file with them; it stays here.")
     ],
     data: Data = None,
     sql: Sql = "",
@@ -50,7 +50,7 @@ def up(
         Path | None, typer.Option(help="Keep the log here too; at 10 MB a new file begins, and 5 old ones are kept.")
     ] = None,
 ) -> None:
-    """Check the table, join the federation and train until it is finished; reconnects when the server was away.
+    """Check the table, join the federation and train until it is finished; reconnects after the server was away.
 
     Your model is kept in the node's folder at the end; fedpareto predict NODE and serve NODE use it.
 
@@ -94,10 +94,10 @@ def show_status(
     folder: Folder,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object, for monitoring.")] = False,
     alive: Annotated[
-        bool, typer.Option("--alive", help="Judge the node alone: a server that is away is no reason for exit code 4.")
+        bool, typer.Option("--alive", help="Check the node alone: no exit code 4 if the server is away.")
     ] = False,
 ) -> None:
-    """Tell how this node is: its round, when the server last answered, and when certificates expire.
+    """Show this node's status: its round, when the server last answered, and when certificates expire.
 
     Exit code 0: running, or finished; 3: not running though the run is unfinished; 4: the server does not answer.
 

@@ -1,4 +1,4 @@
-"""`fedpareto reproduce`: a published table, run again and printed beside what was published."""
+"""`fedpareto reproduce`: a published table, run again and printed beside the published numbers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def reproduce(
     seeds: Annotated[int | None, typer.Option(help="Repetitions, for the deviation.  [default: as published]")] = None,
     rounds: Annotated[int | None, typer.Option(help="If there is a choice.  [default: as published]")] = None,
     clients: Annotated[int | None, typer.Option(help="How many.  [default: the table's]")] = None,
-    jobs: Annotated[int | None, typer.Option(help="Cells at a time.  [default: one a core, or one on a GPU]")] = None,
+    jobs: Annotated[int | None, typer.Option(help="Parallel cells.  [default: one per core, or one on a GPU]")] = None,
     problem: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME", help="Only this problem, such as adult-gender or dst; may be repeated."),
@@ -50,7 +50,7 @@ def reproduce(
 ) -> None:
     """Run a published table or figure again: our numbers beside the published ones. Without a name, a list of all.
 
-    Ctrl-C or SIGTERM stops after the round under way; the same command goes on from there.
+    Ctrl-C or SIGTERM stops after the current round; the same command continues.
 
     Example: fedpareto reproduce thesis-5.4 --quick --json table.json
     """
@@ -76,7 +76,7 @@ def reproduce(
             jobs=_usual_jobs(settings or []) if jobs is None else jobs,
         ),
     )
-    if json not in (None, STDOUT) and not json.absolute().parent.is_dir():  # Better now than after the last cell.
+    if json not in (None, STDOUT) and not json.absolute().parent.is_dir():  # Now, not after the last cell.
         raise UserError(f"--json {json}: there is no folder {json.absolute().parent}")
     folder = out or (QUICK_OUT if quick else OUT)
     tell = _nothing if quiet else say
@@ -85,7 +85,7 @@ def reproduce(
         try:
             outcome = reproduction.run(folder, tell, interrupts.asked)
         except (Stopped, KeyboardInterrupt) as stopped:
-            say(f"{str(stopped) or 'interrupted'}; all is kept in {quoted(folder)}, the same command goes on")
+            say(f"{str(stopped) or 'interrupted'}; everything is kept in {quoted(folder)}, the same command continues")
             raise typer.Exit(interrupts.exit_code) from None
     if json == STDOUT:
         typer.echo(record_text(outcome.record))
@@ -96,7 +96,7 @@ def reproduce(
 
 
 def _usual_jobs(settings: list[str]) -> int:
-    """One a core; one on a GPU, which a single stack of clients fills better than several processes."""
+    """One per core; one on a GPU, which a single stack of clients uses better than several processes."""
     on_gpu = any(text.replace(" ", "").startswith("engine.device=cuda") for text in settings)
     return 1 if on_gpu else os.cpu_count() or 1
 

@@ -1,4 +1,4 @@
-"""`fedpareto server`: the folder of a federation, and the process that leads it."""
+"""`fedpareto server`: the folder of a federation, and its server process."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fedpareto.errors import QuorumLost, UserError
 app = typer.Typer(
     rich_markup_mode=None,
     invoke_without_command=True,
-    help="A federation across machines, at its server: set up, start, watch, stop, go on.\n\n"
+    help="A federation across machines, at its server: set up, start, watch, stop, resume.\n\n"
     "Example: fedpareto server up federation",
 )
 
@@ -34,7 +34,8 @@ def init(
     folder: Folder,
     nodes: Annotated[int, typer.Option(help="How many parties.")],
     schema_from: Annotated[
-        Path | None, typer.Option(help="A table like everybody's, CSV or Parquet: a sample, or one party's own.")
+        Path | None,
+        typer.Option(help="A table with all parties' columns, CSV or Parquet: a sample, or one party's."),
     ] = None,
     schema: Annotated[Path | None, typer.Option(help="Or a schema that was made before.")] = None,
     label: Annotated[str, typer.Option(help="Its column to predict.")] = "",
@@ -42,7 +43,7 @@ def init(
     positive: Annotated[
         str, typer.Option(help="The label that counts as 1.  [default: the last of its two values]")
     ] = "",
-    privileged: Annotated[str, typer.Option(help="Who is group 1: race=White or age>=25.")] = "",
+    privileged: Annotated[str, typer.Option(help="Which rows are group 1: race=White or age>=25.")] = "",
     drop: Annotated[str, typer.Option(help="Columns that no model sees: COL[,COL].")] = "",
     host: Annotated[str, typer.Option(help="The name or address under which nodes reach the server.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="The server's port.")] = 8443,
@@ -90,7 +91,7 @@ def init(
 def up(folder: Folder, log_format: LogFormat = "text", log_file: LogFile = None) -> None:
     """Start the server: it waits for the nodes, trains, and ends when the run is finished.
 
-    Ctrl-C or SIGTERM stops after the round under way, a second one at once; fedpareto server resume goes on.
+    Ctrl-C or SIGTERM stops after the current round, a second one at once; fedpareto server resume continues.
 
     Example: fedpareto server up federation
     """
@@ -99,7 +100,7 @@ def up(folder: Folder, log_format: LogFormat = "text", log_file: LogFile = None)
 
 @app.command()
 def resume(folder: Folder, log_format: LogFormat = "text", log_file: LogFile = None) -> None:
-    """Go on from the last checkpoint, after a stop or a crash; begin if nothing was begun.
+    """Continue from the last checkpoint, after a stop or a crash; start if there is none.
 
     Nodes reconnect by themselves.
 
@@ -113,10 +114,10 @@ def status(
     folder: Folder,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object, for monitoring.")] = False,
     alive: Annotated[
-        bool, typer.Option("--alive", help="Judge the server alone: missing nodes are no reason for exit code 4.")
+        bool, typer.Option("--alive", help="Check the server alone: no exit code 4 for missing nodes.")
     ] = False,
 ) -> None:
-    """Tell how the run is, which nodes are connected, what was refused of late, and when certificates expire.
+    """Show the run's status, connected nodes, recent refusals, and when certificates expire.
 
     Exit code 0: running, or finished; 3: not running though the run is unfinished; 4: too few nodes are connected.
 
@@ -134,9 +135,9 @@ def status(
 @app.command()
 def stop(
     folder: Folder,
-    now: Annotated[bool, typer.Option("--now", help="At once; the round under way is done again later.")] = False,
+    now: Annotated[bool, typer.Option("--now", help="At once; the current round is repeated later.")] = False,
 ) -> None:
-    """Stop the server after the round under way; fedpareto server resume goes on.
+    """Stop the server after the current round; fedpareto server resume continues.
 
     Example: fedpareto server stop federation
     """
@@ -162,7 +163,7 @@ def renew(folder: Folder) -> None:
     if deployment.insecure:
         raise UserError(f"{folder} is an insecure deployment; it has no certificate")
     create.write_server_certificate(deployment)
-    typer.echo("the server has a new key and certificate; they count from its next start on")
+    typer.echo("the server has a new key and certificate; they take effect at its next start")
 
 
 def _run(folder: Path, log_format: Literal["text", "json"], log_file: Path | None, resume: bool) -> None:
@@ -176,7 +177,7 @@ def _run(folder: Path, log_format: Literal["text", "json"], log_file: Path | Non
     try:
         result = server.up(deployment, LogOptions(log_format, log_file), resume)
     except QuorumLost as lost:
-        # Not the operator's mistake: whoever restarts servers should restart this one.
+        # Not the operator's mistake: a supervisor should restart this server.
         typer.echo(f"Error: {lost}", err=True)
         raise typer.Exit(health.MISSING) from None
     except (Stopped, KeyboardInterrupt) as stopped:

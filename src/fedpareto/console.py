@@ -1,4 +1,4 @@
-"""What all commands print with: tables that fit, JSON and nothing else, and letters that the console has."""
+"""Output of all commands: tables that fit, pure JSON, and characters that the console supports."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ PLAIN = {
     **dict(zip("▁▂▃▄▅▆▇█░▒▓━╸╺", "_.,-~=*#.:#---", strict=True)),
     **{"θ": "theta", "ε": "epsilon", "δ": "delta", "λ": "lambda", "≤": "<=", "≥": ">=", "≈": "~"},
 }
-"""How letters look on a console that has only its country's own, as Windows pipes do; one character where it can be."""
+"""Replacements on a console with a legacy code page, as in Windows pipes; one character where possible."""
 
 ROOMY = 160
-"""Characters in a line from which on every label in a listing has a column of its own."""
+"""Line width from which on every label in a listing has its own column."""
 AsJson = Annotated[bool, typer.Option("--json", help="JSON for other programs, and nothing else.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, only the result.")]
 
 
 def prepare() -> None:
-    """Makes sure that no letter which a console lacks ends a command."""
+    """Makes sure that a character the console lacks does not end a command."""
     codecs.register_error("fedpareto.plain", _plain)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
@@ -56,10 +56,10 @@ def terminal_width() -> int | None:
 
 
 def print_json(value: Any) -> None:
-    """A value for other programs; JSON has no NaN and no infinity, null stands in their place."""
+    """A value for other programs; NaN and infinity, which JSON lacks, become null."""
     print(json_text(value, indent=1))
 
 
 def say(line: str) -> None:
-    """A line of progress, which is no result: to stderr."""
+    """A progress message, not a result: to stderr."""
     print(line, file=sys.stderr, flush=True)

@@ -1,4 +1,4 @@
-"""Mistakes a user can make. The command line prints their text as one line and exits with code 2."""
+"""User errors. The command line prints their text as one line and exits with code 2."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 SHORTEST_BEGINNING = 3
-"""Letters of a name from which on the rest of it can be guessed."""
+"""Letters of a name from which on the rest can be completed."""
 
 
 class UserError(ValueError):
@@ -16,7 +16,7 @@ class UserError(ValueError):
 
 
 class UnknownName(UserError):
-    """A name that nothing answers to, with the closest one that exists."""
+    """An unknown name, with the closest one that exists."""
 
     def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
         names = list(known)
@@ -26,7 +26,7 @@ class UnknownName(UserError):
 
 
 SYNONYMS = {"learning-rate": "lr", "learningrate": "lr", "step-size": "lr"}
-"""What people call things that have another name here."""
+"""Other common names."""
 
 
 def _closest(name: str, names: Sequence[str]) -> str | None:
@@ -43,7 +43,7 @@ def _closest(name: str, names: Sequence[str]) -> str | None:
 
 
 def _spelling(name: str) -> str:
-    """A name without what people write in different ways: FedMGDA+ and fedmgda_plus are fedmgda-plus."""
+    """A normalised name: FedMGDA+ and fedmgda_plus are fedmgda-plus."""
     return re.sub(r"[-_ ]+", "-", name.lower().replace("+", "-plus-")).strip("-")
 
 
@@ -52,7 +52,7 @@ class BadPreference(UserError):
 
 
 class DamagedFile(UserError):
-    """A file that was cut short or altered after it was written."""
+    """A file that was truncated or altered after it was written."""
 
 
 class QuorumLost(UserError):

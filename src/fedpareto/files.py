@@ -1,4 +1,4 @@
-"""Files that are never half there, and locks, the same on Linux, macOS and Windows."""
+"""Atomic writes and file locks, the same on Linux, macOS and Windows."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from typing import IO, Any
 from fedpareto.errors import UserError
 
 PART = ".part"
-"""How the name of a file under way ends; a process that was killed may leave one behind."""
+"""Suffix of a file being written; a killed process may leave one behind."""
 WINDOWS = sys.platform == "win32"
 NO_LOCKS_HERE = (errno.ENOSYS, errno.ENOTSUP, errno.ENOLCK, errno.EINVAL)
 """What a file system without locks answers, as some clusters' do."""
@@ -29,9 +29,9 @@ HELD = (errno.EAGAIN, errno.EACCES, errno.EDEADLK)
 PAUSE = 0.02
 """Seconds between two attempts."""
 LOOKS = 5
-"""Attempts after which a lock counts as held: whoever only looks at it lets go at once."""
+"""Attempts after which a lock counts as held: a mere check releases it at once."""
 READS = 50
-"""Attempts to replace a file that somebody may just be reading."""
+"""Attempts to replace a file that another process may be reading."""
 
 
 def write_atomically(path: Path, content: bytes | str) -> None:
@@ -51,7 +51,9 @@ def write_atomically(path: Path, content: bytes | str) -> None:
 
 
 def replace(source: Path, target: Path) -> None:
-    """Moves a file to its place in one step. Windows refuses while somebody reads the old one: then once more."""
+    """Moves a file to its place in one step. Windows refuses while another process reads the old one: then it is
+    repeated.
+    """
     for attempt in range(READS):
         try:
             os.replace(source, target)
@@ -83,7 +85,7 @@ def quoted(path: Path) -> str:
 
 
 def json_text(value: Any, **style: Any) -> str:
-    """JSON that every reader understands: it has no word for NaN and infinity, so they become null."""
+    """JSON that every reader understands: NaN and infinity become null."""
     try:
         return json.dumps(value, allow_nan=False, **style)
     except ValueError:
@@ -99,9 +101,8 @@ def _without_nan(value: Any) -> Any:
 
 
 class Lock:
-    """A file that one process at a time holds; the system lets go when that process ends, however it ends.
-
-    A file system without locks keeps nobody out.
+    """A lock file that one process at a time holds; the system releases it when that process ends, however it ends. A
+    file system without locks excludes no one.
     """
 
     def __init__(self, path: Path) -> None:
@@ -109,7 +110,7 @@ class Lock:
         self._file: IO[bytes] | None = None
 
     def take(self, patiently: bool = False) -> bool:
-        """Whether this process holds it now. False: another one does; `patiently` waits until that lets go."""
+        """Whether this process holds it now. False: another one does; `patiently` waits until it is released."""
         file = self.path.open("ab")
         try:
             for attempt in itertools.count(1):
@@ -125,7 +126,7 @@ class Lock:
         return self._file is file
 
     def is_held(self) -> bool:
-        """Whether a process holds it, this one or another; nobody is kept out by the look."""
+        """Whether a process holds it, this one or another; checking does not block others."""
         try:
             with self.path.open("rb") as file:
                 is_free = _locked(file, shared=True)
@@ -136,7 +137,7 @@ class Lock:
         return not is_free
 
     def release(self) -> None:
-        """Lets others have it."""
+        """Releases it."""
         if self._file is not None:
             _unlock(self._file)
             self._file.close()
@@ -150,7 +151,7 @@ class Lock:
 
 
 def _locked(file: IO[bytes], shared: bool = False) -> bool:
-    """Whether this process could lock the file; `shared` with all others that only want to share it."""
+    """Whether this process could lock the file; `shared` with all others that only share it."""
     fcntl, msvcrt = _modules()
     try:
         if fcntl is not None:

@@ -82,7 +82,7 @@ MISTAKES: list[tuple[list[str], str]] = [
     (["run", "fedfew+ft", "--problem", "minecart-deterministic"], "fedfew needs a problem with losses on rows"),
     (["run", "fairfed", "--problem", "convex"], "fairfed needs a problem that compares groups of people"),
     # Your own.
-    (["run", "own.py"], "'own.py' is no algorithm's name; run your own from Python"),
+    (["run", "own.py"], "'own.py' is not the name of an algorithm; run your own from Python"),
     (["run", "own:FedAvgM"], "or give it a name by an entry point of your package: see CONTRIBUTING.md"),
     (["run", "--label", "x1"], "--label x1 names a column of your own data; it goes with --csv FILE"),
     # Numbers.
@@ -133,7 +133,7 @@ MISTAKES: list[tuple[list[str], str]] = [
         "; smaller batches, buffers or networks would do",
     ),
     # Files and folders.
-    (["run", "mine.yaml"], "'mine.yaml' is no algorithm but a file; a spec goes with --spec: --spec mine.yaml"),
+    (["run", "mine.yaml"], "'mine.yaml' is a file, not an algorithm; give a spec with --spec: --spec mine.yaml"),
     (["run", "--spec", "missing.yaml"], "the spec missing.yaml cannot be read: No such file or directory"),
     (["run", "--spec", "."], "the spec . cannot be read: Is a directory"),
     (["run", *QUICK, "--out", "/dev/null/run"], "the folder /dev/null/run cannot be made: Not a directory"),

@@ -75,7 +75,7 @@ def test_a_run_that_was_killed_before_its_first_round_was_over_can_be_continued(
     answer = fedpareto("show", "run")
     assert answer.code == 2
     assert answer.err == (
-        "Error: run: no rounds yet (status: running); nobody is working on this run; "
+        "Error: run: no rounds yet (status: running); no process is working on this run; "
         "continue it with: fedpareto resume run\n"
     )
     assert fedpareto("resume", "run").code == 0
@@ -88,7 +88,7 @@ def test_show_and_compare_tell_of_runs(fedpareto: Callable[..., Any], tmp_path: 
     shown = fedpareto("show", "fedpref")
     assert shown.code == 0
     assert "fedpref on convex" in shown.out
-    assert "nobody is working" not in shown.out
+    assert "no process is working" not in shown.out
     compared = fedpareto("compare", "fedavg", "fedpref", "--out", "both")
     assert compared.code == 0, compared.err
     assert "fedavg" in compared.out

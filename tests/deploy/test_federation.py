@@ -237,7 +237,7 @@ def test_a_killed_server_resumes_to_the_models_of_an_undisturbed_run(undisturbed
     assert [node.end() for node in nodes] == [0, 0, 0], parties.outputs().decode()
     assert resumed.end() == 0
     for node in nodes:
-        assert "the server was started again; joining anew" in node.said()
+        assert "the server was restarted; joining again" in node.said()
     expected, found = models(undisturbed[0]), models(deployment)
     assert found.keys() == expected.keys()
     for name, model in expected.items():

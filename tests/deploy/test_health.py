@@ -112,7 +112,7 @@ def test_a_server_that_says_nothing_any_more_is_stuck(deployment, monkeypatch):
         monkeypatch.setattr(health.time, "time", lambda: later)
         found = health.of_server(deployment)
     assert found.code == 3
-    assert "has said nothing for" in found.reason
+    assert "has been silent for" in found.reason
     assert found.exit_code(alive=True) == 3
 
 

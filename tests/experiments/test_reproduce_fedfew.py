@@ -305,7 +305,7 @@ def on_data(column):
 
 
 @pytest.mark.parametrize("column", [on_data(column) for column in COLUMNS])
-def test_every_column_can_be_dealt_in_a_quick_run(column):
+def test_every_column_can_be_partitioned_in_a_quick_run(column):
     study = catalogue.prepare("fedfew-table-1", catalogue.Options(quick=True, problems=(column,)))
     spec = spec_of(study.cell(study.runs[0]))
     splits = spec.problem.data(spec.clients, 0)

@@ -68,12 +68,12 @@ def test_two_processes_cannot_work_on_the_same_folder(server: ForkServer, tmp_pa
         assert server.run(arguments, other_log) == 2
         assert other_log.read_text() == f"Error: another process is working on {folder}\n"
     assert server.run(["show", folder], other_log) == 0
-    assert "nobody is working" not in other_log.read_text()
+    assert "no process is working" not in other_log.read_text()
     process.signal(signal.SIGKILL)
     process.wait()
     assert status(folder)["status"] == "running", "a killed process cannot tell"
     assert server.run(["show", folder], other_log) == 0
-    assert f"nobody is working on this run; continue it with: fedpareto resume {folder}" in other_log.read_text()
+    assert f"no process is working on this run; continue it with: fedpareto resume {folder}" in other_log.read_text()
 
 
 def test_progress_in_a_log_file_is_a_line_for_every_tenth(server: ForkServer, tmp_path: Path) -> None:

@@ -115,7 +115,7 @@ def test_fedfb_deals_the_published_shares_of_each_group():
         assert counts / counts.sum() == pytest.approx(shares, abs=0.001)
 
 
-def test_every_row_is_dealt_once():
+def test_every_row_is_assigned_once():
     for problem in (Synthetic(), Synthetic(partition="dirichlet", alpha=0.5)):
         dealt = whole(problem, "train", clients=7)["features"]
         assert len(np.unique(dealt, axis=0)) == 3500

@@ -176,7 +176,7 @@ def whole(splits, name):
     "partition",
     ["random", "stratified", "dirichlet-label", "dirichlet-group", "column:occupation", "shares:0.5,0.3,0.2"],
 )
-def test_every_row_of_adult_is_dealt_once_whatever_the_partition(partition, published):
+def test_every_row_of_adult_is_assigned_once_whatever_the_partition(partition, published):
     table = published("adult").table()
     problem = Adult(partition=partition, unmeasured="worst")
     clients = problem.default_clients()

@@ -1,4 +1,4 @@
-"""Who is who on the network: a private authority that signs the server's certificate, and a key pair for each node."""
+"""Authentication: a private authority that signs the server's certificate, and a key pair for each node."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fedpareto.errors import DamagedFile, UserError
 AUTHORITY_DAYS, SERVER_DAYS = 3650, 365
 """How long certificates are valid."""
 SOON = 30
-"""Days before its end at which a certificate is worth a warning."""
+"""Days before expiry from which on a certificate causes a warning."""
 LOOPBACK = "127.0.0.1"
 OLDEST, NEWEST = 300.0, -5.0
 """Seconds since a signature was made within which Flower accepts it."""
@@ -28,7 +28,7 @@ Key = ec.EllipticCurvePrivateKey
 
 
 def new_key() -> Key:
-    """On the curve that Flower wants for nodes."""
+    """On the curve that Flower requires for nodes."""
     return ec.generate_private_key(ec.SECP384R1())
 
 
@@ -49,7 +49,7 @@ def pem(key: Key) -> bytes:
 
 
 def authority(name: str, key: Key, days: float = AUTHORITY_DAYS) -> x509.Certificate:
-    """The certificate of the federation's own authority, which vouches for one server and nothing else."""
+    """The certificate of the federation's own authority, which signs the certificate of one server and nothing else."""
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"fedpareto {name}")])
     usage = x509.KeyUsage(False, False, False, False, False, True, True, False, False)  # Signs certificates and lists.
     return (
@@ -103,7 +103,7 @@ def to_pem(certificate: x509.Certificate) -> bytes:
 
 
 def end_of(path: Path) -> float:
-    """When the certificate in a file ends, in seconds since 1970."""
+    """When the certificate in a file expires, in seconds since 1970."""
     try:
         certificate = x509.load_pem_x509_certificate(path.read_bytes())
     except OSError as problem:
@@ -114,7 +114,7 @@ def end_of(path: Path) -> float:
 
 
 def days_left(path: Path) -> float:
-    """Until the certificate in a file ends; negative if it has."""
+    """Until the certificate in a file expires; negative if it has."""
     return days_until(end_of(path))
 
 
@@ -140,7 +140,7 @@ def load_key(path: Path) -> Key:
 
 
 def load_public(path: Path) -> bytes:
-    """A node's public key (an OpenSSH file) in the form in which it travels."""
+    """A node's public key (an OpenSSH file) in the form in which it is sent."""
     try:
         key = serialization.load_ssh_public_key(path.read_bytes())
     except OSError as problem:
@@ -156,7 +156,7 @@ KEY_HEADER, TIME_HEADER, SIGNATURE_HEADER = "flwr-public-key", "flwr-timestamp",
 
 
 def signed(key: Key) -> dict[str, str]:
-    """Headers that show who asks, and that the question is not an old one."""
+    """Headers that show who sent a request, and that it is not a replay."""
     public = key.public_key().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
     moment = datetime.now(UTC).isoformat()
     signature = key.sign(moment.encode(), ec.ECDSA(hashes.SHA256()))

@@ -1,4 +1,4 @@
-"""From nothing to the folders of a federation: one for the server, one to hand to each node."""
+"""From nothing to the folders of a federation: one for the server, one to hand over to each node."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from fedpareto.deploy import certificates, papers
+from fedpareto.deploy import certificates, templates
 from fedpareto.deploy.layout import (
     SCHEMA,
     SPEC,
@@ -32,10 +32,10 @@ from fedpareto.problems.fairness.sources import Source
 
 ENGINE = "flower-local"
 JOIN_TIMEOUT = 7 * 24 * 3600.0
-"""Seconds that a server waits for all nodes unless told otherwise: parties are people with calendars."""
+"""Default seconds that a server waits for all nodes: parties may take days to join."""
 
 LONGEST_NAME = 40
-"""Letters of a folder's name that become part of the federation's; certificates and messages have no room for more."""
+"""Letters of a folder's name that become part of the federation's; certificates and messages limit its length."""
 
 
 def create(
@@ -48,7 +48,7 @@ def create(
     port: int,
     insecure: bool = False,
 ) -> Deployment:
-    """Writes a deployment, or nothing at all. `draft` and `settings` say what is trained, and how."""
+    """Writes a deployment, or nothing at all. `draft` and `settings` define what is trained, and how."""
     check_address(host, port, insecure)
     if nodes < 1:
         raise UserError(f"nodes is {nodes}; a federation has at least 1")
@@ -69,7 +69,7 @@ def create(
 
 
 def schema_of(path: Path, label: str, sensitive: str, positive: str, privileged: str, drop: str) -> TableSchema:
-    """The schema that a table stands for."""
+    """The schema of a table."""
     for option, given, meaning in (
         ("label", label, "column to predict"),
         ("sensitive", sensitive, "sensitive columns"),
@@ -96,7 +96,7 @@ def schema_of(path: Path, label: str, sensitive: str, positive: str, privileged:
 
 
 def _write(deployment: Deployment, schema: TableSchema, draft: Draft, settings: list[str], place: Path) -> None:
-    """Everything; `place` is where the folder will lie in the end."""
+    """Everything; `place` is the folder's final path."""
     folder = deployment.folder
     write_atomically(folder / SCHEMA, schema.to_json())
     write_atomically(folder / SPEC, _spec_text(deployment, schema, draft, settings))
@@ -108,7 +108,7 @@ def _write(deployment: Deployment, schema: TableSchema, draft: Draft, settings: 
         write_server_certificate(deployment)
     for number in range(deployment.nodes):
         _write_node(deployment, number, place)
-    for name, text in papers.of_server(deployment, place).items():
+    for name, text in templates.of_server(deployment, place).items():
         _write_paper(folder / name, text)
 
 
@@ -138,7 +138,7 @@ def _spec_text(deployment: Deployment, schema: TableSchema, draft: Draft, settin
 
 
 def _check_kept(written: Mapping[str, Any], values: Mapping[str, Any]) -> None:
-    """What follows from the deployment itself cannot be set beside it."""
+    """What follows from the deployment itself cannot be set separately."""
     if written["clients"] != values["clients"]:
         raise UserError("--set clients=…: their number is that of the nodes, --nodes")
     for section, key in (("problem", "name"), ("problem", "schema"), ("engine", "name")):
@@ -179,7 +179,7 @@ def _write_node(deployment: Deployment, number: int, place: Path) -> None:
         private, public = certificates.openssh(certificates.new_key())
         write_secret(folder / "node.key", private)
         write_atomically(deployment.public_key(number), public)
-    for name, text in papers.of_node(deployment, number, place / folder.name).items():
+    for name, text in templates.of_node(deployment, number, place / folder.name).items():
         _write_paper(folder / name, text)
 
 

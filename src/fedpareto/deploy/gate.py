@@ -1,9 +1,9 @@
-"""The only door of a server: TLS outside, Flower inside, and nothing but a node's own requests passes.
+"""The only entrance to a server: TLS outside, Flower inside, and only nodes' own requests pass.
 
-Flower's SuperLink answers nodes, operators and server processes on one port, and anybody who reaches that port may
-register keys and start runs. So it listens on loopback, and this gate stands before it. The gate lets a request through
-if its path is one that nodes use and a registered key has signed it; Flower checks the signature once more. All else is
-refused and logged, and Flower never sees it.
+Flower's SuperLink answers nodes, operators and server processes on one port, and anyone who reaches that port may
+register keys and start runs. So it listens on loopback, behind this gate. The gate forwards a request if its path is
+one that nodes use and a registered key has signed it; Flower checks the signature again. All else is refused and
+logged, and never reaches Flower.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ NODE_CALLS = frozenset(
         "confirm-message-received",
     )
 )
-"""What a registered node asks of Flower."""
+"""The requests of a registered node to Flower."""
 OPEN_CALLS = NODE_CALLS | {FLEET + "register-node", FLEET + "unregister-node"}
 """The same without node authentication, where nodes register themselves; for loopback only."""
 STATE = "/fedpareto/state"
-"""Our own question: how is the run?"""
+"""Our own request: the status of the run."""
 SCHEMA_HEADER = "fedpareto-schema"
-"""The fingerprint of the schema by which the node that asks it reads its table."""
+"""The fingerprint of the requesting node's schema."""
 NODE_HEADER = "fedpareto-node"
-"""The number of the node that asks it; where nodes sign, their keys say so."""
+"""The number of the requesting node; with signatures, its key determines it."""
 
 MOST_CONNECTIONS = 512
 MOST_BYTES = 2**28
@@ -57,7 +57,7 @@ MOST_BYTES = 2**28
 HANDSHAKE_TIMEOUT, IDLE_TIMEOUT = 10.0, 120.0
 PIECE = 2**18
 SILENCE = 60.0
-"""Seconds in which the same refusal is logged once: a stranger must not fill the disk."""
+"""Seconds in which the same refusal is logged once: an attacker must not fill the disk."""
 
 HOP_BY_HOP = frozenset(
     (b"connection", b"keep-alive", b"transfer-encoding", b"upgrade", b"te", b"trailer", b"host", b"expect")
@@ -75,7 +75,7 @@ class Gate:
     keys: Mapping[bytes, int]
     """The registered public keys and the numbers of their nodes; empty: no authentication, for loopback only."""
     state: Callable[[], str]
-    """How the run is, in a word."""
+    """The status of the run, in one word."""
     schema: str
     """The fingerprint of the federation's own."""
     outside: ssl.SSLContext | None = None
@@ -85,9 +85,9 @@ class Gate:
     heard: dict[int, float] = field(default_factory=dict)
     """When each node last made a request that was let through, by time.time()."""
     told: dict[int, str] = field(default_factory=dict)
-    """What each node was last told of the run."""
+    """The last status that each node received."""
     start: str = field(default_factory=lambda: secrets.token_hex(8))
-    """Which start of the server this is: nodes that see another one join anew."""
+    """Identifies this start of the server: nodes that see another one rejoin."""
     _last_said: dict[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -95,7 +95,7 @@ class Gate:
         self._places = threading.BoundedSemaphore(MOST_CONNECTIONS)
 
     def open(self) -> None:
-        """Begins to listen; returns at once."""
+        """Starts listening; returns at once."""
         try:
             self._socket = socket.create_server(self.listen, backlog=128)
         except OSError as problem:
@@ -104,7 +104,7 @@ class Gate:
         threading.Thread(target=self._accept, name="gate", daemon=True).start()
 
     def close(self) -> None:
-        """Ends listening; connections under way end with the process."""
+        """Stops listening; open connections end with the process."""
         self._socket.close()
 
     def _accept(self) -> None:
@@ -130,7 +130,7 @@ class Gate:
         except ssl.SSLError as problem:
             self._refused(peer, _in_words(problem))
         except OSError:
-            pass  # It went away.
+            pass  # It disconnected.
         finally:
             raw.close()
             self._places.release()
@@ -157,14 +157,14 @@ class Gate:
 
 
 class _Visit:
-    """One connection. h11 reads the stranger's bytes and http.client writes new ones: nothing is passed on unread."""
+    """One connection. h11 parses the untrusted bytes and http.client writes new ones: nothing is forwarded unparsed."""
 
     def __init__(self, gate: Gate, connection: socket.socket, peer: str) -> None:
         self.gate, self.connection, self.peer = gate, connection, peer
         self.http = h11.Connection(h11.SERVER)
 
     def serve(self) -> None:
-        """Request after request, until one side has enough."""
+        """Request after request, until one side closes."""
         try:
             while True:
                 request = self._next()
@@ -234,7 +234,7 @@ class _Visit:
                 flower.request("POST", path, body=self._body(), headers=headers)
                 response = flower.getresponse()
             except (http.client.HTTPException, OSError):
-                # Nodes ask again after this one, and after no other refusal.
+                # Nodes retry after this one, and after no other refusal.
                 return self._say(503, "the server is not ready")
             self._pass_back(response)
         return True
@@ -255,7 +255,7 @@ class _Visit:
         self._send(h11.EndOfMessage())
 
     def _say(self, status: int, word: str, **more: str) -> bool:
-        """A short answer of our own; what is left of the request is not read, so the connection ends (unless 200)."""
+        """A short response of our own; the rest of the request is not read, so the connection ends (unless 200)."""
         body = json.dumps({"fedpareto": word, **more}).encode()
         headers = [("content-type", "application/json"), ("content-length", str(len(body)))]
         if status != 200:
@@ -272,7 +272,7 @@ class _Visit:
 
 
 def _in_words(problem: ssl.SSLError) -> str:
-    """Why a TLS connection did not come about, in an operator's words."""
+    """Why a TLS connection failed, in an operator's words."""
     reason = problem.reason or str(problem)
     known = {
         "HTTP_REQUEST": "it speaks plain text; this port wants TLS",

@@ -1,4 +1,4 @@
-"""Is all well? One answer for people, for monitoring (JSON), and for health checks (the exit code)."""
+"""Health: for people, for monitoring (JSON), and for health checks (the exit code)."""
 
 from __future__ import annotations
 
@@ -14,18 +14,20 @@ from fedpareto.deploy.logs import moment
 from fedpareto.deploy.status import FINISHED, WAITING, NodeStatus, ServerStatus, Status, place_of, read
 
 WELL, NOT_RUNNING, MISSING = 0, 3, 4
-"""Exit codes: it runs or is finished; nothing is at work though the run is unfinished; others are missing."""
+"""Exit codes: running or finished; not running though the run is unfinished; others are missing."""
 CONNECTED = 45.0
-"""Seconds since its last word within which a node counts as connected; it asks every 3, and every 30 in long work."""
+"""Seconds since its last request within which a node counts as connected; it polls every 3, and every 30 in long
+tasks.
+"""
 SILENT = 60.0
 """Seconds after which a process that writes its status every second counts as stuck."""
 SHOWN = 10
-"""Warnings that people see; JSON has all that are kept."""
+"""Warnings shown to people; JSON has all that are kept."""
 
 
 @dataclass(frozen=True)
 class Health:
-    """How a server or a node is."""
+    """The health of a server or a node."""
 
     code: int
     reason: str
@@ -35,16 +37,16 @@ class Health:
     """For people."""
 
     def text(self, as_json: bool) -> str:
-        """For whoever asks."""
+        """For the caller."""
         return json.dumps(self.facts, indent=1, ensure_ascii=False) if as_json else "\n".join(self.lines)
 
     def exit_code(self, alive: bool) -> int:
-        """With `alive`, that others are missing does not count: restarting this process would not bring them back."""
+        """With `alive`, missing others do not count: restarting this process would not bring them back."""
         return WELL if alive and self.code == MISSING else self.code
 
 
 def of_server(deployment: Deployment) -> Health:
-    """Of a deployment, by what lies in its folder."""
+    """Of a deployment, from the files in its folder."""
     status, now = read(deployment), time.time()
     nodes = [_seen(status, number, now) for number in range(status.nodes)]
     code, reason = _judge_server(status, nodes, now)
@@ -57,7 +59,7 @@ def of_server(deployment: Deployment) -> Health:
 
 
 def of_node(home: NodeFolder) -> Health:
-    """Of a node, by what lies in its folder."""
+    """Of a node, from the files in its folder."""
     status, now = NodeStatus.load(home.folder), time.time()
     code, reason = _judge_node(status, home.server, now)
     ends = {} if home.insecure else _ends(home.authority)
@@ -100,13 +102,13 @@ def _judge_node(status: NodeStatus, server: str, now: float) -> tuple[int, str]:
 
 
 def _judge_process(status: Status, what: str, start: str, now: float) -> tuple[int, str] | None:
-    """What can be said without looking at the others; None if it depends on them."""
+    """The verdict without looking at the others; None if it depends on them."""
     if status.state == FINISHED:
         return WELL, "the run is finished"
     if not status.process:
         return NOT_RUNNING, f"no {what} is running and the run is not finished; go on with: {start}"
     if now - status.written > SILENT:
-        return NOT_RUNNING, f"the {what} ({place_of(status)}) has said nothing for {_ago(now - status.written)}"
+        return NOT_RUNNING, f"the {what} ({place_of(status)}) has been silent for {_ago(now - status.written)}"
     return None
 
 
@@ -142,7 +144,7 @@ def _facts(code: int, reason: str, status: Status) -> dict[str, Any]:
 
 def _lines(reason: str, status: Status) -> list[str]:
     found = [f"health: {reason}", f"state:  {status.state}"]
-    if status.rounds:  # Unknown until a process was there.
+    if status.rounds:  # Unknown until a process has run.
         found[1] += f", round {status.round} of {status.rounds}"
     if status.process:
         what = ", ".join(f"{name} {number}" for name, number in status.versions.items())

@@ -1,6 +1,6 @@
-"""Where everything lies: the folder of a deployment at the server, and the folder that each node gets.
+"""File layout: the folder of a deployment at the server, and the folder that each node gets.
 
-Health checks come by every few seconds, so nothing heavy is imported here before it is needed.
+Health checks run every few seconds, so nothing heavy is imported here before it is needed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Deployment:
 
     folder: Path
     name: str
-    """Of the federation; every message bears it."""
+    """Of the federation; every message carries it."""
     host: str
     port: int
     nodes: int
@@ -59,7 +59,7 @@ class Deployment:
         write_atomically(self.folder / DEPLOYMENT, json.dumps({"format": FORMAT, **plain}, indent=1) + "\n")
 
     def spec(self) -> Spec:
-        """What is to be trained, and how."""
+        """What is trained, and how."""
         from fedpareto.deploy.specs import load_spec
 
         return load_spec(self.folder)
@@ -76,7 +76,7 @@ class Deployment:
 
     @property
     def authority(self) -> Path:
-        """The certificate by which nodes know the server."""
+        """The certificate by which nodes recognise the server."""
         return self.server / "ca.pem"
 
     def node(self, number: int) -> Path:
@@ -84,7 +84,7 @@ class Deployment:
         return self.folder / f"node-{number}"
 
     def public_key(self, number: int) -> Path:
-        """By which the server knows a node."""
+        """The public key by which the server recognises a node."""
         return self.server / "nodes" / f"node-{number}.pub"
 
 
@@ -137,7 +137,7 @@ class NodeFolder:
 
     @property
     def authority(self) -> Path:
-        """The certificate by which the server is known."""
+        """The certificate by which the server is recognised."""
         return self.folder / "ca.pem"
 
     @property
@@ -147,7 +147,7 @@ class NodeFolder:
 
 
 def read_json(folder: Path, name: str, meaning: str) -> Mapping[str, Any]:
-    """The object in a folder's file, or UserError in the user's words."""
+    """The object in a folder's file, or a UserError."""
     path = folder / name
     try:
         entries = json.loads(path.read_text(encoding="utf-8"))
@@ -171,11 +171,11 @@ def check_address(host: str, port: int, insecure: bool) -> None:
     if _is_any(host):
         raise UserError(f"host is '{host}'; name the address under which nodes reach the server, not a wildcard")
     if insecure and not is_loopback(host):
-        raise UserError(f"--insecure is for loopback only, where nobody listens; {host} is not: leave it out")
+        raise UserError(f"--insecure is for loopback only, and {host} is not: leave it out")
 
 
 def is_loopback(host: str) -> bool:
-    """Whether an address never leaves the machine."""
+    """Whether an address is loopback."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

@@ -1,4 +1,4 @@
-"""What an operator reads: a line for each event, or a JSON object for each with --log-format json.
+"""Logs for operators: a line for each event, or a JSON object for each with --log-format json.
 
 No log grows for ever.
 """
@@ -26,11 +26,11 @@ KEPT = 20
 LARGEST = 10 * 2**20
 """Bytes at which a log file becomes an old one and a new one begins."""
 OLD = 5
-"""Old files that are kept of a log of our own, the newest as .1; of Flower's programs one."""
+"""Old files that are kept of our own logs, the newest as .1; of Flower's programs one."""
 
 
 class _Json(logging.Formatter):
-    """One object a line, for other programs."""
+    """One object per line, for other programs."""
 
     def format(self, record: logging.LogRecord) -> str:
         """See logging."""
@@ -79,7 +79,7 @@ PLAIN = LogOptions()
 
 
 class _File(RotatingFileHandler):
-    """A log of limited size. That the disk is full must not end a run, nor fill stderr with tracebacks."""
+    """A log of limited size. A full disk must not end a run, nor fill stderr with tracebacks."""
 
     def __init__(self, path: Path) -> None:
         try:
@@ -92,9 +92,8 @@ class _File(RotatingFileHandler):
 
 
 def begin(options: LogOptions = PLAIN) -> Memory:
-    """Sends this process's log to stderr, and to a file if wished; gives back what remembers its warnings.
-
-    Only our own parts are heard: their messages hold no data, preferences or keys, and others' might.
+    """Sends this process's log to stderr, and to a file if wished; returns the handler that keeps its warnings. Only
+    our own loggers are enabled: their messages contain no data, preferences or keys, and others' might.
     """
     ours = logging.getLogger("fedpareto")
     ours.setLevel(logging.INFO)
@@ -110,9 +109,8 @@ def begin(options: LogOptions = PLAIN) -> Memory:
 
 
 def bound(folder: Path) -> None:
-    """Shortens the logs of other programs, which hold them open: what is there becomes `.1`, and they go on at 0.
-
-    They append, so no place in the file is theirs.
+    """Shortens the logs of other programs, which hold them open: the content becomes `.1`, and they continue at 0.
+    They open files for appending, so truncation is safe.
     """
     for path in folder.glob("*.log"):
         with suppress(FileNotFoundError):

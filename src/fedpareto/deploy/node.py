@@ -1,4 +1,4 @@
-"""A node's process: checks its table, then keeps a SuperNode and a worker going until the federation is finished."""
+"""A node's process: checks its table, then keeps a SuperNode and a worker running until the federation is finished."""
 
 from __future__ import annotations
 
@@ -40,19 +40,19 @@ from fedpareto.problems.fairness.sources import Source
 SCHEMA_SUBJECT = "the schema of the table"
 """What server and node disagree on, in the server's log, if their schemas differ."""
 PULSE = 2.0
-"""Seconds between two looks at the children and at the server."""
+"""Seconds between two checks of the children and the server."""
 PATIENCE = 10.0
-"""Seconds that a question to the server may take."""
+"""Seconds that a request to the server may take."""
 PAUSE = 5.0
-"""Seconds before a child that ended is started again."""
+"""Seconds before a child that ended is restarted."""
 DAY = 86_400.0
-"""Seconds between two looks at the certificates."""
+"""Seconds between two checks of the certificates."""
 PROGRESS = "progress.json"
-"""In which the worker's process tells the node's which round it has done."""
+"""The file in which the worker reports its last round to the node."""
 
 log = logging.getLogger("fedpareto.node")
 worker_log = logging.getLogger("fedpareto.flower.rounds")
-"""Of the worker's process, which shows what comes from under fedpareto.flower."""
+"""The worker's logger, which shows the messages under fedpareto.flower."""
 
 
 def up(
@@ -95,7 +95,7 @@ def table_problems(home: NodeFolder, data: Source, ignored: Sequence[str] = ()) 
 
 
 def read_preference(home: NodeFolder, given: str) -> list[float]:
-    """A preference as it was typed, or from the file of that name; one weight for each goal."""
+    """A preference as it was typed, or from the file of that name; one weight for each objective."""
     path = Path(given).expanduser()
     text = path.read_text(encoding="utf-8") if path.is_file() else given
     objectives = [objective.name for objective in home.spec().problem.objectives]
@@ -103,9 +103,9 @@ def read_preference(home: NodeFolder, given: str) -> list[float]:
         weights = [float(part) for part in text.replace(";", ",").replace("\n", ",").split(",") if part.strip()]
         return [float(weight) for weight in preferences.check([weights], 1, len(objectives))[0]]
     except (ValueError, BadPreference):
-        # The weights themselves are nobody's business, not even in an error message that ends up in a log.
+        # The weights themselves are private, even in an error message that ends up in a log.
         raise UserError(
-            "the preference is not one: it is a file, or "
+            "the preference is not valid: it is a file, or "
             f"{len(objectives)} weights that add up to 1, for {', '.join(objectives)}, such as 0.7,0.3"
         ) from None
 
@@ -126,7 +126,7 @@ def _report_unknown_values(home: NodeFolder, data: Source) -> None:
 
 @dataclass
 class SiloNode(Node):
-    """A node that also says by which schema it reads its table."""
+    """A node that also reports the schema of its table."""
 
     schema: str = field(default="")
     """Its fingerprint."""
@@ -145,7 +145,7 @@ class SiloNode(Node):
         return answer
 
     def _note(self, content: RecordDict, answer: RecordDict, seconds: float) -> None:
-        """A line for each exchange: objectives are those that the server hears of too; nothing else of the rows."""
+        """A line for each exchange: only objectives that the server receives too; nothing else about the rows."""
         envelope, results = wire.decode_envelope(content, self.limits), wire.decode_answer(answer).results
         if not envelope.jobs:
             return
@@ -178,7 +178,7 @@ class SiloNode(Node):
 
 
 def _measured(results: Sequence[wire.Result]) -> list[list[Tensor]]:
-    """What was sent and what was trained, as far as they were measured."""
+    """The sent and the trained model's objectives, as far as measured."""
     sent = [result.sent for result in results if result.sent is not None]
     trained = [result.trained for result in results if result.trained is not None]
     return [values for values in (sent, trained) if values]
@@ -221,7 +221,7 @@ class _Service:
         self._read = 0
 
     def keep_status(self, warnings: logs.Memory) -> AbstractContextManager[None]:
-        """Keeps the status file up to date, the children's logs short, and an eye on the certificates."""
+        """Updates the status file, shortens the children's logs, and checks the certificates."""
         next_look = 0.0
 
         def refresh() -> None:
@@ -298,12 +298,12 @@ class _Service:
         return [*program("flower-supernode"), *safety, *isolation, *place]
 
     def _tend(self) -> None:
-        """Passes on what the worker says, and starts the children again if one has ended or the server is a new one."""
+        """Forwards the worker's messages, and restarts the children if one has ended or the server was restarted."""
         self._pass_on()
         ended = [name for name, process in self.processes.running.items() if process.poll() is not None]
         if self.server.start != self._joined:
-            # Its Flower does not know our SuperNode, which may wait for hours for what the old one owes it.
-            log.info("the server was started again; joining anew")
+            # Its Flower does not know our SuperNode, which may wait for hours for an answer of the old one.
+            log.info("the server was restarted; joining again")
             self._start_again()
         elif ended:
             log.warning("%s ended; starting again in %g s (its log is in %s)", ended[0], PAUSE, self.processes.folder)
@@ -314,7 +314,7 @@ class _Service:
         return self.processes.folder / "worker.log"
 
     def _pass_on(self) -> None:
-        """What the worker has said since we last looked; then its log may be shortened."""
+        """The worker's messages since the last check; then its log may be shortened."""
         self._read = _pass_on(self._worker_log, self._read)
         logs.bound(self.processes.folder)
 
@@ -348,13 +348,13 @@ class Server:
                 raise UserError(f"{home.authority} is not a certificate ({problem})") from None
 
     def wait(self) -> str:
-        """The first word of a server that is there."""
+        """The first status of a server that answers."""
         while not (word := self.ask()):
             time.sleep(PULSE)
         return word
 
     def ask(self) -> str:
-        """How the run is; empty if nobody answers. UserError if this node is not welcome."""
+        """The status of the run; empty without an answer. UserError if this node is refused."""
         try:
             word = self._ask()
         except UserError:
@@ -397,15 +397,15 @@ class Server:
             self.certificate_ends = float(ssl.cert_time_to_seconds(str(shown["notAfter"])))
 
     def _hopeless(self, problem: Exception) -> str | None:
-        """Why asking again would not help, in words; None if it may, as it does when the server is only away."""
+        """Why a retry would not help, in words; None if it may, as when the server is only away."""
         where = f"the server at {self.home.server}"
         if isinstance(problem, ssl.SSLCertVerificationError):
             why = problem.verify_message
             return f"the certificate of {where} is not accepted: {why} (authority: {self.home.authority})"
         if isinstance(problem, ssl.SSLEOFError | ssl.SSLZeroReturnError):
-            return None  # It died in the middle of a word.
+            return None  # It died in the middle of a response.
         if isinstance(problem, ssl.SSLError):
-            return f"{where} does not speak TLS as it should ({problem.reason})"
+            return f"{where} does not speak TLS correctly ({problem.reason})"
         if self.home.insecure and _speaks_tls(self.home.server):
             return (
                 f"{where} speaks TLS, and this node plain text: its folder is that of an insecure federation; "
@@ -415,7 +415,7 @@ class Server:
 
 
 def _texts(content: bytes) -> dict[str, str]:
-    """The texts of a JSON object; ValueError if it is none, so that another program answered."""
+    """The texts of a JSON object; ValueError if it is not one, as when another program answered."""
     entries = json.loads(content)
     if not isinstance(entries, dict):
         raise ValueError("not an object")
@@ -440,7 +440,7 @@ def _progress(folder: Path) -> int:
 
 
 def _pass_on(path: Path, position: int) -> int:
-    """Logs the whole lines that were added to a child's log; gives back how far it was read."""
+    """Logs the whole lines that were added to a child's log; returns how far it was read."""
     if not path.exists():
         return position
     if path.stat().st_size < position:

@@ -1,4 +1,4 @@
-"""What a federation across machines needs of this one."""
+"""What a federation across machines requires of this one."""
 
 from __future__ import annotations
 

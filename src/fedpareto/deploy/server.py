@@ -33,11 +33,11 @@ from fedpareto.experiments.store import RunFolder, describe
 from fedpareto.problems.fairness.silo import Silo
 
 GOODBYE = 60.0
-"""Seconds that nodes have to hear that the run is finished."""
+"""Seconds that nodes have to learn that the run is finished."""
 BELATED_GOODBYE = 30.0
-"""The same for those that a killed server did not tell: whoever still waits asks every few seconds."""
+"""The same for nodes of a killed server: those that still wait poll every few seconds."""
 DAY = 86_400.0
-"""Seconds between two looks at the certificates."""
+"""Seconds between two checks of the certificates."""
 
 log = logging.getLogger("fedpareto.server")
 
@@ -45,8 +45,8 @@ log = logging.getLogger("fedpareto.server")
 def up(deployment: Deployment, log_to: logs.LogOptions = logs.PLAIN, resume: bool = False) -> Result | None:
     """Serves a deployment until its run is finished; None if it was already.
 
-    With `resume` it goes on from the last checkpoint, or begins if nothing was begun. Of a finished run it tells the
-    nodes that have not heard of it.
+    With `resume` it goes on from the last checkpoint, or begins if there is none. Of a finished run it informs the
+    nodes that do not know yet.
     """
     warnings = logs.begin(log_to)
     spec = deployment.spec()
@@ -98,7 +98,7 @@ def _check_certificate(deployment: Deployment) -> None:
 
 
 def _warn_of_certificates(deployment: Deployment) -> None:
-    """Of those that are about to end: nodes would accept them no longer."""
+    """Of certificates that are about to expire: nodes would no longer accept them."""
     for path, way_on in _certificates(deployment).items():
         left = certificates.days_left(path)
         if left < certificates.SOON:
@@ -152,7 +152,7 @@ class _Service:
         )
 
     def keep_status(self, warnings: logs.Memory) -> AbstractContextManager[None]:
-        """Keeps the status file up to date, Flower's logs short, and an eye on the certificates."""
+        """Updates the status file, shortens Flower's logs, and checks the certificates."""
         next_look = 0.0
 
         def refresh() -> None:
@@ -161,7 +161,7 @@ class _Service:
                 next_look = now + DAY
                 _warn_of_certificates(self.deployment)
             logs.bound(self.superlink.processes.folder)
-            # The gate's threads may add to both while we look.
+            # The gate's threads may add to both meanwhile.
             self.status.heard = {str(node): moment for node, moment in dict(self.gate.heard).items() if node >= 0}
             told = {node for node in list(self.gate.told) if self._has_heard(node)}
             self.status.told = sorted(told.union(self.status.told))
@@ -184,10 +184,10 @@ class _Service:
             return result
 
     def only_say_goodbye(self) -> None:
-        """To nodes that still wait, because the server was killed between the end of the run and its last word."""
+        """To nodes that still wait, because the server was killed between the end of the run and its last answer."""
         self.status.state, self.status.round = FINISHED, self.spec.rounds
         untold = set(range(self.deployment.nodes)) - set(self.status.told)
-        log.info("finished already; nodes that have not heard of it have %g s to ask", BELATED_GOODBYE)
+        log.info("finished already; nodes that do not know yet have %g s to ask", BELATED_GOODBYE)
         with terminable(), ExitStack() as stack:
             self.gate.open()
             stack.callback(self.gate.close)
@@ -226,7 +226,7 @@ class _Service:
             deployment.port,
         )
         experiment = Experiment(self.spec, engine, folder)
-        parts = engine.split_names  # The nodes know them; so this waits for the nodes.
+        parts = engine.split_names  # Only the nodes know them, so this waits for nodes.
         if folder.read_json("run.json") is None:
             folder.write_json("run.json", describe(self.spec, parts, engine.chosen))
         experiment.restore(folder)
@@ -250,7 +250,7 @@ class _Service:
         )
 
     def _say_goodbye(self) -> None:
-        """Nodes ask now and then how the run is; those that are there hear that it is finished."""
+        """Nodes poll the status now and then; connected ones learn that it is finished."""
         self.status.state = FINISHED
         log.info("finished; the run is in %s", self.deployment.run)
         self._wait_until_heard(self._recent, GOODBYE)

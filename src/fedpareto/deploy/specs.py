@@ -1,4 +1,4 @@
-"""The spec of a deployment: preferences are known to the nodes alone, and the schema lies beside it."""
+"""The spec of a deployment: preferences are known to the nodes alone, and the schema is beside it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class PrivateSpec(Spec):
     preferences: Any = PRIVATE
 
     def preferences_of(self, seed: int) -> None:
-        """Nobody knows them here."""
+        """They are not known here."""
 
     def to_mapping(self) -> dict[str, Any]:
         """Without the place of the schema: a deployment that was moved, or is seen by a container, is the same."""
@@ -27,7 +27,7 @@ class PrivateSpec(Spec):
 
 
 def load_spec(folder: Path) -> PrivateSpec:
-    """The spec of a folder, with the schema beside it wherever the folder lies now."""
+    """The spec of a folder, with the schema beside it, wherever the folder is now."""
     draft = Draft.read(folder / SPEC)
     problem = draft.values.get("problem")
     if not isinstance(problem, dict) or problem.get("name") != "silo":

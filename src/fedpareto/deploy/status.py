@@ -1,4 +1,4 @@
-"""What a server or a node is doing, in a file that its process keeps up to date; who holds a folder; how to stop it."""
+"""What a server or a node is doing, in a file that its process updates; locks on a folder; stopping."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ENDS = (FINISHED, STOPPED, FAILED)
 """States in which a process may leave its file."""
 FILE, LOCK = "status.json", ".lock"
 PULSE = 1.0
-"""Seconds between two writings of the file."""
+"""Seconds between two writes of the file."""
 STOP_TIMEOUT = 600.0
 
 log = logging.getLogger("fedpareto.status")
@@ -43,7 +43,7 @@ class Status:
     process: int = 0
     """Its number; 0: there is none."""
     machine: str = ""
-    """Where that number counts: the machine, or the container."""
+    """Where that number is valid: the machine, or the container."""
     since: float = 0.0
     """When the process started."""
     written: float = 0.0
@@ -70,10 +70,10 @@ class Status:
 
     @classmethod
     def load(cls, folder: Path) -> Self:
-        """What a process last said; `killed` if it is gone and did not say how it ended."""
+        """The last status of a process; `killed` if it is gone without a final status."""
         try:
             entries: dict[str, Any] = json.loads((folder / FILE).read_text(encoding="utf-8"))
-            known = {one.name for one in fields(cls)}  # Another version may have more to say.
+            known = {one.name for one in fields(cls)}  # Another version may have more fields.
             status = cls(**{name: value for name, value in entries.items() if name in known})
         except FileNotFoundError:
             return cls()
@@ -88,25 +88,25 @@ class Status:
 
 @dataclass
 class ServerStatus(Status):
-    """What a server says."""
+    """A server's status."""
 
     nodes: int = 0
     needed: int = 1
     """Nodes without which a round cannot end."""
     heard: dict[str, float] = field(default_factory=dict)
-    """By number of the node, when it last spoke."""
+    """By number of the node, the time of its last request."""
     told: list[int] = field(default_factory=list)
-    """Nodes that have heard that the run is finished; the others wait for it."""
+    """Nodes that know that the run is finished."""
 
 
 @dataclass
 class NodeStatus(Status):
-    """What a node says."""
+    """A node's status."""
 
     answered: float = 0.0
     """When the server last answered."""
     certificate_ends: float = 0.0
-    """The server's, as it was shown last; 0: not seen yet, or none."""
+    """Expiry of the server's certificate; 0: not seen yet, or none."""
 
 
 def read(deployment: Deployment) -> ServerStatus:
@@ -150,7 +150,7 @@ def place_of(status: Status) -> str:
 
 
 def this_machine() -> str:
-    """Its name, and in which space of process numbers this is: a container has its own."""
+    """The machine's name and its PID namespace: a container has its own."""
     name = platform.node() or "localhost"
     with suppress(OSError):
         name += f" {os.readlink('/proc/self/ns/pid')}"  # Linux alone has it.
@@ -158,7 +158,7 @@ def this_machine() -> str:
 
 
 def versions() -> dict[str, str]:
-    """Of what an upgrade changes."""
+    """Versions that an upgrade changes."""
     found = {"python": platform.python_version()}
     for package in ("fedpareto", "flwr", "torch"):
         with suppress(PackageNotFoundError):
@@ -204,7 +204,7 @@ class _Writer:
     _trouble: str = ""
 
     def write(self) -> None:
-        """A full disk is said once, and is no reason to end a run."""
+        """A full disk is reported once, and does not end a run."""
         trouble = ""
         try:
             self.refresh()
@@ -220,7 +220,7 @@ class _Writer:
 
 
 def stop(deployment: Deployment, now: bool = False) -> None:
-    """Asks the server to stop after the round under way, or at once, and waits until it has."""
+    """Asks the server to stop after the current round, or at once, and waits until it has."""
     found = read(deployment)
     if not found.process:
         raise UserError(f"no server is running for {deployment.folder}")
@@ -235,7 +235,7 @@ def stop(deployment: Deployment, now: bool = False) -> None:
             _terminate(found.process)
         if time.monotonic() > deadline:
             where = f"process {found.process}"
-            raise UserError(f"the round under way does not end; stop the server at once with --now ({where})")
+            raise UserError(f"the current round does not end; stop the server at once with --now ({where})")
         time.sleep(0.5)
 
 

@@ -1,4 +1,4 @@
-"""Flower's SuperLink on the server's own machine: started, told which keys are nodes', and given a run."""
+"""Flower's SuperLink on the server's own machine: started, given the nodes' keys and a run."""
 
 from __future__ import annotations
 
@@ -30,9 +30,8 @@ from fedpareto.files import write_atomically, write_secret
 
 @dataclass
 class SuperLink:
-    """A SuperLink that only this machine can reach. It remembers nothing of an earlier one.
-
-    That would be nodes that seem to be there and messages that nobody waits for; all that counts is in the checkpoint.
+    """A SuperLink that only this machine can reach. It keeps no state of an earlier one: that would be stale nodes and
+    messages; all that matters is in the checkpoint.
     """
 
     folder: Path
@@ -52,7 +51,7 @@ class SuperLink:
         return Address(f"{LOOPBACK}:{self.port}", self.secret, root)
 
     def client_context(self) -> ssl.SSLContext | None:
-        """By which the gate knows that it speaks to this SuperLink."""
+        """The certificate by which the gate recognises this SuperLink."""
         if self.certificates is None:
             return None
         return ssl.create_default_context(cafile=self.certificates / "ca.pem")
@@ -80,7 +79,7 @@ class SuperLink:
             yield grid
 
     def register(self, keys: Mapping[bytes, int]) -> dict[int, int]:
-        """Makes the nodes of these public keys known; node id by Flower → number of the node."""
+        """Registers the nodes with these public keys; maps Flower's node id to the node's number."""
         client = ControlHttpClient.from_server_address(
             self.address.host_and_port,
             insecure=self.certificates is None,

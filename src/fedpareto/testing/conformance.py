@@ -183,9 +183,7 @@ def asking_is_pure(algorithm: Algorithm[Any], problem: Problem) -> None:
         for one, other in zip(first, second, strict=True):
             assert (one.client, one.step, one.lane, one.round) == (other.client, other.step, other.lane, other.round)
             assert one.client in state.setting.clients, f"{algorithm.name} addresses an unknown client {one.client}"
-            assert one.round == state.round + 1, (
-                f"{algorithm.name}: a task's round is the number of the round under way"
-            )
+            assert one.round == state.round + 1, f"{algorithm.name}: a task's round is the number of the current round"
             assert one.message.keys() == other.message.keys()
             for name, tensor in one.message.items():
                 assert torch.equal(tensor, other.message[name]), f"{algorithm.name}: asking twice changed '{name}'"

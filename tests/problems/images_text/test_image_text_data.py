@@ -216,7 +216,7 @@ def rows_of(splits):
 
 
 @pytest.mark.parametrize("partition", PARTITIONS)
-def test_every_row_is_dealt_once_with_its_label(partition, clothes):
+def test_every_row_is_assigned_once_with_its_label(partition, clothes):
     clients = 10
     splits = FashionMNIST(partition=partition, shards=50).data(clients, 3)
     dealt = rows_of(splits).numpy()
@@ -256,7 +256,7 @@ def test_the_protocol_of_fedmgda_gives_everybody_as_many_rows():
 
 
 @pytest.mark.parametrize("partition", PARTITIONS)
-def test_the_official_test_rows_are_dealt_like_the_training_rows(partition, clothes):
+def test_the_official_test_rows_are_partitioned_like_the_training_rows(partition, clothes):
     splits = FashionMNIST(partition=partition, shards=50, files="official", validation_share=0.1).data(10, 1)
     assert list(splits) == ["train", "validation", "test"]
     assert splits["test"].counts.sum() == 10_000

@@ -131,7 +131,7 @@ def test_labels_and_pixels_are_those_of_the_sources(name, both):
 # -- partitioning --------------------------------------------------------------------------------------------------
 
 
-def test_images_are_bytes_dealt_evenly_and_only_as_many_as_asked_for(both):
+def test_images_are_bytes_partitioned_evenly_and_only_as_many_as_asked_for(both):
     splits = MultiMNIST(samples=301, test_samples=70).data(3, 0)
     assert list(splits) == ["train", "test"]
     assert sorted(splits["train"].counts) == [100, 100, 101]

@@ -93,7 +93,7 @@ class Processes:
                 stdout=log,
                 stderr=log,
                 env=self.environment(),
-                start_new_session=True,  # Ctrl-C is for us alone: without its nodes the round under way cannot end.
+                start_new_session=True,  # Ctrl-C is for us alone: without its nodes the current round cannot end.
                 preexec_fn=_tied,  # noqa: PLW1509 (one system call, prepared before the fork)
             )
 

@@ -1,4 +1,4 @@
-"""What a deployment says to people and to other programs: a page, start commands, compose files, systemd units."""
+"""The files around a deployment: a README, start commands, compose files, systemd units."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from pathlib import Path
 from fedpareto.deploy.layout import DEPLOYMENT, SCHEMA, SPEC, Deployment, is_loopback
 
 IMAGE = "fedpareto-flower"
-"""What the compose files call the image; the page says how to build it."""
+"""The name of the image in the compose files; the README says how to build it."""
 USUAL_PATH = "/usr/local/bin:/usr/bin:/bin"
 TABLE_OPTIONS = "--data table.csv --preference preference.txt"
 
 
 def of_server(deployment: Deployment, place: Path) -> dict[str, str]:
-    """By file name. `place` is where the folder lies in the end."""
+    """By file name. `place` is the folder's final path."""
     programs = Path(sys.executable).parent  # The server runs here; so does what made the folder.
     return {
         "README.md": _page(deployment),
@@ -26,7 +26,7 @@ def of_server(deployment: Deployment, place: Path) -> dict[str, str]:
 
 
 def of_node(deployment: Deployment, number: int, place: Path) -> dict[str, str]:
-    """By file name. `place` is where the folder lies if it stays on this machine."""
+    """By file name. `place` is the folder's path if it stays on this machine."""
     programs = Path("/opt/fedpareto/bin")
     command = f"node up . {TABLE_OPTIONS}"
     return {
@@ -60,13 +60,13 @@ Restart=on-failure
 RestartSec=10
 # A wrong table or a refused key: trying again would not help.
 RestartPreventExitStatus=2
-# Being stopped is no failure; it lasts until the round under way ends, and Flower's processes are needed for that.
+# Being stopped is no failure; stopping waits for the current round, which needs Flower's processes.
 KillSignal=SIGTERM
 KillMode=mixed
 SuccessExitStatus=143
 TimeoutStopSec=10min
 
-# It writes to its folder and nowhere else, and can become nobody else.
+# It writes to its folder only, and cannot become another user.
 ReadWritePaths="{_for_systemd(str(place))}"
 ProtectSystem=strict
 ProtectHome=read-only
@@ -113,7 +113,7 @@ services:
     healthcheck:  # Nodes that are away are not this container's fault.
       test: [CMD, fedpareto, server, status, /deployment, --alive]
 {_TIMES}
-    stop_grace_period: 10m  # The round under way ends first.
+    stop_grace_period: 10m  # The current round ends first.
 {_container()}"""
 
 
@@ -173,29 +173,29 @@ def _page(deployment: Deployment) -> str:
 ## Who gets what
 
 - `node-0` … `node-{last}`: one folder for each party, with its private key, the server's certificate authority, spec
-  and schema. Hand it over on a safe way, then delete it here.
+  and schema. Hand it over securely, then delete it here.
 - `server`: for the server alone. Its keys, the nodes' public keys, logs. `ca.key` signs new server certificates and is
   needed for nothing else; it may be kept elsewhere.
-- `spec.yaml`, `schema.json`: for everybody. What is trained, and the columns of the table.
+- `spec.yaml`, `schema.json`: for all parties. What is trained, and the columns of the table.
 - `run`: the run, once it has begun: metrics, checkpoints, models. `fedpareto show run`
 
 ## Starting
 
 The server: `./start-server.sh`, or `docker compose up`, or the unit in `systemd`.
 
-Each node, with its own table and its own preference (one weight for each goal):
+Each node, with its own table and its own preference (one weight for each objective):
 `./start.sh --data table.csv --preference 0.7,0.3`; or `TABLE=./table.csv docker compose up`, or its unit, both with the
 preference in the file `preference.txt`. Table and preference never leave the node.
 
-The compose files want an image of the name `{IMAGE}`; in a checkout of fedpareto: `docker build -t {IMAGE} .`
+The compose files use an image named `{IMAGE}`; in a checkout of fedpareto: `docker build -t {IMAGE} .`
 They run as the user who made this folder; if another owns it now, say so: `FEDPARETO_USER=$(id -u):$(id -g)`.
 
 ## Afterwards
 
-- `fedpareto server status .` tells who is connected and how far the run is; each party asks `fedpareto node status .`
-  in its own folder. With `--json` for monitoring; exit code 0: all is well, 3: not running, 4: others are missing.
-- `fedpareto server stop .` stops it after the round under way.
-- `fedpareto server resume .` goes on, also after a crash. Nodes reconnect by themselves.
+- `fedpareto server status .` shows which nodes are connected and the run's progress; each party runs
+  `fedpareto node status .` in its own folder. With `--json` for monitoring; exit code 0: all is well, 3: not running, 4: others are missing.
+- `fedpareto server stop .` stops it after the current round.
+- `fedpareto server resume .` continues the run, also after a crash. Nodes reconnect by themselves.
 - `fedpareto server renew .` makes a new server certificate, which is valid for a year. Nodes need nothing new for it.
 
 At the end each node finds its model in its folder, and uses it there:
