@@ -134,7 +134,7 @@ def bare_matmul(problem: Tabular, clients: int, device: str) -> Callable[[], Non
 
 
 def best_times(works: dict[str, Callable[[], Any]], threads: int, tries: int, device: str) -> dict[str, float]:
-    """The best time of each, taken in turns; of one thread the time that it worked, whoever else wants the core."""
+    """The best time of each, taken in turns; of one thread its CPU time, whatever else runs on the core."""
     torch.set_num_threads(threads)
     clock = time.thread_time if threads == 1 and device == "cpu" else time.perf_counter
     best = dict.fromkeys(works, float("inf"))
@@ -149,7 +149,7 @@ def best_times(works: dict[str, Callable[[], Any]], threads: int, tries: int, de
 
 
 def stacked_against_loop(clients: int, threads: int, tries: int, device: str) -> dict[str, float]:
-    """Seconds for one round of every way to do the same work."""
+    """Seconds for one round of every implementation of the same work."""
     problem = Tabular()
     whole = engine_for(problem, clients, clients if device != "cpu" else min(clients, 256), threads, device)
     single = engine_for(problem, clients, 1, threads, device)
@@ -171,7 +171,7 @@ def aggregation_share(tries: int, device: str) -> dict[str, float]:
     """The server's part of a FedPref round: 200 clients, d ≈ 1e5, one epoch of 1,000 rows in batches of 128."""
     problem = Tabular(hidden=(256, 256), inputs=100)
     engine = engine_for(problem, 200, 64, 1, device)
-    algorithm = FedPref(threshold=0)  # A round as most are; one that cuts a cluster computes its similarities twice.
+    algorithm = FedPref(threshold=0)  # A typical round; one that splits a cluster computes its similarities twice.
     state = algorithm.begin(engine.settings[0])
     torch.set_num_threads(1)
     local, server = [], []
@@ -213,7 +213,7 @@ def peak_bytes() -> int:
 
 
 def memory(counts: list[int]) -> dict[str, float]:
-    """Bytes per client, by least squares over several sizes of the stack, and how straight the line is."""
+    """Bytes per client, by least squares over several sizes of the stack, and how linear the growth is."""
     peaks = [peak_memory(count) for count in counts]
     slope, intercept = np.polyfit(counts, peaks, 1)
     residual = np.abs(np.polyval([slope, intercept], counts) - peaks).max() / max(peaks)

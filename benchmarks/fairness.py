@@ -101,7 +101,7 @@ def network_of(model: Tensor) -> nn.Sequential:
 
 
 def largest_difference(rounds: int) -> float:
-    """Between the two ways, for one federation in double precision."""
+    """Between the two implementations, for one federation in double precision."""
     federation = Federation.create(PROBLEM, CLIENTS, 0)
     rows = federation.splits["train"].to(torch.device("cpu"), torch.float64)
     first = run_stacked(stacked([federation], rounds, "float64"), rounds)[0]

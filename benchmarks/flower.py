@@ -1,11 +1,11 @@
-"""What does a federation on Flower cost beside its work? Three nodes on this machine, against Flower's own quickstart.
+"""What is the overhead of a federation on Flower? Three nodes on this machine, against Flower's own quickstart.
 
     python benchmarks/flower.py [--quick] [--json FILE]
     python benchmarks/flower.py --rounds 10 --json flower.json
 
-Nobody trains: an exchange takes the time of its messages. "fedpareto" is FedAvg on `flower-local`. "Flower" is a plain
-ServerApp with Flower's FedAvg strategy and a ClientApp that sends back what it gets, on the same SuperLink and the
-same SuperNodes, which keep a share of Flower's own pauses (see fedpareto.engines.flower.supernode); "Flower as it
+No client trains: an exchange takes the time of its messages. "fedpareto" is FedAvg on `flower-local`. "Flower" is a
+plain ServerApp with Flower's FedAvg strategy and a ClientApp that returns what it receives, on the same SuperLink and
+the same SuperNodes, which keep a share of Flower's own pauses (see fedpareto.engines.flower.supernode); "Flower as it
 comes" is the same app on SuperNodes with all of them. Flower's rounds are training only, ours measure the model too.
 
 Bytes are those of the messages with all of Flower's own framing, against 4 d in each direction.
@@ -96,7 +96,7 @@ clientapp = "quickstart:client"
 
 @dataclass(frozen=True)
 class NoLearner(Learner):
-    """Leaves a model as it is."""
+    """Leaves a model unchanged."""
 
     def train(self, clients: Clients, model: Any, weights: Any, pull: Any = None) -> Any:
         return model.clone()
@@ -195,7 +195,7 @@ def with_all_pauses(local: LocalFederation) -> None:
 
 
 def seconds_a_round(rounds: int, flower: int) -> dict[str, Any]:
-    """Each of the three; the first round of each is left out, it starts what later rounds find."""
+    """Each of the three; the first round of each, a warm-up, is left out."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         with federation(folder) as (local, grid):

@@ -36,12 +36,12 @@ from fedpareto.problems.images_text.networks import ImageNetwork, convolutional
 SHAPE, CLASSES, BATCH, STEPS = (3, 32, 32), 10, 50, 4
 LEARNER = Supervised(lr=0.005, batch_size=BATCH)
 TOLERANCE = {"float32": 1e-4, "tf32": 5e-3, "bfloat16": 2e-2}
-"""By which two ways to do the same work may differ in a parameter."""
+"""Tolerance between two implementations of the same work, in a parameter."""
 
 
 @dataclass(frozen=True)
-class Pictures(SupervisedProblem):
-    """Noise for pictures."""
+class Images(SupervisedProblem):
+    """Noise images."""
 
     steps: int = STEPS
     """Minibatches that each client has rows for."""
@@ -74,7 +74,7 @@ class Pictures(SupervisedProblem):
         return self.losses(parameters, batch)
 
 
-def engine_for(problem: Pictures, clients: int, chunk: int, device: str, precision: str) -> LocalEngine:
+def engine_for(problem: Images, clients: int, chunk: int, device: str, precision: str) -> LocalEngine:
     """An engine whose choices are given."""
     federation = Federation.create(problem, clients, 0, "dirichlet")
     setting = federation.setting(problem, rounds=10)
@@ -82,7 +82,7 @@ def engine_for(problem: Pictures, clients: int, chunk: int, device: str, precisi
     return LocalEngine(FedAvg(), problem, LEARNER, [federation], [setting], options, choices=Choices(1, chunk))
 
 
-def plain_loop(problem: Pictures, engine: LocalEngine, device: str) -> Callable[[], list[Tensor]]:
+def plain_loop(problem: Images, engine: LocalEngine, device: str) -> Callable[[], list[Tensor]]:
     """The usual loop over clients, on the same minibatches."""
     work = engine._probe(len(engine.federations[0].ids))
     plan, rows = LEARNER.plan(work), work.splits["train"]
@@ -131,8 +131,8 @@ def part_of(clients: Clients, part: slice) -> Clients:
     )
 
 
-def operations(problem: Pictures) -> float:
-    """Floating-point operations of a training step of one image: thrice the forward pass."""
+def operations(problem: Images) -> float:
+    """Floating-point operations of a training step of one image: three times the forward pass."""
     module, counted = problem.network.stacked.module, 0.0
 
     def count(layer: nn.Module, inputs: Any, output: Tensor) -> None:
@@ -160,8 +160,8 @@ def ceiling(device: str, precision: str, quick: bool) -> float:
 
 
 def measure(clients: int, steps: int, device: str, precision: str, tries: int) -> dict[str, float]:
-    """Seconds of every way to do the same work, after they were found to give the same numbers."""
-    problem = Pictures(steps)
+    """Seconds of every implementation of the same work, after checking that they give the same numbers."""
+    problem = Images(steps)
     whole, single = (engine_for(problem, clients, chunk, device, precision) for chunk in (clients, 1))
     works = {"stacked": stacked(whole), "loop": stacked(single), "plain": plain_loop(problem, whole, device)}
     reference = torch.stack(works["plain"]())
@@ -189,7 +189,7 @@ def memory(budgets: list[str]) -> dict[str, float]:
 
 def one_round(budget: str) -> None:
     """Trains 100 clients under a memory budget; prints the peak, the chunk and a few entries of every model."""
-    problem = Pictures()
+    problem = Images()
     federation = Federation.create(problem, 100, 0, "dirichlet")
     setting = federation.setting(problem, rounds=10)
     options = LocalOptions(memory=budget, threads=1, chunk=100)
@@ -210,12 +210,12 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     if options.memory:
-        print(f"100 clients with {Pictures.layout.size:,} parameters each, {STEPS} steps")
+        print(f"100 clients with {Images.layout.size:,} parameters each, {STEPS} steps")
         memory(["4GB", "1GB"])
         return
     precisions = ["float32"] if options.device == "cpu" else options.precision.split(",")
     figures: dict[str, float] = {}
-    per_image = operations(Pictures())
+    per_image = operations(Images())
     print(f"torch {torch.__version__}, {options.device}; {per_image / 1e6:.0f} million operations an image and step")
     for precision in precisions:
         most = ceiling(options.device, precision, options.quick) / per_image

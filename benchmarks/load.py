@@ -1,6 +1,6 @@
-"""A client that asks a service over HTTP as fast as it answers, on as many kept connections as one wants.
+"""A load generator: sends HTTP requests as fast as they are answered, on any number of persistent connections.
 
-It parses no more than it must, so that one core of it can ask more than a server on another core answers.
+It parses no more than it must, so that on one core it can send more than a server on another core answers.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Tally:
-    """What became of the requests."""
+    """Statistics of the requests."""
 
     seconds: list[float] = field(default_factory=list)
     """From the first byte sent to the last one received, of each that was answered."""
@@ -20,7 +20,7 @@ class Tally:
     broken: int = 0
     """Sent on an open connection, and not answered as a whole."""
     refused: int = 0
-    """Connections that nobody accepted."""
+    """Connections that were not accepted."""
 
     @property
     def answered(self) -> int:
@@ -33,7 +33,7 @@ class Tally:
 
 
 class Connection(asyncio.Protocol):
-    """Asks again as soon as it is answered, until it is told to stop or the server closes."""
+    """Sends the next request after each answer, until the event or until the server closes."""
 
     def __init__(self, request: bytes, tally: Tally, until: asyncio.Event) -> None:
         self.request, self.tally, self.until = request, tally, until
@@ -77,7 +77,7 @@ class Connection(asyncio.Protocol):
 
 
 async def _keep_asking(host: str, port: int, request: bytes, tally: Tally, until: asyncio.Event) -> None:
-    """At least once; on one connection after the other, until the event or until nobody accepts another."""
+    """At least once; on one connection after the other, until the event or until connections are refused."""
     loop = asyncio.get_running_loop()
     while True:
         try:
@@ -91,7 +91,7 @@ async def _keep_asking(host: str, port: int, request: bytes, tally: Tally, until
 
 
 async def load(host: str, port: int, request: bytes, connections: int, until: asyncio.Event) -> Tally:
-    """Asks on so many connections at once, until the event or until nobody accepts any more."""
+    """Sends requests on several connections at once, until the event or until connections are refused."""
     tally = Tally()
     await asyncio.gather(*[_keep_asking(host, port, request, tally, until) for _ in range(connections)])
     return tally

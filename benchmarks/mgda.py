@@ -47,7 +47,7 @@ def seconds(work: Callable[[], Any]) -> float:
 
 
 def normalised_gram(participants: int, rank: int) -> np.ndarray:
-    """Of random directions that lean to a common side, so that they do not cancel."""
+    """Of random directions with a common component, so that they do not cancel."""
     rows = np.random.default_rng(0).standard_normal((participants, rank)) + 0.5
     rows /= np.linalg.norm(rows, axis=1, keepdims=True)
     return np.asarray(rows @ rows.T)

@@ -3,8 +3,8 @@
     python benchmarks/morl_returns.py [--problem deep-sea-treasure] [--steps 15000] [--json FILE]
 
 Every agent has the preference 1/m for each objective and learns alone, with the thesis's parameters (table A.6); its
-policy without exploration is then measured over 20 episodes (one where chance has no part). Our five are one stack.
-Needs the extra `morl` and stable-baselines3.
+policy without exploration is then measured over 20 episodes (one if the environment is deterministic). Our five are
+one stack. Needs the extra `morl` and stable-baselines3.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
 
 SYNTHETIC with the paper's three clients, 64 preferences a minibatch of 128 rows, body and hypernetwork as in the
 paper's code. The plain version is what one would write from Algorithm 1 without fedpareto: for each client, minibatch
-and preference the hypernetwork makes a head, the model answers, the larger of L_i / λ_i is added up; one backward pass
+and preference the hypernetwork makes a head, the model predicts, the larger of L_i / λ_i is added up; one backward pass
 and one step of torch.optim.Adam for a minibatch. Both draw the same minibatches and preferences, so they end with the
 same hypernetworks and bodies; that is checked first, in double precision.
 """
@@ -164,7 +164,7 @@ def flat(parts: Parts) -> Tensor:
 
 
 def largest_difference(federation: Federation) -> float:
-    """Between the two ways, after one epoch each in double precision."""
+    """Between the two implementations, after one epoch each in double precision."""
     algorithm = PraFFL(body_epochs=1, head_epochs=1, balanced=False)
     body, kept, _ = run_stacked(algorithm, federation, "float64")
     plain_body, plain_kept, _ = run_plain(algorithm, federation, torch.float64)

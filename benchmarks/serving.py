@@ -11,8 +11,8 @@ one thread and take turns; the best of many tries counts, in seconds of that thr
 of the clock. Times include the check that preferences are on the simplex.
 
 With `--http`: `fedpareto serve` in a process of its own answers requests with one row of 13 columns, as of Adult, each
-under its own preference; this process asks on so many connections at once, each as soon as it is answered. CPU time is
-that of the server's processes.
+under its own preference; this process sends requests on several connections at once, each as soon as the last is
+answered. CPU time is that of the server's processes.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def head_by_head(model: AnyPreference, x: Tensor, preferences: Tensor) -> Tensor
 
 
 def best(work: dict[str, Callable[[], Tensor]]) -> dict[str, float]:
-    """Seconds of each, the best of many tries, taking turns so that a busy machine is fair to all."""
+    """Seconds of each, the best of many tries, taking turns so that a busy machine affects all alike."""
     seconds = dict.fromkeys(work, float("inf"))
     for _ in range(TRIES):
         for name, call in work.items():
@@ -106,7 +106,7 @@ def best(work: dict[str, Callable[[], Tensor]]) -> dict[str, float]:
 
 @contextmanager
 def served_over_http(workers: int) -> Iterator[tuple[subprocess.Popen[str], int]]:
-    """The service in a process of its own, and its port."""
+    """The service in its own process, and its port."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.safetensors"
         files.save(served(), path)

@@ -4,7 +4,7 @@
         [--without-pyarrow] [--json FILE]
 
 The table has 12 columns: five numbers, five texts with 2 to 40 values, a sensitive one and the label; a fiftieth of
-one column of each kind is missing. Each size is read from a CSV in a process of its own; its peak is the largest memory
+one column of each kind is missing. Each size is read from a CSV in its own process; its peak is the largest memory
 that the process ever held, with Python, torch and pandas in it (the row of 0 rows).
 """
 
@@ -54,7 +54,7 @@ def write_table(path: Path, rows: int, most: int) -> None:
 
 
 def peak() -> float:
-    """GB that this process ever held."""
+    """Peak memory of this process in GB."""
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e9
 

@@ -18,7 +18,7 @@ while state.round < setting.rounds:
     state = algorithm.tell(state, replies)  # the paper's update
 models = engine.models(0, algorithm.solutions(state))
 
-# Not part of the loop: look at what came out.
+# Not part of the loop: look at the result.
 values = engine.run([], evaluate=algorithm.solutions(state)).evaluations.sent
 for client, of_client in values.items():
     wish = ", ".join(f"{weight:.2f}" for weight in federation.preferences[client])

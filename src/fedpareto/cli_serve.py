@@ -52,7 +52,7 @@ def predict(
     from fedpareto.serving import answers, predictions, runs, tables
     from fedpareto.serving.preferences import parse
 
-    model = runs.load(run).conditioned(client, seed)  # First: of a run that cannot be served nothing else is asked.
+    model = runs.load(run).conditioned(client, seed)  # First: a run that cannot be served is refused.
     if (preference is None) == (preferences is None):
         raise UserError("give --preference, such as 0.7,0.3, or --preferences, a file with one for each row")
     rows = tables.read_rows(input, model.card.inputs)
@@ -74,7 +74,7 @@ def predict(
         clients = {model.card.client if point is None else point.client for point in found.served_by}
         _say(f"used: a preference for each row, models of client {', '.join(sorted(map(str, clients)))}")
     for column, count in found.unseen.items():
-        _say(f"'{column}' has a value that no training row had in {count} of {len(rows)} rows; it says nothing")
+        _say(f"'{column}' has a value that no training row had in {count} of {len(rows)} rows; it is ignored")
     if answers.meaning(model.card):
         _say(f"answers: {answers.meaning(model.card)}")
     text = tables.written(model.card, found)
@@ -124,9 +124,9 @@ def serve(
     workers: Annotated[int, typer.Option(min=1, help="Processes that share the port; one for each core is best.")] = 1,
     token_file: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Holds the token that requests must bring.  [default: FEDPARETO_TOKEN]"),
+        typer.Option(metavar="FILE", help="Holds the token that requests must carry.  [default: FEDPARETO_TOKEN]"),
     ] = None,
-    no_token: Annotated[bool, typer.Option("--no-token", help="Let anybody ask who reaches another --host.")] = False,
+    no_token: Annotated[bool, typer.Option("--no-token", help="Allow requests without one on another --host.")] = False,
     access_log: Annotated[
         str | None, typer.Option(metavar="FILE", help="A line for each request; - for stderr.  [default: none]")
     ] = None,
@@ -146,26 +146,26 @@ def serve(
     token = _token(token_file)
     if host not in LOOPBACK and token is None and not no_token:
         raise UserError(
-            f"anybody who reaches {host} could ask; name a file with a token by --token-file, or say --no-token"
+            f"anyone who reaches {host} could send requests; give a token file with --token-file, or use --no-token"
         )
     if workers > 1 and sys.platform == "win32":
-        raise UserError("several workers share a socket, which Windows does not know; take --workers 1")
+        raise UserError("several workers share a socket, which Windows does not support; use --workers 1")
     source = runs.load(run)
-    if workers > 1:  # What is wrong is told before a process is started.
+    if workers > 1:  # Errors are reported before a process is started.
         source.conditioned(source.clients[0] if client is None else client, seed)
     options = server.Options(host, port, client, seed, workers, token, access_log, log_format, drain)
     server.serve(run, options, lambda address: _say(f"serving {run} at {address}"))
 
 
 def _token(file: Path | None) -> str | None:
-    """The token of a file or of the environment; it is shown nowhere, and not in the list of processes either."""
+    """The token of a file or of the environment; it is never shown, not even in the process list."""
     text, source = os.environ.get(TOKEN), f"the variable {TOKEN}"
     if file is not None:
         source = str(file)
         try:
             text = file.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as problem:
-            raise UserError(f"{file} cannot be read: {getattr(problem, 'strerror', '') or 'it is no text'}") from None
+            raise UserError(f"{file} cannot be read: {getattr(problem, 'strerror', '') or 'it is not text'}") from None
     if text is None:
         return None
     token = text.strip()

@@ -189,7 +189,7 @@ def test_a_notion_without_an_attribute_is_meant_for_all_of_them():
         (["accuracy", "equal-opportunities"], "unknown goal 'equal-opportunities'; did you mean 'equal-opportunity'"),
         (["accuracy"], "goals are accuracy; there must be 2 to 6"),
         ([], "goals are none; there must be 2 to 6"),
-        (["accuracy", "accuracy"], "goals: 'accuracy' stands there twice"),
+        (["accuracy", "accuracy"], "goals: 'accuracy' is listed twice"),
         (["accuracy:sex", "equal-opportunity"], "accuracy has no attribute"),
         (["accuracy", *(f"{notion}:{a}" for notion in CONDITIONS for a in "ab")], "there must be 2 to 6"),
     ],

@@ -99,8 +99,8 @@ MESSY = {
         "german.data",
         "class",
         ("sex",),
-        says="2 counts as positive because it comes last in ascending order, and neither value says more; the other "
-        "way: --set positive=1",
+        says="2 counts as positive because it comes last in ascending order, and neither value has a usual meaning; "
+        "the other way: --set positive=1",
     ),
     "German Credit without a header": Messy(
         text(german_credit(), sep=" ", header=False),
@@ -143,7 +143,7 @@ MESSY = {
         says="gender, at birth: f",
     ),
     "the same header twice": Messy(
-        text(pandas.concat([people(), people()[["age"]]], axis=1)), says="'age' stands in the header more than once"
+        text(pandas.concat([people(), people()[["age"]]], axis=1)), says="'age' is in the header more than once"
     ),
     "empty columns at the end": Messy("".join(line.rstrip("\n") + ",,\n" for line in lines(text())), says="empty"),
     "a separator at the end of every row": Messy(
@@ -170,7 +170,7 @@ MESSY = {
     ),
     "a column of names": Messy(
         text(with_column("name", [f"person {number}" for number in range(ROWS)])),
-        says="'name' names rows rather than kinds of them; leave it out: drop=name",
+        says="'name' identifies rows; leave it out: drop=name",
         refused="has 160 different texts; leave it out: drop=name",
     ),
     "a column of dates": Messy(
@@ -185,7 +185,7 @@ MESSY = {
     "nothing at all in a column": Messy(text(with_column("empty", "")), says="'empty' is empty; it is left out"),
     "a column that tells the label": Messy(
         text(with_column("contract", np.where(people()["hired"] == "yes", "signed", "none"))),
-        says="'contract' alone tells the label; is it known beforehand? if not: drop=contract",
+        says="'contract' alone predicts the label; if it is not known in advance: drop=contract",
     ),
     "a label with three values": Messy(
         text(people().assign(hired=["yes", "no", "later", "no"] * (ROWS // 4))),
@@ -195,7 +195,7 @@ MESSY = {
     "a group of six": Messy(
         text(people().assign(gender=["x"] * 6 + people()["gender"].tolist()[6:])),
         settings={"unmeasured": "worst"},
-        says="the group x of 'gender' has 6 rows, so a gap to it is luck",
+        says="the group x of 'gender' has 6 rows, so a gap to it is noise",
     ),
     "a number as the sensitive column": Messy(
         text(),
@@ -294,7 +294,7 @@ def test_a_run_on_a_table_tells_what_it_is_like_unless_it_is_quiet(tmp_path, mon
     ]
     loud, quiet = (CliRunner().invoke(whole, [*command, *more]) for more in ((), ("-q",)))
     assert loud.exit_code == quiet.exit_code == 0
-    assert "yes counts as positive because of no and yes it says so itself" in plain(loud.stderr)
+    assert "yes counts as positive because of the usual meaning of no and yes" in plain(loud.stderr)
     assert "always 'no' scores accuracy" in plain(loud.stderr) or "always 'yes' scores accuracy" in plain(loud.stderr)
     assert "2 of 2 clients have fewer than 100 test rows" in plain(loud.stderr)
     assert "positive" not in quiet.stderr + quiet.stdout

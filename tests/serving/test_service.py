@@ -115,7 +115,7 @@ def test_a_bad_preference_is_422(praffl, preference, words):
         ({"rows": [{"x1": 1, "x2": [1]}]}, "body.rows.0.x2"),
         ({"rows": []}, "body.rows: List should have at least 1 item"),
         ({"client": 9}, "there is no client 9"),
-        ({"client": None}, "say whose: 0, 1, 2"),
+        ({"client": None}, "choose a client: 0, 1, 2"),
         ({"colour": "red"}, "body.colour: Extra inputs are not permitted"),
     ],
 )

@@ -39,7 +39,7 @@ def test_a_published_table_is_encoded_as_in_training(name, published):
     table = problem.data(7, 3)["test"]
     text = problem._table.frame.to_csv(index=False)
     rows = list(csv.DictReader(io.StringIO(text)))
-    _, part = problem._dealt(7, 3)
+    _, part = problem._partitioned(7, 3)
     expected = problem._encoding(part == 0)(np.arange(len(part)))["features"].numpy()
     assert np.array_equal(schema.encode(rows).features, expected)
     assert expected.shape[1] == table.columns["features"].shape[1]

@@ -129,7 +129,7 @@ def test_a_bad_preference_is_refused(kind, preference, words, request):
         (torch.zeros(3, 5), r"shape \[3, 5\]; it should be \[rows, 2\]"),
         (torch.zeros(2), r"shape \[2\]"),
         ([[1.0, float("nan")]], "not finite, first in row 1"),
-        ([["a", "b"]], "no table of numbers"),
+        ([["a", "b"]], "not a table of numbers"),
     ],
 )
 def test_bad_rows_are_refused(praffl_run, x, words):
@@ -193,7 +193,7 @@ def test_numbers_beyond_the_models_reach_are_refused():
 
 def test_a_client_must_be_named_where_each_has_a_model(praffl_run):
     run = fedpareto.load(praffl_run)
-    with pytest.raises(UserError, match="say whose: 0, 1, 2"):
+    with pytest.raises(UserError, match="choose a client: 0, 1, 2"):
         run.conditioned()
     with pytest.raises(UserError, match=r"there is no client 9 in .*; there are 0, 1, 2"):
         run.conditioned(9)

@@ -193,7 +193,8 @@ They run as the user who made this folder; if another owns it now, say so: `FEDP
 ## Afterwards
 
 - `fedpareto server status .` shows which nodes are connected and the run's progress; each party runs
-  `fedpareto node status .` in its own folder. With `--json` for monitoring; exit code 0: all is well, 3: not running, 4: others are missing.
+  `fedpareto node status .` in its own folder. With `--json` for monitoring; exit code 0: all is well, 3: not running,
+  4: others are missing.
 - `fedpareto server stop .` stops it after the current round.
 - `fedpareto server resume .` continues the run, also after a crash. Nodes reconnect by themselves.
 - `fedpareto server renew .` makes a new server certificate, which is valid for a year. Nodes need nothing new for it.

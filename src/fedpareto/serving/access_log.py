@@ -1,4 +1,4 @@
-"""A line for each request: when, who, what and how long. Never what is in the rows, and never a token."""
+"""Access log: time, client address, path and duration of each request. Never the content of rows, never a token."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ STDERR = "-"
 
 
 class LogFormat(StrEnum):
-    """How a line is written."""
+    """The format of a line."""
 
     TEXT = "text"
     JSON = "json"
@@ -38,12 +38,12 @@ class AccessLog:
             raise UserError(f"the access log {target} cannot be written: {problem.strerror or problem}") from None
 
     def write(self, scope: Mapping[str, Any], status: int, seconds: float, rows: int) -> None:
-        """The line of one request. A full disk stops no answer."""
+        """The line of one request. A full disk does not stop the service."""
         entry = {
             "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
             "address": (scope.get("client") or ("-",))[0],
             "method": str(scope["method"]),
-            # Escaped, so that no path can pretend to be another line; without the query, which may hold anything.
+            # Escaped, so that no path can forge another line; without the query, which may contain anything.
             "path": quote(str(scope["path"]), errors="replace"),
             "status": status,
             "ms": round(seconds * 1e3, 3),

@@ -1,4 +1,4 @@
-"""Predictions in the user's words: which class, how probable each is, or which action to take."""
+"""Predictions in the user's terms: the class with all probabilities, or the action to take."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from fedpareto.serving.predictions import Predictions
 
 
 def is_yes_or_no(card: Card) -> bool:
-    """Whether the one answer is the probability of a positive decision."""
+    """Whether the one output is the probability of a positive decision."""
     return card.network is None
 
 
 def meaning(card: Card) -> str:
-    """What the answers are, in a line; empty where the problem did not say."""
+    """What the outputs mean, in one line; empty where the problem does not say."""
     if is_yes_or_no(card):
         return "".join(f"probability of '{output.positive}' ({output.name})" for output in card.outputs)
     return "; ".join(_meaning(output) for output in card.outputs)
@@ -30,7 +30,7 @@ def _meaning(output: Output) -> str:
 
 
 def by_row(card: Card, found: Predictions) -> list[dict[str, Any]]:
-    """Of each row by output: the class and what is said of all classes, or a number."""
+    """Of each row by output: the class and the values of all classes, or a number."""
     rows = zip(found.probabilities, found.decisions, strict=True)
     return [
         {output.name: _answer(output, said[head], int(best[head])) for head, output in enumerate(card.outputs)}

@@ -1,6 +1,5 @@
-"""Requests that come together go through the network together, each under its own preference.
-
-Nobody waits for others: what has come by the time that the process looks is what goes. Alone, a request goes at once.
+"""Requests that arrive together go through the network together, each under its own preference. No request waits for
+others: a batch is what has arrived by then. A single request goes at once.
 """
 
 from __future__ import annotations
@@ -15,12 +14,13 @@ from fedpareto.serving.predictions import Predictions, Request, predict_each
 
 T = TypeVar("T")
 MOST_ROWS_AT_ONCE = 256
-"""Rows that are predicted at once, in between two looks at the connections: a few milliseconds. A longer request has
-a thread for itself, so that short ones need not wait for it."""
+"""Rows that are predicted at once, between two polls of the connections: a few milliseconds. A longer request has its
+own thread, so that short ones need not wait for it.
+"""
 
 
 class Batcher:
-    """Predicts for requests as they come. All of it happens on one event loop."""
+    """Predicts for requests as they arrive. All of it happens on one event loop."""
 
     def __init__(self, noted: Callable[[int, int], None]) -> None:
         self._noted = noted
@@ -52,7 +52,7 @@ class Batcher:
             for batch in _cut(entries):
                 found = self._together(model, [request for request, _ in batch])
                 for (_, answer), one in zip(batch, found, strict=True):
-                    if answer.done():  # Its client has gone.
+                    if answer.done():  # Its client has disconnected.
                         continue
                     if isinstance(one, Predictions):
                         answer.set_result(one)
@@ -63,7 +63,7 @@ class Batcher:
         self._noted(len(requests), sum(len(request.rows) for request in requests))
         try:
             return list(predict_each(model, requests))
-        except Exception as problem:  # A mistake of ours is told to everybody who waits, not to nobody.
+        except Exception as problem:  # An internal error is reported to every waiting request.
             return [problem] * len(requests)
 
 

@@ -1,4 +1,4 @@
-"""One file is enough to serve a model; how it is laid out, `experiments.servable` says."""
+"""One file is enough to serve a model; `experiments.servable` defines its format."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def load(path: Path) -> Servable:
     if not path.is_file():
         raise UserError(f"{path}: there is no such file")
     if not _is_safetensors(path):
-        raise UserError(f"{path} is no safetensors file; make a model's file with: fedpareto export RUN --out FILE")
+        raise UserError(f"{path} is not a safetensors file; make a model's file with: fedpareto export RUN --out FILE")
     file = Checkpoint.load(path)
     if not isinstance(file.values, dict) or file.values.get("kind") not in (AnyPreference.kind, OneOfMany.kind):
         raise UserError(f"{path} holds no model to serve; make such a file with: fedpareto export RUN --out FILE")

@@ -22,9 +22,7 @@ def predict(model: Servable, frame: Any, preference: Any) -> Any:
     if not len(frame):
         raise UserError("there are no rows to predict")
     if model.problem is not None or not isinstance(model.card.inputs, InputSchema):
-        raise UserError(
-            f"a frame goes to models that answer yes or no; of {model.card.problem} use model(x, preference)"
-        )
+        raise UserError(f"a frame works for binary models; for {model.card.problem} use model(x, preference)")
     features, _ = features_of(model.card.inputs, frame)
     logits = model.logits(features, preference).double()
     answers = {"probability": torch.sigmoid(logits).numpy(), "decision": (logits > 0).int().numpy()}

@@ -1,4 +1,4 @@
-"""What every request passes: its length, its token, whether the service is about to stop; and what is noted of it."""
+"""Checks of every request: its length, its token, whether the service is about to stop; and its log entry."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fedpareto.serving.metrics import Counters
 MOST_BYTES = 16 * 2**20
 """Of a request: 10,000 rows of a wide table."""
 OPEN_PATHS = ("/health", "/ready")
-"""For whoever watches over the service, and has no token: nothing but whether it answers is told there."""
+"""For monitoring without a token: they only say whether the service answers."""
 KNOWN, ROWS = "fedpareto.known", "fedpareto.rows"
 """Entries of a request's scope: whether it may see everything, and how many rows it asked about."""
 CLOSE = (b"connection", b"close")
@@ -26,7 +26,8 @@ CLOSE = (b"connection", b"close")
 class Gate:
     """The outermost part of the application.
 
-    Once `draining` is set, every answer closes its connection: who has another request opens a new one, elsewhere.
+    Once `draining` is set, every answer closes its connection: further requests go over a new connection, to another
+    process.
     """
 
     def __init__(
@@ -64,7 +65,7 @@ class Gate:
     async def _checked(self, scope: Scope, receive: Receive, send: Send) -> None:
         scope[KNOWN] = self._digest is None or hmac.compare_digest(_digest(_bearer(scope)), self._digest)
         if not scope[KNOWN] and scope["path"] not in OPEN_PATHS:
-            refusal = said(401, "this service wants a token: authorization: Bearer TOKEN")
+            refusal = said(401, "this service requires a token: authorization: Bearer TOKEN")
             refusal.headers["www-authenticate"] = "Bearer"
             await refusal(scope, receive, send)
             return
@@ -79,12 +80,12 @@ class Gate:
 
 def said(status: int, message: str) -> JSONResponse:
     """One sentence, as every refusal is."""
-    # A text from outside may hold half a character, which UTF-8 has no bytes for.
+    # Untrusted text may contain a lone surrogate, which UTF-8 cannot encode.
     return JSONResponse({"detail": message.encode("utf-8", "replace").decode()}, status)
 
 
 def _digest(token: bytes) -> bytes:
-    """Of one length for every token, so that a comparison tells nothing, not even that."""
+    """Of one length for every token, so that a comparison reveals nothing, not even the length."""
     return hashlib.sha256(token).digest()
 
 
@@ -98,7 +99,7 @@ def _bearer(scope: Scope) -> bytes:
 
 
 async def _whole(receive: Receive) -> bytes | None:
-    """The body, read here first so that nobody behind works on a part of it; None if the client has gone.
+    """The body, read here first so that no handler sees a part of it; None if the client has disconnected.
 
     Reading ends a little above MOST_BYTES, whatever the header says of its length.
     """

@@ -1,7 +1,7 @@
-"""What a service has done, in the text format of Prometheus: of all its processes, whichever is asked.
+"""Metrics in the text format of Prometheus: of all processes, whichever serves the request.
 
-Every process counts in a row of its own of one shared table, so that nobody waits for a lock; asked, the rows are
-added. What can be counted is known from the start: an unknown path or status is counted as "other".
+Every process counts in a row of its own of one shared table, so that no lock is needed; the rows are added on request.
+What can be counted is known from the start: an unknown path or status is counted as "other".
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SIZES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 1024.0, 10_000.0)
 
 
 class Histogram:
-    """Where a histogram stands in a row: its buckets, one for all that is larger, and the sum."""
+    """Position of a histogram in a row: its buckets, one for all that is larger, and the sum."""
 
     def __init__(self, start: int, bounds: Sequence[float]) -> None:
         self.start, self.bounds = start, tuple(bounds)
@@ -46,7 +46,7 @@ class Histogram:
 
 
 REQUESTS = 0
-"""Where each figure stands in a row: first requests by path and status, then the others one after the other."""
+"""Position of each metric in a row: first requests by path and status, then the others one after the other."""
 DURATIONS = [Histogram(len(PATHS) * len(STATUSES) + place * (len(SECONDS) + 2), SECONDS) for place in range(len(PATHS))]
 BATCH_REQUESTS = Histogram(DURATIONS[-1].start + DURATIONS[-1].width, SIZES)
 BATCH_ROWS = Histogram(BATCH_REQUESTS.start + BATCH_REQUESTS.width, SIZES)
@@ -56,7 +56,7 @@ WIDTH = IN_FLIGHT + 1
 
 
 def shared(workers: int) -> Any:
-    """A table that processes can be given; see Counters."""
+    """A table that processes share; see Counters."""
     return multiprocessing.RawArray("d", workers * WIDTH)
 
 
@@ -67,14 +67,14 @@ class Counters:
         table = shared(1) if table is None else table
         self._rows = np.frombuffer(table, dtype=np.float64).reshape(-1, WIDTH)
         self._own = self._rows[worker]
-        self._own[IN_FLIGHT] = 0  # Of a process that was here before, and died.
+        self._own[IN_FLIGHT] = 0  # Left by an earlier process that died.
 
     def begin(self) -> None:
-        """A request has come."""
+        """A request has arrived."""
         self._own[IN_FLIGHT] += 1
 
     def end(self, path: str, status: int, seconds: float, rows: int) -> None:
-        """A request was answered, with so many rows predicted."""
+        """A request was answered, with its number of predicted rows."""
         place = PATHS.index(path if path in PATHS else OTHER)
         code = str(status)
         column = STATUSES.index(code if code in STATUSES else OTHER)
@@ -84,7 +84,7 @@ class Counters:
         self._own[IN_FLIGHT] -= 1
 
     def batch(self, requests: int, rows: int) -> None:
-        """So many requests with so many rows went through the network together."""
+        """A batch went through the network: its numbers of requests and rows."""
         BATCH_REQUESTS.observe(self._own, requests)
         BATCH_ROWS.observe(self._own, rows)
 

@@ -1,4 +1,4 @@
-"""A model that is asked with a preference. Any preference, if the algorithm learnt it so; else the best of those there.
+"""Models that take a preference: any preference, if the algorithm learnt that; else the best of the trained models.
 
 model = fedpareto.load("runs/praffl-synthetic").conditioned(client=0)
 model(x, [0.7, 0.3])         # x `[b, inputs]`: the probability of a positive decision, `[b]`
@@ -33,16 +33,16 @@ from fedpareto.moo.dominance import is_nondominated
 from fedpareto.serving.preferences import checked
 
 WORTH_A_HEAD = 64
-"""Rows under one preference from which on it is quicker to make the head once than to do without."""
+"""Rows under one preference from which on it is faster to make the head once."""
 
 
 @dataclass(frozen=True)
 class Point:
-    """What a model is worth on held-out rows."""
+    """A model's objectives on held-out rows."""
 
     client: int
     preference: tuple[float, ...] | None
-    """For which the model was made; None: its client kept it to itself."""
+    """For which the model was made; None: private to its client."""
     values: tuple[float, ...]
     """The objectives."""
     on_front: bool
@@ -62,7 +62,7 @@ class Servable(ABC):
 
     @cached_property
     def network(self) -> MLP:
-        """Of a model that answers yes or no, the layers."""
+        """The layers of a binary classifier."""
         return network_of(self.card.layout)
 
     def __call__(self, x: Any, preference: Any) -> Tensor:
@@ -73,7 +73,7 @@ class Servable(ABC):
         return torch.as_tensor(self.measured(self.logits(x, preference).numpy()))
 
     def measured(self, logits: np.ndarray) -> np.ndarray:
-        """What logits mean: probabilities, or what the model says as it is."""
+        """From logits to probabilities, or the raw outputs."""
         if self.problem is None:
             return np.asarray(expit(logits))
         said = [
@@ -94,7 +94,7 @@ class Servable(ABC):
         return self.unchecked(rows, checked(preference, len(rows), len(self.card.objectives)))
 
     def unchecked(self, rows: Tensor, preferences: np.ndarray) -> Tensor:
-        """As `logits`, of rows that are known to be right, under preferences `[1, m]` or `[b, m]`."""
+        """As `logits`, for validated rows, under preferences `[1, m]` or `[b, m]`."""
         with torch.no_grad():
             wanted = torch.as_tensor(preferences)
             if self.problem is not None:
@@ -103,7 +103,7 @@ class Servable(ABC):
 
     def _by_problem(self, rows: Tensor, preferences: Tensor) -> Tensor:
         """All rows that share a model at once."""
-        assert self.problem is not None, "who has no problem has an MLP"
+        assert self.problem is not None, "without a problem it is an MLP"
         # Whole numbers, such as pixels and words, are what the network expects; numbers are in its own precision.
         rows = rows.to(self.dtype) if isinstance(self.card.inputs, InputSchema) else rows
         distinct, place = np.unique(preferences.numpy(), axis=0, return_inverse=True)
@@ -123,11 +123,11 @@ class Servable(ABC):
             rows = torch.as_tensor(x)
             rows = rows.to(self.dtype) if isinstance(self.card.inputs, InputSchema) else rows
         except (TypeError, ValueError, RuntimeError) as problem:
-            raise UserError(f"x is no table of numbers ({problem})") from None
+            raise UserError(f"x is not a table of numbers ({problem})") from None
         shape = self.card.inputs.shape
         if tuple(rows.shape[1:]) != shape:
             raise UserError(f"x has the shape {list(rows.shape)}; it should be [rows, {', '.join(map(str, shape))}]")
-        # A sum is quick; only if it is not finite, which large numbers can do as well, each number is looked at.
+        # A sum is fast; only if it is not finite, which large numbers can cause too, each number is checked.
         if not torch.isfinite(rows.sum()) and not torch.isfinite(rows).all():
             number = int((~torch.isfinite(rows)).any(1).nonzero()[0]) + 1
             raise UserError(f"x has a number that is not finite, first in row {number}")
@@ -166,7 +166,7 @@ class Servable(ABC):
 
 
 class AnyPreference(Servable):
-    """A body and a hypernetwork: a model of its own for every preference."""
+    """A body and a hypernetwork: a separate model for every preference."""
 
     kind = CONDITIONED
 
@@ -233,7 +233,7 @@ class AnyPreference(Servable):
         return [CodedLinear.of(tensors[f"{i}.weight"], tensors[f"{i}.bias"]) for i in self.anatomy.head.layers]
 
     def choice(self, preferences: Tensor) -> np.ndarray:
-        """Every preference has a model of its own."""
+        """Every preference has a separate model."""
         return np.full(len(preferences), -1)
 
     @cached_property
@@ -285,10 +285,10 @@ class CodedLinear:
 
 
 class OneOfMany(Servable):
-    """The clients' models of a run: the one whose preference is nearest, or which serves the preference best.
+    """The clients' models of a run: the one whose preference is nearest, or which fits the preference best.
 
-    A client's preference may be its secret. Then the objectives decide, each between the worst and the best of the
-    models there are: the largest weighted sum wins. Of equals the client's own comes first, then the smallest id.
+    A client's preference may be private. Then the objectives decide, each scaled between its worst and best value over
+    the models: the largest weighted sum wins. Ties go to the client's own model, then to the smallest id.
     """
 
     kind = SOLUTIONS
@@ -395,7 +395,7 @@ def _layers(network: MLP, parameters: Mapping[str, Tensor]) -> list[Layer]:
 
 
 def _problem(card: Card) -> Problem | None:
-    """The problem whose network it is, made again; None where the layout tells all."""
+    """The problem whose network it is, rebuilt; None where the layout is enough."""
     if card.network is None:
         return None
     name, parameters = str(card.network["problem"]), card.network["parameters"]
@@ -413,7 +413,7 @@ def network_of(layout: Layout) -> MLP:
         if network.layout == layout and network.outputs == 1:
             return network
     raise UserError(
-        "the model is no multilayer perceptron with one output, and its problem does not say how it is used"
+        "the model is not a multilayer perceptron with one output, and its problem does not say how it is used"
     )
 
 

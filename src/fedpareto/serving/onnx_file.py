@@ -1,4 +1,4 @@
-"""A model as ONNX: `x` and `preference` in, `probability` out, for runtimes that know nothing of fedpareto or torch."""
+"""A model as ONNX: `x` and `preference` in, `probability` out, for runtimes without fedpareto or torch."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class _Graph:
         self.constants: list[Any] = []
 
     def add(self, operator: str, *inputs: str, output: str = "", **attributes: Any) -> str:
-        """A node; gives back the name of its output."""
+        """A node; returns the name of its output."""
         from onnx import helper
 
         name = output or f"{operator}_{len(self.nodes)}"
@@ -90,7 +90,7 @@ class _Graph:
         return name
 
     def constant(self, value: Any, dtype: Any = np.float32) -> str:
-        """A tensor of the model; gives back its name."""
+        """A tensor of the model; returns its name."""
         from onnx import numpy_helper
 
         name = f"constant_{len(self.constants)}"
@@ -141,7 +141,7 @@ def _code(graph: _Graph, model: AnyPreference) -> str:
 
 
 def _one_of_many(graph: _Graph, model: OneOfMany) -> None:
-    """All models answer, `[n, rows, 1]`; of each row the answer of its preference's model is kept."""
+    """All models predict, `[n, rows, 1]`; of each row the prediction of its preference's model is kept."""
     from onnx import TensorProto
 
     parts = model.card.layout.unflatten(model.models)

@@ -13,7 +13,7 @@ from fedpareto.errors import UserError
 
 ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif")
 IDX_BYTES = b"\0\0\x08"
-"""With what an IDX file of bytes begins."""
+"""The first bytes of an IDX file of bytes."""
 
 
 def read(path: Path) -> Sequence[np.ndarray]:

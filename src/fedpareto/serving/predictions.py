@@ -29,7 +29,7 @@ class Predictions:
     """One entry for each row."""
 
     probabilities: np.ndarray
-    """Of a positive decision, `[b]`; of models with other outputs, what is said of each class, `[b, h, k]`."""
+    """Of a positive decision, `[b]`; of models with other outputs, the value of each class, `[b, h, k]`."""
     decisions: np.ndarray
     """1 where the probability exceeds ½, else 0, `[b]`; of other outputs the class with the largest, `[b, h]`."""
     served_by: list[Point | None]
@@ -39,12 +39,12 @@ class Predictions:
 
 
 def predict(model: Servable, rows: Sequence[Mapping[str, Any]], preference: Any) -> Predictions:
-    """Asks a model about rows, under one preference or one for each row."""
+    """A model's predictions for rows, under one preference or one for each row."""
     return _together(model, [Request(rows, preference)])[0]
 
 
 def predict_each(model: Servable, requests: Sequence[Request]) -> Sequence[Predictions | UserError]:
-    """Many requests at once, each answered as if it came alone: with its predictions, or with what is wrong with it."""
+    """Many requests at once, each answered as if alone: with its predictions, or with its error."""
     try:
         return _together(model, requests)
     except UserError as problem:
@@ -54,7 +54,7 @@ def predict_each(model: Servable, requests: Sequence[Request]) -> Sequence[Predi
 
 
 def _together(model: Servable, requests: Sequence[Request]) -> list[Predictions]:
-    """All rows in one pass; the first mistake of anybody is raised."""
+    """All rows in one pass; the first error in any request is raised."""
     if not all(request.rows for request in requests):
         raise UserError("there are no rows to predict")
     objectives = len(model.card.objectives)

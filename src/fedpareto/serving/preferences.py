@@ -14,7 +14,7 @@ def checked(preference: Any, rows: int, objectives: int) -> np.ndarray:
     """`[1, m]` if it is one preference, `[rows, m]` if it is one for each row; else BadPreference."""
     try:
         given = np.asarray(preference, dtype=float)
-    except (TypeError, ValueError, OverflowError):  # Rows of different lengths, texts, numbers beyond all bounds.
+    except (TypeError, ValueError, OverflowError):  # Rows of different lengths, texts, numbers too large for a float.
         return _one_by_one(preference, rows, objectives)
     if given.ndim == 1:
         return check_one(given, objectives)[None]
@@ -28,11 +28,11 @@ def parse(text: str) -> list[float]:
     try:
         return [float(piece) for piece in text.split(",")]
     except ValueError:
-        raise BadPreference(f"the preference '{text}' is no list of numbers; write it as 0.7,0.3") from None
+        raise BadPreference(f"the preference '{text}' is not a list of numbers; write it as 0.7,0.3") from None
 
 
 def _all_good(given: np.ndarray) -> bool:
-    """A quick look at many; who is to blame is found one by one."""
+    """A fast check of many; the wrong one is then found one by one."""
     near = np.abs(given.sum(1) - 1) <= SUM_TOLERANCE
     return bool(np.isfinite(given).all() and (given >= 0).all() and near.all())
 

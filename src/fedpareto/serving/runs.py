@@ -61,13 +61,13 @@ class SavedRun:
 
     @property
     def clients(self) -> list[int]:
-        """Who has a model, under the first seed."""
+        """The clients with a model, under the first seed."""
         return list(self.solutions[0].clients)
 
     def conditioned(self, client: int | None = None, seed: int | None = None) -> Servable:
         """`model(x, preference)`: of this client, if the algorithm makes models for any preference.
 
-        Otherwise the best of all clients' models for a preference, of equals this client's. Without `seed`, of the
+        Otherwise the best of all clients' models for a preference; ties go to this client's. Without `seed`, of the
         run's first.
         """
         seed = self.seeds[0] if seed is None else seed
@@ -77,7 +77,7 @@ class SavedRun:
         solutions = self.solutions[self.seeds.index(seed)]
         conditioned = (self.path / CONDITIONED_FILE).exists()
         if conditioned and client is None and len(solutions.clients) > 1:
-            raise UserError(f"each client has a model of its own; say whose: {_listed(solutions.clients)}")
+            raise UserError(f"each client has its own model; choose a client: {_listed(solutions.clients)}")
         if conditioned and client is None:
             client = solutions.clients[0]
         if client is not None and client not in solutions.clients:
@@ -100,7 +100,7 @@ class SavedRun:
         return OneOfMany(card, solutions.clients, models, solutions.points, solutions.preferences)
 
     def _inputs(self, seed: int) -> dict[str, Any]:
-        """What a Card says of inputs, outputs and network."""
+        """The Card's entries on inputs, outputs and network."""
         record = self._folder.read_json(INPUTS_FILE)
         if record is None:
             raise UserError(f"{self.path} cannot be served: {self._why_no_inputs()}")
@@ -113,7 +113,7 @@ class SavedRun:
 
     def _why_no_inputs(self) -> str:
         if self._remote:
-            return "its clients ran on Flower, and what they learn stays with them; name a node's own folder instead"
+            return "its clients ran on Flower, and their models stay with them; name a node's own folder instead"
         return (
             f"it has no {INPUTS_FILE}: it was made by an earlier version, and should be run again, or its problem "
             f"'{self.problem}' predicts nothing"
@@ -121,7 +121,7 @@ class SavedRun:
 
     @contextmanager
     def _read(self, name: str) -> Iterator[None]:
-        """What is wrong with a file is told by its name."""
+        """Errors in a file name it."""
         try:
             yield
         except UserError:
@@ -160,7 +160,7 @@ class SavedNode:
         self.clients = self._of_seed[self.seeds[0]].clients
 
     def conditioned(self, client: int | None = None, seed: int | None = None) -> Servable:
-        """The node's model, of its first seed unless another is asked for."""
+        """The node's model, of its first seed unless another is given."""
         seed = self.seeds[0] if seed is None else seed
         if seed not in self._of_seed:
             raise UserError(f"{self.path} has no seed {seed}; it has {_listed(self.seeds)}")

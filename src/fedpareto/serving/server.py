@@ -1,4 +1,4 @@
-"""Processes that answer: one, or several that share a socket. Told to stop, they answer all that was sent to them."""
+"""Server processes: one, or several that share a socket. On a stop signal they answer all requests already sent."""
 
 from __future__ import annotations
 
@@ -31,14 +31,15 @@ from fedpareto.serving.metrics import Counters
 from fedpareto.serving.service import app_of
 
 LINGER = 3.0
-"""Seconds for which connections that are open but silent are kept when the service stops: a request that is already
-on its way gets its answer, and the word that this was the last one."""
+"""Seconds for which idle connections are kept when the service stops: a request already on its way gets its answer,
+and a header that closes the connection.
+"""
 TICK = 0.02
-"""Seconds between two looks whether all connections are gone."""
+"""Seconds between two checks whether all connections are closed."""
 KEEP_ALIVE = 75
-"""Seconds for which a silent connection is kept otherwise; longer than clients keep theirs, so that they close it."""
+"""Keep-alive of an idle connection in seconds; longer than clients', so that they close it."""
 FEWEST_SECONDS = 2.0
-"""A worker that ends sooner than this after it began will do so again: the service stops with it."""
+"""A worker that ends sooner than this after its start would do so again: the service stops with it."""
 
 
 @dataclass(frozen=True)
@@ -55,11 +56,11 @@ class Options:
     """A file, or - for stderr; None: no log."""
     log_format: LogFormat = LogFormat.TEXT
     drain: float = 0.0
-    """Seconds for which new connections are still accepted after the word to stop, while /ready says 503."""
+    """Seconds for which new connections are still accepted after the stop signal, while /ready returns 503."""
 
 
 def serve(path: Path, options: Options, ready: Callable[[str], None]) -> None:
-    """Answers until it is told to stop; `ready` is called with the address once everybody answers."""
+    """Serves until a stop signal; `ready` is called with the address once all workers answer."""
     with _listening(options.host, options.port) as listener:
         host = f"[{options.host}]" if ":" in options.host else options.host
         address = f"http://{host}:{listener.getsockname()[1]}"
@@ -77,22 +78,22 @@ def _answer(
     ready: Callable[[], None],
     signals: tuple[int, ...] = (signal.SIGINT, signal.SIGTERM),
 ) -> None:
-    """One process: answers until a signal tells it to stop."""
-    torch.set_num_threads(1)  # For a few rows, threads cost more than they bring; workers are what scales.
+    """One process: serves until a stop signal."""
+    torch.set_num_threads(1)  # For a few rows, threads cost more than they gain; workers scale.
     log = None if options.access_log is None else AccessLog(options.access_log, options.log_format)
     gate = app_of(runs.load(path), options.client, options.seed, counters, options.token, log)
     config = uvicorn.Config(
         gate, log_level="warning", access_log=False, server_header=False, ws="none", timeout_keep_alive=KEEP_ALIVE
     )
     gc.collect()
-    gc.freeze()  # What is here now stays; looking through it again and again would make requests wait.
+    gc.freeze()  # These objects stay; scanning them in every garbage collection would delay requests.
     server = _Server(config, gate, listener, options.drain, ready)
     with _on_signals(server.handle_exit, signals):
         server.run(sockets=[listener])
 
 
 class _Server(uvicorn.Server):
-    """Uvicorn's server closes silent connections at once when it stops, also those with a request on its way.
+    """Uvicorn's server closes idle connections at once when it stops, even with a request on its way.
 
     Here every request that was sent on an accepted connection is answered.
     """
@@ -102,17 +103,17 @@ class _Server(uvicorn.Server):
     ) -> None:
         super().__init__(config)
         self._gate, self._drain, self._ready = gate, drain, ready
-        self._own = listener.dup()  # Uvicorn closes its own before it has accepted all who have come.
+        self._own = listener.dup()  # Uvicorn closes its own before it has accepted all pending connections.
         self._own.setblocking(False)
         self._hurried = False
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """See uvicorn; whoever started us is told that we answer."""
+        """See uvicorn; reports to the parent that it is ready."""
         await super().startup(sockets)
         self._ready()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Tells that it stops, accepts who has come, answers everybody, and closes what stays silent."""
+        """Announces the stop, accepts pending connections, answers all requests, and closes idle connections."""
         self._gate.draining = True
         await self._until(self._drain, lambda: False)
         for server in self.servers:
@@ -122,7 +123,7 @@ class _Server(uvicorn.Server):
         await super().shutdown(sockets)
 
     async def _accept_the_last(self) -> None:
-        """Those whose connection the system has made, but nobody accepted yet: it would be broken."""
+        """Connections that the system has made but not yet accepted: they would be reset."""
         protocol: Any = self.config.http_protocol_class
         last = []
         with suppress(BlockingIOError):
@@ -137,18 +138,18 @@ class _Server(uvicorn.Server):
             )
 
     async def _until(self, seconds: float, over: Callable[[], bool]) -> None:
-        """Waits so long, unless it is over before, or somebody is in a hurry."""
+        """Waits for a time, unless it is done earlier, or a second signal comes."""
         end = time.monotonic() + seconds
         while time.monotonic() < end and not over() and not self._hurried:
             await asyncio.sleep(TICK)
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Nothing: uvicorn raises signals again once it has stopped, but a stop that was asked for is no failure."""
+        """Nothing: uvicorn raises signals again once it has stopped, but a requested stop is no failure."""
         yield
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """The first signal stops in good order, the second waits for nobody who is silent, the third for nobody."""
+        """The first signal stops gracefully, the second does not wait for idle connections, the third for none."""
         self.force_exit, self._hurried, self.should_exit = self._hurried, self.should_exit, True
 
 
@@ -156,7 +157,7 @@ class _Server(uvicorn.Server):
 def _on_signals(
     handler: Callable[[int, FrameType | None], None], signals: tuple[int, ...] = (signal.SIGINT, signal.SIGTERM)
 ) -> Iterator[None]:
-    """Tells `handler` of the signals that end processes."""
+    """Calls `handler` on the signals that end processes."""
     before = {number: signal.signal(number, handler) for number in signals}
     try:
         yield
@@ -170,7 +171,7 @@ def _on_signals(
 
 @dataclass
 class _Worker:
-    """A process that answers, and the pipe on which it tells that it does."""
+    """A server process, and the pipe on which it reports."""
 
     process: BaseProcess
     pipe: Connection
@@ -179,7 +180,7 @@ class _Worker:
 
 
 class _Workers:
-    """Starts workers, starts those again that die, and passes the word to stop on to them."""
+    """Starts workers, restarts those that die, and passes stop signals on to them."""
 
     def __init__(self, path: Path, options: Options, listener: socket.socket) -> None:
         self._path, self._options, self._listener = path, options, listener
@@ -190,7 +191,7 @@ class _Workers:
         self._problem: str | None = None
 
     def run(self, ready: Callable[[], None]) -> None:
-        """Until told to stop; raises UserError if a worker cannot even begin."""
+        """Until a stop signal; raises UserError if a worker cannot even start."""
         told = False
         with _on_signals(self._stop):
             for number in range(self._options.workers):
@@ -217,7 +218,7 @@ class _Workers:
         self._running[number] = _Worker(process, here, time.monotonic())
 
     def _listen_to(self, number: int, worker: _Worker) -> None:
-        """What a worker has to say: that it answers, what it failed at, or, by its end, nothing more."""
+        """A worker's report: ready, an error, or, by its end, nothing."""
         with suppress(EOFError, OSError):
             if worker.pipe.poll():
                 self._problem = worker.pipe.recv()
@@ -229,14 +230,14 @@ class _Workers:
         if self._stopping:
             return
         if worker.is_ready and time.monotonic() - worker.started > FEWEST_SECONDS:
-            print(f"worker {number} ended with {worker.process.exitcode}; another takes its place", file=sys.stderr)
+            print(f"worker {number} ended with {worker.process.exitcode}; it is replaced", file=sys.stderr)
             self._start(number)
             return
         self._problem = self._problem or f"a worker ended at once, with {worker.process.exitcode}"
         self._stop()
 
     def _stop(self, *_: Any) -> None:
-        """Workers accept who has come and close the socket; that of this process would keep it open."""
+        """Workers accept pending connections and close the socket; this process's copy would keep it open."""
         self._stopping = True
         self._listener.close()
         for worker in list(self._running.values()):
@@ -244,7 +245,7 @@ class _Workers:
 
 
 def _work(path: Path, options: Options, listener: socket.socket, table: Any, number: int, pipe: Connection) -> None:
-    """A worker's whole life. Ctrl+C reaches all processes of a terminal: here only the word of the first one counts."""
+    """A worker's main function. Ctrl+C reaches all processes of a terminal: here only the parent's signal counts."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with, args=(pipe,), daemon=True).start()
     try:
@@ -254,7 +255,7 @@ def _work(path: Path, options: Options, listener: socket.socket, table: Any, num
 
 
 def _end_with(pipe: Connection) -> None:
-    """Stops this process when the one that started it has gone, however it went."""
+    """Stops this process when its parent has gone, however it ended."""
     with suppress(EOFError, OSError):
         pipe.recv()
     os.kill(os.getpid(), signal.SIGTERM)
@@ -264,7 +265,7 @@ def _end_with(pipe: Connection) -> None:
 
 
 def _listening(host: str, port: int) -> socket.socket:
-    """A socket of our own, so that a taken port is told in a line."""
+    """A socket of our own, so that a port in use is reported in one line."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         listener = socket.socket(family, kind, protocol)

@@ -1,6 +1,6 @@
 """Models over HTTP: `/predict`, `/front`, `/health`, `/ready` and `/metrics`.
 
-What is wrong with a request is said in one sentence, and nothing breaks.
+Errors in a request are reported in one sentence.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Preference = Annotated[list[Number], Field(max_length=64)]
 
 
 class _Strict(BaseModel):
-    """Nothing is guessed: a misspelt field is a mistake."""
+    """Nothing is guessed: a misspelt field is an error."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -91,7 +91,7 @@ class Answers(_Strict):
 
 
 class FrontPoint(Served):
-    """What a model is worth on held-out rows."""
+    """A model's objectives on held-out rows."""
 
     on_front: bool
 
@@ -117,7 +117,7 @@ class Health(Alive):
     clients: list[int]
     objectives: list[str]
     columns: dict[str, str]
-    """What a row needs: each a number or a value; or an image, or a text."""
+    """Inputs of a row: each a number or a value; or an image, or a text."""
     outputs: list[dict[str, Any]]
     """What is predicted: name and classes; of two, the second is the positive one."""
 
@@ -141,7 +141,7 @@ def app_of(
             raise UserError(f"this service answers for client {client} only")
         return of_client(client if whose is None else whose)
 
-    first = of_client(source.clients[0] if client is None else client)  # What is wrong is found before anybody asks.
+    first = of_client(source.clients[0] if client is None else client)  # Errors are found before the first request.
     card = first.card
     names = [objective.name for objective in card.objectives]
     app = FastAPI(title="fedpareto", description=_about(first), docs_url=None, redoc_url=None)
@@ -156,9 +156,11 @@ def app_of(
 
     @app.post("/predict", response_model=answered, openapi_extra=_body_of(asked), responses=REFUSALS)
     async def answer(request: HTTPRequest) -> Response:
-        """What the model says of each row under the preference: a probability and a decision, or a class or action."""
+        """The model's prediction for each row under the preference: a probability and a decision, or a class or
+        action.
+        """
         if not _is_json(request.headers.get("content-type", "")):
-            return said(415, "the request is no JSON: set the header content-type: application/json")
+            return said(415, "the request is not JSON: set the header content-type: application/json")
         body = await request.body()
         if len(body) > LONG:
             question = await batcher.aside(lambda: asked.model_validate_json(body))
@@ -201,12 +203,12 @@ def app_of(
 
     @app.get("/metrics")
     async def metrics() -> Response:
-        """What all processes have done, as Prometheus reads it."""
+        """Metrics of all processes, for Prometheus."""
         return Response(gate.counters.text(info), headers={"content-type": CONTENT_TYPE})
 
     @app.get("/docs", include_in_schema=False)
     async def docs() -> HTMLResponse:
-        """A page without anything from elsewhere."""
+        """A page without external resources."""
         return HTMLResponse(_page(app.openapi()))
 
     return gate
@@ -215,8 +217,8 @@ def app_of(
 REFUSALS: dict[int | str, dict[str, Any]] = {
     401: {"description": "the token is missing or wrong"},
     413: {"description": "the request is too long"},
-    415: {"description": "the request is no JSON"},
-    422: {"description": "what is wrong with the request"},
+    415: {"description": "the request is not JSON"},
+    422: {"description": "an error in the request"},
 }
 
 
@@ -227,7 +229,7 @@ def _body_of(question: type[BaseModel]) -> dict[str, Any]:
 
 
 def _is_json(content_type: str) -> bool:
-    """Nothing else is read: a page elsewhere can make a browser send other kinds here without asking first."""
+    """Nothing else is accepted: a foreign page can make a browser send other types without a preflight request."""
     kind = content_type.partition(";")[0].strip().lower()
     return kind == "application/json" or (kind.startswith("application/") and kind.endswith("+json"))
 
@@ -269,7 +271,9 @@ async def _refused(request: HTTPRequest, problem: Exception) -> Response:
 
 
 async def _invalid(request: HTTPRequest, problem: Exception) -> Response:
-    """Where in the request what is wrong. Not the value itself, which may be anything, also what JSON cannot hold."""
+    """Where the error in the request is. Not the value itself, which may be anything, even what JSON cannot
+    represent.
+    """
     assert isinstance(problem, RequestValidationError | ValidationError), "registered for no other"
     first = problem.errors()[0]
     at = ("body", *first["loc"]) if isinstance(problem, ValidationError) else first["loc"]

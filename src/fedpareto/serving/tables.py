@@ -17,7 +17,7 @@ SEPARATORS = ",;\t|"
 
 
 def read_rows(path: Path, inputs: Inputs) -> list[dict[str, Any]]:
-    """The rows of a file as a model wants them: a CSV with a header, lines of text, or images."""
+    """The rows of a file as a model reads them: a CSV with a header, lines of text, or images."""
     if isinstance(inputs, ImageInputs):
         return [{inputs.kind: image} for image in pictures.read(path)]
     if isinstance(inputs, TextInputs) and path.suffix != ".csv":
@@ -45,7 +45,7 @@ def _read_columns(path: Path, inputs: Inputs) -> list[dict[str, Any]]:
 
 
 def read_preferences(path: Path, objectives: list[str]) -> list[list[float]]:
-    """A preference a line; a header may name the objectives, in their order."""
+    """One preference per line; a header may name the objectives, in their order."""
     lines = _lines(path)
     if lines and [name.strip() for name in lines[0]] == objectives:
         lines = lines[1:]
@@ -54,7 +54,7 @@ def read_preferences(path: Path, objectives: list[str]) -> list[list[float]]:
         try:
             preferences.append([float(field) for field in line])
         except ValueError:
-            raise BadPreference(f"{path}, row {number}: '{','.join(line)}' is no list of numbers") from None
+            raise BadPreference(f"{path}, row {number}: '{','.join(line)}' is not a list of numbers") from None
     return preferences
 
 

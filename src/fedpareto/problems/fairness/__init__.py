@@ -1,1 +1,1 @@
-"""Group fairness as the honest benchmark of federated multi-objective learning (chapter 5 of the thesis)."""
+"""Group fairness as a benchmark of federated multi-objective learning (chapter 5 of the thesis)."""

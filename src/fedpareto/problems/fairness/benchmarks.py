@@ -2,7 +2,7 @@
 
 What all have in common (the thesis says little of it, so these are our choices): texts are one-hot encoded and numbers
 standardised, with statistics of the training rows of all clients (encoding.py); a missing number becomes the mean and
-sets an input of its own, a missing text is a value of its own; a row whose sensitive attribute is missing counts for
+sets a separate input, a missing text is a value of its own; a row whose sensitive attribute is missing counts for
 accuracy only; sensitive columns are inputs too, unless dropped. The files' own division into training and test rows is
 not used.
 """
@@ -47,7 +47,7 @@ class Published(Fairness):
         return self.dataset.groups(attribute)
 
     def _group_count(self, attribute: str) -> int:
-        # Those who are privileged by the attribute's rule and the others; no data need be read for that.
+        # The privileged group by the attribute's rule, and the rest; this needs no data.
         return 2
 
     def _inputs(self) -> int:
@@ -77,7 +77,7 @@ class LawSchool(Published):
 
     This is the file whose 94.8 % of positive rows fit the accuracies in the thesis. Of its 38 columns the eleven that
     Le Quy et al. (2022) use are kept: decile1b, decile3, lsat, ugpa, zfygpa, zgpa, fulltime, fam_inc, male, tier and
-    race1. The others number the student, repeat these, tell the outcome (bar1, bar2, grad, …) or are predictions.
+    race1. The others number the student, repeat these, reveal the outcome (bar1, bar2, grad, …) or are predictions.
     """
 
     name: ClassVar[str] = "law-school"
@@ -134,7 +134,7 @@ class Compas(Published):
 
 @dataclass(frozen=True)
 class Bank(Published):
-    """UCI Bank Marketing: does a customer subscribe a deposit? Age (25 and older or not), marital (married or not).
+    """UCI Bank Marketing: does a customer subscribe to a deposit? Age (25 and older or not), marital (married or not).
 
     45,211 rows, 11.7 % positive, "unknown" being a value like others. `duration`, the length of the call whose end is
     the label, is known only afterwards and dropped; keep it with drop=[]. (The thesis has no experiments on this set.)
@@ -154,29 +154,30 @@ class OwnTable(Fairness):
     """Your own table: accuracy and fairness towards the groups of its sensitive columns.
 
     The label is a column with two values, or one of whose values is named as positive; rows without one are left out.
-    Groups are the values of a sensitive column; with `privileged` there are two, those who are and those who are not.
+    Groups are the values of a sensitive column; with `privileged` there are two, privileged and not.
     Beside these, columns with the same value in every row are left out, texts are one-hot encoded (more than 100
     different ones are refused), numbers are standardised. An empty field, "NA" and the like, "?" and an infinite
-    number are missing values. A few texts in a column of numbers are refused with what to say about them.
+    number are missing values. A few texts in a column of numbers are refused, with the options to resolve it.
     """
 
     name: ClassVar[str] = "table"
 
     file: str = ""
-    """The table: .csv (also compressed; separated by comma, semicolon, tab, bar or blanks), .parquet, or a folder of
+    """The table: .csv (also compressed; separated by comma, semicolon, tab, bar or spaces), .parquet, or a folder of
     .parquet files."""
     label: str = ""
     """The column to predict."""
     sensitive: tuple[str, ...] = ()
     """Columns with the sensitive attributes; a notion of fairness counts for each of them."""
     positive: str = ""
-    """The value of the label that counts as 1; empty: the one that says so itself (1 of 0 and 1, yes of no and yes,
-    good of bad and good), else the last of the two in ascending order."""
+    """The value of the label that counts as 1; empty: the one with the usual positive meaning (1 of 0 and 1, yes of no
+    and yes, good of bad and good), else the last of the two in ascending order.
+    """
     privileged: tuple[str, ...] = ()
-    """Who is group 1 of a sensitive column, the others being group 0: race=White or age>=25 (if there is one sensitive
-    column, White or >=25 will do)."""
+    """Which rows are group 1 of a sensitive column, the others being group 0: race=White or age>=25 (if there is one
+    sensitive column, White or >=25 will do)."""
     categorical: tuple[str, ...] = ()
-    """Columns of codes: their numbers are names, one input for each."""
+    """Columns of codes: their numbers are categories, one input for each."""
     numeric: tuple[str, ...] = ()
     """Columns of numbers: any text in them is a missing value."""
     missing: tuple[str, ...] = ()
@@ -187,9 +188,10 @@ class OwnTable(Fairness):
     """The decimal mark of a text file, . or , ; empty: recognised."""
     sql: str = ""
     """Instead of a file, the URL of a database for SQLAlchemy, or env:NAME, the environment variable that holds it; a
-    URL with a password in it is refused, since this is written down."""
+    URL with a password in it is refused, since it is written to the spec.
+    """
     query: str = ""
-    """What to ask the database, such as SELECT * FROM people."""
+    """The database query, such as SELECT * FROM people."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -207,16 +209,16 @@ class OwnTable(Fairness):
         return Reading(self.encoding, self.decimal, tuple(listed(self.missing)), **columns)
 
     def read(self) -> reading.Table:
-        """The table as it stands in its file, with what was recognised."""
+        """The table as read from its file, with what was recognised."""
         if not self._source:
             raise UserError("the problem 'table' needs file, the table to read, such as file=people.csv")
         return self._source.read(self._reading)
 
     def _listed(self, columns: tuple[str, ...]) -> list[str]:
-        """One by one; a name that has a comma itself is a name if the table has such a column."""
+        """One by one; a name with a comma in it is one name if the table has such a column."""
         known: Collection[str] = ()
         if self._source and any("," in name for name in columns):
-            with suppress(UserError):  # Of a file that cannot be read there will be a word later.
+            with suppress(UserError):  # A file that cannot be read is reported later.
                 known = self._source.read(Reading(self.encoding, self.decimal)).frame.columns
         plain = [" ".join(name.split()) for name in columns]
         if any(name in known for name in plain):
@@ -241,7 +243,7 @@ class OwnTable(Fairness):
                 table.ask_about(str(column))
         return tables.labelled(table.frame, label, self.positive, table.source)
 
-    # -- for a report before there is all that a run needs -----------------------------------------------------------
+    # -- for a report without all parameters of a run -----------------------------------------------------------------
 
     @property
     def attributes(self) -> list[str]:
@@ -253,7 +255,7 @@ class OwnTable(Fairness):
         return self._listed(self.drop)
 
     def labelled(self) -> tables.LabelledTable:
-        """The rows that have a label, whatever is known of groups."""
+        """The rows that have a label, whether groups are known or not."""
         if all(self._attributes):
             return self._table
         table = self.read()
@@ -262,11 +264,11 @@ class OwnTable(Fairness):
         return tables.labelled(table.frame, label, self.positive, table.source)
 
     def group_table(self) -> dict[str, tables.Groups]:
-        """Who belongs to which group of each sensitive column."""
+        """The group of each row by each sensitive column."""
         return self._all_groups
 
     def inputs_known(self) -> int:
-        """Of the model, if it can be told."""
+        """Inputs of the model, if known."""
         return self._inputs() if all(self._attributes) else 0
 
     def _groups(self, attribute: str) -> tables.Groups:
@@ -287,5 +289,5 @@ class OwnTable(Fairness):
         return rules
 
     def _inputs(self) -> int:
-        # Before there is a file, as in a list of all problems, what does not depend on it.
+        # Without a file, as in a list of all problems, what does not depend on it.
         return super()._inputs() if self._source else 0

@@ -1,4 +1,4 @@
-"""What a table is, before anything is trained on it: columns, label, groups, clients, and what deserves a second look.
+"""A report on a table before training: columns, label, groups, clients, and warnings.
 
 print("\n".join(data_report(OwnTable(file="people.csv", label="hired", sensitive=("gender",))).lines()))
 """
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from pandas import Series
 
 FEWEST_TEST_ROWS = 100
-"""Below this, a client's accuracy has a standard error of 5 points: what is measured there is luck."""
+"""Below this, a client's accuracy has a standard error of 5 points: mostly noise."""
 FEWEST_OF_GROUP = 50
-"""A group with fewer rows than this has hardly any in a client's test part."""
+"""A group with fewer rows than this has hardly any in a client's test split."""
 RARE = 0.05
 """A label value with a smaller share is rare."""
 SAME = 0.995
@@ -51,7 +51,7 @@ SENSITIVES = re.compile(
 )
 
 NUMBERED = re.compile(r"(id|nr|no|num|number|key|code)$")
-"""How columns are called whose whole numbers name rows."""
+"""Usual names of columns that number the rows."""
 
 NUMBER, TRUTH, TEXT, DATE = "number", "true or false", "text", "date"
 NAMES, ROW_NUMBER, CONSTANT, EMPTY, MIXED = "id", "row number", "constant", "empty", "numbers and texts"
@@ -77,11 +77,11 @@ class LabelFacts:
     positive: str
     negative: str
     why: str
-    """Why the one counts as positive."""
+    """Why this value counts as positive."""
     is_plain: bool
-    """Whether the values, or the user, say so."""
+    """Whether the values, or the user, make it clear."""
     rows: int
-    """That have a label."""
+    """Rows that have a label."""
     rate: float
     """Share of them that are positive."""
 
@@ -99,7 +99,7 @@ class GroupFacts:
 
 @dataclass(frozen=True)
 class ConstantFacts:
-    """What one gets for the same answer to everybody, without any model."""
+    """The score of a constant prediction, without any model."""
 
     answer: str
     values: dict[str, float]
@@ -125,7 +125,7 @@ class DataReport:
     """Of each client."""
     constant: ConstantFacts | None
     todo: tuple[str, ...]
-    """What a run would be refused for, and what to say."""
+    """What would prevent a run, and how to resolve it."""
     warnings: tuple[str, ...]
     suggestions: tuple[str, ...]
 
@@ -134,11 +134,11 @@ class DataReport:
         return asdict(self)
 
     def lines(self, whole: bool = True) -> list[str]:
-        """In words, none longer than a terminal is wide; without `whole` the columns are counted only."""
+        """In words, no line wider than a terminal; without `whole` the columns are only counted."""
         found = [f"{self.source}: {self.rows:,} rows, {self._counted()}"]
         found += list(self._of_columns()) if whole else []
         for head, texts in self._facts():
-            # Before a run, what stands in its way is the error that follows.
+            # Before a run, what prevents it is the error that follows.
             for text in texts if whole or head != "to do" else ():
                 found += textwrap.wrap(text, WIDTH, initial_indent=f"{head:<10}", subsequent_indent=" " * 10)
         return found
@@ -187,7 +187,7 @@ class DataReport:
 
 
 def data_report(problem: OwnTable, clients: int | None = None, seed: int = 0) -> DataReport:
-    """Of a table, as far as the problem says what is what; raises UserError only if it cannot be read at all."""
+    """Of a table, as far as the problem's parameters say; raises UserError only if it cannot be read at all."""
     table = problem.read()
     columns = tuple(_facts_of(table, str(name)) for name in table.frame.columns)
     todo, label, groups, inputs = [], None, [], 0
@@ -273,7 +273,7 @@ def _group_facts(attribute: str, groups: Groups, table: LabelledTable) -> Iterat
 def _of_clients(
     problem: OwnTable, clients: int, seed: int, label: LabelFacts | None
 ) -> tuple[tuple[int, ...], ConstantFacts]:
-    """The test rows of each client, and what the better one of the two constant answers scores on them."""
+    """The test rows of each client, and the score of the better of the two constant predictions on them."""
     assert label is not None, "groups are known only with a label"
     held = problem.held_out(clients, seed)
     logit = 1.0 if label.rate > 0.5 else -1.0
@@ -289,11 +289,11 @@ def _of_clients(
     return tuple(held.counts.tolist()), ConstantFacts(answer, dict(zip(names, means, strict=True)), volume)
 
 
-# -- what deserves a second look -----------------------------------------------------------------------------------
+# -- warnings -----------------------------------------------------------------------------------------------------
 
 
 def _more_to_do(problem: OwnTable, table: Table, known: Sequence[str]) -> list[str]:
-    """Further columns about which a run would ask, one after the other."""
+    """Further columns that a run would refuse, one after the other."""
     dropped = problem.dropped()
     found = [
         mixed.question(name, table.source)
@@ -316,7 +316,7 @@ def _warnings(
         few = sum(count < FEWEST_TEST_ROWS for count in test_rows)
         yield (
             f"{few} of {len(test_rows)} clients have fewer than {FEWEST_TEST_ROWS} test rows (the smallest "
-            f"{min(test_rows)}): what is measured there is luck; take fewer clients, or test=common"
+            f"{min(test_rows)}): results there are mostly noise; take fewer clients, or test=common"
         )
     if label is not None and not RARE <= label.rate <= 1 - RARE:
         rare = label.positive if label.rate < 0.5 else label.negative
@@ -327,7 +327,7 @@ def _warnings(
     for group in groups:
         if group.rows < FEWEST_OF_GROUP:
             yield (
-                f"the group {group.group} of '{group.attribute}' has {group.rows} rows, so a gap to it is luck; join "
+                f"the group {group.group} of '{group.attribute}' has {group.rows} rows, so a gap to it is noise; join "
                 "groups with privileged=…, or leave its rows out"
             )
     used = [column for column in columns if column.name not in {problem.label, *problem.dropped()}]
@@ -335,13 +335,13 @@ def _warnings(
         yield from _column_warnings(table, column)
     for column in used if labelled is not None else ():
         if column.name not in table.mixed and labelled is not None and _repeats(labelled, column.name):
-            yield f"'{column.name}' alone tells the label; is it known beforehand? if not: drop={quoted(column.name)}"
+            yield f"'{column.name}' alone predicts the label; if it is not known in advance: drop={quoted(column.name)}"
 
 
 def _column_warnings(table: Table, column: ColumnFacts) -> Iterator[str]:
     name, rows = column.name, len(table.frame)
     if column.kind in (NAMES, ROW_NUMBER):
-        what = "numbers the rows" if column.kind == ROW_NUMBER else "names rows rather than kinds of them"
+        what = "numbers the rows" if column.kind == ROW_NUMBER else "identifies rows"
         yield f"'{name}' {what}; leave it out: drop={quoted(name)}"
     elif column.kind in (CONSTANT, EMPTY):
         yield f"'{name}' is {column.kind}; it is left out"

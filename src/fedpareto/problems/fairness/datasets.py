@@ -1,7 +1,7 @@
 """The published data sets of the fairness problems: files, columns, label, sensitive attributes and counts.
 
-Nothing heavy is imported here, so that `fedpareto data list` answers at once. How each set is prepared is told in the
-docstring of its problem (benchmarks.py).
+Nothing heavy is imported here, so that `fedpareto data list` is fast. The docstring of each problem (benchmarks.py)
+says how its set is prepared.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ class TableSet(DataSet):
     label: str
     positive: str
     attributes: Mapping[str, str]
-    """Each sensitive attribute by the rule that says who is privileged (group 1), such as "sex=Male"."""
+    """Each sensitive attribute by the rule for the privileged group (group 1), such as "sex=Male"."""
     inputs: int
-    """Of a model that sees all columns but those that the problem drops unless told otherwise."""
+    """Inputs of a model that sees all columns but those that the problem drops by default."""
 
     def table(self) -> tables.LabelledTable:
         """The table, read once until a file changes."""
@@ -43,7 +43,7 @@ class TableSet(DataSet):
         return _table(self.name, stamps)
 
     def groups(self, attribute: str) -> tables.Groups:
-        """Who belongs to which group."""
+        """The group of each row."""
         rule = self.attributes[attribute]
         return tables.groups(self.table(), tables.split_rule(rule)[0], rule)
 
@@ -60,7 +60,7 @@ class TableSet(DataSet):
 
 @lru_cache(maxsize=8)
 def _table(name: str, stamps: tuple[tuple[str, int], ...]) -> tables.LabelledTable:
-    """`stamps` is here for the cache only: other files, another table."""
+    """`stamps` is only part of the cache key."""
     dataset = CATALOGUE[name]
     frame = dataset.read(dataset.contents())
     return tables.labelled(frame, dataset.label, dataset.positive, f"the data set {name}")
@@ -156,7 +156,7 @@ _LAW_TERMS = "no licence given; LSAC study, freely used in research"
 
 LAW_SCHOOL = TableSet(
     name="law-school",
-    about="Law School, 22,407 rows: passing the bar at last, LSAC bar passage study (Wightman 1998), the Kaggle file",
+    about="Law School, 22,407 rows: passing the bar ever, LSAC bar passage study (Wightman 1998), the Kaggle file",
     terms=_LAW_TERMS,
     folder="law_school",
     files=(
@@ -267,7 +267,7 @@ _COMPAS_FILTER = ["days_b_screening_arrest", "is_recid", "score_text"]
 
 
 def _read_compas(contents: list[bytes]) -> DataFrame:
-    # Names and dates of birth are left where they are.
+    # Names and dates of birth are not read.
     frame = tables.parse_csv(contents[0], usecols=[*_COMPAS_COLUMNS, *_COMPAS_FILTER])
     near = frame["days_b_screening_arrest"].abs() <= 30
     is_ordinary = frame["c_charge_degree"] != "O"
@@ -315,7 +315,7 @@ def _read_bank(contents: list[bytes]) -> DataFrame:
 
 BANK = TableSet(
     name="bank",
-    about="UCI Bank Marketing, bank-full: subscribing a deposit, Portugal 2008–2010 (Moro et al., UCI 222)",
+    about="UCI Bank Marketing, bank-full: subscribing to a deposit, Portugal 2008–2010 (Moro et al., UCI 222)",
     terms="CC BY 4.0",
     folder="bank",
     files=(

@@ -1,7 +1,7 @@
-"""What a text file says about itself: compression, encoding, separator, header and decimal mark, from its first lines.
+"""The format of a text file: compression, encoding, separator, header and decimal mark, from its first lines.
 
 Everything that is not the plain case (UTF-8, comma, decimal point) becomes a note, so that a user sees what was
-recognised and can say otherwise.
+recognised and can override it.
 """
 
 from __future__ import annotations
@@ -56,13 +56,13 @@ class Dialect:
     separator: str
     decimal: str
     names: tuple[str, ...]
-    """Of the columns, without blanks around them, no two alike."""
+    """Of the columns, without surrounding spaces, all different."""
     skipped: int
-    """Lines before the rows: the header, and what stands above it."""
+    """Lines before the rows: the header, and what is above it."""
     notes: tuple[str, ...]
     """What was recognised, a line each."""
     header_is_row: bool = False
-    """Whether the first line looks like values rather than names."""
+    """Whether the first line looks like values, not names."""
 
 
 def opened(path: Path) -> IO[bytes]:
@@ -82,7 +82,7 @@ def opened(path: Path) -> IO[bytes]:
 
 
 def recognised(path: Path, encoding: str = "", decimal: str = "") -> Dialect:
-    """Of a text file; `encoding` and `decimal` are the user's word, which goes first."""
+    """Of a text file; `encoding` and `decimal` are the user's choices, which have priority."""
     found = _checked_encoding(encoding, path) if encoding else _encoding(path)
     with opened(path) as file:
         content = file.read(SAMPLE)
@@ -122,11 +122,13 @@ def _checked_encoding(encoding: str, path: Path) -> str:
     try:
         return codecs.lookup(encoding).name
     except LookupError:
-        raise UserError(f"encoding is '{encoding}', which is none; such as utf-8, latin-1, cp1252 or utf-16") from None
+        raise UserError(f"encoding is '{encoding}', which is unknown; use utf-8, latin-1, cp1252 or utf-16") from None
 
 
 def _encoding(path: Path) -> str:
-    """UTF-8 if all of it is, UTF-16 if it says or looks so, else Windows-1252, or Latin-1 where that has no letter."""
+    """UTF-8 if all of it is, UTF-16 if it says or looks so, else Windows-1252, or Latin-1 where that has no such
+    character.
+    """
     with opened(path) as file:
         start = file.read(BLOCK)
         for mark, name in BOMS.items():
@@ -164,7 +166,7 @@ def _encoding(path: Path) -> str:
 
 
 def _records(lines: Sequence[str], separator: str) -> list[list[str]]:
-    """The fields of the first lines, without blanks around them; empty lines are left out."""
+    """The fields of the first lines, without surrounding spaces; empty lines are left out."""
     if separator == BLANKS:
         return [line.split() for line in lines if line.strip()][:MOST_RECORDS]
     found = []
@@ -175,7 +177,7 @@ def _records(lines: Sequence[str], separator: str) -> list[list[str]]:
             if len(found) == MOST_RECORDS:
                 break
     except csv.Error:
-        pass  # What was read until then is enough; the parser of the whole file will complain in its own words.
+        pass  # What was read until then is enough; the parser of the whole file will report the error.
     return found
 
 
@@ -212,12 +214,12 @@ def _header(records: Sequence[Sequence[str]]) -> tuple[tuple[str, ...], int, lis
     given = Counter(names)
     twice = [name for name, count in given.items() if count > 1 and name]
     if twice:
-        notes.append(f"{_named(twice)} stands in the header more than once; the second one is called '{twice[0]} (2)'")
+        notes.append(f"{_named(twice)} is in the header more than once; the second one is called '{twice[0]} (2)'")
     return tuple(distinct(names)), above, notes
 
 
 def distinct(names: Iterable[str]) -> list[str]:
-    """Names of columns without blanks around them; an empty one by its place, a second one with its number."""
+    """Names of columns without surrounding spaces; an empty one by its position, a duplicate with its number."""
     seen: Counter[str] = Counter()
     found: list[str] = []
     for place, given in enumerate(names, start=1):

@@ -1,10 +1,10 @@
 """From a table to numbers that a model can read.
 
-The columns of the encoding are a codebook that all parties agree on beforehand: one input for a number, one for each
+The inputs are fixed beforehand for all parties: one input for a number, one for each
 value of a text, and one more where values are missing. They follow from the whole table, so that every seed has the
 same model. What is *estimated* comes from the training rows alone, pooled over all clients (counts, sums and sums of
-squares, which secure aggregation could add up): mean and deviation of each number, what stands in for a missing one,
-and which texts there are to learn from.
+squares, which secure aggregation could add up): mean and deviation of each number, the replacement of a missing one,
+and the known texts.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 MOST_TEXTS = 100
-"""A column with more different texts than this is a name or a number of something, not a category."""
+"""A column with more different texts than this is an identifier, not a category."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Encoder:
     counts: tuple[int, ...]
     """How many values each text column has, the missing one included."""
     origins: tuple[Input, ...]
-    """What each input stands for; what is estimated is not in it."""
+    """What each input means, without estimated statistics."""
 
     @property
     def width(self) -> int:
@@ -105,8 +105,8 @@ class Fitted:
     def encode(self, rows: np.ndarray) -> np.ndarray:
         """The rows at these places, `[len(rows), width]`.
 
-        A number is shifted and scaled to mean 0 and deviation 1; a missing one becomes the mean, 0, and says so in an
-        input of its own. A text is 1 in the input of its value; one that no training row has is 0 everywhere. A number
+        A number is shifted and scaled to mean 0 and deviation 1; a missing one becomes the mean, 0, and sets a
+        separate input. A text is 1 in the input of its value; one that no training row has is 0 everywhere. A number
         that is the same in every training row is 0 everywhere.
         """
         encoder = self.encoder
@@ -119,7 +119,7 @@ class Fitted:
         return encoded
 
     def compact(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The same rows in little room: numbers with their gaps, `[k, numbers + gaps]`, and of each text column the
+        """The same rows, compact: numbers with their gaps, `[k, numbers + gaps]`, and of each text column the
         input that is 1, `[k, texts]`; it is `width`, one beyond the last, where none is."""
         encoder = self.encoder
         start = len(encoder.numbers) + len(encoder.gaps)
@@ -132,7 +132,7 @@ class Fitted:
         return numbers, codes
 
     def _numbers(self, rows: np.ndarray, width: int) -> np.ndarray:
-        """Zeros of that width, but for the numbers and what says that they are missing."""
+        """Zeros of that width, except for the numbers and their missing indicators."""
         encoder = self.encoder
         encoded = np.zeros((len(rows), width), dtype=np.float32)
         for place, ((mean, scale), column) in enumerate(zip(self.statistics, encoder.numbers, strict=True)):
@@ -144,7 +144,7 @@ class Fitted:
         return encoded
 
     def input_schema(self) -> InputSchema:
-        """The same encoding for rows of anybody, without this table."""
+        """The same encoding for any rows, without this table."""
         inputs = list(self.encoder.origins)
         for place, (mean, scale) in enumerate(self.statistics):
             inputs[place] = replace(inputs[place], mean=mean, scale=scale)
@@ -156,7 +156,7 @@ class Fitted:
 
 
 def too_many(name: str, values: Collection[str], source: str) -> str:
-    """What to say of a text column that is no category."""
+    """The message about a text column that is not a category."""
     column = quoted(str(name))
     if are_dates(values):
         return f"the column '{name}' of {source} holds dates; leave it out: drop={column} (or write a number for each)"
@@ -164,7 +164,7 @@ def too_many(name: str, values: Collection[str], source: str) -> str:
 
 
 def _name(origin: Input) -> str:
-    """How an input is called in a message: "age", "age is missing", "sex=Male"."""
+    """The name of an input in a message: "age", "age is missing", "sex=Male"."""
     ending = {NUMBER: "", MISSING: " is missing", VALUE: f"={origin.value}"}
     return origin.column + ending[origin.kind]
 

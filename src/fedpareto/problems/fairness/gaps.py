@@ -2,8 +2,8 @@
 
 A gap is the difference between the groups' rates of positive decisions, among all rows or among those with a certain
 label. A rate of a group that has no such row is unknown, and so is a gap between fewer than two known rates. An
-unknown gap is given as 0 with no gradient, together with the word that it is not known: a batch without one of the
-groups then teaches nothing about fairness, rather than something false, and a metric can refuse to call it fair.
+unknown gap is given as 0 without a gradient, with a flag that it is unknown: a batch without one of the groups then
+adds no misleading gradient, and a metric need not count it as fair.
 """
 
 from __future__ import annotations

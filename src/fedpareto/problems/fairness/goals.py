@@ -48,7 +48,7 @@ def sensitive_column(attribute: str) -> str:
 
 
 def parse(names: Sequence[str], attributes: Sequence[str]) -> tuple[Goal, ...]:
-    """Goals by name; a notion of fairness without an attribute is meant for each of `attributes`."""
+    """Goals by name; a notion of fairness without an attribute counts for each of `attributes`."""
     goals: list[Goal] = []
     for name in names:
         kind, colon, attribute = (part.strip() for part in name.partition(":"))
@@ -66,7 +66,7 @@ def parse(names: Sequence[str], attributes: Sequence[str]) -> tuple[Goal, ...]:
         )
     twice = next((goal.name for goal in goals if goals.count(goal) > 1), None)
     if twice:
-        raise UserError(f"goals: '{twice}' stands there twice")
+        raise UserError(f"goals: '{twice}' is listed twice")
     return tuple(goals)
 
 
@@ -105,7 +105,7 @@ class Criteria:
         return relaxed_gap(self.relaxation, goal.kind, logits, batch, goal.column, count, self.steepness)
 
     def values(self, logits: Tensor, batch: Batch) -> Tensor:
-        """`[n, m]`: accuracy, and 1 − gap; 0 where a gap is unknown, so that nobody is called fair unmeasured.
+        """`[n, m]`: accuracy, and 1 − gap; 0 where a gap is unknown, so that no model is called fair unmeasured.
 
         As `losses`, also for several models of each client.
         """

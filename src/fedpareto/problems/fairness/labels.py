@@ -1,4 +1,4 @@
-"""Which of a label's two values counts as 1, and why: nobody should have to guess what a prediction means."""
+"""Which of a label's two values counts as 1, and why: the meaning of a prediction must be clear."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ OPPOSITES = (
     ("absent", "present"),
     ("off", "on"),
 )
-"""Pairs of values that say themselves which one is positive: the second."""
+"""Pairs of values with a usual meaning: the second is positive."""
 
 
 @dataclass(frozen=True)
@@ -40,10 +40,10 @@ class Choice:
     """The value of a label that counts as 1."""
 
     value: Any
-    """As it stands in the column."""
+    """As it is in the column."""
     why: str
     is_plain: bool
-    """Whether the user, or the values themselves, say so; else it is a convention that should be told."""
+    """Whether the user, or the values themselves, make it clear; else it is a convention to be reported."""
 
 
 def as_text(value: Any) -> str:
@@ -56,7 +56,7 @@ def choose(values: Sequence[Any]) -> Choice:
     words = [as_text(value).strip().lower() for value in values]
     for negative, positive in OPPOSITES:
         if sorted(words) == sorted((negative, positive)):
-            return Choice(values[words.index(positive)], f"of {negative} and {positive} it says so itself", True)
+            return Choice(values[words.index(positive)], f"of the usual meaning of {negative} and {positive}", True)
     without = [re.sub(r"^(not?|non|un)[ _-]?", "", word) for word in words]
     if without[0] == without[1] != "":
         positive = min(words, key=len)
@@ -64,4 +64,4 @@ def choose(values: Sequence[Any]) -> Choice:
     signs = [word[:1] for word in words]
     if sorted(signs) in (["<", ">"], ["≤", ">"], ["<", "≥"], [">", "≤"]):
         return Choice(values[next(i for i, sign in enumerate(signs) if sign in ">≥")], "it is the larger one", True)
-    return Choice(values[-1], "it comes last in ascending order, and neither value says more", False)
+    return Choice(values[-1], "it comes last in ascending order, and neither value has a usual meaning", False)

@@ -1,4 +1,4 @@
-"""Accuracy against group fairness on a table of people: what all such problems share."""
+"""Accuracy against group fairness on tabular data: what all such problems have in common."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ PARTS = ("train", "validation", "test")
 MOST_CELLS = 40_000_000
 """Rows times inputs up to which a table is kept as the classifier reads it, one-hot inputs and all: 160 MB."""
 ROWS_AT_ONCE = 65_536
-"""Rows whose inputs are written out at a time where a table is larger."""
+"""Rows whose inputs are expanded at a time where a table is larger."""
 SMALLEST_START = 0.01
-"""A loss that begins below this is divided by this instead: a gap of nothing is no yardstick."""
+"""A loss that begins below this is divided by this instead: a gap of 0 cannot normalise."""
 
 
 @dataclass(frozen=True)
 class Fairness(GroupedProblem):
-    """Accuracy against group fairness on a table of people (chapter 5 of the thesis)."""
+    """Accuracy against group fairness on tabular data (chapter 5 of the thesis)."""
 
     sensitive: tuple[str, ...] = ()
     """The sensitive attributes; a notion of fairness counts for each of them."""
@@ -50,15 +50,15 @@ class Fairness(GroupedProblem):
     """2 to 6 of accuracy, demographic-parity, equal-opportunity, equalised-odds; ":race" at the end of one means that
     attribute only."""
     partition: str = "random"
-    """How rows are dealt: random, stratified (over label and sensitive attributes), dirichlet-label, dirichlet-group
-    (by the first sensitive attribute), column:NAME (natural silos), shares:0.5,0.3,0.2, or by a rule, with other shares
-    for the rows that fulfil it and for those that do not: rule:workclass=Private:0.8,0.2/0.2,0.8."""
+    """How rows are partitioned: random, stratified (over label and sensitive attributes), dirichlet-label,
+    dirichlet-group (by the first sensitive attribute), column:NAME (natural silos), shares:0.5,0.3,0.2, or by a rule,
+    with other shares for the rows that fulfil it and for those that do not: rule:workclass=Private:0.8,0.2/0.2,0.8."""
     alpha: float = 0.5
     """Of the Dirichlet partitions; smaller is more uneven."""
     split: tuple[float, ...] = (0.6, 0.2, 0.2)
     """Shares of each client's rows for training, validation and test, alike for each label and group."""
     test: Literal["own", "common"] = "own"
-    """On what a client is tested: on test rows of its own, or on those of all clients, which are many more."""
+    """Test rows of a client: its own, or those of all clients, which are many more."""
     relaxation: Literal["tanh", "tanh-halved", "tanh-masked", "covariance"] = "tanh"
     """How a gap becomes a loss: tanh without the halving of eq. 5.5, as printed there, as in the code of Padh et al.,
     or PraFFL's covariance term."""
@@ -93,7 +93,7 @@ class Fairness(GroupedProblem):
             raise UserError("hidden: a layer has at least 1 unit")
         _ = self._goals
 
-    # -- where the data come from ----------------------------------------------------------------------------------
+    # -- the data --------------------------------------------------------------------------------------------------
 
     @abstractmethod
     def _read(self) -> LabelledTable:
@@ -101,7 +101,7 @@ class Fairness(GroupedProblem):
 
     @abstractmethod
     def _groups(self, attribute: str) -> Groups:
-        """Who belongs to which group of a sensitive attribute."""
+        """The group of each row by a sensitive attribute."""
 
     @cached_property
     def _table(self) -> LabelledTable:
@@ -121,7 +121,7 @@ class Fairness(GroupedProblem):
         return {attribute: self._groups(attribute) for attribute in self._attributes}
 
     def _encoding(self, training: np.ndarray) -> Callable[[np.ndarray], dict[str, Tensor]]:
-        """Gives the rows at some places as the classifier reads them, estimated on `training` rows.
+        """Gives some rows, by index, as the classifier reads them, estimated on `training` rows.
 
         That is `features` `[k, inputs]`; of a large table the numbers only, and `codes`, see `Fitted.compact`.
         """
@@ -230,7 +230,7 @@ class Fairness(GroupedProblem):
         return self._criteria.values(self.logits_each(shared, own, batch), batch.for_each())
 
     def logits(self, parameters: Mapping[str, Tensor], batch: Batch) -> Tensor:
-        """What the classifiers say, `[n, b]`."""
+        """The classifiers' logits, `[n, b]`."""
         n, b = batch.mask.shape[-2:]
         if torch.is_grad_enabled() or "codes" not in batch.columns or n * b <= ROWS_AT_ONCE:
             return self.model(parameters, self._features(batch.columns)).squeeze(-1)
@@ -241,7 +241,7 @@ class Fairness(GroupedProblem):
         return torch.cat([self.model(parameters, self._features(piece)).squeeze(-1) for piece in pieces], dim=-1)
 
     def _features(self, columns: Mapping[str, Tensor]) -> Tensor:
-        """What the classifiers read, `[n, b, inputs]`, with the codes of texts written out."""
+        """What the classifiers read, `[n, b, inputs]`, with the codes of texts expanded."""
         if "codes" not in columns:
             return columns["features"]
         numbers, width = columns["features"], self._inputs()
@@ -253,7 +253,7 @@ class Fairness(GroupedProblem):
         """The logits `[n, k, b]` of k models for each client."""
         return self.model.each(shared, own, self._features(batch.columns)).squeeze(-1)
 
-    # -- dealing ---------------------------------------------------------------------------------------------------
+    # -- partitioning ----------------------------------------------------------------------------------------------
 
     def default_clients(self) -> int:
         """As many as there are silos or shares; else 10."""
@@ -264,21 +264,21 @@ class Fairness(GroupedProblem):
 
     def input_schema(self, clients: int, seed: int) -> InputSchema:
         """As estimated on the training rows of this seed."""
-        return self._encoder.fitted(self._dealt(clients, seed)[1] == 0).input_schema()
+        return self._encoder.fitted(self._partitioned(clients, seed)[1] == 0).input_schema()
 
     def outputs(self) -> tuple[Output, ...]:
         """The label, and which of its values counts as 1."""
         return (self._table.output,)
 
-    def _dealt(self, clients: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-        """Each row's client and its part of that client's rows, `[rows]` each."""
+    def _partitioned(self, clients: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+        """Each row's client and its split of that client's rows, `[rows]` each."""
         owner = self._owners(clients, seed)
         return owner, partitions.parts(owner, self._classes, [share for share in self.split if share], seed)
 
     def data(self, clients: int, seed: int) -> Splits:
-        """Rows dealt to the clients, and each client's rows to its parts, alike for each label and group."""
-        owner, part = self._dealt(clients, seed)
-        # A part is encoded by itself: the whole table in one piece would be needed twice.
+        """Rows partitioned over the clients, and each client's rows into splits, stratified by label and group."""
+        owner, part = self._partitioned(clients, seed)
+        # Each split is encoded separately: the whole table at once would be needed twice.
         encode = self._encoding(part == 0)
         splits = {}
         for index, name in enumerate(self._parts):
@@ -293,7 +293,7 @@ class Fairness(GroupedProblem):
 
     def held_out(self, clients: int, seed: int) -> Rows:
         """Label and groups of each client's test rows, without anything that a model reads."""
-        owner, part = self._dealt(clients, seed)
+        owner, part = self._partitioned(clients, seed)
         order, counts = self._rows_of(owner, part == len(self._parts) - 1, clients)
         if self.test == "common":
             return Rows(self._facts(order), np.zeros(clients, dtype=int), np.full(clients, len(order)))
@@ -301,17 +301,17 @@ class Fairness(GroupedProblem):
 
     @property
     def _parts(self) -> list[str]:
-        """The parts of each client's rows that there are."""
+        """The splits of each client's rows."""
         return [name for name, share in zip(PARTS, self.split, strict=True) if share]
 
     def _rows_of(self, owner: np.ndarray, mine: np.ndarray, clients: int) -> tuple[np.ndarray, np.ndarray]:
-        """The places of the rows where `mine` is true, client by client, and how many each client has."""
+        """The positions of the rows where `mine` is true, client by client, and each client's number."""
         places = np.flatnonzero(mine)
         order = places[np.argsort(owner[places], kind="stable")]
         return order, np.bincount(owner[places], minlength=clients)
 
     def _facts(self, rows: np.ndarray) -> dict[str, Tensor]:
-        """Label and groups of the rows at these places."""
+        """Label and groups of the rows at these positions."""
         facts = {"label": torch.from_numpy(self._table.label[rows])}
         for attribute, groups in self._all_groups.items():
             facts[goals.sensitive_column(attribute)] = torch.from_numpy(groups.codes[rows].astype(np.float32))
@@ -379,7 +379,7 @@ class Fairness(GroupedProblem):
                 )
 
     def _lacking(self, goal: Goal, batch: Batch) -> str:
-        """Of which group, and with which label, a client has no row."""
+        """The group, and label, of which a client has no row."""
         names = self._all_groups[goal.attribute].names
         for label in CONDITIONS[goal.kind]:
             counts = members(batch, label, goal.column, len(names)).sum(-1)[0].tolist()
@@ -404,7 +404,7 @@ class Fairness(GroupedProblem):
 
 
 def listed(names: tuple[str, ...]) -> list[str]:
-    """Names given one by one, or in one text as "gender,race"; there, one with a comma in it stands in quotes."""
+    """Names given one by one, or in one text as "gender,race"; there, one with a comma in it is in quotes."""
     if len(names) != 1:
         return [name.strip() for name in names if name.strip()]
     (parts,) = csv.reader([names[0].replace("\n", " ")], skipinitialspace=True) if names[0].strip() else ([],)

@@ -1,8 +1,8 @@
-"""Reading a user's table, whatever it comes in: piece by piece, so that a large one needs little memory.
+"""Reading a user's table in any format: piece by piece, so that a large one needs little memory.
 
 Texts become codes and a list of values, as pandas' categories; numbers stay numbers. A column is one of numbers if most
-of its values are. A few texts among them are not a category each but a mistake, a mark for what is missing, or codes:
-only the user knows, so they are counted here, and whoever uses the column asks.
+of its values are. A few texts among them are not categories but errors, markers of missing values, or codes: only the
+user knows, so they are counted here, and the user is asked where the column is used.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 PIECE = 100_000
 """Rows that are read at a time."""
 MOST_VALUES = 100_000
-"""A column with more different texts than this is not kept: it names the rows."""
+"""A column with more different texts than this is not kept: it identifies rows."""
 FEW_TEXTS = 5
 """Texts among numbers that a message names."""
 PARQUET = (".parquet", ".pq")
@@ -40,7 +40,7 @@ PARQUET = (".parquet", ".pq")
 
 @dataclass(frozen=True)
 class Reading:
-    """What the user says about how a table is to be read."""
+    """The user's options for reading a table."""
 
     encoding: str = ""
     decimal: str = ""
@@ -67,9 +67,9 @@ class Mixed:
 
     numbers: int
     texts: Mapping[str, int]
-    """The texts by the number of their rows; not all of them where they are many."""
+    """The most frequent texts, with their numbers of rows."""
     count: int
-    """Rows that hold one."""
+    """Rows with such a text."""
 
     def question(self, name: str, source: str) -> str:
         """What the user has to decide, in one line."""
@@ -92,7 +92,7 @@ class Table:
 
     frame: DataFrame
     source: str
-    """What to call it in a message."""
+    """Its name in messages."""
     notes: tuple[str, ...] = ()
     """What was recognised, a line each."""
     mixed: Mapping[str, Mixed] = field(default_factory=dict)
@@ -103,7 +103,7 @@ class Table:
     header_is_row: bool = False
 
     def require(self, name: str) -> str:
-        """The column of that name, blanks around it or not; UnknownName if there is none."""
+        """The column of that name, ignoring surrounding spaces; UnknownName if there is none."""
         columns = [str(column) for column in self.frame.columns]
         if name in columns:
             return name
@@ -122,7 +122,7 @@ class Table:
         return unknown
 
     def ask_about(self, name: str) -> None:
-        """Raises UserError if it takes the user to say what the column is."""
+        """Raises UserError if only the user can say what the column is."""
         if name in self.mixed:
             raise UserError(self.mixed[name].question(name, self.source))
         if name in self.names:
@@ -176,7 +176,7 @@ def _files(path: Path) -> list[Path]:
 
 @lru_cache(maxsize=8)
 def _read(path: Path, how: Reading, stamps: tuple[tuple[int, int], ...]) -> Table:
-    """`stamps` is here for the cache only: another file, another table."""
+    """`stamps` is only part of the cache key."""
     import pandas
 
     is_parquet = path.is_dir() or path.suffix in PARQUET
@@ -204,7 +204,7 @@ def _read_csv(path: Path, how: Reading) -> Table:
             column.add(piece.iloc[:, place])
     torn = [place for place, column in enumerate(columns) if column.is_torn]
     for place in torn:
-        # Numbers in some pieces, texts in most: all of it is text, and how the numbers were written is not known yet.
+        # Numbers in some pieces, texts in most: all of it is text, and the numbers' original spelling is not known yet.
         again = replace(how, categorical=(*how.categorical, found.names[place]))
         columns[place] = _Column(found.names[place], again)
         for piece in _pieces(path, found, again, [place]):
@@ -215,7 +215,7 @@ def _read_csv(path: Path, how: Reading) -> Table:
 
 
 def _pieces(path: Path, found: dialect.Dialect, how: Reading, only: Sequence[int] | None = None) -> Iterator[DataFrame]:
-    """The rows, some at a time; columns by their place."""
+    """The rows, some at a time; columns by position."""
     import pandas
 
     as_texts = {place: str for place, name in enumerate(found.names) if name in how.categorical}
@@ -280,7 +280,7 @@ def of_frame(frame: DataFrame, source: str, how: Reading | None = None) -> Table
             column.add(frame.iloc[:, place])
         except TypeError:
             raise UserError(
-                f"the column '{name}' of {source} holds lists or other things that are no values; leave it out before"
+                f"the column '{name}' of {source} holds lists or other objects that are not values; leave it out before"
             ) from None
         if column.is_torn:
             column = _Column(name, replace(how, categorical=(*how.categorical, name)))
@@ -293,7 +293,7 @@ def of_frames(frames: Iterator[DataFrame], source: str, how: Reading | None = No
     """A table that comes in pieces, from a database."""
     import pandas
 
-    # Each piece is made small before the next one comes.
+    # Each piece is made compact before the next one is read.
     parts = [of_frame(frame, source, how) for frame in frames if len(frame)]
     if not parts:
         raise UserError(f"{source} is empty: it has no rows")
@@ -339,10 +339,10 @@ class _Column:
         self.name, self.how = name, how
         self.as_texts, self.as_numbers = name in how.categorical, name in how.numeric
         self.pieces: list[np.ndarray | Series[Any] | None] = []
-        """Of texts the codes, of numbers the numbers, NaN where there is a text."""
+        """Codes of texts, or numbers with NaN where there is a text."""
         self.is_text: list[bool] = []
         self.values: dict[str, int] = {}
-        """The texts in the order in which they came, each with its code."""
+        """The texts in order of first appearance, each with its code."""
         self.numbers, self.texts = 0, 0
         self.strange: Counter[str] = Counter()
         """Texts among numbers."""
@@ -360,7 +360,7 @@ class _Column:
             self._add_texts(series)
 
     def _without_gaps(self, series: Series[Any]) -> Series[Any]:
-        """Numbers that the user says mean a missing value, such as -999, are one; a CSV's are already."""
+        """Applies the user's numbers for missing values, such as -999; in a CSV they are already."""
         marks = [number for text in self.how.missing if (number := as_number(text)) is not None]
         return series.mask(series.isin(marks)) if marks else series
 
@@ -458,7 +458,7 @@ def _small(series: Series[Any]) -> Series[Any]:
 
 
 def _clean(value: Any, gaps: frozenset[str]) -> Any:
-    """A value without blanks around it; None if it means that there is none."""
+    """A value without surrounding spaces; None if it means missing."""
     if isinstance(value, str):
         text = value.strip()
         return None if text in gaps else text

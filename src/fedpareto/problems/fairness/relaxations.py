@@ -1,4 +1,4 @@
-"""Differentiable stand-ins for the gaps, to train with."""
+"""Differentiable relaxations of the gaps, for training."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def relaxed_gap(
     - "tanh-halved": the gap of t/2 + ½, eq. 5.5 of the thesis as printed, half of the former;
     - "tanh-masked": the gap of t/2 + ½ where f > ½ and of 0 elsewhere, as in the code of Padh et al.: it tends to the
       metric too, but jumps where a decision turns;
-    - "covariance": see `covariance`; c has no part in it.
+    - "covariance": see `covariance`; it does not use c.
 
     `steepness` is c; 0 means the notion's own.
     """

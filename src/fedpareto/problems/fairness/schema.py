@@ -1,9 +1,9 @@
-"""What the tables of several parties have in common: agreed on beforehand, written to a JSON file, checked by each.
+"""The common schema of several parties' tables: agreed on beforehand, written to a JSON file, checked by each.
 
-A party that has the schema encodes its own table as all others do and needs to see nobody else's. So the schema holds
+A party with the schema encodes its own table as all others do, without seeing theirs. So the schema holds
 what would otherwise be estimated from all rows: mean and deviation of each number, the values of each text, the label's
-values and the groups. It is made from one table, a public sample for instance; whoever gets the schema learns these
-few figures of that table.
+values and the groups. It is made from one table, a public sample for instance; anyone with the schema learns these few
+statistics of that table.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ NUMBER, CATEGORY = "number", "category"
 MOST_UNKNOWN = 0.5
 """Of a text column's rows: with more values that the schema does not know, it is another column."""
 FEWEST_ROWS = 30
-"""With fewer rows a test part has no more than a handful, and what is measured there is noise."""
+"""With fewer rows a test split has only a handful, and results on it are noise."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Attribute:
-    """A sensitive column: its groups are values, or those who are privileged by a rule and the others."""
+    """A sensitive column: its groups are values, or the privileged by a rule and the rest."""
 
     name: str
     groups: tuple[str, ...]
@@ -110,7 +110,7 @@ class TableSchema:
 
     @property
     def fingerprint(self) -> str:
-        """Short, and another one for every other schema."""
+        """A short hash of the schema."""
         return hashlib.sha256(self.to_json().encode()).hexdigest()[:16]
 
     def attribute(self, name: str) -> Attribute:
@@ -167,7 +167,7 @@ class TableSchema:
         ignored: Collection[str] = (),
         source: str = "the table",
     ) -> TableSchema:
-        """Of a table that stands for those of all parties. `privileged` are rules by sensitive column."""
+        """From a table that represents those of all parties. `privileged` are rules by sensitive column."""
         table = tables.labelled(frame, label, positive, source)
         for name in (*sensitive, *ignored):
             tables.require(frame, name, source)
@@ -251,16 +251,16 @@ class TableSchema:
         return self._table(frame, label, source)
 
     def groups(self, table: LabelledTable, attribute: str) -> Groups:
-        """Who belongs to which group of a sensitive column."""
+        """The group of each row by a sensitive column."""
         chosen = self.attribute(attribute)
         return Groups(chosen.groups, chosen.codes(table))
 
     def inputs(self) -> InputSchema:
-        """How rows become the model's inputs, without a table at hand."""
+        """How rows become the model's inputs, without a table."""
         return InputSchema(tuple(entry for column in self.columns for entry in column.inputs()))
 
     def encode(self, frame: DataFrame) -> np.ndarray:
-        """All rows as the model reads them, `[rows, width]`: the same numbers whoever does it."""
+        """All rows as the model reads them, `[rows, width]`: the same numbers for every party."""
         return np.concatenate([_encoded(column, frame[column.name]) for column in self.columns], axis=1)
 
 
@@ -274,7 +274,7 @@ def _plain(series: Series[Any]) -> Series[Any]:
 
 
 def _positions(values: Series[Any], known: Sequence[str]) -> np.ndarray:
-    """Where each value stands in `known`, `[rows]`; UNKNOWN if it does not."""
+    """Position of each value in `known`, `[rows]`; UNKNOWN if it is not there."""
     place = {value: index for index, value in enumerate(known)}
     return np.asarray(values.map(place).fillna(UNKNOWN).to_numpy(dtype=int))
 

@@ -1,4 +1,4 @@
-"""One party's own table in a federation: the schema is everybody's, the rows stay here."""
+"""One party's own table in a federation: the schema is shared, the rows stay here."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Silo(Fairness):
     sql: str = ""
     """Instead of a file, the URL of the party's database, or env:NAME, the environment variable that holds it."""
     query: str = ""
-    """What to ask the database."""
+    """The database query."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -93,7 +93,7 @@ class Silo(Fairness):
         return (self.table_schema.output,)
 
     def _inputs(self) -> int:
-        # Before there is a schema, as in a list of all problems, what does not depend on it.
+        # Without a schema, as in a list of all problems, what does not depend on it.
         return self.table_schema.width if self.schema else 0
 
     def _check_measurable(self, part: str, rows: Rows) -> None:

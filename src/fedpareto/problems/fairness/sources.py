@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 ENVIRONMENT = "env:"
-"""What begins the name of an environment variable that holds a database's URL."""
+"""Prefix of an environment variable that holds a database's URL."""
 FRAME = "frame:"
-"""What begins the fingerprint of a frame, where else a file is named."""
+"""Prefix of the fingerprint of a frame, in place of a file name."""
 MOST_FRAMES = 8
-"""Frames that are kept for runs on them; the oldest goes first."""
+"""Frames that are kept for runs; the oldest is dropped first."""
 
 _frames: dict[str, DataFrame] = {}
 
@@ -46,7 +46,7 @@ class Source:
             )
         if holds_password(self.sql):
             raise UserError(
-                "the database's URL holds a password, which would be written down with the run; put the URL into an "
+                "the database's URL holds a password, which would be written to the run folder; put the URL into an "
                 "environment variable and name that: --sql env:DATABASE_URL"
             )
 
@@ -55,7 +55,7 @@ class Source:
 
     @property
     def name(self) -> str:
-        """What to call it in a message."""
+        """Its name in messages."""
         if self.sql:
             return "the query's table"
         return "the DataFrame" if self.file.startswith(FRAME) else Path(self.file).name
@@ -78,7 +78,7 @@ class Source:
         return reading.read(Path(self.file).expanduser(), how)
 
     def of_party(self) -> DataFrame:
-        """A party's own table; a column that holds numbers and texts has them as they are written."""
+        """A party's own table; a column with numbers and texts keeps them as they are."""
         table = self.read()
         if table.mixed:
             table = self.read(Reading(categorical=tuple(table.mixed)))
@@ -122,7 +122,7 @@ def _rows(url: str, query: str) -> Iterator[DataFrame]:
             yield from pandas.read_sql(sqlalchemy.text(query), connection, chunksize=reading.PIECE)
         engine.dispose()
     except (sqlalchemy.exc.SQLAlchemyError, pandas.errors.DatabaseError, ImportError) as problem:
-        # What the database itself said is at the bottom of what was made of it.
+        # The database's own message is at the bottom of the chain.
         cause = problem.__cause__ if isinstance(problem, pandas.errors.DatabaseError) else problem
         reason = " ".join(str(getattr(cause, "orig", None) or problem).split()).partition(" (Background")[0]
         for secret in re.findall(r"://[^/@]*:([^/]+)@", url):
@@ -134,7 +134,7 @@ def _rows(url: str, query: str) -> Iterator[DataFrame]:
 
 
 def keep_frame(frame: Any) -> str:
-    """Keeps a pandas or polars frame for the runs of this process; gives back the name to find it by."""
+    """Keeps a pandas or polars frame for the runs of this process; returns the name to find it by."""
     import pandas
 
     found = _as_pandas(frame)
@@ -151,14 +151,14 @@ def keep_frame(frame: Any) -> str:
 
 
 def fingerprint(frame: DataFrame) -> str:
-    """Short, and another one for every other table."""
+    """A short hash of the table."""
     from pandas.util import hash_pandas_object
 
     digest = hashlib.sha256("\x00".join(map(str, frame.columns)).encode())
     try:
         digest.update(hash_pandas_object(frame, index=False).to_numpy().tobytes())
     except TypeError:
-        raise UserError("a column of the DataFrame holds lists or other things that are no values") from None
+        raise UserError("a column of the DataFrame holds lists or other objects that are not values") from None
     return digest.hexdigest()[:16]
 
 

@@ -1,6 +1,6 @@
-"""Tables of people: reading them, and finding in them the label and the groups.
+"""Tables: reading them, and extracting the label and the groups.
 
-A table is a pandas frame. pandas is imported where it is used, so that help and lists answer at once.
+A table is a pandas frame. pandas is imported where it is used, so that help and lists are fast.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MOST_GROUPS = 10
 
 @dataclass(frozen=True)
 class Groups:
-    """Who belongs to which group of one sensitive attribute."""
+    """The group of each row by one sensitive attribute."""
 
     names: tuple[str, ...]
     codes: np.ndarray
@@ -45,7 +45,7 @@ class LabelledTable:
     not_features: tuple[str, ...]
     """Columns that no model may see: the label itself."""
     source: str
-    """What to call it in a message."""
+    """Its name in messages."""
     output: Output
     """The label's name, and what its values 0 and 1 are called."""
     positive: Choice
@@ -57,7 +57,7 @@ class LabelledTable:
 
 
 def require(frame: DataFrame, name: str, source: str) -> str:
-    """The column's name without blanks around it; UserError if there is none."""
+    """The column's name without surrounding spaces; UserError if there is none."""
     plain = name if name in frame.columns else " ".join(name.split())
     if plain not in frame.columns:
         raise UnknownName(f"column of {source}", name, [str(column) for column in frame.columns])
@@ -67,8 +67,8 @@ def require(frame: DataFrame, name: str, source: str) -> str:
 def labelled(frame: DataFrame, label: str, positive: str, source: str) -> LabelledTable:
     """The rows of `frame` that have a label.
 
-    Label 1 is the value `positive`; if none is given, the one of the column's two values that says so itself (1 of 0
-    and 1, "yes" of "no" and "yes"), else the last in ascending order.
+    Label 1 is the value `positive`; if none is given, the one of the column's two values with the usual positive
+    meaning (1 of 0 and 1, "yes" of "no" and "yes"), else the last in ascending order.
     """
     label = require(frame, label, source)
     frame = with_value(frame, label)
@@ -97,13 +97,13 @@ def with_value(frame: DataFrame, name: str) -> DataFrame:
 
 
 def output_of(label: str, values: Sequence[str], positive: str) -> Output:
-    """What the answers of a model of this label are called; of several other values, "not" the positive one."""
+    """The class names of a model of this label; for several other values, "not" the positive one."""
     others = [value for value in values if value != positive]
     return Output(label, (others[0] if len(others) == 1 else f"not {positive}", positive))
 
 
 def groups(table: LabelledTable, column: str, rule: str = "") -> Groups:
-    """The groups of a sensitive column: its values, or by a rule those who are privileged (group 1) and the rest.
+    """The groups of a sensitive column: its values, or by a rule the privileged (group 1) and the rest.
 
     A rule is a value ("White"), a column with a value ("race=White"), or a bound ("age>=25").
     """
