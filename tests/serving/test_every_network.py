@@ -173,7 +173,7 @@ def test_images_are_read_from_arrays_folders_and_the_format_of_mnist(command, tm
         (ImageInputs((1, 2, 2)), {"image": [["a", "b"], ["c", "d"]]}, "numbers from 0 to 255"),
         (ImageInputs((1, 2, 2)), {"image": [[1, 2], [3]]}, "the image has the shape"),
         (ImageInputs((1, 2, 2)), {"picture": []}, "row 1 has no 'image'"),
-        (TextInputs(3, ("a",)), {"text": 3}, "row 1: 'text' is no text"),
+        (TextInputs(3, ("a",)), {"text": 3}, "row 1: 'text' is not a text"),
     ],
 )
 def test_what_is_wrong_with_an_input_is_one_line(inputs, row, words):

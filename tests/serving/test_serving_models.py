@@ -11,8 +11,8 @@ import torch
 from safetensors.torch import load_file
 
 import fedpareto
-from fedpareto.core.keepsake import lattice
 from fedpareto.core.layout import Layout
+from fedpareto.core.model_parts import lattice
 from fedpareto.core.problem import Objective
 from fedpareto.errors import BadPreference, UserError
 from fedpareto.experiments.servable import Card

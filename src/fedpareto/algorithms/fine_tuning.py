@@ -115,9 +115,9 @@ class FineTuned(Algorithm[FineTunedState[S]]):
         """The algorithm's own."""
         return self.algorithm.anatomy(layout, objectives)
 
-    def keepsake(self, clients: Clients, message: Message) -> Message:
+    def model_parts(self, clients: Clients, message: Message) -> Message:
         """The algorithm's own."""
-        return self.algorithm.keepsake(clients, message)
+        return self.algorithm.model_parts(clients, message)
 
     def __getattr__(self, step: str) -> Any:
         """Further client steps are the algorithm's own."""

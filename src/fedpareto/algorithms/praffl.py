@@ -185,7 +185,7 @@ class PraFFL(Algorithm[PraFFLState]):
         hypernetwork = clients.state["hypernetwork"]
         return self._anatomy(clients).models(message["body"], hypernetwork, clients.preferences[:, None])[:, 0]
 
-    def keepsake(self, clients: Clients, message: Message) -> Message:
+    def model_parts(self, clients: Clients, message: Message) -> Message:
         """(ω, β_k): with these a client makes its model for any preference."""
         return {"body": message["body"], "hypernetwork": clients.state["hypernetwork"]}
 

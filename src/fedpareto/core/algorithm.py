@@ -172,10 +172,10 @@ class Algorithm(ABC, Generic[S]):
     # -- models for other preferences than a client's own ----------------------------------------------------------
 
     def anatomy(self, layout: Layout, objectives: int) -> Conditioned | None:
-        """How a client's keepsake becomes a model for any preference; None: it has a model for its own only."""
+        """How a client's `model_parts` become a model for any preference; None: it has a model for its own only."""
         return None
 
-    def keepsake(self, clients: Clients, message: Message) -> Message:
+    def model_parts(self, clients: Clients, message: Message) -> Message:
         """What clients need to make models later, `[n, ...]` each: "body" and "hypernetwork" of their `anatomy`."""
         return {}
 

@@ -58,8 +58,8 @@ class Engine(Protocol):
     def models(self, run: int, solutions: Mapping[int, Message]) -> dict[int, Tensor]:
         """The models that the clients of a seed would use, `[d]` each, as far as this process may know them."""
 
-    def keepsakes(self, run: int, solutions: Mapping[int, Message]) -> dict[int, Message]:
+    def model_parts(self, run: int, solutions: Mapping[int, Message]) -> dict[int, Message]:
         """What the clients of a seed keep to make models for any preference, as far as this process may know it.
 
-        With it comes "front" `[k, m]`, the objectives of such models at the preferences of `keepsake.lattice`.
+        With it comes "front" `[k, m]`, the objectives of such models at the preferences of `model_parts.lattice`.
         """

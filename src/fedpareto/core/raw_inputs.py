@@ -14,9 +14,9 @@ from fedpareto.core.inputs import Encoded, InputSchema
 from fedpareto.errors import DamagedFile, UserError
 
 WORD = re.compile(r"[a-z0-9]+(?:'[a-z]+)?")
-"""What counts as a word of a text in small letters."""
+"""A word in a lower-case text."""
 PADDING, UNKNOWN = 0, 1
-"""The numbers that stand for no word, and for a word that is not in the vocabulary."""
+"""The indices of padding and of out-of-vocabulary words."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class TextInputs:
 
     kind: ClassVar[str] = "text"
     length: int
-    """The first so many words are read, or the last so many characters."""
+    """How many words are read, from the beginning, or characters, from the end."""
     words: tuple[str, ...] = ()
     """The vocabulary, most frequent first; their numbers begin at 2."""
     characters: str = ""
@@ -80,7 +80,7 @@ class TextInputs:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of what the network reads of a text."""
+        """Of the network's input for a text."""
         return (self.length,)
 
     @property
@@ -99,12 +99,12 @@ class TextInputs:
         return {entry: rank for rank, entry in enumerate(entries, start=2 if self.words else 0)}
 
     def encode(self, rows: Sequence[Mapping[str, Any]]) -> Encoded:
-        """Rows with a "text" each, `[rows, length]`; strange is a text of which nothing is known."""
+        """Rows with a "text" each, `[rows, length]`; unknown is a text without any known word."""
         texts = []
         for number, row in enumerate(rows, start=1):
             self.require(row, f"row {number}")
             if not isinstance(row[self.kind], str):
-                raise UserError(f"row {number}: '{self.kind}' is no text")
+                raise UserError(f"row {number}: '{self.kind}' is not a text")
             texts.append(row[self.kind])
         numbers = np.full((len(rows), self.length), PADDING, dtype=np.int64)
         strange = np.zeros(len(rows), dtype=bool)
@@ -142,6 +142,6 @@ def inputs_from_json(plain: Any, source: str) -> Inputs:
             return ImageInputs(tuple(int(size) for size in plain["shape"]))
         if plain["kind"] == TextInputs.kind:
             return TextInputs(int(plain["length"]), tuple(map(str, plain["words"])), str(plain["characters"]))
-        raise ValueError(f"'{plain['kind']}' is no kind of input")
+        raise ValueError(f"'{plain['kind']}' is not a kind of input")
     except (KeyError, TypeError, ValueError) as problem:
         raise DamagedFile(f"{source} is damaged: its inputs cannot be read ({problem})") from None

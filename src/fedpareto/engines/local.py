@@ -24,9 +24,9 @@ from fedpareto.core import rng
 from fedpareto.core.algorithm import Algorithm, Setting, unwrapped
 from fedpareto.core.clients import Clients
 from fedpareto.core.federation import Federation
-from fedpareto.core.keepsake import lattice, trade_off
 from fedpareto.core.learner import Learner
 from fedpareto.core.messages import Evaluations, Failure, Message, Outcome, Reply, Task
+from fedpareto.core.model_parts import lattice, trade_off
 from fedpareto.core.problem import Problem, Rows
 from fedpareto.core.replay import Recordings
 from fedpareto.engines.attacks import Answer, Attack, Raid
@@ -220,7 +220,7 @@ class LocalEngine:
                 models |= {item.task.client: row for item, row in zip(chunk, rows, strict=True)}
         return models
 
-    def keepsakes(self, run: int, solutions: Mapping[int, Message]) -> dict[int, Message]:
+    def model_parts(self, run: int, solutions: Mapping[int, Message]) -> dict[int, Message]:
         """What the clients keep to make models for any preference, and the objectives of these models on held-out
         rows.
         """
@@ -228,15 +228,15 @@ class LocalEngine:
         if anatomy is None:
             return {}
         work = [_Work(run, Task(client, 0, message)) for client, message in solutions.items()]
-        keepsakes: dict[int, Message] = {}
+        parts: dict[int, Message] = {}
         with self.working(), torch.no_grad():
             for chunk in self._chunks(work):
                 clients = self._clients(chunk)
-                kept = self.algorithm.keepsake(clients, _stacked(chunk))
+                kept = self.algorithm.model_parts(clients, _stacked(chunk))
                 kept = {**kept, "front": trade_off(clients, anatomy, kept, lattice(anatomy.objectives))}
                 for row, item in enumerate(chunk):
-                    keepsakes[item.task.client] = {name: tensor[row] for name, tensor in kept.items()}
-        return keepsakes
+                    parts[item.task.client] = {name: tensor[row] for name, tensor in kept.items()}
+        return parts
 
     def losses(self, solutions: Sequence[Mapping[int, Message]]) -> list[dict[int, float]]:
         """See Engine.losses; for attackers the true ones."""

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedpareto.core.engine import Engine
-from fedpareto.core.keepsake import anatomy_to_json, lattice
 from fedpareto.core.messages import Message
+from fedpareto.core.model_parts import anatomy_to_json, lattice
 from fedpareto.experiments.checkpoint import Checkpoint
 from fedpareto.experiments.servable import Card, network_of_problem, node_file, save_conditioned, save_solutions
 from fedpareto.experiments.spec import Spec
@@ -29,7 +29,7 @@ def save_for_serving(folder: RunFolder, spec: Spec, engine: Engine, solutions: S
 
     Where clients are remote, neither is known here.
     """
-    _save_keepsakes(folder, spec, engine, solutions)
+    _save_model_parts(folder, spec, engine, solutions)
     if engine.remote:
         return
     schemas = {str(seed): spec.problem.input_schema(spec.clients, seed) for seed in spec.seeds}
@@ -40,16 +40,18 @@ def save_for_serving(folder: RunFolder, spec: Spec, engine: Engine, solutions: S
         folder.write_json(INPUTS_FILE, {"format": FORMAT, "inputs": known, "outputs": outputs, "network": network})
 
 
-def _save_keepsakes(folder: RunFolder, spec: Spec, engine: Engine, solutions: Sequence[Mapping[int, Message]]) -> None:
+def _save_model_parts(
+    folder: RunFolder, spec: Spec, engine: Engine, solutions: Sequence[Mapping[int, Message]]
+) -> None:
     anatomy = spec.algorithm.anatomy(spec.problem.layout, len(spec.problem.objectives))
-    keepsakes = [engine.keepsakes(run, one) for run, one in enumerate(solutions)]
-    if anatomy is None or not any(keepsakes):
+    parts = [engine.model_parts(run, one) for run, one in enumerate(solutions)]
+    if anatomy is None or not any(parts):
         return
     tensors = {
         f"seed{seed}/client{client}/{name}": tensor
-        for seed, of_seed in zip(spec.seeds, keepsakes, strict=True)
-        for client, keepsake in of_seed.items()
-        for name, tensor in keepsake.items()
+        for seed, of_seed in zip(spec.seeds, parts, strict=True)
+        for client, of_client in of_seed.items()
+        for name, tensor in of_client.items()
     }
     tensors["lattice"] = lattice(anatomy.objectives)
     Checkpoint(tensors, {"anatomy": anatomy_to_json(anatomy)}).save(folder.path / CONDITIONED_FILE)
@@ -78,8 +80,8 @@ def keep_servable(node: Node, run: int, solution: Message) -> None:
     path, sent = node_file(node.folder, setting.seed), {node.client: solution}
     anatomy = node.algorithm.anatomy(problem.layout, len(problem.objectives))
     if anatomy is not None:
-        keepsake = node.engine.keepsakes(run, sent)[node.client]
-        save_conditioned(path, card, anatomy, {**keepsake, "lattice": lattice(anatomy.objectives)})
+        parts = node.engine.model_parts(run, sent)[node.client]
+        save_conditioned(path, card, anatomy, {**parts, "lattice": lattice(anatomy.objectives)})
         return
     model = node.engine.models(run, sent)[node.client]
     if model.shape == (problem.layout.size,):  # Ensembles cannot be served.

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from fedpareto.core.conditioned import Conditioned
-from fedpareto.core.keepsake import anatomy_to_json, layout_to_json
 from fedpareto.core.layout import Layout
+from fedpareto.core.model_parts import anatomy_to_json, layout_to_json
 from fedpareto.core.outputs import Output
 from fedpareto.core.parameters import to_plain
 from fedpareto.core.problem import Objective, Problem

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedpareto.core.keepsake import anatomy_from_json
+from fedpareto.core.model_parts import anatomy_from_json
 from fedpareto.errors import DamagedFile, UserError
 from fedpareto.experiments import servable
 from fedpareto.experiments.checkpoint import Checkpoint

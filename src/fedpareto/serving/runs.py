@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from fedpareto.core.keepsake import anatomy_from_json
 from fedpareto.core.layout import Layout
+from fedpareto.core.model_parts import anatomy_from_json
 from fedpareto.core.outputs import Output
 from fedpareto.core.problem import Objective
 from fedpareto.core.raw_inputs import inputs_from_json

@@ -10,7 +10,7 @@ from typing import Any
 from fedpareto.core.raw_inputs import ImageInputs, Inputs, TextInputs
 from fedpareto.errors import BadPreference, UserError
 from fedpareto.experiments.servable import Card
-from fedpareto.serving import answers, pictures
+from fedpareto.serving import answers, images
 from fedpareto.serving.predictions import Predictions
 
 SEPARATORS = ",;\t|"
@@ -19,7 +19,7 @@ SEPARATORS = ",;\t|"
 def read_rows(path: Path, inputs: Inputs) -> list[dict[str, Any]]:
     """The rows of a file as a model reads them: a CSV with a header, lines of text, or images."""
     if isinstance(inputs, ImageInputs):
-        return [{inputs.kind: image} for image in pictures.read(path)]
+        return [{inputs.kind: image} for image in images.read(path)]
     if isinstance(inputs, TextInputs) and path.suffix != ".csv":
         return [{inputs.kind: line} for line in _text(path).splitlines() if line.strip()]
     return _read_columns(path, inputs)

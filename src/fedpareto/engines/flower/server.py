@@ -140,7 +140,7 @@ class FlowerEngine:
             return {}
         return {client: message["model"] for client, message in solutions.items() if "model" in message}
 
-    def keepsakes(self, run: int, solutions: Mapping[int, Message]) -> dict[int, Message]:
+    def model_parts(self, run: int, solutions: Mapping[int, Message]) -> dict[int, Message]:
         """Nothing: what clients keep stays on their nodes."""
         return {}
 

@@ -1,6 +1,4 @@
-"""What a client keeps of a run to make models later, its keepsake, and the objectives of these models on its own
-rows.
-"""
+"""The parts that a client keeps to make models for any preference, and the objectives of these models."""
 
 from __future__ import annotations
 
@@ -32,13 +30,13 @@ def lattice(objectives: int) -> Tensor:
     return torch.as_tensor(equidistant(points, objectives))
 
 
-def trade_off(clients: Clients, anatomy: Conditioned, keepsake: Message, preferences: Tensor) -> Tensor:
+def trade_off(clients: Clients, anatomy: Conditioned, parts: Message, preferences: Tensor) -> Tensor:
     """The objectives `[n, k, m]` of the models for k preferences `[k, m]`, on each client's own held-out rows."""
     problem = clients.problem
     assert isinstance(problem, SupervisedProblem), "an anatomy is made for a model with losses on rows"
     rows = clients.all_rows("test" if "test" in clients.splits else list(clients.splits)[-1])
-    body = anatomy.body.unflatten(keepsake["body"])
-    hypernetwork = anatomy.hypernetwork.layout.unflatten(keepsake["hypernetwork"])
+    body = anatomy.body.unflatten(parts["body"])
+    hypernetwork = anatomy.hypernetwork.layout.unflatten(parts["hypernetwork"])
     measured = []
     for some in torch.split(preferences.to(clients.preferences), MODELS_AT_ONCE):
         heads = anatomy.heads(hypernetwork, tolerances(some, anatomy.margin).expand(len(clients), -1, -1))
