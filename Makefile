@@ -9,7 +9,7 @@ CONSTRAINTS := .venv/constraints.txt
 export NO_MKDOCS_2_WARNING := 1
 # Bytecode is written when a module is first imported: compiling all of it takes a minute, and most is never used.
 PIP := $(BIN)/pip --disable-pip-version-check install --no-compile --constraint $(CONSTRAINTS)
-# On Linux the torch of PyPI comes with several GB of CUDA libraries; this index has it without them. A torch that lies in
+# On Linux the torch of PyPI comes with several GB of CUDA libraries; this index has it without them. A torch in
 # a folder of wheels that pip is configured with goes first. With a GPU: make install TORCH_INDEX=
 TORCH_INDEX ?= $(if $(filter Linux,$(shell uname -s)),https://download.pytorch.org/whl/cpu)
 # Where Box2D has no wheel, it is built: that takes a C++ compiler and a minute.
@@ -68,7 +68,7 @@ $(DOCS): $(INSTALLED)
 	$(PIP) --no-build-isolation --editable '.[docs]'
 	@touch $@
 
-# After a change of the dependencies in pyproject.toml. Newer versions of all: make lock LOCK=--upgrade
+# After changing the dependencies in pyproject.toml. Newer versions of all: make lock LOCK=--upgrade
 lock: $(BIN)/uv
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11.5 --all-extras --generate-hashes --no-annotate --no-header $(LOCK) \
 		--output-file requirements.lock pyproject.toml
