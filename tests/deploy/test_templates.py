@@ -45,28 +45,28 @@ def unit(path):
 
 
 @pytest.fixture
-def deployment(schema, tmp_path):
+def remote(schema, tmp_path):
     """A deployment for other machines, in a folder with a name that needs care."""
     return create(tmp_path / "my 5% federation", schema, Draft(), [], 2, "learn.example.org", 9443)
 
 
 @pytest.fixture
-def units(deployment):
-    paths = (deployment.folder / "systemd" / "fedpareto-server.service", deployment.node(1) / "fedpareto-node.service")
+def units(remote):
+    paths = (remote.folder / "systemd" / "fedpareto-server.service", remote.node(1) / "fedpareto-node.service")
     return [unit(path) for path in paths]
 
 
 @pytest.fixture
-def services(deployment):
+def services(remote):
     found = {}
-    for folder in (deployment.folder, deployment.node(1)):
+    for folder in (remote.folder, remote.node(1)):
         found |= yaml.safe_load((folder / "compose.yaml").read_text(encoding="utf-8"))["services"]
     return found
 
 
-def test_units_start_commands_that_exist_in_the_folder_of_the_party(deployment, units):
+def test_units_start_commands_that_exist_in_the_folder_of_the_party(remote, units):
     started = []
-    for one, place in zip(units, (deployment.folder, deployment.node(1)), strict=True):
+    for one, place in zip(units, (remote.folder, remote.node(1)), strict=True):
         env, *words = shlex.split(one["Service"]["ExecStart"])
         assert env == "/usr/bin/env"
         started.append(understood(words))
@@ -106,7 +106,7 @@ def test_compose_files_check_the_health_of_what_they_start(services):
         assert service["logging"]["options"] == {"max-size": "10m", "max-file": "5"}
 
 
-def test_containers_own_nothing_but_their_folder(deployment, services):
+def test_containers_own_nothing_but_their_folder(remote, services):
     for service in services.values():
         assert service["read_only"]
         assert service["cap_drop"] == ["ALL"]
@@ -115,7 +115,7 @@ def test_containers_own_nothing_but_their_folder(deployment, services):
     assert {inside for _, inside, _ in fixed} == {
         f"/deployment/{name}" for name in ("spec.yaml", "schema.json", "deployment.json")
     }
-    assert all((deployment.folder / outside).is_file() for outside, _, _ in fixed)
+    assert all((remote.folder / outside).is_file() for outside, _, _ in fixed)
     assert services["node-1"]["volumes"][1].endswith(":/data/table.csv:ro")
     assert services["server"]["ports"] == ["9443:9443"]
 
@@ -163,7 +163,7 @@ def test_the_image_runs_as_nobody_special_and_says_how_it_is(steps):
     assert [understood(words) for words in checks] == ["status", "status"]
 
 
-def test_the_page_names_the_image_that_the_compose_files_want(deployment, services):
-    page = (deployment.folder / "README.md").read_text(encoding="utf-8")
+def test_the_page_names_the_image_that_the_compose_files_want(remote, services):
+    page = (remote.folder / "README.md").read_text(encoding="utf-8")
     (image,) = {service["image"] for service in services.values()}
     assert f"docker build -t {image} ." in page
