@@ -10,11 +10,13 @@ from types import SimpleNamespace
 
 import httpx
 import numpy as np
+import onnxruntime
 import pytest
 import torch
 from test_serving_commands import command  # noqa: F401 (a fixture)
 
 import fedpareto
+from fedpareto.algorithms.praffl import PraFFL
 from fedpareto.core.raw_inputs import ImageInputs, TextInputs, inputs_from_json
 from fedpareto.errors import UserError
 from fedpareto.experiments.servable import Card, network_of_problem
@@ -22,8 +24,9 @@ from fedpareto.problems.images_text.images import CIFAR10, Digits
 from fedpareto.problems.images_text.texts import AGNews, Shakespeare
 from fedpareto.problems.morl.deep_sea_treasure import DeepSeaTreasure
 from fedpareto.problems.morl.lunar_lander import ContinuousLunarLander
+from fedpareto.problems.multitask.datasets import Images, ImageSet
 from fedpareto.problems.multitask.problem import FashionMNISTPairs
-from fedpareto.serving import files, service
+from fedpareto.serving import files, onnx_file, service
 from fedpareto.serving.models import OneOfMany
 from fedpareto.serving.predictions import predict
 
@@ -90,19 +93,39 @@ def test_answers_are_the_networks_own_also_from_a_file(kind, tmp_path):
         assert found.served_by[row].client == client
 
 
+# What the others do is part of these; each takes seconds, as torch's exporter does.
+@pytest.mark.parametrize("kind", ["cnn", "words", "characters", "vector"])
+def test_onnx_gives_the_same_answers_under_any_preference(kind, tmp_path):
+    problem, inputs, rows = KINDS[kind]
+    model = served(problem, inputs)
+    onnx_file.save(model, tmp_path / "model.onnx")
+    assert onnx_file.largest_difference(model, tmp_path / "model.onnx") <= onnx_file.LARGEST_DIFFERENCE
+    session = onnxruntime.InferenceSession(tmp_path / "model.onnx", providers=["CPUExecutionProvider"])
+    x = model.card.inputs.encode(rows[:1]).features
+    for preference in np.eye(len(problem.objectives), dtype=np.float32)[:2]:
+        (found,) = session.run(None, {"x": x, "preference": preference[None]})
+        np.testing.assert_allclose(found, model(x, preference).numpy(), rtol=1e-4, atol=1e-5)
+    assert Card.from_json(json.loads(session.get_modelmeta().custom_metadata_map["fedpareto"]), "here") == model.card
+
+
+def said_over_http(model, rows, preference):
+    """What /predict says of rows, and /health of the model."""
+    gate = service.app_of(SimpleNamespace(conditioned=lambda client, seed: model, clients=[0, 1]))
+
+    async def ask():
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(gate), base_url="http://here") as client:
+            answer = await client.post("/predict", json={"rows": rows, "preference": preference, "client": 1})
+            return answer.json(), (await client.get("/health")).json()
+
+    return asyncio.run(ask())
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_over_http_answers_bear_names(kind):
     problem, inputs, rows = KINDS[kind]
     model = served(problem, inputs)
-    gate = service.app_of(SimpleNamespace(conditioned=lambda client, seed: model, clients=[0, 1]))
     preference = [1.0, *[0.0] * (len(problem.objectives) - 1)]
-
-    async def ask():
-        async with httpx.AsyncClient(transport=httpx.ASGITransport(gate), base_url="http://here") as client:
-            answer = await client.post("/predict", json={"rows": rows, "preference": preference})
-            return answer.json(), (await client.get("/health")).json()
-
-    answer, health = asyncio.run(ask())
+    answer, health = said_over_http(model, rows, preference)
     assert health["outputs"] == [output.to_json() for output in problem.outputs()]
     found = predict(model, rows, preference)
     assert len(answer["answers"]) == len(rows)
@@ -137,6 +160,37 @@ def test_a_short_run_of_a_policy_is_exported_and_asked(command, tmp_path):  # no
     table = list(csv.DictReader(io.StringIO(out)))
     assert [list(row)[:2] for row in table] == [["action", "value of 0 (action)"]] * 2
     assert {row["action"] for row in table} <= {"0", "1", "2", "3"}
+
+
+def test_praffl_makes_models_of_two_heads_for_any_preference_also_as_onnx(command, tmp_path, monkeypatch):  # noqa: F811
+    pixels, labels = STREAM.integers(0, 256, (40, 28, 28)).astype(np.uint8), STREAM.integers(0, 10, 40)
+    monkeypatch.setattr(ImageSet, "images", lambda self, part: Images(pixels, labels))
+    fedpareto.run(
+        FashionMNISTPairs(samples=24, test_samples=8),
+        PraFFL(body_epochs=1, head_epochs=1, sampled=2, hypernetwork=(4,)),
+        clients=2,
+        rounds=1,
+        engine={"threads": 1, "chunk": 2},
+        out="run",
+    )
+    monkeypatch.undo()
+    monkeypatch.chdir(tmp_path)
+    assert command("export", "run", "--client", "1", "--out", "model.safetensors")[0] == 0
+    code, out, err = command("export", "model.safetensors", "--out", "model.onnx")
+    assert (code, "under onnxruntime the same to" in out) == (0, True), err
+    np.save(tmp_path / "images.npy", pixels[:3])
+    answers = []
+    for preference in ("1,0", "0,1"):
+        code, out, err = command("predict", "model.safetensors", "--preference", preference, "--input", "images.npy")
+        assert code == 0, err
+        assert "client 1's model for the preference" in err
+        answers.append(out)
+    assert len(set(answers)) == 2
+    assert answers[0].splitlines()[0].startswith("left,probability of 0 (left)")
+    model = files.load(tmp_path / "model.safetensors")
+    assert said_over_http(model, [{"image": pixels[0].tolist()}], [0.5, 0.5])[0]["answers"][0].keys() == {
+        *("left", "right")
+    }
 
 
 def test_images_are_read_from_arrays_folders_and_the_format_of_mnist(command, tmp_path):  # noqa: F811

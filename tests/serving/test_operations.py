@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import json
+import multiprocessing
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import httpx
 import numpy as np
@@ -23,6 +26,7 @@ from fedpareto.serving.access_log import AccessLog, LogFormat
 from fedpareto.serving.batching import Batcher
 from fedpareto.serving.metrics import Counters, shared
 from fedpareto.serving.predictions import Request, predict
+from fedpareto.serving.server import Options, _Worker, _Workers
 from waiting import PATIENCE, until
 
 _spec = importlib.util.spec_from_file_location("load", Path(__file__).parents[2] / "benchmarks" / "load.py")
@@ -34,15 +38,16 @@ TOKEN = "a-token-of-this-test-1234567890"
 QUESTION = {"rows": [{"x1": 1, "x2": 2}], "preference": [0.7, 0.3]}
 STOPS, CONNECTIONS = 5, 48
 
-# A server that is stopped again and again. Forks of one process, so that torch is imported once.
+# A server that is stopped again and again, at last with two workers. Forks of one process, so that torch is imported
+# once for those with one.
 FORKING = """
 import os, sys
 from pathlib import Path
 from fedpareto.serving import server, service
-for _ in range(int(sys.argv[2])):
+for left in reversed(range(int(sys.argv[2]))):
     child = os.fork()
     if not child:
-        options = server.Options(port=0, client=1)
+        options = server.Options(port=0, client=1, workers=1 if left else 2)
         server.serve(Path(sys.argv[1]), options, lambda address: print(os.getpid(), address, flush=True))
         os._exit(0)
     print("ended", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
@@ -72,6 +77,26 @@ def test_a_stop_under_load_breaks_no_request(praffl_run):
             assert set(tally.statuses) == {200}
             assert tally.answered >= CONNECTIONS
             assert process.stdout.readline().split() == ["ended", "0"]
+
+
+def test_what_a_worker_failed_at_is_told_whatever_another_says_afterwards(tmp_path):
+    listener = socket.socket()
+    workers = _Workers(tmp_path, Options(workers=2), listener)
+    says = []
+    for number, is_alive in enumerate((False, True)):
+        here, there = multiprocessing.Pipe()
+        process = SimpleNamespace(
+            is_alive=lambda is_alive=is_alive: is_alive, join=lambda: None, terminate=lambda: None, exitcode=0
+        )
+        workers._running[number] = _Worker(process, here, 0.0)
+        says.append(there)
+    first, second = workers._running.values()
+    says[0].send("the log cannot be written")
+    workers._listen_to(0, first)
+    says[1].send(None)
+    workers._listen_to(1, second)
+    assert workers._problem == "the log cannot be written"
+    assert listener.fileno() == -1, "nobody is served by half a service"
 
 
 @contextmanager

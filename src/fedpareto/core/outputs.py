@@ -26,6 +26,11 @@ class Output:
         """Of two classes, the one that counts as 1."""
         return self.classes[-1]
 
+    @property
+    def is_probable(self) -> bool:
+        """Whether the model gives a probability of each class, so that they sum to 1."""
+        return bool(self.classes) and self.measure == PROBABILITY
+
     def to_json(self) -> dict[str, Any]:
         """As plain values."""
         return {"name": self.name, "classes": list(self.classes), "measure": self.measure}

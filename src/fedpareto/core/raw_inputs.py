@@ -93,6 +93,11 @@ class TextInputs:
         if self.kind not in [str(name) for name in names]:
             raise UserError(f"{where} has no column '{self.kind}'")
 
+    @property
+    def numbers(self) -> int:
+        """How many numbers words or characters have; all are smaller."""
+        return len(self.words) + 2 if self.words else len(self.characters)
+
     @cached_property
     def _numbers(self) -> dict[str, int]:
         entries = self.words or self.characters

@@ -23,7 +23,6 @@ from fedpareto.core.conditioned import Conditioned, tolerances
 from fedpareto.core.inputs import InputSchema
 from fedpareto.core.layout import Layout
 from fedpareto.core.models import MLP
-from fedpareto.core.outputs import PROBABILITY
 from fedpareto.core.parameters import build
 from fedpareto.core.problem import Problem
 from fedpareto.core.registry import problem_class
@@ -77,7 +76,7 @@ class Servable(ABC):
         if self.problem is None:
             return np.asarray(expit(logits))
         said = [
-            softmax(logits[:, head], axis=-1) if output.classes and output.measure == PROBABILITY else logits[:, head]
+            softmax(logits[:, head], axis=-1) if output.is_probable else logits[:, head]
             for head, output in enumerate(self.card.outputs)
         ]
         return np.stack(said, axis=1)

@@ -1,4 +1,4 @@
-"""A model as ONNX: `x` and `preference` in, `probability` out, for runtimes without fedpareto or torch."""
+"""A model as ONNX: `x` and `preference` in, answers out, for runtimes without fedpareto or torch."""
 
 from __future__ import annotations
 
@@ -13,31 +13,66 @@ from torch import Tensor
 
 from fedpareto.errors import UserError
 from fedpareto.files import write_atomically
+from fedpareto.serving import onnx_network
 from fedpareto.serving.models import AnyPreference, OneOfMany, Servable
 
 OPSET, IR_VERSION = 17, 8
 """Of 2022: old enough for every runtime in use."""
-ROWS_TO_COMPARE = 64
+ROWS_TO_COMPARE, ROWS_UNDER_ONE = 64, 16
+"""In all, and under one preference where all rows of a call share it."""
 LARGEST_DIFFERENCE = 1e-5
 
 
 def save(model: Servable, path: Path) -> None:
-    """Writes a model in single precision; `x` is `[rows, inputs]`, `preference` is `[1, m]` or `[rows, m]`."""
+    """Writes a model in single precision; see `to_onnx`."""
     write_atomically(path, to_onnx(model))
 
 
 def to_onnx(model: Servable) -> bytes:
-    """The bytes of an .onnx file."""
-    if find_spec("onnx") is None:
-        raise UserError('writing ONNX needs another package; try: pip install "fedpareto[onnx]"')
+    """The bytes of an .onnx file.
+
+    Of a model that answers yes or no `x` is `[rows, inputs]`, `preference` `[1, m]` or `[rows, m]`, `probability`
+    `[rows]`. Other networks are in `onnx_network`.
+    """
+    if find_spec("onnx") is None or (model.problem is not None and find_spec("onnxscript") is None):
+        raise UserError('writing ONNX needs other packages; try: pip install "fedpareto[onnx]"')
     import onnx
+    from onnx import helper
+
+    made = _yes_or_no(model) if model.problem is None else onnx_network.to_proto(model)
+    made.producer_name, made.ir_version = "fedpareto", IR_VERSION
+    helper.set_model_props(made, {"fedpareto": json.dumps(model.card.to_json())})
+    onnx.checker.check_model(made, full_check=True)
+    return bytes(made.SerializeToString())
+
+
+def largest_difference(model: Servable, path: Path, seed: int = 0) -> float | None:
+    """Between the file under onnxruntime and the model itself, for random rows and preferences; None without it.
+
+    Of answers beyond 1, such as values of actions, it is relative to the largest.
+    """
+    if find_spec("onnxruntime") is None:
+        return None
+    import onnxruntime
+
+    stream = np.random.default_rng(seed)
+    x = onnx_network.random_rows(model.card.inputs, ROWS_TO_COMPARE, stream)
+    preferences = stream.dirichlet(np.ones(len(model.card.objectives)), ROWS_TO_COMPARE)
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    at_once = ROWS_TO_COMPARE if model.problem is None else ROWS_UNDER_ONE
+    worst = 0.0
+    for first in range(0, ROWS_TO_COMPARE, at_once):
+        rows = x[first : first + at_once]
+        wanted = preferences if model.problem is None else preferences[first : first + 1]
+        (found,) = session.run(None, {"x": rows, "preference": wanted.astype(np.float32)})
+        expected = model(rows, wanted if len(wanted) > 1 else wanted[0]).numpy()
+        worst = max(worst, float(np.abs(found - expected).max() / max(1.0, np.abs(expected).max())))
+    return worst
+
+
+def _yes_or_no(model: Servable) -> Any:
     from onnx import TensorProto, helper
 
-    if model.problem is not None:
-        raise UserError(
-            f"the network of {model.card.problem} cannot be written as ONNX, only multilayer perceptrons with one "
-            "output; export it as .safetensors"
-        )
     graph = _Graph()
     if isinstance(model, AnyPreference):
         _any_preference(graph, model)
@@ -49,29 +84,10 @@ def to_onnx(model: Servable) -> bytes:
         helper.make_tensor_value_info("preference", TensorProto.FLOAT, ["preferences", len(model.card.objectives)]),
     ]
     outputs = [helper.make_tensor_value_info("probability", TensorProto.FLOAT, ["rows"])]
-    made = helper.make_model(
+    return helper.make_model(
         helper.make_graph(graph.nodes, "fedpareto", inputs, outputs, graph.constants),
-        producer_name="fedpareto",
         opset_imports=[helper.make_opsetid("", OPSET)],
-        ir_version=IR_VERSION,
     )
-    helper.set_model_props(made, {"fedpareto": json.dumps(model.card.to_json())})
-    onnx.checker.check_model(made, full_check=True)
-    return bytes(made.SerializeToString())
-
-
-def largest_difference(model: Servable, path: Path, seed: int = 0) -> float | None:
-    """Between the file under onnxruntime and the model itself, for random rows and preferences; None without it."""
-    if find_spec("onnxruntime") is None:
-        return None
-    import onnxruntime
-
-    stream = np.random.default_rng(seed)
-    x = stream.standard_normal((ROWS_TO_COMPARE, model.network.inputs)).astype(np.float32)
-    preferences = stream.dirichlet(np.ones(len(model.card.objectives)), ROWS_TO_COMPARE)
-    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
-    (found,) = session.run(None, {"x": x, "preference": preferences.astype(np.float32)})
-    return float(np.abs(found - model(x, preferences).numpy()).max())
 
 
 class _Graph:

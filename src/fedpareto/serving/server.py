@@ -219,11 +219,13 @@ class _Workers:
 
     def _listen_to(self, number: int, worker: _Worker) -> None:
         """A worker's report: ready, an error, or, by its end, nothing."""
+        is_alive = worker.process.is_alive()  # First: an ended worker sends nothing more.
         with suppress(EOFError, OSError):
             if worker.pipe.poll():
-                self._problem = worker.pipe.recv()
-                worker.is_ready = self._problem is None
-        if worker.process.is_alive():
+                problem = worker.pipe.recv()
+                worker.is_ready = problem is None
+                self._problem = self._problem or problem  # The first error stays, though others report ready.
+        if is_alive:
             return
         worker.process.join()
         del self._running[number]

@@ -17,8 +17,19 @@ def stacked_lstm(inputs: Tensor, of_input: Tensor, recurrent: Tensor, bias: Tens
 
     Weights are `[n, e, 4h]` and `[n, h, 4h]`, the bias `[n, 4h]`, with the gates in the order in, forget, cell, out.
     """
+    if torch.compiler.is_compiling():
+        return _as_torch_has_it(inputs, of_input, recurrent, bias)
     outputs: Tensor = _StackedLSTM.apply(inputs, of_input, recurrent, bias, torch.is_grad_enabled())  # type: ignore[no-untyped-call]
     return outputs
+
+
+def _as_torch_has_it(inputs: Tensor, of_input: Tensor, recurrent: Tensor, bias: Tensor) -> Tensor:
+    """The same of one client, for who writes the graph down: one operator, instead of some for each step."""
+    assert inputs.shape[1] == 1, "torch's own LSTM cannot be stacked"
+    nothing = inputs.new_zeros(1, inputs.shape[2], recurrent.shape[1])
+    weights = (of_input[0].mT, recurrent[0].mT, bias[0], torch.zeros_like(bias[0]))
+    outputs, _, _ = torch.lstm(inputs[:, 0], (nothing, nothing), weights, True, 1, 0.0, False, False, False)
+    return outputs.unsqueeze(1)
 
 
 class _StackedLSTM(torch.autograd.Function):
