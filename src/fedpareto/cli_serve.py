@@ -55,7 +55,7 @@ def predict(
     model = runs.load(run).conditioned(client, seed)  # First: a run that cannot be served is refused.
     if (preference is None) == (preferences is None):
         raise UserError("give --preference, such as 0.7,0.3, or --preferences, a file with one for each row")
-    rows = tables.read_rows(input, model.card.inputs)
+    rows = tables.read_rows(input, model.card.inputs, _say)
     names = [objective.name for objective in model.card.objectives]
     wanted: Any = parse(preference) if preference is not None else None
     if preferences is not None:

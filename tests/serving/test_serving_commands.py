@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 
 import fedpareto
+from fedpareto.problems.fairness.benchmarks import OwnTable
+from fedpareto.serving.predictions import predict
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # Typer 0.20 imports what click 8.5 would rather not give.
@@ -100,19 +102,53 @@ def test_a_bad_preference_is_one_line(command, praffl_run, preference, words):
     assert words in err
 
 
+def test_a_table_is_read_as_that_of_the_training_was(command, tmp_path):
+    stream = np.random.default_rng(0)
+    lines = ["größe;alter;gruppe;ja"]
+    for row in range(120):
+        size = "k. A." if row % 10 == 0 else f"1.{stream.integers(100, 999)},{stream.integers(10, 99)}"
+        lines.append(f"{size};{-999 if row % 7 == 0 else row % 40};{'ab'[row % 2]};{row % 3 % 2}")
+    (tmp_path / "people.csv").write_text("\n".join(lines), encoding="latin-1")
+    problem = {"file": "people.csv", "label": "ja", "sensitive": ("gruppe",), "missing": ("k. A.", "-999")}
+    fedpareto.run(
+        OwnTable(**problem),
+        "fedavg",
+        clients=2,
+        rounds=1,
+        learner={"epochs": 1},
+        engine={"threads": 1, "chunk": 2},
+        out="run",
+    )
+    assert command("export", "run", "--out", "model.safetensors")[0] == 0
+    some = [lines[0], "1.234,5;3;a;0", "k. A.;-999;b;0", "700;4;a;0", "1.234;4;a;0"]
+    (tmp_path / "some.csv").write_text("\n".join(some), encoding="latin-1")
+    asked = ("predict", "model.safetensors", "--preference", "0.5,0.5", "--input")
+    code, out, err = command(*asked, "some.csv")
+    assert code == 0, err
+    assert "some.csv: numbers have a decimal comma\n" in err
+    assert "some.csv: the text is not UTF-8; it is read as Latin-1\n" in err
+    plain = ["größe,alter,gruppe", "1234.5,3,a", ",,b", "700,4,a", "1234,4,a"]
+    (tmp_path / "plain.csv").write_text("\n".join(plain), encoding="utf-8")
+    assert command(*asked, "plain.csv")[1] == out
+    rows = [dict(zip(lines[0].split(";"), line.split(";"), strict=True)) for line in some[1:]]
+    found = predict(fedpareto.load("model.safetensors").conditioned(), rows, [0.5, 0.5])  # As over HTTP.
+    assert [f"{one:.6f}" for one in found.probabilities] == [line.split(",")[0] for line in out.splitlines()[1:]]
+    assert found.unseen == {}
+
+
 @pytest.mark.parametrize(
     ("content", "words"),
     [
         ("x1,y2\n1,2\n", "has no column 'x2'; is 'y2' meant?"),
         ("x1,x2\n1,2\n3,many\n", "row 2: 'x2' is 'many', not a number"),
-        ("x1,x2\n1,2,3\n", "row 1 has 3 fields; the header has 2"),
+        ("x1,x2\n1,2\n1,2,3\n1,2\n", "row 2 has 3 fields; the header has 2"),
         ("x1,x2\n", "has no rows"),
-        ("x1,x2,x1\n1,2,3\n", "has the column 'x1' 2 times"),
+        ("x1,x2,x1\n1,2,3\n", "has the column 'x1' more than once"),
         ('x1,x2\n"1,2\n', "cannot be read as CSV"),
         ("x1,x2\n1e39,1\n", "bad.csv, row 1: 'x1' is too large a number"),
         ("x1,x2\n1,abc\n", "bad.csv, row 1: 'x2' is 'abc', not a number"),
         ("", "bad.csv is empty"),
-        (b"\xff\xfe\x00", "not UTF-8"),
+        (b"x1,x2\n1,\x00\n", "it is not text"),
     ],
 )
 def test_a_bad_table_is_one_line(command, praffl_run, tmp_path, content, words):

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from fedpareto.core.inputs import MISSING, NUMBER, VALUE, Input, InputSchema
+from fedpareto.core.raw_inputs import inputs_from_json
 from fedpareto.core.registry import problem_class
 from fedpareto.errors import DamagedFile, UserError
 from fedpareto.problems.fairness.schema import TableSchema
@@ -101,7 +102,13 @@ def test_what_does_not_fit_is_said(rows, words):
         SCHEMA.encode(rows)
 
 
+@pytest.mark.parametrize("plain", [None, 3, [], {}, {"kind": "table"}, {"kind": "other"}])
+def test_what_is_no_schema_is_refused(plain):
+    with pytest.raises(DamagedFile, match=r"inputs\.json"):
+        inputs_from_json(plain, "inputs.json")
+
+
 @pytest.mark.parametrize("entries", [None, 3, [], [{}], [{"column": "a", "kind": "b"}], [{"column": "a"}], ["a"]])
 def test_a_damaged_schema_is_refused(entries):
     with pytest.raises(DamagedFile, match=r"inputs\.json"):
-        InputSchema.from_json(entries, "inputs.json")
+        inputs_from_json({"kind": "table", "inputs": entries, "marks": {"missing": [], "decimal": "."}}, "inputs.json")

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fedpareto.core.inputs import MISSING, NUMBER, VALUE, InputSchema, number_of, place_of
+from fedpareto.core.inputs import MISSING, NUMBER, VALUE, InputSchema, Marks, number_of, place_of
 from fedpareto.errors import UserError
 
 
@@ -41,7 +41,7 @@ def features_of(schema: InputSchema, frame: Any) -> tuple[np.ndarray, dict[str, 
 
 
 def _fill_numbers(features: np.ndarray, schema: InputSchema, column: str, values: np.ndarray) -> int:
-    numbers = _numbers(values, column)
+    numbers = _numbers(values, column, schema.marks)
     gaps = ~np.isfinite(numbers)
     foreseen = False
     for place, entry in enumerate(schema.inputs):
@@ -52,13 +52,14 @@ def _fill_numbers(features: np.ndarray, schema: InputSchema, column: str, values
     return 0 if foreseen else int(gaps.sum())
 
 
-def _numbers(values: np.ndarray, column: str) -> np.ndarray:
+def _numbers(values: np.ndarray, column: str, marks: Marks) -> np.ndarray:
     if values.dtype.kind in "biuf":
-        return values.astype(float)
+        numbers = values.astype(float)
+        return np.where(np.isin(numbers, list(marks.gap_numbers)), np.nan, numbers)
     table: dict[Any, float] = {}
     for row, value in enumerate(values.tolist(), start=1):
         if value not in table:
-            table[value] = number_of(value, column, row)
+            table[value] = number_of(value, column, row, marks)
     return np.array([table[value] for value in values.tolist()], dtype=float)
 
 
@@ -70,7 +71,7 @@ def _fill_values(features: np.ndarray, schema: InputSchema, column: str, values:
     table: dict[Any, int] = {}
     for value in values.tolist():
         if value not in table:
-            place = place_of(value, known, missing)
+            place = place_of(value, known, missing, schema.marks)
             table[value] = nowhere if place is None else place
     places = np.array([table[value] for value in values.tolist()], dtype=int)
     scales = np.array([*(entry.scale for entry in schema.inputs), 0.0])

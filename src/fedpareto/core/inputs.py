@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -30,6 +30,28 @@ GROUPS = {
 """Numbers whose thousands are separated, by the decimal mark."""
 LONGEST_SHOWN = 40
 """Characters of a wrong value that a message shows."""
+
+
+@dataclass(frozen=True)
+class Marks:
+    """How values are written in the table on which a model was trained, and so in texts that it is asked about."""
+
+    missing: tuple[str, ...] = ()
+    """Texts that mean a missing value beside the usual ones, such as unknown or -999."""
+    decimal: str = "."
+
+    @cached_property
+    def gaps(self) -> frozenset[str]:
+        """All texts that mean a missing value."""
+        return MISSING_TEXTS | frozenset(self.missing)
+
+    @cached_property
+    def gap_numbers(self) -> frozenset[float]:
+        """The numbers among them."""
+        return frozenset(number for text in self.missing if (number := as_number(text)) is not None)
+
+
+PLAIN = Marks()
 
 
 @dataclass(frozen=True)
@@ -70,7 +92,9 @@ class Encoded:
 class InputSchema:
     """A model's inputs in their order."""
 
+    kind: ClassVar[str] = "table"
     inputs: tuple[Input, ...]
+    marks: Marks = PLAIN
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -112,7 +136,10 @@ class InputSchema:
         if not table.columns:
             return {}
         found = np.array(
-            [[number_of(row[column], column, number) for column in table.columns] for number, row in enumerate(rows, 1)]
+            [
+                [number_of(row[column], column, number, self.marks) for column in table.columns]
+                for number, row in enumerate(rows, 1)
+            ]
         )
         gaps = np.isnan(found)
         here = found[:, table.of_number]
@@ -124,7 +151,7 @@ class InputSchema:
     def _fill_values(self, features: np.ndarray, rows: Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray]:
         strange = {}
         for column, (known, missing) in self._values.items():
-            places = [place_of(row[column], known, missing) for row in rows]
+            places = [place_of(row[column], known, missing, self.marks) for row in rows]
             for row, place in enumerate(places):
                 if place is not None:
                     features[row, place] = self.inputs[place].scale
@@ -164,22 +191,25 @@ class InputSchema:
 
     # -- files -----------------------------------------------------------------------------------------------------
 
-    def to_json(self) -> list[dict[str, Any]]:
+    def to_json(self) -> dict[str, Any]:
         """As plain values."""
-        return [asdict(entry) for entry in self.inputs]
+        return {"kind": self.kind, "inputs": [asdict(entry) for entry in self.inputs], "marks": asdict(self.marks)}
 
     @classmethod
-    def from_json(cls, entries: Any, source: str) -> InputSchema:
+    def from_json(cls, plain: Any, source: str) -> InputSchema:
         """The inverse of `to_json`; `source` is named if it is damaged."""
         try:
-            inputs = tuple(Input(**entry) for entry in entries)
+            inputs = tuple(Input(**entry) for entry in plain["inputs"])
+            marks = Marks(tuple(map(str, plain["marks"]["missing"])), str(plain["marks"]["decimal"]))
             if not inputs or any(entry.kind not in (NUMBER, VALUE, MISSING) for entry in inputs):
                 raise ValueError("an input is a number, a value or a missing value")
             if not all(math.isfinite(entry.mean) and math.isfinite(entry.scale) for entry in inputs):
                 raise ValueError("mean and scale are numbers")
-        except (TypeError, ValueError) as problem:
+            if marks.decimal not in GROUPS:
+                raise ValueError("a decimal mark is . or ,")
+        except (KeyError, TypeError, ValueError) as problem:
             raise DamagedFile(f"{source} is damaged: its inputs cannot be read ({problem})") from None
-        return cls(inputs)
+        return cls(inputs, marks)
 
 
 @dataclass(frozen=True)
@@ -221,23 +251,32 @@ def as_number(value: Any, decimal: str = ".") -> float | None:
     return number if math.isfinite(number) else None
 
 
-def number_of(value: Any, column: str, row: int) -> float:
+def number_of(value: Any, column: str, row: int, marks: Marks = PLAIN) -> float:
     """A value as a number; NaN if it is missing or infinite, as in training."""
     if value is None:
         return math.nan
     try:
         if isinstance(value, str):
             text = value.strip()
-            value = math.nan if text in MISSING_TEXTS else TRUTHS.get(text.lower(), text)
-        number = float(value)
+            value = math.nan if text in marks.gaps else TRUTHS.get(text.lower(), text)
+        number = _written(value, marks.decimal) if isinstance(value, str) else float(value)
     except OverflowError:  # A whole number too large for a float.
         return math.nan
     except (TypeError, ValueError):
         raise UserError(f"row {row}: '{column}' is '{_short(value)}', not a number") from None
-    return number if math.isfinite(number) else math.nan
+    return number if math.isfinite(number) and number not in marks.gap_numbers else math.nan
 
 
-def place_of(value: Any, known: Mapping[str, int], missing: int | None) -> int | None:
+def _written(text: str, decimal: str) -> float:
+    """A text as a number, if it is one; ValueError otherwise."""
+    if decimal != ".":
+        number = as_number(text, decimal)
+        if number is not None:
+            return number
+    return float(text)
+
+
+def place_of(value: Any, known: Mapping[str, int], missing: int | None, marks: Marks = PLAIN) -> int | None:
     """The input that a value of a text column sets, if there is one."""
     if type(value) is str and value in known:  # As nearly always.
         return known[value]
@@ -247,7 +286,7 @@ def place_of(value: Any, known: Mapping[str, int], missing: int | None) -> int |
     for spelling in (text, text.strip(), *_other_spellings(text)):
         if spelling in known:
             return known[spelling]
-    return missing if text.strip() in MISSING_TEXTS else None
+    return missing if text.strip() in marks.gaps else None
 
 
 def _other_spellings(text: str) -> list[str]:

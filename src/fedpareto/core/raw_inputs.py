@@ -140,9 +140,9 @@ Inputs = InputSchema | ImageInputs | TextInputs
 
 def inputs_from_json(plain: Any, source: str) -> Inputs:
     """The inverse of each `to_json`; `source` is named if it is damaged."""
-    if not isinstance(plain, dict):
-        return InputSchema.from_json(plain, source)
     try:
+        if plain["kind"] == InputSchema.kind:
+            return InputSchema.from_json(plain, source)
         if plain["kind"] == ImageInputs.kind:
             return ImageInputs(tuple(int(size) for size in plain["shape"]))
         if plain["kind"] == TextInputs.kind:

@@ -92,6 +92,9 @@ class _Answers(nn.Module):
 class _Made(nn.Module):
     """The model that a hypernetwork makes for a preference."""
 
+    body: Tensor
+    hypernetwork: Tensor
+
     def __init__(self, model: AnyPreference) -> None:
         super().__init__()
         self._anatomy = model.anatomy
@@ -107,6 +110,11 @@ class _Made(nn.Module):
 class _Chosen(nn.Module):
     """That of the clients' models which serves a preference; equal ones are kept once."""
 
+    models: Tensor
+    place: Tensor
+    slopes: Tensor
+    offsets: Tensor
+
     def __init__(self, model: OneOfMany) -> None:
         super().__init__()
         distinct, place = torch.unique(model.models, dim=0, return_inverse=True)
@@ -117,7 +125,8 @@ class _Chosen(nn.Module):
     def forward(self, preference: Tensor) -> Tensor:
         """`[1, m]` to `[1, d]`."""
         scores = preference.double() @ self.slopes + self.offsets  # As the model itself chooses.
-        return self.models[self.place[scores.argmax(1)]]
+        chosen: Tensor = self.models[self.place[scores.argmax(1)]]
+        return chosen
 
 
 @contextmanager

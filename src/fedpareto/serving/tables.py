@@ -4,38 +4,75 @@ from __future__ import annotations
 
 import csv
 import io
+import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from fedpareto.core import dialect
+from fedpareto.core.dialect import SEPARATORS
+from fedpareto.core.inputs import NUMBER, InputSchema, as_number
 from fedpareto.core.raw_inputs import ImageInputs, Inputs, TextInputs
 from fedpareto.errors import BadPreference, UserError
 from fedpareto.experiments.servable import Card
 from fedpareto.serving import answers, images
 from fedpareto.serving.predictions import Predictions
 
-SEPARATORS = ",;\t|"
+OPTION = re.compile(r" \([^()]*=[^()]*\)$")
+"""Of a note, what one could say about it at a training."""
 
 
-def read_rows(path: Path, inputs: Inputs) -> list[dict[str, Any]]:
-    """The rows of a file as a model reads them: a CSV with a header, lines of text, or images."""
+def read_rows(path: Path, inputs: Inputs, say: Callable[[str], None] = lambda note: None) -> list[dict[str, Any]]:
+    """The rows of a file as a model reads them: a CSV with a header, lines of text, or images.
+
+    `say` is told what is unusual about a table, a line each.
+    """
     if isinstance(inputs, ImageInputs):
         return [{inputs.kind: image} for image in images.read(path)]
     if isinstance(inputs, TextInputs) and path.suffix != ".csv":
         return [{inputs.kind: line} for line in _text(path).splitlines() if line.strip()]
-    return _read_columns(path, inputs)
-
-
-def _read_columns(path: Path, inputs: Inputs) -> list[dict[str, Any]]:
-    """The rows of a CSV, separated by comma, semicolon, tab or bar; all needed columns are there."""
+    if isinstance(inputs, InputSchema):
+        return _read_table(path, inputs, say)
     found = _lines(path)
     if not found:
         raise UserError(f"{path} is empty: it has no header and no rows")
-    header, *lines = found
-    names = [name.strip() for name in header]
-    inputs.require(names, str(path))
+    return _rows(path, inputs, [name.strip() for name in found[0]], found[1:])
+
+
+def _read_table(path: Path, inputs: InputSchema, say: Callable[[str], None]) -> list[dict[str, Any]]:
+    """The rows of a table, recognised as that which the model was trained on was."""
+    try:
+        found = dialect.recognised(path)
+        # What the training table's decimal mark was, it is in files of its kind, whatever their few rows show.
+        own = inputs.marks.decimal == "," and found.separator != ","
+        with dialect.stream(path, found) as text:
+            lines = _fields(text.read(), found.separator, path)
+    except OSError as problem:
+        raise UserError(f"{path} cannot be read: {problem.strerror or problem}") from None
+    except UnicodeError:
+        raise UserError(f"{path} cannot be read: its text has no encoding that is known") from None
     for column in inputs.columns:
-        if names.count(column) > 1:
-            raise UserError(f"{path} has the column '{column}' {names.count(column)} times")
+        if f"{column} (2)" in found.names and f"{column} (2)" not in inputs.columns:
+            raise UserError(f"{path} has the column '{column}' more than once")
+    rows = _rows(path, inputs, list(found.names), lines)
+    for note in found.notes:
+        say(f"{path}: {OPTION.sub('', note)}")
+    decimal = "," if own else found.decimal
+    if decimal == inputs.marks.decimal:
+        return rows
+    numbers = [column for column, kind in inputs.columns.items() if kind == NUMBER]
+    return [row | {name: _number(row[name], decimal) for name in numbers} for row in rows]
+
+
+def _number(text: str, decimal: str) -> float | str:
+    """A text as a number, whatever the decimal mark is elsewhere; as it is, if it is none."""
+    number = as_number(text, decimal)
+    return text if number is None else number
+
+
+def _rows(path: Path, inputs: Inputs, names: list[str], lines: list[list[str]]) -> list[dict[str, Any]]:
+    """By column name; all needed columns are there, and no row is longer or shorter than the header."""
+    inputs.require(names, str(path))
     for number, line in enumerate(lines, start=1):
         if len(line) != len(names):
             raise UserError(f"{path}, row {number} has {len(line)} fields; the header has {len(names)}")
@@ -82,7 +119,12 @@ def _lines(path: Path) -> list[list[str]]:
     """The fields of every line that is not empty."""
     text = _text(path)
     header = next((line for line in text.splitlines() if line.strip()), "")
-    separator = max(SEPARATORS, key=header.count)
+    return _fields(text, max(SEPARATORS, key=header.count), path)
+
+
+def _fields(text: str, separator: str, path: Path) -> list[list[str]]:
+    if separator == dialect.BLANKS:
+        return [line.split() for line in text.splitlines() if line.strip()]
     try:
         reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, skipinitialspace=True, strict=True)
         return [line for line in reader if line]

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from fedpareto.core.inputs import InputSchema, Marks
 from fedpareto.errors import UnknownName, UserError
 from fedpareto.problems.fairness import datasets, reading, tables
 from fedpareto.problems.fairness.problem import Fairness, listed
@@ -213,6 +214,11 @@ class OwnTable(Fairness):
         if not self._source:
             raise UserError("the problem 'table' needs file, the table to read, such as file=people.csv")
         return self._source.read(self._reading)
+
+    def input_schema(self, clients: int, seed: int) -> InputSchema:
+        """With how this table writes numbers and what is missing."""
+        marks = Marks(self._reading.missing, self.read().decimal)
+        return replace(super().input_schema(clients, seed), marks=marks)
 
     def _listed(self, columns: tuple[str, ...]) -> list[str]:
         """One by one; a name with a comma in it is one name if the table has such a column."""

@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fedpareto.core import dialect
 from fedpareto.core.inputs import MISSING_TEXTS, as_number
 from fedpareto.errors import UnknownName, UserError
-from fedpareto.problems.fairness import dialect
 from fedpareto.problems.fairness.labels import as_text
 
 if TYPE_CHECKING:
