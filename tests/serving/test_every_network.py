@@ -18,6 +18,7 @@ from test_serving_commands import command  # noqa: F401 (a fixture)
 import fedpareto
 from fedpareto.algorithms.praffl import PraFFL
 from fedpareto.core.raw_inputs import ImageInputs, TextInputs, inputs_from_json
+from fedpareto.core.registry import problem_class
 from fedpareto.errors import UserError
 from fedpareto.experiments.servable import Card, network_of_problem
 from fedpareto.problems.images_text.images import CIFAR10, Digits
@@ -191,6 +192,28 @@ def test_praffl_makes_models_of_two_heads_for_any_preference_also_as_onnx(comman
     assert said_over_http(model, [{"image": pixels[0].tolist()}], [0.5, 0.5])[0]["answers"][0].keys() == {
         *("left", "right")
     }
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters", "rows"),
+    [
+        pytest.param(name, parameters, rows, id=name, marks=pytest.mark.needs_data(dataset))
+        for name, dataset, parameters, rows in (
+            ("mnist", "mnist", {"rows": 60, "model": "logistic"}, [{"image": image(28, 28)}]),
+            ("ag-news", "ag-news", {"rows": 60}, [{"text": "Stocks fell"}]),
+            ("shakespeare", "shakespeare", {"rows": 40, "units": 4, "layers": 1}, [{"text": "To be, or not to b"}]),
+            ("multi-mnist", "mnist", {"samples": 20, "test_samples": 8}, [{"image": image(28, 28)}]),
+        )
+    ],
+)
+def test_a_short_run_on_real_data_is_exported_and_served(name, parameters, rows, command):  # noqa: F811
+    problem = problem_class(name)(**parameters)
+    fedpareto.run(problem, "fedavg", clients=2, rounds=1, engine={"threads": 1, "chunk": 2}, out="run")
+    assert command("export", "run", "--out", "model.safetensors")[0] == 0
+    model = fedpareto.load("model.safetensors").conditioned()
+    preference = [1 / len(problem.objectives)] * len(problem.objectives)
+    (said,) = said_over_http(model, rows, preference)[0]["answers"]
+    assert list(said) == [output.name for output in problem.outputs()]
 
 
 def test_images_are_read_from_arrays_folders_and_the_format_of_mnist(command, tmp_path):  # noqa: F811
