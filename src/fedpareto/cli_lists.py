@@ -39,6 +39,7 @@ def algorithms(
         print_json(found)
         return
     print_table(algorithm_table(found, terminal_width()))
+    _warn_of_broken()
     typer.echo("Add +ft to a name for its fine-tuning variant. Hyper-parameters: fedpareto algorithms NAME")
 
 
@@ -66,6 +67,15 @@ def problems(
         print_json(found)
         return
     print_table(problem_table(found, terminal_width()))
+    _warn_of_broken()
+
+
+def _warn_of_broken() -> None:
+    """What other packages offer and cannot be used, on stderr."""
+    from fedpareto.core import registry
+
+    for why in registry.broken():
+        typer.echo(f"warning: {why}", err=True)
 
 
 def algorithm_table(found: Sequence[dict[str, Any]], width: int | None) -> Table:

@@ -146,6 +146,23 @@ def test_a_seed_fixes_all_that_was_drawn_of_attention():
     assert not torch.equal(place, first.layout.unflatten(first.initial(1))["in_proj_weight"])
 
 
+def test_a_module_that_initialises_its_layers_has_the_last_word():
+    class Quiet(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.last = nn.Linear(4, 3), nn.Linear(3, 2)
+
+        def reset_parameters(self):
+            nn.init.zeros_(self.last.weight)
+
+    stacked = StackedModule(Quiet())
+    found = stacked.layout.unflatten(stacked.initial(0))
+    assert not found["last.weight"].any()
+    assert found["first.weight"].any()
+    attention = StackedModule(nn.MultiheadAttention(4, 2))
+    assert not attention.layout.unflatten(attention.initial(0))["out_proj.bias"].any(), "as torch itself begins"
+
+
 def test_a_parameter_that_no_seed_can_fix_is_refused_and_a_constant_one_is_not():
     class Bare(nn.Module):
         def __init__(self, values):

@@ -81,6 +81,7 @@ def test_a_run_records_and_shows_which_value_is_positive(tmp_path):
     people([1, 2]).to_csv(tmp_path / "credit.csv", index=False)
     problem = OwnTable(file=str(tmp_path / "credit.csv"), label="label", sensitive=("gender",))
     fedpareto.run(problem, "fedavg", clients=2, rounds=1, out=tmp_path / "run")
-    assert json.loads((tmp_path / "run/run.json").read_text())["outputs"] == [{"name": "label", "classes": ["1", "2"]}]
+    (output,) = json.loads((tmp_path / "run/run.json").read_text())["outputs"]
+    assert (output["name"], output["classes"]) == ("label", ["1", "2"])
     shown = CliRunner().invoke(app, ["show", str(tmp_path / "run")], env={"COLUMNS": "200"}).output
     assert "label: 2 counts as positive (1), 1 as negative (0)" in shown

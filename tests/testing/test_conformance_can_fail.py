@@ -15,6 +15,8 @@ from fedpareto.testing import check_algorithm, check_problem
 
 @dataclass(frozen=True)
 class BadName(FedAvg):
+    """Upper case."""
+
     name: ClassVar[str] = "Bad_Name"
 
 
@@ -29,12 +31,16 @@ class LooksAtItsNeighbours(FedAvg):
 
 @dataclass(frozen=True)
 class UndeclaredReply(FedAvg):
+    """Sends more than it declares."""
+
     def train(self, clients, message):
         return super().train(clients, message) | {"gift": clients.sizes}
 
 
 @dataclass(frozen=True)
 class UsesGlobalRandomness(FedAvg):
+    """Draws outside the seed."""
+
     def tell(self, state, replies):
         told = super().tell(state, replies)
         return replace(told, model=told.model + 1e-3 * torch.randn_like(told.model))
@@ -42,6 +48,8 @@ class UsesGlobalRandomness(FedAvg):
 
 @dataclass(frozen=True)
 class NeedsEveryone(FedAvg):
+    """Cannot do without a reply."""
+
     def tell(self, state, replies):
         assert len(replies) == len(state.setting.clients), "somebody is missing"
         return super().tell(state, replies)
@@ -49,6 +57,8 @@ class NeedsEveryone(FedAvg):
 
 @dataclass(frozen=True)
 class AsksInPlace(FedAvg):
+    """Changes its state when it asks."""
+
     def ask(self, state):
         state.model.mul_(1.001)
         return super().ask(state)
@@ -56,6 +66,8 @@ class AsksInPlace(FedAvg):
 
 @dataclass(frozen=True)
 class TellsInPlace(FedAvg):
+    """Changes the old state."""
+
     def tell(self, state, replies):
         told = super().tell(state, replies)
         state.model.copy_(told.model)
@@ -64,6 +76,8 @@ class TellsInPlace(FedAvg):
 
 @dataclass(frozen=True)
 class Ascends(FedAvg):
+    """Goes up."""
+
     def tell(self, state, replies):
         told = super().tell(state, replies)
         return replace(told, model=2 * state.model - told.model)
@@ -71,12 +85,16 @@ class Ascends(FedAvg):
 
 @dataclass(frozen=True)
 class AsksEverybody(FedAvg):
+    """Ignores participation."""
+
     def ask(self, state):
         return super().ask(replace(state, setting=replace(state.setting, participation=1.0)))
 
 
 @dataclass(frozen=True)
 class DividesByAll(FedAvg):
+    """Divides by the number of all clients."""
+
     def tell(self, state, replies):
         told = super().tell(state, replies)
         return replace(told, model=told.model * len(replies) / len(state.setting.clients))
@@ -84,6 +102,8 @@ class DividesByAll(FedAvg):
 
 @dataclass(frozen=True)
 class TellsThePreference(FedAvg):
+    """Sends the preference."""
+
     def train(self, clients, message):
         return super().train(clients, message) | {"taste": clients.preferences}
 
@@ -91,14 +111,27 @@ class TellsThePreference(FedAvg):
         return {"train": {**super().reply_shapes(setting)["train"], "taste": (len(setting.objectives),)}}
 
 
+@dataclass(frozen=True)
+class Undocumented(FedAvg):
+    size: int = 3
+
+
+class Undecorated(FedAvg):
+    """Its parameter is none."""
+
+    beta: float = 0.5
+
+
 @pytest.mark.parametrize(
     ("algorithm", "complaint"),
     [
         (BadName(), "is no lower-case name"),
         (LooksAtItsNeighbours(), "differ from one stack"),
-        (UndeclaredReply(), "valid reply"),
+        (UndeclaredReply(), "replies_are_accepted|valid reply"),
         (UsesGlobalRandomness(), "differ from one stack|different bits"),
         (NeedsEveryone(), "somebody is missing"),
+        (Undocumented(), "says_what_it_is: fedavg has no docstring"),
+        (Undecorated(), "beta is no hyper-parameter"),
         (AsksInPlace(), "`ask` changes the state in place"),
         (TellsInPlace(), "`tell` changes the state in place"),
         (Ascends(), "raises the clients' loss"),
@@ -119,6 +152,26 @@ class MeanOverPadding(Convex):
 
     def losses(self, parameters, batch):
         return super().losses(parameters, replace(batch, mask=torch.ones_like(batch.mask)))
+
+
+@dataclass(frozen=True)
+class MeanOverTheMinibatch(Convex):
+    """All clients have the same number of rows; only the last minibatch would tell."""
+
+    unequal: bool = False
+
+    def losses(self, parameters, batch):
+        return super().losses(parameters, replace(batch, mask=torch.ones_like(batch.mask)))
+
+
+def test_padding_that_counts_is_found_also_where_clients_are_of_one_size():
+    with pytest.raises(AssertionError, match="padding_does_not_count: rows with a mask of 0 change the losses"):
+        check_problem(MeanOverTheMinibatch())
+
+
+def test_a_class_is_no_algorithm():
+    with pytest.raises(TypeError, match=r"such as FedAvg\(\)"):
+        check_algorithm(FedAvg)
 
 
 def test_a_faulty_problem_does_not_pass():

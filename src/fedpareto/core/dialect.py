@@ -40,6 +40,8 @@ NOT_TEXT = {
     b"ARROW1": "it is an Arrow file; save the table as Parquet or CSV",
 }
 BOMS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
+SHORTEST_UTF16 = 8
+"""Bytes from which on null bytes in every other place can be called UTF-16."""
 ENCODING_NAMES = {"cp1252": "Windows-1252", "latin-1": "Latin-1"}
 
 GROUPED = {mark: re.compile(rf"[-+]?[1-9]\d{{0,2}}({re.escape(mark)}\d{{3}})+") for mark in ",."}
@@ -136,7 +138,8 @@ def _encoding(path: Path) -> str:
                 return name
         if b"\x00" in start:
             halves = start[0::2].count(0), start[1::2].count(0)
-            if max(halves) > 0.3 * len(start) / 2 and min(halves) < 0.1 * len(start) / 2:
+            looks_so = max(halves) > 0.3 * len(start) / 2 and min(halves) < 0.1 * len(start) / 2
+            if looks_so and len(start) >= SHORTEST_UTF16:
                 return "utf-16-be" if halves[0] > halves[1] else "utf-16-le"
             raise UserError(f"{path} cannot be read as CSV: it is not text, but holds null bytes")
         decoder = codecs.getincrementaldecoder("utf-8")()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import pairwise
@@ -291,11 +291,15 @@ class StackedModule:
         self.layout = Layout.of({name: tuple(tensor.shape) for name, tensor in module.named_parameters()})
 
     def initial(self, seed: int) -> Tensor:
-        """The module's own initialisation with our generator."""
+        """The module's own initialisation with our generator: `reset_parameters` of every part, then of the whole.
+
+        What `__init__` wrote into a layer that has such a method is drawn again; a module that wants it otherwise
+        writes it in a `reset_parameters` of its own.
+        """
         seeded: set[Tensor] = set()
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(rng.torch_generator(rng.Address(seed), "initial model").initial_seed())
-            for part in self.module.modules():
+            for part in _parts_first(self.module):
                 # Multi-head attention has it under this other name.
                 reset: Any = getattr(part, "reset_parameters", None) or getattr(part, "_reset_parameters", None)
                 if reset is not None:
@@ -359,6 +363,13 @@ def _vectorised(one: Callable[[dict[str, Tensor], Tensor], Tensor], own: dict[st
         why = "it draws random numbers" if "random" in str(problem) else str(problem).partition("\n")[0]
         raise UserError(f"this module cannot be stacked over clients by torch's vmap: {why}") from None
     return stacked
+
+
+def _parts_first(module: nn.Module) -> Iterator[nn.Module]:
+    """A module's parts, theirs before them, and at last the module itself."""
+    for part in module.children():
+        yield from _parts_first(part)
+    yield module
 
 
 def _drops_at_random(layer: nn.Module) -> bool:

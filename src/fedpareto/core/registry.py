@@ -20,23 +20,31 @@ from fedpareto.core.problem import Problem
 from fedpareto.errors import UnknownName, UserError
 
 FINE_TUNED = "+ft"
+KINDS: dict[str, Any] = {"fedpareto.algorithms": Algorithm, "fedpareto.problems": Problem}
+"""What the classes of a folder of this package, and of the entry-point group of that name, are."""
 
 
 @cache
 def algorithms() -> dict[str, type[Algorithm[Any]]]:
     """Every algorithm by name."""
-    return _discover("fedpareto.algorithms", Algorithm)
+    return _discover("fedpareto.algorithms")[0]
 
 
 @cache
 def problems() -> dict[str, type[Problem]]:
     """Every problem by name."""
-    return _discover("fedpareto.problems", Problem)
+    return _discover("fedpareto.problems")[0]
+
+
+def broken() -> list[str]:
+    """What other packages offer and cannot be used, a sentence each. It is no obstacle to anything else."""
+    return [why for group in KINDS for why in _discover(group)[1].values()]
 
 
 def algorithm_class(name: str) -> type[Algorithm[Any]]:
     """The class behind a name; a suffix "+ft" is handled by the caller."""
     base = name.removesuffix(FINE_TUNED)
+    _must_load("fedpareto.algorithms", base)
     if base not in algorithms():
         variants = [known + FINE_TUNED for known in algorithms()] if name.endswith(FINE_TUNED) else []
         raise UnknownName("algorithm", name, [*algorithms(), *variants])
@@ -45,6 +53,7 @@ def algorithm_class(name: str) -> type[Algorithm[Any]]:
 
 def problem_class(name: str) -> type[Problem]:
     """The class behind a name."""
+    _must_load("fedpareto.problems", name)
     if name not in problems():
         raise UnknownName("problem", name, problems())
     return problems()[name]
@@ -68,26 +77,55 @@ def protected(algorithm: Algorithm[Any], privacy: Privacy) -> Algorithm[Any]:
     return wrapped
 
 
-def _discover(group: str, kind: type[Any]) -> dict[str, Any]:
-    """The concrete classes of a folder of this package (every file in it) and of the entry-point group of that name."""
+def _must_load(group: str, name: str) -> None:
+    """Raises UserError if another package offers the name, but not so that it can be used."""
+    why = _offered(group)[1].get(name)
+    if why is not None:
+        raise UserError(why)
+
+
+@cache
+def _own(group: str) -> dict[str, Any]:
+    """The concrete classes of a folder of this package, every file in it."""
     found: dict[str, Any] = {}
     package = importlib.import_module(group)
     for module_info in pkgutil.walk_packages(package.__path__, prefix=f"{group}."):
         module = importlib.import_module(module_info.name)
         for _, member in inspect.getmembers(module, inspect.isclass):
-            is_own = member.__module__ == module.__name__ and issubclass(member, kind)
+            is_own = member.__module__ == module.__name__ and issubclass(member, KINDS[group])
             if is_own and isinstance(member.__dict__.get("name"), str) and not inspect.isabstract(member):
                 found[member.__dict__["name"]] = member
+    return found
+
+
+@cache
+def _offered(group: str) -> tuple[dict[str, Any], dict[str, str]]:
+    """What other packages' entry points offer by name, and why some of them cannot be used."""
+    found: dict[str, Any] = {}
+    broken: dict[str, str] = {}
     for point in entry_points(group=group):
+        package = point.dist.name if point.dist is not None else point.value
         try:
             member = point.load()
-        except Exception as problem:  # A broken plug-in must not break the others, but its user must be warned.
-            raise UserError(
-                f"the package that offers '{point.name}' in {group} cannot be loaded: {problem}"
-            ) from problem
-        if getattr(member, "name", None) != point.name:
-            raise UserError(f"{point.value} in {group} is called '{getattr(member, 'name', None)}', not '{point.name}'")
-        if point.name in found:
-            raise UserError(f"'{point.name}' is offered twice in {group}; the second time by {point.value}")
-        found[point.name] = member
-    return dict(sorted(found.items()))
+        except Exception as problem:  # A package that is broken or gone must not break everything else.
+            broken[point.name] = (
+                f"'{point.name}' of the package {package} cannot be loaded: {problem}; mend it, or remove it: "
+                f"pip uninstall {package}"
+            )
+            continue
+        called = getattr(member, "name", None)
+        if called != point.name:
+            broken[point.name] = f"{point.value} of the package {package} is called '{called}', not '{point.name}'"
+        elif point.name in found:
+            broken[point.name] = f"'{point.name}' is offered twice; the second time by {point.value} of {package}"
+        else:
+            found[point.name] = member
+    return found, broken
+
+
+def _discover(group: str) -> tuple[dict[str, Any], dict[str, str]]:
+    """All that there is by name, and why some of what other packages offer cannot be used."""
+    own, (offered, broken) = _own(group), _offered(group)
+    taken = {name: f"'{name}' is a name of fedpareto's own; a package offers it again" for name in own.keys() & offered}
+    usable = {name: member for name, member in offered.items() if name not in own}
+    return dict(sorted({**own, **usable}.items())), {**broken, **taken}

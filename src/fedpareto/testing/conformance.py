@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import inspect
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -26,9 +27,10 @@ from fedpareto.core.clients import Clients
 from fedpareto.core.federation import Federation
 from fedpareto.core.learner import Learner
 from fedpareto.core.messages import Message, Outcome, Task, beginnings
-from fedpareto.core.problem import Problem, Rows, SupervisedProblem
+from fedpareto.core.problem import Batch, Problem, Rows, SupervisedProblem
 from fedpareto.core.reinforcement import ReinforcementProblem
 from fedpareto.engines.local import Choices, LocalEngine, LocalOptions
+from fedpareto.errors import UserError
 from fedpareto.experiments.checkpoint import Checkpoint
 from fedpareto.learners.supervised import Supervised
 from fedpareto.problems.convex import Convex
@@ -45,19 +47,29 @@ STILL = 1e-12
 
 def check_algorithm(algorithm: Algorithm[Any], problem: Problem | None = None) -> None:
     """Everything the engines, the runner and the reports rely on; `problem` is a small one by default."""
+    if not isinstance(algorithm, Algorithm):
+        raise TypeError(f"check_algorithm takes an algorithm, such as FedAvg(), not {algorithm!r}")
     problem = problem or small_problem(algorithm)
     for check in ALGORITHM_CHECKS:
-        check(algorithm, problem)
+        _named(check, algorithm, problem)
 
 
 def check_problem(problem: SupervisedProblem | ReinforcementProblem, clients: int = 3) -> None:
     """Everything the learners, the engines and the reports rely on."""
     if isinstance(problem, ReinforcementProblem):
         for play_check in PLAY_CHECKS:
-            play_check(problem, clients)
+            _named(play_check, problem, clients)
         return
     for check in PROBLEM_CHECKS:
-        check(problem, clients)
+        _named(check, problem, clients)
+
+
+def _named(check: Callable[..., None], *given: Any) -> None:
+    """Runs a check; what it finds begins with its name, by which CONTRIBUTING.md explains it."""
+    try:
+        check(*given)
+    except (AssertionError, UserError) as found:
+        raise AssertionError(f"{check.__name__}: {found}") from found
 
 
 @dataclasses.dataclass(frozen=True)
@@ -168,7 +180,20 @@ def says_what_it_is(algorithm: Algorithm[Any], problem: Problem) -> None:
     parameters: Any = type(algorithm)
     assert dataclasses.is_dataclass(algorithm), f"{algorithm.name} is no dataclass"
     assert parameters.__dataclass_params__.frozen, f"{algorithm.name} is not a frozen dataclass"
-    assert algorithm.__doc__, f"{algorithm.name} has no docstring"
+    written = inspect.cleandoc(algorithm.__doc__ or "")
+    has_own = written != "" and not written.startswith(f"{parameters.__name__}(")  # A dataclass writes one of its own.
+    assert has_own, f"{algorithm.name} has no docstring"
+    annotated = inspect.get_annotations(parameters)
+    missing = [
+        name for name, kind in annotated.items() if "ClassVar" not in str(kind) and not _is_field(parameters, name)
+    ]
+    assert not missing, (
+        f"{algorithm.name}: {', '.join(missing)} is no hyper-parameter; is @dataclass(frozen=True) missing?"
+    )
+
+
+def _is_field(cls: Any, name: str) -> bool:
+    return name in {field.name for field in dataclasses.fields(cls)}
 
 
 def asking_is_pure(algorithm: Algorithm[Any], problem: Problem) -> None:
@@ -360,8 +385,8 @@ ALGORITHM_CHECKS: Sequence[Callable[[Algorithm[Any], Problem], None]] = (
     telling_makes_a_new_state,
     replies_are_accepted,
     solves_for_everyone,
-    stack_equals_loop,
     same_seed_same_bits,
+    stack_equals_loop,
     order_does_not_matter,
     missing_replies_are_borne,
     only_participants_are_asked,
@@ -419,6 +444,20 @@ def clients_are_independent(problem: SupervisedProblem, clients: int) -> None:
         assert gap <= EXACT, f"client {client} has other losses in a stack than alone, by {gap:.1e}"
 
 
+def padding_does_not_count(problem: SupervisedProblem, clients: int) -> None:
+    """Rows that are only there to fill a stack or a last minibatch, with a mask of 0, change no loss and no value."""
+    stack, models = _stack(problem, clients, range(clients)), _models(problem, clients)
+    parameters, batch = problem.layout.unflatten(models), stack.all_rows("train")
+    # The first row over and over: a copy of all rows would have their mean.
+    filler = {
+        name: torch.cat([column, column[:, :1].expand_as(column)], dim=1) for name, column in batch.columns.items()
+    }
+    padded = Batch(filler, torch.cat([batch.mask, torch.zeros_like(batch.mask)], dim=1))
+    for what, measure in (("losses", problem.losses), ("reported objectives", problem.evaluate)):
+        gap = _gap(measure(parameters, batch), measure(parameters, padded))
+        assert gap <= EXACT, f"rows with a mask of 0 change the {what} by {gap:.1e}; use batch.mean instead of a mean"
+
+
 def data_follow_the_seed(problem: SupervisedProblem, clients: int) -> None:
     """The same seed gives the same rows; every client has some."""
     first, second = problem.data(clients, 0), problem.data(clients, 0)
@@ -441,9 +480,10 @@ def training_helps(problem: SupervisedProblem, clients: int) -> None:
 
 
 PROBLEM_CHECKS: Sequence[Callable[[SupervisedProblem, int], None]] = (
+    data_follow_the_seed,
     objectives_fit,
     clients_are_independent,
-    data_follow_the_seed,
+    padding_does_not_count,
     training_helps,
 )
 

@@ -1,0 +1,54 @@
+"""What other packages offer by name, and that a broken one is nobody else's trouble."""
+
+from __future__ import annotations
+
+from importlib.metadata import EntryPoint
+
+import pytest
+from typer.testing import CliRunner
+
+from fedpareto.cli import app
+from fedpareto.core import registry
+from fedpareto.errors import UserError
+
+
+@pytest.fixture
+def offers(monkeypatch):
+    """Sets what entry points there are."""
+
+    def set_to(*points):
+        monkeypatch.setattr(registry, "entry_points", lambda group: [one for one in points if one.group == group])
+        for cached in (registry.algorithms, registry.problems, registry._offered):
+            cached.cache_clear()
+
+    yield set_to
+    monkeypatch.undo()
+    for cached in (registry.algorithms, registry.problems, registry._offered):
+        cached.cache_clear()
+
+
+def point(name, value, group="fedpareto.algorithms"):
+    return EntryPoint(name, value, group)
+
+
+def test_a_package_that_is_gone_stops_only_those_who_ask_for_it(offers):
+    offers(point("gone", "no_such_module:Gone"))
+    assert registry.make_algorithm("fedavg").name == "fedavg"
+    with pytest.raises(UserError, match="'gone' of the package .* cannot be loaded: No module named 'no_such_module'"):
+        registry.make_algorithm("gone")
+    with pytest.raises(UserError, match="cannot be loaded"):
+        registry.make_algorithm("gone+ft")
+    listed = CliRunner().invoke(app, ["algorithms"])
+    assert listed.exit_code == 0
+    assert "fedavg" in listed.output
+    assert "warning: 'gone' of the package" in listed.output
+
+
+def test_a_name_that_is_not_the_classes_own_or_is_taken_is_said_when_it_is_asked_for(offers):
+    offers(
+        point("average", "fedpareto.algorithms.fedavg:FedAvg"), point("fedavg", "fedpareto.algorithms.fedavg:FedAvg")
+    )
+    with pytest.raises(UserError, match="is called 'fedavg', not 'average'"):
+        registry.make_algorithm("average")
+    assert registry.algorithms()["fedavg"].__module__ == "fedpareto.algorithms.fedavg"
+    assert any("a name of fedpareto's own" in why for why in registry.broken())
