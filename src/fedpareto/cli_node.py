@@ -24,7 +24,7 @@ Folder = Annotated[Path, typer.Argument(metavar="NODE", help="The folder that th
 Data = Annotated[Path | None, typer.Option(help="Your table, CSV or Parquet; it stays here.")]
 Sql = Annotated[str, typer.Option(help="Instead of --data: your database's URL, or env:NAME that holds it.")]
 Query = Annotated[str, typer.Option(help="The database query, such as 'SELECT * FROM people'.")]
-Ignore = Annotated[str, typer.Option(help="Columns of it that the federation does not use: COL[,COL].")]
+Ignore = Annotated[list[str] | None, typer.Option(help="Columns of it that the federation does not use: COL[,COL].")]
 
 
 @app.callback()
@@ -42,7 +42,7 @@ def up(
     data: Data = None,
     sql: Sql = "",
     query: Query = "",
-    ignore: Ignore = "",
+    ignore: Ignore = None,
     log_format: Annotated[
         Literal["text", "json"], typer.Option(help="Readable lines, or JSON lines for other programs.")
     ] = "text",
@@ -63,19 +63,23 @@ def up(
 
     home = NodeFolder.open(folder)
     with status.hold_node(home):
+        if node.is_finished(home):
+            model = node.kept_model(home)
+            typer.echo(f"the run is finished already; {_about(model)}")
+            return
         weights = node.read_preference(home, preference)
         table = node.table(data, sql, query)
         _check(home, table, ignore)
         try:
-            model = node.up(home, table, weights, LogOptions(log_format, log_file))
+            model = node.up(home, table, weights, LogOptions(log_format, log_file, f"node {home.client}"))
         except KeyboardInterrupt:
             typer.echo("stopped; the same command joins again", err=True)
             raise typer.Exit(143) from None
-    typer.echo("this node got no model" if model is None else f"model: {model}")
+    typer.echo(_about(model))
 
 
 @app.command()
-def check(folder: Folder, data: Data = None, sql: Sql = "", query: Query = "", ignore: Ignore = "") -> None:
+def check(folder: Folder, data: Data = None, sql: Sql = "", query: Query = "", ignore: Ignore = None) -> None:
     """Check the table against the federation's schema, and do nothing else.
 
     Example: fedpareto node check node-0 --data mine.csv
@@ -112,11 +116,15 @@ def show_status(
     raise typer.Exit(found.exit_code(alive))
 
 
-def _check(home: NodeFolder, table: Source, ignore: str) -> None:
-    from fedpareto.deploy import node
+def _about(model: Path | None) -> str:
+    return "this node got no model" if model is None else f"model: {model}"
 
-    ignored = [name.strip() for name in ignore.split(",") if name.strip()]
-    found = node.table_problems(home, table, ignored)
+
+def _check(home: NodeFolder, table: Source, ignore: list[str] | None) -> None:
+    from fedpareto.deploy import node
+    from fedpareto.problems.fairness.problem import listed
+
+    found = node.table_problems(home, table, listed((",".join(ignore or ()),)))
     for line in found:
         typer.echo(f"{table.name}: {line}", err=True)
     if found:

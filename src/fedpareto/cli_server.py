@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from fedpareto.errors import QuorumLost, UserError
+
+if TYPE_CHECKING:
+    from fedpareto.deploy.layout import Deployment
+    from fedpareto.deploy.logs import Memory
+    from fedpareto.experiments.runner import Result
 
 app = typer.Typer(
     rich_markup_mode=None,
@@ -39,12 +45,12 @@ def init(
     ] = None,
     schema: Annotated[Path | None, typer.Option(help="Or a schema that was made before.")] = None,
     label: Annotated[str, typer.Option(help="Its column to predict.")] = "",
-    sensitive: Annotated[str, typer.Option(help="Its sensitive columns: COL[,COL].")] = "",
+    sensitive: Annotated[list[str] | None, typer.Option(help="Its sensitive columns: COL[,COL].")] = None,
     positive: Annotated[
         str, typer.Option(help="The label that counts as 1.  [default: the last of its two values]")
     ] = "",
-    privileged: Annotated[str, typer.Option(help="Which rows are group 1: race=White or age>=25.")] = "",
-    drop: Annotated[str, typer.Option(help="Columns that no model sees: COL[,COL].")] = "",
+    privileged: Annotated[list[str] | None, typer.Option(help="Which rows are group 1: race=White or age>=25.")] = None,
+    drop: Annotated[list[str] | None, typer.Option(help="Columns that no model sees: COL[,COL].")] = None,
     host: Annotated[str, typer.Option(help="The name or address under which nodes reach the server.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="The server's port.")] = 8443,
     algorithm: Annotated[str | None, typer.Option(help="Its name.  [default: fedpref]")] = None,
@@ -78,7 +84,7 @@ def init(
         ready = TableSchema.read(schema)
     else:
         assert schema_from is not None
-        ready = create.schema_of(schema_from, label, sensitive, positive, privileged, drop)
+        ready = create.schema_of(schema_from, label, sensitive or (), positive, privileged or (), drop or ())
     deployment = create.create(folder, ready, draft, settings or [], nodes, host, port, insecure)
     typer.echo(f"wrote {folder}: hand node-0 … node-{nodes - 1} to the parties, and see {folder / 'README.md'}")
     typer.echo(f"the server:  fedpareto server up {folder}")
@@ -168,14 +174,26 @@ def renew(folder: Folder) -> None:
 
 def _run(folder: Path, log_format: Literal["text", "json"], log_file: Path | None, resume: bool) -> None:
     _check_here()
-    from fedpareto.deploy import health, server
+    from fedpareto.deploy import logs, status
     from fedpareto.deploy.layout import Deployment
-    from fedpareto.deploy.logs import LogOptions
-    from fedpareto.experiments.runner import Stopped
 
     deployment = Deployment.open(folder)
+    with status.starting(deployment):
+        warnings = logs.begin(logs.LogOptions(log_format, log_file))
+        logging.getLogger("fedpareto.server").info("starting the server and Flower's SuperLink; this may take a minute")
+        result = _serve(deployment, warnings, resume, folder)
+    if result is None:
+        typer.echo(f"the run is finished already; see it with: fedpareto show {deployment.run}")
+    else:
+        typer.echo("\n".join([*result.summary(), f"run: {deployment.run}"]))
+
+
+def _serve(deployment: Deployment, warnings: Memory, resume: bool, folder: Path) -> Result | None:
+    from fedpareto.deploy import health, server
+    from fedpareto.experiments.runner import Stopped
+
     try:
-        result = server.up(deployment, LogOptions(log_format, log_file), resume)
+        return server.up(deployment, warnings, resume)
     except QuorumLost as lost:
         # Not the operator's mistake: a supervisor should restart this server.
         typer.echo(f"Error: {lost}", err=True)
@@ -184,10 +202,6 @@ def _run(folder: Path, log_format: Literal["text", "json"], log_file: Path | Non
         how = str(stopped) or "interrupted"
         typer.echo(f"{how}; go on with: fedpareto server resume {folder}", err=True)
         raise typer.Exit(143) from None
-    if result is None:
-        typer.echo(f"the run is finished already; see it with: fedpareto show {deployment.run}")
-    else:
-        typer.echo("\n".join([*result.summary(), f"run: {deployment.run}"]))
 
 
 def _check_here() -> None:

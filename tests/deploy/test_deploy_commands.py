@@ -6,6 +6,7 @@ import importlib.util
 import sqlite3
 import sys
 import warnings
+from pathlib import Path
 
 import pandas
 import pytest
@@ -94,6 +95,36 @@ def test_a_column_can_be_left_out_by_name(fedpareto, tables, deployment):
     more.write_text("\n".join([lines[0] + ",id", *(f"{line},7" for line in lines[1:])]) + "\n", encoding="utf-8")
     assert fedpareto("node", "check", deployment.node(0), "--data", more)[0] == 2
     assert fedpareto("node", "check", deployment.node(0), "--data", more, "--ignore", "id")[0] == 0
+
+
+def test_columns_may_be_named_one_by_one_or_with_commas(fedpareto, tables, deployment):
+    from fedpareto.deploy.layout import Deployment
+
+    lines = (tables / "a.csv").read_text(encoding="utf-8").splitlines()
+    more = tables / "three-more.csv"
+    more.write_text("\n".join([lines[0] + ",x,y,z", *(f"{line},7,8,9" for line in lines[1:])]) + "\n", encoding="utf-8")
+    for words in (("--ignore", "x,y,z"), ("--ignore", "x", "--ignore", "y,z")):
+        assert fedpareto("node", "check", deployment.node(0), "--data", more, *words)[0] == 0
+    dropped = ("--drop", "x", "--drop", "y,z", "--sensitive", "town")
+    assert fedpareto("server", "init", "many", "--schema-from", more, *INIT, *dropped)[0] == 0
+    schema = Deployment.open(Path("many")).spec().problem.table_schema
+    assert [attribute.name for attribute in schema.sensitive] == ["gender", "town"]
+    assert not {"x", "y", "z"} & {column.name for column in schema.columns}
+
+
+@pytest.mark.parametrize("has_model", [True, False])
+def test_a_node_whose_run_is_finished_says_so_and_stays_finished(fedpareto, tables, deployment, has_model):
+    """Also while the server is away, as after a reboot."""
+    from fedpareto.deploy.status import NodeStatus
+
+    folder = deployment.node(0)
+    NodeStatus.begin(state="finished", round=3, rounds=3).save(folder)
+    if has_model:
+        (folder / "model.safetensors").write_bytes(b"")
+    code, out, _ = fedpareto("node", "up", folder, "--data", tables / "a.csv", "--preference", "0.5,0.5")
+    assert (code, out.startswith("the run is finished already; ")) == (0, True)
+    assert (f"model: {folder}" in out) == has_model
+    assert fedpareto("node", "status", folder)[0] == 0
 
 
 def test_a_table_in_a_database_is_checked_as_one_in_a_file(fedpareto, tables, deployment, monkeypatch):

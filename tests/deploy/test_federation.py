@@ -256,6 +256,10 @@ def test_nodes_that_were_never_told_of_the_end_hear_of_it_on_resume(undisturbed,
     shown = status.read(deployment)
     shown.state, shown.told = "training", [1]
     shown.save(deployment.server)
+    for number in (0, 2):
+        waiting = status.NodeStatus.load(deployment.node(number))
+        waiting.state = "training"
+        waiting.save(deployment.node(number))
     nodes = [join(parties, deployment, tables, number) for number in (0, 2)]
     for node in nodes:
         node.wait_for("does not answer")

@@ -82,7 +82,9 @@ def test_a_run_that_is_finished_is_well_and_one_that_ended_otherwise_is_not(depl
         ("waiting for nodes", (0, 1), 1, 4),
         ("waiting for nodes", (), 1, 4),
         ("waiting for nodes", (0, 1, 2), 3, 0),
-        ("starting", (), 3, 0),
+        ("starting", (), 1, 4),
+        ("starting", (0, 2), 1, 4),
+        ("training", (), 1, 4),
     ],
 )
 def test_too_few_nodes_have_an_exit_code_of_their_own(deployment, state, heard, needed, code):
@@ -93,6 +95,36 @@ def test_too_few_nodes_have_an_exit_code_of_their_own(deployment, state, heard, 
     assert found.exit_code(alive=True) == 0
     for number in set(range(3)) - set(heard):
         assert str(number) in found.reason
+
+
+def test_a_server_is_starting_from_the_moment_at_which_it_holds_the_folder(deployment):
+    server(deployment, "training", heard=(0, 1, 2))  # Killed a moment ago.
+    with status.starting(deployment):
+        found = health.of_server(deployment)
+    assert (found.code, found.facts["state"], found.facts["round"]) == (4, "starting", 2)
+    assert found.reason == "starting, then waiting for node 0, 1, 2"
+
+
+@pytest.mark.parametrize("before", [None, "stopped", "finished"])
+def test_a_start_that_fails_at_once_leaves_the_status_as_it_was(deployment, before):
+    if before:
+        server(deployment, before)
+    with status.starting(deployment):
+        assert status.read(deployment).state == ("finished" if before == "finished" else "starting")
+    assert status.read(deployment).state == (before or "not started")
+
+
+def test_what_a_server_says_after_its_start_stays(deployment):
+    with status.starting(deployment):
+        server(deployment, "stopped")
+    assert status.read(deployment).state == "stopped"
+
+
+def test_a_start_may_take_longer_than_a_server_may_be_silent(deployment, monkeypatch):
+    with status.starting(deployment):
+        later = time.time() + 2 * health.SILENT
+        monkeypatch.setattr(health.time, "time", lambda: later)
+        assert health.of_server(deployment).code == 4
 
 
 def test_a_node_that_spoke_long_ago_is_away(deployment):
@@ -225,6 +257,12 @@ def test_json_lines_are_objects(capsys, our_log):
     line = json.loads(capsys.readouterr().err)
     assert (line["level"], line["part"], line["message"]) == ("warning", "server", "refused x")
     assert memory.lines[0]["message"] == "refused x"
+
+
+def test_in_one_terminal_each_line_says_which_node_speaks(capsys, our_log):
+    logs.begin(logs.LogOptions(who="node 2"))
+    our_log.warning("the table is small")
+    assert capsys.readouterr().err.partition(" ")[2] == "node 2: warning: the table is small\n"
 
 
 def test_a_log_file_is_rotated_by_size(tmp_path, our_log, monkeypatch, capsys):

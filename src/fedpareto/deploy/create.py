@@ -6,7 +6,7 @@ import os
 import secrets
 import shutil
 import stat
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -68,17 +68,19 @@ def create(
     return Deployment.open(folder)
 
 
-def schema_of(path: Path, label: str, sensitive: str, positive: str, privileged: str, drop: str) -> TableSchema:
-    """The schema of a table."""
+def schema_of(
+    path: Path, label: str, sensitive: Sequence[str], positive: str, privileged: Sequence[str], drop: Sequence[str]
+) -> TableSchema:
+    """The schema of a table; names come one by one, with commas between them, or both."""
     for option, given, meaning in (
         ("label", label, "column to predict"),
         ("sensitive", sensitive, "sensitive columns"),
     ):
         if not given:
             raise UserError(f"--schema-from {path} needs --{option}, the table's {meaning}")
-    columns = listed((sensitive,))
+    columns = listed((",".join(sensitive),))
     rules = {}
-    for rule in listed((privileged,)):
+    for rule in listed((",".join(privileged),)):
         column, operator, value = tables.split_rule(rule)
         column = column or columns[0]
         if column not in columns:
@@ -86,13 +88,13 @@ def schema_of(path: Path, label: str, sensitive: str, positive: str, privileged:
         rules[column] = f"{column}{operator}{value}"
     table = Source(str(path)).read()
     for name, mixed in table.mixed.items():
-        if name not in listed((drop,)):
+        if name not in listed((",".join(drop),)):
             texts = ", ".join(f"'{text}'" for text in list(mixed.texts)[:3])
             raise UserError(
                 f"the column '{name}' of {path.name} has {mixed.count:,} rows with texts ({texts}) among "
                 f"{mixed.numbers:,} numbers; leave them empty in the file, or leave the column out: --drop {name}"
             )
-    return TableSchema.of(table.frame, label, columns, positive, rules, listed((drop,)), path.name)
+    return TableSchema.of(table.frame, label, columns, positive, rules, listed((",".join(drop),)), path.name)
 
 
 def _write(deployment: Deployment, schema: TableSchema, draft: Draft, settings: list[str], place: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from fedpareto.deploy.layout import Deployment, NodeFolder
 from fedpareto.deploy.logs import moment
-from fedpareto.deploy.status import FINISHED, WAITING, NodeStatus, ServerStatus, Status, place_of, read
+from fedpareto.deploy.status import FINISHED, STARTING, WAITING, NodeStatus, ServerStatus, Status, place_of, read
 
 WELL, NOT_RUNNING, MISSING = 0, 3, 4
 """Exit codes: running or finished; not running though the run is unfinished; others are missing."""
@@ -21,6 +21,8 @@ tasks.
 """
 SILENT = 60.0
 """Seconds after which a process that writes its status every second counts as stuck."""
+SLOW_START = 600.0
+"""The same while it starts: a busy machine takes long to load torch and Flower, and nothing is written meanwhile."""
 SHOWN = 10
 """Warnings shown to people; JSON has all that are kept."""
 
@@ -83,9 +85,9 @@ def _judge_server(status: ServerStatus, nodes: Sequence[Mapping[str, Any]], now:
     absent = [node["node"] for node in nodes if node["state"] != "connected"]
     there = len(nodes) - len(absent)
     who = f"node {', '.join(map(str, absent))}"
-    if status.state == WAITING and absent:
-        return MISSING, f"waiting for {who}"
-    if status.state != WAITING and there < status.needed and status.heard:
+    if status.state in (STARTING, WAITING) and absent:
+        return MISSING, f"{'starting, then ' if status.state == STARTING else ''}waiting for {who}"
+    if there < status.needed:
         return (
             MISSING,
             f"{there} of {len(nodes)} nodes are connected, and a round needs {status.needed}; missing: {who}",
@@ -107,7 +109,7 @@ def _judge_process(status: Status, what: str, start: str, now: float) -> tuple[i
         return WELL, "the run is finished"
     if not status.process:
         return NOT_RUNNING, f"no {what} is running and the run is not finished; go on with: {start}"
-    if now - status.written > SILENT:
+    if now - status.written > (SLOW_START if status.state == STARTING else SILENT):
         return NOT_RUNNING, f"the {what} ({place_of(status)}) has been silent for {_ago(now - status.written)}"
     return None
 

@@ -46,12 +46,16 @@ class _Json(logging.Formatter):
 
 
 class _Text(logging.Formatter):
-    """For people."""
+    """For people; who speaks, if several do in one terminal."""
+
+    def __init__(self, who: str) -> None:
+        super().__init__()
+        self.who = f"{who}: " if who else ""
 
     def format(self, record: logging.LogRecord) -> str:
         """See logging."""
         mark = "" if record.levelno < logging.WARNING else f"{record.levelname.lower()}: "
-        return f"{moment(record.created)} {mark}{record.getMessage()}"
+        return f"{moment(record.created)} {self.who}{mark}{record.getMessage()}"
 
 
 class Memory(logging.Handler):
@@ -73,6 +77,8 @@ class LogOptions:
     format: LogFormat = "text"
     file: Path | None = None
     """Beside stderr; None: stderr alone."""
+    who: str = ""
+    """Begins each line of text, such as node 0."""
 
 
 PLAIN = LogOptions()
@@ -102,7 +108,7 @@ def begin(options: LogOptions = PLAIN) -> Memory:
     if options.file is not None:
         shown.append(_File(options.file))
     for handler in shown:
-        handler.setFormatter(_Json() if options.format == "json" else _Text())
+        handler.setFormatter(_Json() if options.format == "json" else _Text(options.who))
     memory = Memory()
     ours.handlers = [*shown, memory]
     return memory

@@ -69,6 +69,24 @@ def up(
         return service.run()
 
 
+def is_finished(home: NodeFolder) -> bool:
+    """Whether this node has done its part: the server told it so, and is not there again with an unfinished run (of a
+    backup that was restored).
+    """
+    if status.NodeStatus.load(home.folder).state != FINISHED:
+        return False
+    try:
+        return Server(home).ask() in ("", FINISHED)
+    except UserError:
+        return True  # Another server is at that address by now, or the certificate has expired.
+
+
+def kept_model(home: NodeFolder) -> Path | None:
+    """The file with this node's model, if it got one."""
+    path = home.folder / MODEL_FILE
+    return path if path.exists() else None
+
+
 # -- before joining ------------------------------------------------------------------------------------------------
 
 
@@ -248,7 +266,7 @@ class _Service:
 
     def run(self) -> Path | None:
         """Until the server says that the run is finished."""
-        log.info("node %d: the table fits; the server is at %s", self.home.client, self.home.server)
+        log.info("the table fits; the server is at %s", self.home.server)
         self.status.state = "waiting for the server"
         if self.server.wait() == FINISHED:
             log.info("the federation is finished already")
@@ -267,8 +285,7 @@ class _Service:
 
     def _model(self) -> Path | None:
         self.status.state = FINISHED
-        path = self.home.folder / MODEL_FILE
-        return path if path.exists() else None
+        return kept_model(self.home)
 
     def _start(self) -> None:
         self._joined = self.server.start

@@ -42,16 +42,17 @@ DAY = 86_400.0
 log = logging.getLogger("fedpareto.server")
 
 
-def up(deployment: Deployment, log_to: logs.LogOptions = logs.PLAIN, resume: bool = False) -> Result | None:
+def up(deployment: Deployment, warnings: logs.Memory, resume: bool = False) -> Result | None:
     """Serves a deployment until its run is finished; None if it was already.
+
+    The caller has begun the log and holds the folder (see status.starting).
 
     With `resume` it goes on from the last checkpoint, or begins if there is none. Of a finished run it informs the
     nodes that do not know yet.
     """
-    warnings = logs.begin(log_to)
     spec = deployment.spec()
     need_accountant(spec.privacy)
-    with status.hold_server(deployment), ExitStack() as stack:
+    with ExitStack() as stack:
         folder = stack.enter_context(_run_folder(deployment, spec, resume))
         finished = (folder.read_json("status.json") or {}).get("status") == FINISHED
         told = status.read(deployment).told if finished else []
@@ -59,7 +60,7 @@ def up(deployment: Deployment, log_to: logs.LogOptions = logs.PLAIN, resume: boo
             return None
         _check_certificate(deployment)
         shown = status.ServerStatus.begin(
-            state="starting",
+            state=status.STARTING,
             rounds=spec.rounds,
             nodes=deployment.nodes,
             needed=required_replies(spec.quorum, deployment.nodes),

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Self
@@ -21,7 +21,7 @@ from fedpareto.deploy.logs import moment
 from fedpareto.errors import UserError
 from fedpareto.files import Lock, write_atomically
 
-NOT_STARTED, WAITING = "not started", "waiting for nodes"
+NOT_STARTED, STARTING, WAITING = "not started", "starting", "waiting for nodes"
 FINISHED, STOPPED, FAILED, KILLED = "finished", "stopped", "failed", "killed"
 ENDS = (FINISHED, STOPPED, FAILED)
 """States in which a process may leave its file."""
@@ -122,6 +122,33 @@ def read(deployment: Deployment) -> ServerStatus:
 def hold_server(deployment: Deployment) -> Lock:
     """Makes this process the deployment's only server, until the lock is released."""
     return _hold(deployment.server, f"a server of {deployment.folder}", f"fedpareto server status {deployment.folder}")
+
+
+@contextmanager
+def starting(deployment: Deployment) -> Iterator[None]:
+    """Holds the folder, and says from the first moment that a server starts, until `kept` takes over.
+
+    A server that does not get that far leaves the status as it was, and so does one whose run is finished.
+    """
+    with hold_server(deployment):
+        path, before = deployment.server / FILE, read(deployment)
+        content = path.read_bytes() if path.exists() else None
+        begun = Status.begin(state=STARTING, round=before.round, rounds=before.rounds)
+        shown = replace(before, **asdict(begun), heard={})
+        if before.state != FINISHED:
+            shown.save(deployment.server)
+        try:
+            yield
+        finally:
+            if read(deployment) == shown:
+                _put_back(path, content)
+
+
+def _put_back(path: Path, content: bytes | None) -> None:
+    if content is None:
+        path.unlink()
+    else:
+        write_atomically(path, content)
 
 
 def hold_node(home: NodeFolder) -> Lock:
