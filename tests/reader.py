@@ -57,6 +57,8 @@ class Reader:
                 return
             case ["fedpareto" | "python", *_, "&"]:
                 self.start(words[:-1])
+            case ["until", "fedpareto", *arguments, "do", "sleep", _, "done"] if "|" in arguments:
+                subprocess.run(["bash", "-ec", line], check=True, timeout=PATIENCE)
             case ["until", "fedpareto", *arguments, "do", "sleep", pause, "done"]:
                 while self.fedpareto([word.rstrip(";") for word in arguments]):
                     time.sleep(float(pause.rstrip(";")))
@@ -70,8 +72,8 @@ class Reader:
             case ["kill", "-9", job]:
                 self.wait_for_a_round()
                 self.jobs[int(job.removeprefix("%")) - 1].kill()
-            case ["kill", job]:
-                self.jobs[int(job.removeprefix("%")) - 1].terminate()
+            case ["kill", "$!"]:
+                self.jobs[-1].terminate()
             case ["wait"]:
                 for job in self.jobs:
                     job.wait(PATIENCE)

@@ -69,7 +69,7 @@ def up(
             return
         weights = node.read_preference(home, preference)
         table = node.table(data, sql, query)
-        _check(home, table, ignore)
+        _check(home, table, ignore, "; not joining")
         try:
             model = node.up(home, table, weights, LogOptions(log_format, log_file, f"node {home.client}"))
         except KeyboardInterrupt:
@@ -120,7 +120,7 @@ def _about(model: Path | None) -> str:
     return "this node got no model" if model is None else f"model: {model}"
 
 
-def _check(home: NodeFolder, table: Source, ignore: list[str] | None) -> None:
+def _check(home: NodeFolder, table: Source, ignore: list[str] | None, so: str = "") -> None:
     from fedpareto.deploy import node
     from fedpareto.problems.fairness.problem import listed
 
@@ -128,9 +128,8 @@ def _check(home: NodeFolder, table: Source, ignore: list[str] | None) -> None:
     for line in found:
         typer.echo(f"{table.name}: {line}", err=True)
     if found:
-        raise UserError(
-            f"{table.shown} does not fit the federation's schema ({len(found)} of the lines above); not joining"
-        )
+        lines = "the line above" if len(found) == 1 else f"the {len(found)} lines above"
+        raise UserError(f"{table.shown} does not fit the federation's schema; see {lines}{so}")
 
 
 def _check_here() -> None:

@@ -16,6 +16,7 @@ from fedpareto.errors import UserError
 from fedpareto.experiments.spec import Draft
 
 NODE_FILES = {
+    "README.md",
     "node.json",
     "node.key",
     "ca.pem",

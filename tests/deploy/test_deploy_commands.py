@@ -148,6 +148,21 @@ def test_a_wrong_preference_is_refused_without_repeating_it(fedpareto, tables, d
     assert "71" not in err
 
 
+def test_weights_that_do_not_add_up_to_1_are_refused_with_their_sum(fedpareto, tables, deployment):
+    words = ("--data", tables / "a.csv", "--preference", "0.71,0.31")
+    assert "(its weights sum to 1.02)" in fedpareto("node", "up", deployment.node(0), *words)[2]
+
+
+def test_a_node_without_a_model_says_how_far_it_is(fedpareto, tables, deployment):
+    from fedpareto.deploy.status import NodeStatus
+
+    words = ("predict", deployment.node(0), "--preference", "0.5,0.5", "--input", tables / "a.csv")
+    assert "has no model yet: it has not joined; start it with: fedpareto node up" in fedpareto(*words)[2]
+    NodeStatus.begin(state="training", round=2, rounds=3).save(deployment.node(0))
+    code, _, err = fedpareto(*words)
+    assert (code, "has no model yet: it is at round 2 of 3" in err) == (2, True)
+
+
 def test_a_preference_may_be_a_file(deployment, tmp_path):
     from fedpareto.deploy.layout import NodeFolder
     from fedpareto.deploy.node import read_preference

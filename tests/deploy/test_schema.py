@@ -73,7 +73,7 @@ def broken(table, kind):
     [
         ("missing column", "the column 'age' is missing"),
         ("extra column", "the column 'salary' is not in the federation's schema; leave it out with --ignore 'salary'"),
-        ("text among numbers", "the column 'age' has 1 values that are not numbers (first in line 9)"),
+        ("text among numbers", "the column 'age' has 1 value that is not a number (first in line 9)"),
         ("label", "the label 'hired' has values other than 'no' and 'yes' (first in line 5)"),
         ("one label", "the label 'hired' has one value only; there is nothing to learn"),
         ("group", "the sensitive column 'gender' has values of no group (f, m) (first in line 7)"),

@@ -167,3 +167,11 @@ def test_the_page_names_the_image_that_the_compose_files_want(remote, services):
     page = (remote.folder / "README.md").read_text(encoding="utf-8")
     (image,) = {service["image"] for service in services.values()}
     assert f"docker build -t {image} ." in page
+
+
+def test_a_party_that_gets_its_folder_alone_finds_in_it_what_to_do(remote):
+    page = (remote.node(1) / "README.md").read_text(encoding="utf-8")
+    assert f"{remote.host}:{remote.port}" in page
+    typed = [shlex.split(part) for part in page.split("`")[1::2] if part.startswith("fedpareto ")]
+    assert [understood(words) for words in typed] == ["check", "status", "predict", "serve"]
+    assert all((remote.node(1) / name).exists() for name in ("start.sh", "fedpareto-node.service", "spec.yaml"))

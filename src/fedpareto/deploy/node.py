@@ -119,12 +119,16 @@ def read_preference(home: NodeFolder, given: str) -> list[float]:
     objectives = [objective.name for objective in home.spec().problem.objectives]
     try:
         weights = [float(part) for part in text.replace(";", ",").replace("\n", ",").split(",") if part.strip()]
+    except ValueError:
+        weights = []
+    try:
         return [float(weight) for weight in preferences.check([weights], 1, len(objectives))[0]]
-    except (ValueError, BadPreference):
-        # The weights themselves are private, even in an error message that ends up in a log.
+    except BadPreference:
+        # The weights themselves are private, even in an error message that ends up in a log; their sum is not.
+        is_sum = len(weights) == len(objectives) and all(0 <= weight < np.inf for weight in weights)
         raise UserError(
-            "the preference is not valid: it is a file, or "
-            f"{len(objectives)} weights that add up to 1, for {', '.join(objectives)}, such as 0.7,0.3"
+            f"the preference is not valid{f' (its weights sum to {sum(weights):.9g})' if is_sum else ''}: it is a "
+            f"file, or {len(objectives)} weights that add up to 1, for {', '.join(objectives)}, such as 0.7,0.3"
         ) from None
 
 
@@ -136,7 +140,7 @@ def _problem(home: NodeFolder, data: Source) -> Silo:
 
 def _report_unknown_values(home: NodeFolder, data: Source) -> None:
     for column, rows in unknown_values(_problem(home, data).table_schema, data.of_party()).items():
-        log.warning("%d rows have a value of '%s' that the schema does not know; it counts as 'other'", rows, column)
+        log.warning("a value of '%s' is not in the schema and counts as 'other'; number of such rows: %d", column, rows)
 
 
 # -- the node itself, in the worker's process ----------------------------------------------------------------------

@@ -242,12 +242,13 @@ class _Service:
     def _on_round(self, now: Progress) -> None:
         self.status.round = now.round
         log.info(
-            "round %d of %d: %s %.4f after round %d, %d replies missed so far",
+            "round %d of %d: %s %.4f after round %d, %d %s missed so far",
             now.round,
             now.rounds,
             *now.headline,
             now.measured,
             now.failures,
+            "reply" if now.failures == 1 else "replies",
         )
 
     def _say_goodbye(self) -> None:

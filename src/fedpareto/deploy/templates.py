@@ -30,6 +30,7 @@ def of_node(deployment: Deployment, number: int, place: Path) -> dict[str, str]:
     programs = Path("/opt/fedpareto/bin")
     command = f"node up . {TABLE_OPTIONS}"
     return {
+        "README.md": _page_of_node(deployment, number),
         "start.sh": _script('fedpareto node up "$here" "$@"'),
         "compose.yaml": _compose_node(deployment, number),
         "fedpareto-node.service": _unit(f"node {number} of {deployment.name}", command, place, programs),
@@ -154,6 +155,27 @@ def _container() -> str:
     logging:
       driver: json-file
       options: {{max-size: 10m, max-file: "5"}}
+"""
+
+
+def _page_of_node(deployment: Deployment, number: int) -> str:
+    return f"""\
+# Node {number} of the federation {deployment.name}
+
+This folder makes you one of {deployment.nodes} nodes that learn together; the server is at
+{deployment.host}:{deployment.port}. It holds your private key: keep it to yourself. Your table and your preference
+never leave your machine.
+
+1. Install fedpareto with its extra `flower`.
+2. Check your table, here in this folder: `fedpareto node check . --data table.csv`
+3. Join, with one weight for each objective: `./start.sh --data table.csv --preference 0.7,0.3`; or
+   `TABLE=./table.csv docker compose up`, or the unit `fedpareto-node.service`, both with the preference in the file
+   `preference.txt`. The same command joins again after a stop or a crash.
+4. `fedpareto node status .` shows how far it is; exit code 0: all is well, 3: not running,
+   4: the server does not answer.
+5. At the end your model is here: `fedpareto predict . --preference 0.7,0.3 --input rows.csv`, or `fedpareto serve .`
+
+`spec.yaml` says what is trained, `schema.json` which columns the table has.
 """
 
 

@@ -176,7 +176,23 @@ def load(path: Path) -> Source:
         raise UserError(f"{path}: there is no such file or folder")
     if path.is_file():
         return SavedModel(path)
-    return SavedNode(path) if node_files(path) else SavedRun(path)
+    if node_files(path):
+        return SavedNode(path)
+    if (path / "node.json").exists():
+        raise UserError(f"{path} is a node's folder and has no model yet: {_progress_of_node(path)}")
+    return SavedRun(path)
+
+
+def _progress_of_node(path: Path) -> str:
+    try:
+        status = json.loads((path / "status.json").read_bytes())
+        done, rounds = int(status["round"]), int(status["rounds"])
+    except FileNotFoundError:
+        return "it has not joined; start it with: fedpareto node up"
+    except (OSError, ValueError, KeyError, TypeError):
+        done, rounds = 0, 0
+    see = f"see: fedpareto node status {path}"
+    return f"it is at round {done} of {rounds}, and gets one at the end; {see}" if rounds else see
 
 
 def _solution_set(

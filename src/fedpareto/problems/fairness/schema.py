@@ -316,11 +316,10 @@ def _column_problems(column: Column, series: Series[Any]) -> list[str]:
         import pandas
 
         bad = series.notna() & pandas.to_numeric(_plain(series), errors="coerce").isna()
-        return (
-            [f"the column '{column.name}' has {int(bad.sum())} values that are not numbers {_where(bad)}"]
-            if bad.any()
-            else []
-        )
+        if not bad.any():
+            return []
+        what = "1 value that is not a number" if bad.sum() == 1 else f"{int(bad.sum())} values that are not numbers"
+        return [f"the column '{column.name}' has {what} {_where(bad)}"]
     values = texts(series)
     unknown = values.notna() & ~values.isin(column.categories)
     if unknown.sum() <= MOST_UNKNOWN * len(values):
