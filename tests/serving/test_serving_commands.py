@@ -60,9 +60,11 @@ def test_a_preference_for_each_row(command, praffl_run, fedpref_run, tmp_path):
     _, out, _ = command("predict", praffl_run, *asked)
     model = fedpareto.load(praffl_run).conditioned(1)
     assert probabilities(out) == pytest.approx(model([[1.0, 2], [-3, 0.5]], [[1, 0], [0.2, 0.8]]).tolist(), abs=1e-6)
-    _, out, err = command("predict", fedpref_run, *asked)
+    _, out, err = command("predict", fedpref_run, *asked[2:])
     assert [row["client"] for row in csv.DictReader(io.StringIO(out))] == ["4", "1"]
     assert "models of client 1, 4" in err
+    _, out, _ = command("predict", fedpref_run, *asked)
+    assert [row["client"] for row in csv.DictReader(io.StringIO(out))] == ["1", "1"], "the client that was asked for"
 
 
 def test_onnx_is_written_and_checked(command, praffl_run, tmp_path):

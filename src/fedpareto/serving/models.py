@@ -362,10 +362,12 @@ class OneOfMany(Servable):
         """In words, which model serves a preference."""
         point = self.points[self._chosen(preference)]
         wanted = checked(preference, 1, len(self.card.objectives))[0]
-        if point.preference is not None:
+        if len(self.points) == 1:
+            why = "is the only one here"
+        elif point.preference is not None:
             why = f"has the nearest preference, {_written(point.preference)}"
         else:
-            why = "serves it best" if len(self.points) > 1 else "is the only one here"
+            why = "serves it best"
         return (
             f"for the preference {_written(wanted)} client {point.client}'s model, which {why}: "
             f"{self.shown(point.values)} ({self.card.algorithm}, seed {self.card.seed})"

@@ -65,10 +65,10 @@ class SavedRun:
         return list(self.solutions[0].clients)
 
     def conditioned(self, client: int | None = None, seed: int | None = None) -> Servable:
-        """`model(x, preference)`: of this client, if the algorithm makes models for any preference.
+        """`model(x, preference)` of this client: made for the preference, or the one model that the client has.
 
-        Otherwise the best of all clients' models for a preference; ties go to this client's. Without `seed`, of the
-        run's first.
+        Without `client`, where clients have one model each: for a preference the best of all of them. Without `seed`,
+        of the run's first.
         """
         seed = self.seeds[0] if seed is None else seed
         if seed not in self.seeds:
@@ -96,8 +96,11 @@ class SavedRun:
     def _one_of_many(self, card: Card, solutions: SolutionSet) -> OneOfMany:
         tensors = Checkpoint.load(self.path / "models.safetensors").tensors
         with self._read("models.safetensors"):
-            models = torch.stack([tensors[f"seed{card.seed}/client{client}"] for client in solutions.clients])
-        return OneOfMany(card, solutions.clients, models, solutions.points, solutions.preferences)
+            wanted = solutions.clients if card.client is None else [card.client]
+            rows = [solutions.clients.index(client) for client in wanted]
+            models = torch.stack([tensors[f"seed{card.seed}/client{client}"] for client in wanted])
+        preferences = None if solutions.preferences is None else solutions.preferences[rows]
+        return OneOfMany(card, wanted, models, solutions.points[rows], preferences)
 
     def _inputs(self, seed: int) -> dict[str, Any]:
         """The Card's entries on inputs, outputs and network."""
