@@ -104,8 +104,7 @@ class Reader:
         importlib.invalidate_caches()
         from fedpareto.core import registry
 
-        registry.algorithms.cache_clear()
-        registry.problems.cache_clear()
+        registry.refresh()
 
     def wait_for_a_round(self) -> None:
         """Until a run in a folder below says that a round is safe."""

@@ -16,13 +16,11 @@ def offers(monkeypatch):
 
     def set_to(*points):
         monkeypatch.setattr(registry, "entry_points", lambda group: [one for one in points if one.group == group])
-        for cached in (registry.algorithms, registry.problems, registry._offered):
-            cached.cache_clear()
+        registry.refresh()
 
     yield set_to
     monkeypatch.undo()
-    for cached in (registry.algorithms, registry.problems, registry._offered):
-        cached.cache_clear()
+    registry.refresh()
 
 
 def point(name, value, group="fedpareto.algorithms"):

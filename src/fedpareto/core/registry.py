@@ -24,16 +24,19 @@ KINDS: dict[str, Any] = {"fedpareto.algorithms": Algorithm, "fedpareto.problems"
 """What the classes of a folder of this package, and of the entry-point group of that name, are."""
 
 
-@cache
 def algorithms() -> dict[str, type[Algorithm[Any]]]:
     """Every algorithm by name."""
     return _discover("fedpareto.algorithms")[0]
 
 
-@cache
 def problems() -> dict[str, type[Problem]]:
     """Every problem by name."""
     return _discover("fedpareto.problems")[0]
+
+
+def refresh() -> None:
+    """Looks again for what is installed."""
+    _discover.cache_clear()
 
 
 def broken() -> list[str]:
@@ -79,12 +82,11 @@ def protected(algorithm: Algorithm[Any], privacy: Privacy) -> Algorithm[Any]:
 
 def _must_load(group: str, name: str) -> None:
     """Raises UserError if another package offers the name, but not so that it can be used."""
-    why = _offered(group)[1].get(name)
+    why = None if name in _discover(group)[0] else _discover(group)[1].get(name)
     if why is not None:
         raise UserError(why)
 
 
-@cache
 def _own(group: str) -> dict[str, Any]:
     """The concrete classes of a folder of this package, every file in it."""
     found: dict[str, Any] = {}
@@ -98,7 +100,6 @@ def _own(group: str) -> dict[str, Any]:
     return found
 
 
-@cache
 def _offered(group: str) -> tuple[dict[str, Any], dict[str, str]]:
     """What other packages' entry points offer by name, and why some of them cannot be used."""
     found: dict[str, Any] = {}
@@ -123,6 +124,7 @@ def _offered(group: str) -> tuple[dict[str, Any], dict[str, str]]:
     return found, broken
 
 
+@cache
 def _discover(group: str) -> tuple[dict[str, Any], dict[str, str]]:
     """All that there is by name, and why some of what other packages offer cannot be used."""
     own, (offered, broken) = _own(group), _offered(group)
