@@ -2,7 +2,7 @@
 
 Blocks with a title are saved as files, Python blocks are typed into one session, and lines of bash are run. To be
 quick, `fedpareto …` and `python FILE` run in this process; with `&` at the end they are processes of their own, as in a
-shell. Before `kill -9` the reader waits until a round is safe. Nothing that was started outlives the reader.
+shell. Before a loop that waits for a round, the reader does so too. Nothing that was started outlives the reader.
 """
 
 from __future__ import annotations
@@ -58,6 +58,7 @@ class Reader:
             case ["fedpareto" | "python", *_, "&"]:
                 self.start(words[:-1])
             case ["until", "fedpareto", *arguments, "do", "sleep", _, "done"] if "|" in arguments:
+                self.wait_for_rounds(2)  # Without a process for each look.
                 subprocess.run(["bash", "-ec", line], check=True, timeout=PATIENCE)
             case ["until", "fedpareto", *arguments, "do", "sleep", pause, "done"]:
                 while self.fedpareto([word.rstrip(";") for word in arguments]):
@@ -70,7 +71,6 @@ class Reader:
             case ["pip", "install", *what]:
                 self.install([word for word in what if word != "-e"])
             case ["kill", "-9", job]:
-                self.wait_for_a_round()
                 self.jobs[int(job.removeprefix("%")) - 1].kill()
             case ["kill", "$!"]:
                 self.jobs[-1].terminate()
@@ -106,15 +106,15 @@ class Reader:
 
         registry.refresh()
 
-    def wait_for_a_round(self) -> None:
-        """Until a run in a folder below says that a round is safe."""
+    def wait_for_rounds(self, rounds: int) -> None:
+        """Until a run in a folder below says that so many rounds are safe."""
         deadline = time.monotonic() + PATIENCE
         while time.monotonic() < deadline:
             states = [json.loads(path.read_text(encoding="utf-8")) for path in Path().glob("*/run/status.json")]
-            if any(state["round"] >= 1 for state in states):
+            if any(state["round"] >= rounds for state in states):
                 return
             time.sleep(0.1)
-        raise SystemExit("no round was finished")
+        raise SystemExit(f"round {rounds} was not finished")
 
     def leave(self) -> None:
         """Nothing goes on running."""
