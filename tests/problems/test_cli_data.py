@@ -95,7 +95,7 @@ def test_fetch_gets_the_published_file_although_a_sample_serves(published, reque
     (folder / "train_sample_6k.csv").write_bytes(sample)
     asked = []
 
-    def fetched(dataset, file):
+    def fetched(dataset, file, progress):
         asked.append(file.name)
         return folder / file.name
 

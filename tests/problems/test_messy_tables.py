@@ -332,6 +332,9 @@ def test_a_database_and_a_folder_of_parquet_files_are_the_same_table(tmp_path):
     with sqlite3.connect(tmp_path / "people.db") as connection:
         frame.to_sql("people", connection, index=False)
     frame.to_parquet(tmp_path / "people", partition_cols=["job"])
+    (tmp_path / "people" / "README.md").write_text("what the columns mean")
+    (tmp_path / "people" / ".venv").mkdir()
+    (tmp_path / "people" / ".venv" / "other.parquet").write_bytes(b"not ours")
     common = {"label": "hired", "sensitive": ("gender",)}
     expected = OwnTable(file=str(tmp_path / "people.csv"), **common).data(2, 0)
     by_query = OwnTable(sql=f"sqlite:///{tmp_path}/people.db", query="SELECT * FROM people", **common).data(2, 0)

@@ -307,7 +307,7 @@ def test_any_environment_has_a_reference_point_below_what_is_possible():
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"id": "mo-hopper-2d-v4"}, r"mo-hopper-2d-v4 does not say .* objective 1; .* reference_point: \[-100, -100\]"),
+        ({"id": "mo-hopper-2d-v4"}, r"mo-hopper-2d-v4 does not declare .* 1; .* reference_point: \[-100, -100\]"),
         ({"reference_point": (-1.0,)}, "reference_point has 1 numbers, but mo-mountaincar-v0 has 3 objectives"),
         ({"reference_point": (float("nan"),)}, "reference_point is .* finite"),
         ({"horizon": -1}, "horizon is -1; it is at least 1, or 0"),

@@ -169,9 +169,15 @@ def read(path: Path, how: Reading | None = None) -> Table:
 
 def _files(path: Path) -> list[Path]:
     if path.is_dir():
-        return sorted(file for ending in PARQUET for file in path.rglob(f"*{ending}"))
+        found = (file for ending in PARQUET for file in path.rglob(f"*{ending}"))
+        return sorted(file for file in found if not _is_hidden(file.relative_to(path)))
     path.stat()
     return [path]
+
+
+def _is_hidden(path: Path) -> bool:
+    """As other readers of Parquet folders have it: what begins with a dot or an underscore is no data."""
+    return any(part.startswith((".", "_")) for part in path.parts)
 
 
 @lru_cache(maxsize=8)
@@ -259,12 +265,14 @@ def _ragged(problem: Exception, found: dialect.Dialect) -> str:
 
 
 def _read_parquet(path: Path, how: Reading) -> Table:
-    import pandas
-
     try:
-        frame = pandas.read_parquet(path)
+        from pyarrow import dataset
     except ImportError:
         raise UserError(f"{path}: reading Parquet needs pyarrow: pip install 'fedpareto[parquet]'") from None
+    # Other files may lie in the folder; a folder named column=value is a column, as Spark and others write it.
+    files = [str(file) for file in _files(path)]
+    partitioning = {"partitioning": "hive", "partition_base_dir": str(path)} if path.is_dir() else {}
+    frame = dataset.dataset(files, format="parquet", **partitioning).to_table().to_pandas()
     return of_frame(frame, path.name, how)
 
 
