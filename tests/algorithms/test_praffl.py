@@ -5,16 +5,19 @@ from __future__ import annotations
 import importlib.util
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from scipy.stats import spearmanr
 from torch import Tensor
+from torch.nn.functional import binary_cross_entropy_with_logits
 
+import fedpareto
 from fedpareto.algorithms.fedpref import FedPref
 from fedpareto.algorithms.praffl import PraFFL
 from fedpareto.core.conditioned import tolerances
@@ -90,6 +93,69 @@ def test_fine_tuned_clients_keep_the_body_they_trained():
     replied = {reply.client: reply.message["body"] for reply in run.outcomes[-1].replies}
     assert all(torch.equal(own[client]["body"], replied[client]) for client in own)
     assert not torch.equal(own[0]["body"], own[1]["body"])
+
+
+@pytest.fixture(scope="module")
+def few_rows() -> SupervisedProblem:
+    """A table of which each client has so few rows that averaging undoes what its heads were made for."""
+    stream = np.random.default_rng(4)
+    columns = {f"x{i}": stream.normal(size=360).round(3) for i in range(8)}
+    group = stream.integers(0, 2, 360)
+    wanted = columns["x0"] + columns["x1"] * columns["x2"] + 0.4 * group + 0.5 * stream.normal(size=360)
+    frame = pd.DataFrame(
+        {**columns, "group": np.where(group, "red", "blue"), "hired": np.where(wanted > 0, "yes", "no")}
+    )
+    return fedpareto.table(frame, label="hired", sensitive="group", positive="yes")
+
+
+@pytest.fixture(scope="module")
+def trained_on_few_rows(few_rows) -> Run:
+    return train(PraFFL(body_epochs=5, head_epochs=5, sampled=8), few_rows, rounds=3, clients=6)
+
+
+def test_a_client_uses_the_body_that_is_better_on_its_validation_rows(few_rows, trained_on_few_rows):
+    run = trained_on_few_rows
+    solutions, size = run.algorithm.solutions(run.state), run.state.body.numel()
+    with torch.no_grad():
+        used = run.engine.models(0, solutions)
+    kept = [run.engine.private[0, 0, client]["body"] for client in used]
+    is_own = [torch.equal(model[:size], body) for model, body in zip(used.values(), kept, strict=True)]
+    is_shared = [torch.equal(model[:size], run.state.body) for model in used.values()]
+    assert all(a != b for a, b in zip(is_own, is_shared, strict=True))
+    assert any(is_own)
+    losses = {}
+    for which in ("best", "shared", "own"):
+        run.engine.algorithm = replace(run.algorithm, used_body=which)
+        models = run.engine.models(0, solutions)
+        per_client = [
+            few_rows.losses(few_rows.layout.unflatten(model[None]), one_batch(run.federation, client, "validation"))
+            for client, model in models.items()
+        ]
+        losses[which] = torch.cat(per_client).mean().item()
+    run.engine.algorithm = run.algorithm
+    assert losses["best"] < losses["shared"]
+
+
+def test_kept_models_are_calibrated_and_decide_as_before(few_rows, trained_on_few_rows):
+    run = trained_on_few_rows
+    anatomy = run.algorithm.anatomy(few_rows.layout, 2)
+    even = torch.tensor([[[0.5, 0.5]]])
+    entropies = {"raw": [], "kept": []}
+    for client, kept in run.engine.model_parts(0, run.algorithm.solutions(run.state)).items():
+        raw = run.engine.private[0, 0, client]["hypernetwork"]
+        batch = one_batch(run.federation, client, "test")
+        logits = {
+            name: few_rows.logits(
+                few_rows.layout.unflatten(anatomy.models(kept["body"][None], own[None], even)[0]), batch
+            )
+            for name, own in (("raw", raw), ("kept", kept["hypernetwork"]))
+        }
+        ratio = logits["kept"] / logits["raw"]
+        assert torch.allclose(ratio, ratio[0, 0].expand_as(ratio), rtol=1e-3)
+        assert ratio[0, 0] > 0
+        for name, said in logits.items():
+            entropies[name].append(binary_cross_entropy_with_logits(said, few_rows.labels(batch)).item())
+    assert np.mean(entropies["kept"]) < 0.8 * np.mean(entropies["raw"])
 
 
 def test_the_losses_of_many_models_are_those_of_each_alone():

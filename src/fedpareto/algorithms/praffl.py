@@ -17,15 +17,18 @@ from torch import Tensor
 
 from fedpareto.core.algorithm import Algorithm, Setting, State, Taxonomy, participants
 from fedpareto.core.clients import Clients
-from fedpareto.core.conditioned import Conditioned, inside
+from fedpareto.core.conditioned import Conditioned, inside, tolerances
 from fedpareto.core.layout import Layout
 from fedpareto.core.messages import Message, Reply, Shapes, Task, stack
 from fedpareto.core.problem import Batch, SupervisedProblem
 from fedpareto.errors import UserError
 from fedpareto.moo import scalarise
+from fedpareto.moo.preferences import equidistant
 
 DRAWN_AT_ONCE = 64
 """Minibatches whose preferences are drawn at once."""
+COMPARED = 11
+"""Preferences, evenly spread, under which a client compares two bodies."""
 LARGEST_MARGIN = 0.05
 """More would leave little of the simplex."""
 
@@ -74,6 +77,9 @@ class PraFFL(Algorithm[PraFFLState]):
     """Widths of the hypernetwork's hidden layers; the last of them has no ReLU."""
     margin: float = 0.01
     """How far λ is kept from 0, where eq. 6 has no meaning."""
+    used_body: Literal["best", "shared", "own"] = "best"
+    """Which body a client's heads are used with: the shared one, as in the paper; the one that the client trained last,
+    for which its heads were made; or, with "best", which of the two has the smaller g on its validation rows."""
 
     def __post_init__(self) -> None:
         if self.head_layers < 1:
@@ -114,14 +120,16 @@ class PraFFL(Algorithm[PraFFLState]):
     # -- the client half -------------------------------------------------------------------------------------------
 
     def private_state(self, setting: Setting) -> Message:
-        """Line 1: the hypernetwork β."""
-        network = self.anatomy(setting.layout, len(setting.objectives)).hypernetwork
-        return {"hypernetwork": network.initial(setting.seed, "hypernetwork").to(setting.initial)}
+        """Line 1: the hypernetwork β, and the body ω_k that it was last trained with."""
+        anatomy = self.anatomy(setting.layout, len(setting.objectives))
+        network = anatomy.hypernetwork.initial(setting.seed, "hypernetwork").to(setting.initial)
+        return {"hypernetwork": network, "body": setting.initial[: anatomy.body.size].clone()}
 
     def train(self, clients: Clients, message: Message) -> Message:
         """Lines 5 to 9: the body, then the hypernetwork."""
         body = self._train_body(clients, message["body"])
         clients.state["hypernetwork"] = self._train_hypernetwork(clients, body)
+        clients.state["body"] = body
         return {"body": body}
 
     def _train_body(self, clients: Clients, body: Tensor) -> Tensor:
@@ -182,12 +190,36 @@ class PraFFL(Algorithm[PraFFLState]):
 
     def personal(self, clients: Clients, message: Message) -> Tensor:
         """(ω, β_k(λ)) at the client's own preference."""
-        hypernetwork = clients.state["hypernetwork"]
-        return self._anatomy(clients).models(message["body"], hypernetwork, clients.preferences[:, None])[:, 0]
+        body, hypernetwork = self._used_body(clients, message["body"]), clients.state["hypernetwork"]
+        return self._anatomy(clients).models(body, hypernetwork, clients.preferences[:, None])[:, 0]
 
     def model_parts(self, clients: Clients, message: Message) -> Message:
         """(ω, β_k): with these a client makes its model for any preference."""
-        return {"body": message["body"], "hypernetwork": clients.state["hypernetwork"]}
+        return {"body": self._used_body(clients, message["body"]), "hypernetwork": clients.state["hypernetwork"]}
+
+    def _used_body(self, clients: Clients, shared: Tensor) -> Tensor:
+        """ω or ω_k, `[n, c]`.
+
+        The last averaging moves the body away from the one that β_k was trained with. Where clients have few rows
+        that can undo all they learnt.
+        """
+        own = clients.state["body"]
+        if self.used_body != "best":
+            return own if self.used_body == "own" else shared
+        if "validation" not in clients.splits:
+            return shared
+        is_better = self._validated(clients, own) < self._validated(clients, shared)
+        return torch.where(is_better.unsqueeze(-1), own, shared)
+
+    def _validated(self, clients: Clients, body: Tensor) -> Tensor:
+        """The mean of g over evenly spread preferences on each client's validation rows, `[n]`."""
+        problem, anatomy = self._problem(clients), self._anatomy(clients)
+        spread = torch.as_tensor(equidistant(COMPARED, clients.preferences.shape[-1])).to(clients.preferences)
+        wanted = tolerances(spread, self.margin).expand(len(clients), -1, -1)
+        heads = anatomy.heads(anatomy.hypernetwork.layout.unflatten(clients.state["hypernetwork"]), wanted)
+        with torch.no_grad():
+            losses = problem.losses_each(anatomy.body.unflatten(body), heads, clients.all_rows("validation"))
+        return self._g(losses, wanted).mean(-1)
 
     # -- where body ends and head begins ---------------------------------------------------------------------------
 

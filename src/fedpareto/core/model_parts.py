@@ -8,8 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fedpareto.core.calibration import inverse_temperature
 from fedpareto.core.clients import Clients
 from fedpareto.core.conditioned import Conditioned, tolerances
+from fedpareto.core.groups import GroupedProblem
 from fedpareto.core.layout import Layout
 from fedpareto.core.messages import Message
 from fedpareto.core.problem import SupervisedProblem
@@ -17,6 +19,8 @@ from fedpareto.moo.preferences import equidistant
 
 MOST_POINTS = 101
 """Preferences at which a client's models are measured at the end of a run: with two objectives, steps of 0.01."""
+CALIBRATED_AT = 11
+"""Preferences, evenly spread, under which a client's probabilities are calibrated."""
 MODELS_AT_ONCE = 8
 """Models of each client that are measured together; more would only need more memory."""
 
@@ -42,6 +46,35 @@ def trade_off(clients: Clients, anatomy: Conditioned, parts: Message, preference
         heads = anatomy.heads(hypernetwork, tolerances(some, anatomy.margin).expand(len(clients), -1, -1))
         measured.append(problem.evaluate_each(body, heads, rows))
     return torch.cat(measured, dim=1)
+
+
+def calibrated(clients: Clients, anatomy: Conditioned, parts: Message) -> Message:
+    """The parts with each client's log-odds divided by a temperature, which changes probabilities but no decision.
+
+    It is chosen on the client's validation rows, one for all preferences. The log-odds are linear in the last layer of
+    the head, and that is linear in the last layer of the hypernetwork: so the latter is divided.
+    """
+    problem = clients.problem
+    if not isinstance(problem, GroupedProblem) or problem.rebuilt_by_name or "validation" not in clients.splits:
+        return parts  # Of other networks it is not known that they end so.
+    rows = clients.all_rows("validation")
+    preferences = torch.as_tensor(equidistant(CALIBRATED_AT, anatomy.objectives)).to(clients.preferences)
+    wanted = tolerances(preferences, anatomy.margin).expand(len(clients), -1, -1)
+    heads = anatomy.heads(anatomy.hypernetwork.layout.unflatten(parts["hypernetwork"]), wanted)
+    logits = problem.logits_each(anatomy.body.unflatten(parts["body"]), heads, rows)
+    factor = inverse_temperature(logits, problem.labels(rows).unsqueeze(1), rows.mask.unsqueeze(1))
+    scaled = parts["hypernetwork"] * torch.where(_makes_last_layer(anatomy).to(factor.device), factor[:, None], 1.0)
+    return {**parts, "hypernetwork": scaled}
+
+
+def _makes_last_layer(anatomy: Conditioned) -> Tensor:
+    """Which parameters of the hypernetwork give the last layer of the head; booleans `[h]`."""
+    layout, last = anatomy.hypernetwork.layout, list(anatomy.head.layers.values())[-1]
+    which = torch.zeros(layout.size, dtype=torch.bool)
+    tensors = layout.unflatten(which)
+    for name in (f"{len(anatomy.hidden)}.weight", f"{len(anatomy.hidden)}.bias"):
+        tensors[name][..., last] = True
+    return which
 
 
 def layout_to_json(layout: Layout) -> list[Any]:

@@ -26,7 +26,7 @@ from fedpareto.core.clients import Clients
 from fedpareto.core.federation import Federation
 from fedpareto.core.learner import Learner
 from fedpareto.core.messages import Evaluations, Failure, Message, Outcome, Reply, Task
-from fedpareto.core.model_parts import lattice, trade_off
+from fedpareto.core.model_parts import calibrated, lattice, trade_off
 from fedpareto.core.problem import Problem, Rows
 from fedpareto.core.replay import Recordings
 from fedpareto.engines.attacks import Answer, Attack, Raid
@@ -233,6 +233,7 @@ class LocalEngine:
             for chunk in self._chunks(work):
                 clients = self._clients(chunk)
                 kept = self.algorithm.model_parts(clients, _stacked(chunk))
+                kept = calibrated(clients, anatomy, kept)
                 kept = {**kept, "front": trade_off(clients, anatomy, kept, lattice(anatomy.objectives))}
                 for row, item in enumerate(chunk):
                     parts[item.task.client] = {name: tensor[row] for name, tensor in kept.items()}

@@ -41,8 +41,8 @@ CLIENTS: Mapping[str, int] = {"synthetic": 3, "compas": 2, "bank": 3, "adult": 2
 
 BASELINES = ("lft-ensemble", "lft-fedavg", "agnosticfair", "fairfed", "fedfb")
 PRAFFL = "praffl"
-PRAFFL_OWN: Mapping[str, Any] = {"balanced": False}
-"""Eq. 13 to the letter."""
+PRAFFL_OWN: Mapping[str, Any] = {"balanced": False, "used_body": "shared"}
+"""Eq. 13 to the letter, and at the end the body that all clients share."""
 ALGORITHMS = (*BASELINES, PRAFFL)
 
 LEVELS: Mapping[str, str] = {"low": "fedfb-low", "medium": "fedfb", "high": "fedfb-high"}
