@@ -46,13 +46,33 @@ def pytest_configure(config: pytest.Config) -> None:
 # -- who runs what -------------------------------------------------------------------------------------------------
 
 
-def is_slow(item: pytest.Item) -> bool:
-    """Whether its file is one of those that take minutes: they come first, so that no worker is left alone with one."""
-    return bool({"deploy", "flower", "test_documents.py"} & set(item.path.parts))
+SLOW = (
+    "flower",
+    "test_federation.py",
+    "test_documents.py",
+    "test_conformance.py",
+    "test_flower_engine.py",
+    "serving",
+    "deploy",
+    "learners",
+)
+"""Folders and files that take minutes, the longest first, so that no worker is left alone with one in the end."""
+
+
+def place_in_line(item: pytest.Item) -> tuple[int, bool]:
+    """Slow files first; in a folder, tests that share real processes come last, one after the other."""
+    places = [place for place, name in enumerate(SLOW) if name in item.path.parts]
+    return min(places, default=len(SLOW)), "real" in getattr(item, "fixturenames", ())
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=is_slow, reverse=True)
+    items.sort(key=place_in_line)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """One more than there are cores: real federations wait for each other half of their time."""
+    return (os.cpu_count() or 1) + 1
 
 
 @pytest.hookimpl(optionalhook=True)

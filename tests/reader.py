@@ -1,8 +1,8 @@
 """A reader who does what a tutorial says, block by block, in the folder where they are: `python reader.py tutorial.md`.
 
 Blocks with a title are saved as files, Python blocks are typed into one session, and lines of bash are run. To be
-quick, `fedpareto …` and `python FILE` run in this process; with `&` at the end they are processes of their own, as in a
-shell. Before a loop that waits for a round, the reader does so too. Nothing that was started outlives the reader.
+quick, `fedpareto …` and `python FILE` run in this process; `fedpareto … &` is a process of its own, as in a shell.
+Before a loop that waits for a round, the reader does so too. Nothing that was started outlives the reader.
 """
 
 from __future__ import annotations
@@ -13,12 +13,15 @@ import os
 import re
 import runpy
 import shlex
+import signal
 import subprocess
 import sys
 import time
 import types
 import warnings
 from pathlib import Path
+
+from processes import Forked, ForkServer
 
 BLOCK = re.compile(r'^```(\w+)(?: title="([^"]+)")?\n(.*?)^```$', re.MULTILINE | re.DOTALL)
 PATIENCE = float(os.environ.get("FEDPARETO_TEST_PATIENCE", "900"))
@@ -34,7 +37,8 @@ class Reader:
         sys.modules[self.session.__name__] = self.session
         sys.path[:0] = ["", str(Path(SITE).resolve())]
         os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
-        self.jobs: list[subprocess.Popen[bytes]] = []
+        self.jobs: list[Forked] = []
+        self.server: ForkServer | None = None
 
     def follow(self, text: str) -> None:
         """Everything, in order."""
@@ -55,8 +59,8 @@ class Reader:
         match words:
             case []:
                 return
-            case ["fedpareto" | "python", *_, "&"]:
-                self.start(words[:-1])
+            case ["fedpareto", *arguments, "&"]:
+                self.start(arguments)
             case ["until", "fedpareto", *arguments, "do", "sleep", _, "done"] if "|" in arguments:
                 self.wait_for_rounds(2)  # Without a process for each look.
                 subprocess.run(["bash", "-ec", line], check=True, timeout=PATIENCE)
@@ -71,12 +75,12 @@ class Reader:
             case ["pip", "install", *what]:
                 self.install([word for word in what if word != "-e"])
             case ["kill", "-9", job]:
-                self.jobs[int(job.removeprefix("%")) - 1].kill()
+                self.jobs[int(job.removeprefix("%")) - 1].signal(signal.SIGKILL)
             case ["kill", "$!"]:
-                self.jobs[-1].terminate()
+                self.jobs[-1].signal(signal.SIGTERM)
             case ["wait"]:
                 for job in self.jobs:
-                    job.wait(PATIENCE)
+                    job.wait()
             case _:
                 subprocess.run(["bash", "-ec", line], check=True, timeout=PATIENCE)
 
@@ -91,11 +95,11 @@ class Reader:
             return int(ended.code or 0)
         return 0
 
-    def start(self, words: list[str]) -> None:
+    def start(self, arguments: list[str]) -> None:
         """In the background; what it says goes to a file."""
-        command = [sys.executable, *(["-m", "fedpareto.cli"] if words[0] == "fedpareto" else []), *words[1:]]
-        with Path(f"job-{len(self.jobs) + 1}.log").open("wb") as log:
-            self.jobs.append(subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log))
+        if self.server is None:
+            self.server = ForkServer("pandas", "fedpareto.deploy.node", "fedpareto.deploy.server")
+        self.jobs.append(self.server.start(arguments, Path(f"job-{len(self.jobs) + 1}.log")))
 
     def install(self, what: list[str]) -> None:
         """Really built and installed, where only this process sees it."""
@@ -120,8 +124,10 @@ class Reader:
         """Nothing goes on running."""
         for job in self.jobs:
             if job.poll() is None:
-                job.kill()
-            job.wait()
+                job.signal(signal.SIGKILL)
+                job.wait()
+        if self.server is not None:
+            self.server.close()
 
 
 if __name__ == "__main__":

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
-from waiting import PATIENCE, until
+from processes import ForkServer
+from waiting import until
 
 
 class Party:
     """One `fedpareto` process; its output goes to a file."""
 
-    def __init__(self, folder: Path, name: str, *words: object) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        self.output = folder / f"{name}.out"
-        with self.output.open("ab") as file:
-            command = [sys.executable, "-m", "fedpareto.cli", *map(str, words)]
-            self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=file, stderr=file)
+    def __init__(self, server: ForkServer, output: Path, *words: object) -> None:
+        self.output = output
+        self.process = server.start([str(word) for word in words], output)
 
     def said(self) -> str:
         return self.output.read_text(encoding="utf-8", errors="replace")
@@ -36,40 +32,30 @@ class Party:
 
     def end(self) -> int:
         """Waits until it ends by itself; its exit code."""
-        try:
-            return self.process.wait(PATIENCE)
-        except subprocess.TimeoutExpired:
-            raise AssertionError(f"does not end:\n{self.said()}") from None
+        return self.process.wait()
 
     def kill(self) -> None:
         """kill -9."""
-        self.process.kill()
+        self.process.signal(signal.SIGKILL)
         self.process.wait()
-
-    def stop(self) -> None:
-        """SIGTERM; whoever does not obey is killed."""
-        if self.process.poll() is None:
-            self.process.send_signal(signal.SIGTERM)
-            try:
-                self.process.wait(60)
-            except subprocess.TimeoutExpired:
-                self.kill()
 
 
 class Parties:
     """All processes of a test; none outlives it."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, server: ForkServer, folder: Path) -> None:
+        self.server, self.folder = server, folder
         self.all: list[Party] = []
 
     def start(self, name: str, *words: object) -> Party:
-        self.all.append(Party(self.folder, name, *words))
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.all.append(Party(self.server, self.folder / f"{name}.out", *words))
         return self.all[-1]
 
     def stop(self) -> None:
         for party in self.all:
-            party.stop()
+            if party.process.poll() is None:
+                party.kill()
 
     def outputs(self) -> bytes:
         return b"".join(path.read_bytes() for path in self.folder.glob("*.out"))

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from folders import FIXED_CHOICES, assert_same_results, assert_whole, status
+
 from processes import ForkServer
 
 KILLS = 20

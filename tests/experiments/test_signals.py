@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 from folders import FIXED_CHOICES, assert_same_results, rows, status
-from processes import ForkServer
 
 from fedpareto.experiments.checkpoint import Checkpoint
+from processes import ForkServer
 
 ARGUMENTS = ("fedpref", "--problem", "convex", "--clients", "6", "--rounds", "40", "--seeds", "2", *FIXED_CHOICES)
 

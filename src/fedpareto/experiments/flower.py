@@ -1,6 +1,7 @@
 """A run on Flower, on this machine: real processes for all parties, or Flower's simulation.
 
-Every party builds its part from the run's own spec file, so a node holds only its client's rows and preference.
+Every party builds its part from the run's own spec file, so a node holds only its client's rows and preference. What
+only a server needs is imported by it alone: it takes a second, and there may be hundreds of nodes.
 """
 
 from __future__ import annotations
@@ -17,10 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 from fedpareto.core.algorithm import Setting
 from fedpareto.core.federation import Federation, setting_of
-from fedpareto.engines.flower.launch import LocalFederation, simulate
 from fedpareto.engines.flower.node import Node, only
 from fedpareto.engines.flower.options import FlowerOptions, SimulationOptions
-from fedpareto.engines.flower.server import FlowerEngine
 from fedpareto.errors import DamagedFile
 from fedpareto.experiments.keeping import keep_servable
 from fedpareto.experiments.spec import Spec, load
@@ -30,6 +29,8 @@ from fedpareto.moo.preferences import is_common
 if TYPE_CHECKING:
     from flwr.serverapp import Grid
 
+    from fedpareto.engines.flower.server import FlowerEngine
+
 FOLDER = "flower"
 """In the run's folder: what the nodes keep, and the logs of all processes."""
 
@@ -37,6 +38,9 @@ FOLDER = "flower"
 @contextmanager
 def opened(spec: Spec, folder: Path, chosen: Mapping[str, Any] | None = None) -> Iterator[FlowerEngine]:
     """An engine whose nodes run as long as the block; `chosen` names the federation of a resumed run."""
+    from fedpareto.engines.flower.launch import LocalFederation
+    from fedpareto.engines.flower.server import FlowerEngine
+
     assert isinstance(spec.engine, FlowerOptions)
     place = folder / FOLDER
     place.mkdir(parents=True, exist_ok=True)
@@ -113,6 +117,8 @@ def _name(chosen: Mapping[str, Any] | None, folder: Path) -> str:
 @contextmanager
 def _simulation(nodes: list[dict[str, Any]]) -> Iterator[Grid]:
     """Flower's simulation calls back with its Grid; here it is a block like any other."""
+    from fedpareto.engines.flower.launch import simulate
+
     logging.getLogger("flwr").setLevel(logging.ERROR)  # It warns about its own interface at every start.
     grids: queue.Queue[Grid | BaseException] = queue.Queue()
     over = threading.Event()

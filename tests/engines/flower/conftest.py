@@ -26,9 +26,13 @@ def identity():
     TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, 1, 1
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def real(tmp_path_factory):
-    """Real processes that are started once for many tests; see real_federation.Running."""
+    """Real processes that are started once for many tests; see real_federation.Running.
+
+    They poll each other even if nobody asks for anything: the tests that use them come last in this folder, and with
+    the last of them they end.
+    """
     from real_federation import running
 
     with pytest.MonkeyPatch.context() as patch:

@@ -88,6 +88,8 @@ def running(folder: Path):
     federation = TappedFederation(folder, players, workers=WORKERS)
     with federation.grid() as grid:
         yield Running(federation, grid, (TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id))
+        children = [process.pid for process in federation.processes.running.values()]
+    assert not any(Path(f"/proc/{child}").exists() for child in children), "nobody outlives the federation"
 
 
 def part_of(folder, client):

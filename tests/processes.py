@@ -18,18 +18,18 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-TESTS = Path(__file__).parents[1]
-sys.path.append(str(TESTS))  # Also where this file is a program of its own.
-from waiting import PATIENCE, until  # noqa: E402
+from waiting import PATIENCE, until
+
+COMMON = ("sklearn.cluster", "moocore", "fedpareto.api", "fedpareto.experiments.progress", "fedpareto.cli")
+"""What a fork had to import itself would take most of its time."""
 
 
 class ForkServer:
-    """The test's end of the server."""
+    """The test's end of the server; these modules are imported by it besides."""
 
-    def __init__(self) -> None:
-        self._server = subprocess.Popen(
-            [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
+    def __init__(self, *modules: str) -> None:
+        command = [sys.executable, __file__, *COMMON, *modules]
+        self._server = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def start(self, arguments: Sequence[str | Path], stderr: Path) -> Forked:
         """`fedpareto ARGUMENTS` in a new process; what it prints goes to the file."""
@@ -86,9 +86,8 @@ class Forked:
         os.kill(self.pid, number)
 
 
-def _serve() -> None:
-    # What a fork had to import itself would take most of its time.
-    for module in ("sklearn.cluster", "moocore", "fedpareto.api", "fedpareto.experiments.progress", "fedpareto.cli"):
+def _serve(modules: Sequence[str]) -> None:
+    for module in modules:
         import_module(module)
     codes: dict[int, int] = {}
     for line in sys.stdin:
@@ -106,8 +105,10 @@ def _serve() -> None:
 
 
 def _become(arguments: list[str], stderr: str) -> None:
-    """Turns this fork into `fedpareto ARGUMENTS`."""
+    """Turns this fork into `fedpareto ARGUMENTS`, in a process group of its own as in a terminal."""
     from fedpareto.cli import main
+
+    os.setpgid(0, 0)
 
     file = os.open(stderr, os.O_WRONLY | os.O_APPEND)
     for number in (1, 2):
@@ -128,4 +129,4 @@ def _become(arguments: list[str], stderr: str) -> None:
 
 
 if __name__ == "__main__":
-    _serve()
+    _serve(sys.argv[1:])
