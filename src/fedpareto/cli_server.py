@@ -105,14 +105,21 @@ def up(folder: Folder, log_format: LogFormat = "text", log_file: LogFile = None)
 
 
 @app.command()
-def resume(folder: Folder, log_format: LogFormat = "text", log_file: LogFile = None) -> None:
+def resume(
+    folder: Folder,
+    log_format: LogFormat = "text",
+    log_file: LogFile = None,
+    back: Annotated[
+        bool, typer.Option("--back", help="From the last round after which no reply was refused, not the last one.")
+    ] = False,
+) -> None:
     """Continue from the last checkpoint, after a stop or a crash; start if there is none.
 
     Nodes reconnect by themselves.
 
     Example: fedpareto server resume federation
     """
-    _run(folder, log_format, log_file, resume=True)
+    _run(folder, log_format, log_file, resume=True, back=back)
 
 
 @app.command()
@@ -172,7 +179,9 @@ def renew(folder: Folder) -> None:
     typer.echo("the server has a new key and certificate; they take effect at its next start")
 
 
-def _run(folder: Path, log_format: Literal["text", "json"], log_file: Path | None, resume: bool) -> None:
+def _run(
+    folder: Path, log_format: Literal["text", "json"], log_file: Path | None, resume: bool, back: bool = False
+) -> None:
     _check_here()
     from fedpareto.deploy import logs, status
     from fedpareto.deploy.layout import Deployment
@@ -181,19 +190,19 @@ def _run(folder: Path, log_format: Literal["text", "json"], log_file: Path | Non
     with status.starting(deployment):
         warnings = logs.begin(logs.LogOptions(log_format, log_file))
         logging.getLogger("fedpareto.server").info("starting the server and Flower's SuperLink; this may take a minute")
-        result = _serve(deployment, warnings, resume, folder)
+        result = _serve(deployment, warnings, folder, resume, back)
     if result is None:
         typer.echo(f"the run is finished already; see it with: fedpareto show {deployment.run}")
     else:
         typer.echo("\n".join([*result.summary(), f"run: {deployment.run}"]))
 
 
-def _serve(deployment: Deployment, warnings: Memory, resume: bool, folder: Path) -> Result | None:
+def _serve(deployment: Deployment, warnings: Memory, folder: Path, resume: bool, back: bool) -> Result | None:
     from fedpareto.deploy import health, server
     from fedpareto.experiments.runner import Stopped
 
     try:
-        return server.up(deployment, warnings, resume)
+        return server.up(deployment, warnings, resume, back)
     except QuorumLost as lost:
         # Not the operator's mistake: a supervisor should restart this server.
         typer.echo(f"Error: {lost}", err=True)

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import math
 import socket
+import struct
 import threading
+import time
 
 import pytest
 from gates import opened
 
 from fedpareto.deploy.layout import NodeFolder
-from fedpareto.deploy.node import Server
+from fedpareto.deploy.node import Server, _Service
 from fedpareto.engines.flower.launch import free_ports
 from fedpareto.errors import UserError
+from fedpareto.problems.fairness.sources import Source
 
 
 def node(deployment, port, **more):
@@ -91,3 +96,64 @@ def test_plain_text_to_a_server_with_tls_ends_with_what_to_do(gates, deployment)
 def test_tls_to_a_server_without_ends_with_a_line(deployment, stranger):
     with pytest.raises(UserError, match="does not speak TLS"):
         node(deployment, stranger(b"HTTP/1.1 400 Bad Request\r\n\r\n")).ask()
+
+
+# -- a SuperNode that the server does not hear ---------------------------------------------------------------------
+
+
+def test_a_connection_that_is_reset_in_the_handshake_is_only_away(deployment, resetting):
+    server = node(deployment, resetting)
+    assert [server.ask() for _ in range(3)] == ["", "", ""]
+
+
+@pytest.fixture
+def resetting():
+    """The port of a listener that resets every connection once the other side has said hello."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        threading.Thread(target=_reset_all, args=(listening,), daemon=True).start()
+        yield listening.getsockname()[1]
+
+
+def _reset_all(listening):
+    with contextlib.suppress(OSError):
+        while True:
+            connection, _ = listening.accept()
+            connection.recv(10)
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            connection.close()
+
+
+def test_a_node_hears_how_long_its_supernode_has_been_silent(gates, deployment):
+    gate = gates[0]
+    server = node(deployment, gate.listen[1])
+    server.ask()
+    assert server.silence == math.inf
+    gate.worked[1] = time.monotonic() - 100
+    server.ask()
+    assert 100 <= server.silence < math.inf
+    gate.worked[2] = time.monotonic()
+    server.ask()
+    assert server.silence >= 100, "another node's is not its own"
+
+
+@pytest.mark.parametrize(
+    ("silence", "age", "lost"),
+    [
+        (10.0, 1000.0, False),
+        (61.0, 1000.0, True),
+        (61.0, 30.0, False),  # That was the one before it.
+        (math.inf, 100.0, False),  # Flower takes long to load on a busy machine.
+        (math.inf, 121.0, True),
+    ],
+)
+def test_a_supernode_that_the_server_does_not_hear_is_started_again(
+    silence, age, lost, deployment, tables, monkeypatch, caplog
+):
+    home = NodeFolder.open(deployment.node(1))
+    service = _Service(home, Source(str(tables / "a.csv")), [0.5, 0.5])
+    started = []
+    monkeypatch.setattr(service, "_start", lambda: started.append("again"))
+    service.server.silence, service._begun = silence, time.monotonic() - age
+    service._tend()
+    assert bool(started) == lost
+    assert ("does not hear the SuperNode" in caplog.text) == lost

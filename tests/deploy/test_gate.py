@@ -15,6 +15,7 @@ import pytest
 from gates import opened
 
 from fedpareto.deploy import certificates
+from fedpareto.deploy import gate as gates
 from fedpareto.deploy.create import write_server_certificate
 from fedpareto.deploy.gate import NODE_CALLS, SCHEMA_HEADER, STATE
 from fedpareto.engines.flower.launch import free_ports
@@ -277,3 +278,103 @@ def test_four_megabytes_are_passed_on_in_large_pieces(gate, deployment, key, mon
     assert ask(gate, deployment, CALL, certificates.signed(key), body=body) == (200, body)
     assert sum(sent) > 4 * len(body), "to the gate, to Flower and back"
     assert sum(sent) / len(sent) > 10_000
+
+
+# -- crowds --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def silent(gate):
+    """Connections that say nothing."""
+    opened = []
+
+    def connect(count):
+        opened.extend(socket.create_connection(gate.listen, timeout=PATIENCE) for _ in range(count))
+        return opened
+
+    yield connect
+    for one in opened:
+        one.close()
+
+
+def test_a_crowd_of_silent_strangers_does_not_shut_the_gate(gate, deployment, key, silent, told, monkeypatch):
+    monkeypatch.setattr(gates, "MOST_STRANGERS", 8)
+    crowd = silent(40)
+    told("too many connections at a time without a signed request")
+    for _ in range(3):
+        assert how_is_it(gate, deployment, key) == 200
+        silent(10)
+    assert crowd[0].recv(1) == b"", "the oldest went first"
+
+
+def test_a_node_that_is_connected_stays_so_in_a_crowd(gate, deployment, key, silent, told, monkeypatch):
+    monkeypatch.setattr(gates, "MOST_STRANGERS", 8)
+    link = connection(gate, deployment)
+    for _ in range(3):
+        link.request("POST", CALL, body=b"hello", headers=certificates.signed(key))
+        assert link.getresponse().read() == b"hello"
+        silent(20)
+    told("too many connections")
+    link.close()
+
+
+@pytest.mark.parametrize("begun", [b"", b"\x16\x03\x01"])
+def test_who_does_not_say_who_it_is_in_time_has_to_go_however_busy_it_seems(
+    begun, deployment, flower, told, monkeypatch
+):
+    monkeypatch.setattr(gates, "FIRST_REQUEST", 0.05)
+    gate = opened(deployment, flower.server_address[1])
+    with socket.create_connection(gate.listen, timeout=PATIENCE) as stranger:
+        stranger.sendall(begun)
+        with suppress(ConnectionError):
+            assert stranger.recv(1) == b""
+    told("refused 127.0.0.1: no signed request within 0.05 s")
+    gate.close()
+
+
+def test_half_a_request_is_not_waited_for_after_the_handshake(deployment, flower, told, monkeypatch):
+    monkeypatch.setattr(gates, "FIRST_REQUEST", 1.0)
+    gate = opened(deployment, flower.server_address[1])
+    context = ssl.create_default_context(cafile=deployment.authority)
+    raw = socket.create_connection(gate.listen, timeout=PATIENCE)
+    with suppress(OSError), context.wrap_socket(raw, server_hostname="127.0.0.1") as stranger:
+        stranger.sendall(b"GET /fedpareto/state HTTP/1.1\r\n")
+        while stranger.recv(1):
+            pass
+    told("no signed request within 1 s")
+    gate.close()
+
+
+def test_a_node_has_only_so_many_connections_and_the_others_still_have_theirs(gate, deployment, key, told, monkeypatch):
+    monkeypatch.setattr(gates, "MOST_OF_NODE", 2)
+    links = [connection(gate, deployment) for _ in range(3)]
+
+    def status(link, key):
+        link.request("POST", CALL, body=b"hello", headers=certificates.signed(key))
+        answer = link.getresponse()
+        answer.read()
+        return answer.status
+
+    assert [status(link, key) for link in links] == [200, 200, 503]
+    told("node 1 has 2 connections already")
+    other = certificates.load_key(deployment.node(0) / "node.key")
+    links.append(connection(gate, deployment))
+    assert status(links[3], other) == 200
+    links.pop(0).close()
+    until(lambda: how_is_it(gate, deployment, key) == 200)
+    for link in links:
+        link.close()
+
+
+def test_a_pace_is_a_rate_after_what_was_saved_up():
+    pace = gates._Pace(rate=10.0, burst=5.0)
+    assert [round(pace.wait(1, 100.0), 9) for _ in range(7)] == [-0.4, -0.3, -0.2, -0.1, 0.0, 0.1, 0.2]
+    assert pace.wait(1, 100.3) == pytest.approx(0.0), "ten a second since"
+    assert pace.wait(50, 1000.0) == pytest.approx(4.5), "five of fifty had been saved up, not more"
+
+
+def test_a_node_that_asks_too_fast_waits_and_loses_nothing(gate, deployment, key, flower, told, monkeypatch):
+    monkeypatch.setitem(gates.PACE, "requests", (100.0, 1.0))
+    assert [ask(gate, deployment, CALL, certificates.signed(key)) for _ in range(4)] == [(200, b"hello")] * 4
+    assert gate._paces[1, "requests"]._due > 0
+    assert flower.paths == [CALL] * 4

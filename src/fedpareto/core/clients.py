@@ -104,8 +104,12 @@ class Clients:
         return self.learner.loss(self, model)
 
     def evaluate(self, model: Tensor) -> Tensor:
-        """The reported objectives of `model` `[n, d]` on every part of the data, `[n, parts, m]`."""
-        return self.problem.score(self, model)
+        """The reported objectives of `model` `[n, d]` on every part of the data, `[n, parts, m]`; NaN for a model that
+        is not finite, whose decisions would be those of comparisons with NaN.
+        """
+        values = self.problem.score(self, model)
+        broken = ~model.flatten(1).isfinite().all(1)
+        return values.masked_fill(broken.view(-1, *[1] * (values.dim() - 1)), torch.nan)
 
     def learn_watched(self, model: Tensor) -> tuple[Tensor, Tensor]:
         """Local training as by `learn`, and the mean loss `[n]` over a client's last epoch, as the model changed."""

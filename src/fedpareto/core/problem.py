@@ -31,6 +31,10 @@ class Objective:
     name: str
     maximise: bool = False
     reference: float = 1.0
+    lowest: float | None = None
+    """No model has a value below this; None: there is no such bound. A server refuses reported values outside."""
+    highest: float | None = None
+    """The same above."""
 
 
 @dataclass(frozen=True)

@@ -11,11 +11,13 @@ from __future__ import annotations
 import http.client
 import json
 import logging
+import math
 import secrets
 import socket
 import ssl
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
@@ -51,11 +53,23 @@ SCHEMA_HEADER = "fedpareto-schema"
 NODE_HEADER = "fedpareto-node"
 """The number of the requesting node; with signatures, its key determines it."""
 
-MOST_CONNECTIONS = 512
+MOST_STRANGERS = 256
+"""Connections that have not signed a request yet; for one more the oldest of the address that has most must go."""
+MOST_OF_NODE = 64
+"""Connections of a node."""
+FIRST_REQUEST = 10.0
+"""Seconds from the connection to the head of a request that is let through, TLS handshake included."""
 MOST_BYTES = 2**28
 """Of one request; Flower cuts large messages into pieces below this."""
-HANDSHAKE_TIMEOUT, IDLE_TIMEOUT = 10.0, 120.0
+IDLE_TIMEOUT = 120.0
+"""Seconds that a node's connection may be silent."""
 PIECE = 2**18
+PACE = {"requests": (50.0, 1000.0), "bytes": (2.0**25, 2.0**28)}
+"""What a node may ask for and send in a second, and at once after a pause; a faster one waits. An exchange takes about
+50 requests, and a large model must get through.
+"""
+MOST_LINES = 512
+"""Different refusals that are remembered."""
 SILENCE = 60.0
 """Seconds in which the same refusal is logged once: an attacker must not fill the disk."""
 
@@ -84,6 +98,8 @@ class Gate:
     """Towards the SuperLink."""
     heard: dict[int, float] = field(default_factory=dict)
     """When each node last made a request that was let through, by time.time()."""
+    worked: dict[int, float] = field(default_factory=dict)
+    """When each node's SuperNode last made one, by time.monotonic()."""
     told: dict[int, str] = field(default_factory=dict)
     """The last status that each node received."""
     start: str = field(default_factory=lambda: secrets.token_hex(8))
@@ -92,7 +108,11 @@ class Gate:
 
     def __post_init__(self) -> None:
         self._calls = NODE_CALLS if self.keys else OPEN_CALLS
-        self._places = threading.BoundedSemaphore(MOST_CONNECTIONS)
+        self._lobby = _Lobby()
+        self._paces: dict[tuple[int, str], _Pace] = {}
+        self._open: dict[int, int] = {}
+        self._lock = threading.Lock()
+        self._closed = threading.Event()
 
     def open(self) -> None:
         """Starts listening; returns at once."""
@@ -101,10 +121,12 @@ class Gate:
         except OSError as problem:
             where = f"{self.listen[0]}:{self.listen[1]}"
             raise UserError(f"the server cannot listen on {where}: {problem.strerror or problem}") from None
-        threading.Thread(target=self._accept, name="gate", daemon=True).start()
+        for work in (self._accept, self._dismiss):
+            threading.Thread(target=work, name="gate", daemon=True).start()
 
     def close(self) -> None:
         """Stops listening; open connections end with the process."""
+        self._closed.set()
         self._socket.close()
 
     def _accept(self) -> None:
@@ -113,33 +135,76 @@ class Gate:
                 connection, peer = self._socket.accept()
             except OSError:
                 return  # Closed.
-            if not self._places.acquire(blocking=False):
-                self._refused(peer[0], "too many connections at a time")
-                connection.close()
-                continue
-            threading.Thread(target=self._serve, args=(connection, peer[0]), name="gate", daemon=True).start()
+            stranger = _Stranger(peer[0], connection)
+            for gone in self._lobby.enter(stranger):
+                self._refused(gone.peer, "too many connections at a time without a signed request")
+            threading.Thread(target=self._serve, args=(stranger,), name="gate", daemon=True).start()
 
-    def _serve(self, raw: socket.socket, peer: str) -> None:
+    def _dismiss(self) -> None:
+        """Ends connections that take too long to say who they are, however busy they seem."""
+        while not self._closed.wait(FIRST_REQUEST / 10):
+            for gone in self._lobby.late(time.monotonic() - FIRST_REQUEST):
+                self._refused(gone.peer, f"no signed request within {FIRST_REQUEST:g} s")
+
+    def _serve(self, stranger: _Stranger) -> None:
+        raw, visit = stranger.connection, None
         try:
-            raw.settimeout(HANDSHAKE_TIMEOUT)
+            raw.settimeout(FIRST_REQUEST)
             raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            connection = raw if self.outside is None else self.outside.wrap_socket(raw, server_side=True)
-            with connection:
+            if self.outside is not None:
+                # The handshake comes later: whoever ends it from outside needs the socket that does it.
+                wrapped = self.outside.wrap_socket(raw, server_side=True, do_handshake_on_connect=False)
+                stranger.connection = wrapped
+                if stranger.dismissed:
+                    return  # Perhaps just when `raw` had given its socket away.
+                wrapped.do_handshake()
+            with stranger.connection as connection:
                 connection.settimeout(IDLE_TIMEOUT)
-                _Visit(self, connection, peer).serve()
+                visit = _Visit(self, stranger)
+                visit.serve()
         except ssl.SSLError as problem:
-            self._refused(peer, _in_words(problem))
+            if not stranger.dismissed:
+                self._refused(stranger.peer, _in_words(problem))
         except OSError:
             pass  # It disconnected.
         finally:
+            stranger.connection.close()
             raw.close()
-            self._places.release()
+            self._lobby.leave(stranger)
+            if visit is not None and visit.node is not None:
+                self._gone(visit.node)
+
+    def _known(self, stranger: _Stranger, node: int) -> bool:
+        """A connection has signed its first request, and is a node's now; whether the node may have one more."""
+        self._lobby.leave(stranger)
+        with self._lock:
+            if self._open.get(node, 0) >= MOST_OF_NODE:
+                return False
+            self._open[node] = self._open.get(node, 0) + 1
+            return True
+
+    def _gone(self, node: int) -> None:
+        with self._lock:
+            self._open[node] -= 1
+
+    def _keep_pace(self, node: int, what: str, amount: float) -> None:
+        """Waits for as long as a node is ahead of its pace: it loses time, and no request."""
+        with self._lock:
+            wait = self._paces.setdefault((node, what), _Pace(*PACE[what])).wait(amount, time.monotonic())
+        if wait > 0:
+            self._refused(f"node {node}", f"more than {PACE[what][0]:g} {what} a second; they have to wait")
+            self._closed.wait(wait)
+
+    def silence(self, node: int) -> str:
+        """Seconds since a node's SuperNode was heard, as text; empty: never since the server's start."""
+        last = self.worked.get(node)
+        return "" if last is None else f"{time.monotonic() - last:.1f}"
 
     def _refused(self, peer: str, why: str) -> None:
         line = f"refused {peer}: {why}"
         now = time.monotonic()
         if now - self._last_said.get(line, -SILENCE) >= SILENCE:
-            if len(self._last_said) > MOST_CONNECTIONS:
+            if len(self._last_said) > MOST_LINES:
                 self._last_said.clear()
             self._last_said[line] = now
             log.warning("%s", line)
@@ -156,11 +221,81 @@ class Gate:
             return None
 
 
+@dataclass(eq=False)
+class _Stranger:
+    """A connection that has not signed a request yet."""
+
+    peer: str
+    connection: socket.socket
+    since: float = field(default_factory=time.monotonic)
+    dismissed: bool = False
+
+    def dismiss(self) -> None:
+        """Ends it, whatever its thread waits for."""
+        self.dismissed = True
+        with suppress(OSError):
+            socket.socket.shutdown(self.connection, socket.SHUT_RDWR)  # That of TLS would first wait for a goodbye.
+
+
+class _Lobby:
+    """All strangers, oldest first. A node is here for a moment, so crowds at the door do not shut it out: for a new
+    connection an old one goes, of the address that has most of them.
+    """
+
+    def __init__(self) -> None:
+        self._strangers: dict[_Stranger, None] = {}
+        self._lock = threading.Lock()
+
+    def enter(self, stranger: _Stranger) -> list[_Stranger]:
+        """Those that were dismissed for it."""
+        with self._lock:
+            self._strangers[stranger] = None
+            if len(self._strangers) <= MOST_STRANGERS:
+                return []
+            crowd = Counter(one.peer for one in self._strangers)
+            busiest = max(crowd, key=lambda peer: crowd[peer])
+            return self._dismiss([next(one for one in self._strangers if one.peer == busiest)])
+
+    def late(self, before: float) -> list[_Stranger]:
+        """Dismisses those that came before this time."""
+        with self._lock:
+            return self._dismiss([one for one in self._strangers if one.since < before])
+
+    def leave(self, stranger: _Stranger) -> None:
+        """It is gone, or no stranger any more."""
+        with self._lock:
+            self._strangers.pop(stranger, None)
+
+    def _dismiss(self, chosen: list[_Stranger]) -> list[_Stranger]:
+        for one in chosen:
+            one.dismiss()
+            del self._strangers[one]
+        return chosen
+
+
+@dataclass
+class _Pace:
+    """So much a second, and after a pause so much at once."""
+
+    rate: float
+    burst: float
+    _due: float = -math.inf
+    """When all that was asked for so far would be over at the allowed rate."""
+
+    def wait(self, amount: float, now: float) -> float:
+        """Seconds to wait before this amount, too, is within the pace."""
+        self._due = max(self._due, now - self.burst / self.rate) + amount / self.rate
+        return self._due - now
+
+
 class _Visit:
     """One connection. h11 parses the untrusted bytes and http.client writes new ones: nothing is forwarded unparsed."""
 
-    def __init__(self, gate: Gate, connection: socket.socket, peer: str) -> None:
-        self.gate, self.connection, self.peer = gate, connection, peer
+    def __init__(self, gate: Gate, stranger: _Stranger) -> None:
+        self.gate, self.stranger = gate, stranger
+        self.connection, self.peer = stranger.connection, stranger.peer
+        self.node: int | None = None
+        """Whose connection it is, once it has signed a request."""
         self.http = h11.Connection(h11.SERVER)
 
     def serve(self) -> None:
@@ -199,6 +334,12 @@ class _Visit:
         node = self.gate.who(self.peer, headers)
         if node is None:
             return self._say(412, "its key is not registered, or its clock is wrong")
+        if self.node is None:
+            if not self.gate._known(self.stranger, node):
+                self.gate._refused(self.peer, f"node {node} has {MOST_OF_NODE} connections already")
+                return self._say(503, "too many connections")
+            self.node = node
+        self.gate._keep_pace(node, "requests", 1)
         self.gate.heard[node] = time.time()
         if is_ours:
             return self._tell(node, headers.get(SCHEMA_HEADER))
@@ -206,6 +347,8 @@ class _Visit:
         if "transfer-encoding" in headers or not length.isdigit() or int(length) > MOST_BYTES:
             self.gate._refused(self.peer, f"a request of {length or 'unknown'} bytes")
             return self._say(413, "too large, or of unknown length")
+        self.gate._keep_pace(node, "bytes", int(length))
+        self.gate.worked[node] = time.monotonic()
         return self._forward(request, path)
 
     def _tell(self, node: int, schema: str | None) -> bool:
@@ -214,7 +357,7 @@ class _Visit:
             return self._say(412, "its schema is not the federation's; ask for a new schema.json")
         self._next()
         word = self.gate.state()
-        self._say(200, word, start=self.gate.start)
+        self._say(200, word, start=self.gate.start, silence=self.gate.silence(node))
         self.gate.told[node] = word
         return True
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import logging
+import math
 import secrets
 import ssl
 import sys
@@ -45,6 +46,10 @@ PATIENCE = 10.0
 """Seconds that a request to the server may take."""
 PAUSE = 5.0
 """Seconds before a child that ended is restarted."""
+SILENT = 60.0
+"""Seconds after which a SuperNode that the server does not hear is started again; it reports every 30 at the least."""
+UNHEARD = 120.0
+"""The same from its start, until it is heard for the first time: a busy machine takes long to load Flower."""
 DAY = 86_400.0
 """Seconds between two checks of the certificates."""
 PROGRESS = "progress.json"
@@ -239,7 +244,7 @@ class _Service:
         self.processes = Processes(home.folder / "logs", home.folder / "flower")
         self.secret = home.folder / "secret"
         self.status = status.NodeStatus.begin(state="checking the table", rounds=home.spec().rounds)
-        self._joined = ""
+        self._joined, self._begun = "", 0.0
         self._read = 0
 
     def keep_status(self, warnings: logs.Memory) -> AbstractContextManager[None]:
@@ -292,7 +297,7 @@ class _Service:
         return kept_model(self.home)
 
     def _start(self) -> None:
-        self._joined = self.server.start
+        self._joined, self._begun = self.server.start, time.monotonic()
         runtime = f"{LOOPBACK}:{free_ports(1)[0]}"
         self.processes.home.mkdir(parents=True, exist_ok=True)
         write_secret(self.secret, secrets.token_hex(32).encode())
@@ -329,6 +334,10 @@ class _Service:
         elif ended:
             log.warning("%s ended; starting again in %g s (its log is in %s)", ended[0], PAUSE, self.processes.folder)
             self._start_again(PAUSE)
+        elif self.server.is_there and is_lost(self.server.silence, time.monotonic() - self._begun):
+            # Flower's SuperNode gives up for good when a connection breaks in the handshake, and its process stays.
+            log.warning("the server answers, but does not hear the SuperNode; starting it again")
+            self._start_again()
 
     @property
     def _worker_log(self) -> Path:
@@ -346,6 +355,13 @@ class _Service:
         self._start()
 
 
+def is_lost(silence: float, age: float) -> bool:
+    """Whether a SuperNode has to be started again: the server heard it `silence` seconds ago, it is `age` seconds
+    old.
+    """
+    return silence > SILENT if silence < age else age > UNHEARD
+
+
 class Server:
     """The server as a node sees it."""
 
@@ -356,6 +372,8 @@ class Server:
         """Which start of the server answered last."""
         self.answered = 0.0
         """When it last did, in seconds since 1970."""
+        self.silence = math.inf
+        """Seconds since it heard this node's SuperNode; infinity: never."""
         self.certificate_ends = 0.0
         """When the certificate that it showed ends."""
         self._schema = TableSchema.read(home.schema).fingerprint
@@ -410,6 +428,7 @@ class Server:
         if response.status != http.client.OK:
             return ""
         self.start, self.answered = answer.get("start", ""), time.time()
+        self.silence = float(answer.get("silence") or math.inf)
         return answer.get("fedpareto", "")
 
     def _look_at_certificate(self, connection: http.client.HTTPConnection) -> None:

@@ -42,13 +42,13 @@ DAY = 86_400.0
 log = logging.getLogger("fedpareto.server")
 
 
-def up(deployment: Deployment, warnings: logs.Memory, resume: bool = False) -> Result | None:
+def up(deployment: Deployment, warnings: logs.Memory, resume: bool = False, back: bool = False) -> Result | None:
     """Serves a deployment until its run is finished; None if it was already.
 
     The caller has begun the log and holds the folder (see status.starting).
 
-    With `resume` it goes on from the last checkpoint, or begins if there is none. Of a finished run it informs the
-    nodes that do not know yet.
+    With `resume` it goes on from the last checkpoint, with `back` from the last good one, or begins if there is none.
+    Of a finished run it informs the nodes that do not know yet.
     """
     spec = deployment.spec()
     need_accountant(spec.privacy)
@@ -58,6 +58,8 @@ def up(deployment: Deployment, warnings: logs.Memory, resume: bool = False) -> R
         told = status.read(deployment).told if finished else []
         if len(told) == deployment.nodes:
             return None
+        if back and not finished:
+            folder.go_back()
         _check_certificate(deployment)
         shown = status.ServerStatus.begin(
             state=status.STARTING,

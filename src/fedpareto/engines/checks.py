@@ -10,8 +10,22 @@ import torch
 from torch import Tensor
 
 from fedpareto.core.algorithm import ABOVE_ZERO, Algorithm, Setting, unwrapped
-from fedpareto.core.messages import Failure, Message, Reply
+from fedpareto.core.messages import Failure, Message, Reply, Task, beginnings
+from fedpareto.core.problem import Objective
 from fedpareto.errors import QuorumLost, UserError
+from fedpareto.moo import robust
+
+LARGEST = 1e15
+"""Of a number that another machine sends: the squares of a hundred million such numbers still add up in float32."""
+FARTHEST = 1000.0
+"""How many times longer than the median of a round an update from another machine may be. Honest ones differ with the
+number of steps and the data; this is no defence, only the end of what can be an accident.
+"""
+ROUNDING = 1e-3
+"""By how much a mean of rounded numbers may lie outside an objective's range."""
+
+Key = tuple[int, str, int]
+"""Client, step and lane: which task of an exchange it is."""
 
 
 def sound(replies: Message, algorithm: Algorithm[Any], clients: int) -> list[bool]:
@@ -57,6 +71,64 @@ def refusal(
         if name in limits and (strange := _outside(tensor, *limits[name])) is not None:
             return f"'{name}' holds {strange:g}; honest values are {_range(*limits[name])}"
     return None
+
+
+# -- replies from other machines -----------------------------------------------------------------------------------
+
+
+def too_large(message: Message) -> str | None:
+    """Why a finite reply is refused that no honest client can have sent, whatever the others sent; or None."""
+    for name, tensor in message.items():
+        if tensor.numel() and (largest := float(tensor.abs().max())) > LARGEST:
+            return f"'{name}' holds values up to {largest:g}; at most {LARGEST:g} is accepted"
+    return None
+
+
+def too_far(tasks: Sequence[Task], replies: Sequence[Reply]) -> dict[Key, str]:
+    """The replies to one exchange whose updates are far longer than the others', and why each is refused.
+
+    The median is over the clients with the same work (of an even number the smaller of the middle two: of two clients
+    the one that moved further is suspected). Where it is 0 nothing can be said, and an update that is no longer than
+    the model that it began from is never refused.
+    """
+    asked = {(task.client, task.step, task.lane): task for task in tasks}
+    work: dict[tuple[str, int], list[Reply]] = {}
+    for reply in replies:
+        work.setdefault((reply.step, reply.lane), []).append(reply)
+    found: dict[Key, str] = {}
+    for group in work.values():
+        begun = [beginnings(asked[reply.client, reply.step, reply.lane], reply.message) for reply in group]
+        for name in begun[0]:
+            origins = [one[name] for one in begun]
+            lengths = robust.lengths([reply.message[name] for reply in group], origins)
+            middle = lengths.median(dim=0).values
+            for reply, length, origin in zip(group, lengths, origins, strict=True):
+                limit = torch.maximum(FARTHEST * middle, origin.double().norm(dim=-1))
+                if bool(((length > limit) & (middle > 0)).any()):
+                    found[reply.client, reply.step, reply.lane] = (
+                        f"its update of '{name}' is {float(length.max()):.3g} long; "
+                        f"the median of the round is {float(middle.max()):.3g}"
+                    )
+    return found
+
+
+def impossible(values: Tensor, objectives: Sequence[Objective]) -> str | None:
+    """Why reported objectives `[parts, m]` are refused, or None: numbers in the range of each objective pass."""
+    for objective, column in zip(objectives, values.double().unbind(-1), strict=True):
+        least = -LARGEST if objective.lowest is None else objective.lowest - ROUNDING
+        most = LARGEST if objective.highest is None else objective.highest + ROUNDING
+        if bool((outside := ~((column >= least) & (column <= most))).any()):
+            return f"its '{objective.name}' is {float(column[outside][0]):g}, not {_numbers(objective)}"
+    return None
+
+
+def _numbers(objective: Objective) -> str:
+    """Which values an objective may have, in words."""
+    if objective.lowest is not None and objective.highest is not None:
+        return _range(objective.lowest, objective.highest)
+    ends = {"at least": objective.lowest, "at most": objective.highest}
+    words = [f"{word} {end:g}" for word, end in ends.items() if end is not None]
+    return " and ".join(["a finite number", *words])
 
 
 def _finite(tensor: Tensor) -> bool:

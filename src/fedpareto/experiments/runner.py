@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
@@ -13,6 +14,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from fedpareto.core import rng
 from fedpareto.core.algorithm import Found, State
 from fedpareto.core.engine import Engine
 from fedpareto.core.federation import setting_of
@@ -22,6 +24,7 @@ from fedpareto.errors import DamagedFile, QuorumLost, UserError
 from fedpareto.experiments import engines
 from fedpareto.experiments.checkpoint import Checkpoint
 from fedpareto.experiments.keeping import save_for_serving
+from fedpareto.experiments.recovery import healed
 from fedpareto.experiments.spec import Spec
 from fedpareto.experiments.stopping import VALIDATION, Private, Watch, score
 from fedpareto.experiments.store import RunFolder, describe, versions
@@ -29,6 +32,8 @@ from fedpareto.files import write_atomically
 from fedpareto.moo.fairness import AcrossClients, Evaluation, across_objectives, shares_improved
 from fedpareto.moo.indicators import hypervolume
 from fedpareto.report.record import stop_in_words
+
+log = logging.getLogger("fedpareto.run")
 
 LARGEST_SIMILARITY_MATRIX = 64
 """Clients up to which a similarity matrix is recorded every round."""
@@ -38,6 +43,9 @@ CHECKPOINT_SHARE = 0.1
 
 EVALUATIONS: dict[Evaluation, str] = {"sent": "sent by the server", "trained": "after local training"}
 """The two evaluations, and their names."""
+
+REFUSED = "refused"
+"""What stands in the reason of a failure that is a reply's own fault."""
 
 CHANGEABLE = ("quorum", "faults")
 """What a resumed run may change in its spec: whether it continues, not what an undisturbed round computes."""
@@ -263,6 +271,7 @@ class Experiment:
                 defended = self.spec.defence.applied(tasks[run], outcome.replies)
                 rows[run].update(defended.notes())
                 self.states[run] = algorithm.tell(self.states[run], defended.replies)
+            events += self._heal()
             first = False
         elapsed = time.perf_counter() - start
         self.seconds += elapsed
@@ -271,6 +280,8 @@ class Experiment:
         for row in lines:
             row["seconds"] = elapsed / len(lines)
         self._record(lines, events)
+        if self.folder is not None and self.engine.remote and not any(REFUSED in event["reason"] for event in events):
+            self.folder.keep_good_checkpoint()  # All who replied could train from it.
         self._since_checkpoint += elapsed
         is_cheap = self._since_checkpoint * CHECKPOINT_SHARE >= self._checkpoint_cost
         if is_cheap or self.engine.remote or self._is_over():
@@ -278,6 +289,22 @@ class Experiment:
         if on_round is not None and going:
             now = self._mean_hypervolume(lines), self._failures, self._means(lines)
             on_round(Progress(self.round, self.spec.rounds, before, *now))
+
+    def _heal(self) -> list[dict[str, Any]]:
+        """On other machines' replies a state may have become unsound; clients get models that they can train from.
+
+        What was changed, as events: no client is at fault, so they bear the number of none.
+        """
+        if not self.engine.remote:
+            return []
+        events = []
+        for run, state in enumerate(self.states):
+            self.states[run], names = healed(state, self.spec.algorithm.begin(state.setting))
+            if names:
+                reason = f"not finite, or absurdly large, and begun anew: {', '.join(names)}"
+                log.warning("after round %d: %s", state.round, reason)
+                events.append(self._event(run, Failure(rng.SERVER, state.round, reason, "heal")))
+        return events
 
     # -- early stopping --------------------------------------------------------------------------------------------
 
@@ -585,6 +612,7 @@ class Experiment:
         folder.cut("metrics.jsonl", checkpoint.values["metrics"])
         folder.cut("events.jsonl", checkpoint.values["events"])
         self.history = folder.read_lines("metrics.jsonl")
+        self._record([], self._heal())
 
 
 def start(

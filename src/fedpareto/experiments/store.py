@@ -139,6 +139,22 @@ class RunFolder:
         """The last saved round."""
         return self.path / "checkpoint.safetensors"
 
+    @property
+    def good_checkpoint_file(self) -> Path:
+        """The last saved round from which all who replied could train."""
+        return self.path / "checkpoint-good.safetensors"
+
+    def keep_good_checkpoint(self) -> None:
+        """The last saved round has proved to be good: it stays when the next one is saved."""
+        if self.checkpoint_file.exists():
+            write_atomically(self.good_checkpoint_file, self.checkpoint_file.read_bytes())
+
+    def go_back(self) -> None:
+        """Continues from the last good checkpoint instead of the last one."""
+        if not self.good_checkpoint_file.exists():
+            raise UserError(f"{self.path} has no earlier checkpoint to go back to")
+        write_atomically(self.checkpoint_file, self.good_checkpoint_file.read_bytes())
+
     def spec(self) -> Spec:
         """As it was when the run began."""
         self.must_be_run()

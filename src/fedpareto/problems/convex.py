@@ -57,7 +57,9 @@ class Convex(SupervisedProblem):
     @property
     def objectives(self) -> tuple[Objective, ...]:
         """½‖θ − c_j − δ_i‖²; no preference makes it worse than 1 at the optimum."""
-        return tuple(Objective(f"distance {j + 1}", maximise=False, reference=1.1) for j in range(self.goals))
+        return tuple(
+            Objective(f"distance {j + 1}", maximise=False, reference=1.1, lowest=0.0) for j in range(self.goals)
+        )
 
     @property
     def layout(self) -> Layout:

@@ -7,9 +7,15 @@ from dataclasses import replace
 import pytest
 import torch
 from memory_federation import federation_of, local_engine, small
+from test_server import answers_with, with_model
 
+from fedpareto.algorithms.mofld import MOFLDState
+from fedpareto.core.algorithm import small_setting
 from fedpareto.core.defences import Defence
+from fedpareto.errors import UserError
+from fedpareto.experiments.recovery import healed
 from fedpareto.experiments.runner import Experiment
+from fedpareto.experiments.store import RunFolder
 
 SAME = ("seed", "round", "replies", "failures", "bytes_up", "bytes_down", "hypervolume", "trained_hypervolume")
 
@@ -34,6 +40,51 @@ def test_a_defence_protects_nodes_as_it_protects_local_clients(tmp_path):
     plain = Experiment(small("fedavg", rounds=2), local_engine(spec)).run()
     torch.testing.assert_close(found.models[0], wanted.models[0], atol=1e-5, rtol=1e-5)
     assert torch.dist(plain.models[0][0], wanted.models[0][0]) > 1e-4, "the median is not the mean"
+
+
+@pytest.mark.parametrize("name", ["fedavg", "fedpref"])
+def test_a_checkpoint_with_a_poisoned_model_is_left_behind_and_all_train_again(name, tmp_path):
+    spec = small(name, rounds=3)
+    engine, _ = federation_of(spec, tmp_path)
+    with RunFolder.create(tmp_path / "run", spec) as folder:
+        before = Experiment(spec, engine, folder)
+        before._one_round(None)
+        (state,) = before.states
+        poisoned = getattr(state, "models" if name == "fedpref" else "model").clone()
+        (poisoned[1] if name == "fedpref" else poisoned).add_(1e30)
+        before.states = [replace(state, **{"models" if name == "fedpref" else "model": poisoned})]
+        before.checkpoint()
+        after = Experiment(spec, federation_of(spec, tmp_path)[0], folder)
+        after.restore(folder)
+        result = after.run()
+        assert len(result.solutions[0].clients) == 3
+        assert all(row["replies"] == 3 for row in result.history[1:-1])
+        (event,) = folder.read_lines("events.jsonl")
+        assert "begun anew: model" in event["reason"]
+
+
+def test_values_that_nobody_measured_yet_are_no_poison():
+    setting = small_setting()
+    state = MOFLDState(setting, values=torch.full((2, 3, 2), torch.nan), models=torch.zeros(2, 64))
+    assert healed(state, MOFLDState(setting))[1] == ()
+
+
+def test_going_back_is_to_the_last_round_from_which_nobodys_reply_was_refused(tmp_path):
+    spec = small("fedavg", rounds=3)
+    engine, grid = federation_of(spec, tmp_path)
+    with RunFolder.create(tmp_path / "run", spec) as folder:
+        with pytest.raises(UserError, match="no earlier checkpoint"):
+            folder.go_back()
+        experiment = Experiment(spec, engine, folder)
+        experiment.checkpoint()
+        experiment._one_round(None)
+        experiment._one_round(None)
+        grid.tamper = answers_with(with_model(lambda model: model.fill_(torch.nan)))
+        experiment._one_round(None)
+        assert experiment.round == 3
+        folder.go_back()
+        experiment.restore(folder)
+        assert experiment.round == 1
 
 
 def test_the_engine_is_what_the_runner_asks_for(tmp_path):

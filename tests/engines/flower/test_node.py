@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from flwr.app import RecordDict
@@ -141,6 +143,39 @@ def test_a_node_refuses_what_is_not_for_it(tmp_path):
         node.answer(envelope_of(spec, node, federation="other"))
     with pytest.raises(wire.Malformed):
         node.answer(RecordDict())
+
+
+def changed_envelope(spec, node, task=(), job=()):
+    envelope = wire.decode_envelope(envelope_of(spec, node))
+    (whole,) = envelope.jobs
+    tasks = tuple(replace(one, **dict(task)) for one in whole.tasks)
+    round_ = dict(job).get("round", whole.round)
+    tasks = tuple(replace(one, round=round_) for one in tasks)
+    return wire.encode_envelope(replace(envelope, jobs=(replace(whole, tasks=tasks, **dict(job)),)))
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"task": {"step": "__init__"}}, "names the step '__init__', not train"),
+        ({"task": {"step": "describe"}}, "names the step 'describe', not train"),
+        ({"task": {"lane": 3}}, "is for lane 3"),
+        ({"task": {"lane": 2**50}}, "is for lane"),
+        ({"job": {"round": 4}}, "is for round 4; this federation has 3"),
+        ({"job": {"round": 2**53 - 1}}, "is for round"),
+        ({"job": {"round": 0}}, "is for round 0"),
+        ({"job": {"exchange": 1}}, "is for exchange 2"),
+    ],
+)
+def test_what_the_spec_does_not_plan_is_refused_before_anything_is_called(changes, reason, tmp_path, monkeypatch):
+    spec = small("fedavg")
+    node = node_of(spec, 0, tmp_path)
+    asked = changed_envelope(spec, node, **changes)
+    monkeypatch.setattr(type(node.engine), "run_all", lambda *_: pytest.fail("the engine was called"))
+    with pytest.raises(UserError, match=reason):
+        node.answer(asked)
+    assert node.algorithm == spec.algorithm
+    assert not node.folder.exists()
 
 
 def test_a_node_holds_one_clients_rows_and_preference_only(tmp_path):

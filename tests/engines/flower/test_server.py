@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 import torch
 from flwr.app import ConfigRecord, Message, RecordDict
 from memory_federation import QUICK, federation_of, node_of, play, small
 
-from fedpareto.core.messages import Reply
+from fedpareto.core.messages import Reply, Task
+from fedpareto.engines.checks import too_far
 from fedpareto.engines.flower import wire
 from fedpareto.engines.flower.options import FlowerOptions
 from fedpareto.engines.flower.post import HELLO
@@ -19,8 +21,9 @@ HOSTILE = 899
 """The node of client 1."""
 
 
-def one_exchange(spec, engine):
-    state = spec.algorithm.begin(engine.settings[0])
+def one_exchange(spec, engine, done=0):
+    """The exchange of the round after `done` rounds."""
+    state = replace(spec.algorithm.begin(engine.settings[0]), round=done)
     return engine.run(spec.algorithm.ask(state), spec.algorithm.solutions(state))
 
 
@@ -103,6 +106,67 @@ def test_a_hostile_node_is_refused_by_name_and_the_round_goes_on(attack, tmp_pat
     assert 1 not in outcome.evaluations.trained
 
 
+# -- a registered node that lies -----------------------------------------------------------------------------------
+
+
+def with_measured(value):
+    def apply(answer):
+        (result,) = answer.results
+        false = torch.full_like(result.sent, value)
+        return replace(answer, results=(replace(result, sent=false, trained=false),))
+
+    return decoded(apply)
+
+
+@pytest.mark.parametrize("value", [5.0, -0.5, float("nan"), float("inf"), 1e30])
+def test_objectives_that_no_model_can_have_are_refused_by_name_and_its_model_is_not(value, tmp_path, caplog):
+    spec = small("fedavg")
+    engine, grid = federation_of(spec, tmp_path)
+    grid.tamper = answers_with(with_measured(value))
+    outcome = one_exchange(spec, engine)
+    assert [reply.client for reply in outcome.replies] == [0, 1, 2]
+    assert sorted(outcome.evaluations.sent) == sorted(outcome.evaluations.trained) == [0, 2]
+    assert {failure.client for failure in outcome.failures} == {1}
+    assert f"client 1: refused: its 'accuracy' is {value:g}, not from 0 to 1" in caplog.text
+
+
+@pytest.mark.parametrize("factor", [1e30, 1e5])
+@pytest.mark.parametrize("algorithm", ["fedavg", "fedpref", "fsmgda", "fedfew"])
+def test_an_update_far_longer_than_the_others_is_refused_without_a_defence(factor, algorithm, tmp_path, caplog):
+    spec = small(algorithm)
+    engine, grid = federation_of(spec, tmp_path)
+
+    def far(answer):
+        (result,) = answer.results
+        (reply,) = result.replies
+        message = {name: tensor + factor if tensor.dim() else tensor for name, tensor in reply.message.items()}
+        return replace(answer, results=(replace(result, replies=(replace(reply, message=message),)),))
+
+    grid.tamper = answers_with(decoded(far))
+    outcome = one_exchange(spec, engine)
+    assert [reply.client for reply in outcome.replies] == [0, 2]
+    (failure,) = outcome.failures
+    assert "the median of the round is" in failure.reason or "at most 1e+15 is accepted" in failure.reason
+    assert "client 1: refused" in caplog.text
+
+
+def test_an_update_no_longer_than_its_model_passes_however_little_the_others_moved():
+    tasks = [Task(client, 1, {"model": torch.ones(4).double()}) for client in range(3)]
+    moved = [
+        Reply(client, 1, {"model": torch.ones(4).double() + step}) for client, step in enumerate((1e-9, 1e-9, -1.0))
+    ]
+    assert not too_far(tasks, moved)
+    farther = [*moved[:2], Reply(2, 1, {"model": torch.ones(4).double() + 1.01})]
+    assert list(too_far(tasks, farther)) == [(2, "train", 0)]
+
+
+def test_where_most_did_not_move_nothing_is_said_about_those_who_did():
+    tasks = [Task(client, 1, {"model": torch.zeros(4)}) for client in range(3)]
+    assert not too_far(
+        tasks, [Reply(client, 1, {"model": torch.full((4,), float(client == 2))}) for client in range(3)]
+    )
+
+
 def test_an_answer_kept_from_an_earlier_round_is_a_replay(tmp_path):
     spec = small("fedavg")
     engine, grid = federation_of(spec, tmp_path)
@@ -114,7 +178,7 @@ def test_an_answer_kept_from_an_earlier_round_is_a_replay(tmp_path):
 
     grid.tamper = answers_with(replay)
     assert not one_exchange(spec, engine).failures
-    (failure,) = one_exchange(spec, engine).failures
+    (failure,) = one_exchange(spec, engine, 1).failures
     assert "a replay" in failure.reason
 
 
@@ -183,10 +247,10 @@ def test_a_node_may_leave_and_another_may_come_in_its_place(tmp_path):
     engine, grid = federation_of(spec, tmp_path)
     states, _ = play(spec, engine, 1)
     node = grid.nodes.pop(HOSTILE)
-    (failure,) = one_exchange(spec, engine).failures
+    (failure,) = one_exchange(spec, engine, 1).failures
     assert (failure.client, failure.reason) == (1, "no node is connected for this client")
     grid.nodes[123] = node_of(spec, node.client, tmp_path)
-    assert not one_exchange(spec, engine).failures
+    assert not one_exchange(spec, engine, 2).failures
     assert states[0].round == 1
 
 

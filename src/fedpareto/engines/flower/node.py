@@ -10,7 +10,7 @@ from typing import Any
 
 from flwr.app import RecordDict
 
-from fedpareto.core.algorithm import Algorithm, Setting
+from fedpareto.core.algorithm import Algorithm, Setting, unwrapped
 from fedpareto.core.federation import Federation
 from fedpareto.core.learner import Learner
 from fedpareto.core.messages import Failure, Message, Outcome, Task
@@ -100,6 +100,8 @@ class Node:
             raise UserError(f"this node is client {self.client}; the message is for client {envelope.client}")
         if self._last is not None and self._last[0] == envelope.nonce:
             return self._last[1]
+        for job in envelope.jobs:
+            self._must_be_planned(job)
         results = tuple(self._do(job) for job in envelope.jobs)
         if envelope.final:
             self._keep_models(envelope.jobs)
@@ -111,9 +113,26 @@ class Node:
         if federation != self.federation:
             raise UserError(f"this node belongs to the federation {self.federation}, not to {federation}")
 
-    def _do(self, job: wire.Job) -> wire.Result:
+    def _must_be_planned(self, job: wire.Job) -> None:
+        """Raises UserError if a job is none of this federation's: before anything that the server names is called."""
         if job.run >= len(self.federations):
             raise UserError(f"the message is for run {job.run}; this federation has {len(self.federations)}")
+        setting = self.settings[job.run]
+        steps = self.algorithm.reply_shapes(setting)
+        lanes = unwrapped(self.algorithm).lanes * setting.rounds  # A lane for each task of a client, at the most.
+        for task in job.tasks:
+            if task.step not in steps:
+                raise UserError(f"the message names the step '{wire.printable(task.step)}', not {', '.join(steps)}")
+            if task.lane >= lanes:
+                raise UserError(f"the message is for lane {task.lane}; this federation has {lanes} at the most")
+        if job.tasks and not 1 <= job.round <= setting.rounds:
+            raise UserError(f"the message is for round {job.round}; this federation has {setting.rounds}")
+        if job.exchange >= len(steps):
+            raise UserError(
+                f"the message is for exchange {job.exchange + 1} of a round; a round has {len(steps)} at the most"
+            )
+
+    def _do(self, job: wire.Job) -> wire.Result:
         moment = Moment(job.round, job.exchange)
         lanes = {0, *(task.lane for task in job.tasks)}  # Solutions are measured with the state of lane 0.
         self._restore(job.run, lanes, moment)

@@ -23,7 +23,7 @@ from torch import Tensor
 from fedpareto.core.algorithm import Algorithm, Setting
 from fedpareto.core.learner import Learner
 from fedpareto.core.messages import Evaluations, Failure, Message, Outcome, Reply, Task, Traffic
-from fedpareto.engines.checks import enforce_quorum, refusal
+from fedpareto.engines.checks import enforce_quorum, impossible, refusal, too_far, too_large
 from fedpareto.engines.flower import schema, wire
 from fedpareto.engines.flower.members import Members
 from fedpareto.engines.flower.options import FlowerOptions
@@ -183,25 +183,39 @@ class FlowerEngine:
         results = {
             client: result for client, answer in answers.items() for result in answer.results if result.run == run
         }
-        replies: list[Reply] = []
-        failures: list[Failure] = []
-        refused = set(lost)
-        for task in tasks:
-            judged = self._judge(run, task, results.get(task.client), lost.get(task.client))
-            if isinstance(judged, Reply):
-                replies.append(judged)
-            else:
-                failures.append(judged)
-                refused.add(task.client)
+        judged = [self._judge(run, task, results.get(task.client), lost.get(task.client)) for task in tasks]
+        judged = _compared(tasks, judged)
+        replies = [one for one in judged if isinstance(one, Reply)]
+        failures = [one for one in judged if isinstance(one, Failure)]
+        for failure in failures:
+            if failure.client not in lost:  # Those were named when they were given up.
+                log.warning("%s", failure)
         enforce_quorum(self.quorum, replies, failures, run)
         replies.sort(key=lambda reply: (reply.lane, reply.client))
-        sent = {client: result.sent for client, result in sorted(results.items()) if result.sent is not None}
-        trained = {
-            client: result.trained
-            for client, result in sorted(results.items())
-            if result.trained is not None and client not in refused
-        }
-        return Outcome(replies, failures, Evaluations(sent, trained))
+        refused = set(lost).union(failure.client for failure in failures)
+        sent, false = self._measured(run, {client: result.sent for client, result in results.items()})
+        others = {client: result.trained for client, result in results.items() if client not in refused}
+        trained, also_false = self._measured(run, others)
+        for failure in [*false, *also_false]:
+            log.warning("%s", failure)
+        return Outcome(replies, [*failures, *false, *also_false], Evaluations(sent, trained))
+
+    def _measured(self, run: int, values: Mapping[int, Tensor | None]) -> tuple[dict[int, Tensor], list[Failure]]:
+        """The objectives that clients reported, as far as these are possible; the others as failures, which cost
+        nobody the quorum: the models are judged by themselves.
+        """
+        found: dict[int, Tensor] = {}
+        failures: list[Failure] = []
+        round_ = self._moments.get(run, (0, 0))[0]
+        for client, reported in sorted(values.items()):
+            if reported is None:
+                continue
+            why = impossible(reported, self.settings[run].objectives)
+            if why is None:
+                found[client] = reported
+            else:
+                failures.append(Failure(client, round_, f"refused: {why}", "evaluate"))
+        return found, failures
 
     def _judge(self, run: int, task: Task, result: wire.Result | None, lost: str | None) -> Reply | Failure:
         """The reply to a task, or why there is none."""
@@ -218,7 +232,8 @@ class FlowerEngine:
         found = [reply for reply in result.replies if (reply.round, reply.step, reply.lane) == key]
         if len(found) != 1:
             return failure(f"refused: its answer holds {len(found)} replies to this task")
-        why = refusal(found[0].message, self.algorithm, self.settings[run], task.step, self.options.dtype)
+        message = found[0].message
+        why = refusal(message, self.algorithm, self.settings[run], task.step, self.options.dtype) or too_large(message)
         return found[0] if why is None else failure(f"refused: {why}")
 
     # -- messages --------------------------------------------------------------------------------------------------
@@ -326,3 +341,14 @@ class FlowerEngine:
 
     def _count(self, client: int, down: int = 0, up: int = 0) -> None:
         self.traffic[client] = self.traffic.get(client, Traffic()) + Traffic(down, up)
+
+
+def _compared(tasks: Sequence[Task], judged: Sequence[Reply | Failure]) -> list[Reply | Failure]:
+    """The same, but for replies that are far from all others."""
+    strange = too_far(tasks, [one for one in judged if isinstance(one, Reply)])
+    return [
+        one
+        if isinstance(one, Failure) or (why := strange.get((one.client, one.step, one.lane))) is None
+        else Failure(one.client, one.round, f"refused: {why}", one.step, one.lane)
+        for one in judged
+    ]

@@ -120,7 +120,7 @@ class ClassificationProblem(SupervisedProblem):
     @property
     def objectives(self) -> tuple[Objective, ...]:
         """Accuracy."""
-        return (Objective("accuracy", maximise=True, reference=0.0),)
+        return (Objective("accuracy", maximise=True, reference=0.0, lowest=0.0, highest=1.0),)
 
     def losses(self, parameters: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """Cross entropy."""

@@ -96,7 +96,10 @@ class MultiTask(SupervisedProblem):
     @property
     def objectives(self) -> tuple[Objective, ...]:
         """The accuracy of each task, with the reference point 0 of the thesis's chapter 5."""
-        return tuple(Objective(f"accuracy:{task}", maximise=True, reference=0.0) for task in ("left", "right"))
+        return tuple(
+            Objective(f"accuracy:{task}", maximise=True, reference=0.0, lowest=0.0, highest=1.0)
+            for task in ("left", "right")
+        )
 
     def losses(self, parameters: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """Cross entropy of each task."""
