@@ -149,7 +149,7 @@ class Gate:
     def _serve(self, stranger: _Stranger) -> None:
         raw, visit = stranger.connection, None
         try:
-            raw.settimeout(FIRST_REQUEST)
+            raw.settimeout(IDLE_TIMEOUT)
             raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if self.outside is not None:
                 # The handshake comes later: whoever ends it from outside needs the socket that does it.
@@ -158,10 +158,8 @@ class Gate:
                 if stranger.dismissed:
                     return  # Perhaps just when `raw` had given its socket away.
                 wrapped.do_handshake()
-            with stranger.connection as connection:
-                connection.settimeout(IDLE_TIMEOUT)
-                visit = _Visit(self, stranger)
-                visit.serve()
+            visit = _Visit(self, stranger)
+            visit.serve()
         except ssl.SSLError as problem:
             if not stranger.dismissed:
                 self._refused(stranger.peer, _in_words(problem))
