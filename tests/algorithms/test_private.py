@@ -13,7 +13,7 @@ from fedpareto.algorithms.cfl import CFL
 from fedpareto.algorithms.fedavg import FedAvg
 from fedpareto.algorithms.fedpref import FedPref
 from fedpareto.algorithms.private import Private, clipped, gaussian, protected
-from fedpareto.core.privacy import Privacy
+from fedpareto.core.privacy import Exposure, Privacy, epsilon
 from fedpareto.core.registry import make_algorithm
 from fedpareto.errors import UserError
 from fedpareto.experiments.spec import Draft, load
@@ -74,6 +74,17 @@ def test_no_update_that_leaves_a_client_is_longer_than_the_clip():
     assert longer.any()
     assert torch.equal(bounded[~longer], free[~longer])
     torch.testing.assert_close(torch.cosine_similarity(bounded, free), torch.ones(CLIENTS).double())
+
+
+@pytest.mark.parametrize("size", [1e-3, 1.0, 1e5, 1e9])
+def test_the_clip_holds_in_single_precision_however_large_the_model_is(size):
+    random = np.random.default_rng(0)
+    received = torch.as_tensor(size * random.standard_normal((50, 200))).float()
+    trained = received + torch.as_tensor(10 * random.standard_normal((50, 200))).float()
+    moved = clipped(received, trained, 1.0).double() - received.double()
+    assert moved.norm(dim=1).max() <= 1 + 1e-12
+    if size <= 1:
+        assert moved.norm(dim=1).min() > 0.999
 
 
 def test_an_update_of_length_zero_stays_one():
@@ -142,6 +153,19 @@ def test_epsilon_is_described_every_round_and_counts_who_was_asked():
     assert "clusters" in algorithm.describe(whole.states[-1])
     assert max(part.states[-1].asked) < 5
     assert algorithm.describe(part.states[-1])["epsilon"] < values[-1]
+
+
+def test_epsilon_is_that_of_all_seeds_together_because_they_train_on_the_same_rows():
+    import fedpareto
+
+    privacy = Privacy("local", noise=1.1)
+    one, three = (
+        fedpareto.run("convex", "fedpref", clients=3, rounds=5, seeds=seeds, privacy=privacy).epsilon
+        for seeds in ([0], [0, 1, 2])
+    )
+    assert one == epsilon(privacy, Exposure(5, 5, 3, 3))
+    assert three == epsilon(privacy, Exposure(15, 15, 3, 3))
+    assert three > 2 * one
 
 
 def test_a_tuned_model_stays_with_its_client_and_costs_no_privacy():

@@ -16,7 +16,16 @@ from torch import Tensor
 
 from fedpareto.algorithms.fine_tuning import FineTuned, FineTunedState
 from fedpareto.core import rng
-from fedpareto.core.algorithm import Algorithm, S, Setting, State, Taxonomy, participants, small_setting
+from fedpareto.core.algorithm import (
+    Algorithm,
+    S,
+    Setting,
+    State,
+    Taxonomy,
+    participants,
+    privacy_of,
+    small_setting,
+)
 from fedpareto.core.clients import Clients
 from fedpareto.core.messages import Message, Reply, Shapes, Task
 from fedpareto.core.privacy import Exposure, Privacy, epsilon
@@ -127,9 +136,16 @@ class Private(Algorithm[PrivateState[S]]):
         return self.algorithm.reply_shapes(setting)
 
     def describe(self, state: PrivateState[S]) -> dict[str, Any]:
-        """What the algorithm itself describes, and ε of the rounds so far."""
-        clients = len(state.setting.clients)
-        exposure = Exposure(max(state.asked), state.round, len(participants(state)), clients)
+        """What the algorithm itself describes, and ε of the rounds so far, of all seeds together."""
+        setting = state.setting
+        exposure = Exposure(
+            max(state.asked) * setting.repeats,
+            state.round * setting.repeats,
+            len(participants(state)),
+            len(setting.clients),
+            # Clients that take part in every round are not drawn: sampling does not hide them.
+            drawn=not setting.regulars,
+        )
         return self.algorithm.describe(_inner(state)) | {"epsilon": epsilon(self.privacy, exposure)}
 
 
@@ -201,7 +217,7 @@ class PrivatelyTuned(FineTuned[S]):
 
 def protected(algorithm: Algorithm[Any], privacy: Privacy) -> Algorithm[Any]:
     """The algorithm under this privacy; unchanged if it is already."""
-    present = getattr(algorithm, "privacy", Privacy())
+    present = privacy_of(algorithm)
     if present == privacy:
         return algorithm
     if present.kind != "none":
@@ -231,10 +247,18 @@ def refusal(algorithm: Algorithm[Any], privacy: Privacy) -> str:
 
 
 def clipped(received: Tensor, trained: Tensor, clip: float) -> Tensor:
-    """θ + Δ · min(1, C / ‖Δ‖) with Δ = θ_i − θ, for each row of `[n, d]`; rows that are short enough as they are."""
-    update = trained - received
-    length = update.double().norm(dim=1, keepdim=True)
-    return torch.where(length <= clip, trained, received + update * (clip / length).to(update))
+    """θ + Δ · min(1, C / ‖Δ‖) with Δ = θ_i − θ, for each row of `[n, d]`; rows that are short enough as they are.
+
+    What is returned is never further than C from θ, however coarse the numbers of its type are at θ.
+    """
+    origin = received.double()
+    update = trained.double() - origin
+    length = update.norm(dim=1, keepdim=True)
+    allowed = update * (clip / length)
+    near = (origin + allowed).to(trained)
+    # Rounding may have moved an entry away from θ; the next number towards θ is within the allowed update.
+    is_beyond = (near.double() - origin).abs() > allowed.abs()
+    return torch.where(length <= clip, trained, torch.where(is_beyond, torch.nextafter(near, received), near))
 
 
 def gaussian(streams: Iterable[np.random.Generator], deviation: float, like: Tensor) -> Tensor:

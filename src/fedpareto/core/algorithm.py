@@ -17,6 +17,7 @@ from fedpareto.core.conditioned import Conditioned
 from fedpareto.core.groups import Comparison
 from fedpareto.core.layout import Layout
 from fedpareto.core.messages import Message, Reply, Shapes, Task
+from fedpareto.core.privacy import Privacy
 from fedpareto.core.problem import Judge, Objective
 
 ABOVE_ZERO: float = torch.finfo(torch.float32).tiny
@@ -45,6 +46,8 @@ class Setting:
     """Demographic groups, where the problem is one of group fairness."""
     judge: Judge | None = None
     """How the server measures models by itself, where the problem lets it."""
+    repeats: int = 1
+    """How many runs, one for each seed, train on the same clients' rows: each of them costs privacy."""
 
 
 @dataclass(frozen=True)
@@ -185,6 +188,17 @@ def unwrapped(algorithm: Algorithm[Any]) -> Algorithm[Any]:
     while isinstance(inner := getattr(algorithm, "algorithm", None), Algorithm):
         algorithm = inner
     return algorithm
+
+
+def privacy_of(algorithm: Algorithm[Any]) -> Privacy:
+    """Under which privacy it runs, whatever is wrapped around it."""
+    layer: Any = algorithm
+    while isinstance(layer, Algorithm):
+        found = getattr(layer, "privacy", None)
+        if isinstance(found, Privacy):
+            return found
+        layer = getattr(layer, "algorithm", None)
+    return Privacy()
 
 
 def small_setting() -> Setting:

@@ -51,14 +51,16 @@ class Privacy:
 
 @dataclass(frozen=True)
 class Exposure:
-    """How often a run has used its clients so far."""
+    """How often a run has used its clients so far, with all its seeds: they train on the same rows."""
 
     most: int
     """Rounds for which the most often selected client was selected."""
     rounds: int
     sampled: int
-    """Clients selected in a round."""
+    """Clients selected in a round, always as many, and none twice."""
     clients: int
+    drawn: bool = True
+    """Whether all of them are drawn at random, each as likely as any other."""
 
 
 def epsilon(privacy: Privacy, exposure: Exposure) -> float:
@@ -74,7 +76,7 @@ def epsilon(privacy: Privacy, exposure: Exposure) -> float:
         return math.inf
     z = privacy.noise / 2 if privacy.kind == "local" else privacy.noise
     known = _gaussian(z, exposure.most, privacy.delta)
-    if privacy.participants == "public" or exposure.sampled >= exposure.clients:
+    if privacy.participants == "public" or not exposure.drawn or exposure.sampled >= exposure.clients:
         return known
     return min(known, _sampled(z, exposure.rounds, exposure.sampled, exposure.clients, privacy.delta))
 
@@ -93,7 +95,9 @@ def _gaussian(z: float, times: int, delta: float) -> float:
 
 @lru_cache(maxsize=1024)
 def _sampled(z: float, rounds: int, sampled: int, clients: int, delta: float) -> float:
-    """A bound for clients drawn without replacement in every round (Wang, Balle, Kasiviswanathan, 2019).
+    """A bound for clients drawn without replacement in every round, always as many: theorem 27 of Wang, Balle and
+    Kasiviswanathan, "Subsampled Rényi differential privacy and analytical moments accountant", 2019, and from Rényi
+    divergence to ε proposition 12 of Canonne, Kamath and Steinke, 2020.
 
     It is one for neighbours that differ in any way in one client, so the sum differs by 2C and z counts half.
     """

@@ -7,7 +7,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -134,7 +134,7 @@ class Result:
 
     @property
     def epsilon(self) -> float | None:
-        """ε of differential privacy after the last round, the largest over seeds; None without privacy."""
+        """ε of differential privacy after the last round, of all seeds together; None without privacy."""
         if self.spec.privacy.kind == "none":
             return None
         last = [row["epsilon"] for row in self.history if row["round"] == self.spec.rounds]
@@ -200,7 +200,8 @@ class Experiment:
     ) -> None:
         self.spec, self.engine, self.folder, self.observe = spec, engine, folder, observe
         self.keep_models = keep_models
-        self.states: list[State] = [spec.algorithm.begin(setting) for setting in self.engine.settings]
+        settings = [replace(setting, repeats=len(spec.seeds)) for setting in self.engine.settings]
+        self.states: list[State] = [spec.algorithm.begin(setting) for setting in settings]
         self.history: list[dict[str, Any]] = []
         self._watches = self._begin_watching()
         self.seconds = 0.0

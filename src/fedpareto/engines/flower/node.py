@@ -10,14 +10,14 @@ from typing import Any
 
 from flwr.app import RecordDict
 
-from fedpareto.core.algorithm import Algorithm, Setting, unwrapped
+from fedpareto.core.algorithm import Algorithm, Setting, privacy_of, unwrapped
 from fedpareto.core.federation import Federation
 from fedpareto.core.learner import Learner
-from fedpareto.core.messages import Failure, Message, Outcome, Task
+from fedpareto.core.messages import Evaluations, Failure, Message, Outcome, Reply, Task
 from fedpareto.core.problem import Problem, Rows
 from fedpareto.engines.faults import Faults
 from fedpareto.engines.flower import schema, wire
-from fedpareto.engines.flower.private import Moment, PrivateStore
+from fedpareto.engines.flower.private import Ledger, Moment, PrivateStore
 from fedpareto.engines.local import Choices, LocalEngine, LocalOptions
 from fedpareto.errors import QuorumLost, UserError
 from fedpareto.files import write_atomically
@@ -25,6 +25,9 @@ from fedpareto.files import write_atomically
 MODEL_FILE = "model.safetensors"
 """What a finished run leaves with the node: for each seed, the client's model."""
 
+
+_MEASURED = "measured objectives"
+"""How the ledger names the trained model's objectives; no tensor of a reply is called so."""
 
 Keep = Callable[["Node", int, Message], None]
 """Keeps more than the model at the end of a run: for this node, a seed (by its index) and what it was sent."""
@@ -83,6 +86,11 @@ class Node:
         """Where private state is kept between rounds."""
         return PrivateStore(self.folder / "private" / f"client{self.client}")
 
+    @cached_property
+    def ledger(self) -> Ledger:
+        """What was answered under local privacy."""
+        return Ledger(self.folder / "private" / f"client{self.client}-answered")
+
     def hello(self, question: RecordDict) -> RecordDict:
         """Who this is; neither data nor preference is in it."""
         federation, nonce = wire.decode_greeting(question)
@@ -137,7 +145,7 @@ class Node:
         lanes = {0, *(task.lane for task in job.tasks)}  # Solutions are measured with the state of lane 0.
         self._restore(job.run, lanes, moment)
         sent = self._run_one(job.run, [], None if job.solution is None else {self.client: job.solution})
-        outcome = self._run_one(job.run, job.tasks, {} if job.measure else None)
+        outcome = self._answered(job)
         # Also if a reply is refused: the client has been trained.
         self._commit(job.run, {task.lane for task in job.tasks}, moment)
         return wire.Result(
@@ -147,6 +155,29 @@ class Node:
             sent=sent.evaluations.sent.get(self.client),
             trained=outcome.evaluations.trained.get(self.client),
         )
+
+    def _answered(self, job: wire.Job) -> Outcome:
+        """The outcome of a job's tasks. Under local privacy what was answered before is answered alike, or refused."""
+        if privacy_of(self.algorithm).kind != "local":
+            return self._run_one(job.run, job.tasks, {} if job.measure else None)
+        found = [self.ledger.recall(job.run, task) for task in job.tasks]
+        new = [task for task, known in zip(job.tasks, found, strict=True) if known is None]
+        outcome = self._run_one(job.run, new, {} if job.measure else None)
+        trained = dict(outcome.evaluations.trained)
+        for task in new:
+            for reply in (one for one in outcome.replies if (one.step, one.lane) == (task.step, task.lane)):
+                measured = {_MEASURED: trained[self.client]} if self.client in trained else {}
+                if reply.message:  # An empty one costs nothing.
+                    self.ledger.keep(job.run, task, {**reply.message, **measured})
+        replies = list(outcome.replies)
+        for task, known in zip(job.tasks, found, strict=True):
+            if known is None:
+                continue
+            if _MEASURED in known and job.measure:
+                trained[self.client] = known[_MEASURED]
+            message = {name: tensor for name, tensor in known.items() if name != _MEASURED}
+            replies.append(Reply(self.client, task.round, message, task.step, task.lane))
+        return Outcome(replies, outcome.failures, Evaluations(outcome.evaluations.sent, trained))
 
     def _run_one(self, run: int, tasks: Sequence[Task], evaluate: Mapping[int, Message] | None) -> Outcome:
         """An exchange of one seed. If the only client fails, that is an answer here, not a lost quorum."""

@@ -7,15 +7,17 @@ that goes back to a checkpoint never trains on later state.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 import torch
 
-from fedpareto.core.messages import Message
+from fedpareto.core.messages import Message, Task
 from fedpareto.errors import DamagedFile, UserError
 from fedpareto.files import write_atomically
 
@@ -86,3 +88,80 @@ class PrivateStore:
 
     def _path(self, run: int, lane: int, moment: Moment) -> Path:
         return self.folder / f"run{run}-lane{lane}-round{moment.round}-exchange{moment.exchange}.safetensors"
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """What a node under local privacy has answered: each round once, so that ε holds whatever a server asks for.
+
+    The same task again, of a server that resumes, gets the same reply with the same noise. Any other task for that
+    round is refused: with fresh noise it could be averaged away, with the same noise subtracted.
+    """
+
+    folder: Path
+
+    def recall(self, run: int, task: Task) -> Message | None:
+        """What was answered to this task; None if its round is new."""
+        known = self._known().get(_entry(run, task))
+        if known is None:
+            return None
+        if known == _digest(task) and (path := self._path(run, task)).exists():
+            return _tensors(path)
+        raise UserError(
+            f"round {task.round} was answered before, to another task; answering it again would cost more privacy "
+            "than was agreed on"
+        )
+
+    def keep(self, run: int, task: Task, answer: Message) -> None:
+        """Before the answer leaves."""
+        from safetensors.torch import save
+
+        self.folder.mkdir(parents=True, exist_ok=True)
+        tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in answer.items()}
+        write_atomically(self._path(run, task), save(tensors))
+        known = dict(self._known()) | {_entry(run, task): _digest(task)}
+        write_atomically(self._file, json.dumps(known, indent=1) + "\n")
+        for path in self.folder.glob(f"run{run}-round*.safetensors"):
+            if int(path.stem.partition("-round")[2].partition("-")[0]) < task.round - ROUNDS_KEPT:
+                path.unlink(missing_ok=True)
+
+    @property
+    def _file(self) -> Path:
+        return self.folder / "answered.json"
+
+    def _known(self) -> Mapping[str, str]:
+        """The digest of the task in every round that was answered."""
+        try:
+            known = json.loads(self._file.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return {}
+        except (OSError, ValueError, RecursionError):
+            known = None
+        if not isinstance(known, dict):
+            raise DamagedFile(f"{self._file} is damaged; without it nobody knows what was answered")
+        return known
+
+    def _path(self, run: int, task: Task) -> Path:
+        return self.folder / f"run{run}-round{task.round}-lane{task.lane}-{task.step}.safetensors"
+
+
+def _entry(run: int, task: Task) -> str:
+    return f"{run}/{task.round}/{task.lane}/{task.step}"
+
+
+def _digest(task: Task) -> str:
+    digest = hashlib.sha256()
+    for name, tensor in sorted(task.message.items()):
+        digest.update(f"{name} {tensor.dtype} {list(tensor.shape)}".encode())
+        digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()
+
+
+def _tensors(path: Path) -> Message:
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        return load_file(path)
+    except (SafetensorError, OSError, ValueError) as problem:
+        raise DamagedFile(f"{path} is damaged and cannot be read ({problem})") from None

@@ -8,10 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from fedpareto.core.algorithm import Algorithm, Setting, unwrapped
+from fedpareto.core.algorithm import Algorithm, Setting, privacy_of, unwrapped
 from fedpareto.core.learner import Learner
 from fedpareto.core.parameters import to_plain
-from fedpareto.core.privacy import Privacy
 from fedpareto.core.problem import Splits
 
 MEANING = {
@@ -28,11 +27,10 @@ MEANING = {
 def agreement(algorithm: Algorithm[Any], learner: Learner, settings: Sequence[Setting]) -> dict[str, str]:
     """What both server and nodes know: fingerprints by subject."""
     first = settings[0]
-    privacy = getattr(algorithm, "privacy", Privacy())
     return {
         "model": _fingerprint([first.layout.to_json(), [asdict(objective) for objective in first.objectives]]),
         "algorithm": _fingerprint([algorithm.name, to_plain(unwrapped(algorithm))]),
-        "privacy": _fingerprint(to_plain(privacy)),
+        "privacy": _fingerprint(to_plain(privacy_of(algorithm))),
         "learner": _fingerprint([type(learner).__name__, to_plain(learner)]),
         "setting": _fingerprint([_setting(setting) for setting in settings]),
     }
