@@ -37,7 +37,11 @@ def _node(context: typer.Context) -> None:
 def up(
     folder: Folder,
     preference: Annotated[
-        str, typer.Option(help="One weight for each objective, such as 0.7,0.3, or a file with them; it stays here.")
+        str,
+        typer.Option(
+            help="A file with one weight for each objective, or the weights, such as 0.7,0.3, which others on this "
+            "machine can then see in the list of processes. They stay here."
+        ),
     ],
     data: Data = None,
     sql: Sql = "",

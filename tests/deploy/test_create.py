@@ -116,7 +116,7 @@ def test_nothing_is_written_over(deployment, schema):
         (["clients=4"], {}, "--nodes"),
         (["preferences=uniform"], {}, "they are private"),
         (["file=x.csv"], {}, "the rows are at the nodes"),
-        ([], {"nodes": 0}, "at least 1"),
+        ([], {"nodes": 0}, "1 to 10000"),
         ([], {"host": "0.0.0.0"}, "not a wildcard"),
         ([], {"host": "a b"}, "name or the address"),
         ([], {"port": 70000}, "port is 70000"),
@@ -147,6 +147,14 @@ def test_damaged_folders_are_refused(deployment, content):
     (deployment.node(0) / "node.json").write_text(content)
     with pytest.raises(UserError, match="damaged"):
         NodeFolder.open(deployment.node(0))
+
+
+@pytest.mark.parametrize("nodes", [0, 10**12])
+def test_a_number_of_nodes_that_cannot_be_is_damage_and_no_long_list(deployment, nodes):
+    path = deployment.folder / "deployment.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"nodes": nodes}))
+    with pytest.raises(UserError, match="has 1 to 10000 nodes"):
+        Deployment.open(deployment.folder)
 
 
 def test_noise_that_everybody_can_compute_is_no_protection(schema, tmp_path):

@@ -14,6 +14,7 @@ import yaml
 
 from fedpareto.deploy import certificates, templates
 from fedpareto.deploy.layout import (
+    MOST_NODES,
     SCHEMA,
     SPEC,
     Deployment,
@@ -50,8 +51,8 @@ def create(
 ) -> Deployment:
     """Writes a deployment, or nothing at all. `draft` and `settings` define what is trained, and how."""
     check_address(host, port, insecure)
-    if nodes < 1:
-        raise UserError(f"nodes is {nodes}; a federation has at least 1")
+    if not 1 <= nodes <= MOST_NODES:
+        raise UserError(f"nodes is {nodes}; a federation has 1 to {MOST_NODES}")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UserError(f"{folder} is there already and is not empty; nothing was written: name another folder")
     half = folder.with_name(f".{folder.name}.part-{secrets.token_hex(4)}")

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from fedpareto.experiments.spec import Spec
 
 FORMAT = 1
+MOST_NODES = 10_000
+"""Of a federation; each has a key, and a line in the status."""
 SPEC, SCHEMA, DEPLOYMENT, NODE = "spec.yaml", "schema.json", "deployment.json", "node.json"
 
 
@@ -50,6 +52,8 @@ class Deployment:
             )
         except (KeyError, TypeError, ValueError) as problem:
             raise DamagedFile(f"{folder / DEPLOYMENT} is damaged: {problem!r}") from None
+        if not 1 <= found.nodes <= MOST_NODES:
+            raise DamagedFile(f"{folder / DEPLOYMENT} is damaged: a federation has 1 to {MOST_NODES} nodes")
         check_address(found.host, found.port, found.insecure)
         return found
 

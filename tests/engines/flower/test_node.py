@@ -75,6 +75,20 @@ def test_a_damaged_state_is_named(tmp_path):
         store.before(0, 0, Moment(2, 0))
 
 
+def test_a_state_that_was_altered_is_named_whichever_byte_it_was(tmp_path):
+    store = PrivateStore(tmp_path)
+    store.keep(0, 0, Moment(1, 0), state(1))
+    (path,) = tmp_path.iterdir()
+    whole = path.read_bytes()
+    for place in range(8, len(whole)):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+        try:
+            found = store.before(0, 0, Moment(2, 0))
+        except DamagedFile:
+            continue
+        assert found == state(1), f"byte {place}"  # A letter of the header that says nothing.
+
+
 def restarted(grid, spec, folder):
     """Every node's process killed and started again: nothing but its files is left."""
     grid.nodes = {node: node_of(spec, old.client, folder) for node, old in grid.nodes.items()}

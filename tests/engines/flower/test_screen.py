@@ -1,16 +1,17 @@
-"""A reply that would burst the server's memory is refused before it is unpacked."""
+"""A message that would burst its receiver's memory is refused before it is unpacked."""
 
 from __future__ import annotations
 
 import json
 
 import pytest
-from flwr.app import Array, ArrayRecord, RecordDict
+from flwr.app import Array, ArrayRecord, Message, RecordDict
 from flwr.proto.message_pb2 import ObjectTree
-from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
+from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, get_object_tree
 from flwr.supercore.inflatable.inflatable_utils import ObjectUnavailableError
 
-from fedpareto.engines.flower.screen import MOST_OBJECTS, Arrival, screen
+from fedpareto.engines.flower.arrivals import MOST_OBJECTS, Arrival, screen
+from fedpareto.engines.flower.link import fetched
 from fedpareto.engines.flower.wire import Malformed
 
 
@@ -76,3 +77,24 @@ def test_a_reply_that_is_announced_and_does_not_come_holds_nobody_up():
 def test_a_reply_of_too_many_objects_is_not_even_fetched():
     with pytest.raises(Malformed, match="consists of 10002 objects"):
         arriving(map(str, range(MOST_OBJECTS + 1)), 100).is_here(lambda name: pytest.fail("fetched"))
+
+
+def test_a_node_screens_what_a_server_sends_and_gets_an_honest_message_as_it_was():
+    message = Message(
+        RecordDict({"tensors": ArrayRecord({"x": Array("uint8", (1000,), "raw", b"\1" * 1000)})}), 1, "train"
+    )
+    contents = {name: one.deflate() for name, one in get_all_nested_objects(message).items()}
+    tree = get_object_tree(message)
+    late = iter([ObjectUnavailableError(tree.object_id)])
+
+    def pull(name, contents=contents):
+        for problem in late:
+            raise problem
+        return contents[name]
+
+    found = fetched(Arrival(tree.object_id, tree, 5000), pull)
+    assert found.content["tensors"]["x"].data == b"\1" * 1000
+    assert found.metadata.message_id == tree.object_id
+    bomb = with_chunks(contents, [0] * 1_000_000)
+    with pytest.raises(Malformed, match="its arrays would take more than"):
+        fetched(Arrival(tree.object_id, tree, 2**23), bomb.__getitem__)

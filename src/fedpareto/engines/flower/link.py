@@ -34,7 +34,6 @@ from flwr.supercore.inflatable.inflatable_protobuf_utils import (
     make_confirm_message_received_fn_protobuf,
     make_pull_object_fn_protobuf,
 )
-from flwr.supercore.inflatable.inflatable_utils import pull_and_inflate_object_from_tree
 from flwr.supercore.interceptors import (
     RuntimeTokenHttpInterceptor,
     RuntimeVersionHttpInterceptor,
@@ -45,7 +44,8 @@ from flwr.supercore.runtime import RuntimeHttpClient
 from flwr.supercore.task_identity import TaskIdentity
 from flwr.supernode.runtime.run_clientapp import push_message, push_task_output
 
-from fedpareto.engines.flower.wire import Malformed
+from fedpareto.engines.flower.arrivals import FRAMING, Arrival
+from fedpareto.engines.flower.wire import GENEROUS, Malformed
 from fedpareto.errors import UserError
 
 PROTECTED = frozenset({"/flwr.proto.Runtime/AcquireTask"})
@@ -57,6 +57,9 @@ POLL = 0.1
 """Seconds between two polls for a task; a process that serves several SuperNodes takes longer."""
 ARRIVAL = 10.0
 """Seconds that a SuperNode may take from the task to its message."""
+
+PIECES = 600.0
+"""Seconds that all of a message may take to arrive."""
 
 log = logging.getLogger("fedpareto.flower")
 
@@ -203,15 +206,22 @@ def _take(client: RuntimeHttpClient) -> tuple[Message, Context]:
     task = client.PullTaskInput(PullTaskInputRequest())
     _be(task.task_id, task.run.run_id, task.context.node_id)
     tree, node, run = _announced(client), Node(node_id=task.context.node_id), task.run.run_id
-    message = pull_and_inflate_object_from_tree(
-        tree,
+    message = fetched(
+        Arrival(tree.object_id, tree, GENEROUS.bytes + FRAMING),
         make_pull_object_fn_protobuf(client.PullObject, node, run),
-        make_confirm_message_received_fn_protobuf(client.ConfirmMessageReceived, node, run),
-        return_type=Message,
-        initial_backoff=POLL,
     )
-    message.metadata.__dict__["_message_id"] = tree.object_id
+    make_confirm_message_received_fn_protobuf(client.ConfirmMessageReceived, node, run)(tree.object_id)
     return message, context_from_proto(task.context)
+
+
+def fetched(arrival: Arrival, pull: Callable[[str], bytes]) -> Message:
+    """A message whose pieces may still be on their way; Malformed if it would be too large unpacked."""
+    deadline = time.monotonic() + PIECES
+    while not arrival.is_here(pull):
+        if time.monotonic() > deadline:
+            raise TimeoutError("a message did not arrive as a whole")
+        time.sleep(POLL)
+    return arrival.open()
 
 
 def _announced(client: RuntimeHttpClient) -> Any:

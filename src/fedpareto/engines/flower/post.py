@@ -9,7 +9,8 @@ from flwr.app import RecordDict
 from flwr.serverapp import Grid
 
 from fedpareto.engines.flower import wire
-from fedpareto.engines.flower.screen import FRAMING, ScreenedGrid
+from fedpareto.engines.flower.arrivals import FRAMING
+from fedpareto.engines.flower.screen import ScreenedGrid
 
 EXCHANGE, HELLO = "train.exchange", "query.hello"
 """Flower's types of our two messages; the client app answers both."""

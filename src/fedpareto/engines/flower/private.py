@@ -25,7 +25,7 @@ ROUNDS_KEPT = 2
 """Rounds that a server may repeat after a crash; the state before them is kept too."""
 
 _NAME = re.compile(r"run(\d+)-lane(\d+)-round(\d+)-exchange(\d+)\.safetensors")
-_CONTINUES, _FRESH = "continues", "nothing"
+_CONTINUES, _FRESH, _DIGEST = "continues", "nothing", "digest"
 
 
 class Moment(NamedTuple):
@@ -63,7 +63,8 @@ class PrivateStore:
         origin = f"{earlier[-1].round}.{earlier[-1].exchange}" if earlier else _FRESH
         self.folder.mkdir(parents=True, exist_ok=True)
         tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in state.items()}
-        write_atomically(self._path(run, lane, moment), save(tensors, {_CONTINUES: origin}))
+        metadata = {_CONTINUES: origin, _DIGEST: _digest(tensors, origin)}
+        write_atomically(self._path(run, lane, moment), save(tensors, metadata))
         rounds = sorted({one.round for one in [*earlier, moment]})[-(ROUNDS_KEPT + 1) :]
         for one in kept:
             if one > moment or one.round < rounds[0]:
@@ -76,9 +77,13 @@ class PrivateStore:
         try:
             with safe_open(path, framework="pt") as file:
                 metadata = file.metadata() or {}
-                return {name: file.get_tensor(name) for name in file.keys()}, metadata[_CONTINUES]  # noqa: SIM118
+                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
+                origin, digest = metadata[_CONTINUES], metadata[_DIGEST]
         except (SafetensorError, OSError, ValueError, KeyError) as problem:
             raise DamagedFile(f"{path} is damaged and cannot be read ({problem})") from None
+        if digest != _digest(tensors, origin):
+            raise DamagedFile(f"{path} was altered after it was written")
+        return tensors, origin
 
     def _moments(self, run: int, lane: int) -> Iterator[Moment]:
         for path in self.folder.glob(f"run{run}-lane{lane}-round*"):
@@ -105,7 +110,7 @@ class Ledger:
         known = self._known().get(_entry(run, task))
         if known is None:
             return None
-        if known == _digest(task) and (path := self._path(run, task)).exists():
+        if known == _digest(task.message) and (path := self._path(run, task)).exists():
             return _tensors(path)
         raise UserError(
             f"round {task.round} was answered before, to another task; answering it again would cost more privacy "
@@ -119,7 +124,7 @@ class Ledger:
         self.folder.mkdir(parents=True, exist_ok=True)
         tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in answer.items()}
         write_atomically(self._path(run, task), save(tensors))
-        known = dict(self._known()) | {_entry(run, task): _digest(task)}
+        known = dict(self._known()) | {_entry(run, task): _digest(task.message)}
         write_atomically(self._file, json.dumps(known, indent=1) + "\n")
         for path in self.folder.glob(f"run{run}-round*.safetensors"):
             if int(path.stem.partition("-round")[2].partition("-")[0]) < task.round - ROUNDS_KEPT:
@@ -149,9 +154,10 @@ def _entry(run: int, task: Task) -> str:
     return f"{run}/{task.round}/{task.lane}/{task.step}"
 
 
-def _digest(task: Task) -> str:
-    digest = hashlib.sha256()
-    for name, tensor in sorted(task.message.items()):
+def _digest(message: Message, more: str = "") -> str:
+    """Of all tensors, with their names and types."""
+    digest = hashlib.sha256(more.encode())
+    for name, tensor in sorted(message.items()):
         digest.update(f"{name} {tensor.dtype} {list(tensor.shape)}".encode())
         digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
     return digest.hexdigest()
