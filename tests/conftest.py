@@ -77,12 +77,17 @@ def pytest_xdist_auto_num_workers() -> int:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """A file goes to one worker as a whole, so its fixtures are made once; tests on Flower share theirs, too."""
+    """A file goes to one worker as a whole, so its fixtures are made once; tests on Flower share theirs, too.
+
+    Tests of the documents have none, and take minutes together: each goes to whoever is free.
+    """
     from xdist.scheduler import LoadFileScheduling
 
     class ByFixtures(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
             file = nodeid.partition("::")[0]
+            if file.endswith("test_documents.py"):
+                return nodeid
             return "flower" if "/flower/" in file else file
 
     config.option.loadscopereorder = False

@@ -31,6 +31,7 @@ from fedpareto.learners.ddpg import DDPG
 from fedpareto.learners.dqn import DQN
 from fedpareto.learners.supervised import Supervised
 from fedpareto.problems import data
+from little_work import LITTLE_WORK
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # Typer 0.20 imports what click 8.5 would rather not give.
@@ -51,6 +52,8 @@ LINK = re.compile(r"\]\(([^)\s]+)\)")
 COMMANDS = typer.main.get_command(app)
 QUICK = ["--quiet", "--rounds", "2", "--set", "threads=1", "--set", "chunk=64"]
 """What makes a run short; the last word on an option counts."""
+LITTLE_TRAINING = {"deep-sea-treasure": {"steps": 50}, "praffl": LITTLE_WORK["praffl"]}
+"""What else, for those that train for long in a round."""
 MOST_BYTES_OF_A_PICTURE = 150_000
 
 
@@ -104,6 +107,14 @@ class Absent(BaseException):
     """A command wants a published data set that is not here; nobody below is to catch it."""
 
 
+def shortened(words):
+    """The words of a command; those of a run end with what makes it short."""
+    if words[0] != "run":
+        return words
+    settings = [f"{key}={value}" for name in words for key, value in LITTLE_TRAINING.get(name, {}).items()]
+    return [*words, *QUICK, *(part for setting in settings for part in ("--set", setting))]
+
+
 def parse(words):
     """The command's arguments are read, and no more."""
     command, *arguments = words
@@ -136,7 +147,7 @@ def test_commands_run_one_after_the_other(document, tmp_path, monkeypatch, capsy
         if words[0] in ("demo", "reproduce", "matrix", "server", "node", "serve") or document == "docs/gallery.md":
             parse(words)
             continue
-        monkeypatch.setattr(sys, "argv", ["fedpareto", *words, *(QUICK if words[0] == "run" else [])])
+        monkeypatch.setattr(sys, "argv", ["fedpareto", *shortened(words)])
         try:
             with pytest.raises(SystemExit) as ended:
                 main()
