@@ -133,7 +133,9 @@ def test_rows_without_a_label_are_left_out_and_infinite_numbers_are_missing(tabl
     frame.loc[:99, "income"] = None
     frame.loc[150, "hours"] = np.inf
     problem = table(frame)
-    assert sum(part.counts.sum() for part in problem.data(2, 0).values()) == ROWS - 100
+    parts = {name: part.counts for name, part in problem.data(2, 0).items()}
+    assert sum(parts[name].sum() for name in ("train", "validation", "own-test")) == ROWS - 100
+    assert parts["test"].tolist() == [parts["own-test"].sum()] * 2
     assert "hours is missing" in problem._encoder.names
     assert np.isfinite(rows(problem)["features"]).all()
 
@@ -203,7 +205,7 @@ def test_the_encoding_is_estimated_on_training_rows_only(table):
     assert changed.sum() == 1
     for split, part in before.items():
         for name, column in part.columns.items():
-            same = torch.ones(len(column), dtype=torch.bool) if split != "test" else ~changed
+            same = torch.ones(len(column), dtype=torch.bool) if "test" not in split else ~changed
             assert torch.equal(column[same], after[split].columns[name][same]), (split, name)
 
 
@@ -305,9 +307,10 @@ def test_a_client_without_a_group_is_refused_or_counts_as_unfair(table):
     allowed = table(frame, partition="column:state", unmeasured="worst")
     check_problem(allowed)
     result = fedpareto.run(allowed, "fedavg", clients=3, rounds=1, preferences="1,0")
-    values = result.solutions[0].points
-    assert (values[:, 1] == 0).sum() == 1
-    assert (values[:, 0] > 0).all()
+    own = result.solutions[0].values["own-test"]
+    assert (own[:, 1] == 0).sum() == 1
+    assert (own[:, 0] > 0).all()
+    assert (result.solutions[0].points > 0).all()
 
 
 def test_a_goal_among_the_positive_names_the_label_that_is_lacking(table):

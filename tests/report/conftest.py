@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedpareto.moo.indicators import all_indicators, hypervolume
+from fedpareto.moo.indicators import all_indicators, hypervolume, own_utilities
 from fedpareto.moo.preferences import equidistant, groups
 
 # How close to the known front an algorithm gets, and how much its clients differ.
@@ -136,7 +136,10 @@ def _write_run(
                 "clients": list(range(clients)),
                 "preferences": preferences.tolist(),
                 "objectives": lines[-1]["sent"],
-                "indicators": all_indicators(held_out, reference, maximise, front, preferences),
+                "indicators": {
+                    **all_indicators(held_out, reference, maximise, front, preferences),
+                    "own_utility": own_utilities(held_out, preferences, maximise).mean(),
+                },
             }
         )
     finished = status == "finished"

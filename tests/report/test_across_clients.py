@@ -11,6 +11,7 @@ import pytest
 from rich.console import Console
 
 from fedpareto.errors import DamagedFile, UserError
+from fedpareto.moo.intervals import interval
 from fedpareto.report import page
 from fedpareto.report.across import across_clients, in_terminal
 from fedpareto.report.client_figures import clients_at_the_end, clients_over_rounds, share_improved_over_rounds
@@ -119,8 +120,11 @@ def test_the_best_is_marked_within_each_evaluation(write_run):
     for evaluation in ("sent", "trained"):
         rows = [row for row in table.rows if row.evaluation == evaluation]
         for j, pick in ((0, max), (1, min), (5, max)):
-            means = [row.cells[j].mean for row in rows]
-            assert [row.cells[j].best for row in rows] == [mean == pick(means) for mean in means]
+            seeds = np.array([row.cells[j].values for row in rows])
+            best = pick(range(len(rows)), key=lambda i: seeds[i].mean())
+            paired = [interval(seeds[best] - other) for i, other in enumerate(seeds) if i != best]
+            is_certain = all(found is not None and found.excludes_zero for found in paired)
+            assert [row.cells[j].best for row in rows] == [is_certain and i == best for i in range(len(rows))]
 
 
 def test_negative_values_have_no_jain_index(write_run):

@@ -98,7 +98,7 @@ def test_every_figure_is_embedded_with_a_heading_and_a_sentence(example):
     ]
     sentences = " ".join(found.text["p"])
     assert "start in 1 cluster and end in 2" in sentences
-    assert "on the test split" in sentences
+    assert "on each client's own test rows" in sentences
 
 
 def test_nothing_is_loaded_from_elsewhere(example):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -13,7 +13,7 @@ from fedpareto.core import rng
 from fedpareto.core.layout import Layout
 from fedpareto.core.learner import Learner, Loss, Pull
 from fedpareto.core.messages import Message
-from fedpareto.core.problem import Batch, Problem, Splits
+from fedpareto.core.problem import Batch, Problem, Rows, Splits
 from fedpareto.core.replay import Recordings
 
 
@@ -124,6 +124,10 @@ class Clients:
         """The rows of a split, at most `size` of each client at a time; at least one slice."""
         rows = self.splits[split]
         counts, starts = rows.counts[self.positions][:, None], rows.starts[self.positions][:, None]
+        if len(counts) > 1 and Rows({}, starts, counts).are_shared:
+            alone = replace(self, positions=self.positions[:1]).slices(split, size)
+            yield from (batch.shared_by(len(self)) for batch in alone)
+            return
         for begin in range(0, max(counts.max(), 1), size):
             column = np.arange(begin, min(begin + size, max(counts.max(), 1)))
             real = column < counts

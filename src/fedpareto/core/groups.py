@@ -7,11 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from fedpareto.core.problem import Batch, SupervisedProblem, of_each
+from fedpareto.core.problem import Batch, Rows, SupervisedProblem, of_each
 from fedpareto.errors import UserError
 
 if TYPE_CHECKING:
@@ -70,6 +71,15 @@ class GroupedProblem(SupervisedProblem):
     def evaluate(self, parameters: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """The objectives as they are reported, `[n, m]`, of n models."""
         return self.values(self.logits(parameters, batch), batch)
+
+    def constants(self, rows: Rows) -> np.ndarray:
+        """Of the two decisions that are the same for everybody, the negative one first."""
+        found = []
+        for client in range(1 if rows.are_shared else len(rows.counts)):
+            columns = {name: column.unsqueeze(0) for name, column in rows.of_client(client).items()}
+            ones = torch.ones_like(columns["label"])
+            found.append([self.values(sign * ones, Batch(columns, ones))[0].tolist() for sign in (-1, 1)])
+        return np.array(found, dtype=float).swapaxes(0, 1)
 
     def entropies(self, parameters: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """The cross entropy of each row, `[n, b]`."""

@@ -35,7 +35,7 @@ def lattice(objectives: int) -> Tensor:
 
 
 def trade_off(clients: Clients, anatomy: Conditioned, parts: Message, preferences: Tensor) -> Tensor:
-    """The objectives `[n, k, m]` of the models for k preferences `[k, m]`, on each client's own held-out rows."""
+    """The objectives `[n, k, m]` of the models for k preferences `[k, m]`, on the clients' held-out rows."""
     problem = clients.problem
     assert isinstance(problem, SupervisedProblem), "an anatomy is made for a model with losses on rows"
     rows = clients.all_rows("test" if "test" in clients.splits else list(clients.splits)[-1])

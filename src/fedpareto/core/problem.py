@@ -50,6 +50,11 @@ class Batch:
         """The mean of `values` `[n, b]` over each client's real rows; 0 where there is none."""
         return (values * self.mask).sum(-1) / self.mask.sum(-1).clamp_min(1)
 
+    def shared_by(self, clients: int) -> Batch:
+        """One client's rows for several that hold the same ones; without a copy."""
+        columns = {name: column.expand(clients, *column.shape[1:]) for name, column in self.columns.items()}
+        return Batch(columns, self.mask.expand(clients, -1))
+
     def for_each(self) -> Batch:
         """With a dimension for several models of each client, over which rows are the same: `[n, 1, b, ...]`."""
         columns = {name: column.unsqueeze(1) for name, column in self.columns.items()}
@@ -106,6 +111,11 @@ class Rows:
         }
         return Batch(taken, mask)
 
+    @property
+    def are_shared(self) -> bool:
+        """Whether all clients hold the same rows."""
+        return bool((self.starts == self.starts[0]).all() and (self.counts == self.counts[0]).all())
+
     def to(self, device: torch.device, dtype: torch.dtype) -> Rows:
         """On another device; floating columns in another precision."""
         columns = {
@@ -122,6 +132,22 @@ comparison.
 
 Splits = Mapping[str, Rows]
 """The parts of every client's data by name: "train" first, "validation" and "test" where there are any."""
+
+OWN_TEST = "own-test"
+"""Each client's own test rows, where "test" is those of all clients."""
+
+
+def tested_on_all(splits: Splits) -> Splits:
+    """The same, but every model is tested on the test rows of all clients; a client's own are a split of their own.
+
+    Few rows of one's own say little: the best of many clients is then good by luck.
+    """
+    own = splits["test"]
+    clients, total = len(own.counts), int(own.counts.sum())
+    if clients == 1:
+        return splits
+    everyone = Rows(own.columns, np.zeros(clients, dtype=int), np.full(clients, total))
+    return {**splits, "test": everyone, OWN_TEST: own}
 
 
 class Problem(ABC):
@@ -172,6 +198,13 @@ class Problem(ABC):
     def known_front(self) -> np.ndarray | None:
         """The true Pareto front, `[k, m]`, where it is known."""
         return None
+
+    def constants(self, rows: Rows) -> np.ndarray:
+        """The objectives of each constant answer at each client, `[a, n, m]`; n = 1 where all hold the same rows.
+
+        Without such answers a is 0.
+        """
+        return np.zeros((0, 1, len(self.objectives)))
 
     def default_clients(self) -> int:
         """How many clients a run has unless the user says otherwise."""

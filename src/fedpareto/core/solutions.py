@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedpareto.core.problem import Objective
+from fedpareto.core.problem import OWN_TEST, Objective, Problem, Splits
 from fedpareto.moo import dominance, indicators
+from fedpareto.moo.tested import Tested
 
 
 @dataclass(frozen=True)
@@ -52,15 +53,25 @@ class SolutionSet:
         """Of the points, from the objectives' reference point."""
         return indicators.hypervolume(self.points, self.reference, maximise=self.maximise)
 
+    def own_utilities(self) -> np.ndarray | None:
+        """What each client has of its own model under its own preference, `[n]`; None if preferences are private."""
+        if self.preferences is None:
+            return None
+        return indicators.own_utilities(self.points, self.preferences, self.maximise)
+
     def indicators(self) -> dict[str, float]:
-        """All indicators of the points."""
-        return indicators.all_indicators(
+        """All indicators of the points; `regret` is what clients would gain if each could choose among all models."""
+        found = indicators.all_indicators(
             self.points,
             self.reference,
             maximise=self.maximise,
             known_front=self.known_front,
             preferences=self.preferences,
         )
+        own = self.own_utilities()
+        if own is None:
+            return found
+        return found | {"own_utility": float(own.mean()), "regret": found["expected_utility"] - float(own.mean())}
 
 
 def held_out(parts: Sequence[str]) -> str:
@@ -81,3 +92,12 @@ def chosen_on(parts: Sequence[str]) -> str:
 def roles(parts: Sequence[str]) -> list[int]:
     """Positions of the splits for training, for selection and for comparison."""
     return [0, parts.index(chosen_on(parts)), parts.index(held_out(parts))]
+
+
+def tested_on(problem: Problem, splits: Splits) -> Tested | None:
+    """What a seed's models are tested on, and what a constant answer scores there; None without test rows."""
+    if "test" not in splits:
+        return None
+    rows = splits["test"]
+    own = splits.get(OWN_TEST, rows).counts
+    return Tested(int(rows.counts.min()), int(own.min()), problem.constants(rows))

@@ -19,7 +19,8 @@ from fedpareto.core.algorithm import Found, State
 from fedpareto.core.engine import Engine
 from fedpareto.core.federation import setting_of
 from fedpareto.core.messages import Failure, Message, Outcome, Task, Traffic, traffic
-from fedpareto.core.solutions import SolutionSet, held_out, roles
+from fedpareto.core.solutions import SolutionSet, held_out, roles, tested_on
+from fedpareto.engines.local import LocalEngine
 from fedpareto.errors import DamagedFile, QuorumLost, UserError
 from fedpareto.experiments import engines
 from fedpareto.experiments.checkpoint import Checkpoint
@@ -31,7 +32,9 @@ from fedpareto.experiments.store import RunFolder, describe, versions
 from fedpareto.files import write_atomically
 from fedpareto.moo.fairness import AcrossClients, Evaluation, across_objectives, shares_improved
 from fedpareto.moo.indicators import hypervolume
-from fedpareto.report.record import stop_in_words
+from fedpareto.moo.intervals import interval
+from fedpareto.moo.tested import Constant, Tested
+from fedpareto.report.record import collapse_in_words, few_rows_in_words, stop_in_words
 
 log = logging.getLogger("fedpareto.run")
 
@@ -100,6 +103,8 @@ class Result:
     folder: Path | None = None
     kept: tuple[int, ...] = ()
     """For each seed, the round whose models these are: the last, or with early stopping the best on validation rows."""
+    tested: tuple[Tested, ...] = ()
+    """For each seed, what models are tested on and what a constant answer scores; empty where no rows are here."""
 
     def __repr__(self) -> str:
         spec = self.spec
@@ -109,7 +114,7 @@ class Result:
     def summary(self) -> list[str]:
         """The result in a line or two: the hypervolume, or of a single objective the clients' mean, worst and best."""
         if len(self.spec.problem.objectives) > 1:
-            return [f"hypervolume {_with_spread([one.hypervolume() for one in self.solutions])}", *self._early_stop()]
+            return [*self._trade_off(), *self._doubts(), *self._early_stop()]
         lines = []
         name = self.spec.problem.objectives[0].name
         for evaluation, words in EVALUATIONS.items():
@@ -118,7 +123,68 @@ class Result:
                 mean = _with_spread([one.mean for one in found])
                 worst, best = (np.mean([getattr(one, end) for one in found]) for end in ("worst", "best"))
                 lines.append(f"mean {name} {mean}, worst client {worst:.4f}, best {best:.4f} ({words})")
-        return [*lines, *self._early_stop()]
+        return [*lines, *self._doubts(), *self._early_stop()]
+
+    def _trade_off(self) -> list[str]:
+        """The hypervolume beside that of a constant answer, and what clients have under their own preferences."""
+        constant, own, regret = self.constant, self.own_utility, self.regret
+        beside = "" if constant is None else f"; a constant answer has {constant.hypervolume:.4f}"
+        lines = [f"hypervolume {_with_spread([one.hypervolume() for one in self.solutions])}{beside}"]
+        if own is not None:
+            lines.append(f"utility under clients' own preferences {own:.4f}, regret {regret:.4f}")
+        return lines
+
+    def _doubts(self) -> list[str]:
+        return collapse_in_words(self.collapsed, len(self.spec.seeds)) + few_rows_in_words(self.tested)
+
+    @property
+    def constant(self) -> Constant | None:
+        """What the best constant answer scores, mean over seeds; None where a problem has none."""
+        found = [one.constant(self.spec.problem.objectives) for one in self.tested]
+        known = [one for one in found if one is not None]
+        if not known:
+            return None
+        values = np.mean([one.values for one in known], axis=0)
+        return Constant(known[0].answer, values, float(np.mean([one.hypervolume for one in known])))
+
+    @property
+    def collapsed(self) -> list[int]:
+        """The seeds whose every model scores what a constant answer does."""
+        found = zip(self.spec.seeds, self.solutions, self.tested, strict=False)
+        return [seed for seed, one, on in found if on.collapsed(one.points)]
+
+    @property
+    def own_utility(self) -> float | None:
+        """What clients have of their own models under their own preferences, mean over clients and seeds.
+
+        None where preferences are private.
+        """
+        return self._mean_of("own_utility")
+
+    @property
+    def regret(self) -> float | None:
+        """What clients would gain if each could choose among all clients' models, mean over clients and seeds."""
+        return self._mean_of("regret")
+
+    def _mean_of(self, indicator: str) -> float | None:
+        found = [one.indicators().get(indicator) for one in self.solutions]
+        known = [value for value in found if value is not None]
+        return float(np.mean(known)) if known else None
+
+    def gain_over(self, other: Result) -> list[np.ndarray]:
+        """For each seed, how much more utility each client has under its own preference than in `other`, `[n]`.
+
+        With a run of `local` as the other: what taking part is worth to each client.
+        """
+        if self.spec.seeds != other.spec.seeds:
+            raise UserError(f"a gain needs the same seeds; here are {self.spec.seeds} and {other.spec.seeds}")
+        found = []
+        for mine, theirs in zip(self.solutions, other.solutions, strict=True):
+            a, b = mine.own_utilities(), theirs.own_utilities()
+            if a is None or b is None or not _same_clients(mine, theirs):
+                raise UserError("a gain needs two runs with the same clients and preferences, which must be known")
+            found.append(a - b)
+        return found
 
     def _early_stop(self) -> list[str]:
         """Which rounds' models were kept, with early stopping."""
@@ -203,6 +269,7 @@ class Experiment:
         settings = [replace(setting, repeats=len(spec.seeds)) for setting in self.engine.settings]
         self.states: list[State] = [spec.algorithm.begin(setting) for setting in settings]
         self.history: list[dict[str, Any]] = []
+        self.tested = _tested(spec, engine)
         self._watches = self._begin_watching()
         self.seconds = 0.0
         self._failures = 0
@@ -412,7 +479,8 @@ class Experiment:
                 models.append(self.engine.models(run, solutions[run]) if self.keep_models else {})
         self._record(list(rows.values()), events)
         kept = tuple(state.round for state in states)
-        result = Result(self.spec, sets, models, self.history, self.folder.path if self.folder else None, kept)
+        where = self.folder.path if self.folder else None
+        result = Result(self.spec, sets, models, self.history, where, kept, self.tested)
         if self.folder is not None:
             save_for_serving(self.folder, self.spec, self.engine, solutions)
         self._save(result)
@@ -675,7 +743,8 @@ def _in_folder(spec: Spec, folder: RunFolder, stack: ExitStack, observe: Observe
     engine = stack.enter_context(engines.opened(spec, folder.path, chosen))
     experiment = Experiment(spec, engine, folder, observe, keep_models)
     if record is None:
-        folder.write_json("run.json", describe(spec, experiment.engine.split_names, experiment.engine.chosen))
+        about = describe(spec, engine.split_names, engine.chosen, experiment.tested)
+        folder.write_json("run.json", about)
     experiment.restore(folder)
     experiment.checkpoint()
     return experiment
@@ -728,9 +797,26 @@ def _common_mistake(failures: Sequence[Failure], asked: int) -> str:
 
 
 def _with_spread(values: Sequence[float]) -> str:
-    """Mean and population deviation over the seeds, where there are several."""
+    """Mean and population deviation over the seeds, where there are several, and the interval of the mean."""
     spread = f" ± {np.std(values):.4f} over {len(values)} seeds" if len(values) > 1 else ""
-    return f"{np.mean(values):.4f}{spread}"
+    around = interval(values)
+    between = "" if around is None else f" (95 % interval {around.low:.4f} to {around.high:.4f})"
+    return f"{np.mean(values):.4f}{spread}{between}"
+
+
+def _same_clients(a: SolutionSet, b: SolutionSet) -> bool:
+    """Whether row i of both belongs to the same client with the same preference."""
+    if a.preferences is None or b.preferences is None:
+        return False
+    return a.clients == b.clients and np.array_equal(a.preferences, b.preferences)
+
+
+def _tested(spec: Spec, engine: Engine) -> tuple[Tested, ...]:
+    """What each seed's models are tested on; nothing where the rows are elsewhere, or clients have none."""
+    if not isinstance(engine, LocalEngine):
+        return ()
+    found = [tested_on(spec.problem, federation.splits) for federation in engine.federations]
+    return tuple(one for one in found if one is not None)
 
 
 def _by_split(values: Mapping[int, Tensor], clients: Sequence[int], names: Sequence[str]) -> dict[str, np.ndarray]:

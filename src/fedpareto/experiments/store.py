@@ -19,6 +19,7 @@ from fedpareto.errors import DamagedFile, UserError
 from fedpareto.experiments.checkpoint import Checkpoint
 from fedpareto.experiments.spec import PRIVATE, Draft, Spec
 from fedpareto.files import PART, Lock, json_text, quoted, write_atomically
+from fedpareto.moo.tested import Tested
 
 FORMAT = 1
 FILES = (
@@ -250,7 +251,9 @@ class RunFolder:
         self.write_json("status.json", {"status": status, "round": rounds, "seconds": seconds, "message": message})
 
 
-def describe(spec: Spec, splits: Sequence[str], choices: Mapping[str, int]) -> dict[str, Any]:
+def describe(
+    spec: Spec, splits: Sequence[str], choices: Mapping[str, int], tested: Sequence[Tested] = ()
+) -> dict[str, Any]:
     """What run.json holds: enough for a report to be written without the code that made the run."""
     front = spec.problem.known_front()
     return {
@@ -265,6 +268,7 @@ def describe(spec: Spec, splits: Sequence[str], choices: Mapping[str, int]) -> d
         ],
         "outputs": [output.to_json() for output in spec.problem.outputs()],
         "splits": list(splits),
+        "tested": [one.to_plain() for one in tested],
         "known_front": None if front is None else np.asarray(front).tolist(),
         "layout": spec.problem.layout.to_json(),
         "versions": versions(),

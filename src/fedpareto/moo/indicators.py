@@ -89,6 +89,18 @@ def expected_utility(points: ArrayLike, preferences: ArrayLike, maximise: Maximi
     return float(_best_utilities(values, weights, maximise).mean())
 
 
+def own_utilities(points: ArrayLike, preferences: ArrayLike, maximise: Maximise = False) -> Array:
+    """`[n]`: the linear utility of each client's own point under its own preference; row i of both is client i's.
+
+    This is what clients have of a run (chapter 4 of the thesis), while `expected_utility` lets every preference choose
+    among the points of all. Utilities are those of `expected_utility`.
+    """
+    values, weights = _with_preferences(points, preferences)
+    if len(values) != len(weights):
+        raise UserError(f"there are {len(values)} points for {len(weights)} preferences; each client has one of both")
+    return np.asarray((weights * -senses(maximise, weights.shape[1]) * values).sum(axis=1))
+
+
 def maximum_utility_loss(
     points: ArrayLike, known_front: ArrayLike, preferences: ArrayLike, maximise: Maximise = False
 ) -> float:

@@ -19,7 +19,7 @@ from fedpareto.core.layout import Layout
 from fedpareto.core.learner import Learner
 from fedpareto.core.models import MLP
 from fedpareto.core.outputs import Output
-from fedpareto.core.problem import Batch, Objective, Rows, Splits
+from fedpareto.core.problem import Batch, Objective, Rows, Splits, tested_on_all
 from fedpareto.errors import UserError
 from fedpareto.learners.supervised import Supervised
 from fedpareto.problems import partitions
@@ -55,6 +55,8 @@ class Synthetic(GroupedProblem):
     also with less and with more heterogeneity."""
     alpha: float = 1.0
     """Of the Dirichlet partition; smaller is more uneven."""
+    test: Literal["common", "own"] = "common"
+    """Test rows of a model: those of all clients, with each client's own as a second evaluation, or the latter only."""
     sees_group: bool = False
     """Whether the sensitive attribute is an input of the classifier too, as in PraFFL's experiments."""
     relaxation: Literal["tanh", "tanh-halved", "tanh-masked", "covariance"] = "tanh"
@@ -141,10 +143,11 @@ class Synthetic(GroupedProblem):
 
     def data(self, clients: int, seed: int) -> Splits:
         """Rows drawn and partitioned over the clients."""
-        return {
+        splits = {
             split: Rows.of(self._partitioned(self._draw(count, seed, split), clients, seed, split))
             for split, count in (("train", TRAIN_ROWS), ("test", TEST_ROWS))
         }
+        return tested_on_all(splits) if self.test == "common" else splits
 
     def _draw(self, count: int, seed: int, split: str) -> dict[str, np.ndarray]:
         table = _draw(count, seed, split)

@@ -18,7 +18,7 @@ from fedpareto.errors import UserError
 from fedpareto.files import write_atomically
 from fedpareto.report import across, client_figures, figures
 from fedpareto.report._template import CSS, SCRIPT
-from fedpareto.report.record import Record, comparable, load
+from fedpareto.report.record import Record, comparable, counted, load
 from fedpareto.report.tables import Table, comparison
 
 FRONTS, CLIENTS = "fronts", "clients"
@@ -146,7 +146,7 @@ def _cluster_pictures(record: Record, name: str) -> Iterator[Picture]:
             f"clusters-{name}",
             f"Clusters of {record.label}",
             f"Each box is a client and each connected bar a cluster: the clients of seed {seed} start in "
-            f"{_counted(len(states[0]), 'cluster')} and end in {len(states[-1])}.",
+            f"{counted(len(states[0]), 'cluster')} and end in {len(states[-1])}.",
             figures.cluster_evolution(record, seed),
         )
     if similarity:
@@ -157,10 +157,6 @@ def _cluster_pictures(record: Record, name: str) -> Iterator[Picture]:
             "the clusters of that round.",
             figures.similarity_matrices(record, seed),
         )
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def _file_names(records: Sequence[Record]) -> list[str]:
@@ -182,7 +178,7 @@ def _page(
     pictures: Sequence[Picture],
     files: dict[str, bytes],
 ) -> str:
-    title = f"{records[0].problem}: {_counted(len(records), 'run')} compared"
+    title = f"{records[0].problem}: {counted(len(records), 'run')} compared"
     sections = [
         _table_section("Results", table),
         *_main_part_first(

@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 from fedpareto.errors import DamagedFile, UserError
 from fedpareto.moo.dominance import front
 from fedpareto.moo.fairness import AcrossClients, Evaluation, across_objectives, shares_improved
-from fedpareto.moo.indicators import all_indicators
+from fedpareto.moo.indicators import all_indicators, own_utilities
+from fedpareto.moo.tested import FEWEST_ROWS, Constant, Tested
 from fedpareto.report._files import (
     Array,
     Clusters,
@@ -42,6 +43,8 @@ FORMAT = 1
 """The newest layout of a run folder that this version reads."""
 ROWS = ("train", "validation", "test")
 """Splits that are parts of the clients' data."""
+OWN_TEST = "own-test"
+"""The split of each client's own test rows, where "test" is those of all clients."""
 MOST_NAMED = 10
 """Attackers up to which each is named."""
 
@@ -160,6 +163,8 @@ class Record:
     outputs: tuple[Output, ...]
     """What the models predict; empty where the problem does not say."""
     splits: tuple[str, ...]
+    tested: tuple[Tested, ...]
+    """What each seed's models are tested on, in the order of `seeds`; empty where the rows are elsewhere."""
     known_front: Array | None
     versions: dict[str, str]
     choices: dict[str, str]
@@ -197,7 +202,11 @@ class Record:
     @property
     def measured(self) -> str:
         """How results were measured, in words: on held-out rows, or where clients have none, by which measure."""
-        return f"on the {self.held_out} split" if self.held_out in ROWS else f"by {self.held_out}"
+        if self.held_out not in ROWS:
+            return f"by {self.held_out}"
+        if OWN_TEST in self.splits:
+            return "on the test rows of all clients"
+        return "on each client's own test rows" if self.held_out == "test" else f"on the {self.held_out} split"
 
     @property
     def started(self) -> tuple[int, ...]:
@@ -266,6 +275,33 @@ class Record:
         """Mean and population deviation over the seeds, by name."""
         names = dict.fromkeys(name for solution in self.solutions for name in solution.indicators)
         return {name: mean_and_deviation(self.indicator(name)) for name in names}
+
+    def own_utilities(self, seed: int) -> Array | None:
+        """`[n]`: what each client has of its own model under its own preference; None where that is not known."""
+        one = self.solution(seed)
+        if one.preferences is None:
+            return None
+        return own_utilities(one.objectives[self.held_out], one.preferences, self.maximise)
+
+    def constant(self, seed: int) -> Constant | None:
+        """What the best constant answer scores under a seed, if the run says so."""
+        found = self._tested_on(seed)
+        return None if found is None else found.constant(self.objectives)
+
+    @property
+    def collapsed(self) -> list[int]:
+        """The seeds whose every model scores what a constant answer does."""
+        found = ((one, self._tested_on(one.seed)) for one in self.solutions)
+        return [one.seed for one, on in found if on is not None and on.collapsed(one.objectives[self.held_out])]
+
+    def _tested_on(self, seed: int) -> Tested | None:
+        place = self.seeds.index(seed)
+        return self.tested[place] if place < len(self.tested) else None
+
+    @property
+    def warnings(self) -> list[str]:
+        """What makes the numbers doubtful, in words."""
+        return collapse_in_words(self.collapsed, len(self.started)) + few_rows_in_words(self.tested)
 
     def values(self, seed: int, evaluation: Evaluation = "sent") -> dict[int, Array]:
         """By round, `[n, m]` on the held-out split, where any client has a value; NaN for those that have none."""
@@ -348,11 +384,36 @@ class Record:
         return {seed: grouped[seed] for seed in self.seeds if seed in grouped}
 
 
+def counted(count: int, noun: str) -> str:
+    """A number of things, in words."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
 def stop_in_words(ends: Sequence[int], kept: Sequence[int]) -> str:
     """For each seed, after which round it ended and which round was the best on validation rows."""
     s = "s" if len(ends) > 1 else ""
     after, best = (", ".join(map(str, rounds)) for rounds in (ends, kept))
     return f"ended after round{s} {after}; best on validation rows, and kept: round{s} {best}"
+
+
+def collapse_in_words(collapsed: Sequence[int], seeds: int) -> list[str]:
+    """A line where every model of some seeds scores what a constant answer does."""
+    if not collapsed:
+        return []
+    which = "" if seeds == 1 else f" of seed{'s' if len(collapsed) > 1 else ''} {', '.join(map(str, collapsed))}"
+    return [f"collapsed: every model{which} scores what the same answer for everybody does"]
+
+
+def few_rows_in_words(tested: Sequence[Tested]) -> list[str]:
+    """A line where results are mostly luck, or a client's own are."""
+    if not tested:
+        return []
+    rows, smallest = min(one.rows for one in tested), min(one.smallest for one in tested)
+    if rows < FEWEST_ROWS:
+        return [f"only {rows} test rows are behind a point: differences are mostly luck below {FEWEST_ROWS}"]
+    if smallest < FEWEST_ROWS:
+        return [f"a client has only {smallest} test rows of its own: its values on them ({OWN_TEST}) are mostly luck"]
+    return []
 
 
 def held_out_split(splits: Sequence[str]) -> str:
@@ -439,6 +500,7 @@ def load(folder: Path) -> Record:
         objectives=objectives,
         outputs=tuple(_output(entry, where) for entry in get(run, "outputs", list, where, [])),
         splits=_splits(run.get("splits"), f"{where}: 'splits'"),
+        tested=_tested(get(run, "tested", list, where, []), m, f"{where}: 'tested'"),
         known_front=_known_front(run.get("known_front"), m, f"{where}: 'known_front'"),
         versions=texts(run.get("versions")),
         choices=texts(run.get("choices")),
@@ -502,6 +564,18 @@ def _splits(value: object, where: str) -> tuple[str, ...]:
     if not isinstance(value, list) or not value:
         raise DamagedFile(f"{where}: expected a list of names")
     return tuple(printable(name) for name in value)
+
+
+def _tested(entries: list[Any], m: int, where: str) -> tuple[Tested, ...]:
+    found = []
+    for entry in entries:
+        data = as_object(entry, where)
+        answers = [matrix(points, m, f"{where}: 'constants'") for points in get(data, "constants", list, where)]
+        if len({len(points) for points in answers}) > 1:
+            raise DamagedFile(f"{where}: 'constants' are not of equally many clients")
+        constants = np.stack(answers) if answers else np.zeros((0, 1, m))
+        found.append(Tested(get(data, "rows", int, where), get(data, "smallest", int, where), constants))
+    return tuple(found)
 
 
 def _needs(split: str, found: dict[str, Array], where: str) -> None:

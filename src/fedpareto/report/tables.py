@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedpareto.moo.fairness import Evaluation
+from fedpareto.moo.indicators import own_utilities
+from fedpareto.moo.intervals import interval
 from fedpareto.report._files import Array
 from fedpareto.report.record import Record, comparable, mean_and_deviation
 
@@ -30,9 +32,17 @@ INDICATORS = {
     "igd_plus": ("IGD+", -1),
     "sparsity": ("sparsity", -1),
     "cardinality": ("cardinality", 1),
+    "own_utility": ("own utility", 1),
+    "regret": ("regret", -1),
     "expected_utility": ("expected utility", 1),
 }
 """Title of each indicator and its direction: 1 when higher is better, -1 when lower is."""
+MARKS = (
+    "Bold: better than every other run, as the 95 % interval of the paired differences over the seeds says; nothing is "
+    "bold where an interval includes zero, or there is only one seed."
+)
+COSTS = ("seconds", "refused", "bytes_up")
+"""What is counted, not sampled: the best is marked without an interval."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +102,8 @@ class Row:
     cells: tuple[Cell, ...]
     evaluation: Evaluation | None = None
     """Which of the two evaluations, where the table has both."""
+    is_reference: bool = False
+    """Whether this is no run but what to hold the runs against."""
 
 
 @dataclass(frozen=True)
@@ -194,6 +206,7 @@ class Table:
                 "status": row.status,
                 "seeds": list(row.seeds),
                 **({"evaluation": row.evaluation} if row.evaluation else {}),
+                **({"reference": True} if row.is_reference else {}),
                 "values": {k: _json_cell(cell) for k, cell in zip(keys, row.cells, strict=True)},
             }
             for row in self.rows
@@ -224,7 +237,32 @@ def comparison(records: Sequence[Record]) -> Table:
         )
         for i, r in enumerate(runs)
     )
-    return Table(tuple(columns), tuple(rows), tuple(_notes(runs)))
+    return Table(tuple(columns), (*rows, *_constant(runs, columns, cells)), tuple(_notes(runs)))
+
+
+def _constant(runs: Sequence[Record], columns: Sequence[Column], cells: Sequence[Sequence[Cell]]) -> list[Row]:
+    """A row for the best constant answer under the seeds of the first run that knows it."""
+    known = next((run for run in runs if all(run.constant(seed) for seed in run.started)), None)
+    if known is None:
+        return []
+    found = []
+    for column, of_runs in zip(columns, cells, strict=True):
+        values = np.array([_of_constant(known, seed, column.key) for seed in known.started])
+        decimals = _decimals([np.array(cell.values) for cell in of_runs], np.array([cell.mean for cell in of_runs]))
+        found.append(Cell(tuple(values.tolist()), _text(values, decimals)))
+    return [Row("constant", "constant", "", known.status.name, known.started, tuple(found), is_reference=True)]
+
+
+def _of_constant(run: Record, seed: int, key: str) -> float:
+    """A metric of the best constant answer, given to every client; NaN of what says nothing about it."""
+    constant, preferences = run.constant(seed), run.solution(seed).preferences
+    assert constant is not None, "asked for by the caller"
+    if key == "hypervolume":
+        return constant.hypervolume
+    if key == "own_utility" and preferences is not None:
+        points = np.broadcast_to(constant.values, preferences.shape)
+        return float(own_utilities(points, preferences, run.maximise).mean())
+    return float(constant.values[int(key.removeprefix("mean_"))]) if key.startswith("mean_") else math.nan
 
 
 def _metrics(run: Record) -> list[tuple[Column, Callable[[Record], Array]]]:
@@ -270,19 +308,40 @@ def _bytes_up(record: Record) -> Array:
 def marked_cells(values: list[Array], column: Column, runs: Sequence[Record]) -> list[Cell]:
     """A column: what each run has of it, one value per seed, the best marked."""
     means = np.array([mean_and_deviation(v)[0] for v in values])
-    best = _best(means, column, runs)
+    best = _best(values, means, column, runs)
     decimals = _decimals(values, means)
     return [Cell(tuple(v.tolist()), _text(v, decimals), bool(mark)) for v, mark in zip(values, best, strict=True)]
 
 
-def _best(means: Array, column: Column, runs: Sequence[Record]) -> list[bool]:
-    """Which runs share the best mean; none of them when all do, as marking everything says nothing."""
+def _best(values: list[Array], means: Array, column: Column, runs: Sequence[Record]) -> list[bool]:
+    """Which runs share the best mean, if they are better than all others beyond doubt; else none.
+
+    None either when all share it, as marking everything says nothing.
+    """
     scores = np.full(len(means), -np.inf)
     known = np.isfinite(means)
     scores[known] = means[known] * column.direction
     scores[[_unfair(column.key, run) for run in runs]] = -np.inf
     marks = np.isclose(scores, scores.max(), rtol=1e-9, atol=0.0) & np.isfinite(scores)
-    return [False] * len(means) if column.direction == 0 or marks.all() else marks.tolist()
+    is_alike = len({run.measured for run in runs}) == 1 or column.key in COSTS
+    if column.direction == 0 or marks.all() or not is_alike:
+        return [False] * len(means)
+    first = int(np.flatnonzero(marks)[0]) if marks.any() else 0
+    others = [i for i in range(len(means)) if np.isfinite(scores[i]) and not marks[i]]
+    is_certain = column.key in COSTS or all(_differ(first, i, values, runs) for i in others)
+    return marks.tolist() if is_certain else [False] * len(means)
+
+
+def _differ(a: int, b: int, values: list[Array], runs: Sequence[Record]) -> bool:
+    """Whether the interval of the paired differences of two runs, over the seeds of both, excludes zero."""
+    found = interval(paired(a, b, values, runs))
+    return found is not None and found.excludes_zero
+
+
+def paired(a: int, b: int, values: list[Array], runs: Sequence[Record]) -> Array:
+    """`[k]`: the differences of two runs' values under the seeds that both have."""
+    mine, theirs = (dict(zip(runs[i].started, values[i].tolist(), strict=False)) for i in (a, b))
+    return np.array([mine[seed] - theirs[seed] for seed in mine if seed in theirs])
 
 
 def _unfair(key: str, run: Record) -> bool:
@@ -327,8 +386,22 @@ def _listed(value: int | tuple[int, ...]) -> str:
     return str(value) if isinstance(value, int) else "/".join(map(str, value))
 
 
+def _upper(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
 def _notes(runs: Sequence[Record]) -> list[str]:
     notes = [f"Mean ± population deviation over the seeds, {runs[0].measured}."]
+    if len(runs) > 1:
+        notes.append(MARKS)
+    if len({run.measured for run in runs}) > 1:
+        own = "; ".join(f"{run.label} {run.measured}" for run in runs)
+        notes.append(f"The runs were not measured alike ({own}): their numbers cannot be compared.")
+    notes += [
+        f"{run.label}: {warning}." if len(runs) > 1 else f"{_upper(warning)}."
+        for run in runs
+        for warning in run.warnings
+    ]
     for run in runs:
         if not run.finished:
             reached = min(solution.round for solution in run.solutions)
@@ -364,9 +437,11 @@ def _html_cell(cell: Cell) -> str:
 
 def _json_cell(cell: Cell) -> dict[str, Any]:
     numbers = [_finite(value) for value in cell.values]
+    around = interval(cell.values)
     return {
         "mean": _finite(cell.mean),
         "deviation": _finite(cell.deviation),
+        "interval": None if around is None else [around.low, around.high],
         "best": cell.best,
         "per_seed": numbers,
     }

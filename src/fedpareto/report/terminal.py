@@ -12,7 +12,7 @@ import numpy as np
 
 from fedpareto.report import across
 from fedpareto.report._files import Array
-from fedpareto.report.record import Objective, Record, comparable
+from fedpareto.report.record import Objective, Record, comparable, counted
 from fedpareto.report.tables import comparison
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def show(record: Record, width: int = 80) -> RenderableType:
 
 def plain(record: Record) -> dict[str, Any]:
     """The same for a program; keys are stable."""
-    (row,) = comparison([record]).to_plain()["rows"]
+    row, *references = comparison([record]).to_plain()["rows"]
     return {
         "folder": str(record.folder),
         "algorithm": record.algorithm,
@@ -65,7 +65,10 @@ def plain(record: Record) -> dict[str, Any]:
         "seeds": list(record.seeds),
         "objectives": [{"name": o.name, "maximise": o.maximise} for o in record.objectives],
         "kept": [solution.round for solution in record.solutions],
+        "measured": record.measured,
         "metrics": row["values"],
+        "references": {one["label"]: one["values"] for one in references},
+        "warnings": record.warnings,
         "across_clients": [table.to_plain() for table in across.across_clients([record])],
         "missing_replies": len(record.events),
         "versions": dict(record.versions),
@@ -181,7 +184,10 @@ def _described(record: Record) -> list[tuple[str, str]]:
         ("folder", str(record.folder)),
         ("status", _status(record)),
         ("progress", _progress(record)),
-        ("setting", f"{record.clients} clients, {record.rounds} rounds, {len(record.seeds)} seeds"),
+        (
+            "setting",
+            f"{counted(record.clients, 'client')}, {record.rounds} rounds, {counted(len(record.seeds), 'seed')}",
+        ),
         ("objectives", goals),
         *(("predicts", output.in_words) for output in record.outputs),
         *((name, words) for name, words in _words(record) if words),
@@ -229,7 +235,7 @@ def _progress(record: Record, width: int = 24) -> str:
     share = min(over / max(record.rounds, 1), 1.0)
     full = int(share * width)
     reached = f"round {over} of {record.rounds}"
-    seeds = f"{len(record.started)} of {len(record.seeds)} seeds"
+    seeds = f"{len(record.started)} of {counted(len(record.seeds), 'seed')}"
     return f"{'█' * full}{'░' * (width - full)} {share:.0%}, {reached}, {seeds}"
 
 

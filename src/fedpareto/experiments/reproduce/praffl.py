@@ -143,7 +143,8 @@ ABLATIONS: Mapping[str, tuple[Mapping[str, Any], Mapping[str, Any]]] = {
 def spec_of(plan: Plan, cell: Cell) -> Spec:
     """A cell as one run with all its seeds."""
     data = cell.data.partition("-")[0]
-    problem = {**published.DATA[data], "hidden": list(published.HIDDEN), **published.FAIRNESS, **cell.problem}
+    problem = {**published.DATA[data], "hidden": list(published.HIDDEN), "test": "own", **published.FAIRNESS}
+    problem |= cell.problem
     if data != "synthetic":
         problem["split"] = list(published.SPLIT)
     own = dict(cell.own)

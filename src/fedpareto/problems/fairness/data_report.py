@@ -13,11 +13,11 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
-from fedpareto.core.problem import Batch
+from fedpareto.core.problem import tested_on_all
+from fedpareto.core.solutions import tested_on
 from fedpareto.errors import UserError
-from fedpareto.moo.indicators import hypervolume
+from fedpareto.moo.tested import FEWEST_ROWS
 from fedpareto.problems.fairness.benchmarks import OwnTable
 from fedpareto.problems.fairness.encoding import MOST_TEXTS
 from fedpareto.problems.fairness.reading import Table, are_dates, quoted
@@ -26,8 +26,6 @@ from fedpareto.problems.fairness.tables import MOST_GROUPS, Groups, LabelledTabl
 if TYPE_CHECKING:
     from pandas import Series
 
-FEWEST_TEST_ROWS = 100
-"""Below this, a client's accuracy has a standard error of 5 points: mostly noise."""
 FEWEST_OF_GROUP = 50
 """A group with fewer rows than this has hardly any in a client's test split."""
 RARE = 0.05
@@ -122,7 +120,7 @@ class DataReport:
     inputs: int
     """Of the model; 0 where it is not known yet."""
     test_rows: tuple[int, ...]
-    """Of each client."""
+    """Of each client, its own."""
     constant: ConstantFacts | None
     todo: tuple[str, ...]
     """What would prevent a run, and how to resolve it."""
@@ -168,7 +166,8 @@ class DataReport:
         if self.test_rows:
             few, many = min(self.test_rows), max(self.test_rows)
             rows = f"{few:,}" if few == many else f"{few:,} to {many:,}"
-            yield "clients", [f"{len(self.test_rows)}, with {rows} test rows each; the model has {self.inputs} inputs"]
+            each = f"{len(self.test_rows)}, with {rows} test rows each, {sum(self.test_rows):,} in all"
+            yield "clients", [f"{each}; the model has {self.inputs} inputs"]
         if self.constant is not None:
             values = ", ".join(f"{name} {value:.3f}" for name, value in self.constant.values.items())
             yield (
@@ -273,20 +272,17 @@ def _group_facts(attribute: str, groups: Groups, table: LabelledTable) -> Iterat
 def _of_clients(
     problem: OwnTable, clients: int, seed: int, label: LabelFacts | None
 ) -> tuple[tuple[int, ...], ConstantFacts]:
-    """The test rows of each client, and the score of the better of the two constant predictions on them."""
+    """Each client's number of test rows, and the score of the better constant prediction on what a run is tested on."""
     assert label is not None, "groups are known only with a label"
-    held = problem.held_out(clients, seed)
-    logit = 1.0 if label.rate > 0.5 else -1.0
-    points = []
-    for client in range(clients):
-        columns = {name: column.unsqueeze(0) for name, column in held.of_client(client).items()}
-        ones = torch.ones_like(columns["label"])
-        points.append(problem.values(logit * ones, Batch(columns, ones))[0].tolist())
-    means = np.mean(points, axis=0).tolist()
+    splits = {"test": problem.held_out(clients, seed)}
+    tested = tested_on(problem, tested_on_all(splits) if problem.test == "common" else splits)
+    assert tested is not None, "there are rows"
+    found = tested.constant(problem.objectives)
+    assert found is not None, "there are two labels"
     names = [objective.name for objective in problem.objectives]
-    volume = hypervolume(points, problem.reference, problem.maximise)
-    answer = label.positive if logit > 0 else label.negative
-    return tuple(held.counts.tolist()), ConstantFacts(answer, dict(zip(names, means, strict=True)), volume)
+    values = dict(zip(names, found.values.tolist(), strict=True))
+    told = ConstantFacts((label.negative, label.positive)[found.answer], values, found.hypervolume)
+    return tuple(splits["test"].counts.tolist()), told
 
 
 # -- warnings -----------------------------------------------------------------------------------------------------
@@ -312,12 +308,7 @@ def _warnings(
     groups: Sequence[GroupFacts],
     test_rows: Sequence[int],
 ) -> Iterator[str]:
-    if test_rows and min(test_rows) < FEWEST_TEST_ROWS:
-        few = sum(count < FEWEST_TEST_ROWS for count in test_rows)
-        yield (
-            f"{few} of {len(test_rows)} clients have fewer than {FEWEST_TEST_ROWS} test rows (the smallest "
-            f"{min(test_rows)}): results there are mostly noise; take fewer clients, or test=common"
-        )
+    yield from _few_rows(test_rows, problem.test == "common")
     if label is not None and not RARE <= label.rate <= 1 - RARE:
         rare = label.positive if label.rate < 0.5 else label.negative
         share = min(label.rate, 1 - label.rate)
@@ -336,6 +327,20 @@ def _warnings(
     for column in used if labelled is not None else ():
         if column.name not in table.mixed and labelled is not None and _repeats(labelled, column.name):
             yield f"'{column.name}' alone predicts the label; if it is not known in advance: drop={quoted(column.name)}"
+
+
+def _few_rows(test_rows: Sequence[int], is_common: bool) -> Iterator[str]:
+    """Where results are mostly noise."""
+    few, total = sum(count < FEWEST_ROWS for count in test_rows), sum(test_rows)
+    if is_common and 0 < total < FEWEST_ROWS:
+        yield f"there are only {total} test rows in all: results are mostly noise; a larger share may help: split=…"
+    elif few:
+        have = "client has" if len(test_rows) == 1 else "clients have"
+        told = f"{few} of {len(test_rows)} {have} fewer than {FEWEST_ROWS} test rows (the smallest {min(test_rows)}): "
+        if is_common:
+            yield f"{told}what is measured on their own is mostly noise; results are measured on all {total:,}"
+        else:
+            yield f"{told}results there are mostly noise; take fewer clients, or test=common"
 
 
 def _column_warnings(table: Table, column: ColumnFacts) -> Iterator[str]:

@@ -20,7 +20,7 @@ from fedpareto.core.layout import Layout
 from fedpareto.core.learner import Learner
 from fedpareto.core.models import MLP
 from fedpareto.core.outputs import Output
-from fedpareto.core.problem import Batch, Objective, Rows, Splits
+from fedpareto.core.problem import Batch, Objective, Rows, Splits, tested_on_all
 from fedpareto.errors import UserError
 from fedpareto.learners.supervised import Supervised
 from fedpareto.problems import partitions
@@ -57,8 +57,9 @@ class Fairness(GroupedProblem):
     """Of the Dirichlet partitions; smaller is more uneven."""
     split: tuple[float, ...] = (0.6, 0.2, 0.2)
     """Shares of each client's rows for training, validation and test, alike for each label and group."""
-    test: Literal["own", "common"] = "own"
-    """Test rows of a client: its own, or those of all clients, which are many more."""
+    test: Literal["common", "own"] = "common"
+    """Test rows of a model: those of all clients, with each client's own as a second evaluation (own-test); or its
+    client's own only. The nodes of a deployment have only their own."""
     relaxation: Literal["tanh", "tanh-halved", "tanh-masked", "covariance"] = "tanh"
     """How a gap becomes a loss: tanh without the halving of eq. 5.5, as printed there, as in the code of Padh et al.,
     or PraFFL's covariance term."""
@@ -283,20 +284,18 @@ class Fairness(GroupedProblem):
         splits = {}
         for index, name in enumerate(self._parts):
             order, counts = self._rows_of(owner, part == index, clients)
-            columns = {**encode(order), **self._facts(order)}
-            splits[name] = Rows.end_to_end(columns, counts)
-            if name == "test" and self.test == "common":
-                splits[name] = Rows(columns, np.zeros(clients, dtype=int), np.full(clients, len(order)))
-        for name, rows in splits.items():
-            self._check_measurable(name, rows)
-        return self._with_scales(splits, seed) if self.normalise else splits
+            splits[name] = Rows.end_to_end({**encode(order), **self._facts(order)}, counts)
+            # The rows of all clients are checked once, as one client's.
+            is_common = name == "test" and self.test == "common"
+            checked = Rows.end_to_end(splits[name].columns, [len(order)]) if is_common else splits[name]
+            self._check_measurable(name, checked, "the test set of all clients" if is_common else "")
+        found = self._with_scales(splits, seed) if self.normalise else splits
+        return tested_on_all(found) if self.test == "common" else found
 
     def held_out(self, clients: int, seed: int) -> Rows:
-        """Label and groups of each client's test rows, without anything that a model reads."""
+        """Label and groups of each client's own test rows, without anything that a model reads."""
         owner, part = self._partitioned(clients, seed)
         order, counts = self._rows_of(owner, part == len(self._parts) - 1, clients)
-        if self.test == "common":
-            return Rows(self._facts(order), np.zeros(clients, dtype=int), np.full(clients, len(order)))
         return Rows.end_to_end(self._facts(order), counts)
 
     @property
@@ -364,16 +363,17 @@ class Fairness(GroupedProblem):
         codes, values = pandas.factorize(self._table.column(column), sort=True)
         return np.where(codes < 0, len(values), codes)
 
-    def _check_measurable(self, part: str, rows: Rows) -> None:
-        """Raises UserError if a client has no rows, or none on which some goal could be measured."""
+    def _check_measurable(self, part: str, rows: Rows, whose: str = "") -> None:
+        """Raises UserError if a client (or `whose` rows they are) has none, or none to measure some goal on."""
         if not rows.counts.all():
             raise UserError(f"client {rows.counts.argmin()} has no row in '{part}'; take fewer clients")
         for client, batch in _one_by_one(rows) if self.unmeasured == "refuse" else ():
             known = self._criteria.known(batch)[0].tolist()
             if not all(known):
                 goal = self._goals[known.index(False)]
+                who = whose or f"client {client}"
                 raise UserError(
-                    f"client {client} has no row of {self._lacking(goal, batch)} in '{part}', so {goal.name} cannot be "
+                    f"{who} has no row of {self._lacking(goal, batch)} in '{part}', so {goal.name} cannot be "
                     "measured there; take fewer clients, partition=stratified or a larger alpha, or have it reported "
                     "as 0: unmeasured=worst"
                 )

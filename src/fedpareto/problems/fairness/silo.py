@@ -96,7 +96,7 @@ class Silo(Fairness):
         # Without a schema, as in a list of all problems, what does not depend on it.
         return self.table_schema.width if self.schema else 0
 
-    def _check_measurable(self, part: str, rows: Rows) -> None:
+    def _check_measurable(self, part: str, rows: Rows, whose: str = "") -> None:
         """In the words of the party that holds the table."""
         try:
             super()._check_measurable(part, rows)

@@ -1,0 +1,40 @@
+"""What a few seeds allow to say: intervals of means, and of paired differences."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+LEVEL = 0.95
+"""Of every interval, in the sense of Student's t."""
+
+
+class Interval(NamedTuple):
+    """A mean and the interval around it."""
+
+    mean: float
+    low: float
+    high: float
+
+    @property
+    def excludes_zero(self) -> bool:
+        """Whether the sign of the mean is certain at this level."""
+        return self.low > 0 or self.high < 0
+
+
+def interval(values: ArrayLike) -> Interval | None:
+    """Of the mean of `values` `[k]`; None for fewer than two values, or where one is not finite.
+
+    Values that are all equal have an interval of no width: it says nothing about other seeds' than these.
+    """
+    from scipy.special import stdtrit
+
+    known = np.asarray(values, dtype=float)
+    if len(known) < 2 or not np.isfinite(known).all():
+        return None
+    mean = float(known.mean())
+    half = float(stdtrit(len(known) - 1, (1 + LEVEL) / 2) * known.std(ddof=1) / math.sqrt(len(known)))
+    return Interval(mean, mean - half, mean + half)
