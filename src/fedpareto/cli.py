@@ -32,6 +32,7 @@ from fedpareto.files import quoted
 if TYPE_CHECKING:
     from fedpareto.experiments.runner import Result
     from fedpareto.experiments.spec import Spec
+    from fedpareto.report.record import Record
 
 
 # Help is plain text here; without this, Typer 0.20 escapes brackets in it as if Rich were to print it.
@@ -64,6 +65,10 @@ app = typer.Typer(
 Setting = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Any parameter, such as lr=0.1 or algorithm.top_ratio=0.2."),
+]
+Central = Annotated[
+    bool,
+    typer.Option("--central", help="Train a reference on the rows of all clients, once, and show it beside the rest."),
 ]
 RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder.")]
 
@@ -214,7 +219,12 @@ def resume(
 
 
 @app.command()
-def show(run: RunPath, json: console.AsJson = False) -> None:
+def show(
+    run: RunPath,
+    clients: Annotated[bool, typer.Option("--clients", help="Also list each client of the first seed.")] = False,
+    central: Central = False,
+    json: console.AsJson = False,
+) -> None:
     """Show one run, RUN being its folder: its spec, progress and results.
 
     Example: fedpareto show runs/fedpref-synthetic
@@ -228,7 +238,7 @@ def show(run: RunPath, json: console.AsJson = False) -> None:
         return f"no process is working on this run; continue it with: {RunFolder(run).way_on()}"
 
     try:
-        loaded = record.load(run)
+        loaded = _loaded([run], central)[0]
     except record.NoRoundsYet as reason:
         raise reason if RunFolder(run).busy() else UserError(f"{reason}; {way_on()}") from None
     if json:
@@ -236,6 +246,8 @@ def show(run: RunPath, json: console.AsJson = False) -> None:
         return
     screen = Console()
     screen.print(terminal.show(loaded, screen.width))
+    if clients:
+        screen.print(terminal.clients(loaded))
     typer.echo(terminal.front_in_terminal(loaded, width=min(screen.width, 90), height=18))
     if not loaded.finished and not RunFolder(run).busy():
         typer.echo(way_on())
@@ -247,6 +259,7 @@ def compare(
     out: Annotated[
         Path | None, typer.Option(help="Where the page and the figures go.  [default: a new runs/comparison]")
     ] = None,
+    central: Central = False,
     json: console.AsJson = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No tables, only where the page is.")] = False,
 ) -> None:
@@ -258,7 +271,7 @@ def compare(
 
     from fedpareto.report import across, page, record, tables
 
-    records = [record.load(folder) for folder in runs]
+    records = _loaded(runs, central)
     record.comparable(records)  # Before a folder is made for them.
     out = out or _free_folder(Path("runs"), "comparison")
     where = page.write_comparison(runs, out)
@@ -377,6 +390,19 @@ def _free_folder(parent: Path, name: str) -> Path:
         else:
             return folder
     raise AssertionError("there is always a next number")
+
+
+def _loaded(runs: list[Path], central: bool) -> list[Record]:
+    """The runs, the first with a central reference if one is wanted."""
+    from fedpareto.report import record
+
+    records = [record.load(run) for run in runs]
+    if not central or any(one.central for one in records):
+        return records
+    from fedpareto.experiments.central import keep_central
+
+    keep_central(runs[0])
+    return [record.load(run) for run in runs]
 
 
 def _changed(before: Spec, settings: list[str]) -> Spec:

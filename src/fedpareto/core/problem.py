@@ -210,6 +210,10 @@ class Problem(ABC):
         """How many clients a run has unless the user says otherwise."""
         return 10
 
+    def client_names(self, clients: int) -> list[str]:
+        """What each client is, such as a branch; empty where they are only numbers."""
+        return []
+
     rebuilt_by_name: ClassVar[bool] = False
     """Whether a model needs its problem to be used, made again from name and parameters: see `answers`."""
 

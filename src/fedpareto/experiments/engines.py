@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from importlib.util import find_spec
@@ -41,9 +41,9 @@ def opened(spec: Spec, folder: Path | None = None, chosen: Mapping[str, Any] | N
         yield engine
 
 
-def local(spec: Spec, choices: Choices | None = None) -> LocalEngine:
-    """All clients of all seeds in this process."""
-    federations = [spec.federation(seed) for seed in spec.seeds]
+def local(spec: Spec, choices: Choices | None = None, federations: Sequence[Federation] | None = None) -> LocalEngine:
+    """All clients of all seeds in this process: the spec's, or these instead."""
+    federations = federations or [spec.federation(seed) for seed in spec.seeds]
     return LocalEngine(
         spec.algorithm,
         spec.problem,

@@ -19,6 +19,7 @@ from fedpareto.core.algorithm import Found, State
 from fedpareto.core.engine import Engine
 from fedpareto.core.federation import setting_of
 from fedpareto.core.messages import Failure, Message, Outcome, Task, Traffic, traffic
+from fedpareto.core.problem import OWN_TEST
 from fedpareto.core.solutions import SolutionSet, held_out, roles, tested_on
 from fedpareto.engines.local import LocalEngine
 from fedpareto.errors import DamagedFile, QuorumLost, UserError
@@ -207,7 +208,7 @@ class Result:
         return max(np.inf if value is None else value for value in last)  # JSON has null for infinity.
 
     def across_clients(self, evaluation: Evaluation = "sent", round: int = -1) -> list[dict[str, AcrossClients]]:
-        """For each seed and objective, statistics over the clients on held-out data after `round` rounds.
+        """For each seed and objective, statistics over the clients on their own held-out rows after `round` rounds.
 
         "sent" is about the models that the server sends, "trained" about the same after the next local steps, of the
         clients that took part. −1 is the last round of which there is such an evaluation.
@@ -226,12 +227,13 @@ class Result:
         return dict(zip(names, across_objectives(points, problem.maximise), strict=True))
 
     def _evaluated(self, seed: int, evaluation: Evaluation) -> dict[int, list[list[float]]]:
-        """By round, the held-out objectives of the clients that have any; without rounds where no client has any."""
+        """By round, the clients' objectives on their own held-out rows, where there are any."""
         found = {}
         for row in self.history:
             by_split = row.get(evaluation)
             if row["seed"] == seed and by_split:
-                found[row["round"]] = [point for point in by_split[held_out(list(by_split))] if point is not None]
+                points = by_split.get(OWN_TEST) or by_split[held_out(list(by_split))]
+                found[row["round"]] = [point for point in points if point is not None]
         return {done: points for done, points in found.items() if points}
 
     def share_improved(self) -> list[dict[int, float]]:

@@ -184,11 +184,15 @@ class Draft:
 
     def with_settings(self, settings: Iterable[str]) -> Draft:
         """With `key=value` texts applied; a key may name its section (learner.lr) or be bare (lr)."""
-        draft = self
+        draft, seen = self, dict[str, str]()
         for text in settings:
             key, equals, value = (part.strip() for part in text.partition("="))
             if not equals or not key:
                 raise UserError(f"--set {text}: write key=value, for example --set lr=0.1")
+            if key in seen:
+                both = f"--set {key}={seen[key]},{value}"
+                raise UserError(f"--set {text}: {key} is set twice; if both are meant, write them as a list: {both}")
+            seen[key] = value
             draft = draft._set(key, parse_value(value), f"--set {text}")
         return draft
 

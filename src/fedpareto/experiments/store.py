@@ -84,9 +84,9 @@ class RunFolder:
 
     def _refuse_if_taken(self) -> None:
         if self.spec_file.exists():
-            raise UserError(
-                f"{self.path} holds a run already; continue it with 'fedpareto resume {self.path}' or name another"
-            )
+            is_over = (self.read_json("status.json") or {}).get("status") == "finished"
+            word, command = ("a finished run; see", "show") if is_over else ("a run already; continue", "resume")
+            raise UserError(f"{self.path} holds {word} it with 'fedpareto {command} {self.path}' or name another")
         for name in FILES:
             if (self.path / name).exists():
                 raise UserError(f"{self.path} is not empty: its {name} would be overwritten; name another folder")
@@ -269,6 +269,7 @@ def describe(
         "outputs": [output.to_json() for output in spec.problem.outputs()],
         "splits": list(splits),
         "tested": [one.to_plain() for one in tested],
+        "names": spec.problem.client_names(spec.clients) if tested else [],
         "known_front": None if front is None else np.asarray(front).tolist(),
         "layout": spec.problem.layout.to_json(),
         "versions": versions(),

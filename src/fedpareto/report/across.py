@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedpareto.moo.fairness import Evaluation, across_objectives
-from fedpareto.report.record import Record, comparable
+from fedpareto.report.record import OWN_TEST, Record, comparable
 from fedpareto.report.tables import Column, Row, Table, marked_cells
 
 if TYPE_CHECKING:
@@ -39,7 +39,16 @@ def _across_table(runs: Sequence[Record], j: int) -> Table:
     columns = _across_columns(runs[0], j)
     rows = [row for evaluation in EVALUATIONS for row in _across_rows(runs, j, evaluation, columns)]
     is_last = j == len(runs[0].objectives) - 1
-    return Table(columns, tuple(rows), NOTES if is_last else (), f"{runs[0].objectives[j].name} across clients")
+    return Table(
+        columns,
+        tuple(rows),
+        (_where(runs[0]), *NOTES) if is_last else (),
+        f"{runs[0].objectives[j].name} across clients",
+    )
+
+
+def _where(run: Record) -> str:
+    return "Each client on its own test rows." if run.own_split == OWN_TEST else f"Measured {run.measured}."
 
 
 def _across_columns(run: Record, j: int) -> tuple[Column, ...]:

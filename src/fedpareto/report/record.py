@@ -43,6 +43,8 @@ FORMAT = 1
 """The newest layout of a run folder that this version reads."""
 ROWS = ("train", "validation", "test")
 """Splits that are parts of the clients' data."""
+CENTRAL_FILE = "central.json"
+"""In a run's folder, where it was asked for: the points of models trained on the rows of all clients."""
 OWN_TEST = "own-test"
 """The split of each client's own test rows, where "test" is those of all clients."""
 MOST_NAMED = 10
@@ -165,6 +167,11 @@ class Record:
     splits: tuple[str, ...]
     tested: tuple[Tested, ...]
     """What each seed's models are tested on, in the order of `seeds`; empty where the rows are elsewhere."""
+    central: dict[int, Array]
+    """By seed, `[n, m]` on the held-out split: a model for each client's preference, trained on the rows of all; empty
+    unless it was asked for."""
+    names: tuple[str, ...]
+    """What each client is, such as a branch; empty where they are only numbers."""
     known_front: Array | None
     versions: dict[str, str]
     choices: dict[str, str]
@@ -289,6 +296,18 @@ class Record:
         return None if found is None else found.constant(self.objectives)
 
     @property
+    def references(self) -> dict[str, dict[int, Array]]:
+        """By name and seed, points `[n, m]` to hold a run against, as far as all started seeds have them."""
+        found = {seed: self._constant_points(seed) for seed in self.started}
+        constant = {seed: points for seed, points in found.items() if points is not None}
+        every = {"constant": constant, "central": self.central}
+        return {name: points for name, points in every.items() if set(self.started) <= set(points)}
+
+    def _constant_points(self, seed: int) -> Array | None:
+        on, best = self._tested_on(seed), self.constant(seed)
+        return None if on is None or best is None else on.constants[best.answer]
+
+    @property
     def collapsed(self) -> list[int]:
         """The seeds whose every model scores what a constant answer does."""
         found = ((one, self._tested_on(one.seed)) for one in self.solutions)
@@ -303,9 +322,14 @@ class Record:
         """What makes the numbers doubtful, in words."""
         return collapse_in_words(self.collapsed, len(self.started)) + few_rows_in_words(self.tested)
 
+    @property
+    def own_split(self) -> str:
+        """The split of each client's own held-out rows: how clients fare is measured on these."""
+        return OWN_TEST if OWN_TEST in self.splits else self.held_out
+
     def values(self, seed: int, evaluation: Evaluation = "sent") -> dict[int, Array]:
-        """By round, `[n, m]` on the held-out split, where any client has a value; NaN for those that have none."""
-        lines = ((line.round, line.measured(evaluation).get(self.held_out)) for line in self.of_seed(seed))
+        """By round, `[n, m]` on clients' own held-out rows, where any has a value; NaN for those that have none."""
+        lines = ((line.round, line.measured(evaluation).get(self.own_split)) for line in self.of_seed(seed))
         return {r: points for r, points in lines if points is not None and np.isfinite(points).all(axis=1).any()}
 
     def last_values(self, evaluation: Evaluation = "sent") -> list[Array]:
@@ -329,10 +353,10 @@ class Record:
         return stop_in_words(ends, kept) if is_chosen else ""
 
     def across_clients(self, evaluation: Evaluation = "sent", round: int = -1) -> list[dict[str, AcrossClients]]:
-        """For each started seed and objective, statistics over the clients on the held-out split after `round` rounds.
+        """For each started seed and objective, statistics over the clients on their own held-out rows.
 
-        "sent" is about the models that the server sends, "trained" about the same after the next local steps, of the
-        clients that took part. −1 is the last round of which a seed has such an evaluation.
+        After `round` rounds; −1 is the last of which a seed has such an evaluation. "sent" is about the models that
+        the server sends, "trained" about the same after the next local steps, of the clients that took part.
         """
         found = []
         for seed in self.started:
@@ -501,6 +525,8 @@ def load(folder: Path) -> Record:
         outputs=tuple(_output(entry, where) for entry in get(run, "outputs", list, where, [])),
         splits=_splits(run.get("splits"), f"{where}: 'splits'"),
         tested=_tested(get(run, "tested", list, where, []), m, f"{where}: 'tested'"),
+        central=_central(folder / CENTRAL_FILE, m),
+        names=tuple(printable(name) for name in get(run, "names", list, where, [])),
         known_front=_known_front(run.get("known_front"), m, f"{where}: 'known_front'"),
         versions=texts(run.get("versions")),
         choices=texts(run.get("choices")),
@@ -576,6 +602,14 @@ def _tested(entries: list[Any], m: int, where: str) -> tuple[Tested, ...]:
         constants = np.stack(answers) if answers else np.zeros((0, 1, m))
         found.append(Tested(get(data, "rows", int, where), get(data, "smallest", int, where), constants))
     return tuple(found)
+
+
+def _central(path: Path, m: int) -> dict[int, Array]:
+    entries = read_json(path) if path.is_file() else []
+    if not isinstance(entries, list):
+        raise DamagedFile(f"{path}: expected a list with one entry per seed")
+    found = [as_object(entry, str(path)) for entry in entries]
+    return {get(one, "seed", int, str(path)): matrix(one.get("points"), m, f"{path}: 'points'") for one in found}
 
 
 def _needs(split: str, found: dict[str, Array], where: str) -> None:

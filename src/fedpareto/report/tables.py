@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedpareto.moo.fairness import Evaluation
-from fedpareto.moo.indicators import own_utilities
+from fedpareto.moo.indicators import expected_utility, hypervolume, own_utilities
 from fedpareto.moo.intervals import interval
 from fedpareto.report._files import Array
 from fedpareto.report.record import Record, comparable, mean_and_deviation
@@ -37,9 +37,17 @@ INDICATORS = {
     "expected_utility": ("expected utility", 1),
 }
 """Title of each indicator and its direction: 1 when higher is better, -1 when lower is."""
+LOCAL = "local"
+"""The algorithm without communication."""
+OVER_LOCAL = {"gain": ("gain over local", 1), "better_off": ("clients better off", 1)}
+"""Of the clients' own utilities, where a run of `local` is among the runs: title and direction."""
 MARKS = (
     "Bold: better than every other run, as the 95 % interval of the paired differences over the seeds says; nothing is "
     "bold where an interval includes zero, or there is only one seed."
+)
+CENTRAL = (
+    "Central: for each client's preference one model trained on the training rows of all clients, by the same learner "
+    "for as many rounds."
 )
 COSTS = ("seconds", "refused", "bytes_up")
 """What is counted, not sampled: the best is marked without an interval."""
@@ -219,10 +227,10 @@ def comparison(records: Sequence[Record]) -> Table:
     """Every metric of every run; runs on different problems or objectives are refused."""
     runs = comparable(records)
     columns, cells = [], []
-    for column, measure in _metrics(runs[0]):
+    for column, measure in _metrics(runs):
         values = [measure(run) for run in runs]
         # A metric that no run has, such as the distance to an unknown front, gets no column.
-        if all(np.isnan(v).all() for v in values) and column.key in (*INDICATORS, IMPROVED.key):
+        if all(np.isnan(v).all() for v in values) and column.key in (*INDICATORS, IMPROVED.key, *OVER_LOCAL):
             continue
         columns.append(column)
         cells.append(marked_cells(values, column, runs))
@@ -237,39 +245,48 @@ def comparison(records: Sequence[Record]) -> Table:
         )
         for i, r in enumerate(runs)
     )
-    return Table(tuple(columns), (*rows, *_constant(runs, columns, cells)), tuple(_notes(runs)))
+    notes = [*_notes(runs), *_differences(runs, columns[0], [np.array(cell.values) for cell in cells[0]])]
+    return Table(tuple(columns), (*rows, *_references(runs, columns, cells)), tuple(notes))
 
 
-def _constant(runs: Sequence[Record], columns: Sequence[Column], cells: Sequence[Sequence[Cell]]) -> list[Row]:
-    """A row for the best constant answer under the seeds of the first run that knows it."""
-    known = next((run for run in runs if all(run.constant(seed) for seed in run.started)), None)
-    if known is None:
-        return []
-    found = []
-    for column, of_runs in zip(columns, cells, strict=True):
-        values = np.array([_of_constant(known, seed, column.key) for seed in known.started])
-        decimals = _decimals([np.array(cell.values) for cell in of_runs], np.array([cell.mean for cell in of_runs]))
-        found.append(Cell(tuple(values.tolist()), _text(values, decimals)))
-    return [Row("constant", "constant", "", known.status.name, known.started, tuple(found), is_reference=True)]
+def _references(runs: Sequence[Record], columns: Sequence[Column], cells: Sequence[Sequence[Cell]]) -> list[Row]:
+    """A row for each reference, under the seeds of the first run that has it."""
+    rows = []
+    for name in ("constant", "central"):
+        known = next((run for run in runs if name in run.references), None)
+        if known is None:
+            continue
+        measured = [_of_points(known, seed, known.references[name][seed]) for seed in known.started]
+        found = []
+        for column, of_runs in zip(columns, cells, strict=True):
+            values = np.array([of_seed.get(column.key, np.nan) for of_seed in measured])
+            decimals = _decimals([np.array(cell.values) for cell in of_runs], np.array([cell.mean for cell in of_runs]))
+            found.append(Cell(tuple(values.tolist()), _text(values, decimals)))
+        rows.append(Row(name, name, "", known.status.name, known.started, tuple(found), is_reference=True))
+    return rows
 
 
-def _of_constant(run: Record, seed: int, key: str) -> float:
-    """A metric of the best constant answer, given to every client; NaN of what says nothing about it."""
-    constant, preferences = run.constant(seed), run.solution(seed).preferences
-    assert constant is not None, "asked for by the caller"
-    if key == "hypervolume":
-        return constant.hypervolume
-    if key == "own_utility" and preferences is not None:
-        points = np.broadcast_to(constant.values, preferences.shape)
-        return float(own_utilities(points, preferences, run.maximise).mean())
-    return float(constant.values[int(key.removeprefix("mean_"))]) if key.startswith("mean_") else math.nan
+def _of_points(run: Record, seed: int, points: Array) -> dict[str, float]:
+    """The metrics of a reference's points `[n, m]`, of which one may stand for all clients."""
+    preferences = run.solution(seed).preferences
+    found = {f"mean_{j}": float(points[:, j].mean()) for j in range(len(run.objectives))}
+    found["hypervolume"] = hypervolume(points, [objective.reference for objective in run.objectives], run.maximise)
+    if preferences is None or len(points) not in (1, len(preferences)):
+        return found
+    own = own_utilities(np.broadcast_to(points, preferences.shape), preferences, run.maximise)
+    found["own_utility"] = float(own.mean())
+    found["expected_utility"] = expected_utility(points, preferences, run.maximise)
+    return found | {"regret": found["expected_utility"] - found["own_utility"]}
 
 
-def _metrics(run: Record) -> list[tuple[Column, Callable[[Record], Array]]]:
+def _metrics(runs: Sequence[Record]) -> list[tuple[Column, Callable[[Record], Array]]]:
     """Each column with the function that gives a run's values `[started]`."""
-    metrics: list[tuple[Column, Callable[[Record], Array]]] = []
+    run, metrics = runs[0], list[tuple[Column, Callable[[Record], Array]]]()
     if not run.single:
         metrics += [(Column(key, *INDICATORS[key]), _indicator(key)) for key in INDICATORS]
+        alone = next((one for one in runs if one.algorithm == LOCAL), None)
+        if alone is not None and len(runs) > 1:
+            metrics += [(Column(key, *OVER_LOCAL[key]), _over_local(key, alone)) for key in OVER_LOCAL]
         for j, objective in enumerate(run.objectives):
             # Wide is not good by itself, so the spread has no direction.
             metrics.append((Column(f"spread_{j}", f"spread of {objective.name}"), _indicator(f"spread_{j}")))
@@ -281,6 +298,28 @@ def _metrics(run: Record) -> list[tuple[Column, Callable[[Record], Array]]]:
     metrics.append((Column("refused", "missing replies", -1), lambda r: r.total("failures")))
     metrics.append((Column("bytes_up", "bytes up per round and client", -1), _bytes_up))
     return metrics
+
+
+def _over_local(key: str, alone: Record) -> Callable[[Record], Array]:
+    """Of the clients' own utilities beyond those in the run without communication: the mean, or how many have more."""
+
+    def measure(record: Record) -> Array:
+        gains = [_gains(record, alone, seed) for seed in record.started]
+        return np.array([(one if key == "gain" else one > 0).mean() if len(one) else np.nan for one in gains])
+
+    return measure
+
+
+def _gains(record: Record, alone: Record, seed: int) -> Array:
+    """`[n]`, or empty where the two runs' clients are not the same."""
+    if record is alone or seed not in alone.started:
+        return np.zeros(0)
+    a, b = record.solution(seed), alone.solution(seed)
+    mine, theirs = record.own_utilities(seed), alone.own_utilities(seed)
+    if mine is None or theirs is None or a.preferences is None or b.preferences is None:
+        return np.zeros(0)
+    is_same = a.clients == b.clients and np.array_equal(a.preferences, b.preferences)
+    return np.asarray(mine - theirs) if is_same else np.zeros(0)
 
 
 def _indicator(name: str) -> Callable[[Record], Array]:
@@ -348,8 +387,8 @@ def _unfair(key: str, run: Record) -> bool:
     """Whether a run would be best in a column for the wrong reason."""
     if key in ("seconds", "refused"):
         return not run.finished
-    # A single point has sparsity 0, the best value, although no set is less diverse.
-    return key == "sparsity" and bool((run.indicator("cardinality") < 2).any())
+    # A single point has sparsity 0 and no regret, the best values, although no set is less diverse.
+    return key in ("sparsity", "regret") and bool((run.indicator("cardinality") < 2).any())
 
 
 def _decimals(values: Sequence[Array], means: Array) -> int | None:
@@ -386,6 +425,25 @@ def _listed(value: int | tuple[int, ...]) -> str:
     return str(value) if isinstance(value, int) else "/".join(map(str, value))
 
 
+def _differences(runs: Sequence[Record], column: Column, values: list[Array]) -> list[str]:
+    """How far the runs are from the one with the best mean of the first metric, seed by seed."""
+    means = np.array([mean_and_deviation(v)[0] for v in values])
+    if len(runs) < 2 or not np.isfinite(means).all() or len({run.measured for run in runs}) > 1:
+        return []
+    best = int(np.argmax(means * (column.direction or 1)))
+    around = {i: interval(paired(i, best, values, runs)) for i in range(len(runs)) if i != best}
+    told = [
+        f"{runs[i].label} {_number(one.mean, 4)} ({_number(one.low, 4)} to {_number(one.high, 4)})"
+        for i, one in around.items()
+        if one is not None
+    ]
+    if not told:
+        return []
+    return [
+        f"Difference in {column.title} to {runs[best].label}, paired over seeds (95 % interval): {', '.join(told)}."
+    ]
+
+
 def _upper(text: str) -> str:
     return text[:1].upper() + text[1:]
 
@@ -397,11 +455,11 @@ def _notes(runs: Sequence[Record]) -> list[str]:
     if len({run.measured for run in runs}) > 1:
         own = "; ".join(f"{run.label} {run.measured}" for run in runs)
         notes.append(f"The runs were not measured alike ({own}): their numbers cannot be compared.")
-    notes += [
-        f"{run.label}: {warning}." if len(runs) > 1 else f"{_upper(warning)}."
-        for run in runs
-        for warning in run.warnings
-    ]
+    if any("central" in run.references for run in runs):
+        notes.append(CENTRAL)
+    told = {warning: [run.label for run in runs if warning in run.warnings] for run in runs for warning in run.warnings}
+    for warning, labels in told.items():
+        notes.append(f"{_upper(warning)}." if len(labels) == len(runs) else f"{', '.join(labels)}: {warning}.")
     for run in runs:
         if not run.finished:
             reached = min(solution.round for solution in run.solutions)

@@ -12,7 +12,7 @@ import numpy as np
 
 from fedpareto.report import across
 from fedpareto.report._files import Array
-from fedpareto.report.record import Objective, Record, comparable, counted
+from fedpareto.report.record import OWN_TEST, Objective, Record, comparable, counted
 from fedpareto.report.tables import comparison
 
 if TYPE_CHECKING:
@@ -49,6 +49,51 @@ def show(record: Record, width: int = 80) -> RenderableType:
     return Panel(Group(*parts), title=title, title_align="left")
 
 
+def clients(record: Record, seed: int | None = None) -> RenderableType:
+    """Each client of one seed: what it is, what it wants, what its model has, and what that is worth to it."""
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+    first = record.started[0] if seed is None else seed
+    found = RichTable(title=Text(f"clients of seed {first}, {record.measured}"), title_justify="left")
+    of_clients = clients_plain(record, first)
+    heads = [name for name in of_clients[0] if any(one[name] is not None for one in of_clients)] if of_clients else []
+    for name in heads:
+        found.add_column(Text(name.replace("_", " ")), justify="left" if name == "name" else "right")
+    for one in of_clients:
+        found.add_row(*(Text(_in_cell(one[name])) for name in heads))
+    return found
+
+
+def clients_plain(record: Record, seed: int) -> list[dict[str, Any]]:
+    """The same for a program; what is not known is None."""
+    solution, own = record.solution(seed), record.own_utilities(seed)
+    wishes, has_own = solution.preferences, OWN_TEST in solution.objectives
+    names = record.names if len(record.names) == record.clients else ()
+    rows = []
+    for i, client in enumerate(solution.clients):
+        row: dict[str, Any] = {"client": client, "name": names[client] if names else None}
+        row["preference"] = None if wishes is None else wishes[i].tolist()
+        for j, objective in enumerate(record.objectives):
+            row[objective.name] = _finite(solution.objectives[record.held_out][i, j])
+            if has_own:
+                row[f"{objective.name} on own rows"] = _finite(solution.objectives[OWN_TEST][i, j])
+        rows.append(row | {"own_utility": None if own is None else _finite(own[i])})
+    return rows
+
+
+def _finite(value: float) -> float | None:
+    return float(value) if np.isfinite(value) else None
+
+
+def _in_cell(value: Any) -> str:
+    if value is None:
+        return "–"
+    if isinstance(value, list):
+        return ", ".join(f"{weight:.2f}" for weight in value)
+    return f"{value:.4f}" if isinstance(value, float) else str(value)
+
+
 def plain(record: Record) -> dict[str, Any]:
     """The same for a program; keys are stable."""
     row, *references = comparison([record]).to_plain()["rows"]
@@ -69,6 +114,7 @@ def plain(record: Record) -> dict[str, Any]:
         "metrics": row["values"],
         "references": {one["label"]: one["values"] for one in references},
         "warnings": record.warnings,
+        "of_clients": {str(seed): clients_plain(record, seed) for seed in record.started},
         "across_clients": [table.to_plain() for table in across.across_clients([record])],
         "missing_replies": len(record.events),
         "versions": dict(record.versions),

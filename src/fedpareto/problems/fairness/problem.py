@@ -263,6 +263,15 @@ class Fairness(GroupedProblem):
             return int(self._silos(partition.column).max()) + 1
         return len(partition.shares) or super().default_clients()
 
+    def client_names(self, clients: int) -> list[str]:
+        """The values of the column by which rows are partitioned, where they are."""
+        partition = Partition.parse(self.partition)
+        if partition.kind != "column":
+            return []
+        owner, column = self._owners(clients, 0), self._table.column(partition.column)
+        each = [column[owner == client].value_counts(dropna=False) for client in range(clients)]
+        return [", ".join(map(str, counts[counts > 0].index)) for counts in each]
+
     def input_schema(self, clients: int, seed: int) -> InputSchema:
         """As estimated on the training rows of this seed."""
         return self._encoder.fitted(self._partitioned(clients, seed)[1] == 0).input_schema()

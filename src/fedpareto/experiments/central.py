@@ -1,0 +1,76 @@
+"""A central reference: what the same learner reaches where all training rows lie in one place."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedpareto.core import registry
+from fedpareto.core.defences import Defence
+from fedpareto.core.federation import Federation
+from fedpareto.core.privacy import Privacy
+from fedpareto.core.problem import Rows
+from fedpareto.engines.attacks import Attack
+from fedpareto.engines.faults import Faults
+from fedpareto.engines.flower.options import FlowerOptions
+from fedpareto.engines.local import LocalOptions
+from fedpareto.errors import UserError
+from fedpareto.experiments import engines
+from fedpareto.experiments.runner import Experiment, OnRound, Result
+from fedpareto.experiments.spec import Spec
+from fedpareto.experiments.store import RunFolder
+from fedpareto.files import write_atomically
+from fedpareto.report.record import CENTRAL_FILE
+
+
+def central(spec: Spec, on_round: OnRound | None = None) -> Result:
+    """For each client's preference a model trained on the training rows of all clients.
+
+    The learner is the run's own, for as many rounds; there is no communication, and nobody attacks or fails. Models are
+    tested on the same rows as those of the run.
+    """
+    alone = replace(
+        spec,
+        algorithm=registry.algorithm_class("local")(),
+        engine=LocalOptions() if isinstance(spec.engine, FlowerOptions) else spec.engine,
+        faults=Faults(),
+        privacy=Privacy(),
+        attack=Attack(),
+        defence=Defence(),
+        participation=1.0,
+        quorum=0.0,
+        stop_after=0,
+        stop_margin=0.0,
+        evaluate_every=spec.rounds,
+        measure_losses=False,
+    )
+    federations = [_together(spec.federation(seed), spec.problem.name) for seed in spec.seeds]
+    experiment = Experiment(alone, engines.local(alone, federations=federations), keep_models=False)
+    return experiment.run(on_round)
+
+
+def keep_central(folder: Path, on_round: OnRound | None = None) -> None:
+    """Trains a run's central reference, unless the folder has it, and keeps its points there for reports."""
+    path = folder / CENTRAL_FILE
+    if path.is_file():
+        return
+    result = central(RunFolder(folder).spec(), on_round)
+    found: list[dict[str, Any]] = [
+        {"seed": seed, "points": np.asarray(one.points).tolist()}
+        for seed, one in zip(result.spec.seeds, result.solutions, strict=True)
+    ]
+    write_atomically(path, json.dumps(found, allow_nan=False) + "\n")
+
+
+def _together(federation: Federation, problem: str) -> Federation:
+    """The same clients, each with the training rows of all."""
+    if "train" not in federation.splits:
+        raise UserError(f"'{problem}' has no rows that could lie in one place, so there is no central reference")
+    rows = federation.splits["train"]
+    clients, total = len(rows.counts), int(rows.counts.sum())
+    everything = Rows(rows.columns, np.zeros(clients, dtype=int), np.full(clients, total))
+    return replace(federation, splits={**federation.splits, "train": everything})
