@@ -183,6 +183,8 @@ def test_resuming_a_finished_run_does_nothing(tmp_path: Path) -> None:
     start(spec_of(), tmp_path / "run")
     before = {path: path.read_bytes() for path in (tmp_path / "run").iterdir()}
     assert resume(tmp_path / "run") is None
+    with pytest.raises(UserError, match="holds a finished run; see it with 'fedpareto show"):
+        start(spec_of(), tmp_path / "run")
     assert {path: path.read_bytes() for path in (tmp_path / "run").iterdir()} == before
 
 

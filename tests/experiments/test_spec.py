@@ -281,3 +281,8 @@ def test_a_parameter_that_no_file_can_hold_is_refused_when_writing() -> None:
     assert isinstance(spec, Spec)
     with pytest.raises(UserError, match="cannot be written to a file"):
         spec.to_yaml()
+
+
+def test_a_parameter_that_is_set_twice_is_refused_with_the_list_that_may_be_meant():
+    with pytest.raises(UserError, match=r"drop is set twice; .* --set drop=race,gender"):
+        Draft({"problem": "adult"}).with_settings(["drop=race", "drop=gender"])

@@ -7,8 +7,12 @@ import pandas
 import pytest
 
 import fedpareto
+from fedpareto.core.federation import Federation
 from fedpareto.core.problem import OWN_TEST
+from fedpareto.experiments.central import _together, central, keep_central
 from fedpareto.moo.indicators import hypervolume
+from fedpareto.report.record import load
+from fedpareto.report.tables import comparison
 
 CLIENTS, ROWS = 10, 900
 
@@ -106,3 +110,35 @@ def test_a_run_that_collapsed_says_so(noise):
 
 def test_a_single_client_has_only_its_own_rows(noise):
     assert OWN_TEST not in noise.data(1, 0)
+
+
+def test_the_central_reference_trains_each_preference_on_the_rows_of_all(runs):
+    local = runs["local"]
+    found = central(local.spec)
+    federations = [_together(local.spec.federation(seed), "table") for seed in local.spec.seeds]
+    for federation in federations:
+        train = federation.splits["train"]
+        assert train.are_shared
+        assert train.counts[0] == len(train.columns["label"]) > 500
+    for mine, theirs in zip(found.solutions, local.solutions, strict=True):
+        assert np.array_equal(mine.preferences, theirs.preferences)
+    assert [one.rows for one in found.tested] == [one.rows for one in local.tested]
+    # Where nothing can be learnt, 500 rows fool a model less than 50 do.
+    assert found.own_utility > local.own_utility
+    with pytest.raises(fedpareto.UserError, match="no rows that could lie in one place"):
+        _together(Federation(0, (0,), {}, np.ones((1, 2))), "deep-sea-treasure")
+
+
+def test_the_reference_is_kept_and_stands_in_the_table(noise, tmp_path):
+    fedpareto.run(noise, "fedavg", clients=3, rounds=1, out=tmp_path / "run")
+    assert "central" not in load(tmp_path / "run").references
+    keep_central(tmp_path / "run")
+    kept = (tmp_path / "run" / "central.json").read_bytes()
+    keep_central(tmp_path / "run")
+    assert (tmp_path / "run" / "central.json").read_bytes() == kept
+    record = load(tmp_path / "run")
+    table = comparison([record])
+    assert [row.label for row in table.rows] == ["fedavg", "constant", "central"]
+    points = record.references["central"][0]
+    assert table.cell("central", "mean_0").mean == pytest.approx(points[:, 0].mean())
+    assert any(note.startswith("Central: for each client's preference") for note in table.notes)

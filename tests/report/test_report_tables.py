@@ -88,6 +88,8 @@ def test_every_metric_has_its_column_with_the_right_arrow(records):
         "cardinality ↑",
         "own utility ↑",
         "expected utility ↑",
+        "gain over local ↑",
+        "clients better off ↑",
         "spread of accuracy",
         "spread of equal opportunity gap",
         "mean accuracy ↑",
@@ -242,7 +244,7 @@ def test_html_carries_the_values_the_page_sorts_by(records):
         assert cells[0]["text"] == row.label
         for cell, shown in zip(row.cells, cells[1:], strict=True):
             assert shown["text"] == cell.text
-            assert float(shown["data-value"]) == cell.mean
+            assert shown["data-value"] == ("" if math.isnan(cell.mean) else repr(cell.mean))
             assert (shown.get("class") == "best") == cell.best
 
 
@@ -275,3 +277,24 @@ def test_unlike_runs_are_compared_with_a_note_on_what_differs(write_run):
     notes = " ".join(comparison(records).notes)
     assert "different rounds (fedavg 3, fedpref 5)" in notes
     assert "different seeds (fedavg 0, fedpref 0/1)" in notes
+
+
+def test_gains_are_over_the_run_without_communication_client_by_client(records):
+    table = comparison(records)
+    fedpref, _, local = records
+    mine, alone = (np.array([record.own_utilities(seed) for seed in record.started]) for record in (fedpref, local))
+    assert table.cell("fedpref", "gain").values == pytest.approx((mine - alone).mean(axis=1))
+    assert table.cell("fedpref", "better_off").values == pytest.approx((mine > alone).mean(axis=1))
+    assert table.cell("local", "gain").text == "–"
+    assert "gain" not in [column.key for column in comparison(records[:2]).columns]
+
+
+def test_the_differences_below_the_table_are_paired_and_have_an_interval(records):
+    values = {record.label: record.indicator("hypervolume") for record in records}
+    best = max(values, key=lambda label: values[label].mean())
+    (note,) = [note for note in comparison(records).notes if note.startswith("Difference in hypervolume")]
+    for label in values.keys() - {best}:
+        difference = values[label] - values[best]
+        half = 4.302653 * difference.std(ddof=1) / np.sqrt(3)  # Student's t with two degrees of freedom
+        ends = f"({difference.mean() - half:.4f} to {difference.mean() + half:.4f})".replace("-", "−")
+        assert f"{label} {difference.mean():.4f} {ends}".replace(" -", " −") in note

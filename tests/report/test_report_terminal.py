@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from fedpareto.report.record import load
-from fedpareto.report.terminal import front_in_terminal, show, sparkline
+from fedpareto.report.terminal import clients, clients_plain, front_in_terminal, show, sparkline
 
 
 def shown(record, width: int = 100) -> str:
@@ -141,3 +141,27 @@ def test_an_attack_and_a_defence_are_named(write_run, attackers, who):
         "defence multi-krum",
     ]
     assert named(write_run("b")) == []
+
+
+def test_clients_are_listed_with_name_preference_values_and_what_these_are_worth(write_run):
+    names = [f"branch {letter}" for letter in "abcd"]
+    record = load(write_run("a", clients=4, seeds=(3,), splits=("train", "own-test", "test"), extra={"names": names}))
+    of_clients = clients_plain(record, 3)
+    assert [one["name"] for one in of_clients] == names
+    solution = record.solutions[0]
+    for i, one in enumerate(of_clients):
+        w, x = solution.preferences[i], solution.objectives["test"][i]
+        assert one["preference"] == w.tolist()
+        assert [one["accuracy"], one["equal opportunity gap"]] == x.tolist()
+        assert one["accuracy on own rows"] == solution.objectives["own-test"][i, 0]
+        assert one["own_utility"] == pytest.approx(w[0] * x[0] - w[1] * x[1])
+    stream = io.StringIO()
+    Console(file=stream, width=140, force_terminal=False).print(clients(record))
+    assert "clients of seed 3, on the test rows of all clients" in stream.getvalue()
+    assert all(name in stream.getvalue() for name in names)
+
+
+def test_one_seed_is_one_seed(write_run):
+    text = shown(load(write_run("a", clients=1, seeds=(0,))))
+    assert "1 client, 12 rounds, 1 seed " in text
+    assert "1 of 1 seed " in text
