@@ -170,6 +170,32 @@ def test_refusals_are_told_apart_from_other_warnings(deployment):
     assert found.lines[-2:] == ["  T1 refused 192.0.2.1: no", "  T2 client 1: no answer"]
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"nodes": 10**30},
+        {"nodes": "three"},
+        {"round": float("nan")},
+        {"since": 1e300},
+        {"heard": {"0": "now"}},
+        {"heard": [1]},
+        {"told": [[]]},
+        {"warnings": [1]},
+        {"warnings": [{"time": 5, "message": "x"}]},
+        {"machine": None},
+        {"process": True},
+        {"state": 5},
+    ],
+    ids=str,
+)
+def test_a_damaged_status_is_named_and_no_health_check_hangs_or_breaks(deployment, change):
+    status.ServerStatus.begin(state="training", nodes=3).save(deployment.server)
+    path = deployment.server / "status.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    with pytest.raises(UserError, match=r"status\.json cannot be read"):
+        health.of_server(deployment)
+
+
 def test_what_another_version_says_beside_is_left_alone(deployment):
     server(deployment, "finished")
     path = deployment.server / "status.json"

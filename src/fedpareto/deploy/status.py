@@ -29,6 +29,10 @@ FILE, LOCK = "status.json", ".lock"
 PULSE = 1.0
 """Seconds between two writes of the file."""
 STOP_TIMEOUT = 600.0
+LATEST = 2.0**37
+"""Seconds since 1970, well within the calendar that logs can write; no count is as large."""
+MOST_ENTRIES = 100_000
+"""Of a list in the file."""
 
 log = logging.getLogger("fedpareto.status")
 
@@ -75,15 +79,35 @@ class Status:
             entries: dict[str, Any] = json.loads((folder / FILE).read_text(encoding="utf-8"))
             known = {one.name for one in fields(cls)}  # Another version may have more fields.
             status = cls(**{name: value for name, value in entries.items() if name in known})
+            status.check()
         except FileNotFoundError:
             return cls()
-        except (OSError, ValueError, TypeError, AttributeError) as problem:
+        except (OSError, ValueError, TypeError, AttributeError, RecursionError) as problem:
             raise UserError(f"{folder / FILE} cannot be read: {problem}") from None
         if status.process and not Lock(folder / LOCK).is_held():
             status.process = 0
             if status.state not in ENDS:
                 status.state = KILLED
         return status
+
+    def check(self) -> None:
+        """Raises ValueError if a value cannot be what it says: a file may have been damaged."""
+        fresh = type(self)()
+        for one in fields(self):
+            value, usual = getattr(self, one.name), getattr(fresh, one.name)
+            right = _is_number(value) if _is_number(usual) else isinstance(value, type(usual))
+            if isinstance(value, list | dict) and len(value) > MOST_ENTRIES:
+                right = False
+            if not right:
+                raise ValueError(f"'{one.name}' is not what it should be")
+        texts = [*self.versions.values(), *(text for one in self.warnings for text in (one["time"], one["message"]))]
+        if not all(isinstance(text, str) for text in texts):
+            raise ValueError("a text is not one")
+
+
+def _is_number(value: Any) -> bool:
+    """Whether it is a number that a count or a time can be; NaN is none."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < LATEST
 
 
 @dataclass
@@ -97,6 +121,12 @@ class ServerStatus(Status):
     """By number of the node, the time of its last request."""
     told: list[int] = field(default_factory=list)
     """Nodes that know that the run is finished."""
+
+    def check(self) -> None:
+        """See Status."""
+        super().check()
+        if not all(map(_is_number, [*self.heard.values(), *self.told])):
+            raise ValueError("a time or a node is not a number")
 
 
 @dataclass

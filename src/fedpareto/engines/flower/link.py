@@ -193,7 +193,8 @@ def _answer(address: Address, token: str, app: ClientApp) -> None:
         reply, status, details = _reply(app, message, context)
         push_message(client, reply, context)
     except Exception as problem:  # The server sends it again, or goes on without this node.
-        log.warning("a message was lost: %s", type(problem).__name__)
+        why = f": {problem}" if isinstance(problem, Malformed) else ""
+        log.warning("a message was lost: %s%s", type(problem).__name__, why)
         details = type(problem).__name__
     finally:
         push_task_output(client, context, status, details)
