@@ -42,7 +42,7 @@ def test_three_supernodes_end_with_the_models_of_the_local_engine(name, real, tm
 
 
 def test_a_killed_node_is_missed_and_serves_again_with_its_private_state(real, tmp_path):
-    draft = DRAFT | {"algorithm": "local", "quorum": 2}
+    draft = DRAFT | {"algorithm": "local", "quorum": 2, "rounds": 100_000}  # As many as it takes.
     spec = Draft(draft).finish()
     real.serve(nodes_of(draft, tmp_path))
     engine = server_of(spec, real.grid)
@@ -64,8 +64,9 @@ def test_a_killed_node_is_missed_and_serves_again_with_its_private_state(real, t
     real.federation.start_worker(1)
 
     def everyone_replies():
-        nonlocal outcome
+        nonlocal outcome, state
         outcome = engine.run(algorithm.ask(state))
+        state = algorithm.tell(state, outcome.replies)
         return not outcome.failures
 
     until(everyone_replies)  # Flower takes a while to let a node in again, on a busy machine a long one.
