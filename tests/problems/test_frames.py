@@ -69,7 +69,7 @@ def test_predictions_of_a_frame_are_those_of_its_rows(tmp_path):
     assert unseen == encoded.unseen == {"job": 1}
     assert list(found.index) == list(new.index)
     assert np.allclose(found["probability"], model(features, [0.5, 0.5]).numpy())
-    assert ((found["probability"] > 0.5) == (found["decision"] == 1)).all()
+    assert ((found["probability"] > 0.5) == (found["decision"] == "yes")).all()
     in_polars = model.predict(polars.DataFrame(new.to_dict("list")), [0.5, 0.5])
     assert isinstance(in_polars, polars.DataFrame)
     assert np.allclose(in_polars["probability"].to_numpy(), found["probability"])

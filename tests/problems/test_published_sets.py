@@ -178,7 +178,7 @@ def whole(splits, name):
 )
 def test_every_row_of_adult_is_assigned_once_whatever_the_partition(partition, published):
     table = published("adult").table()
-    problem = Adult(partition=partition, unmeasured="worst")
+    problem = Adult(partition=partition, unmeasured="worst", test="own")
     clients = problem.default_clients()
     assert clients == {"column:occupation": 15, "shares:0.5,0.3,0.2": 3}.get(partition, 10)
     splits = problem.data(clients, 0)
@@ -194,7 +194,7 @@ def test_every_row_of_adult_is_assigned_once_whatever_the_partition(partition, p
 
 def test_stratified_clients_have_all_pairs_of_label_and_groups_in_proportion(published):
     published("adult")
-    splits = Adult(partition="stratified", sensitive=("gender", "race")).data(10, 0)
+    splits = Adult(partition="stratified", sensitive=("gender", "race"), test="own").data(10, 0)
 
     def pairs(client):
         own = [part.of_client(client) for part in splits.values()]
@@ -242,24 +242,24 @@ def test_losses_are_divided_by_what_they_are_for_the_initial_model_on_each_clien
 
 def test_a_common_test_set_is_everybodys_and_takes_the_room_of_one(published):
     published("law-school")
-    own, common = LawSchool().data(5, 0), LawSchool(test="common").data(5, 0)
+    own, common = LawSchool(test="own").data(5, 0), LawSchool().data(5, 0)
     assert own["test"].counts.sum() == len(common["test"].columns["label"]) == common["test"].counts[0]
     assert len(set(common["test"].counts)) == 1
     for position in (0, 4):
         assert torch.equal(common["test"].of_client(position)["features"], own["test"].columns["features"])
     for part in ("train", "validation"):
         assert torch.equal(common[part].columns["features"], own[part].columns["features"])
-    together = Rows.concat([common["test"], LawSchool(test="common").data(3, 1)["test"]])
-    first, second = (len(LawSchool(test="common").data(n, s)["test"].columns["label"]) for n, s in ((5, 0), (3, 1)))
+    together = Rows.concat([common["test"], LawSchool().data(3, 1)["test"]])
+    first, second = (len(LawSchool().data(n, s)["test"].columns["label"]) for n, s in ((5, 0), (3, 1)))
     assert together.starts.tolist() == [0] * 5 + [first] * 3
     assert together.counts.tolist() == [first] * 5 + [second] * 3
 
 
 def test_one_model_has_one_value_on_a_common_test_set(published):
     published("law-school")
-    result = fedpareto.run(LawSchool(test="common", hidden=(8,)), "fedavg", clients=3, rounds=1)
+    result = fedpareto.run(LawSchool(hidden=(8,)), "fedavg", clients=3, rounds=1)
     assert np.ptp(result.solutions[0].points, axis=0).max() < 1e-6
-    other = fedpareto.run(LawSchool(hidden=(8,)), "fedavg", clients=3, rounds=1)
+    other = fedpareto.run(LawSchool(test="own", hidden=(8,)), "fedavg", clients=3, rounds=1)
     assert np.ptp(other.solutions[0].points, axis=0).max() > 1e-4
 
 

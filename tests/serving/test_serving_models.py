@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shutil
 
@@ -13,11 +14,13 @@ from safetensors.torch import load_file
 import fedpareto
 from fedpareto.core.layout import Layout
 from fedpareto.core.model_parts import lattice
+from fedpareto.core.outputs import Output
 from fedpareto.core.problem import Objective
 from fedpareto.errors import BadPreference, UserError
 from fedpareto.experiments.servable import Card
 from fedpareto.problems.synthetic import Synthetic
 from fedpareto.serving import files, onnx_file
+from fedpareto.serving.answers import decided
 from fedpareto.serving.models import OneOfMany
 from fedpareto.serving.predictions import predict
 
@@ -172,6 +175,24 @@ def test_where_preferences_are_secret_the_point_that_serves_best_is_chosen():
     ]
     assert "serves it best: accuracy 0.9, cost 900" in model.describe([1, 0])
     assert [point.on_front for point in model.points] == [True, True, True, False]
+
+
+def test_the_choice_follows_the_rows_for_selection_where_test_rows_disagree(tmp_path):
+    """Test values would choose client 0 for accuracy; on the rows for selection client 1 is the accurate one."""
+    tested, chosen_by = np.array([[0.9, 900.0], [0.5, 100.0]]), np.array([[0.5, 100.0], [0.9, 900.0]])
+    shown = one_of_many(tested, None)
+    model = OneOfMany(shown.card, [0, 1], shown.models, tested, None, chosen_by)
+    files.save(model, tmp_path / "model.safetensors")
+    for one in (model, files.load(tmp_path / "model.safetensors")):
+        assert one.choice(torch.tensor([[1.0, 0.0], [0.0, 1.0]])).tolist() == [1, 0]
+        assert [point.values for point in one.points] == [tuple(row) for row in tested.tolist()]
+
+
+def test_a_decision_is_the_labels_own_value():
+    card = one_of_many([[0.9, 1.0]], None).card
+    for classes, expected in ((("1", "2"), (1, 2)), (("no", "yes"), ("no", "yes"))):
+        assert decided(dataclasses.replace(card, outputs=(Output("risk", classes),))) == expected
+    assert decided(dataclasses.replace(card, outputs=())) == (0, 1)
 
 
 def test_of_equals_the_clients_own_model_is_chosen():

@@ -97,9 +97,15 @@ def save_solutions(
     models: Tensor,
     objectives: np.ndarray,
     preferences: np.ndarray | None,
+    chosen_by: np.ndarray | None = None,
 ) -> None:
-    """Clients' models `[n, d]`, their objectives `[n, m]`, and the preferences that they were made for, if known."""
+    """Clients' models `[n, d]`, their objectives `[n, m]`, and the preferences that they were made for, if known.
+
+    `chosen_by` are the objectives by which one of several is chosen, on other rows than those that are shown.
+    """
     tensors = {"models": models, "values": torch.as_tensor(objectives)}
+    if chosen_by is not None:
+        tensors["chosen_by"] = torch.as_tensor(np.ascontiguousarray(chosen_by))
     if preferences is not None:
         tensors["preferences"] = torch.as_tensor(preferences)
     values = {"format": FORMAT, "kind": SOLUTIONS, "card": card.to_json(), "clients": list(clients)}

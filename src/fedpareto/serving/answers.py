@@ -16,6 +16,16 @@ def is_yes_or_no(card: Card) -> bool:
     return card.network is None
 
 
+def decided(card: Card) -> tuple[Any, Any]:
+    """The negative and the positive decision in the label's own values; 0 and 1 where those are not known.
+
+    Whole numbers are numbers: a label of 1 and 2 has decisions of 1 and 2.
+    """
+    classes = next((output.classes for output in card.outputs if len(output.classes) == 2), ("0", "1"))
+    negative, positive = (int(name) if name.isdecimal() else name for name in classes)
+    return negative, positive
+
+
 def meaning(card: Card) -> str:
     """What the outputs mean, in one line; empty where the problem does not say."""
     if is_yes_or_no(card):
@@ -58,7 +68,7 @@ def header(card: Card) -> list[str]:
 def fields(card: Card, found: Predictions, row: int) -> list[Any]:
     """A row of a CSV."""
     if is_yes_or_no(card):
-        return [f"{found.probabilities[row]:.6f}", int(found.decisions[row])]
+        return [f"{found.probabilities[row]:.6f}", decided(card)[int(found.decisions[row])]]
     values: list[Any] = []
     for head, output in enumerate(card.outputs):
         said = [f"{number:.6f}" for number in found.probabilities[row, head]]

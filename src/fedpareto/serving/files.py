@@ -21,7 +21,8 @@ def save(model: Servable, path: Path) -> None:
         servable.save_conditioned(path, model.card, model.anatomy, parts)
     else:
         assert isinstance(model, OneOfMany), "there are two kinds"
-        servable.save_solutions(path, model.card, model.clients, model.models, model.values, model.preferences)
+        about = model.values, model.preferences, model.chosen_by
+        servable.save_solutions(path, model.card, model.clients, model.models, *about)
 
 
 def load(path: Path) -> Servable:
@@ -57,4 +58,6 @@ def _model(file: Checkpoint, source: str) -> Servable:
         return AnyPreference(card, anatomy, **parts)
     preferences = tensors["preferences"].numpy() if "preferences" in tensors else None
     clients = [int(client) for client in file.values["clients"]]
-    return OneOfMany(card, clients, tensors["models"], np.asarray(tensors["values"].numpy()), preferences)
+    values = np.asarray(tensors["values"].numpy())
+    chosen_by = np.asarray(tensors["chosen_by"].numpy()) if "chosen_by" in tensors else None
+    return OneOfMany(card, clients, tensors["models"], values, preferences, chosen_by)

@@ -9,11 +9,13 @@ import torch
 from fedpareto.core.frames import features_of, is_frame
 from fedpareto.core.inputs import InputSchema
 from fedpareto.errors import UserError
+from fedpareto.serving.answers import decided
 from fedpareto.serving.models import Servable
 
 
 def predict(model: Servable, frame: Any, preference: Any) -> Any:
-    """A frame with a row for each of `frame`: `probability` of the positive label, and `decision`, 1 above ½.
+    """A frame with a row for each of `frame`: `probability` of the positive label, and `decision`, that label
+    above ½ and else the other one.
 
     `preference` is one for all rows, or one for each. Other columns of `frame` than the model's are ignored.
     """
@@ -25,6 +27,8 @@ def predict(model: Servable, frame: Any, preference: Any) -> Any:
         raise UserError(f"a frame works for binary models; for {model.card.problem} use model(x, preference)")
     features, _ = features_of(model.card.inputs, frame)
     logits = model.logits(features, preference).double()
-    answers = {"probability": torch.sigmoid(logits).numpy(), "decision": (logits > 0).int().numpy()}
+    negative, positive = decided(model.card)
+    decisions = [positive if is_positive else negative for is_positive in (logits > 0).tolist()]
+    answers = {"probability": torch.sigmoid(logits).numpy(), "decision": decisions}
     index = {"index": frame.index} if hasattr(frame, "index") else {}
     return type(frame)(answers, **index)

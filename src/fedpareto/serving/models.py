@@ -286,25 +286,35 @@ class CodedLinear:
 class OneOfMany(Servable):
     """The clients' models of a run: the one whose preference is nearest, or which fits the preference best.
 
-    A client's preference may be private. Then the objectives decide, each scaled between its worst and best value over
-    the models: the largest weighted sum wins. Ties go to the client's own model, then to the smallest id.
+    A client's preference may be private. Then the objectives decide, those on the rows for selection (never on test
+    rows), each scaled between its worst and best value over the models: the largest weighted sum wins. Ties go to the
+    client's own model, then to the smallest id.
     """
 
     kind = SOLUTIONS
 
     def __init__(
-        self, card: Card, clients: Sequence[int], models: Tensor, values: np.ndarray, preferences: np.ndarray | None
+        self,
+        card: Card,
+        clients: Sequence[int],
+        models: Tensor,
+        values: np.ndarray,
+        preferences: np.ndarray | None,
+        chosen_by: np.ndarray | None = None,
     ) -> None:
         super().__init__(card)
+        chosen_by = values if chosen_by is None else chosen_by
         if models.ndim != 2 or models.shape[1] != card.layout.size:
             raise UserError(f"{card.algorithm} makes no models of the problem's own layout; they cannot be served")
         if not len(models) == len(clients) == len(values) or values.shape[1:] != (len(card.objectives),):
+            raise UserError("the models do not fit their clients and objectives")
+        if chosen_by.shape != values.shape:
             raise UserError("the models do not fit their clients and objectives")
         if not torch.isfinite(models).all():
             raise UserError("a model holds a number that is not finite")
         order = sorted(range(len(clients)), key=lambda row: (clients[row] != card.client, clients[row]))
         self.clients = [clients[row] for row in order]
-        self.models, self.values = models[order], values[order]
+        self.models, self.values, self.chosen_by = models[order], values[order], chosen_by[order]
         self.preferences = None if preferences is None else preferences[order]
         self._made: dict[int, list[Layer]] = {}
 
@@ -322,7 +332,7 @@ class OneOfMany(Servable):
         if self.preferences is not None:
             return 2 * self.preferences.T, -(self.preferences**2).sum(1)
         signs = np.array([1.0 if objective.maximise else -1.0 for objective in self.card.objectives])
-        good = self.values * signs
+        good = self.chosen_by * signs
         lowest, spread = good.min(0), np.ptp(good, axis=0)
         scaled = np.divide(good - lowest, spread, out=np.zeros_like(good), where=spread > 0)
         return scaled.T, np.zeros(len(good))

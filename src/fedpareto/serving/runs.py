@@ -17,7 +17,7 @@ from fedpareto.core.model_parts import anatomy_from_json
 from fedpareto.core.outputs import Output
 from fedpareto.core.problem import Objective
 from fedpareto.core.raw_inputs import inputs_from_json
-from fedpareto.core.solutions import SolutionSet
+from fedpareto.core.solutions import SolutionSet, chosen_on
 from fedpareto.errors import DamagedFile, UserError
 from fedpareto.experiments.checkpoint import Checkpoint
 from fedpareto.experiments.keeping import CONDITIONED_FILE, INPUTS_FILE
@@ -100,7 +100,8 @@ class SavedRun:
             rows = [solutions.clients.index(client) for client in wanted]
             models = torch.stack([tensors[f"seed{card.seed}/client{client}"] for client in wanted])
         preferences = None if solutions.preferences is None else solutions.preferences[rows]
-        return OneOfMany(card, wanted, models, solutions.points[rows], preferences)
+        chosen_by = solutions.values[chosen_on(list(solutions.values))][rows]
+        return OneOfMany(card, wanted, models, solutions.points[rows], preferences, chosen_by)
 
     def _inputs(self, seed: int) -> dict[str, Any]:
         """The Card's entries on inputs, outputs and network."""
