@@ -61,6 +61,18 @@ class Broken(FedAvg):
         return reply
 
 
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_model_that_is_not_finite_has_no_objectives_instead_of_those_of_a_constant(value):
+    engine = engine_of(FedAvg(), clients=3, problem=Synthetic())
+    broken = engine.settings[0].initial.clone()
+    broken[0] = value
+    models = dict(enumerate([engine.settings[0].initial, broken, engine.settings[0].initial]))
+    sent = engine.run([], {client: {"model": model} for client, model in models.items()}).evaluations.sent
+    assert sent[1].isnan().all()
+    assert sent[0].isfinite().all()
+    assert sent[2].isfinite().all()
+
+
 @pytest.mark.parametrize("how", ["nan", "inf", "-inf"])
 def test_an_update_that_is_not_finite_is_refused_by_name_and_the_others_count(how):
     outcome = first_exchange(engine_of(Broken(how=how)))
