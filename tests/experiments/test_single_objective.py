@@ -123,6 +123,7 @@ def test_several_objectives_are_told_by_their_hypervolume() -> None:
     engine = {"threads": 1, "chunk": 4}
     told: list[Progress] = []
     result = fedpareto.run("convex", "fedavg", clients=4, rounds=2, engine=engine, on_round=told.append)
-    assert result.summary() == [f"hypervolume {result.hypervolume:.4f}"]
+    own = f"utility under clients' own preferences {result.own_utility:.4f}, regret {result.regret:.4f}"
+    assert result.summary() == [f"hypervolume {result.hypervolume:.4f}", own]
     assert told[0].headline == ("hypervolume", told[0].hypervolume)
     assert list(told[0].means) == ["distance 1", "distance 2"]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedpareto.core.problem import OWN_TEST, Objective, Problem, Splits
+from fedpareto.core.problem import OWN_TEST, Objective, Problem, Splits, SupervisedProblem
 from fedpareto.moo import dominance, indicators
 from fedpareto.moo.tested import Tested
 
@@ -95,8 +95,11 @@ def roles(parts: Sequence[str]) -> list[int]:
 
 
 def tested_on(problem: Problem, splits: Splits) -> Tested | None:
-    """What a seed's models are tested on, and what a constant answer scores there; None without test rows."""
-    if "test" not in splits:
+    """What a seed's models are tested on, and what a constant answer scores there.
+
+    None without test rows that have classes: only there is a row right or wrong, so that few of them are luck.
+    """
+    if "test" not in splits or not isinstance(problem, SupervisedProblem) or problem.classes() is None:
         return None
     rows = splits["test"]
     own = splits.get(OWN_TEST, rows).counts
