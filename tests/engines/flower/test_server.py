@@ -315,7 +315,7 @@ def test_bytes_are_counted_for_every_client(tmp_path):
 def test_split_names_come_from_the_nodes(tmp_path):
     spec = small("fedavg")
     engine, _ = federation_of(spec, tmp_path)
-    assert engine.split_names == ["train", "test"]
+    assert engine.split_names == ["train", "test", "own-test"]
 
 
 def numbers_on_the_wire(grid):
