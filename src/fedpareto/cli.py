@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import re
 import sys
 from collections.abc import Iterator
@@ -347,6 +348,7 @@ def main() -> None:
         return
     try:
         code = typer.main.get_command(app)(prog_name="fedpareto", standalone_mode=False)
+        sys.stdout.flush()
     except _UsageError as problem:
         _fail(problem.format_message(), 2)
     except UserError as problem:
@@ -359,11 +361,20 @@ def main() -> None:
         _fail_for_lack_of_memory(problem)
     except (typer.Abort, KeyboardInterrupt):
         _fail("interrupted", 130)
-    except BrokenPipeError:  # The reader of our output has closed it, as `fedpareto algorithms | head` does.
-        sys.stderr.close()
-        sys.exit(0)
+    except BrokenPipeError:
+        _end_for_lack_of_a_reader()
+    except SystemExit as end:
+        if isinstance(end.__context__, BrokenPipeError):  # Rich has met it, and would end with 1.
+            _end_for_lack_of_a_reader()
+        raise
     else:
         sys.exit(code if isinstance(code, int) else 0)
+
+
+def _end_for_lack_of_a_reader() -> None:
+    """The reader of our output has closed it, as `fedpareto algorithms | head -1` does; that is no failure."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # For what Python still has to write at its end.
+    sys.exit(0)
 
 
 def _fail_for_lack_of_memory(problem: Exception) -> None:

@@ -14,7 +14,6 @@ import typer
 from fedpareto.errors import BadPreference, UserError
 from fedpareto.serving.access_log import LogFormat
 
-LOOPBACK = ("127.0.0.1", "::1", "localhost")
 TOKEN = "FEDPARETO_TOKEN"
 SHORTEST_TOKEN = 16
 """Characters; fewer could be guessed."""
@@ -131,6 +130,12 @@ def serve(
         str | None, typer.Option(metavar="FILE", help="A line for each request; - for stderr.  [default: none]")
     ] = None,
     log_format: Annotated[LogFormat, typer.Option(help="Of the access log.")] = LogFormat.TEXT,
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME", help="A name under which requests may come, as behind a proxy; may be given several times."
+        ),
+    ] = None,
     drain: Annotated[
         float, typer.Option(min=0, help="Seconds for which new connections are still accepted after SIGTERM.")
     ] = 0.0,
@@ -144,7 +149,7 @@ def serve(
     from fedpareto.serving import runs, server
 
     token = _token(token_file)
-    if host not in LOOPBACK and token is None and not no_token:
+    if not server.is_loopback(host) and token is None and not no_token:
         raise UserError(
             f"anyone who reaches {host} could send requests; give a token file with --token-file, or use --no-token"
         )
@@ -153,7 +158,9 @@ def serve(
     source = runs.load(run)
     if workers > 1:  # Errors are reported before a process is started.
         source.conditioned(source.clients[0] if client is None else client, seed)
-    options = server.Options(host, port, client, seed, workers, token, access_log, log_format, drain)
+    options = server.Options(
+        host, port, client, seed, workers, token, access_log, log_format, drain, tuple(allow_host or ())
+    )
     server.serve(run, options, lambda address: _say(f"serving {run} at {address}"))
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 SHORTEST_BEGINNING = 3
@@ -53,6 +54,39 @@ class BadPreference(UserError):
 
 class DamagedFile(UserError):
     """A file that was truncated or altered after it was written."""
+
+
+DAMAGE = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RuntimeError, EOFError, MemoryError)
+"""What values of wrong types, lengths and sizes make Python, numpy and torch raise; too deep a nesting is a
+RuntimeError.
+"""
+LONGEST_REASON = 200
+"""Characters of a reason, which may repeat what a file holds."""
+
+
+@contextmanager
+def reading(what: str) -> Iterator[None]:
+    """While a file's content is used that may be damaged: whatever it raises becomes one line that names `what`."""
+    try:
+        yield
+    except UserError:
+        raise
+    except DAMAGE as problem:
+        raise DamagedFile(f"{what} is damaged: {in_words(problem)}") from None
+
+
+def in_words(problem: BaseException) -> str:
+    """What is wrong with a content, from the exception that it caused, in one line."""
+    said = " ".join(str(problem).split())[:LONGEST_REASON]
+    if isinstance(problem, RecursionError):
+        return "it is nested too deeply"
+    if isinstance(problem, UnicodeError):
+        return "it is not UTF-8 text"
+    if isinstance(problem, KeyError):
+        return f"it has no {said}"
+    if isinstance(problem, MemoryError):
+        return "it asks for more memory than there is"
+    return said or type(problem).__name__
 
 
 class QuorumLost(UserError):

@@ -1,4 +1,4 @@
-"""Atomic writes and file locks, the same on Linux, macOS and Windows."""
+"""Reading what may be damaged, atomic writes and file locks, the same on Linux, macOS and Windows."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ import itertools
 import json
 import math
 import os
+import re
 import shlex
+import stat
 import subprocess
 import sys
 import time
@@ -17,7 +19,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import IO, Any
 
-from fedpareto.errors import UserError
+from fedpareto.errors import DamagedFile, UserError, in_words
 
 PART = ".part"
 """Suffix of a file being written; a killed process may leave one behind."""
@@ -30,8 +32,69 @@ PAUSE = 0.02
 """Seconds between two attempts."""
 LOOKS = 5
 """Attempts after which a lock counts as held: a mere check releases it at once."""
+MOST_DIGITS = 300
+"""Of a whole number in a file: with more, it is no float."""
+HALF_A_LETTER = re.compile(rb"\\u[dD][89a-fA-F]|\xed[\xa0-\xbf]")
+"""In JSON, a letter in two halves; one of them alone cannot be written to any file."""
 READS = 50
 """Attempts to replace a file that another process may be reading."""
+
+
+# -- reading -------------------------------------------------------------------------------------------------------
+
+
+def read_bytes(path: Path, what: str = "") -> bytes:
+    """All of a file, or a UserError. A pipe or a device, which might never end, is refused."""
+    try:
+        must_be_ordinary(path)
+        return path.read_bytes()
+    except OSError as problem:
+        raise UserError(f"{what}{path} cannot be read: {problem.strerror or problem}") from None
+
+
+def must_be_ordinary(path: Path) -> None:
+    """Raises OSError if a path is neither a file nor a folder: whoever reads a pipe may wait for ever."""
+    mode = path.stat().st_mode
+    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+        raise OSError(errno.EINVAL, "it is not an ordinary file")
+
+
+def read_json(path: Path) -> Any:
+    """What a JSON file holds, or a UserError."""
+    return parse_json(read_bytes(path), str(path))
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """The object in a JSON file, or a UserError."""
+    return parse_object(read_bytes(path), str(path))
+
+
+def parse_object(content: bytes | str, where: str) -> dict[str, Any]:
+    """The object that a JSON text means."""
+    found = parse_json(content, where)
+    if not isinstance(found, dict):
+        raise DamagedFile(f"{where} is damaged: it holds no object")
+    return found
+
+
+def parse_json(content: bytes | str, where: str) -> Any:
+    """What a JSON text means; `where` is named if it is damaged. No number in it is too large for a float."""
+    try:
+        found = json.loads(content, parse_int=_whole_number)
+        if HALF_A_LETTER.search(content if isinstance(content, bytes) else content.encode("utf-8", "surrogatepass")):
+            json.dumps(found, ensure_ascii=False).encode()
+        return found
+    except (ValueError, RecursionError) as problem:
+        raise DamagedFile(f"{where} is damaged: not valid JSON ({in_words(problem)})") from None
+
+
+def _whole_number(digits: str) -> int:
+    if len(digits) > MOST_DIGITS:
+        raise ValueError(f"a number in it has {len(digits)} digits")
+    return int(digits)
+
+
+# -- writing -------------------------------------------------------------------------------------------------------
 
 
 def write_atomically(path: Path, content: bytes | str) -> None:
@@ -98,6 +161,9 @@ def _without_nan(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_without_nan(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+# -- locks ---------------------------------------------------------------------------------------------------------
 
 
 class Lock:

@@ -250,7 +250,7 @@ def test_a_damaged_spec_is_refused(text: str, stopped: Path, fedpareto: Callable
 def test_a_damaged_record_is_refused(damage: bytes, stopped: Path, fedpareto: Callable[..., Any]) -> None:
     path = stopped / "metrics.jsonl"
     path.write_bytes(damage + path.read_bytes()[len(damage) :])
-    check(fedpareto("resume", "run"), "run/metrics.jsonl, line 1: not a whole JSON line")
+    check(fedpareto("resume", "run"), "run/metrics.jsonl, line 1 is damaged: not valid JSON")
 
 
 def test_a_new_run_does_not_overwrite_an_old_one(stopped: Path, fedpareto: Callable[..., Any]) -> None:

@@ -191,7 +191,7 @@ def test_a_damaged_run_json_is_named(write_run):
     with pytest.raises(DamagedFile, match=r"run\.json: 'clients' is 'many'"):
         load(folder)
     (folder / "run.json").write_text("{")
-    with pytest.raises(DamagedFile, match=r"run\.json: not valid JSON"):
+    with pytest.raises(DamagedFile, match=r"run\.json is damaged: not valid JSON"):
         load(folder)
 
 

@@ -10,6 +10,7 @@ import codecs
 import csv
 import io
 import re
+import zlib
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,11 @@ from pathlib import Path
 from typing import IO
 
 from fedpareto.errors import UserError
+
+try:
+    import lzma
+except ImportError:  # A Python that was built without it.
+    lzma = None  # type: ignore[assignment]
 
 SEPARATORS = ",;\t|"
 BLANKS = r"\s+"
@@ -39,6 +45,8 @@ NOT_TEXT = {
     b"%PDF": "it is a PDF; a table is a CSV or Parquet file",
     b"ARROW1": "it is an Arrow file; save the table as Parquet or CSV",
 }
+DAMAGED = (EOFError, zlib.error, *([lzma.LZMAError] if lzma is not None else []))
+"""What a compressed file raises that was cut or altered, beside OSError."""
 BOMS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
 SHORTEST_UTF16 = 8
 """Bytes from which on null bytes in every other place can be called UTF-16."""

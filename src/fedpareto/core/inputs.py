@@ -12,7 +12,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from fedpareto.errors import DamagedFile, UserError
+from fedpareto.core.parameters import build
+from fedpareto.errors import UserError, reading
 
 NUMBER, VALUE, MISSING = "number", "value", "missing"
 MISSING_TEXTS = frozenset(
@@ -28,6 +29,8 @@ GROUPS = {
     ",": re.compile(r"[-+]?[1-9]\d{0,2}([.' \u00a0\u202f])\d{3}(\1\d{3})*(,\d+)?"),
 }
 """Numbers whose thousands are separated, by the decimal mark."""
+MOST_COMPARED = 1000
+"""Names among which the one is sought that may be meant."""
 LONGEST_SHOWN = 40
 """Characters of a wrong value that a message shows."""
 
@@ -110,11 +113,11 @@ class InputSchema:
 
     def require(self, names: Iterable[str], where: str) -> None:
         """Raises UserError if a column is missing, with the closest of the names that are there."""
-        given = [str(name) for name in names]
+        given = dict.fromkeys(str(name) for name in names)
         for column in self.columns:
             if column not in given:
                 spare = [name for name in given if name not in self.columns]
-                closest = difflib.get_close_matches(column, spare, n=1, cutoff=0.4)
+                closest = difflib.get_close_matches(column, spare[:MOST_COMPARED], n=1, cutoff=0.4)
                 hint = f"; is '{_short(closest[0])}' meant?" if closest else f"; needed are {', '.join(self.columns)}"
                 raise UserError(f"{where} has no column '{column}'{hint}")
 
@@ -198,8 +201,8 @@ class InputSchema:
     @classmethod
     def from_json(cls, plain: Any, source: str) -> InputSchema:
         """The inverse of `to_json`; `source` is named if it is damaged."""
-        try:
-            inputs = tuple(Input(**entry) for entry in plain["inputs"])
+        with reading(source):
+            inputs = tuple(build(Input, entry, f"{source}: input") for entry in plain["inputs"])
             marks = Marks(tuple(map(str, plain["marks"]["missing"])), str(plain["marks"]["decimal"]))
             if not inputs or any(entry.kind not in (NUMBER, VALUE, MISSING) for entry in inputs):
                 raise ValueError("an input is a number, a value or a missing value")
@@ -207,8 +210,6 @@ class InputSchema:
                 raise ValueError("mean and scale are numbers")
             if marks.decimal not in GROUPS:
                 raise ValueError("a decimal mark is . or ,")
-        except (KeyError, TypeError, ValueError) as problem:
-            raise DamagedFile(f"{source} is damaged: its inputs cannot be read ({problem})") from None
         return cls(inputs, marks)
 
 

@@ -11,6 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+LARGEST_SIZE = 2**31
+"""Of a dimension; no network here comes near."""
+
 
 @dataclass(frozen=True)
 class Layout:
@@ -23,6 +26,15 @@ class Layout:
     def of(cls, shapes: Mapping[str, Sequence[int]]) -> Layout:
         """A layout from `{"0.weight": (64, 100), …}`."""
         return cls(tuple(shapes), tuple(tuple(shape) for shape in shapes.values()))
+
+    @classmethod
+    def from_json(cls, plain: Any) -> Layout:
+        """A layout from a file, an object or pairs of name and shape; ValueError or TypeError if it is none."""
+        shapes = dict(plain)
+        for name, shape in shapes.items():
+            if type(name) is not str or not all(type(size) is int and 0 <= size <= LARGEST_SIZE for size in shape):
+                raise ValueError(f"'{name}' has no shape")
+        return cls.of(shapes)
 
     @cached_property
     def slices(self) -> dict[str, slice]:

@@ -96,8 +96,8 @@ def anatomy_to_json(anatomy: Conditioned) -> dict[str, Any]:
 def anatomy_from_json(plain: dict[str, Any]) -> Conditioned:
     """The inverse of `anatomy_to_json`."""
     return Conditioned(
-        body=Layout.of(dict(plain["body"])),
-        head=Layout.of(dict(plain["head"])),
+        body=Layout.from_json(plain["body"]),
+        head=Layout.from_json(plain["head"]),
         objectives=int(plain["objectives"]),
         hidden=tuple(int(width) for width in plain["hidden"]),
         margin=float(plain["margin"]),

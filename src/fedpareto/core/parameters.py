@@ -79,10 +79,10 @@ def convert(value: Any, hint: Any, where: str) -> Any:
     if origin is tuple:
         items = value if isinstance(value, list | tuple) else [value]
         return tuple(convert(item, arguments[0], where) for item in items)
-    if hint is float and isinstance(value, str) and value.strip().lower() in (".inf", "-.inf", "inf", "-inf"):
-        return float(value.replace(".", ""))
-    if hint is float and isinstance(value, int | float) and not isinstance(value, bool):
-        return float(value)
+    if origin in (list, dict) or dataclasses.is_dataclass(hint):
+        return _parts(value, hint, where)
+    if hint is float and (number := _as_float(value, where)) is not None:
+        return number
     if hint is int and isinstance(value, float) and value.is_integer():
         return int(value)
     if hint in (int, str, bool) and type(value) is hint:
@@ -93,6 +93,33 @@ def convert(value: Any, hint: Any, where: str) -> Any:
     if wanted is None:
         return value
     raise UserError(f"{where} is {value!r}; it should be {wanted}")
+
+
+def _parts(value: Any, hint: Any, where: str) -> Any:
+    """A list, a dict or a dataclass, each of its entries converted."""
+    origin, of = get_origin(hint), get_args(hint)
+    if origin is list and isinstance(value, list):
+        return [convert(item, of[0], where) for item in value]
+    if origin is None and isinstance(value, Mapping):
+        return build(hint, value, where)
+    if origin is dict and isinstance(value, dict):
+        return {convert(key, of[0], where): convert(one, of[1], where) for key, one in value.items()}
+    if isinstance(hint, type) and isinstance(value, hint):
+        return value
+    wanted = "a list" if origin is list else "a group of values by name"
+    raise UserError(f"{where} is {value!r}; it should be {wanted}")
+
+
+def _as_float(value: Any, where: str) -> float | None:
+    """A number, or how YAML and the command line write infinity; None: neither."""
+    if isinstance(value, str) and value.strip().lower() in (".inf", "-.inf", "inf", "-inf"):
+        return float(value.replace(".", ""))
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        return float(value)
+    except OverflowError:  # Of a whole number.
+        raise UserError(f"{where} is too large a number") from None
 
 
 def field_docs(cls: type) -> dict[str, str]:

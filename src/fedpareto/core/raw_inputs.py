@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from fedpareto.core.inputs import Encoded, InputSchema
-from fedpareto.errors import DamagedFile, UserError
+from fedpareto.errors import UserError, reading
 
 WORD = re.compile(r"[a-z0-9]+(?:'[a-z]+)?")
 """A word in a lower-case text."""
@@ -140,7 +140,7 @@ Inputs = InputSchema | ImageInputs | TextInputs
 
 def inputs_from_json(plain: Any, source: str) -> Inputs:
     """The inverse of each `to_json`; `source` is named if it is damaged."""
-    try:
+    with reading(source):
         if plain["kind"] == InputSchema.kind:
             return InputSchema.from_json(plain, source)
         if plain["kind"] == ImageInputs.kind:
@@ -148,5 +148,3 @@ def inputs_from_json(plain: Any, source: str) -> Inputs:
         if plain["kind"] == TextInputs.kind:
             return TextInputs(int(plain["length"]), tuple(map(str, plain["words"])), str(plain["characters"]))
         raise ValueError(f"'{plain['kind']}' is not a kind of input")
-    except (KeyError, TypeError, ValueError) as problem:
-        raise DamagedFile(f"{source} is damaged: its inputs cannot be read ({problem})") from None

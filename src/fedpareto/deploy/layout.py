@@ -13,8 +13,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedpareto.errors import DamagedFile, UserError
-from fedpareto.files import write_atomically
+from fedpareto.errors import DamagedFile, UserError, reading
+from fedpareto.files import read_object, write_atomically
 
 if TYPE_CHECKING:
     from fedpareto.experiments.spec import Spec
@@ -41,7 +41,7 @@ class Deployment:
     def open(cls, folder: Path) -> Deployment:
         """An existing one."""
         entries = read_json(folder, DEPLOYMENT, "deployment; make one with: fedpareto server init")
-        try:
+        with reading(str(folder / DEPLOYMENT)):
             found = cls(
                 folder.resolve(),
                 str(entries["name"]),
@@ -50,10 +50,8 @@ class Deployment:
                 int(entries["nodes"]),
                 bool(entries["insecure"]),
             )
-        except (KeyError, TypeError, ValueError) as problem:
-            raise DamagedFile(f"{folder / DEPLOYMENT} is damaged: {problem!r}") from None
-        if not 1 <= found.nodes <= MOST_NODES:
-            raise DamagedFile(f"{folder / DEPLOYMENT} is damaged: a federation has 1 to {MOST_NODES} nodes")
+            if not 1 <= found.nodes <= MOST_NODES:
+                raise ValueError(f"a federation has 1 to {MOST_NODES} nodes")
         check_address(found.host, found.port, found.insecure)
         return found
 
@@ -107,7 +105,7 @@ class NodeFolder:
     def open(cls, folder: Path) -> NodeFolder:
         """An existing one."""
         entries = read_json(folder, NODE, "node's folder; fedpareto server init makes one for each node")
-        try:
+        with reading(str(folder / NODE)):
             found = cls(
                 folder.resolve(),
                 str(entries["federation"]),
@@ -117,10 +115,6 @@ class NodeFolder:
             )
             host, _, port = found.server.rpartition(":")
             check_address(host, int(port), found.insecure)
-        except (KeyError, TypeError, ValueError) as problem:
-            if isinstance(problem, UserError):
-                raise
-            raise DamagedFile(f"{folder / NODE} is damaged: {problem!r}") from None
         return found
 
     def save(self) -> None:
@@ -153,15 +147,10 @@ class NodeFolder:
 def read_json(folder: Path, name: str, meaning: str) -> Mapping[str, Any]:
     """The object in a folder's file, or a UserError."""
     path = folder / name
-    try:
-        entries = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise UserError(f"{folder} is not a {meaning}") from None
-    except OSError as problem:
-        raise UserError(f"{path} cannot be read: {problem.strerror or problem}") from None
-    except ValueError:
-        raise DamagedFile(f"{path} is damaged: it is not JSON") from None
-    if not isinstance(entries, dict) or entries.get("format") != FORMAT:
+    if not path.exists():
+        raise UserError(f"{folder} is not a {meaning}")
+    entries = read_object(path)
+    if entries.get("format") != FORMAT:
         raise DamagedFile(f"{path} is damaged, or of another version of fedpareto")
     return entries
 

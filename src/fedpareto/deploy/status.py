@@ -18,8 +18,8 @@ from typing import Any, Self
 
 from fedpareto.deploy.layout import Deployment, NodeFolder
 from fedpareto.deploy.logs import moment
-from fedpareto.errors import UserError
-from fedpareto.files import Lock, write_atomically
+from fedpareto.errors import DAMAGE, UserError, in_words
+from fedpareto.files import Lock, read_object, write_atomically
 
 NOT_STARTED, STARTING, WAITING = "not started", "starting", "waiting for nodes"
 FINISHED, STOPPED, FAILED, KILLED = "finished", "stopped", "failed", "killed"
@@ -75,15 +75,15 @@ class Status:
     @classmethod
     def load(cls, folder: Path) -> Self:
         """The last status of a process; `killed` if it is gone without a final status."""
+        if not (folder / FILE).exists():
+            return cls()
         try:
-            entries: dict[str, Any] = json.loads((folder / FILE).read_text(encoding="utf-8"))
+            entries = read_object(folder / FILE)
             known = {one.name for one in fields(cls)}  # Another version may have more fields.
             status = cls(**{name: value for name, value in entries.items() if name in known})
             status.check()
-        except FileNotFoundError:
-            return cls()
-        except (OSError, ValueError, TypeError, AttributeError, RecursionError) as problem:
-            raise UserError(f"{folder / FILE} cannot be read: {problem}") from None
+        except DAMAGE as problem:
+            raise UserError(f"{folder / FILE} cannot be read: {in_words(problem)}") from None
         if status.process and not Lock(folder / LOCK).is_held():
             status.process = 0
             if status.state not in ENDS:

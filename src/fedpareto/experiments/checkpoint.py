@@ -18,8 +18,8 @@ from torch import Tensor
 
 from fedpareto.core.algorithm import Setting, State
 from fedpareto.core.messages import Message
-from fedpareto.errors import DamagedFile, UserError
-from fedpareto.files import write_atomically
+from fedpareto.errors import DAMAGE, DamagedFile, UserError, reading
+from fedpareto.files import parse_object, write_atomically
 
 S = TypeVar("S", bound=State)
 
@@ -59,17 +59,15 @@ class Checkpoint:
                 tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 (not a mapping)
         except FileNotFoundError:
             raise DamagedFile(f"{path} is missing") from None
-        except (SafetensorError, OSError, ValueError) as problem:
+        except (SafetensorError, OSError, *DAMAGE) as problem:
             raise DamagedFile(f"{path} is damaged and cannot be read ({problem})") from None
         if metadata is None:
             raise DamagedFile(f"{path} was not written by fedpareto, or it is damaged")
-        try:
-            written = json.loads(metadata)
-            if written["digest"] == _digest(tensors, written["values"]):
-                return cls(tensors, json.loads(written["values"]))
-        except (ValueError, KeyError, TypeError, AttributeError):
-            pass
-        raise DamagedFile(f"{path} was altered after it was written")
+        with reading(str(path)):
+            written = parse_object(metadata, str(path))
+            if written["digest"] != _digest(tensors, written["values"]):
+                raise DamagedFile(f"{path} was altered after it was written")
+            return cls(tensors, parse_object(written["values"], str(path)))
 
     # -- an algorithm's state ---------------------------------------------------------------------------------------
 
@@ -107,7 +105,7 @@ class Checkpoint:
             return packed
         ((kind, content),) = packed.items()
         if kind == "tensor":
-            return self.tensors[content].to(setting.initial.device)
+            return _fits(self.tensors[content], like).to(setting.initial.device)
         if kind == "setting":
             return setting if like is None else like
         if kind in ("list", "tuple"):
@@ -152,6 +150,15 @@ def _digest(tensors: Mapping[str, Tensor], values: str) -> str:
         if tensor.numel():
             digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()
+
+
+def _fits(tensor: Tensor, like: Any) -> Tensor:
+    """The tensor, if it can be in the place of `like`: rows may be added in a run, but models keep their size."""
+    if isinstance(like, Tensor) and like.numel() and like.ndim > 1:
+        is_same = tensor.ndim == like.ndim and tensor.shape[-1] == like.shape[-1]
+        if not is_same or tensor.is_floating_point() != like.is_floating_point():
+            raise ValueError(f"a tensor has the shape {list(tensor.shape)} instead of {list(like.shape)}")
+    return tensor
 
 
 def _dataclasses(hint: Any) -> Iterator[type]:

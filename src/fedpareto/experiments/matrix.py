@@ -21,13 +21,13 @@ from fedpareto.core.parameters import build
 from fedpareto.core.problem import Objective
 from fedpareto.core.solutions import held_out
 from fedpareto.engines.attacks import Attack
-from fedpareto.errors import DamagedFile, UserError
+from fedpareto.errors import DamagedFile, UserError, reading
 from fedpareto.experiments import engines, runner
 from fedpareto.experiments.reproduce.parallel import side_by_side
 from fedpareto.experiments.runner import Result, Stopped
 from fedpareto.experiments.spec import MATRIX, NAMED_SECTIONS, WORDS, Draft, Spec, first_difference
 from fedpareto.experiments.store import RunFolder
-from fedpareto.files import write_atomically
+from fedpareto.files import read_object, write_atomically
 
 AXES = ("algorithm", "attack", "defence")
 FILE, PICTURE = "matrix.json", "matrix.png"
@@ -267,10 +267,11 @@ class _Store:
 
     def _read(self) -> None:
         try:
-            record = json.loads(self.path.read_text(encoding="utf-8"))
-            base = record["base"]
-            self.found = {cell["key"]: _measured(cell) for cell in record["cells"]}
-        except (OSError, ValueError, KeyError, TypeError) as problem:
+            with reading(str(self.path)):
+                record = read_object(self.path)
+                base = record["base"]
+                self.found = {cell["key"]: _measured(cell) for cell in record["cells"]}
+        except UserError as problem:
             raise DamagedFile(
                 f"{self.path} is not a fedpareto matrix, or is damaged ({problem}); name another --out"
             ) from None

@@ -22,7 +22,7 @@ from fedpareto.core.messages import Failure, Message, Outcome, Task, Traffic, tr
 from fedpareto.core.problem import OWN_TEST
 from fedpareto.core.solutions import SolutionSet, held_out, roles, tested_on
 from fedpareto.engines.local import LocalEngine
-from fedpareto.errors import DamagedFile, QuorumLost, UserError
+from fedpareto.errors import DamagedFile, QuorumLost, UserError, reading
 from fedpareto.experiments import engines
 from fedpareto.experiments.checkpoint import Checkpoint
 from fedpareto.experiments.keeping import save_for_serving
@@ -673,13 +673,21 @@ class Experiment:
         difference = _difference(checkpoint.values["spec"], _fixed(self.spec))
         if difference:
             raise UserError(f"{folder.spec_file} was changed during the run: {difference}; a run keeps its spec")
+        with reading(str(folder.checkpoint_file)):
+            self._restore(checkpoint, folder)
+
+    def _restore(self, checkpoint: Checkpoint, folder: RunFolder) -> None:
         self.states = [checkpoint.get_state(state, f"state/{run}") for run, state in enumerate(self.states)]
+        for state in self.states:  # What does not fit together is found here, not in the next round.
+            if type(state.round) is not int or not 0 <= state.round <= self.spec.rounds:
+                raise ValueError(f"its round is {state.round}, the run has {self.spec.rounds}")
+            self.spec.algorithm.solutions(state)
         self.engine.private = checkpoint.get_private(self.engine.device)
         best = checkpoint.get_private(self.engine.device, "best-private")
         for run, (watch, state) in enumerate(zip(self._watches, self.states, strict=bool(self._watches))):
             kept = checkpoint.get_state(state, f"best/{run}")
             self._watches[run] = watch.restored(checkpoint.values["watches"][run], kept, _of_run(best, run))
-        self.seconds, self._failures = checkpoint.values["seconds"], checkpoint.values["failures"]
+        self.seconds, self._failures = float(checkpoint.values["seconds"]), checkpoint.values["failures"]
         folder.cut("metrics.jsonl", checkpoint.values["metrics"])
         folder.cut("events.jsonl", checkpoint.values["events"])
         self.history = folder.read_lines("metrics.jsonl")

@@ -18,7 +18,7 @@ from fedpareto.core.conditioned import Conditioned
 from fedpareto.core.layout import Layout
 from fedpareto.core.model_parts import anatomy_to_json, layout_to_json
 from fedpareto.core.outputs import Output
-from fedpareto.core.parameters import to_plain
+from fedpareto.core.parameters import build, to_plain
 from fedpareto.core.problem import Objective, Problem
 from fedpareto.core.raw_inputs import Inputs, inputs_from_json
 from fedpareto.experiments.checkpoint import Checkpoint
@@ -71,9 +71,9 @@ class Card:
             problem=str(plain["problem"]),
             seed=int(plain["seed"]),
             client=None if plain["client"] is None else int(plain["client"]),
-            objectives=tuple(Objective(**objective) for objective in plain["objectives"]),
+            objectives=tuple(build(Objective, entry, f"{source}: objective") for entry in plain["objectives"]),
             inputs=inputs_from_json(plain["inputs"], source),
-            layout=Layout.of(dict(plain["layout"])),
+            layout=Layout.from_json(plain["layout"]),
             outputs=tuple(Output.from_json(output) for output in plain.get("outputs", ())),
             network=plain.get("network"),
         )

@@ -25,7 +25,8 @@ from fedpareto.engines.attacks import Attack
 from fedpareto.engines.faults import Faults
 from fedpareto.engines.flower.options import FlowerOptions, SimulationOptions
 from fedpareto.engines.local import LocalOptions
-from fedpareto.errors import UnknownName, UserError
+from fedpareto.errors import DAMAGE, UnknownName, UserError
+from fedpareto.files import read_bytes
 from fedpareto.moo.preferences import from_spec
 
 ENGINES: dict[str, type[LocalOptions]] = {cls.name: cls for cls in (LocalOptions, FlowerOptions, SimulationOptions)}
@@ -37,6 +38,14 @@ SECTIONS = ("algorithm", "problem", "learner", "engine", "faults", "privacy", "a
 MATRIX = "matrix"
 """The section of a file that lists many runs."""
 ROUNDS = 20
+MOST = {"clients": 10**7, "seeds": 10**5, "rounds": 10**9, "evaluate_every": 10**9, "stop_after": 10**9}
+"""Larger numbers are a slip of the hand, or mean to fill the memory."""
+MOST_BITS = 1000
+"""Of a whole number in a file: with more, it is no float."""
+DEEPEST = 50
+"""Brackets in a spec that may be open at a time."""
+LONGEST_SHOWN = 40
+"""Characters of a wrong value that a message shows."""
 PRIVATE = "private"
 """The preferences in the spec of a deployment, which only its nodes know."""
 
@@ -128,7 +137,7 @@ class Spec:
     def to_yaml(self) -> str:
         """The text of spec.yaml."""
         try:
-            text: str = yaml.safe_dump(self.to_mapping(), sort_keys=False, allow_unicode=True)
+            text: str = yaml.dump(self.to_mapping(), Dumper=_Dumper, sort_keys=False, allow_unicode=True)
         except yaml.YAMLError as problem:
             what = next((repr(arg) for arg in problem.args[1:]), "one of them")
             raise UserError(f"the run's parameters cannot be written to a file: {what} is no plain value") from None
@@ -147,14 +156,14 @@ class Draft:
     def read(cls, path: Path) -> Draft:
         """From a YAML file."""
         try:
-            text = path.read_text(encoding="utf-8")
-        except OSError as problem:
-            raise UserError(f"the spec {path} cannot be read: {problem.strerror or problem}") from None
+            text = read_bytes(path, "the spec ").decode()
         except UnicodeDecodeError as problem:
             raise UserError(f"{path}, line {problem.object[: problem.start].count(10) + 1}: not UTF-8 text") from None
         try:
-            lines = _lines(yaml.compose(text, Loader=_Loader), path)
-            values = yaml.load(text, Loader=_Loader)
+            loader = _Loader(text)
+            node = loader.get_single_node()
+            lines = _lines(node, path)
+            values = None if node is None else loader.construct_document(node)
         except (yaml.YAMLError, RecursionError) as problem:
             raise UserError(f"{path}{_yaml_trouble(problem, text)}") from None
         if not isinstance(values, dict):
@@ -429,6 +438,7 @@ def top_level(key: str, value: Any) -> Any:
 def _check_value(key: str, value: Any) -> None:
     """Raises UserError if a top-level value is invalid on its own."""
     rule = ""
+    _check_most(key, len(value) if key == "seeds" else value)
     if key == "clients" and value < 1:
         rule = "a federation has at least 1 client"
     elif key in ("rounds", "evaluate_every") and value < 1:
@@ -449,6 +459,11 @@ def _check_value(key: str, value: Any) -> None:
         rule = "a seed is not negative"
     if rule:
         raise UserError(f"{key} is {list(value) if key == 'seeds' else value}; {rule}")
+
+
+def _check_most(key: str, value: Any) -> None:
+    if key in MOST and value > MOST[key]:
+        raise UserError(f"{key} is {value:.4g}; at most {MOST[key]:,} can be handled")
 
 
 def _need_losses(engine: LocalOptions, learner: Learner) -> None:
@@ -527,6 +542,7 @@ def _seeds(value: Any) -> list[Any]:
     if isinstance(value, int) and not isinstance(value, bool):
         if value < 1:
             raise UserError(f"seeds is {value}; at least 1 is needed")
+        _check_most("seeds", value)
         return list(range(value))
     return list(value) if isinstance(value, Sequence) else [value]
 
@@ -543,8 +559,49 @@ def load(path: Path) -> Spec:
     return Draft.read(path).finish()
 
 
+class _Dumper(yaml.SafeDumper):
+    """Writes what _Loader reads: a list that stands in two places is written twice."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        """See PyYAML."""
+        return True
+
+
 class _Loader(yaml.SafeLoader):
-    """YAML for researchers: 1e-3 is a number, which the standard of 2005 reads as a text."""
+    """YAML for researchers: 1e-3 is a number, which the standard of 2005 reads as a text.
+
+    A spec may come from a stranger. Aliases are refused: a few lines of them stand for more values than memory holds.
+    """
+
+    def fetch_more_tokens(self) -> None:
+        """See PyYAML, whose time grows with the square of the brackets that are open."""
+        super().fetch_more_tokens()
+        if self.flow_level > DEEPEST:
+            raise _yaml_error("it is nested too deeply", self.tokens[-1])
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        """See PyYAML."""
+        if self.check_event(yaml.AliasEvent):
+            event = self.peek_event()  # type: ignore[no-untyped-call]
+            raise _yaml_error(f"write the value again where '*{event.anchor}' is: a spec has no aliases", event)
+        return super().compose_node(parent, index)
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        """See PyYAML, whose own constructors raise anything."""
+        try:
+            value = super().construct_object(node, deep)
+        except RecursionError:
+            raise
+        except DAMAGE:
+            kind, text = node.tag.rpartition(":")[2], str(node.value)[:LONGEST_SHOWN]
+            raise _yaml_error(f"'{text}' cannot be read as {kind}", node) from None
+        if isinstance(value, int) and value.bit_length() > MOST_BITS:
+            raise _yaml_error("a number with so many digits is too large", node)
+        return value
+
+
+def _yaml_error(problem: str, where: Any) -> yaml.YAMLError:
+    return yaml.constructor.ConstructorError(None, None, problem, where.start_mark)
 
 
 _Loader.add_implicit_resolver(

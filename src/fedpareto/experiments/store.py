@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 from collections.abc import Mapping, Sequence
@@ -18,7 +17,7 @@ from fedpareto.engines.attacks import USUAL_STRENGTH
 from fedpareto.errors import DamagedFile, UserError
 from fedpareto.experiments.checkpoint import Checkpoint
 from fedpareto.experiments.spec import PRIVATE, Draft, Spec
-from fedpareto.files import PART, Lock, json_text, quoted, write_atomically
+from fedpareto.files import PART, Lock, json_text, parse_object, quoted, read_bytes, read_object, write_atomically
 from fedpareto.moo.tested import Tested
 
 FORMAT = 1
@@ -188,15 +187,7 @@ class RunFolder:
     def read_json(self, name: str) -> dict[str, Any] | None:
         """A JSON file's object, if the file is there."""
         path = self.path / name
-        if not path.exists():
-            return None
-        try:
-            value = json.loads(path.read_bytes())
-        except (OSError, ValueError, RecursionError) as problem:
-            raise DamagedFile(f"{path} is damaged: {problem}") from None
-        if not isinstance(value, dict):
-            raise DamagedFile(f"{path} is damaged: it holds no object")
-        return value
+        return read_object(path) if path.exists() else None
 
     def append(self, name: str, rows: Sequence[Mapping[str, Any]]) -> None:
         """Lines at the end of a JSON-lines file."""
@@ -214,13 +205,8 @@ class RunFolder:
         path = self.path / name
         if not path.exists():
             return []
-        rows = []
-        for number, line in enumerate(path.read_bytes().splitlines(), start=1):
-            try:
-                rows.append(json.loads(line))
-            except ValueError:
-                raise DamagedFile(f"{path}, line {number}: not a whole JSON line") from None
-        return rows
+        lines = enumerate(read_bytes(path).splitlines(), start=1)
+        return [parse_object(line, f"{path}, line {number}") for number, line in lines]
 
     def settle(self, name: str) -> int:
         """Waits until what was appended is on the disk; returns the file's length, 0 without a file.

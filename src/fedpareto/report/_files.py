@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import unicodedata
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedpareto.errors import DamagedFile, UserError
+from fedpareto.errors import DAMAGE, DamagedFile
+from fedpareto.files import parse_json, read_bytes
 
 Array = NDArray[np.float64]
 Clusters = tuple[tuple[int, ...], ...]
@@ -21,42 +21,23 @@ def json_lines(path: Path) -> Iterator[tuple[dict[str, Any], str]]:
     """Each object of the file with its line; a last line truncated by a crash is left out."""
     if not path.is_file():
         return
-    *whole, last = _read_bytes(path).split(b"\n")
+    *whole, last = read_bytes(path).split(b"\n")
     for number, text in enumerate(whole, start=1):
         if text.strip():
             where = f"{path}, line {number}"
-            yield as_object(_parse(text, where), where), where
+            yield as_object(parse_json(text, where), where), where
     # Lines are written with their line break: what follows the last one was never finished.
-    try:
-        data = json.loads(last)
-    except ValueError:
-        return
     where = f"{path}, line {len(whole) + 1}"
+    try:
+        data = parse_json(last, where)
+    except DamagedFile:
+        return
     yield as_object(data, where), where
-
-
-def read_json(path: Path) -> object:
-    """Whatever the file holds."""
-    return _parse(_read_bytes(path), str(path))
-
-
-def _parse(text: bytes, where: str) -> object:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise DamagedFile(f"{where}: not valid JSON ({error})") from None
-
-
-def _read_bytes(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror}") from None
 
 
 def read_text(path: Path) -> str:
     """The file's text, or nothing where there is no file."""
-    return _read_bytes(path).decode("utf-8", errors="replace") if path.is_file() else ""
+    return read_bytes(path).decode("utf-8", errors="replace") if path.is_file() else ""
 
 
 def as_object(value: object, where: str) -> dict[str, Any]:
@@ -102,7 +83,7 @@ def matrix(value: object, m: int, where: str) -> Array:
     rows = [[None] * m if row is None else row for row in value] if isinstance(value, list) else value
     try:
         result = np.array(rows, dtype=np.float64)
-    except (TypeError, ValueError):
+    except DAMAGE:
         raise DamagedFile(f"{where}: expected rows of {m} numbers") from None
     if not result.size:
         return np.zeros((0, m))

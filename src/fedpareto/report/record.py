@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedpareto.errors import DamagedFile, UserError
+from fedpareto.files import read_json
 from fedpareto.moo.dominance import front
 from fedpareto.moo.fairness import AcrossClients, Evaluation, across_objectives, shares_improved
 from fedpareto.moo.indicators import all_indicators, own_utilities
@@ -33,7 +34,6 @@ from fedpareto.report._files import (
     number,
     numbers,
     printable,
-    read_json,
     read_text,
     square,
     texts,

@@ -140,7 +140,8 @@ class Table:
         most = max(len(column.heading) for column in self.columns)
         left = width - most - len("┃  ┃┃")
         widths = [
-            max(len(row.label.split()[0]), *(len(cell.text) for cell in row.cells)) + len("  ┃") for row in self.rows
+            max(len(row.label.partition(" ")[0]), *(len(cell.text) for cell in row.cells)) + len("  ┃")
+            for row in self.rows
         ]
         parts: list[list[Row]] = [[]]
         used = 0

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from fedpareto.core.model_parts import anatomy_from_json
-from fedpareto.errors import DamagedFile, UserError
+from fedpareto.errors import DamagedFile, UserError, reading
 from fedpareto.experiments import servable
 from fedpareto.experiments.checkpoint import Checkpoint
 from fedpareto.experiments.servable import Card
@@ -37,11 +37,12 @@ def load(path: Path) -> Servable:
     if file.values.get("format") != servable.FORMAT:
         raise UserError(f"{path} has format {file.values.get('format')}; this version reads {servable.FORMAT}")
     try:
-        return _model(file, str(path))
+        with reading(str(path)):
+            return _model(file, str(path))
+    except DamagedFile:
+        raise
     except UserError as problem:
         raise DamagedFile(f"{path} is damaged: {problem}") from None
-    except (KeyError, TypeError, ValueError, AttributeError) as problem:
-        raise DamagedFile(f"{path} is damaged ({type(problem).__name__}: {problem})") from None
 
 
 def _is_safetensors(path: Path) -> bool:

@@ -1,11 +1,15 @@
-"""Checks of every request: its length, its token, whether the service is about to stop; and its log entry."""
+"""Checks of every request: its host, its token, its length, its deadline, whether the service is about to stop; and its
+log entry.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import hmac
+import re
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from typing import Any
 
 from starlette.responses import JSONResponse
@@ -16,6 +20,8 @@ from fedpareto.serving.metrics import Counters
 
 MOST_BYTES = 16 * 2**20
 """Of a request: 10,000 rows of a wide table."""
+BODY_SECONDS = 60.0
+"""In which a request must be here once its headers are: the longest one at 2 Mbit/s."""
 OPEN_PATHS = ("/health", "/ready")
 """For monitoring without a token: they only say whether the service answers."""
 KNOWN, ROWS = "fedpareto.known", "fedpareto.rows"
@@ -31,9 +37,15 @@ class Gate:
     """
 
     def __init__(
-        self, app: ASGIApp, counters: Counters | None = None, token: str | None = None, log: AccessLog | None = None
+        self,
+        app: ASGIApp,
+        counters: Counters | None = None,
+        token: str | None = None,
+        log: AccessLog | None = None,
+        hosts: Collection[str] = (),
     ) -> None:
         self.app, self.log = app, log
+        self._hosts = frozenset(host.lower() for host in hosts)
         self.counters = counters or Counters()
         self._digest = None if token is None else _digest(token.encode())
         self.draining = False
@@ -63,13 +75,24 @@ class Gate:
                 self.log.write(scope, status, seconds, rows)
 
     async def _checked(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self._hosts and _host(scope) not in self._hosts:
+            # A web page can give its own name this machine's address; the browser then takes us for its server.
+            await said(421, "this service is not known under this name; see --allow-host")(scope, receive, send)
+            return
         scope[KNOWN] = self._digest is None or hmac.compare_digest(_digest(_bearer(scope)), self._digest)
         if not scope[KNOWN] and scope["path"] not in OPEN_PATHS:
             refusal = said(401, "this service requires a token: authorization: Bearer TOKEN")
             refusal.headers["www-authenticate"] = "Bearer"
             await refusal(scope, receive, send)
             return
-        body = await _whole(receive)
+        try:
+            async with asyncio.timeout(BODY_SECONDS):
+                body = await _whole(receive)
+        except TimeoutError:
+            refusal = said(408, f"the request did not arrive within {BODY_SECONDS:g} s")
+            refusal.headers["connection"] = "close"
+            await refusal(scope, receive, send)
+            return
         if body is None:
             return
         if len(body) > MOST_BYTES:
@@ -87,6 +110,15 @@ def said(status: int, message: str) -> JSONResponse:
 def _digest(token: bytes) -> bytes:
     """Of one length for every token, so that a comparison reveals nothing, not even the length."""
     return hashlib.sha256(token).digest()
+
+
+def _host(scope: Scope) -> str:
+    """The name under which a request came, without the port; empty if it does not say."""
+    for name, value in scope["headers"]:
+        if name == b"host":
+            host: str = value.decode("latin-1").strip().lower()
+            return re.sub(r":\d*$", "", host).removesuffix(".")
+    return ""
 
 
 def _bearer(scope: Scope) -> bytes:

@@ -26,7 +26,7 @@ from fedpareto.core.models import MLP
 from fedpareto.core.parameters import build
 from fedpareto.core.problem import Problem
 from fedpareto.core.registry import problem_class
-from fedpareto.errors import UserError
+from fedpareto.errors import UserError, reading
 from fedpareto.experiments.servable import CONDITIONED, SOLUTIONS, Card
 from fedpareto.moo.dominance import is_nondominated
 from fedpareto.serving.preferences import checked
@@ -180,6 +180,12 @@ class AnyPreference(Servable):
         fits = body.shape == (anatomy.body.size,) and hypernetwork.shape == (anatomy.hypernetwork.layout.size,)
         if not fits or Layout.of({**anatomy.body.to_json(), **anatomy.head.to_json()}) != card.layout:
             raise UserError("body and hypernetwork do not fit the model's layout")
+        m = len(card.objectives)
+        if anatomy.objectives != m or lattice.shape != front.shape or lattice.shape[1:] != (m,):
+            raise UserError("the trade-off does not fit the model's objectives")
+        _must_be_numbers(body, hypernetwork)
+        _must_be_numbers(lattice)
+        _must_be_numbers(front)
         if not (torch.isfinite(body).all() and torch.isfinite(hypernetwork).all()):
             raise UserError(f"client {self.client} has no model: its training diverged")
 
@@ -308,8 +314,9 @@ class OneOfMany(Servable):
             raise UserError(f"{card.algorithm} makes no models of the problem's own layout; they cannot be served")
         if not len(models) == len(clients) == len(values) or values.shape[1:] != (len(card.objectives),):
             raise UserError("the models do not fit their clients and objectives")
-        if chosen_by.shape != values.shape:
+        if not clients or any(one is not None and one.shape != values.shape for one in (chosen_by, preferences)):
             raise UserError("the models do not fit their clients and objectives")
+        _must_be_numbers(models)
         if not torch.isfinite(models).all():
             raise UserError("a model holds a number that is not finite")
         order = sorted(range(len(clients)), key=lambda row: (clients[row] != card.client, clients[row]))
@@ -405,12 +412,20 @@ def _layers(network: MLP, parameters: Mapping[str, Tensor]) -> list[Layer]:
     ]
 
 
+def _must_be_numbers(*tensors: Tensor) -> None:
+    """Raises UserError unless they are all of single or all of double precision."""
+    kinds = {tensor.dtype for tensor in tensors}
+    if len(kinds) > 1 or not kinds <= {torch.float32, torch.float64}:
+        raise UserError(f"a model holds numbers of the type {', '.join(sorted(map(str, kinds)))}")
+
+
 def _problem(card: Card) -> Problem | None:
     """The problem whose network it is, rebuilt; None where the layout is enough."""
     if card.network is None:
         return None
-    name, parameters = str(card.network["problem"]), card.network["parameters"]
-    problem: Problem = build(problem_class(name), parameters, f"problem {name}")
+    with reading("the description of the network"):
+        name, parameters = str(card.network["problem"]), card.network["parameters"]
+        problem: Problem = build(problem_class(name), parameters, f"problem {name}")
     if not problem.rebuilt_by_name or problem.layout != card.layout:
         raise UserError(f"the network of {name} has another layout here; it was made by another version")
     return problem

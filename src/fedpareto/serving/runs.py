@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -15,14 +14,16 @@ import torch
 from fedpareto.core.layout import Layout
 from fedpareto.core.model_parts import anatomy_from_json
 from fedpareto.core.outputs import Output
+from fedpareto.core.parameters import build
 from fedpareto.core.problem import Objective
 from fedpareto.core.raw_inputs import inputs_from_json
 from fedpareto.core.solutions import SolutionSet, chosen_on
-from fedpareto.errors import DamagedFile, UserError
+from fedpareto.errors import UserError, reading
 from fedpareto.experiments.checkpoint import Checkpoint
 from fedpareto.experiments.keeping import CONDITIONED_FILE, INPUTS_FILE
 from fedpareto.experiments.servable import Card, node_files
 from fedpareto.experiments.store import RunFolder
+from fedpareto.files import read_json, read_object
 from fedpareto.serving import files
 from fedpareto.serving.models import AnyPreference, OneOfMany, Servable
 
@@ -42,8 +43,11 @@ class SavedRun:
             record = self._folder.read_json("run.json") or {}
             self.algorithm, self.problem = str(record["algorithm"]), str(record["problem"])
             self.seeds = [int(seed) for seed in record["seeds"]]
-            self.objectives = tuple(Objective(**objective) for objective in record["objectives"])
-            self._layout = Layout.of(record["layout"])
+            objectives = record["objectives"]
+            self.objectives = tuple(build(Objective, entry, f"{path / 'run.json'}: objective") for entry in objectives)
+            if not self.seeds or not self.objectives:
+                raise ValueError("it has no seeds, or no objectives")
+            self._layout = Layout.from_json(record["layout"])
             self._known_front = record["known_front"]
             self._remote = "threads" not in record["choices"]
 
@@ -54,7 +58,7 @@ class SavedRun:
     def solutions(self) -> list[SolutionSet]:
         """The solutions of each seed."""
         with self._read("solutions.json"):
-            records = json.loads((self.path / "solutions.json").read_bytes())
+            records = read_json(self.path / "solutions.json")
             front = None if self._known_front is None else np.array(self._known_front)
             by_seed = {record["seed"]: record for record in records}
             return [_solution_set(by_seed[seed], self.objectives, front) for seed in self.seeds]
@@ -123,16 +127,9 @@ class SavedRun:
             f"'{self.problem}' predicts nothing"
         )
 
-    @contextmanager
-    def _read(self, name: str) -> Iterator[None]:
+    def _read(self, name: str) -> AbstractContextManager[None]:
         """Errors in a file name it."""
-        try:
-            yield
-        except UserError:
-            raise
-        except (OSError, KeyError, TypeError, ValueError, AttributeError, RuntimeError) as problem:
-            kind = f"{type(problem).__name__}: {problem}"
-            raise DamagedFile(f"{self.path / name} is damaged or missing ({kind})") from None
+        return reading(str(self.path / name))
 
 
 class SavedModel:
@@ -188,12 +185,13 @@ def load(path: Path) -> Source:
 
 
 def _progress_of_node(path: Path) -> str:
-    try:
-        status = json.loads((path / "status.json").read_bytes())
-        done, rounds = int(status["round"]), int(status["rounds"])
-    except FileNotFoundError:
+    if not (path / "status.json").exists():
         return "it has not joined; start it with: fedpareto node up"
-    except (OSError, ValueError, KeyError, TypeError):
+    try:
+        with reading(str(path / "status.json")):
+            status = read_object(path / "status.json")
+            done, rounds = int(status["round"]), int(status["rounds"])
+    except UserError:
         done, rounds = 0, 0
     see = f"see: fedpareto node status {path}"
     return f"it is at round {done} of {rounds}, and gets one at the end; {see}" if rounds else see
@@ -202,14 +200,24 @@ def _progress_of_node(path: Path) -> str:
 def _solution_set(
     record: Mapping[str, Any], objectives: tuple[Objective, ...], known_front: np.ndarray | None
 ) -> SolutionSet:
+    clients = tuple(int(client) for client in record["clients"])
+    shape = len(clients), len(objectives)
     preferences = record["preferences"]
     return SolutionSet(
         objectives=objectives,
-        clients=tuple(int(client) for client in record["clients"]),
-        preferences=None if preferences is None else np.array(preferences, dtype=float),
-        values={split: np.array(points, dtype=float) for split, points in record["objectives"].items()},
+        clients=clients,
+        preferences=None if preferences is None else _matrix(preferences, shape),
+        values={str(split): _matrix(points, shape) for split, points in record["objectives"].items()},
         known_front=known_front,
     )
+
+
+def _matrix(rows: Any, shape: tuple[int, int]) -> np.ndarray:
+    """Numbers `[n, m]`; null, for a row or a number, is NaN."""
+    found = np.array([[np.nan] * shape[1] if row is None else row for row in rows], dtype=float)
+    if found.shape != shape or not len(found):
+        raise ValueError(f"{shape[0]} rows of {shape[1]} numbers were expected")
+    return found
 
 
 def _listed(numbers: Sequence[int]) -> str:

@@ -22,6 +22,7 @@ from typing import Any
 
 import torch
 import uvicorn
+from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 from fedpareto.errors import UserError
 from fedpareto.serving import metrics, runs
@@ -38,6 +39,12 @@ TICK = 0.02
 """Seconds between two checks whether all connections are closed."""
 KEEP_ALIVE = 75
 """Keep-alive of an idle connection in seconds; longer than clients', so that they close it."""
+HEADER_SECONDS = 10.0
+"""In which the headers of a request must be here, from its first byte or from the beginning of the connection."""
+MOST_CONNECTIONS = 1000
+"""Of a process; more are answered with 503. Below the 1,024 files that most systems let a process open."""
+LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
+"""Names of this machine for itself."""
 FEWEST_SECONDS = 2.0
 """A worker that ends sooner than this after its start would do so again: the service stops with it."""
 
@@ -57,13 +64,21 @@ class Options:
     log_format: LogFormat = LogFormat.TEXT
     drain: float = 0.0
     """Seconds for which new connections are still accepted after the stop signal, while /ready returns 503."""
+    hosts: tuple[str, ...] = ()
+    """More names under which requests may come; without any, a service on another address than loopback takes all."""
+
+    @property
+    def known_hosts(self) -> tuple[str, ...]:
+        """All names under which requests may come; none: any."""
+        if is_loopback(self.host):
+            return (*LOOPBACK, *self.hosts)
+        return (_in_url(self.host), *self.hosts) if self.hosts else ()
 
 
 def serve(path: Path, options: Options, ready: Callable[[str], None]) -> None:
     """Serves until a stop signal; `ready` is called with the address once all workers answer."""
     with _listening(options.host, options.port) as listener:
-        host = f"[{options.host}]" if ":" in options.host else options.host
-        address = f"http://{host}:{listener.getsockname()[1]}"
+        address = f"http://{_in_url(options.host)}:{listener.getsockname()[1]}"
         if options.workers == 1:
             _answer(path, options, listener, Counters(), lambda: ready(address))
         else:
@@ -81,15 +96,56 @@ def _answer(
     """One process: serves until a stop signal."""
     torch.set_num_threads(1)  # For a few rows, threads cost more than they gain; workers scale.
     log = None if options.access_log is None else AccessLog(options.access_log, options.log_format)
-    gate = app_of(runs.load(path), options.client, options.seed, counters, options.token, log)
+    gate = app_of(runs.load(path), options.client, options.seed, counters, options.token, log, options.known_hosts)
     config = uvicorn.Config(
-        gate, log_level="warning", access_log=False, server_header=False, ws="none", timeout_keep_alive=KEEP_ALIVE
+        gate,
+        http=_Protocol,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        ws="none",
+        timeout_keep_alive=KEEP_ALIVE,
+        limit_concurrency=MOST_CONNECTIONS,
     )
     gc.collect()
     gc.freeze()  # These objects stay; scanning them in every garbage collection would delay requests.
     server = _Server(config, gate, listener, options.drain, ready)
     with _on_signals(server.handle_exit, signals):
         server.run(sockets=[listener])
+
+
+class _Protocol(AutoHTTPProtocol):  # type: ignore[valid-type, misc]
+    """Uvicorn's protocol, and a deadline for the headers of each request, which it lacks."""
+
+    _deadline: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: Any) -> None:
+        """See asyncio."""
+        super().connection_made(transport)
+        self._await_headers()
+
+    def data_received(self, data: bytes) -> None:
+        """See asyncio."""
+        super().data_received(data)
+        if self.cycle is None or self.cycle.response_complete:
+            self._await_headers()
+        else:
+            self._end_wait()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """See asyncio."""
+        self._end_wait()
+        super().connection_lost(exc)
+
+    def _await_headers(self) -> None:
+        """Further bytes do not put the deadline off."""
+        if self._deadline is None:
+            self._deadline = asyncio.get_running_loop().call_later(HEADER_SECONDS, self.transport.close)
+
+    def _end_wait(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
 
 
 class _Server(uvicorn.Server):
@@ -264,6 +320,15 @@ def _end_with(pipe: Connection) -> None:
 
 
 # -- the socket ----------------------------------------------------------------------------------------------------
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches an address."""
+    return _in_url(host) in LOOPBACK
+
+
+def _in_url(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
 
 
 def _listening(host: str, port: int) -> socket.socket:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import html
 import json
 import math
+from collections.abc import Collection
 from functools import lru_cache
 from typing import Annotated, Any
 
@@ -31,6 +32,8 @@ from fedpareto.serving.predictions import Predictions, Request
 from fedpareto.serving.runs import Source
 
 MOST_ROWS = 10_000
+MOST_COLUMNS = 20_000
+"""Of a row, those among them that the model does not need."""
 MOST_CACHED = 64
 """Clients whose models stay in memory."""
 LONG = 64 * 2**10
@@ -46,10 +49,13 @@ class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
+Row = Annotated[dict[str, StrictStr | StrictBool | Number | None], Field(max_length=MOST_COLUMNS)]
+
+
 class Question(_Strict):
     """Rows by column name, and how much each objective matters."""
 
-    rows: Annotated[list[dict[str, StrictStr | StrictBool | Number | None]], Field(min_length=1, max_length=MOST_ROWS)]
+    rows: Annotated[list[Row], Field(min_length=1, max_length=MOST_ROWS)]
     preference: Preference | Annotated[list[Preference], Field(max_length=MOST_ROWS)]
     """One for all rows, or a list with one for each."""
     client: StrictInt | None = None
@@ -59,7 +65,9 @@ class Question(_Strict):
 class ImageQuestion(Question):
     """Images, and how much each objective matters."""
 
-    rows: Annotated[list[dict[str, list[Any]]], Field(min_length=1, max_length=MOST_ROWS)]  # type: ignore[assignment]
+    rows: Annotated[  # type: ignore[assignment]
+        list[Annotated[dict[str, list[Any]], Field(max_length=MOST_COLUMNS)]], Field(min_length=1, max_length=MOST_ROWS)
+    ]
 
 
 class Served(_Strict):
@@ -129,8 +137,11 @@ def app_of(
     counters: Counters | None = None,
     token: str | None = None,
     log: AccessLog | None = None,
+    hosts: Collection[str] = (),
 ) -> Gate:
-    """The service for a run or a file; with `client`, for that one alone."""
+    """The service for a run or a file; with `client`, for that one alone. `hosts` are the names under which it may be
+    asked; none: any.
+    """
 
     @lru_cache(maxsize=MOST_CACHED)
     def of_client(whose: int | None) -> Servable:
@@ -145,7 +156,7 @@ def app_of(
     card = first.card
     names = [objective.name for objective in card.objectives]
     app = FastAPI(title="fedpareto", description=_about(first), docs_url=None, redoc_url=None)
-    gate = Gate(app, counters, token, log)
+    gate = Gate(app, counters, token, log, hosts)
     batcher = Batcher(gate.counters.batch)
     app.add_exception_handler(UserError, _refused)
     app.add_exception_handler(RequestValidationError, _invalid)
@@ -216,8 +227,10 @@ def app_of(
 
 REFUSALS: dict[int | str, dict[str, Any]] = {
     401: {"description": "the token is missing or wrong"},
+    408: {"description": "the request did not arrive in time"},
     413: {"description": "the request is too long"},
     415: {"description": "the request is not JSON"},
+    421: {"description": "the service is not known under this name"},
     422: {"description": "an error in the request"},
 }
 

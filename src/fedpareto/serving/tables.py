@@ -15,6 +15,7 @@ from fedpareto.core.inputs import NUMBER, InputSchema, as_number
 from fedpareto.core.raw_inputs import ImageInputs, Inputs, TextInputs
 from fedpareto.errors import BadPreference, UserError
 from fedpareto.experiments.servable import Card
+from fedpareto.files import must_be_ordinary, read_bytes
 from fedpareto.serving import answers, images
 from fedpareto.serving.predictions import Predictions
 
@@ -42,13 +43,14 @@ def read_rows(path: Path, inputs: Inputs, say: Callable[[str], None] = lambda no
 def _read_table(path: Path, inputs: InputSchema, say: Callable[[str], None]) -> list[dict[str, Any]]:
     """The rows of a table, recognised as that which the model was trained on was."""
     try:
+        must_be_ordinary(path)
         found = dialect.recognised(path)
         # What the training table's decimal mark was, it is in files of its kind, whatever their few rows show.
         own = inputs.marks.decimal == "," and found.separator != ","
         with dialect.stream(path, found) as text:
             lines = _fields(text.read(), found.separator, path)
-    except OSError as problem:
-        raise UserError(f"{path} cannot be read: {problem.strerror or problem}") from None
+    except (OSError, *dialect.DAMAGED) as problem:
+        raise UserError(f"{path} cannot be read: {getattr(problem, 'strerror', None) or problem}") from None
     except UnicodeError:
         raise UserError(f"{path} cannot be read: its text has no encoding that is known") from None
     for column in inputs.columns:
@@ -108,9 +110,7 @@ def written(card: Card, predictions: Predictions) -> str:
 
 def _text(path: Path) -> str:
     try:
-        return path.read_bytes().decode("utf-8-sig")
-    except OSError as problem:
-        raise UserError(f"{path} cannot be read: {problem.strerror or problem}") from None
+        return read_bytes(path).decode("utf-8-sig")
     except UnicodeDecodeError:
         raise UserError(f"{path} cannot be read: it is not UTF-8 text") from None
 

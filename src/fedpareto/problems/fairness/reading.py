@@ -23,7 +23,7 @@ import numpy as np
 
 from fedpareto.core import dialect
 from fedpareto.core.inputs import MISSING_TEXTS, as_number
-from fedpareto.errors import UnknownName, UserError
+from fedpareto.errors import DAMAGE, UnknownName, UserError
 from fedpareto.problems.fairness.labels import as_text
 
 if TYPE_CHECKING:
@@ -188,7 +188,7 @@ def _read(path: Path, how: Reading, stamps: tuple[tuple[int, int], ...]) -> Tabl
     is_parquet = path.is_dir() or path.suffix in PARQUET
     try:
         table = _read_parquet(path, how) if is_parquet else _read_csv(path, how)
-    except (pandas.errors.ParserError, UnicodeError, EOFError, OSError, ValueError) as problem:
+    except (pandas.errors.ParserError, OSError, *dialect.DAMAGED, *DAMAGE) as problem:
         if isinstance(problem, UserError):
             raise
         reason = " ".join(str(problem).split())

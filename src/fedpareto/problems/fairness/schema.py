@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -20,7 +21,9 @@ import numpy as np
 from fedpareto.core import inputs
 from fedpareto.core.inputs import Input, InputSchema
 from fedpareto.core.outputs import Output
-from fedpareto.errors import DamagedFile, UserError
+from fedpareto.core.parameters import build
+from fedpareto.errors import UserError, reading
+from fedpareto.files import read_object
 from fedpareto.problems.fairness import tables
 from fedpareto.problems.fairness.encoding import MOST_TEXTS
 from fedpareto.problems.fairness.labels import Choice, as_text
@@ -130,29 +133,29 @@ class TableSchema:
     @classmethod
     def read(cls, path: Path) -> TableSchema:
         """From a file; a damaged one is refused."""
-        try:
-            return cls._from_plain(json.loads(path.read_text(encoding="utf-8")))
-        except OSError as problem:
-            raise UserError(f"the schema {path} cannot be read: {problem.strerror or problem}") from None
-        except (ValueError, KeyError, TypeError) as problem:
-            raise DamagedFile(f"{path} is not a table's schema ({type(problem).__name__}: {problem})") from None
+        entries = read_object(path)
+        with reading(f"the schema {path}"):
+            if entries.pop("format") != FORMAT:
+                raise ValueError(f"its format is not {FORMAT}")
+            schema = build(cls, entries, f"the schema {path}")
+            schema._check()
+            return schema
 
-    @classmethod
-    def _from_plain(cls, entries: Mapping[str, Any]) -> TableSchema:
-        if entries["format"] != FORMAT:
-            raise ValueError(f"its format is {entries['format']}, not {FORMAT}")
-        columns = [Column(**entry | {"categories": tuple(entry["categories"])}) for entry in entries["columns"]]
-        if not all(column.kind in (NUMBER, CATEGORY) and column.scale > 0 for column in columns):
-            raise ValueError("a column is a number with a positive scale, or a category")
-        attributes = [Attribute(**entry | {"groups": tuple(entry["groups"])}) for entry in entries["sensitive"]]
-        return cls(
-            label=str(entries["label"]),
-            labels=tuple(entries["labels"]),
-            positive=str(entries["positive"]),
-            sensitive=tuple(attributes),
-            columns=tuple(columns),
-            ignored=tuple(entries["ignored"]),
-        )
+    def _check(self) -> None:
+        """Raises ValueError where the parts do not fit together."""
+        for column in self.columns:
+            if column.kind not in (NUMBER, CATEGORY):
+                raise ValueError(f"the kind of the column '{column.name}' is neither {NUMBER} nor {CATEGORY}")
+            if not (math.isfinite(column.mean) and 0 < column.scale < math.inf and 1 / column.scale < math.inf):
+                raise ValueError(f"the column '{column.name}' has no mean and scale that are numbers")
+        names = [column.name for column in self.columns]
+        if not names or len(set(names)) < len(names):
+            raise ValueError("it needs columns, each with its own name")
+        if self.positive not in self.labels:
+            raise ValueError("its positive value is no value of the label")
+        for attribute in self.sensitive:
+            if attribute.rule and len(attribute.groups) != 2:
+                raise ValueError(f"the rule '{attribute.rule}' makes two groups, not {len(attribute.groups)}")
 
     # -- making one ------------------------------------------------------------------------------------------------
 

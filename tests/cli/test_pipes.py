@@ -1,0 +1,35 @@
+"""Commands whose output or input is a pipe."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fedpareto.errors import UserError
+from fedpareto.experiments.spec import Draft
+from fedpareto.files import read_json
+
+
+@pytest.mark.parametrize("words", [["algorithms"], ["algorithms", "--json"]])
+def test_a_reader_that_has_seen_enough_is_no_failure(words: list[str]) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "fedpareto", *words], stdout=writing, stderr=subprocess.PIPE, check=False
+        )
+    finally:
+        os.close(writing)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="Windows has no such pipes")
+@pytest.mark.parametrize("read", [Draft.read, read_json])
+def test_a_pipe_is_refused_instead_of_waited_for(read, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "spec.yaml")
+    with pytest.raises(UserError, match=r"spec\.yaml cannot be read: it is not an ordinary file"):
+        read(tmp_path / "spec.yaml")

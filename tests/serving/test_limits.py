@@ -1,0 +1,101 @@
+"""What strangers may ask of the service, under which name, how long and how much."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+import uvicorn
+from test_service import InProcess
+from uvicorn.server import ServerState
+
+import fedpareto
+from fedpareto.serving import gate, server, service
+from fedpareto.serving.server import LOOPBACK, Options
+from waiting import PATIENCE
+
+
+def test_on_loopback_only_its_own_names_are_known():
+    assert Options().known_hosts == LOOPBACK
+    assert Options(host="::1").known_hosts == LOOPBACK
+    assert Options(hosts=("models.example",)).known_hosts == (*LOOPBACK, "models.example")
+    assert Options(host="0.0.0.0").known_hosts == ()
+    assert Options(host="10.0.0.1", hosts=("models.example",)).known_hosts == ("10.0.0.1", "models.example")
+
+
+def test_a_request_under_a_foreign_name_is_refused(fedpref_run):
+    client = InProcess(service.app_of(fedpareto.load(fedpref_run), hosts=LOOPBACK))
+    try:
+        for host in ("localhost", "LOCALHOST:8000", "127.0.0.1:80", "[::1]:8000", "localhost."):
+            assert client.get("/front", headers={"host": host}).status_code == 200, host
+        for host in ("rebound.example", "rebound.example:8000", "localhost.rebound.example", "[::2]:8000"):
+            refused = client.get("/front", headers={"host": host})
+            assert refused.status_code == 421, host
+            assert "not known under this name" in refused.json()["detail"]
+    finally:
+        client.close()
+
+
+def test_a_row_with_more_columns_than_any_table_is_refused(fedpref_run):
+    client = InProcess(service.app_of(fedpareto.load(fedpref_run)))
+    try:
+        row = dict.fromkeys(map(str, range(service.MOST_COLUMNS - 2)), 1) | {"x1": 1, "x2": 2}
+        question = {"rows": [row], "preference": [0.5, 0.5]}
+        assert client.post("/predict", json=question).status_code == 200
+        row["one more"] = 1
+        refused = client.post("/predict", json=question)
+        assert refused.status_code == 422
+        assert str(service.MOST_COLUMNS) in refused.json()["detail"]
+    finally:
+        client.close()
+
+
+def test_a_body_that_never_comes_is_answered_with_408(monkeypatch):
+    monkeypatch.setattr(gate, "BODY_SECONDS", 0.0)
+    sent = []
+
+    async def receive():
+        await asyncio.Event().wait()
+
+    async def send(message):
+        sent.append(message)
+
+    scope = {"type": "http", "path": "/predict", "method": "POST", "headers": [], "query_string": b""}
+    asyncio.run(gate.Gate(None)(scope, receive, send))
+    assert sent[0]["status"] == 408
+    assert (b"connection", b"close") in sent[0]["headers"]
+
+
+async def answered(scope, receive, send):
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
+    await send({"type": "http.response.body", "body": b"ok"})
+
+
+async def heard(said: bytes, **limits: int) -> bytes:
+    """What one connection gets back until it is closed."""
+    config = uvicorn.Config(answered, http=server._Protocol, ws="none", lifespan="off", log_level="error", **limits)
+    config.load()
+    state = ServerState()
+
+    def protocol():
+        return server._Protocol(config=config, server_state=state, app_state={})
+
+    listener = await asyncio.get_running_loop().create_server(protocol, "127.0.0.1", 0)
+    async with listener:
+        reader, writer = await asyncio.open_connection(*listener.sockets[0].getsockname())
+        writer.write(said)
+        found = await asyncio.wait_for(reader.read(), PATIENCE)
+        writer.close()
+        return found
+
+
+@pytest.mark.parametrize("said", [b"", b"GET / HTTP/1.1\r\nhost: x\r\nx-slow: "])
+def test_headers_that_never_end_close_the_connection(said, monkeypatch):
+    monkeypatch.setattr(server, "HEADER_SECONDS", 0.2)
+    assert asyncio.run(heard(said)) == b""
+
+
+def test_a_whole_request_is_answered_and_further_ones_are_refused_over_the_limit():
+    request = b"GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"
+    assert asyncio.run(heard(request)).startswith(b"HTTP/1.1 200")
+    assert asyncio.run(heard(request, limit_concurrency=1)).startswith(b"HTTP/1.1 503")
