@@ -16,6 +16,7 @@ from fedpareto.algorithms.local import Local
 from fedpareto.core.federation import Federation
 from fedpareto.core.layout import Layout
 from fedpareto.core.registry import make_algorithm
+from fedpareto.errors import UserError
 from fedpareto.problems.convex import Convex
 from fedpareto.testing.conformance import largest_difference, trial
 
@@ -219,3 +220,23 @@ def test_fine_tuning_shares_all_training_but_the_last_step():
     trained = {reply.client: reply.message["model"] for reply in plain.outcomes[-1].replies}
     assert largest_difference(tuned.models, trained) == 0
     assert len(plain.states) == len(tuned.states), "no round is added"
+
+
+def agreement_in_the_end(split_level, seed):
+    """The adjusted Rand index of clusters and four groups of like-minded clients after 20 rounds."""
+    problem = Convex(goals=4, heterogeneity=0.0)
+    federation = Federation.create(problem, 20, seed, f"groups:2,3,6,9@{LEANING}")
+    done = trial(FedPref(split_level=split_level), problem, federation=federation, rounds=20, chunk=20)
+    cluster_of = {row: number for number, cluster in enumerate(done.states[-1].clusters) for row in cluster.members}
+    return adjusted_rand_score([0] * 2 + [1] * 3 + [2] * 6 + [3] * 9, [cluster_of[row] for row in range(20)])
+
+
+def test_algorithm_4_splits_on_and_a_level_stops_where_no_difference_is_shown():
+    assert agreement_in_the_end(1.0, seed=0) < 0.3
+    assert np.mean([agreement_in_the_end(0.01, seed) for seed in range(3)]) > 0.75
+
+
+@pytest.mark.parametrize("level", [0.0, -0.1, 1.5])
+def test_a_level_is_a_probability(level):
+    with pytest.raises(UserError, match="split_level"):
+        FedPref(split_level=level)

@@ -205,6 +205,14 @@ def test_what_noise_would_not_protect_is_refused_with_the_reason(name, kind, why
     assert "\n" not in str(refused.value)
 
 
+@pytest.mark.parametrize("kind", ["local", "central"])
+def test_what_would_be_refused_too_is_not_advised(kind):
+    """FedFew sends losses whatever its weighting."""
+    with pytest.raises(UserError, match="losses") as refused:
+        Draft({"algorithm": "fedfew", "privacy": {"kind": kind}}).finish()
+    assert "equal" not in str(refused.value)
+
+
 def test_an_algorithm_with_several_exchanges_a_round_is_refused():
     class Hesitant(FedAvg):
         def tell(self, state, replies):

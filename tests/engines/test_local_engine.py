@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -18,7 +19,7 @@ from fedpareto.core.federation import Federation
 from fedpareto.core.messages import Failure, Reply
 from fedpareto.engines.checks import enforce_quorum, required_replies
 from fedpareto.engines.faults import Faults
-from fedpareto.engines.local import Choices, LocalEngine, LocalOptions, bytes_of
+from fedpareto.engines.local import Choices, LocalEngine, LocalOptions, bytes_of, clock_for
 from fedpareto.errors import QuorumLost, UserError
 from fedpareto.problems.convex import Convex
 from fedpareto.problems.synthetic import Synthetic
@@ -299,3 +300,12 @@ def test_no_message_holds_a_preference(name):
         for tensor in message.values():
             for value in planted[0]:
                 assert not bool(((tensor - value).abs() < 1e-9).any())
+
+
+@pytest.mark.parametrize(
+    ("device", "threads", "clock"),
+    [("cpu", 1, time.thread_time), ("cpu", 2, time.perf_counter), ("cuda", 1, time.perf_counter)],
+)
+def test_chunks_are_chosen_by_the_threads_own_seconds_wherever_one_thread_does_the_work(device, threads, clock):
+    """What other programs do then has no part in the choice."""
+    assert clock_for(torch.device(device), threads) is clock

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import reproduced
 
 from fedpareto.core.algorithm import Algorithm
 from fedpareto.errors import UnknownName, UserError
 from fedpareto.experiments import runner
-from fedpareto.experiments.reproduce import published, tables
+from fedpareto.experiments.reproduce import catalogue, published, tables
 from fedpareto.experiments.reproduce.catalogue import CATALOGUE
 from fedpareto.experiments.reproduce.tables import Plan
 from fedpareto.moo.indicators import hypervolume
@@ -134,6 +135,17 @@ def test_homogeneous_weights_are_the_thesis_sweep_and_known_to_the_server():
 
 
 # -- a cell --------------------------------------------------------------------------------------------------------
+
+
+def test_settings_of_the_user_reach_every_run_and_tables_with_others_are_not_compared():
+    plan = Plan.make("thesis-5.2", settings=["learner.lr=0.5"])
+    for problem, algorithm in plan.cells[:2]:
+        assert tables.spec_of(plan, problem, algorithm, repetition=0).learner.lr == 0.5
+    record = json.loads(json.dumps(tables.as_json(plan, reproduced.cells("thesis-5.2"))))
+    assert tables.is_like(record, plan)
+    assert not tables.is_like(record, Plan.make("thesis-5.2"))
+    with pytest.raises(UserError, match="name the part too"):
+        catalogue.prepare("thesis-5.2", catalogue.Options(settings=("lr=0.5",)))
 
 
 def test_homogeneous_points_are_client_means_and_heterogeneous_ones_every_client():

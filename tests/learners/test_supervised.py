@@ -12,7 +12,7 @@ from fedpareto.core.learner import Pull
 from fedpareto.core.problem import Batch, Rows
 from fedpareto.core.replay import Recordings
 from fedpareto.errors import UserError
-from fedpareto.learners.supervised import Supervised
+from fedpareto.learners.supervised import Supervised, can_be_recorded
 from fedpareto.moo.scalarise import SCALARISATIONS
 from fedpareto.problems.convex import Convex
 from fedpareto.problems.synthetic import Synthetic
@@ -183,3 +183,18 @@ def test_asking_for_gradients_does_not_change_the_batches_of_training():
     before = clients.learn(start)
     clients.gradients(start)
     assert torch.equal(clients.learn(start), before)
+
+
+class Halved(Pull):
+    """An author's own regulariser."""
+
+    def __call__(self, model):
+        return super().__call__(model) / 2
+
+
+def test_a_subclassed_pull_is_not_recorded_as_a_cuda_graph():
+    """A recording is fed strength and target alone, and would drop what the subclass does."""
+    target = torch.zeros(2, 3)
+    assert can_be_recorded(None)
+    assert can_be_recorded(Pull(0.1, target))
+    assert not can_be_recorded(Halved(0.1, target))

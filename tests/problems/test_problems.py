@@ -110,7 +110,7 @@ def test_the_sensitive_attribute_follows_the_class_densities_at_the_rotated_poin
 
 def test_fedfb_deals_the_published_shares_of_each_group():
     data = Synthetic(partition="fedfb").data(3, 0)["train"]
-    for group, shares in ((0, (0.5, 0.3, 0.2)), (1, (0.2, 0.4, 0.4))):
+    for group, shares in ((1, (0.5, 0.3, 0.2)), (0, (0.2, 0.4, 0.4))):
         counts = np.array([(data.of_client(client)["sensitive"] == group).sum().item() for client in range(3)])
         assert counts / counts.sum() == pytest.approx(shares, abs=0.001)
 

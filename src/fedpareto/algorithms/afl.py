@@ -44,7 +44,10 @@ class AFL(Algorithm[AFLState]):
 
     name: ClassVar[str] = "afl"
     taxonomy: ClassVar[Taxonomy] = Taxonomy(
-        "federation", "baseline", "linearised preferences, averaging for the worst mixture", "arbitrary"
+        "federation",
+        "multi-criteria aggregation",
+        "linearised preferences, averaging for the worst mixture",
+        "arbitrary",
     )
     needs_losses: ClassVar[bool] = True
     reveals: ClassVar[tuple[str, ...]] = ("loss_before",)

@@ -44,7 +44,10 @@ class AgnosticFair(Algorithm[AgnosticFairState]):
 
     name: ClassVar[str] = "agnosticfair"
     taxonomy: ClassVar[Taxonomy] = Taxonomy(
-        "client", "baseline", "covariance penalty, averaging for the worst mixture", "accuracy and group-fairness"
+        "federation",
+        "multi-criteria aggregation",
+        "covariance penalty, averaging for the worst mixture",
+        "accuracy and group-fairness",
     )
     needs_groups: ClassVar[bool] = True
 

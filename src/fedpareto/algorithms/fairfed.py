@@ -44,7 +44,10 @@ class FairFed(Algorithm[FairFedState]):
 
     name: ClassVar[str] = "fairfed"
     taxonomy: ClassVar[Taxonomy] = Taxonomy(
-        "client", "baseline", "loss reweighted by group, fairness-aware averaging", "accuracy and group-fairness"
+        "federation",
+        "multi-criteria aggregation",
+        "loss reweighted by group, fairness-aware averaging",
+        "accuracy and group-fairness",
     )
     needs_groups: ClassVar[bool] = True
 

@@ -17,12 +17,14 @@ from torch import Tensor
 
 from fedpareto.algorithms import personal
 from fedpareto.algorithms.personal import Cluster, PersonalState, means, split_calm
+from fedpareto.core import rng
 from fedpareto.core.algorithm import Algorithm, Setting, Taxonomy
 from fedpareto.core.clients import Clients
 from fedpareto.core.layout import Layout
 from fedpareto.core.messages import Message, Reply, Shapes, Task
 from fedpareto.errors import UserError
 from fedpareto.moo.selection import kth_smallest
+from fedpareto.moo.separation import separation_p_value
 from fedpareto.moo.similarity import cosines
 
 
@@ -61,6 +63,10 @@ class FedPref(Algorithm[FedPrefState]):
     """Whether ε is the norm of the movement (section 4.2.5) or a percentage of the mean's own norm (table A.10)."""
     patience: int = 1
     """Rounds in a row below the threshold before a cluster is split."""
+    split_level: float = 1.0
+    """α: a converged cluster is split only if halves chosen in the round before stand apart in this round with a p
+    value of at most α. 1 splits always, as algorithm 4 does; 0.01 stops where no difference can be shown.
+    """
     weighting: bool = True
     """Weighted aggregation (algorithm 3); off: the plain mean of the cluster."""
     clustering: bool = True
@@ -75,6 +81,10 @@ class FedPref(Algorithm[FedPrefState]):
             raise UserError(f"top_ratio is {self.top_ratio}; it is a share between 0 and 1")
         if self.patience < 1:
             raise UserError(f"patience is {self.patience}; at least 1 round below the threshold is needed")
+        if not 0 < self.split_level <= 1:
+            raise UserError(
+                f"split_level is {self.split_level}; it is a level above 0, such as 0.01, and at most 1 (split always)"
+            )
 
     # -- algorithm 5, the server -----------------------------------------------------------------------------------
 
@@ -152,7 +162,10 @@ class FedPref(Algorithm[FedPrefState]):
             change = 100 * change / before.norm(dim=1).clamp_min(1e-12)
 
         def halve(number: int) -> list[list[int]]:
-            updates = trained[list(state.clusters[number].members)] - before[number]
+            members = list(state.clusters[number].members)
+            if self.split_level < 1:
+                return self._confirmed_halves(state, trained, members)
+            updates = trained[members] - before[number]
             return bipartition(similarities(updates, state.setting.layout, self.top_ratio))
 
         learned = (trained != state.models).any(dim=1).tolist()
@@ -161,6 +174,19 @@ class FedPref(Algorithm[FedPrefState]):
             for cluster, moved in zip(state.clusters, change.tolist(), strict=True)
         ]
         return split_calm(state.clusters, stands_still, replied, self.patience, halve)
+
+    def _confirmed_halves(self, state: FedPrefState, trained: Tensor, members: list[int]) -> list[list[int]]:
+        """Two halves that differ in two rounds, or all members in one. Ours: algorithm 4 has no such test.
+
+        Halves that similarities chose look different in them even if nobody differs. So the round before chooses, and
+        this one judges, by what clients did in it: θ'_i − θ_i, for Δθ_i holds what the weights of the round before did.
+        """
+        rows = torch.tensor(members, device=trained.device)
+        halves = bipartition(state.similarity[rows[:, None], rows])
+        moves = similarities(trained[rows] - state.models[rows], state.setting.layout, self.top_ratio)
+        address = rng.Address(state.setting.seed, client=state.setting.clients[members[0]], round=state.round)
+        p = separation_p_value(moves, halves[0], rng.generator(address, "split"))
+        return halves if p <= self.split_level else [list(range(len(members)))]
 
     def _similarity(self, clusters: Sequence[Cluster], before: Tensor, trained: Tensor, layout: Layout) -> Tensor:
         """sim(Δθ_i, Δθ_j) with Δθ_i = θ'_i − θ̄_C (eq. 4.2), where θ̄_C is the mean of i's cluster before training."""

@@ -37,7 +37,7 @@ class IFCA(Algorithm[IFCAState]):
 
     name: ClassVar[str] = "ifca"
     taxonomy: ClassVar[Taxonomy] = Taxonomy(
-        "client", "baseline", "linearised preferences, averaging inside clusters chosen by loss", "arbitrary"
+        "client", "multi-task", "linearised preferences, averaging inside clusters chosen by loss", "arbitrary"
     )
     needs_losses: ClassVar[bool] = True
     personalised: ClassVar[bool] = True

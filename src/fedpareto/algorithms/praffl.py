@@ -51,7 +51,7 @@ class PraFFL(Algorithm[PraFFLState]):
     name: ClassVar[str] = "praffl"
     taxonomy: ClassVar[Taxonomy] = Taxonomy(
         "client",
-        "preference-conditioned",
+        "client-led",
         "Tchebycheff over random preferences, averaging",
         "arbitrary",
     )

@@ -237,13 +237,20 @@ def refusal(algorithm: Algorithm[Any], privacy: Privacy) -> str:
         return "its clients send nothing, so there is nothing to protect"
     more = sorted(replies - {"model"})
     if more:
-        way_out = "; weighting=equal does without" if getattr(algorithm, "weighting", None) == "size" else ""
+        way_out = "; weighting=equal does without" if _equal_weights_help(algorithm, privacy) else ""
         return f"its clients do not send a model only but {', '.join(more)}, which noise would not cover{way_out}"
     if set(steps) != {"train"}:
         return f"its clients take more steps than train: {', '.join(sorted(steps))}"
     if privacy.kind == "central" and not algorithm.averages:
         return "its server works with each client's own update, and noise on a mean protects none; kind=local does"
     return ""
+
+
+def _equal_weights_help(algorithm: Algorithm[Any], privacy: Privacy) -> bool:
+    """Whether the number of rows is all that stands in the way."""
+    if getattr(algorithm, "weighting", None) != "size":
+        return False
+    return not refusal(replace(algorithm, weighting="equal"), privacy)
 
 
 def clipped(received: Tensor, trained: Tensor, clip: float) -> Tensor:

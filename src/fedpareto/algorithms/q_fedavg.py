@@ -30,7 +30,10 @@ class QFedAvg(Algorithm[FedAvgState]):
 
     name: ClassVar[str] = "q-fedavg"
     taxonomy: ClassVar[Taxonomy] = Taxonomy(
-        "federation", "baseline", "linearised preferences, averaging weighted by losses", "arbitrary"
+        "federation",
+        "multi-criteria aggregation",
+        "linearised preferences, averaging weighted by losses",
+        "arbitrary",
     )
     needs_losses: ClassVar[bool] = True
     reveals: ClassVar[tuple[str, ...]] = ("loss_before",)

@@ -78,7 +78,7 @@ class Taxonomy:
     level: str
     """Level of the federated system at which several objectives enter: top, federation or client level."""
     family: str
-    """The label in figure 2.4."""
+    """The label of section 2.2; "baseline" for a method that section 2.2 does not have."""
     method: str
     """How several objectives are handled, locally and globally."""
     objectives: str

@@ -483,15 +483,12 @@ class LocalEngine:
         return Choices(threads, max(chunk, crowd) if chunk == total else chunk)
 
     def _time(self, size: int, threads: int) -> float:
-        """Seconds per client of a few steps in a stack of `size`; the best of three tries.
-
-        On one thread of a CPU these are seconds of its own: on a busy machine the wall clock would be noise.
-        """
+        """Seconds per client of a few steps in a stack of `size`; the best of three tries."""
         clients = self._probe(size)
         model = self.settings[0].initial.expand(size, -1)
         learner = self.learner.probe()
         best = float("inf")
-        clock = time.thread_time if self.device.type == "cpu" and threads == 1 else time.perf_counter
+        clock = clock_for(self.device, threads)
         with self.working(threads):
             for _ in range(3):
                 start = clock()
@@ -522,6 +519,11 @@ class LocalEngine:
         """The largest clients, as a stack outside any round."""
         largest = sorted(self._position, key=lambda key: -self._counts[self._position[key]])[:size]
         return self._clients([_Work(run, Task(client, 0, {})) for run, client in largest])
+
+
+def clock_for(device: torch.device, threads: int) -> Callable[[], float]:
+    """For work on one thread of a CPU its own seconds: on a busy machine the wall clock is noise. Else the wall's."""
+    return time.thread_time if device.type == "cpu" and threads == 1 else time.perf_counter
 
 
 @contextmanager

@@ -69,7 +69,7 @@ class Supervised(Learner):
     def _train(self, clients: Clients, model: Tensor, weights: Tensor, pull: Pull | None) -> tuple[Tensor, Tensor]:
         """New models, and the mean loss of the last epoch."""
         problem, plan = _supervised(clients), self.plan(clients)
-        if model.is_cuda and (pull is None or type(pull) is Pull):  # Another pull reads what was not recorded.
+        if model.is_cuda and can_be_recorded(pull):
             return self._train_recorded(problem, clients, model, weights, pull, plan)
 
         def loss(parameters: Mapping[str, Tensor], batch: Batch) -> Tensor:
@@ -231,6 +231,11 @@ class Supervised(Learner):
 def _column(strength: float | Tensor, model: Tensor) -> Tensor:
     """A pull's strength as `[n, 1]`."""
     return torch.as_tensor(strength, dtype=model.dtype, device=model.device).expand(len(model), 1)
+
+
+def can_be_recorded(pull: Pull | None) -> bool:
+    """Whether a CUDA graph may hold this pull: its two tensors are inputs; a subclass may read what is not."""
+    return pull is None or type(pull) is Pull
 
 
 def _supervised(clients: Clients) -> SupervisedProblem:

@@ -30,10 +30,11 @@ TRAIN_ROWS, TEST_ROWS = 3500, 1500
 
 FEDFB_SHARES = {
     "fedfb-low": ((0.33, 0.33, 0.34), (0.33, 0.33, 0.34)),
-    "fedfb": ((0.5, 0.3, 0.2), (0.2, 0.4, 0.4)),
-    "fedfb-high": ((0.7, 0.1, 0.2), (0.1, 0.8, 0.1)),
+    "fedfb": ((0.2, 0.4, 0.4), (0.5, 0.3, 0.2)),
+    "fedfb-high": ((0.1, 0.8, 0.1), (0.7, 0.1, 0.2)),
 }
-"""Shares of three clients in the two sensitive groups (FedFB; figure 8 of PraFFL)."""
+"""Shares of three clients in the sensitive groups 0 and 1 (figure 8 of PraFFL). That the first client has half of group
+1, not of group 0, is from the code that FedFB and PraFFL share."""
 
 
 @dataclass(frozen=True)

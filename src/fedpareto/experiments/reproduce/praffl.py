@@ -68,6 +68,8 @@ class Plan:
     seeds: int
     preferences: int
     quick: bool
+    settings: tuple[str, ...] = ()
+    """Parameters of every run that the user set, such as problem.sensitive=gender."""
 
 
 @dataclass(frozen=True)
@@ -150,7 +152,7 @@ def spec_of(plan: Plan, cell: Cell) -> Spec:
     own = dict(cell.own)
     if cell.algorithm == published.PRAFFL:
         own = {**published.PRAFFL_OWN, **(QUICK_PRAFFL if plan.quick else {}), **own}
-    return Draft(
+    draft = Draft(
         {
             "algorithm": {"name": cell.algorithm, **own},
             "problem": problem,
@@ -162,7 +164,8 @@ def spec_of(plan: Plan, cell: Cell) -> Spec:
             "engine": {"name": "local", "threads": 1, "chunk": published.CLIENTS[data] * plan.seeds},
             "learner": {**published.LEARNER, "epochs": 3 if plan.quick else published.EPOCHS, "steps": 0},
         }
-    ).finish()
+    )
+    return draft.with_settings(plan.settings).finish()
 
 
 def find(plan: Plan, out: Path, cell: Cell, stop: Callable[[], bool]) -> Found:
@@ -181,7 +184,8 @@ def find(plan: Plan, out: Path, cell: Cell, stop: Callable[[], bool]) -> Found:
 
 def prepare(name: str, options: Options) -> PraFFLStudy:
     """A table or figure, with what the user chose."""
-    options.refuse(name, "clients", "preferences", "settings")
+    options.refuse(name, "clients", "preferences")
+    options.must_name_parts()
     usual = {"rounds": published.ROUNDS, "seeds": published.SEEDS, "preferences": published.PREFERENCES}
     sizes = QUICK if options.quick else usual
     plan = Plan(
@@ -189,6 +193,7 @@ def prepare(name: str, options: Options) -> PraFFLStudy:
         seeds=options.seeds or sizes["seeds"],
         preferences=sizes["preferences"],
         quick=options.quick,
+        settings=options.settings,
     )
     default = (
         ("synthetic",) if options.quick else ("synthetic", "compas") if name == ABLATION else tuple(published.DATA)
@@ -219,6 +224,7 @@ class PraFFLStudy:
         """What it is and how large."""
         plan = self.plan
         size = f"{len(self.cells)} cells, {plan.rounds} rounds, {plan.seeds} seeds, {plan.preferences} preferences"
+        size += "".join(f", {text}" for text in plan.settings)
         return f"{'QUICK VERSION of ' if plan.quick else ''}{self.name}: {size}"
 
     def run(self, folder: Path, say: Say, stop: Callable[[], bool]) -> Outcome:

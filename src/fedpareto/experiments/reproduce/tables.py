@@ -50,6 +50,8 @@ class Plan:
     quick: bool = False
     problems: tuple[str, ...] = ()
     algorithms: tuple[str, ...] = ()
+    settings: tuple[str, ...] = ()
+    """Parameters of every run that the user set, such as engine.device=cuda."""
 
     @classmethod
     def make(
@@ -62,6 +64,7 @@ class Plan:
         repetitions: int = 1,
         problems: Sequence[str] = (),
         algorithms: Sequence[str] = (),
+        settings: Sequence[str] = (),
     ) -> Plan:
         """The thesis's values, or a quick version's, where nothing else is set."""
         found = published.TABLES[table]
@@ -74,6 +77,7 @@ class Plan:
             quick=quick,
             problems=tuple(_chosen_problems(problems, list(found.cells))),
             algorithms=tuple(_chosen_algorithms(algorithms)),
+            settings=tuple(settings),
         )
 
     @property
@@ -169,7 +173,7 @@ def spec_of(plan: Plan, problem: str, algorithm: str, repetition: int) -> Spec:
     chosen = published.selected(problem, algorithm)
     data, gap = published.split_name(problem)
     name, attribute = published.DATA[data]
-    return Draft(
+    draft = Draft(
         {
             "algorithm": {"name": algorithm + (FINE_TUNED if chosen.fine_tuned else ""), **(chosen.own or {})},
             "problem": {
@@ -197,7 +201,8 @@ def spec_of(plan: Plan, problem: str, algorithm: str, repetition: int) -> Spec:
                 "optimiser": published.OPTIMISER,
             },
         }
-    ).finish()
+    )
+    return draft.with_settings(plan.settings).finish()
 
 
 def points(folder: Path) -> list[np.ndarray]:
@@ -268,7 +273,7 @@ def read_json(path: Path) -> dict[str, Any] | None:
 
 
 def is_like(record: Mapping[str, Any], plan: Plan) -> bool:
-    """Whether a record's cells can be compared with a plan's: as many rounds, runs and repetitions."""
+    """Whether a record's cells can be compared with a plan's: the same rounds, runs, repetitions and settings."""
     return all(record.get(key) == value for key, value in _size(plan).items())
 
 
@@ -279,6 +284,7 @@ def _size(plan: Plan) -> dict[str, Any]:
         "clients": plan.clients,
         "runs": plan.runs,
         "seeds": plan.repetitions,
+        "settings": list(plan.settings),
     }
 
 

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 def prepare(name: str, options: Options) -> ThesisTable:
     """One of published.TABLES, with what the user chose."""
-    options.refuse(name, "preferences", "settings")
+    options.refuse(name, "preferences")
+    options.must_name_parts()
     plan = Plan.make(
         name,
         quick=options.quick,
@@ -28,6 +29,7 @@ def prepare(name: str, options: Options) -> ThesisTable:
         repetitions=options.seeds or 1,
         problems=options.problems,
         algorithms=options.algorithms,
+        settings=options.settings,
     )
     return ThesisTable(plan, options.jobs)
 
@@ -45,7 +47,8 @@ class ThesisTable:
         plan = self.plan
         size = f"{plan.clients} clients, {plan.rounds} rounds, {plan.runs} runs a cell"
         seeds = f", {plan.repetitions} repetitions" if plan.repetitions > 1 else ""
-        return f"{'QUICK VERSION of ' if plan.quick else ''}{plan.table} ({plan.published.about}): {size}{seeds}"
+        given = "".join(f", {text}" for text in plan.settings)
+        return f"{'QUICK VERSION of ' if plan.quick else ''}{plan.table} ({plan.published.about}): {size}{seeds}{given}"
 
     def run(self, folder: Path, say: Say, stop: Callable[[], bool]) -> Outcome:
         """The cells, the fronts as a figure, and the verdicts on the thesis's claims."""
