@@ -248,9 +248,10 @@ def refusal(algorithm: Algorithm[Any], privacy: Privacy) -> str:
 
 def _equal_weights_help(algorithm: Algorithm[Any], privacy: Privacy) -> bool:
     """Whether the number of rows is all that stands in the way."""
-    if getattr(algorithm, "weighting", None) != "size":
+    by_size: Any = algorithm
+    if getattr(by_size, "weighting", None) != "size":
         return False
-    return not refusal(replace(algorithm, weighting="equal"), privacy)
+    return not refusal(replace(by_size, weighting="equal"), privacy)
 
 
 def clipped(received: Tensor, trained: Tensor, clip: float) -> Tensor:
