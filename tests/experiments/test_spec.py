@@ -212,6 +212,7 @@ def test_a_bare_name_of_two_parts_is_refused(monkeypatch: pytest.MonkeyPatch) ->
         ("rounds: 2020-13-45\n", 1, "'2020-13-45' cannot be read as timestamp"),
         ("rounds: !!int ''\n", 1, "'' cannot be read as int"),
         ("rounds: !!timestamp x\n", 1, "'x' cannot be read as timestamp"),
+        ("defence: {rule: krum, attackers: .inf}\n", 1, "attackers is inf; it is a share below 0.5 or a whole number"),
         ("rounds: !!bool x\n", 1, "'x' cannot be read as bool"),
         ("rounds: " + "9" * 5000, 1, "cannot be read as int"),
         ("rounds: 0x" + "f" * 5000, 1, "a number with so many digits is too large"),

@@ -47,7 +47,7 @@ class Defence:
     def __post_init__(self) -> None:
         if not 0 <= self.norm < math.inf:
             raise UserError(f"defence: norm is {self.norm:g}; it is a length, or 0 for the median length of a round")
-        if not (0 <= self.attackers < 0.5 or (self.attackers >= 1 and self.attackers == int(self.attackers))):
+        if not (0 <= self.attackers < 0.5 or (self.attackers >= 1 and float(self.attackers).is_integer())):
             raise UserError(f"defence: attackers is {self.attackers:g}; it is a share below 0.5 or a whole number")
         if not 0 <= self.epsilon <= 1:
             raise UserError(f"defence: epsilon is {self.epsilon:g}; it is between 0 (equal weights) and 1 (free)")
