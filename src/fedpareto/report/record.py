@@ -725,6 +725,11 @@ def _solution(data: dict[str, Any], rounds: int, m: int, where: str) -> Solution
     objectives = _points_by_split(data.get("objectives"), m, f"{where}: 'objectives'")
     if not objectives:
         raise DamagedFile(f"{where}: 'objectives' is missing")
+    clients, preferences = data.get("clients"), data.get("preferences")
+    lengths = {len(rows) for rows in objectives.values()}
+    for rows in (clients, preferences):
+        if isinstance(rows, list) and {len(rows)} != lengths:
+            raise DamagedFile(f"{where}: 'clients', 'preferences' and 'objectives' differ in length")
     return Solution(
         seed=get(data, "seed", int, where),
         round=get(data, "round", int, where, rounds),
