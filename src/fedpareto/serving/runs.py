@@ -202,6 +202,8 @@ def _solution_set(
 ) -> SolutionSet:
     clients = tuple(int(client) for client in record["clients"])
     shape = len(clients), len(objectives)
+    if not record["objectives"]:
+        raise ValueError("it has no objectives")
     preferences = record["preferences"]
     return SolutionSet(
         objectives=objectives,
