@@ -99,6 +99,11 @@ async def load(host: str, port: int, request: bytes, connections: int, until: as
 
 def post(path: str, body: bytes, token: str = "") -> bytes:
     """The bytes of a request."""
-    lines = [f"POST {path} HTTP/1.1", "host: here", "content-type: application/json", f"content-length: {len(body)}"]
+    lines = [
+        f"POST {path} HTTP/1.1",
+        "host: localhost",
+        "content-type: application/json",
+        f"content-length: {len(body)}",
+    ]
     lines += [f"authorization: Bearer {token}"] if token else []
     return "\r\n".join([*lines, "", ""]).encode() + body

@@ -294,6 +294,11 @@ def test_a_parameter_that_no_file_can_hold_is_refused_when_writing() -> None:
         spec.to_yaml()
 
 
-def test_a_parameter_that_is_set_twice_is_refused_with_the_list_that_may_be_meant():
-    with pytest.raises(UserError, match=r"drop is set twice; .* --set drop=race,gender"):
-        Draft({"problem": "adult"}).with_settings(["drop=race", "drop=gender"])
+def test_a_list_that_is_set_twice_is_refused_with_the_list_that_may_be_meant():
+    for key in ("drop", "problem.drop"):
+        with pytest.raises(UserError, match=r"drop is set twice; .* --set (problem\.)?drop=race,gender"):
+            Draft({"problem": "adult"}).with_settings([f"{key}=race", f"{key}=gender"])
+
+
+def test_of_a_single_value_the_last_that_is_set_counts():
+    assert Draft({"problem": "adult"}).with_settings(["lr=0.1", "alpha=0.2", "lr=0.3"]).finish().learner.lr == 0.3

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -54,9 +54,7 @@ class Card:
             "problem": self.problem,
             "seed": self.seed,
             "client": self.client,
-            "objectives": [
-                {"name": one.name, "maximise": one.maximise, "reference": one.reference} for one in self.objectives
-            ],
+            "objectives": [asdict(objective) for objective in self.objectives],
             "inputs": self.inputs.to_json(),
             "layout": layout_to_json(self.layout),
             "outputs": [output.to_json() for output in self.outputs],

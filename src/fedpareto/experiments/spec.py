@@ -198,7 +198,7 @@ class Draft:
             key, equals, value = (part.strip() for part in text.partition("="))
             if not equals or not key:
                 raise UserError(f"--set {text}: write key=value, for example --set lr=0.1")
-            if key in seen:
+            if key in seen and draft._holds_several(draft._path(key, f"--set {text}")):
                 both = f"--set {key}={seen[key]},{value}"
                 raise UserError(f"--set {text}: {key} is set twice; if both are meant, write them as a list: {both}")
             seen[key] = value
@@ -216,6 +216,14 @@ class Draft:
         else:
             values[path[0]] = self._section(path[0]) | {path[1]: value}
         return Draft(values, {**self.where, path: place})
+
+    def _holds_several(self, path: tuple[str, ...]) -> bool:
+        """Whether a parameter is a list of values, such as columns; of a single one the last that is set counts."""
+        classes = {"algorithm": registry.algorithm_class, "problem": registry.problem_class}
+        if len(path) == 1 or path[0] not in classes:
+            return False
+        owner = classes[path[0]](self._named(path[0])[0])
+        return isinstance(getattr(owner, path[1], None), tuple)
 
     def _path(self, key: str, place: str) -> tuple[str, ...]:
         """The path that a key of --set means."""

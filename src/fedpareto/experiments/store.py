@@ -6,6 +6,7 @@ import os
 import platform
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import TracebackType
@@ -249,9 +250,7 @@ def describe(
         "seeds": list(spec.seeds),
         "clients": spec.clients,
         "rounds": spec.rounds,
-        "objectives": [
-            {"name": o.name, "maximise": o.maximise, "reference": o.reference} for o in spec.problem.objectives
-        ],
+        "objectives": [asdict(objective) for objective in spec.problem.objectives],
         "outputs": [output.to_json() for output in spec.problem.outputs()],
         "splits": list(splits),
         "tested": [one.to_plain() for one in tested],
