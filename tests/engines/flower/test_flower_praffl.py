@@ -57,8 +57,8 @@ def sizes(messages):
 
 
 def shapes_of_evaluations(spec):
-    """Objectives on training and test rows ride along."""
-    return {2 * len(spec.problem.objectives)}
+    """Objectives on every part of the data ride along."""
+    return {len(federations_of(spec)[0].splits) * len(spec.problem.objectives)}
 
 
 def head_of(spec, anatomy, hypernetwork, client):
