@@ -79,7 +79,7 @@ def test_two_processes_cannot_work_on_the_same_folder(server: ForkServer, tmp_pa
 def test_progress_in_a_log_file_is_a_line_for_every_tenth(server: ForkServer, tmp_path: Path) -> None:
     folder, log = tmp_path / "run", tmp_path / "log"
     assert server.run(["run", "fedavg", *ARGUMENTS[1:], "--set", "dropout=0.2", "--out", folder], log) == 0
-    first, *lines, value, where = log.read_text().splitlines()
+    first, *lines, value, utility, where = log.read_text().splitlines()
     assert first == f"fedavg on convex, 6 clients, 40 rounds, 2 seeds; kept in {folder}"
     assert [line.partition(",")[0] for line in lines] == [
         f"fedavg on convex: round {done} of 40" for done in range(4, 41, 4)
@@ -88,5 +88,6 @@ def test_progress_in_a_log_file_is_a_line_for_every_tenth(server: ForkServer, tm
         r"fedavg on convex: round \d+ of 40, hypervolume \d\.\d{4} after round 3, \d+ without reply, \d+:\d\d:\d\d left"
     )
     assert re.fullmatch(shape, lines[0])
-    assert re.fullmatch(r"hypervolume \d\.\d{4} ± \d\.\d{4} over 2 seeds", value)
+    assert re.fullmatch(r"hypervolume \d\.\d{4} ± \d\.\d{4} over 2 seeds \(95 % interval .* to .*\)", value)
+    assert utility.startswith("utility under clients' own preferences ")
     assert where == f"run: {folder}   see it: fedpareto show {folder}"
