@@ -278,7 +278,7 @@ class Judged(Convex):
 
     name: ClassVar[str] = "judged"
 
-    def judge(self, seed):
+    def judge(self, clients, seed):
         def worth(models):
             values = 0.5 * (models[:, None] - self.centres().to(models)).square().sum(-1)
             return torch.stack([2 * values, values, 3 * values], dim=1)
@@ -291,7 +291,7 @@ def test_a_server_that_can_judge_needs_no_further_exchange():
     done = trial(MOFLD(samples=3, training_rounds=2, evaluation="server"), problem, rounds=4)
     assert [{reply.step for reply in outcome.replies} for outcome in done.outcomes] == [{"solve"}] * 4
     final = done.states[-1]
-    assert torch.equal(final.values, problem.judge(0)(final.models))
+    assert torch.equal(final.values, problem.judge(4, 0)(final.models))
 
 
 def test_a_server_without_data_says_so():

@@ -89,5 +89,5 @@ def setting_of(
         participation=participation,
         preference=preference,
         comparison=problem.comparison if isinstance(problem, GroupedProblem) else None,
-        judge=problem.judge(seed),
+        judge=problem.judge(len(clients), seed),
     )

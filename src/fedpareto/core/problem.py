@@ -191,8 +191,8 @@ class Problem(ABC):
         """The splits on which `score` measures, by name; comparisons use "test" if it is there, else the last."""
         return list(splits)
 
-    def judge(self, seed: int) -> Judge | None:
-        """How a server measures models by itself; None where it has nothing to measure them on."""
+    def judge(self, clients: int, seed: int) -> Judge | None:
+        """How the server of a federation measures models by itself; None where it has nothing to measure them on."""
         return None
 
     def known_front(self) -> np.ndarray | None:
@@ -271,6 +271,27 @@ class SupervisedProblem(Problem):
     def classes(self) -> tuple[str, int] | None:
         """The column of rows that holds a class, 0, 1 and so on, and how many there are; None where there is none."""
         return None
+
+    def held_by_server(self, clients: int, seed: int) -> Rows | None:
+        """Rows that the server of a federation holds and none of its clients does, as one table; None: it has none."""
+        return None
+
+    def judge(self, clients: int, seed: int) -> Judge | None:
+        """The server's own rows are validation rows: no client trains on them, and no result is tested on them."""
+        rows = self.held_by_server(clients, seed)
+        return None if rows is None else lambda models: self._judged(models, rows)
+
+    def _judged(self, models: Tensor, rows: Rows) -> Tensor:
+        """`evaluate` of each model on all rows, the same for training, selection and comparison: `[k, 3, m]`."""
+        here = rows.to(models.device, models.dtype)
+        whole = Batch(
+            {name: column.unsqueeze(0) for name, column in here.columns.items()},
+            models.new_ones(1, int(rows.counts.sum())),
+        )
+        with torch.no_grad():
+            # One by one: a stack of many candidates on many rows would not fit into memory.
+            each = [self.evaluate(self.layout.unflatten(model.unsqueeze(0)), whole) for model in models]
+        return torch.cat(each).unsqueeze(1).expand(-1, 3, -1)
 
     def losses_each(self, shared: Mapping[str, Tensor], own: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """Losses `[n, k, m]` of k models for each client, which share some layers (`[n, ...]`) and own the others.

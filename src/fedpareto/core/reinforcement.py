@@ -80,7 +80,7 @@ class ReinforcementProblem(Problem):
         """
         return self._returns(model, clients.addresses)
 
-    def judge(self, seed: int) -> Judge:
+    def judge(self, clients: int, seed: int) -> Judge:
         """A server can evaluate too: the same episodes for every model."""
         used = roles(self.parts({}))
         return lambda models: self._returns(models, [rng.Address(seed)] * len(models))[:, used]

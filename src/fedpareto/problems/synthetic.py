@@ -58,6 +58,8 @@ class Synthetic(GroupedProblem):
     """Of the Dirichlet partition; smaller is more uneven."""
     test: Literal["common", "own"] = "common"
     """Test rows of a model: those of all clients, with each client's own as a second evaluation, or the latter only."""
+    server_rows: int = 0
+    """Rows that the server draws for itself: on them `mofld` measures with evaluation=server."""
     sees_group: bool = False
     """Whether the sensitive attribute is an input of the classifier too, as in PraFFL's experiments."""
     relaxation: Literal["tanh", "tanh-halved", "tanh-masked", "covariance"] = "tanh"
@@ -68,6 +70,8 @@ class Synthetic(GroupedProblem):
     def __post_init__(self) -> None:
         if self.alpha <= 0:
             raise UserError(f"alpha is {self.alpha}; a Dirichlet parameter is positive, for example 0.5")
+        if self.server_rows < 0:
+            raise UserError(f"server_rows is {self.server_rows}; it is a number of rows, or 0 for none")
 
     @property
     def objectives(self) -> tuple[Objective, ...]:
@@ -149,6 +153,13 @@ class Synthetic(GroupedProblem):
             for split, count in (("train", TRAIN_ROWS), ("test", TEST_ROWS))
         }
         return tested_on_all(splits) if self.test == "common" else splits
+
+    def held_by_server(self, clients: int, seed: int) -> Rows | None:
+        """Rows of the same distribution, beside those of the clients."""
+        if not self.server_rows:
+            return None
+        drawn = self._draw(self.server_rows, seed, "server")
+        return Rows.of([{name: torch.as_tensor(column).float() for name, column in drawn.items()}])
 
     def _draw(self, count: int, seed: int, split: str) -> dict[str, np.ndarray]:
         table = _draw(count, seed, split)

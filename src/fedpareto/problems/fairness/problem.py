@@ -32,10 +32,13 @@ from fedpareto.problems.fairness.partitions import Partition
 from fedpareto.problems.fairness.tables import UNKNOWN, Groups, LabelledTable
 
 PARTS = ("train", "validation", "test")
+SERVER = -1
+"""In place of a split: a row that the server holds."""
 MOST_CELLS = 40_000_000
 """Rows times inputs up to which a table is kept as the classifier reads it, one-hot inputs and all: 160 MB."""
 ROWS_AT_ONCE = 65_536
 """Rows whose inputs are expanded at a time where a table is larger."""
+FEWER_CLIENTS = "take fewer clients, partition=stratified or a larger alpha"
 SMALLEST_START = 0.01
 """A loss that begins below this is divided by this instead: a gap of 0 cannot normalise."""
 
@@ -60,6 +63,9 @@ class Fairness(GroupedProblem):
     test: Literal["common", "own"] = "common"
     """Test rows of a model: those of all clients, with each client's own as a second evaluation (own-test); or its
     client's own only. The nodes of a deployment have only their own."""
+    server_share: float = 0.0
+    """Share of all rows, alike for each label and group, that the server holds and no client: on them `mofld` measures
+    with evaluation=server."""
     relaxation: Literal["tanh", "tanh-halved", "tanh-masked", "covariance"] = "tanh"
     """How a gap becomes a loss: tanh without the halving of eq. 5.5, as printed there, as in the code of Padh et al.,
     or PraFFL's covariance term."""
@@ -88,6 +94,8 @@ class Fairness(GroupedProblem):
                 f"split is {', '.join(f'{share:g}' for share in shares)}; it is the shares of training, validation "
                 "(may be 0) and test, which add up to 1, such as 0.6,0.2,0.2"
             )
+        if not 0 <= self.server_share < 1:
+            raise UserError(f"server_share is {self.server_share:g}; it is a share from 0 to below 1, for example 0.1")
         if self.c < 0 or self.regularisation < 0:
             raise UserError("c and regularisation are at least 0")
         if any(width < 1 for width in self.hidden):
@@ -281,9 +289,34 @@ class Fairness(GroupedProblem):
         return (self._table.output,)
 
     def _partitioned(self, clients: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-        """Each row's client and its split of that client's rows, `[rows]` each."""
-        owner = self._owners(clients, seed)
-        return owner, partitions.parts(owner, self._classes, [share for share in self.split if share], seed)
+        """Each row's client and its split of that client's rows, `[rows]` each; SERVER for a row of the server."""
+        owner, part = self._owners(clients, seed), np.full(len(self._classes), SERVER)
+        mine = ~self._is_servers(seed)
+        shares = [share for share in self.split if share]
+        part[mine] = partitions.parts(owner[mine], self._classes[mine], shares, seed)
+        return owner, part
+
+    def _is_servers(self, seed: int) -> np.ndarray:
+        """Which rows the server holds, `[rows]`."""
+        if not self.server_share:
+            return np.zeros(len(self._classes), dtype=bool)
+        shares = np.tile([1 - self.server_share, self.server_share], (self._classes.max() + 1, 1))
+        holder = partitions.by_class(self._classes, shares, rng.generator(rng.Address(seed), "server rows"))
+        return np.asarray(holder == 1)
+
+    def held_by_server(self, clients: int, seed: int) -> Rows | None:
+        """Encoded like those of the clients, with what is estimated on their training rows."""
+        if not self.server_share:
+            return None
+        _, part = self._partitioned(clients, seed)
+        place = np.flatnonzero(part == SERVER)
+        if not len(place):
+            raise UserError(
+                f"server_share is {self.server_share:g}: of {len(part):,} rows the server has none; take more"
+            )
+        rows = Rows.end_to_end({**self._encoding(part == 0)(place), **self._facts(place)}, [len(place)])
+        self._check_measurable("server_share", rows, "the server", "give it a larger server_share")
+        return rows
 
     def data(self, clients: int, seed: int) -> Splits:
         """Rows partitioned over the clients, and each client's rows into splits, stratified by label and group."""
@@ -372,7 +405,7 @@ class Fairness(GroupedProblem):
         codes, values = pandas.factorize(self._table.column(column), sort=True)
         return np.where(codes < 0, len(values), codes)
 
-    def _check_measurable(self, part: str, rows: Rows, whose: str = "") -> None:
+    def _check_measurable(self, part: str, rows: Rows, whose: str = "", advice: str = FEWER_CLIENTS) -> None:
         """Raises UserError if a client (or `whose` rows they are) has none, or none to measure some goal on."""
         if not rows.counts.all():
             raise UserError(f"client {rows.counts.argmin()} has no row in '{part}'; take fewer clients")
@@ -383,8 +416,7 @@ class Fairness(GroupedProblem):
                 who = whose or f"client {client}"
                 raise UserError(
                     f"{who} has no row of {self._lacking(goal, batch)} in '{part}', so {goal.name} cannot be "
-                    "measured there; take fewer clients, partition=stratified or a larger alpha, or have it reported "
-                    "as 0: unmeasured=worst"
+                    f"measured there; {advice}, or have it reported as 0: unmeasured=worst"
                 )
 
     def _lacking(self, goal: Goal, batch: Batch) -> str:

@@ -44,6 +44,8 @@ class Silo(Fairness):
     def __post_init__(self) -> None:
         super().__post_init__()
         _ = self._source
+        if self.server_share:
+            raise UserError("server_share: the rows of a silo stay with their party; its server has none")
         if listed(self.drop):
             raise UserError("drop: a silo's columns are the schema's; leave some out with fedpareto server init --drop")
         for attribute in self._attributes if self.schema else ():
@@ -96,7 +98,7 @@ class Silo(Fairness):
         # Without a schema, as in a list of all problems, what does not depend on it.
         return self.table_schema.width if self.schema else 0
 
-    def _check_measurable(self, part: str, rows: Rows, whose: str = "") -> None:
+    def _check_measurable(self, part: str, rows: Rows, whose: str = "", advice: str = "") -> None:
         """In the words of the party that holds the table."""
         try:
             super()._check_measurable(part, rows)
