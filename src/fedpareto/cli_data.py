@@ -164,7 +164,7 @@ def fetch(
 
 
 @app.command()
-def check(names: Names = None) -> None:
+def check(names: Names = None, json: AsJson = False) -> None:
     """Check the data sets that are here: content (SHA-256), rows, label and groups against the published counts.
 
     Example: fedpareto data check adult
@@ -173,24 +173,30 @@ def check(names: Names = None) -> None:
 
     from fedpareto.problems.data import data_folder
 
-    table = Table("name", "content", "counts", "verdict")
+    table, found = Table("name", "content", "counts", "verdict"), []
     bad, present, others = [], 0, []
     for dataset in _chosen(names):
-        if not all(dataset.paths()):
-            table.add_row(dataset.name, "not here", "", "missing" if names else "")
-            bad += [dataset.name] if names else []
-            continue
-        present += 1
-        content, counts, is_good = _judged(dataset)
-        table.add_row(dataset.name, content, counts, "good" if is_good else "BAD")
+        is_here = all(dataset.paths())
+        content, counts, is_good = _judged(dataset) if is_here else ("not here", "", not names)
+        verdict = ("good" if is_good else "BAD") if is_here else ("missing" if names else "")
+        table.add_row(dataset.name, content, counts, verdict)
+        found.append(
+            {"name": dataset.name, "content": content, "counts": counts.splitlines(), "verdict": verdict or "missing"}
+        )
+        present += is_here
         bad += [] if is_good else [dataset.name]
-        others += [] if not is_good or dataset.is_published() else [dataset.name]
-    print_table(table)
+        others += [dataset.name] if is_here and is_good and not dataset.is_published() else []
+    if json:
+        print_json({"folder": str(data_folder()), "sets": found})
+    else:
+        print_table(table)
     if bad:
         raise UserError(f"{len(bad)} of the data sets are missing or not as published: {', '.join(bad)}")
     if not present:
         raise UserError(f"no data set is in {data_folder()}; get one with: fedpareto data fetch NAME")
     published = present - len(others)
+    if json:
+        return
     if published:
         typer.echo(f"as published: {published} of the {present} data sets in {data_folder()}")
     if others:

@@ -38,6 +38,12 @@ def test_without_flower_the_engine_says_what_to_install(monkeypatch, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
+def test_without_ray_the_simulation_says_what_to_install(monkeypatch, tmp_path):
+    monkeypatch.setattr(engines, "find_spec", lambda name: None if name == "ray" else object())
+    with pytest.raises(UserError, match=r"pip install 'fedpareto\[simulation\]'"):
+        start(Draft(draft("flower-sim")).finish(), tmp_path / "run")
+
+
 @pytest.mark.parametrize(
     ("engine", "message"),
     [

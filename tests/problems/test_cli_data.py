@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import warnings
 
 import pytest
@@ -62,6 +63,10 @@ def test_check_names_what_is_wrong_and_what_is_missing(published, request):
     target = empty / "compas" / "compas-scores-two-years.csv.gz"
     target.write_bytes(gzip.compress(content))
     assert "1 data sets in" in data("check")
+    listed = {one["name"]: one for one in json.loads(data("check", "--json"))["sets"]}
+    assert listed["compas"]["verdict"] == "good"
+    assert "rows: 6,172" in listed["compas"]["counts"]
+    assert listed["adult"]["verdict"] == "missing"
     target.write_bytes(gzip.compress(content.replace(b"Caucasian", b"Caucasion", 1)))
     with pytest.raises(UserError, match="1 of the data sets are missing or not as published: compas"):
         data("check")

@@ -14,7 +14,7 @@ from fedpareto.core.algorithm import Setting
 from fedpareto.core.engine import Engine
 from fedpareto.core.federation import Federation
 from fedpareto.core.privacy import need_accountant
-from fedpareto.engines.flower.options import FlowerOptions
+from fedpareto.engines.flower.options import FlowerOptions, SimulationOptions
 from fedpareto.engines.local import Choices, LocalEngine
 from fedpareto.errors import DamagedFile, UserError
 from fedpareto.experiments.spec import Spec
@@ -31,6 +31,8 @@ def opened(spec: Spec, folder: Path | None = None, chosen: Mapping[str, Any] | N
     need_posix(f"the engine {spec.engine.name}")
     if find_spec("flwr") is None:
         raise UserError(f"the engine {spec.engine.name} needs Flower; try: pip install 'fedpareto[flower]'")
+    if isinstance(spec.engine, SimulationOptions) and find_spec("ray") is None:
+        raise UserError(f"the engine {spec.engine.name} needs Ray; try: pip install 'fedpareto[simulation]'")
     from fedpareto.experiments import flower
 
     if folder is not None:
