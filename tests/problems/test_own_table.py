@@ -252,6 +252,7 @@ def test_memory_grows_with_the_rows_and_not_with_the_texts(tmp_path):
         ({"file": "nowhere.csv"}, "nowhere.csv cannot be read: No such file or directory"),
         ({"file": "."}, ". cannot be read: it is a folder without a .parquet file"),
         ({"positive": "rich"}, "positive is 'rich', but the label 'income' of people.csv has the values high, low"),
+        ({"positive": "True"}, "has the values high, low; YAML reads yes and no as true and false: put them in quotes"),
         ({"label": "planet", "positive": ""}, "the label 'planet' of people.csv has one value only (earth)"),
         ({"sensitive": ("planet",)}, "the sensitive 'planet' puts all rows of people.csv into one group"),
         ({"privileged": ("purple",)}, "the sensitive 'group=purple' puts all rows of people.csv into one group"),

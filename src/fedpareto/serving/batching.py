@@ -60,11 +60,16 @@ class Batcher:
                         answer.set_exception(one)
 
     def _together(self, model: Servable, requests: Sequence[Request]) -> list[Predictions | Exception]:
-        self._noted(len(requests), sum(len(request.rows) for request in requests))
         try:
-            return list(predict_each(model, requests))
+            found: list[Predictions | Exception] = list(predict_each(model, requests))
         except Exception as problem:  # An internal error is reported to every waiting request.
             return [problem] * len(requests)
+        answered = [
+            len(request.rows) for request, one in zip(requests, found, strict=True) if isinstance(one, Predictions)
+        ]
+        if answered:  # What was refused did not go through the network.
+            self._noted(len(answered), sum(answered))
+        return found
 
 
 def _cut(entries: list[tuple[Request, Any]]) -> list[list[tuple[Request, Any]]]:

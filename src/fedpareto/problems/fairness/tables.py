@@ -84,7 +84,9 @@ def labelled(frame: DataFrame, label: str, positive: str, source: str) -> Labell
     choice = choose(values) if chosen is None else Choice(positive, "you say so", True)
     ones = (frame[label] == choice.value).to_numpy() if chosen is None else chosen
     if ones.all() or not ones.any():
-        raise UserError(f"positive is '{positive}', but the label '{label}' of {source} has the values {shown}")
+        # What a spec's author wrote is no longer known.
+        hint = "; YAML reads yes and no as true and false: put them in quotes" if positive in ("True", "False") else ""
+        raise UserError(f"positive is '{positive}', but the label '{label}' of {source} has the values {shown}{hint}")
     first = frame[label].to_numpy()[int(ones.argmax())]
     output = output_of(label, [as_text(value) for value in values], as_text(first))
     return LabelledTable(frame, ones.astype(np.float32), (label,), source, output, choice)
