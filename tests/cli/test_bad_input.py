@@ -51,6 +51,7 @@ MISTAKES: list[tuple[list[str], str]] = [
     (["run", "--set", "lr=fast"], "--set lr=fast: learner: lr is 'fast'; it should be a number"),
     (["run", "--set", "lr=-1"], "--set lr=-1: lr is -1.0"),
     (["run", "--set", "patience=0"], "--set patience=0: patience is 0"),
+    (["run", "--problem", "adult", "--set", "goals=acuracy"], "--set goals=acuracy: unknown goal 'acuracy'; did you"),
     (["run", "--set", "threshold_in=meters"], "unknown value of algorithm fedpref: threshold_in 'meters'"),
     (["run", "--set", "attack=bais"], "--set attack=bais: unknown value of attack: kind 'bais'; did you mean 'bias'?"),
     (["run", "--set", "share=0.3"], "--set share=0.3: unknown parameter 'share'; did you mean 'attack.share'?"),

@@ -386,8 +386,12 @@ class Draft:
                 raise
 
     def _named_in(self, problem: UserError, section: str) -> list[str]:
-        """The parameters of a section that a message mentions: a class that checks its own values names them."""
-        return [key for key in self._section(section) if re.search(rf"\b{re.escape(key)}\b", str(problem))]
+        """The parameters of a section that a message mentions: a class that checks its own values names them.
+
+        A message about one of several ("unknown goal") is about the parameter that holds them (`goals`).
+        """
+        words = {key: re.escape(key.removesuffix("s")) + "s?" for key in self._section(section)}
+        return [key for key, word in words.items() if re.search(rf"\b{word}\b", str(problem))]
 
     @contextmanager
     def _in(self, section: str) -> Iterator[None]:
