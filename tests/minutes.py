@@ -53,5 +53,5 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     terminalreporter.section("minutes by file: by the clock, of the processor")
     for name, (clock, processor) in sorted(files.items(), key=lambda entry: -entry[1][0]):
         terminalreporter.line(f"{clock:6.2f} {processor:6.2f}  {name}")
-    clock, processor = (sum(column) for column in zip(*files.values(), strict=True))
+    clock, processor = (sum(columns[number] for columns in files.values()) for number in (0, 1))
     terminalreporter.line(f"{clock:6.2f} {processor:6.2f}  together")

@@ -416,7 +416,7 @@ def hide(folder, monkeypatch, *packages):
         (folder / f"{package}.py").write_text(
             f"raise ModuleNotFoundError('No module named {package}', name='{package}')\n"
         )
-    monkeypatch.setenv("PYTHONPATH", str(folder))
+    monkeypatch.setenv("PYTHONPATH", str(folder), prepend=os.pathsep)
 
 
 @pytest.mark.parametrize(
@@ -463,6 +463,8 @@ def test_problems_are_listed_without_the_extra(tmp_path, monkeypatch):
 # -- processes -------------------------------------------------------------------------------------------------------
 
 CHATTY = """
+import atexit
+
 import gymnasium
 import numpy as np
 from gymnasium.spaces import Box, Discrete
@@ -485,13 +487,14 @@ class Chatty(gymnasium.Env):
 
 
 gymnasium.register("chatty-v0", Chatty, max_episode_steps=4)
+atexit.register(print, "goodbye")
 """
 
 
 @pytest.fixture
 def chatty(tmp_path, monkeypatch, own_processes):
     (tmp_path / "talks.py").write_text(CHATTY)
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
     return GymEnvironment.of("talks:chatty-v0")
 
 
@@ -512,7 +515,7 @@ def test_nothing_is_left_in_the_users_folder(tmp_path, monkeypatch, own_processe
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_error_of_the_environment_is_told(chatty):
+def test_an_error_of_the_environment_is_told_whatever_was_printed(chatty):
     session = begun(chatty, 3)
     with pytest.raises(WorkerDied, match="ended with code 1: RuntimeError: seven is not a nice number"):
         session.step(torch.tensor([0, 0, 2]))

@@ -12,6 +12,7 @@ import json
 import os
 import struct
 import sys
+import traceback
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -289,11 +290,21 @@ class Worker:
 
 
 def main() -> None:
-    """Serves on the standard streams; whatever libraries print goes to standard error instead."""
+    """Serves on the standard streams; whatever libraries print goes to standard error instead.
+
+    The parent reads the last line there, so nothing may follow an error: neither what was printed but not yet written,
+    nor what libraries say when a process exits.
+    """
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     warnings.simplefilter("ignore")
-    Worker(answers).serve(sys.stdin.buffer)
+    try:
+        Worker(answers).serve(sys.stdin.buffer)
+    except BaseException:
+        sys.stdout.flush()
+        traceback.print_exc()
+        sys.stderr.flush()
+        os._exit(1)
 
 
 if __name__ == "__main__":
