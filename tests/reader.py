@@ -21,7 +21,7 @@ import types
 import warnings
 from pathlib import Path
 
-from processes import Forked, ForkServer
+from processes import FLOWER, Forked, ForkServer
 
 BLOCK = re.compile(r'^```(\w+)(?: title="([^"]+)")?\n(.*?)^```$', re.MULTILINE | re.DOTALL)
 PATIENCE = float(os.environ.get("FEDPARETO_TEST_PATIENCE", "900"))
@@ -98,7 +98,7 @@ class Reader:
     def start(self, arguments: list[str]) -> None:
         """In the background; what it says goes to a file."""
         if self.server is None:
-            self.server = ForkServer("pandas", "fedpareto.deploy.node", "fedpareto.deploy.server")
+            self.server = ForkServer(*FLOWER, "pandas", "fedpareto.deploy.node", "fedpareto.deploy.server")
         self.jobs.append(self.server.start(arguments, Path(f"job-{len(self.jobs) + 1}.log")))
 
     def install(self, what: list[str]) -> None:

@@ -12,9 +12,9 @@ from waiting import until
 class Party:
     """One `fedpareto` process; its output goes to a file."""
 
-    def __init__(self, server: ForkServer, output: Path, *words: object) -> None:
+    def __init__(self, server: ForkServer, output: Path, *words: object, afresh: bool = False) -> None:
         self.output = output
-        self.process = server.start([str(word) for word in words], output)
+        self.process = server.start([str(word) for word in words], output, afresh)
 
     def said(self) -> str:
         return self.output.read_text(encoding="utf-8", errors="replace")
@@ -47,9 +47,9 @@ class Parties:
         self.server, self.folder = server, folder
         self.all: list[Party] = []
 
-    def start(self, name: str, *words: object) -> Party:
+    def start(self, name: str, *words: object, afresh: bool = False) -> Party:
         self.folder.mkdir(parents=True, exist_ok=True)
-        self.all.append(Party(self.server, self.folder / f"{name}.out", *words))
+        self.all.append(Party(self.server, self.folder / f"{name}.out", *words, afresh=afresh))
         return self.all[-1]
 
     def stop(self) -> None:

@@ -23,7 +23,7 @@ from fedpareto.engines.flower.launch import free_ports
 from fedpareto.errors import UserError
 from fedpareto.experiments.spec import Draft
 from fedpareto.experiments.store import RunFolder
-from processes import ForkServer
+from processes import FLOWER, ForkServer
 from waiting import PATIENCE
 
 PREFERENCES = ("0.61728394,0.38271606", "0.13579246,0.86420754")
@@ -33,7 +33,7 @@ QUICK = ["timeout=600", "forgiveness=1", "steps=5", "hello_timeout=600"]
 
 @pytest.fixture(scope="module")
 def processes():
-    started = ForkServer("pandas", "fedpareto.deploy.node", "fedpareto.deploy.server")
+    started = ForkServer(*FLOWER, "pandas", "fedpareto.deploy.node", "fedpareto.deploy.server")
     yield started
     started.close()
 
@@ -50,10 +50,11 @@ def made(folder, schema, rounds=ROUNDS, settings=(), nodes=NODES, **more):
     return create(folder, schema, Draft({"rounds": rounds}), [*QUICK, *settings], nodes, "127.0.0.1", port, **more)
 
 
-def join(parties, deployment, tables, number, folder=None, name=None):
+def join(parties, deployment, tables, number, folder=None, name=None, afresh=False):
     table = tables / f"{'ab'[number]}.csv"
     words = ("--data", table, "--preference", PREFERENCES[number])
-    return parties.start(name or f"node-{number}", "node", "up", folder or deployment.node(number), *words)
+    place = folder or deployment.node(number)
+    return parties.start(name or f"node-{number}", "node", "up", place, *words, afresh=afresh)
 
 
 def models(deployment):
@@ -349,14 +350,17 @@ class Tap:
 
 
 def test_neither_rows_nor_preferences_cross_the_wire(schema, tables, parties, tmp_path):
-    """In plain text, so that the tap can read it. Models do cross: that they are found shows that it can."""
+    """In plain text, so that the tap can read it. Models do cross: that they are found shows that it can.
+
+    Here, as outside tests, the operators' processes start Flower's programs from their files.
+    """
     deployment = made(tmp_path / "federation", schema, rounds=2, nodes=1, insecure=True)
     tap = Tap(("127.0.0.1", deployment.port))
     folder = deployment.node(0)
     entries = json.loads((folder / "node.json").read_text()) | {"server": f"127.0.0.1:{tap.port}"}
     (folder / "node.json").write_text(json.dumps(entries))
-    server = parties.start("server", "server", "up", deployment.folder)
-    node = join(parties, deployment, tables, 0)
+    server = parties.start("server", "server", "up", deployment.folder, afresh=True)
+    node = join(parties, deployment, tables, 0, afresh=True)
     assert (node.end(), server.end()) == (0, 0), parties.outputs().decode()
     tap.socket.close()
     assert "INSECURE" in server.said()

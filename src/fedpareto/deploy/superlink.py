@@ -11,21 +11,10 @@ from pathlib import Path
 
 from flwr.proto.control_pb2 import RegisterNodeRequest
 from flwr.serverapp import Grid
-from flwr.supercore.control import ControlHttpClient
-from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
 
-from fedpareto.engines.flower.launch import (
-    APP,
-    CONNECTION,
-    LOOPBACK,
-    Processes,
-    free_ports,
-    program,
-    submit_run,
-    wait_for_superlink,
-)
-from fedpareto.engines.flower.link import Address, server_grid
-from fedpareto.files import write_atomically, write_secret
+from fedpareto.engines.flower.launch import LOOPBACK, Processes, free_ports, program, wait_for_superlink
+from fedpareto.engines.flower.link import Address, control_client, server_grid, submit_run
+from fedpareto.files import write_secret
 
 
 @dataclass
@@ -58,12 +47,8 @@ class SuperLink:
 
     def start(self) -> None:
         """Starts it and waits until it listens."""
-        app = self.folder / "app"
-        for folder in (app, self.processes.home):
-            folder.mkdir(parents=True, exist_ok=True)
+        self.processes.home.mkdir(parents=True, exist_ok=True)
         write_secret(self.secret, secrets.token_hex(32).encode())
-        write_atomically(app / "pyproject.toml", APP)
-        write_atomically(self.processes.home / "config.toml", self._connection())
         self.processes.start("superlink", self._command())
         wait_for_superlink(self.processes, self.port)
 
@@ -74,18 +59,13 @@ class SuperLink:
     @contextmanager
     def grid(self) -> Iterator[Grid]:
         """The Grid of a new run, which ends with the block."""
-        submit_run(self.folder / "app", CONNECTION, self.processes.environment())
+        submit_run(self.address)
         with server_grid(self.address) as grid:
             yield grid
 
     def register(self, keys: Mapping[bytes, int]) -> dict[int, int]:
         """Registers the nodes with these public keys; maps Flower's node id to the node's number."""
-        client = ControlHttpClient.from_server_address(
-            self.address.host_and_port,
-            insecure=self.certificates is None,
-            root_certificates=self.address.certificate(),
-            interceptors=[RuntimeVersionHttpInterceptor(component_name="fedpareto")],
-        )
+        client = control_client(self.address)
         try:
             return {
                 client.RegisterNode(RegisterNodeRequest(public_key=key)).node_id: number for key, number in keys.items()
@@ -102,9 +82,3 @@ class SuperLink:
             safety = [f"--{option}={self.certificates / name}" for option, name in files.items()]
             safety.append("--enable-supernode-auth")
         return [*program("flower-superlink"), *safety, *isolation, *place]
-
-    def _connection(self) -> str:
-        root = self.address.root_certificate
-        safety = "insecure = true" if root is None else f'root-certificates = "{root}"'
-        address = f'address = "{self.address.host_and_port}"'
-        return f'[superlink]\ndefault = "{CONNECTION}"\n\n[superlink.{CONNECTION}]\n{address}\n{safety}\n'

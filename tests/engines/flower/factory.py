@@ -31,12 +31,12 @@ def make_mistaken(config):
 
 
 def make_keeper(config):
-    """A node whose algorithm has private tensors, and perhaps a leak."""
-    return node_of(keeper_spec(spec_of(config), config["leak"]), config["client"], Path(config["folder"]))
+    """A node whose algorithm has private tensors, and perhaps leaks."""
+    return node_of(keeper_spec(spec_of(config), tuple(config["leaks"])), config["client"], Path(config["folder"]))
 
 
-def keeper_spec(spec, leak):
-    return replace(spec, algorithm=Keeper(leak=leak))
+def keeper_spec(spec, leaks):
+    return replace(spec, algorithm=Keeper(leaks=leaks))
 
 
 def spec_of(config):

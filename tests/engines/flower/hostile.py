@@ -105,14 +105,19 @@ ATTACKS = {
 """By what the server is to say of it."""
 
 
+def shares(client):
+    """The attacks of a hostile client, 1 or 2: half of them each."""
+    return list(ATTACKS)[client - 1 :: 2]
+
+
 @dataclass
 class Hostile(Node):
-    """Goes through all attacks, again and again."""
+    """Goes through its attacks, again and again."""
 
     first: RecordDict | None = None
 
     def __post_init__(self):
-        self._attacks = cycle(ATTACKS.values())
+        self._attacks = cycle(ATTACKS[name] for name in shares(self.client))
 
     def answer(self, content):
         answer = wire.decode_answer(super().answer(content))

@@ -13,8 +13,8 @@ from fedpareto.algorithms.fedavg import FedAvg
 class Keeper(FedAvg):
     """FedAvg, and every client also trains a model of its own that it keeps."""
 
-    leak: str = ""
-    """"preference", "row" or "private": what a careless author puts at the beginning of the reply."""
+    leaks: tuple[str, ...] = ()
+    """"preference", "row" or "private": what a careless author puts at the beginning of each client's reply."""
 
     def private_state(self, setting):
         return {"kept": setting.initial + 1}  # Not what others start from: it would end as what they send.
@@ -28,11 +28,13 @@ class Keeper(FedAvg):
         return reply | {"model": model}
 
     def _leaked(self, clients):
-        if self.leak == "preference":
+        """Of a node with one client."""
+        leak = self.leaks[clients.addresses[0].client] if self.leaks else ""
+        if leak == "preference":
             return clients.preferences
-        if self.leak == "row":
+        if leak == "row":
             columns = clients.all_rows("train").columns.values()
             return next(column[:, 0] for column in columns if column.ndim == 3 and column.is_floating_point())
-        if self.leak == "private":
+        if leak == "private":
             return clients.state["kept"]
         return torch.empty(len(clients), 0)

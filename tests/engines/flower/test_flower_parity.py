@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from memory_federation import DRAFT, federation_of, local_engine, node_of, play, small
-from real_federation import nodes_of, server_of
+from memory_federation import federation_of, local_engine, node_of, play, small
 
 from fedpareto.core import registry
 from fedpareto.errors import UserError
@@ -42,13 +41,6 @@ def test_every_algorithm_gives_the_same_run_on_nodes(name, tmp_path):
     spec = small({"name": name} | LITTLE_WORK.get(name, {}))
     engine, _ = federation_of(spec, tmp_path)
     assert_same_run(spec, engine)
-
-
-@pytest.mark.parametrize("name", ["fedmgda-plus", "fedfew"])
-def test_clients_as_objectives_give_the_same_run_on_real_processes(name, real, tmp_path):
-    real.serve(nodes_of(DRAFT | {"algorithm": name, "rounds": 2}, tmp_path))
-    spec = small(name, rounds=2)
-    assert_same_run(spec, server_of(spec, real.grid), local_engine(spec, chunk=1))
 
 
 def test_several_seeds_with_partial_participation_share_one_message_per_node(tmp_path):

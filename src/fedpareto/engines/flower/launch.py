@@ -26,16 +26,14 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from fedpareto.engines.flower.apps import make_client_app, node_from
-from fedpareto.engines.flower.link import Address, server_grid
+from fedpareto.engines.flower.link import Address, server_grid, submit_run
 from fedpareto.engines.flower.node import Node
 from fedpareto.errors import UserError
-from fedpareto.files import write_atomically, write_secret
+from fedpareto.files import write_secret
 
 T = TypeVar("T")
 
 LOOPBACK = "127.0.0.1"
-CONNECTION = "fedpareto"
-"""The name of the SuperLink in Flower's configuration."""
 START_TIMEOUT = 120.0
 """Seconds until the SuperLink must listen; 3 on a quiet machine."""
 STOP_TIMEOUT = 5.0
@@ -52,24 +50,6 @@ QUIET = {
 }
 """Without these Flower and Ray send telemetry, look for updates and install packages."""
 
-APP = """\
-[project]
-name = "federation"
-version = "0.1.0"
-description = "A federation of fedpareto"
-license = "Apache-2.0"
-
-[tool.flwr.app]
-publisher = "fedpareto"
-
-[tool.flwr.app.components]
-serverapp = "fedpareto.engines.flower.apps:server_app"
-clientapp = "fedpareto.engines.flower.apps:client_app"
-
-[tool.flwr.app.config]
-"""
-"""All that Flower needs to know about an app; the code is the installed package."""
-
 
 @dataclass
 class Processes:
@@ -84,17 +64,20 @@ class Processes:
         if name in self.running:
             self.stop(name)
         self.folder.mkdir(parents=True, exist_ok=True)
-        with (self.folder / f"{name}.log").open("ab") as log, warnings.catch_warnings():
+        self.running[name] = self._begin(command, self.folder / f"{name}.log")
+
+    def _begin(self, command: Sequence[str], output: Path) -> subprocess.Popen[bytes]:
+        with output.open("ab") as log, warnings.catch_warnings():
             # A function in the child ties its life to ours; newer Pythons warn of it if there are threads.
             warnings.simplefilter("ignore", DeprecationWarning)
-            self.running[name] = subprocess.Popen(
+            return subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
                 env=self.environment(),
                 start_new_session=True,  # Ctrl-C is for us alone: without its nodes the current round cannot end.
-                preexec_fn=_tied,  # noqa: PLW1509 (one system call, prepared before the fork)
+                preexec_fn=tied,  # noqa: PLW1509 (one system call, prepared before the fork)
             )
 
     def environment(self) -> dict[str, str]:
@@ -134,7 +117,7 @@ _LIBC = _libc()
 _PR_SET_PDEATHSIG = 1
 
 
-def _tied() -> None:
+def tied() -> None:
     """In a child: the kernel ends it when its parent ends, however that happens. On Linux; elsewhere `stop` must do."""
     if _LIBC is not None:
         _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -174,8 +157,9 @@ class LocalFederation:
                 self.start_supernode(number)
             for number in range(self._worker_count()):
                 self.start_worker(number)
-            submit_run(self.folder / "app", CONNECTION, self.processes.environment())
-            with server_grid(Address(self.superlink, self.secret)) as grid:
+            address = Address(self.superlink, self.secret)
+            submit_run(address)
+            with server_grid(address) as grid:
                 yield grid
         finally:
             self.processes.stop()
@@ -199,14 +183,8 @@ class LocalFederation:
         return min(self.workers or os.cpu_count() or 1, len(self.nodes))
 
     def _prepare(self) -> None:
-        app = self.folder / "app"
-        for folder in (app, self.processes.home):
-            folder.mkdir(parents=True, exist_ok=True)
+        self.processes.home.mkdir(parents=True, exist_ok=True)
         write_secret(self.secret, secrets.token_hex(32).encode())
-        write_atomically(app / "pyproject.toml", APP)
-        connection = f'[superlink]\ndefault = "{CONNECTION}"\n\n[superlink.{CONNECTION}]\n'
-        connection += f'address = "{self.superlink}"\ninsecure = true\n'
-        write_atomically(self.processes.home / "config.toml", connection)
 
     def _superlink_command(self) -> list[str]:
         host, port = self.superlink.split(":")
@@ -231,21 +209,6 @@ def wait_for_superlink(processes: Processes, port: int) -> None:
         if time.monotonic() > deadline:
             raise UserError(f"Flower's SuperLink did not start: {processes.last_words('superlink')}")
         time.sleep(0.1)
-
-
-def submit_run(app: Path, connection: str, environment: Mapping[str, str]) -> str:
-    """Starts a run of the app folder on a SuperLink; its id."""
-    command = [*program("flwr"), "run", str(app), connection, "--format", "json"]
-    done = subprocess.run(
-        command, env=dict(environment), capture_output=True, encoding="utf-8", check=False, start_new_session=True
-    )
-    try:
-        said = json.loads(done.stdout)
-    except ValueError:
-        said = {"error-message": done.stdout + done.stderr}
-    if not said.get("success"):
-        raise UserError(f"Flower did not accept the run: {' '.join(str(said.get('error-message', '')).split())[-500:]}")
-    return str(said["run-id"])
 
 
 def simulate(nodes: Sequence[Mapping[str, Any]], main: Callable[[Grid], T]) -> T:

@@ -7,8 +7,10 @@ here, in `screen` and in `supernode`, and nowhere else.
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -20,6 +22,8 @@ from flwr.app import Context, Error, Message
 from flwr.clientapp import ClientApp
 from flwr.common.constant import ErrorCode, SubStatus
 from flwr.common.serde import context_from_proto, run_from_proto
+from flwr.proto.control_pb2 import StartRunRequest
+from flwr.proto.fab_pb2 import Fab
 from flwr.proto.node_pb2 import Node
 from flwr.proto.runtime_pb2 import (
     AcquireTaskRequest,
@@ -29,6 +33,7 @@ from flwr.proto.runtime_pb2 import (
 )
 from flwr.serverapp import Grid
 from flwr.supercore.constant import TaskType
+from flwr.supercore.control import ControlHttpClient
 from flwr.supercore.heartbeat import HeartbeatSender, make_task_heartbeat_fn_http
 from flwr.supercore.inflatable.inflatable_protobuf_utils import (
     make_confirm_message_received_fn_protobuf,
@@ -60,6 +65,24 @@ ARRIVAL = 10.0
 
 PIECES = 600.0
 """Seconds that all of a message may take to arrive."""
+
+APP = """\
+[project]
+name = "federation"
+version = "0.1.0"
+description = "A federation of fedpareto"
+license = "Apache-2.0"
+
+[tool.flwr.app]
+publisher = "fedpareto"
+
+[tool.flwr.app.components]
+serverapp = "fedpareto.engines.flower.apps:server_app"
+clientapp = "fedpareto.engines.flower.apps:client_app"
+
+[tool.flwr.app.config]
+"""
+"""All that Flower needs to know about an app; the code is the installed package."""
 
 log = logging.getLogger("fedpareto.flower")
 
@@ -94,6 +117,33 @@ class Address:
     def certificate(self) -> bytes | None:
         """The root certificate itself."""
         return None if self.root_certificate is None else self.root_certificate.read_bytes()
+
+
+def control_client(address: Address) -> ControlHttpClient:
+    """A connection to a SuperLink as its operator, which registers nodes and starts runs."""
+    return ControlHttpClient.from_server_address(
+        address.host_and_port,
+        insecure=address.root_certificate is None,
+        root_certificates=address.certificate(),
+        interceptors=[RuntimeVersionHttpInterceptor(component_name="fedpareto")],
+    )
+
+
+def submit_run(address: Address) -> None:
+    """Starts a run on a SuperLink. `flwr run` does the same in a process of its own, which takes seconds."""
+    from flwr.cli.build import build_fab_from_files  # Nodes do not need it.
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # Of what Flower calls in other packages.
+        packed, _ = build_fab_from_files({"pyproject.toml": APP.encode()})
+    app = Fab(hash_str=hashlib.sha256(packed).hexdigest(), content=packed)
+    client = control_client(address)
+    try:
+        client.StartRun(StartRunRequest(fab=app))
+    except httpx.HTTPError as problem:
+        raise UserError(f"Flower did not accept the run: {' '.join(str(problem).split())[-500:]}") from None
+    finally:
+        client.close()
 
 
 @contextmanager
