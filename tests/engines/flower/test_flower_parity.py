@@ -38,7 +38,7 @@ def assert_same_run(spec, engine, local=None):
 
 @pytest.mark.parametrize("name", WHOLE_LIST)
 def test_every_algorithm_gives_the_same_run_on_nodes(name, tmp_path):
-    spec = small({"name": name} | LITTLE_WORK.get(name, {}))
+    spec = small({"name": name} | LITTLE_WORK.get(name, {}), rounds=2)
     engine, _ = federation_of(spec, tmp_path)
     assert_same_run(spec, engine)
 

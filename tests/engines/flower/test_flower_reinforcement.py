@@ -34,8 +34,7 @@ def spec_of(**values):
     return Draft(DRAFT | values).finish()
 
 
-@pytest.mark.parametrize("target", ["received", "kept"])
-@pytest.mark.parametrize("algorithm", ["fedpref", "fedprox"])
+@pytest.mark.parametrize(("algorithm", "target"), [("fedpref", "received"), ("fedprox", "kept")])
 def test_players_give_the_same_run_on_nodes(algorithm, target, tmp_path):
     spec = spec_of(algorithm=algorithm, learner=DRAFT["learner"] | {"target": target}, seeds=[3, 5])
     engine, _ = federation_of(spec, tmp_path)

@@ -219,7 +219,7 @@ json_values = st.recursive(
 )
 
 
-@settings(max_examples=500, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(entries=st.dictionaries(st.sampled_from(["client", "nonce", "federation", "results", "jobs"]), json_values))
 def test_any_header_is_decoded_or_malformed(entries):
     for encode, decode in (
@@ -230,10 +230,10 @@ def test_any_header_is_decoded_or_malformed(entries):
             decode(with_header(encode(), lambda h: h.update(entries)))
 
 
-def test_a_thousand_random_answers_are_refused_in_bounded_memory():
+def test_random_answers_are_refused_in_bounded_memory():
     stream = np.random.default_rng(0)
     tracemalloc.start()
-    for _ in range(1000):
+    for _ in range(300):
         data = stream.bytes(int(stream.integers(0, 400)))
         shape = tuple(int(n) for n in stream.integers(0, 2**40, size=stream.integers(1, 4)))
         array = Array(str(stream.choice(["float32", "float64", "object"])), shape, wire.STYPE, data)
