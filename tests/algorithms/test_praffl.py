@@ -13,7 +13,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from scipy.stats import spearmanr
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
@@ -287,6 +286,8 @@ def test_three_objectives_move_with_their_own_importance():
 
 
 def test_losses_move_with_the_preference_as_they_do_for_fedpref():
+    from scipy.stats import spearmanr
+
     problem = Synthetic(
         partition="fedfb", sees_group=True, hidden=(16, 16, 8), relaxation="covariance", regularisation=0.0
     )

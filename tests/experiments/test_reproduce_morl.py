@@ -7,7 +7,6 @@ import warnings
 
 import numpy as np
 import pytest
-from sklearn.metrics import adjusted_rand_score
 
 from fedpareto.core.registry import make_algorithm, problems
 from fedpareto.errors import UnknownName, UserError
@@ -433,6 +432,8 @@ def test_the_command_line_passes_everything_on(tmp_path, capsys):
 
 
 def test_the_rand_index_is_that_of_scikit_learn():
+    from sklearn.metrics import adjusted_rand_score
+
     rng = np.random.default_rng(0)
     for _ in range(200):
         one, other = (rng.integers(0, rng.integers(1, 6), 12).tolist() for _ in range(2))

@@ -83,9 +83,9 @@ def test_bounded_weights_satisfy_the_kkt_conditions(data: st.DataObject) -> None
 
 @pytest.mark.parametrize(
     ("n", "d"),
-    [pytest.param(3000, 300, id="rank 300"), pytest.param(3000, 4000, id="full rank")],
+    [pytest.param(1000, 100, id="rank 100"), pytest.param(3000, 4000, id="full rank")],
 )
-def test_three_thousand_clients(n: int, d: int) -> None:
+def test_thousands_of_clients(n: int, d: int) -> None:
     rows = directions(0, n, d, lean=1)
     gram = rows @ rows.T
     weights = box_min_norm_weights(gram, np.full(n, 1 / n), 1.0)

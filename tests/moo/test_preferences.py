@@ -66,7 +66,7 @@ def test_dirichlet_refuses_an_alpha_it_cannot_draw_from(alpha: float) -> None:
         prefs.dirichlet(2, 3, rng(), alpha)
 
 
-@quick
+@settings(quick, max_examples=12)
 @given(n=st.integers(1, 14), m=st.integers(1, 5))
 @example(n=40, m=3)
 def test_equidistant_rows_are_distinct_sorted_repeatable_points_of_the_simplex(n: int, m: int) -> None:

@@ -17,7 +17,7 @@ from fedpareto.serving import service
 from fedpareto.serving.gate import MOST_BYTES
 from waiting import PATIENCE
 
-FUZZ, FUZZ_OVER_A_SOCKET = 10_000, 300
+FUZZ, FUZZ_OVER_A_SOCKET = 3_000, 100
 
 
 class InProcess:
