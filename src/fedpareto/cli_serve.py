@@ -73,7 +73,10 @@ def predict(
         clients = {model.card.client if point is None else point.client for point in found.served_by}
         _say(f"used: a preference for each row, models of client {', '.join(sorted(map(str, clients)))}")
     for column, count in found.unseen.items():
-        _say(f"'{column}' has a value that no training row had in {count} of {len(rows)} rows; it is ignored")
+        _say(
+            f"'{column}' is empty or has a value that no training row had in {count} of {len(rows)} rows; a number "
+            "counts as the mean there, a word as none of the known ones"
+        )
     if answers.meaning(model.card):
         _say(f"answers: {answers.meaning(model.card)}")
     text = tables.written(model.card, found)
@@ -100,7 +103,7 @@ def export(
     model = runs.load(run).conditioned(client, seed)
     if (format or (Format.ONNX if out.suffix == ".onnx" else Format.SAFETENSORS)) is Format.SAFETENSORS:
         files.save(model, out)
-        typer.echo(f"written: {out}")
+        typer.echo(f"written: {out}, seed {model.card.seed}")
         return
     onnx_file.save(model, out)
     difference = onnx_file.largest_difference(model, out)

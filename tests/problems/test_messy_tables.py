@@ -327,6 +327,15 @@ def test_without_a_label_the_report_suggests_one(tmp_path):
     assert "--sensitive age --set privileged='age>=" in printed
 
 
+def test_a_model_that_reads_who_holds_a_row_is_warned_of(tmp_path):
+    (tmp_path / "people.csv").write_text(text())
+    options = ["--label", "hired", "--sensitive", "gender", "--set", "partition=column:job"]
+    command = ["report", str(tmp_path / "people.csv"), *options]
+    warning = "'job' says who holds a row, and the model reads it; if it is not to decide: drop=job"
+    assert warning in plain(CliRunner().invoke(app, command).output)
+    assert "who holds a row" not in plain(CliRunner().invoke(app, [*command, "--set", "drop=job"]).output)
+
+
 def test_a_database_and_a_folder_of_parquet_files_are_the_same_table(tmp_path):
     frame = people()
     (tmp_path / "people.csv").write_text(text())

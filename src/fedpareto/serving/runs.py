@@ -71,8 +71,8 @@ class SavedRun:
     def conditioned(self, client: int | None = None, seed: int | None = None) -> Servable:
         """`model(x, preference)` of this client: made for the preference, or the one model that the client has.
 
-        Without `client`, where clients have one model each: for a preference the best of all of them. Without `seed`,
-        of the run's first.
+        Without `client`, where clients have one model each: for a preference the one of all of them that fits it, see
+        OneOfMany. Without `seed`, of the run's first.
         """
         seed = self.seeds[0] if seed is None else seed
         if seed not in self.seeds:

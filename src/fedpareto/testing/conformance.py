@@ -408,8 +408,9 @@ def state_survives_a_file(algorithm: Algorithm[Any], problem: Problem) -> None:
 
 ALGORITHM_CHECKS: Sequence[Callable[[Algorithm[Any], Problem], None]] = (
     says_what_it_is,
-    asking_is_pure,
+    # First of those that run it: a state that changed under the others would break them in other words.
     telling_makes_a_new_state,
+    asking_is_pure,
     replies_are_accepted,
     solves_for_everyone,
     same_seed_same_bits,

@@ -20,6 +20,7 @@ from fedpareto.errors import UserError
 from fedpareto.moo.tested import FEWEST_ROWS
 from fedpareto.problems.fairness.benchmarks import OwnTable
 from fedpareto.problems.fairness.encoding import MOST_TEXTS
+from fedpareto.problems.fairness.partitions import Partition
 from fedpareto.problems.fairness.reading import Table, are_dates, quoted
 from fedpareto.problems.fairness.tables import MOST_GROUPS, Groups, LabelledTable
 
@@ -322,6 +323,9 @@ def _warnings(
                 "groups with privileged=…, or leave its rows out"
             )
     used = [column for column in columns if column.name not in {problem.label, *problem.dropped()}]
+    holder = Partition.parse(problem.partition).column
+    if holder and holder in {column.name for column in used}:
+        yield f"'{holder}' says who holds a row, and the model reads it; if it is not to decide: drop={quoted(holder)}"
     for column in used:
         yield from _column_warnings(table, column)
     for column in used if labelled is not None else ():
