@@ -8,6 +8,8 @@ DOCS := .venv/.installed-docs
 CONSTRAINTS := .venv/constraints.txt
 export NO_MKDOCS_2_WARNING := 1
 # Bytecode is written when a module is first imported: compiling all of it takes a minute, and most is never used.
+# Where an environment forbids to write it, every process that a test starts would compile all its modules anew.
+unexport PYTHONDONTWRITEBYTECODE
 PIP := $(BIN)/pip --disable-pip-version-check install --no-compile --constraint $(CONSTRAINTS)
 # On Linux the torch of PyPI comes with several GB of CUDA libraries; this index has it without them. A torch in
 # a folder of wheels that pip is configured with goes first. With a GPU: make install TORCH_INDEX=
