@@ -55,6 +55,10 @@ def render(figure: Figure, format: str) -> bytes:
     dates = {"png": {"Software": None}, "pdf": {"CreationDate": None}, "svg": {"Date": None}}
     buffer = io.BytesIO()
     with _style():
+        if (layout := figure.get_layout_engine()) is not None:
+            # Once for all formats; matplotlib would do it twice for each.
+            layout.execute(figure)
+            figure.set_layout_engine("none")
         figure.savefig(buffer, format=format, metadata=dates.get(format))
     return buffer.getvalue()
 
