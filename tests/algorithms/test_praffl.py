@@ -292,7 +292,7 @@ def test_losses_move_with_the_preference_as_they_do_for_fedpref():
         partition="fedfb", sees_group=True, hidden=(16, 16, 8), relaxation="covariance", regularisation=0.0
     )
     learner = Supervised(lr=0.002, optimiser="adam", weight_decay=1e-4, batch_size=128)
-    run = train(PraFFL(hypernetwork=(16, 16), sampled=32), problem, rounds=6, clients=3, learner=learner)
+    run = train(PraFFL(hypernetwork=(16, 16), sampled=16), problem, rounds=4, clients=3, learner=learner)
     preferences, losses = trade_off(run, 101, "train", "losses_each")
     for of_client in losses:
         first, second = (spearmanr(preferences[:, 0], of_client[:, j]).statistic for j in (0, 1))
@@ -310,7 +310,7 @@ def fedpref_ends(problem: SupervisedProblem) -> tuple[np.ndarray, np.ndarray]:
     for preference in ([0.95, 0.05], [0.05, 0.95]):
         federation = Federation.create(problem, 3, 0, preference)
         learner = Supervised(lr=0.005, optimiser="adam", batch_size=128, epochs=10)
-        run = train(FedPref(), problem, rounds=5, clients=3, learner=learner, federation=federation)
+        run = train(FedPref(), problem, rounds=2, clients=3, learner=learner, federation=federation)
         models = torch.stack(list(run.engine.models(0, run.algorithm.solutions(run.state)).values()))
         losses = [
             problem.losses(problem.layout.unflatten(model[None]), one_batch(federation, client, "train"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 from pathlib import Path
 
 import pytest
@@ -44,14 +45,17 @@ MAY_IMPORT = {
 }
 
 
+@functools.cache
 def imports_of(path):
+    """The modules that a file imports."""
+    found = []
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom) and node.module:
-            yield from (
-                [f"fedpareto.{alias.name}" for alias in node.names] if node.module == "fedpareto" else [node.module]
-            )
+            whole = node.module == "fedpareto"
+            found += [f"fedpareto.{alias.name}" for alias in node.names] if whole else [node.module]
         elif isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            found += [alias.name for alias in node.names]
+    return found
 
 
 @pytest.mark.parametrize("part", MAY_IMPORT)

@@ -36,12 +36,43 @@ def fedpareto(environment, *arguments, cwd=None):
     )
 
 
-def test_it_is_listed_with_its_taxonomy_and_parameters(environment):
-    listed = fedpareto(environment, "algorithms").stdout
+COMMANDS = (["algorithms"], ["algorithms", "median"], ["problems"], ["run", "medain"])
+IN_ONE_PROCESS = """
+import contextlib, io, json, sys
+from fedpareto.cli import main
+for words in json.loads(sys.argv[1]):
+    out, err, code = io.StringIO(), io.StringIO(), 0
+    sys.argv = ["fedpareto", *words]
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            main()
+        except SystemExit as end:
+            code = end.code or 0
+    print(json.dumps([code, out.getvalue(), err.getvalue()]))
+"""
+"""Several commands, one after the other: an interpreter takes seconds to start."""
+
+
+@pytest.fixture(scope="module")
+def told(environment):
+    """What each of COMMANDS says: its exit code, its output and its messages."""
+    done = subprocess.run(
+        [sys.executable, "-c", IN_ONE_PROCESS, json.dumps(COMMANDS)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=True,
+    )
+    return {" ".join(words): json.loads(line) for words, line in zip(COMMANDS, done.stdout.splitlines(), strict=True)}
+
+
+def test_it_is_listed_with_its_taxonomy_and_parameters(told):
+    listed = told["algorithms"][1]
     assert "median" in listed
     assert "linearised preferences, median" in listed
-    assert "How far the global model moves" in fedpareto(environment, "algorithms", "median").stdout
-    assert "ridge" in fedpareto(environment, "problems").stdout
+    assert "How far the global model moves" in told["algorithms median"][1]
+    assert "ridge" in told["problems"][1]
 
 
 def test_it_runs_from_the_command_line(environment, tmp_path):
@@ -68,7 +99,7 @@ def test_it_passes_the_conformance_suite(environment):
     assert done.stdout.strip() == "passed", done.stderr
 
 
-def test_a_misspelt_name_finds_it(environment):
-    done = fedpareto(environment, "run", "medain")
-    assert done.returncode == 2
-    assert done.stderr.strip() == "Error: unknown algorithm 'medain'; did you mean 'median'?"
+def test_a_misspelt_name_finds_it(told):
+    code, _, message = told["run medain"]
+    assert code == 2
+    assert message.strip() == "Error: unknown algorithm 'medain'; did you mean 'median'?"
