@@ -6,6 +6,7 @@ The published data sets are not in the repository: FEDPARETO_DATA says where the
 
 from __future__ import annotations
 
+import gc
 import ipaddress
 import os
 import socket
@@ -19,8 +20,8 @@ import pytest
 
 from fedpareto.problems.data import DataSet, data_folder, data_set
 from minutes import (  # noqa: F401
+    begin,
     pytest_addoption,
-    pytest_collection_finish,
     pytest_runtest_makereport,
     pytest_terminal_summary,
 )
@@ -41,6 +42,13 @@ hypothesis.settings.load_profile("anywhere")
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "needs_data(*names): reads these published data sets; skipped without them")
+
+
+def pytest_collection_finish() -> None:
+    """The modules and the tests stay: the collector of garbage need not look at millions of objects again and again."""
+    gc.collect()
+    gc.freeze()
+    begin()
 
 
 # -- who runs what -------------------------------------------------------------------------------------------------

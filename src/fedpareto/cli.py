@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
 import re
@@ -339,15 +340,21 @@ app.command()(cli_serve.serve)
 app.command()(cli_completion.completion)
 
 
+@functools.cache
+def _command() -> Any:
+    """The whole command; typer reads the signatures of all its parts for it, which takes a tenth of a second."""
+    return typer.main.get_command(app)
+
+
 def main() -> None:
     """The entry point: a user error is one line and exit code 2, never a traceback."""
     console.prepare()
     if sys.argv[1:2] == [cli_completion.COMPLETE]:
-        found = cli_completion.candidates(typer.main.get_command(app), sys.argv[2:])
+        found = cli_completion.candidates(_command(), sys.argv[2:])
         sys.stdout.write("".join(f"{text}\n" for text in found))
         return
     try:
-        code = typer.main.get_command(app)(prog_name="fedpareto", standalone_mode=False)
+        code = _command()(prog_name="fedpareto", standalone_mode=False)
         sys.stdout.flush()
     except _UsageError as problem:
         _fail(problem.format_message(), 2)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import functools
 import inspect
 import textwrap
 import types
@@ -17,13 +18,15 @@ from fedpareto.errors import UnknownName, UserError
 
 T = TypeVar("T")
 
+_hints = functools.cache(get_type_hints)
+
 
 def build(cls: type[T], values: Mapping[str, Any], what: str, locate: Callable[[str], str] = lambda name: "") -> T:
     """An instance of the dataclass `cls` from names and values.
 
     In messages, `what` names it ("algorithm fedpref") and `locate` gives a parameter's place ("spec.yaml, line 3: ").
     """
-    hints = get_type_hints(cls)
+    hints = _hints(cls)  # type: ignore[arg-type]  # A class is hashable, whatever its instances are.
     known = field_names(cls)
     ready = {}
     for name, value in values.items():
