@@ -325,3 +325,13 @@ def test_without_a_file_the_problem_can_still_be_listed():
     problem = OwnTable()
     assert [objective.name for objective in problem.objectives] == ["accuracy", "demographic-parity"]
     assert problem.layout.size > 0
+
+
+def test_a_text_in_parquet_that_is_not_utf_8_is_a_damaged_file(tmp_path):
+    import pyarrow
+    from pyarrow import parquet
+
+    broken = pyarrow.array([b"f", b"\xff"] * 20, pyarrow.binary()).view(pyarrow.string())
+    parquet.write_table(pyarrow.table({"gender": broken, "hired": [0, 1] * 20}), tmp_path / "people.parquet")
+    with pytest.raises(UserError, match=r"people\.parquet cannot be read as Parquet: .*Invalid UTF8"):
+        OwnTable(file=str(tmp_path / "people.parquet"), label="hired", sensitive=("gender",)).data(2, 0)

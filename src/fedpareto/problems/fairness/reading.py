@@ -272,8 +272,9 @@ def _read_parquet(path: Path, how: Reading) -> Table:
     # Other files may lie in the folder; a folder named column=value is a column, as Spark and others write it.
     files = [str(file) for file in _files(path)]
     partitioning = {"partitioning": "hive", "partition_base_dir": str(path)} if path.is_dir() else {}
-    frame = dataset.dataset(files, format="parquet", **partitioning).to_table().to_pandas()
-    return of_frame(frame, path.name, how)
+    table = dataset.dataset(files, format="parquet", **partitioning).to_table()
+    table.validate(full=True)  # A text that is not UTF-8 would be noticed much later, and in pyarrow's words.
+    return of_frame(table.to_pandas(), path.name, how)
 
 
 def of_frame(frame: DataFrame, source: str, how: Reading | None = None) -> Table:
