@@ -35,7 +35,8 @@ from fedpareto.core.clients import Clients
 from fedpareto.core.learner import Learner
 from fedpareto.core.messages import Reply, Task
 from fedpareto.engines.flower import wire
-from fedpareto.engines.flower.launch import LocalFederation, program, submit_run
+from fedpareto.engines.flower.launch import LocalFederation, program
+from fedpareto.engines.flower.link import Address, submit_run
 from fedpareto.engines.flower.node import Node, only
 from fedpareto.engines.flower.server import FlowerEngine
 from fedpareto.experiments.spec import Draft, Spec
@@ -74,23 +75,6 @@ def main(grid, context):
     strategy.start(grid=grid, initial_arrays=initial, num_rounds=ROUNDS)
     with Path(PLACE).open("a") as file:
         file.write(f"{time.time()}\\n")
-"""
-
-QUICKSTART_APP = """\
-[project]
-name = "quickstart"
-version = "0.1.0"
-description = "Flower's own"
-license = "Apache-2.0"
-
-[tool.flwr.app]
-publisher = "fedpareto"
-
-[tool.flwr.app.components]
-serverapp = "quickstart:server"
-clientapp = "quickstart:client"
-
-[tool.flwr.app.config]
 """
 
 
@@ -162,12 +146,10 @@ def our_rounds(grid: Any, rounds: int) -> list[float]:
 
 def flower_rounds(local: LocalFederation, folder: Path, rounds: int) -> list[float]:
     """Seconds of each round of Flower's own app, on SuperLink and SuperNodes that are up and have no other worker."""
-    app, stamps = folder / "app", folder / "stamps"
-    app.mkdir(parents=True, exist_ok=True)
-    (app / "pyproject.toml").write_text(QUICKSTART_APP)
+    folder.mkdir(parents=True, exist_ok=True)
+    stamps = folder / "stamps"
     values = {"PLACE": str(stamps), "NODES": NODES, "SIZE": SIZE, "ROUNDS": rounds}
     constants = "".join(f"{name} = {value!r}\n" for name, value in values.items())
-    (app / "quickstart.py").write_text(constants + QUICKSTART)
     for number, address in enumerate([local.superlink, *local.runtimes]):
         local.processes.start(
             f"superexec{number}",
@@ -177,7 +159,8 @@ def flower_rounds(local: LocalFederation, folder: Path, rounds: int) -> list[flo
                 *("--superexec-auth-secret-file", str(local.secret)),
             ],
         )
-    submit_run(app, "fedpareto", local.processes.environment())
+    code = {"quickstart.py": constants + QUICKSTART}
+    submit_run(Address(local.superlink, local.secret), "quickstart", "server", "client", code)
     while not stamps.exists() or len(stamps.read_text().splitlines()) <= rounds:
         local.processes.check()
         time.sleep(0.5)

@@ -59,7 +59,7 @@ class Synthetic(GroupedProblem):
     test: Literal["common", "own"] = "common"
     """Test rows of a model: those of all clients, with each client's own as a second evaluation, or the latter only."""
     server_rows: int = 0
-    """Rows that the server draws for itself: on them `mofld` measures with evaluation=server."""
+    """Rows that the server draws for itself, for algorithms that evaluate models at the server."""
     sees_group: bool = False
     """Whether the sensitive attribute is an input of the classifier too, as in PraFFL's experiments."""
     relaxation: Literal["tanh", "tanh-halved", "tanh-masked", "covariance"] = "tanh"

@@ -77,12 +77,12 @@ license = "Apache-2.0"
 publisher = "fedpareto"
 
 [tool.flwr.app.components]
-serverapp = "fedpareto.engines.flower.apps:server_app"
-clientapp = "fedpareto.engines.flower.apps:client_app"
+serverapp = "{module}:{server}"
+clientapp = "{module}:{client}"
 
 [tool.flwr.app.config]
 """
-"""All that Flower needs to know about an app; the code is the installed package."""
+"""All that Flower needs to know about an app."""
 
 log = logging.getLogger("fedpareto.flower")
 
@@ -129,21 +129,31 @@ def control_client(address: Address) -> ControlHttpClient:
     )
 
 
-def submit_run(address: Address) -> None:
-    """Starts a run on a SuperLink. `flwr run` does the same in a process of its own, which takes seconds."""
+def submit_run(
+    address: Address,
+    module: str = "fedpareto.engines.flower.apps",
+    server: str = "server_app",
+    client: str = "client_app",
+    code: Mapping[str, str] | None = None,
+) -> None:
+    """Starts a run of two apps in a module on a SuperLink: ours, which are installed, or `code`'s, by file name.
+
+    `flwr run` does the same in a process of its own, which takes seconds.
+    """
     from flwr.cli.build import build_fab_from_files  # Nodes do not need it.
 
+    files = {"pyproject.toml": APP.format(module=module, server=server, client=client), **(code or {})}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # Of what Flower calls in other packages.
-        packed, _ = build_fab_from_files({"pyproject.toml": APP.encode()})
+        packed, _ = build_fab_from_files({name: text.encode() for name, text in files.items()})
     app = Fab(hash_str=hashlib.sha256(packed).hexdigest(), content=packed)
-    client = control_client(address)
+    control = control_client(address)
     try:
-        client.StartRun(StartRunRequest(fab=app))
+        control.StartRun(StartRunRequest(fab=app))
     except httpx.HTTPError as problem:
         raise UserError(f"Flower did not accept the run: {' '.join(str(problem).split())[-500:]}") from None
     finally:
-        client.close()
+        control.close()
 
 
 @contextmanager

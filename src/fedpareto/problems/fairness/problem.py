@@ -64,8 +64,8 @@ class Fairness(GroupedProblem):
     """Test rows of a model: those of all clients, with each client's own as a second evaluation (own-test); or its
     client's own only. The nodes of a deployment have only their own."""
     server_share: float = 0.0
-    """Share of all rows, alike for each label and group, that the server holds and no client: on them `mofld` measures
-    with evaluation=server."""
+    """Share of all rows, alike for each label and group, that the server holds and no client, for algorithms that
+    evaluate models at the server."""
     relaxation: Literal["tanh", "tanh-halved", "tanh-masked", "covariance"] = "tanh"
     """How a gap becomes a loss: tanh without the halving of eq. 5.5, as printed there, as in the code of Padh et al.,
     or PraFFL's covariance term."""
