@@ -29,10 +29,10 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 
 from fedpareto.algorithms.fedpref import FedPref
 from fedpareto.core.federation import Federation
-from fedpareto.core.models import MLP
 from fedpareto.core.problem import Objective, Rows, SupervisedProblem
 from fedpareto.engines.local import Choices, LocalEngine, LocalOptions
 from fedpareto.learners.supervised import Supervised
+from fedpareto.networks.mlp import MLP
 
 ROWS, BATCH, INPUTS = 1000, 128, 12
 LEARNER = Supervised(lr=0.05, batch_size=BATCH, epochs=1)

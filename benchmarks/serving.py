@@ -36,9 +36,9 @@ from torch import Tensor, nn
 
 from fedpareto.algorithms.praffl import PraFFL
 from fedpareto.core.inputs import NUMBER, VALUE, Input, InputSchema
-from fedpareto.core.models import MLP
 from fedpareto.core.problem import Objective
 from fedpareto.experiments.servable import Card
+from fedpareto.networks.mlp import MLP
 from fedpareto.serving import files
 from fedpareto.serving.models import AnyPreference
 

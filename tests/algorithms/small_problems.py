@@ -15,9 +15,9 @@ from fedpareto.core.algorithm import Setting
 from fedpareto.core.layout import Layout
 from fedpareto.core.learner import Learner
 from fedpareto.core.messages import Reply
-from fedpareto.core.models import MLP
 from fedpareto.core.problem import Batch, Objective, Rows, Splits, SupervisedProblem
 from fedpareto.learners.supervised import Supervised
+from fedpareto.networks.mlp import MLP
 from fedpareto.problems.convex import Convex
 
 

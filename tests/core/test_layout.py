@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from fedpareto.core.layout import Layout
-from fedpareto.core.models import MLP, StackedModule
+from fedpareto.networks.mlp import MLP
+from fedpareto.networks.module import StackedModule
 
 LAYOUT = Layout.of({"0.weight": (2, 3), "0.bias": (3,), "scale": (), "1.weight": (3, 1)})
 

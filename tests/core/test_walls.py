@@ -17,14 +17,15 @@ MAY_IMPORT = {
     "files": {"errors"},
     "console": {"files"},
     "moo": {"errors"},
-    "core": {"errors", "moo"},
-    "learners": {"errors", "moo", "core"},
+    "core": {"errors", "moo", "networks"},
+    "networks": {"errors", "core"},
+    "learners": {"errors", "moo", "core", "networks"},
     "algorithms": {"errors", "moo", "core"},
-    "problems": {"errors", "files", "moo", "core", "learners"},
+    "problems": {"errors", "files", "moo", "core", "networks", "learners"},
     "engines": {"errors", "files", "moo", "core", "learners"},
     "experiments": {"errors", "files", "moo", "core", "engines", "report"},
     "report": {"errors", "files", "moo"},
-    "serving": {"errors", "files", "moo", "core", "experiments"},
+    "serving": {"errors", "files", "moo", "core", "networks", "experiments"},
     "api": {"errors", "core", "engines", "experiments", "problems", "serving"},
     "testing": {"errors", "moo", "core", "engines", "experiments", "learners", "problems"},
     "cli_data": {"console", "errors", "core", "problems"},
@@ -67,6 +68,14 @@ def test_imports_point_one_way(part):
             if module.startswith("fedpareto.") and module != "fedpareto.__version__":
                 other = module.split(".")[1]
                 assert other in MAY_IMPORT[part] | {part}, f"{path.relative_to(ROOT)} imports {module}"
+
+
+def test_networks_need_of_the_contract_only_layouts_and_randomness():
+    allowed = {"fedpareto.core", "fedpareto.core.layout", "fedpareto.core.rng"}
+    for path in (ROOT / "networks").rglob("*.py"):
+        assert {module for module in imports_of(path) if module.startswith("fedpareto.core")} <= allowed, path
+    for name in ("layout", "rng"):
+        assert not [module for module in imports_of(ROOT / f"core/{name}.py") if module.startswith("fedpareto.")]
 
 
 def test_every_part_has_its_wall():

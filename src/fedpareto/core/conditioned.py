@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fedpareto.core.layout import Layout
-from fedpareto.core.models import MLP
+from fedpareto.networks.mlp import MLP
 
 
 @dataclass(frozen=True)

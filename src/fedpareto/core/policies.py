@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from fedpareto.core.layout import Layout
-from fedpareto.core.models import MLP
+from fedpareto.networks.mlp import MLP
 
 
 class Policy(ABC):

@@ -22,13 +22,13 @@ from torch.nn.functional import linear, pad
 from fedpareto.core.conditioned import Conditioned, tolerances
 from fedpareto.core.inputs import InputSchema
 from fedpareto.core.layout import Layout
-from fedpareto.core.models import MLP
 from fedpareto.core.parameters import build
 from fedpareto.core.problem import Problem
 from fedpareto.core.registry import problem_class
 from fedpareto.errors import UserError, reading
 from fedpareto.experiments.servable import CONDITIONED, SOLUTIONS, Card
 from fedpareto.moo.dominance import is_nondominated
+from fedpareto.networks.mlp import MLP
 from fedpareto.serving.preferences import checked
 
 WORTH_A_HEAD = 64

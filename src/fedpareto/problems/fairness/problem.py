@@ -18,11 +18,11 @@ from fedpareto.core.groups import Comparison, GroupedProblem
 from fedpareto.core.inputs import InputSchema
 from fedpareto.core.layout import Layout
 from fedpareto.core.learner import Learner
-from fedpareto.core.models import MLP
 from fedpareto.core.outputs import Output
 from fedpareto.core.problem import Batch, Objective, Rows, Splits, tested_on_all
 from fedpareto.errors import UserError
 from fedpareto.learners.supervised import Supervised
+from fedpareto.networks.mlp import MLP
 from fedpareto.problems import partitions
 from fedpareto.problems.fairness import goals, tables
 from fedpareto.problems.fairness.encoding import Encoder

@@ -18,8 +18,10 @@ from torch import Tensor, nn
 
 from fedpareto.core import rng
 from fedpareto.core.layout import Layout
-from fedpareto.core.models import MLP, StackedModule, stacked_linear
-from fedpareto.problems.images_text.lstm import stacked_lstm
+from fedpareto.networks.linear import stacked_linear
+from fedpareto.networks.lstm import stacked_lstm
+from fedpareto.networks.mlp import MLP
+from fedpareto.networks.module import StackedModule
 
 
 class Network(Protocol):

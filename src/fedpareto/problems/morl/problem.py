@@ -7,12 +7,12 @@ from functools import cached_property
 from typing import Literal
 
 from fedpareto.core.learner import Learner
-from fedpareto.core.models import MLP
 from fedpareto.core.policies import ActorCritic, Policy, ValuePolicy
 from fedpareto.core.reinforcement import ReinforcementProblem
 from fedpareto.errors import UserError
 from fedpareto.learners.ddpg import DDPG
 from fedpareto.learners.dqn import DQN
+from fedpareto.networks.mlp import MLP
 
 
 @dataclass(frozen=True)

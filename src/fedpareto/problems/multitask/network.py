@@ -18,8 +18,8 @@ from torch import Tensor
 
 from fedpareto.core import rng
 from fedpareto.core.layout import Layout
-from fedpareto.core.models import stacked_linear
 from fedpareto.errors import UserError
+from fedpareto.networks.linear import stacked_linear
 
 KERNEL = 5
 """Height and width of a patch, as in LeNet."""

@@ -7,9 +7,11 @@ import torch
 from torch import nn
 from torch.nn.functional import conv2d
 
-from fedpareto.core import models as stacked_models
-from fedpareto.core.models import StackedModule, stacked_conv2d, stacked_linear
 from fedpareto.errors import UserError
+from fedpareto.networks import convolution
+from fedpareto.networks.convolution import stacked_conv2d
+from fedpareto.networks.linear import stacked_linear
+from fedpareto.networks.module import StackedModule
 
 N, ROWS = 3, 4
 
@@ -24,7 +26,7 @@ def noise(*shape, seed=0):
 @pytest.mark.parametrize("tiles", [1, 6, 256])
 def test_stacked_convolutions_and_their_gradients_are_those_of_torch(channels, size, kernel, tiles, monkeypatch):
     """The gradient is one product, or the sum of two or four."""
-    monkeypatch.setattr(stacked_models, "TILES", tiles)
+    monkeypatch.setattr(convolution, "TILES", tiles)
     inputs = noise(N, ROWS, channels, *size)
     weight, bias = noise(N, 6, channels, *kernel, seed=1), noise(N, 6, seed=2)
     expected = torch.stack([conv2d(x, w, b) for x, w, b in zip(inputs, weight, bias, strict=True)])

@@ -1,0 +1,1 @@
+"""Stacked networks: parameters `{name: [n, ...]}`, inputs `[n, b, ...]`, one call for n clients."""
