@@ -1,23 +1,35 @@
-"""Counter-based randomness: a stream is a function of client and purpose, never of the other clients.
+"""Counter-based randomness: a number is a function of (seed, purpose, client, lane, round, position), nothing else.
 
-Every stream is Philox keyed by (seed, purpose) with its counter placed at (client, lane, round). So a client draws
-the same numbers alone on a node, in a stack of a thousand, in any chunk and in any order.
+`Addresses` draws for a whole stack of clients in integer tensor arithmetic: Philox4x32-10 (Salmon et al., "Parallel
+random numbers: as easy as 1, 2, 3", 2011) keyed by seed and purpose, with its counter at (position, client, lane,
+round). So a client draws the same bits alone on a node, in a stack of a thousand, in any chunk and order, on a CPU and
+on a GPU. `generator` is for what is drawn once for a whole federation, such as a partition of rows.
 """
 
 from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
+from torch import Tensor
+
+from fedpareto.core.quantiles import logarithm, normal_quantile
 
 SERVER = -1
 """The server's own client number in a stream's address."""
 
-_MASK = (1 << 64) - 1
+_MASK64 = (1 << 64) - 1
+_MASK = (1 << 32) - 1
+_MULTIPLIERS = 0xD2511F53, 0xCD9E8D57
+_WEYL = 0x9E3779B9, 0xBB67AE85
+_ROUNDS = 10
+_IN_CACHE = 1 << 14
+"""Blocks that a CPU computes at once: their 64-bit words stay in its cache."""
+LAST = 1 << 62
+"""A key after all others."""
 
 
 @dataclass(frozen=True)
@@ -30,53 +42,172 @@ class Address:
     lane: int = 0
 
 
+@dataclass(frozen=True, eq=False)
+class Addresses:
+    """The same for a stack of n: whole numbers `[n]` each, on the device where numbers are to be drawn."""
+
+    seed: Tensor
+    client: Tensor
+    round: Tensor
+    lane: Tensor
+
+    @classmethod
+    def of(cls, addresses: Sequence[Address], device: torch.device | str = "cpu") -> Addresses:
+        """A few, one by one."""
+        rows = [(one.seed & _MASK64, one.client, one.round, one.lane) for one in addresses]
+        columns = np.array(rows, dtype=object).reshape(-1, 4).T
+        return cls(*(torch.tensor([_signed(int(x)) for x in column], device=device) for column in columns))
+
+    @classmethod
+    def at(cls, seed: int, clients: np.ndarray, round: int, lane: int = 0) -> Addresses:
+        """The same seed, round and lane for many clients."""
+        client = torch.as_tensor(np.asarray(clients, dtype=np.int64))
+        same = (torch.full_like(client, _signed(value)) for value in (seed, round, lane))
+        seeds, rounds, lanes = same
+        return cls(seeds, client, rounds, lanes)
+
+    @classmethod
+    def cat(cls, parts: Sequence[Addresses]) -> Addresses:
+        """One stack after the other."""
+        return cls(*(torch.cat([getattr(part, name) for part in parts]) for name in _FIELDS))
+
+    def __len__(self) -> int:
+        return len(self.client)
+
+    def __getitem__(self, rows: slice | np.ndarray | Tensor) -> Addresses:
+        if isinstance(rows, np.ndarray):
+            rows = torch.as_tensor(rows, device=self.client.device)
+        return Addresses(*(getattr(self, name)[rows] for name in _FIELDS))
+
+    def to(self, device: torch.device | str) -> Addresses:
+        """On another device."""
+        return Addresses(*(getattr(self, name).to(device) for name in _FIELDS))
+
+    def with_lane(self, lane: int | Tensor) -> Addresses:
+        """The same in another lane: streams of their own."""
+        return replace(self, lane=torch.zeros_like(self.lane) + lane)
+
+    def repeated(self, times: int) -> Addresses:
+        """Each of them `times` times in a row, `[n · times]`."""
+        return Addresses(*(getattr(self, name).repeat_interleave(times) for name in _FIELDS))
+
+    # -- numbers ---------------------------------------------------------------------------------------------------
+
+    def words(self, purpose: str, count: int, start: int | Tensor = 0) -> Tensor:
+        """The whole numbers below 2³² at the positions from `start` (a multiple of 4), `[n, count]`."""
+        return self._words((purpose,), count, start)[:, 0]
+
+    def uniform(self, purpose: str, count: int, start: int | Tensor = 0, dtype: torch.dtype = torch.float32) -> Tensor:
+        """At least 0 and below 1, `[n, count]`: with 24 random bits, or 53 in double precision (two words each)."""
+        if dtype == torch.float64:
+            high, low = self._pairs(purpose, count, start)
+            return ((high >> 5) * 2**26 + (low >> 6)).double() * 2.0**-53
+        return (self.words(purpose, count, start) >> 8).to(dtype) * 2.0**-24
+
+    def normal(self, purpose: str, count: int, start: int | Tensor = 0) -> Tensor:
+        """From the standard normal distribution, double precision, `[n, count]`."""
+        return normal_quantile(self._inside(purpose, count, start))
+
+    def exponential(self, purpose: str, count: int, start: int | Tensor = 0) -> Tensor:
+        """From the exponential distribution with mean 1, double precision, `[n, count]`."""
+        return -logarithm(self._inside(purpose, count, start))
+
+    def orders(self, purpose: str, counts: Tensor, passes: int, longest: int) -> Tensor:
+        """`passes` random orders of 0 … count − 1 for each client, `[n, passes, longest]`.
+
+        From a client's `count` on, the remaining places follow in their own order.
+        """
+        words = self._words(tuple(f"{purpose} {number}" for number in range(passes)), longest)
+        place = torch.arange(longest, device=words.device)
+        # A place in the low bits: keys are never equal, and sorted keys tell their places.
+        keys = words.mul_(2**30).add_(place)
+        keys.masked_fill_((place >= counts.view(-1, 1, 1)), 0).add_(
+            torch.where(place >= counts.view(-1, 1, 1), place + LAST, 0)
+        )
+        return _sorted(keys) & (2**30 - 1)
+
+    def _inside(self, purpose: str, count: int, start: int | Tensor) -> Tensor:
+        """Above 0 and below 1, with 52 random bits."""
+        high, low = self._pairs(purpose, count, start)
+        return (((high >> 6) * 2**26 + (low >> 6)).double() + 0.5) * 2.0**-52
+
+    def _pairs(self, purpose: str, count: int, start: int | Tensor) -> tuple[Tensor, Tensor]:
+        high, low = self.words(purpose, 2 * count, 2 * start).view(len(self), count, 2).unbind(-1)
+        return high, low
+
+    def _words(self, purposes: tuple[str, ...], count: int, start: int | Tensor = 0) -> Tensor:
+        """`[n, purposes, count]`."""
+        device, blocks = self.client.device, -(-count // 4)
+        codes = torch.tensor([zlib.crc32(purpose.encode()) for purpose in purposes], device=device).view(1, -1, 1)
+        first = start.div(4, rounding_mode="floor") if isinstance(start, Tensor) else start // 4
+        block = torch.arange(blocks, device=device) + first
+        columns = [getattr(self, name).view(-1, 1, 1) for name in _FIELDS]
+
+        def drawn(rows: slice) -> Tensor:
+            seed, client, round, lane = (column[rows] for column in columns)
+            key = seed & _MASK, (codes ^ (seed >> 32)) & _MASK
+            counter = block & _MASK, client & _MASK, lane & _MASK, round & _MASK
+            return torch.stack(torch.broadcast_tensors(*philox(counter, key)), dim=-1).flatten(-2)[..., :count]
+
+        rows_at_once = max(1, _IN_CACHE // max(1, len(purposes) * blocks))
+        if device.type != "cpu" or rows_at_once >= len(self):
+            return drawn(slice(None))
+        return torch.cat([drawn(slice(i, i + rows_at_once)) for i in range(0, len(self), rows_at_once)])
+
+
+_FIELDS = ("seed", "client", "round", "lane")
+
+
+def philox(counter: Sequence[Tensor], key: Sequence[Tensor]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Philox4x32-10: four words from a counter of four and a key of two, each below 2³² in 64-bit integers.
+
+    They need not have the same shape, only shapes that fit: what is small stays small for as long as it can.
+    """
+    a, b, c, d = counter
+    number = torch.arange(_ROUNDS, device=a.device).view(-1, *[1] * max(one.dim() for one in key))
+    keys = [((one + number * step) & _MASK).unbind() for one, step in zip(key, _WEYL, strict=True)]
+    for first, second in zip(*keys, strict=True):
+        # 64-bit products wrap around alike everywhere. `b` and `d` are only read by ^, so the mask comes after it.
+        left, right = a * _MULTIPLIERS[0], c * _MULTIPLIERS[1]
+        a, c = ((right >> 32) ^ (b ^ first)) & _MASK, ((left >> 32) ^ (d ^ second)) & _MASK
+        b, d = right, left
+    return a, b & _MASK, c, d & _MASK
+
+
+def _sorted(keys: Tensor) -> Tensor:
+    """Along the last dimension; NumPy's sort uses a CPU's vector units, torch's does not."""
+    if keys.device.type != "cpu":
+        return keys.sort(dim=-1).values
+    array = keys.numpy()
+    array.sort(axis=-1)
+    return keys
+
+
+def _signed(value: int) -> int:
+    """Any 64 bits as a signed number."""
+    value &= _MASK64
+    return value - (1 << 64) if value >> 63 else value
+
+
+# -- one stream ----------------------------------------------------------------------------------------------------
+
+
 def generator(address: Address, purpose: str) -> np.random.Generator:
-    """A fresh stream for one purpose ("batches", "participants", …) of one client in one round."""
-    return np.random.Generator(_philox(address, purpose))
+    """A fresh stream for one purpose ("deal", "participants", …), such as of the server in one round."""
+    key = address.seed & _MASK64, zlib.crc32(purpose.encode())
+    # The lowest word counts the numbers drawn, so streams of different addresses never overlap.
+    counter = 0, address.client & _MASK64, address.lane & _MASK64, address.round & _MASK64
+    return np.random.Generator(
+        np.random.Philox(key=np.array(key, dtype=np.uint64), counter=np.array(counter, dtype=np.uint64))
+    )
 
 
 def generators(addresses: Sequence[Address], purpose: str) -> Iterator[np.random.Generator]:
-    """The streams of many clients in turn. Each is valid until the next is taken: one generator is moved along,
-
-    which costs a tenth of creating one anew.
-    """
-    if not addresses:
-        return
-    bits = _philox(addresses[0], purpose)
-    moving = np.random.Generator(bits)
-    for address in addresses:
-        bits.state = _philox_state(bits, address, purpose)
-        yield moving
+    """The streams of several clients in turn, for data that are made once."""
+    return (generator(address, purpose) for address in addresses)
 
 
 def torch_generator(address: Address, purpose: str, device: str = "cpu") -> torch.Generator:
     """The same address as a torch generator, for initialising models."""
     seed = int(generator(address, purpose).integers(0, 2**63))
     return torch.Generator(device=device).manual_seed(seed)
-
-
-def _key(address: Address, purpose: str) -> tuple[int, int]:
-    return address.seed & _MASK, zlib.crc32(purpose.encode())
-
-
-def _counter(address: Address) -> tuple[int, int, int, int]:
-    # The lowest word counts the numbers drawn, so streams of different addresses never overlap.
-    return 0, address.client & _MASK, address.lane & _MASK, address.round & _MASK
-
-
-def _philox(address: Address, purpose: str) -> np.random.Philox:
-    return np.random.Philox(
-        key=np.array(_key(address, purpose), dtype=np.uint64),
-        counter=np.array(_counter(address), dtype=np.uint64),
-    )
-
-
-def _philox_state(bits: np.random.Philox, address: Address, purpose: str) -> Any:
-    state: dict[str, Any] = dict(bits.state)
-    state["state"] = {
-        "counter": np.array(_counter(address), dtype=np.uint64),
-        "key": np.array(_key(address, purpose), dtype=np.uint64),
-    }
-    # A fresh stream has nothing left over from an earlier draw.
-    state.update(buffer_pos=4, has_uint32=0, uinteger=0)
-    return state
