@@ -111,7 +111,7 @@ def served_over_http(workers: int) -> Iterator[tuple[subprocess.Popen[str], int]
         path = Path(folder) / "model.safetensors"
         files.save(served(), path)
         many = ["--workers", str(workers)] if workers > 1 else []
-        command = [sys.executable, "-m", "fedpareto.cli", "serve", str(path), "--port", "0", *many]
+        command = [sys.executable, "-m", "fedpareto", "serve", str(path), "--port", "0", *many]
         with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
             try:
                 line = next((line for line in process.stderr if line.startswith("serving")), "")

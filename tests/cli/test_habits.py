@@ -15,9 +15,8 @@ from rich.cells import cell_len
 from rich.console import Console
 from typer.main import get_command
 
-from fedpareto import cli_completion, cli_data, cli_lists
-from fedpareto.cli import app
-from fedpareto.cli_completion import SCRIPTS, candidates, names_of
+from fedpareto.cli import app, completion, data, lists
+from fedpareto.cli.completion import SCRIPTS, candidates, names_of
 from fedpareto.core import registry
 from fedpareto.report import across, record, tables, terminal
 
@@ -80,14 +79,14 @@ def test_completing_imports_nothing_heavy(tmp_path: Path) -> None:
 def test_every_shell_gets_its_lines(shell: str, fedpareto: Callable[..., Any]) -> None:
     answer = fedpareto("completion", shell)
     assert answer.code == 0
-    assert f"fedpareto {cli_completion.COMPLETE}" in answer.out
+    assert f"fedpareto {completion.COMPLETE}" in answer.out
 
 
 def test_bash_completes_with_its_lines(tmp_path: Path) -> None:
     """A shell in which `fedpareto` prints the words that it was asked with."""
     lines = [
         "fedpareto() { printf '%s\\n' \"$@\"; }",
-        SCRIPTS[cli_completion.Shell.BASH],
+        SCRIPTS[completion.Shell.BASH],
         "COMP_WORDS=(fedpareto run --problem 'two words'); COMP_CWORD=3; _fedpareto",
         "printf '[%s]' \"${COMPREPLY[@]}\"",
     ]
@@ -157,23 +156,23 @@ def fits(*shown: Any, width: int = 80) -> list[str]:
 
 
 def plain_algorithms() -> list[dict[str, Any]]:
-    return [cli_lists._algorithm(name, cls) for name, cls in registry.algorithms().items()]
+    return [lists._algorithm(name, cls) for name, cls in registry.algorithms().items()]
 
 
 def test_listings_fit_80_columns() -> None:
-    found = fits(cli_lists.algorithm_table(plain_algorithms(), 80))
+    found = fits(lists.algorithm_table(plain_algorithms(), 80))
     assert all(any(name in line for line in found) for name in registry.algorithms())
-    problems = [cli_lists._problem(name, cls) for name, cls in registry.problems().items()]
-    found = fits(cli_lists.problem_table(problems, 80))
+    problems = [lists._problem(name, cls) for name, cls in registry.problems().items()]
+    found = fits(lists.problem_table(problems, 80))
     assert all(any(name in line for line in found) for name in registry.problems())
     long = {"about": "What it is. " * 9, "terms": "CC BY 4.0", "bytes": 12_345_678, "here": True}
     files = ["law-school/law_school_clean.csv"] * 3
-    fits(cli_data.data_table([{"name": "law-school-20798", "files": files, **long}], 80))
+    fits(data.data_table([{"name": "law-school-20798", "files": files, **long}], 80))
 
 
 @pytest.mark.parametrize("name", ["fedpref", "mofld", "praffl"])
 def test_parameters_fit_80_columns(name: str) -> None:
-    fits(cli_lists.parameter_table(registry.algorithm_class(name)))
+    fits(lists.parameter_table(registry.algorithm_class(name)))
 
 
 def test_a_comparison_of_many_runs_fits_80_columns(fedpareto: Callable[..., Any], tmp_path: Path) -> None:

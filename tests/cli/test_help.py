@@ -43,7 +43,7 @@ def test_importing_the_package_or_the_command_line_imports_nothing_heavy() -> No
 @pytest.mark.parametrize("command", ["", "run", "data"])
 def test_help_imports_nothing_heavy(command: str) -> None:
     """So it answers at once, on a slow machine too."""
-    assert not HEAVY & imported_by("-m", "fedpareto.cli", *command.split(), "--help")
+    assert not HEAVY & imported_by("-m", "fedpareto", *command.split(), "--help")
 
 
 def test_help_lists_every_command(fedpareto: Callable[..., Any]) -> None:

@@ -1,4 +1,4 @@
-"""Who may import whom: cli → experiments → engines → algorithms → moo, problems beside algorithms."""
+"""Who may import whom: cli → papers → experiments → engines → algorithms → moo, problems beside algorithms."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ ROOT = Path(fedpareto.__file__).parent
 MAY_IMPORT = {
     "errors": set(),
     "files": {"errors"},
-    "console": {"files"},
     "moo": {"errors"},
     "core": {"errors", "moo", "networks"},
     "networks": {"errors", "core"},
@@ -28,21 +27,10 @@ MAY_IMPORT = {
     "serving": {"errors", "files", "moo", "core", "networks", "experiments"},
     "api": {"errors", "core", "engines", "experiments", "problems", "serving"},
     "testing": {"errors", "moo", "core", "engines", "experiments", "learners", "problems"},
-    "cli_data": {"console", "errors", "core", "problems"},
-    "cli_lists": {"console", "core"},
-    "cli_completion": {"experiments", "problems"},
-    "__main__": {"cli"},
-    "cli_reproduce": {"console", "errors", "files", "experiments"},
-    "cli_matrix": {"console", "errors", "files", "experiments"},
     "deploy": {"errors", "files", "moo", "core", "engines", "experiments", "problems"},
-    "cli_server": {"errors", "files", "deploy", "experiments", "problems"},
-    "cli_node": {"errors", "files", "deploy", "problems"},
-    "cli_serve": {"errors", "files", "serving"},
-    "cli": {
-        *("console", "errors", "files", "core", "experiments", "report"),
-        *("cli_data", "cli_reproduce", "cli_matrix", "cli_server", "cli_node", "cli_serve"),
-        *("cli_lists", "cli_completion"),
-    },
+    "papers": {"errors", "files", "moo", "core", "engines", "experiments", "report"},
+    "cli": {"errors", "files", "core", "experiments", "papers", "report", "problems", "serving", "deploy"},
+    "__main__": {"cli"},
 }
 
 
@@ -90,10 +78,7 @@ def test_only_one_place_knows_each_heavy_library():
         "moocore": {"moo"},
         "pymoo": {"moo"},
         "matplotlib": {"report"},
-        "typer": {
-            *("cli.py", "cli_data.py", "cli_reproduce.py", "cli_matrix.py", "cli_server.py", "cli_node.py"),
-            *("cli_serve.py", "cli_lists.py", "cli_completion.py", "console.py"),
-        },
+        "typer": {"cli"},
         "cryptography": {"deploy"},
         "pandas": {"problems"},
         "flwr": {"engines", "experiments", "deploy"},

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from fedpareto.errors import UserError
-from fedpareto.experiments.reproduce.parallel import side_by_side
+from fedpareto.experiments.parallel import side_by_side
 from fedpareto.experiments.runner import Stopped
 from waiting import until
 

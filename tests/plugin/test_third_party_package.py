@@ -30,7 +30,7 @@ def environment(tmp_path_factory):
 
 
 def fedpareto(environment, *arguments, cwd=None):
-    command = [sys.executable, "-m", "fedpareto.cli", *map(str, arguments)]
+    command = [sys.executable, "-m", "fedpareto", *map(str, arguments)]
     return subprocess.run(
         command, env=environment, capture_output=True, text=True, cwd=cwd, timeout=PATIENCE, check=False
     )

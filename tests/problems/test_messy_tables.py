@@ -25,7 +25,7 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # Typer 0.20 imports what click 8.5 would rather not give.
     from typer.testing import CliRunner
 
-    from fedpareto.cli_data import app
+    from fedpareto.cli.data import app
 
 ROWS = 160
 

@@ -101,7 +101,7 @@ def test_what_a_worker_failed_at_is_told_whatever_another_says_afterwards(tmp_pa
 
 @contextmanager
 def serving(run, *options, environment=None):
-    command = [sys.executable, "-m", "fedpareto.cli", "serve", str(run), "--port", "0", "--client", "1", *options]
+    command = [sys.executable, "-m", "fedpareto", "serve", str(run), "--port", "0", "--client", "1", *options]
     environment = {**os.environ, **(environment or {})}
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as process:
         try:

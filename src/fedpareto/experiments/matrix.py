@@ -23,7 +23,7 @@ from fedpareto.core.solutions import held_out
 from fedpareto.engines.attacks import Attack
 from fedpareto.errors import DamagedFile, UserError, reading
 from fedpareto.experiments import engines, runner
-from fedpareto.experiments.reproduce.parallel import side_by_side
+from fedpareto.experiments.parallel import side_by_side
 from fedpareto.experiments.runner import Result, Stopped
 from fedpareto.experiments.spec import MATRIX, NAMED_SECTIONS, WORDS, Draft, Spec, first_difference
 from fedpareto.experiments.store import RunFolder

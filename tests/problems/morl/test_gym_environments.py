@@ -454,9 +454,7 @@ def test_a_missing_box2d_comes_with_what_this_machine_needs(machine, how, tmp_pa
 
 def test_problems_are_listed_without_the_extra(tmp_path, monkeypatch):
     hide(tmp_path, monkeypatch, "gymnasium", "mo_gymnasium", "mujoco", "Box2D")
-    done = subprocess.run(
-        [sys.executable, "-m", "fedpareto.cli", "problems"], capture_output=True, text=True, check=True
-    )
+    done = subprocess.run([sys.executable, "-m", "fedpareto", "problems"], capture_output=True, text=True, check=True)
     assert all(name in done.stdout for name in NAMED)
 
 

@@ -1,0 +1,194 @@
+"""`fedpareto algorithms` and `fedpareto problems`: what there is, for people and for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fedpareto.cli.console import ROOMY, AsJson, print_json, print_table, terminal_width
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+
+def algorithms(
+    name: Annotated[str | None, typer.Argument(help="One of them, for its hyper-parameters.")] = None,
+    json: AsJson = False,
+) -> None:
+    """List the algorithms with their place in the taxonomy, or the one called NAME with its hyper-parameters.
+
+    Example: fedpareto algorithms fedpref
+    """
+    from fedpareto.core import registry
+
+    if name is not None:
+        cls = registry.algorithm_class(name)
+        if json:
+            print_json({**_algorithm(name, cls), "parameters": _parameters(cls)})
+            return
+        _print_parameters(name, cls)
+        labels = cls.taxonomy
+        typer.echo(
+            f"\ntaxonomy: {labels.level} level, {labels.family}; {labels.method}; objectives: {labels.objectives}"
+        )
+        return
+    found = [_algorithm(known, cls) for known, cls in registry.algorithms().items()]
+    if json:
+        print_json(found)
+        return
+    print_table(algorithm_table(found, terminal_width()))
+    _warn_of_broken()
+    typer.echo("Add +ft to a name for its fine-tuning variant. Hyper-parameters: fedpareto algorithms NAME")
+
+
+def problems(
+    name: Annotated[str | None, typer.Argument(help="One of them, for its parameters.")] = None, json: AsJson = False
+) -> None:
+    """List the problems with their objectives, or the one called NAME with its parameters.
+
+    Example: fedpareto problems synthetic
+    """
+    from fedpareto.core import registry
+
+    if name is not None:
+        cls = registry.problem_class(name)
+        if json:
+            plain = {"name": name, "about": _first_line(cls), "parameters": _parameters(cls)}
+            print_json({**plain, "models": list(cls.models)})
+            return
+        _print_parameters(name, cls)
+        if cls.models:
+            typer.echo(f"\nnetworks (model): {', '.join(cls.models)}")
+        return
+    found = [_problem(known, cls) for known, cls in registry.problems().items()]
+    if json:
+        print_json(found)
+        return
+    print_table(problem_table(found, terminal_width()))
+    _warn_of_broken()
+
+
+def _warn_of_broken() -> None:
+    """What other packages offer and cannot be used, on stderr."""
+    from fedpareto.core import registry
+
+    for why in registry.broken():
+        typer.echo(f"warning: {why}", err=True)
+
+
+def algorithm_table(found: Sequence[dict[str, Any]], width: int | None) -> Table:
+    """The algorithms in lines of at most `width` characters, or of any length."""
+    from rich.table import Table
+
+    if width is None or width >= ROOMY:
+        table = Table("name", "what it does", "level", "family", "multi-objective method", "objectives", "personal")
+        for one in found:
+            personal = "yes" if one["personal"] else "with +ft"
+            labels = (one[key] for key in ("level", "family", "method", "objectives"))
+            table.add_row(one["name"], one["about"], *labels, personal)
+        return table
+    table = Table("name", "what it does, and its place", show_lines=True)
+    for one in found:
+        personal = "personal" if one["personal"] else "personal with +ft"
+        place = f"{one['level']} level, {one['family']}, {personal}; {one['method']}; objectives: {one['objectives']}"
+        table.add_row(one["name"], f"{one['about']}\n[dim]{place}[/dim]")
+    return table
+
+
+def problem_table(found: Sequence[dict[str, Any]], width: int | None) -> Table:
+    """The problems in lines of at most `width` characters, or of any length."""
+    from rich.table import Table
+
+    def goals(one: dict[str, Any]) -> str:
+        return ", ".join(f"{goal['name']} {'↑' if goal['maximise'] else '↓'}" for goal in one["objectives"])
+
+    if width is None or width >= ROOMY:
+        table = Table("name", "what it is", "objectives", "parameters", "known front")
+        for one in found:
+            front = "yes" if one["known_front"] else "no"
+            table.add_row(one["name"], one["about"], goals(one), f"{one['model_size']:,}", front)
+        return table
+    table = Table("name", "what it is, and its objectives", show_lines=True)
+    for one in found:
+        front = "; the front is known" if one["known_front"] else ""
+        table.add_row(one["name"], f"{one['about']}\n[dim]{goals(one)}; {one['model_size']:,} parameters{front}[/dim]")
+    return table
+
+
+def _algorithm(name: str, cls: Any) -> dict[str, Any]:
+    labels = cls.taxonomy
+    return {
+        "name": name,
+        "about": _first_line(cls),
+        "level": labels.level,
+        "family": labels.family,
+        "method": labels.method,
+        "objectives": labels.objectives,
+        "personal": cls.personalised or name.endswith("+ft"),
+    }
+
+
+def _problem(name: str, cls: Any) -> dict[str, Any]:
+    problem = cls()
+    return {
+        "name": name,
+        "about": _first_line(cls),
+        "objectives": [{"name": goal.name, "maximise": goal.maximise} for goal in problem.objectives],
+        "model_size": problem.layout.size,
+        "known_front": problem.known_front() is not None,
+    }
+
+
+def _parameters(cls: type) -> list[dict[str, Any]]:
+    """Name, default (null where one must be given) and meaning of each."""
+    from fedpareto.core.parameters import field_docs
+
+    docs = field_docs(cls)
+    return [
+        {
+            "name": name,
+            "default": None if is_needed else list(default) if isinstance(default, tuple) else default,
+            "needed": is_needed,
+            "meaning": docs.get(name, ""),
+        }
+        for name, default, is_needed in _fields(cls)
+    ]
+
+
+def _fields(cls: Any) -> Iterator[tuple[str, Any, bool]]:
+    """Of each parameter its name, its default, and whether it has none."""
+    import dataclasses
+
+    for field in dataclasses.fields(cls):
+        default = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
+        yield field.name, default, default is dataclasses.MISSING
+
+
+def parameter_table(cls: type) -> Table:
+    """Every parameter with its default and its meaning."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    from fedpareto.core.parameters import field_docs
+
+    docs = field_docs(cls)
+    table = Table("parameter", "default", "meaning")
+    for name, default, is_needed in _fields(cls):
+        shown = "(needed)" if is_needed else escape(str(default)) or "(empty)"
+        table.add_row(name, shown, escape(docs.get(name, "")))
+    return table
+
+
+def _print_parameters(name: str, cls: type) -> None:
+    typer.echo(f"{name}: {_first_line(cls)}\n")
+    table = parameter_table(cls)
+    if table.row_count:
+        print_table(table)
+    else:
+        typer.echo("no parameters")
+
+
+def _first_line(cls: type) -> str:
+    return (cls.__doc__ or "").strip().splitlines()[0]

@@ -1,0 +1,163 @@
+"""Runs in which clients are the objectives, and the clients' results: what FedMGDA+'s and FedFew's reproductions share.
+
+A cell is one spec with all its seeds in one stack, kept in an ordinary run folder, so that a stopped reproduction can
+be resumed. A cell returns every client's first objective, on held-out rows, for both evaluations: of the model that
+the server sends, and of the same after the local steps that follow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedpareto.experiments.parallel import announced
+from fedpareto.experiments.spec import Draft, Spec
+from fedpareto.experiments.store import RunFolder
+from fedpareto.moo.fairness import Evaluation, shares_improved
+from fedpareto.papers.catalogue import Options, Say
+from fedpareto.papers.runs import Pulse, ensure
+from fedpareto.report import record
+
+Array = NDArray[np.float64]
+MODELS = "models.safetensors"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One spec of a reproduction."""
+
+    name: str
+    """Also its folder, such as cifar10-b10/fedavg."""
+    draft: Mapping[str, Any]
+    """The spec as plain values; see spec.Draft."""
+    keeps_models: bool = False
+    """Whether the clients' models stay in the folder: a hundred copies of a network with 800,000 parameters are
+    320 MB."""
+
+
+@dataclass(frozen=True, eq=False)
+class Values:
+    """One evaluation of every client over the rounds."""
+
+    rounds: NDArray[np.int64]
+    """`[r]`, in which there was such an evaluation."""
+    values: Array
+    """`[seeds, r, n]`; NaN for a client that was not measured, as non-participants are not after training."""
+
+    def last(self) -> Array:
+        """`[seeds, n]` of the last round that has any."""
+        return self.values[:, -1]
+
+    def best(self) -> Array:
+        """`[seeds, n]` of the round, another for each seed, in which the mean over clients is largest."""
+        chosen = self.means().argmax(axis=1)
+        return np.stack([values[place] for values, place in zip(self.values, chosen, strict=True)])
+
+    def means(self) -> Array:
+        """`[seeds, r]` over the clients."""
+        return np.asarray(np.nanmean(self.values, axis=2))
+
+
+@dataclass(frozen=True, eq=False)
+class Found:
+    """The result of a cell."""
+
+    cell: Cell
+    folder: Path
+    sent: Values
+    """Of the models that the server sends; the last round's are the final models."""
+    trained: Values
+    """Of the same after the local steps that follow."""
+    refused: int
+    """Replies that the server refused or never got, in all seeds and rounds."""
+    seconds: float
+    is_new: bool
+    """False if all of it was done already."""
+    losses: Values | None = None
+    """Of the same models as `sent`, on all of a client's training rows; None unless the spec has `measure_losses`."""
+    improved: Values | None = None
+    """The share of a round's participants whose training loss did not rise, `[seeds, r, 1]`; None like `losses`."""
+
+    @property
+    def name(self) -> str:
+        """Of the cell."""
+        return self.cell.name
+
+    def evaluation(self, kind: Evaluation) -> Values:
+        """By name."""
+        return self.sent if kind == "sent" else self.trained
+
+
+def spec_of(cell: Cell, settings: Sequence[str] = ()) -> Spec:
+    """A cell's spec, with what the user set for every run."""
+    return Draft(dict(cell.draft)).with_settings(settings).finish()
+
+
+def find_all(cells: Sequence[Cell], out: Path, options: Options, say: Say, stop: Callable[[], bool]) -> list[Found]:
+    """All cells in the order given, `options.jobs` at a time; a message for each as it is done."""
+    return announced(partial(find, out, tuple(options.settings)), cells, options.jobs, say, stop)
+
+
+def find(out: Path, settings: Sequence[str], cell: Cell, stop: Callable[[], bool]) -> Found:
+    """Runs a cell, or what is missing of it."""
+    spec, folder = spec_of(cell, settings), out / cell.name
+    shown = Pulse(spec, folder)
+    shown.name = cell.name
+    is_new = ensure(folder, spec, stop, shown=shown, keep_models=cell.keeps_models)
+    RunFolder(folder).checkpoint_file.unlink(missing_ok=True)  # A finished run is never resumed.
+    loaded = record.load(folder)
+    return Found(
+        cell,
+        folder,
+        _values(loaded, "sent"),
+        _values(loaded, "trained"),
+        len(loaded.events),
+        loaded.status.seconds,
+        is_new,
+        *(_losses(RunFolder(folder), spec) if spec.measure_losses else ()),
+    )
+
+
+def _values(loaded: record.Record, kind: Evaluation) -> Values:
+    """The first objective of every client, in the rounds that all seeds have."""
+    return _table(
+        [
+            {
+                line.round: found[loaded.held_out][:, 0]
+                for line in loaded.of_seed(seed)
+                if (found := getattr(line, kind))
+            }
+            for seed in loaded.seeds
+        ],
+        loaded.clients,
+    )
+
+
+def _losses(folder: RunFolder, spec: Spec) -> tuple[Values, Values]:
+    """Every client's training loss, and the share of participants whose loss did not rise in a round."""
+    losses: list[dict[int, Array]] = []
+    shares: list[dict[int, Array]] = []
+    lines = [row for row in folder.read_lines("metrics.jsonl") if "losses" in row]
+    for seed in spec.seeds:
+        rows = [row for row in lines if row["seed"] == seed]
+        found = {row["round"]: np.array(row["losses"], dtype=np.float64) for row in rows}
+        improved = shares_improved(found, {row["round"] + 1: row["participants"] for row in rows})
+        losses.append(found)
+        shares.append({number: np.array([share]) for number, share in improved.items()})
+    return _table(losses, spec.clients), _table(shares, 1)
+
+
+def _table(by_seed: Sequence[Mapping[int, Array]], width: int) -> Values:
+    """Of each seed a row of `width` numbers by round: those of the rounds that all seeds have."""
+    rounds = sorted(set.intersection(*(set(lines) for lines in by_seed)))
+    values = [[lines[number] for number in rounds] for lines in by_seed]
+    return Values(
+        np.array(rounds, dtype=np.int64),
+        np.array(values, dtype=np.float64).reshape(len(by_seed), len(rounds), width),
+    )

@@ -1,0 +1,1 @@
+"""Guo et al., "Few-for-many personalized federated learning", 2026: FedFew."""

@@ -1,0 +1,1 @@
+"""Hu et al., "Federated learning meets multi-objective optimization", 2022: FedMGDA+."""
