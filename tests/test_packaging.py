@@ -10,6 +10,7 @@ import pytest
 import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+from setuptools import Distribution
 
 ROOT = Path(__file__).parents[1]
 LOCK = runpy.run_path(str(ROOT / "tools/lock.py"))
@@ -55,6 +56,21 @@ def test_the_development_extra_has_everything_that_users_can_ask_for():
 def test_the_installation_page_names_every_extra():
     page = (ROOT / "docs/installation.md").read_text(encoding="utf-8")
     assert [extra for extra in EXTRAS if f"| `{extra}` | " not in page.partition("## What resolves where")[0]] == []
+
+
+def test_the_wheel_and_the_sdist_hold_the_published_numbers(monkeypatch, tmp_path):
+    monkeypatch.chdir(ROOT)
+    project = Distribution({"script_name": "setup.py"})
+    project.parse_config_files()
+    project.get_command_obj("egg_info").egg_base = str(tmp_path)
+    build = project.get_command_obj("build_py")
+    build.ensure_finalized()
+    wheel = {f"{source}/{name}" for _, source, _, names in build.data_files for name in names}
+    (sdist,) = tmp_path.glob("*/SOURCES.txt")
+    data = {path.relative_to(ROOT).as_posix() for path in ROOT.glob("src/fedpareto/**/*.toml")}
+    assert len(data) >= 6
+    assert data <= wheel
+    assert data <= set(sdist.read_text(encoding="utf-8").splitlines())
 
 
 def test_the_citation_is_of_this_version():

@@ -60,9 +60,11 @@ STEPS = [
 
 
 def check_contents(wheel: Path) -> None:
-    """The types' marker and the licence are in it, tests are not."""
+    """The types' marker, the licence and the published numbers are in it, tests are not."""
     names = zipfile.ZipFile(wheel).namelist()
     wanted = {"py.typed": "fedpareto/py.typed", "the licence": "licenses/LICENSE", "a command": "entry_points.txt"}
+    data = [path.relative_to(ROOT / "src").as_posix() for path in ROOT.glob("src/fedpareto/**/*.toml")]
+    wanted |= dict(zip(data, data, strict=True))
     for what, ending in wanted.items():
         if not any(name.endswith(ending) for name in names):
             sys.exit(f"{wheel.name} lacks {what}")

@@ -1,7 +1,8 @@
 """What Hu et al., "Federated learning meets multi-objective optimization" (IEEE TNSE, 2022), print: settings, numbers.
 
-The paper prints numbers in its table VI only; figures 1 to 4 have none, and their tables are in a supplement that is
-not part of it. fedmgda_claims checks what the text says about figures. Algorithms have the names used here.
+The paper prints numbers in its table VI only (published.toml); figures 1 to 4 have none, and their tables are in a
+supplement that is not part of it. `claims` checks what the text says about figures. Algorithms have the names
+used here.
 
 Where settings come from: section VI-A and table V; the captions of figures 2 and 3; for figures 1 and 4, whose
 captions do not say, the authors' published scripts. What none of them gives is marked "ours".
@@ -13,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from fedpareto.papers import tables
 from fedpareto.papers.measured import Entry
 
 ALGORITHMS = ("fedmgda", "fedmgda-plus", "mgda-prox", "fedavg", "fedavg-n", "fedprox", "q-fedavg")
@@ -31,21 +33,8 @@ TITLES = {
     "local": "PhD only",
 }
 
-
-def _percent(mean: float, deviation: float) -> Entry:
-    return Entry(round(mean / 100, 4), round(deviation / 100, 4))
-
-
-TABLE_6: Mapping[str, Mapping[str, Entry]] = {
-    "fedmgda": {"average": _percent(85.73, 0.05), "deviation": _percent(14.79, 0.12)},
-    "fedmgda-plus": {"average": _percent(87.60, 0.20), "deviation": _percent(13.68, 0.19)},
-    "mgda-prox": {"average": _percent(87.59, 0.19), "deviation": _percent(13.75, 0.18)},
-    "fedavg": {"average": _percent(84.97, 0.44), "deviation": _percent(15.25, 0.36)},
-    "fedavg-n": {"average": _percent(87.57, 0.09), "deviation": _percent(13.74, 0.11)},
-    "fedprox": {"average": _percent(84.97, 0.45), "deviation": _percent(15.26, 0.35)},
-    "q-fedavg": {"average": _percent(84.97, 0.44), "deviation": _percent(15.25, 0.37)},
-}
-"""Accuracy on Federated EMNIST over its 3,406 users: mean over users, and deviation over users."""
+TABLE_6: Mapping[str, Mapping[str, Entry]] = tables.read("fedpareto.papers.fedmgda")["table-6"].rows(Entry)
+"""Accuracy on Federated EMNIST over its users, by algorithm: mean over users, and deviation over users."""
 
 # -- federations ---------------------------------------------------------------------------------------------------
 

@@ -1,7 +1,7 @@
 """What Ye et al. (PraFFL, 2024) published, and how they set up their experiments, as far as they say.
 
-Where the paper does not say, the authors' published code was read; what that does not show either is our choice and
-marked as such.
+Table 1 is in published.toml. Where the paper does not say, the authors' published code was read; what that does not
+show either is our choice and marked as such.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
+
+from fedpareto.papers import tables
 
 ROUNDS, SEEDS, PREFERENCES = 10, 3, 1001
 """Section 6.1: T, runs, and preference vectors at the end."""
@@ -65,39 +67,20 @@ class Entry:
     fairest_gap: float = math.nan
 
 
-TABLE_1: Mapping[str, Mapping[str, Entry]] = {
-    "synthetic": {
-        "lft-ensemble": Entry(0.322, 0.262, 0.834, 4),
-        "lft-fedavg": Entry(0.113, 0.512, 0.580, 4),
-        "agnosticfair": Entry(0.167, 0.389, 0.664, 4),
-        "fairfed": Entry(0.438, 0.049, 0.698, 5),
-        "fedfb": Entry(0.151, 0.276, 0.782, 3),
-        "praffl": Entry(0.122, 0.371, 0.971, 54, 0.433, 0.056),
-    },
-    "compas": {
-        "lft-ensemble": Entry(0.441, 0.762, 0.226, 341),
-        "lft-fedavg": Entry(0.407, 0.089, 0.701, 105),
-        "agnosticfair": Entry(0.363, 0.184, 0.675, 117),
-        "fairfed": Entry(0.369, 0.182, 0.669, 115),
-        "fedfb": Entry(0.471, 0.033, 0.671, 105),
-        "praffl": Entry(0.364, 0.149, 0.772, 549, 0.473, 0.042),
-    },
-    "bank": {
-        "lft-ensemble": Entry(0.289, 0.755, 0.279, 742),
-        "lft-fedavg": Entry(0.094, 0.018, 1.088, 850),
-        "agnosticfair": Entry(0.102, 0.011, 1.087, 417),
-        "fairfed": Entry(0.112, 0.010, 1.076, 384),
-        "fedfb": Entry(0.114, 0.000, 1.084, 381),
-        "praffl": Entry(0.098, 0.019, 1.100, 1932, 0.104, 0.002),
-    },
-    "adult": {
-        "lft-ensemble": Entry(0.231, 0.110, 0.860, 2930),
-        "lft-fedavg": Entry(0.278, 0.000, 0.904, 2544),
-        "agnosticfair": Entry(0.150, 0.103, 0.947, 1176),
-        "fairfed": Entry(0.150, 0.103, 0.389, 2130),
-        "fedfb": Entry(0.242, 0.000, 0.944, 1080),
-        "praffl": Entry(0.167, 0.101, 1.010, 4593, 0.285, 0.013),
-    },
-}
-"""FairFed is called FedFair there. Two hypervolumes do not follow from their error and gap with any one reference
-point: LFT+Ensemble on SYNTHETIC and FairFed on ADULT."""
+def _table_1() -> dict[str, dict[str, Entry]]:
+    """By data set and algorithm."""
+    printed = tables.read("fedpareto.papers.praffl")
+    fairest = printed["fairest"].rows(tables.value)
+    return {
+        data: {
+            name: Entry(
+                **row, **({f"fairest_{key}": number for key, number in fairest[data].items()} if name == PRAFFL else {})
+            )
+            for name, row in rows.items()
+        }
+        for data, rows in printed["table-1"].of(tables.value).items()
+    }
+
+
+TABLE_1: Mapping[str, Mapping[str, Entry]] = _table_1()
+"""By data set and algorithm."""

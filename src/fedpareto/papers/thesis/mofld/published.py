@@ -1,7 +1,8 @@
 """What chapter 3 of L. M. Hartmann's thesis prints: MOFL/D with 18 configurations of the federation, and without one.
 
 A configuration is named as in its tables, such as 3/10k/F: three clients, rounds of 10,000 local steps, no warm start.
-Numbers are in the units of the problems; `SCALES` has the powers of ten in which the thesis prints some columns. What
+The numbers are in published.toml, here in the units of the problems; `scale` has the powers of ten in which the
+thesis prints some columns. What
 it calls variance is the population deviation: in the cell of deep-sea treasure's best configuration, 993.9 (1.3), 15.8
 (1.2) and 0.024 (0.1) are to the digit those of ten runs of which nine found the whole front and one missed (22.4, −17).
 """
@@ -11,7 +12,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from fedpareto.papers import tables
 from fedpareto.papers.measured import Entry
+
+_PRINTED = tables.read("fedpareto.papers.thesis.mofld")
 
 METRICS = ("hypervolume", "sparsity", "igd")
 """Tables 3.2 (the first two) and 3.3."""
@@ -79,101 +83,14 @@ CONFIGURATIONS: Mapping[str, Configuration] = {
 }
 """In the order of the tables' rows."""
 
-SCALES: Mapping[str, Sequence[float]] = {"hypervolume": (1, 1, 1e7), "sparsity": (1, 1, 10), "igd": (1, 1, 1)}
-"""What the thesis divides by before it prints, in the order of ENVIRONMENTS."""
-
 
 def scale(metric: str, environment: str) -> float:
-    """What the thesis divides by."""
-    return SCALES[metric][list(ENVIRONMENTS).index(environment)]
+    """What the thesis divides by before it prints."""
+    return _PRINTED[metric].times.get(environment, 1)
 
 
-def _table(metric: str, text: str) -> dict[str, dict[str, Entry]]:
-    """By configuration and environment, from mean and deviation of each environment."""
-    found = {}
-    for name, line in zip(CONFIGURATIONS, text.strip().splitlines(), strict=True):
-        cells = [[float(number) for number in cell.split()] for cell in line.split("|")]
-        found[name] = {
-            environment: Entry(round(mean * unit, 6), round(deviation * unit, 6))
-            for environment, unit, (mean, deviation) in zip(ENVIRONMENTS, SCALES[metric], cells, strict=True)
-        }
-    return found
-
-
-TABLES: Mapping[str, Mapping[str, Mapping[str, Entry]]] = {
-    "hypervolume": _table(
-        "hypervolume",
-        """
-        992.3 2.4 | 896.8 33.4 | 403.7 8.3
-        970.8 39.9 | 932.9 17.9 | 404.6 8.2
-        973.6 33.1 | 867.6 58.2 | 399.7 8.0
-        990.8 3.3 | 936.9 11.6 | 405.2 11.3
-        990.3 4.5 | 854.6 58.1 | 405.4 7.5
-        985.8 14.7 | 932.0 11.5 | 404.0 10.7
-        984.5 12.2 | 869.0 60.0 | 410.2 15.1
-        986.6 10.7 | 940.5 7.1 | 405.2 8.3
-        990.8 3.1 | 893.6 49.7 | 402.9 9.3
-        974.8 40.0 | 935.7 9.0 | 406.0 6.0
-        987.3 10.7 | 819.2 44.8 | 407.9 15.0
-        993.9 1.3 | 908.2 39.0 | 412.3 11.7
-        974.8 28.4 | 908.0 1.9 | 425.0 6.8
-        988.2 9.1 | 941.1 7.2 | 408.1 6.7
-        985.5 10.7 | 890.0 47.1 | 420.5 14.0
-        991.4 2.6 | 936.5 16.3 | 411.2 11.7
-        989.8 3.8 | 886.4 44.8 | 413.3 14.1
-        992.1 3.3 | 923.1 13.5 | 421.4 7.8
-        983.1 39.2 | 879.8 73.3 | 388.7 8.5
-        """,
-    ),
-    "sparsity": _table(
-        "sparsity",
-        """
-        17.9 3.0 | 1.0 0.5 | 353.5 634.3
-        21.8 9.0 | 1.5 2.9 | 50.9 85.1
-        22.3 11.8 | 1.5 0.8 | 95.6 166.0
-        19.6 3.3 | 0.5 0.2 | 30.6 23.5
-        19.8 3.9 | 1.6 0.8 | 141.8 338.8
-        22.1 10.4 | 0.5 0.2 | 30.7 20.0
-        26.1 12.8 | 1.4 0.9 | 108.3 247.2
-        24.2 11.4 | 0.4 0.1 | 52.5 55.1
-        20.0 4.9 | 1.1 0.7 | 210.1 565.0
-        23.0 12.0 | 0.5 0.1 | 20.9 7.6
-        22.0 7.6 | 2.1 0.6 | 104.2 134.0
-        15.8 1.2 | 0.9 0.6 | 51.3 66.0
-        46.1 46.1 | 0.9 0.0 | 68.9 104.2
-        21.3 8.5 | 0.4 0.1 | 14.9 5.3
-        27.4 13.9 | 1.1 0.7 | 57.4 67.1
-        19.0 2.9 | 0.5 0.2 | 12.9 1.8
-        22.1 5.8 | 1.2 0.6 | 207.4 276.3
-        17.8 3.5 | 0.7 0.2 | 23.2 16.9
-        35.7 116.9 | 1.3 0.9 | 108.5 147.9
-        """,
-    ),
-    "igd": _table(
-        "igd",
-        """
-        0.113 0.1 | 0.135 0.1 | 24.729 2.0
-        0.393 0.5 | 0.097 0.1 | 24.030 1.7
-        0.399 0.5 | 0.257 0.2 | 25.017 2.1
-        0.189 0.2 | 0.079 0.0 | 24.693 1.6
-        0.218 0.2 | 0.276 0.2 | 23.850 2.4
-        0.287 0.4 | 0.098 0.1 | 24.290 2.5
-        0.426 0.5 | 0.237 0.2 | 24.452 4.0
-        0.367 0.5 | 0.087 0.0 | 23.617 2.1
-        0.189 0.2 | 0.169 0.1 | 22.834 2.0
-        0.412 0.5 | 0.054 0.0 | 23.351 1.8
-        0.273 0.3 | 0.388 0.1 | 23.920 2.5
-        0.024 0.1 | 0.158 0.1 | 22.019 1.8
-        0.748 1.0 | 0.106 0.0 | 22.411 2.7
-        0.271 0.4 | 0.054 0.0 | 22.138 1.5
-        0.366 0.4 | 0.157 0.2 | 22.462 2.5
-        0.151 0.1 | 0.088 0.1 | 22.780 2.1
-        0.308 0.3 | 0.168 0.1 | 21.549 2.3
-        0.082 0.1 | 0.086 0.0 | 20.221 1.5
-        0.335 1.1 | 0.209 0.2 | 27.912 2.0
-        """,
-    ),
-}
+TABLES: Mapping[str, Mapping[str, Mapping[str, Entry]]] = {metric: _PRINTED[metric].rows(Entry) for metric in METRICS}
+"""By metric, configuration and environment."""
 
 
 @dataclass(frozen=True)
