@@ -25,6 +25,7 @@ from minutes import (  # noqa: F401
     pytest_runtest_makereport,
     pytest_terminal_summary,
 )
+from processes import QUIET, Nursery
 
 NOWHERE = "http://127.0.0.1:9"
 """A proxy that is not there: processes that tests start reach nobody by HTTP, but for this machine."""
@@ -34,6 +35,7 @@ OWN_NAMES = {"", "localhost", "localhost.localdomain", "ip6-localhost", "0.0.0.0
 os.environ |= dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
 os.environ |= dict.fromkeys(("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "all_proxy"), NOWHERE)
 os.environ |= dict.fromkeys(("no_proxy", "NO_PROXY"), "localhost,127.0.0.1,::1")
+os.environ |= QUIET
 
 # How long an example takes says something about the machine, not about the code.
 hypothesis.settings.register_profile("anywhere", deadline=None)
@@ -49,6 +51,13 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     begin()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop(session: pytest.Session) -> None:
+    """Where tests run, their processes come from a fork of this one, which has imported everything by now."""
+    if getattr(session, "items", None):
+        Nursery.open()
 
 
 # -- who runs what -------------------------------------------------------------------------------------------------

@@ -1,32 +1,50 @@
-"""Real processes for tests of kills and signals, without the seconds that importing torch and Flower takes for each.
+"""Real processes for tests, without the seconds that importing torch and Flower takes for each.
 
-A server process imports everything once and then forks: every fork runs the command line's own `main` in a process of
-its own, which can be killed, interrupted and waited for like any other. What such a process starts itself (Flower's
-programs and our workers) comes from a nursery in the same way: forks that are its own children.
+When all tests are collected, pytest's process has imported nearly everything. A fork of it, the nursery, waits: what a
+test starts through `Python`, `run` or `Commands` is forked from there with all modules at hand, becomes a child of the
+test's process, and can be killed, interrupted and waited for like any other. What such a process starts itself
+(Flower's programs and our workers) comes from a nursery of its own in the same way. Tests of what is imported, and of
+what the system runs, start their processes by `subprocess`.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import faulthandler
 import gc
+import importlib
 import json
+import logging
 import os
+import random
 import runpy
 import signal
+import socket
 import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import types
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
-from typing import IO, Any, NoReturn
+from typing import IO, Any, ClassVar, NoReturn
 
 from waiting import PATIENCE, until
 
-COMMON = ("sklearn.cluster", "moocore", "fedpareto.api", "fedpareto.experiments.progress", "fedpareto.cli")
+COMMON = (
+    "pandas",
+    "sklearn.cluster",
+    "moocore",
+    "matplotlib.pyplot",
+    "fedpareto.api",
+    "fedpareto.experiments.progress",
+    "fedpareto.report.page",
+    "fedpareto.cli",
+)
 """What a fork had to import itself would take most of its time."""
 FLOWER = (
     "flwr.superlink.cli",
@@ -35,58 +53,92 @@ FLOWER = (
     "fedpareto.engines.flower.launch",
     "fedpareto.engines.flower.screen",
     "fedpareto.experiments.flower",
+    "fedpareto.deploy.node",
+    "fedpareto.deploy.server",
 )
 """The same for a federation, in which the forks' children are forks, too."""
 QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
 """Flower reads this when it is imported."""
-PR_SET_CHILD_SUBREAPER = 36
+CAN_FORK = sys.platform == "linux"
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
+MOST_BYTES = 2**20
+"""Of a request, most of which is the environment."""
 
 
-class ForkServer:
-    """The test's end of the server; these modules are imported by it besides."""
+class Python(subprocess.Popen):  # type: ignore[type-arg]
+    """`subprocess.Popen` for `python …` and for scripts of Python, as a fork of the nursery in a group of its own.
 
-    def __init__(self, *modules: str) -> None:
-        command = [sys.executable, __file__, *COMMON, *modules]
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-        self._server = subprocess.Popen(command, text=True, env=os.environ | QUIET, **pipes)  # type: ignore[call-overload]
+    The modules are at hand besides; with `forks` the processes that it starts by `Processes` are forks, too.
+    """
 
-    def start(self, arguments: Sequence[str | Path], stderr: Path, afresh: bool = False) -> Forked:
+    def __init__(
+        self, command: Sequence[str | Path], *, modules: Sequence[str] = (), forks: bool = False, **options: Any
+    ) -> None:
+        self._needs = {"modules": [*COMMON, *modules], "forks": forks}
+        super().__init__([str(word) for word in command], process_group=0, **options)
+
+    def _execute_child(self, args, executable, preexec_fn, close_fds, pass_fds, cwd, env, *rest):  # type: ignore[no-untyped-def]
+        if Nursery.here is None:
+            super()._execute_child(args, executable, preexec_fn, close_fds, pass_fds, cwd, env, *rest)  # type: ignore[misc]
+            return
+        pipes = rest[3:9]
+        files = [own if given == -1 else given for own, given in enumerate((pipes[0], pipes[3], pipes[5]))]
+        request = {"command": args, "environment": dict(env or os.environ), "cwd": str(cwd or Path.cwd())}
+        self.pid = Nursery.here.fork(request | self._needs, files)
+        self._child_created = True
+        self._close_pipe_fds(*pipes)  # type: ignore[attr-defined]
+
+
+def run(
+    command: Sequence[str | Path], *, input: str | None = None, check: bool = False, **options: Any
+) -> subprocess.CompletedProcess[str]:
+    """`subprocess.run` for the same, with text that is captured."""
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "encoding": "utf-8"}
+    with Python(command, stdin=subprocess.PIPE, **(pipes | options)) as process:
+        done = subprocess.CompletedProcess(command, 0, *process.communicate(input, PATIENCE))
+        done.returncode = process.returncode
+    if check:
+        done.check_returncode()
+    return done
+
+
+@dataclass
+class Commands:
+    """Starts `fedpareto …` as operators do, with these modules at hand."""
+
+    modules: Sequence[str] = ()
+
+    def start(self, arguments: Sequence[str | Path], stderr: Path, afresh: bool = False) -> Command:
         """`fedpareto ARGUMENTS` in a new process; what it prints goes to the file.
 
         With `afresh` the children of this process import everything themselves, as they do outside tests.
         """
-        stderr.write_text("")
-        request = {"start": [str(part) for part in arguments], "stderr": str(stderr), "afresh": afresh}
-        return Forked(self, self.ask(request), stderr)
+        stderr.write_bytes(b"")
+        words = [sys.executable, "-m", "fedpareto", *arguments]
+        with stderr.open("ab") as output:
+            streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": output, "stderr": output}
+            process = Python(words, modules=self.modules, forks=bool(self.modules) and not afresh, **streams)
+        return Command(process, stderr)
 
     def run(self, arguments: Sequence[str | Path], stderr: Path) -> int:
         """The same to its end; gives back the exit code."""
         return self.start(arguments, stderr).wait()
 
-    def ask(self, request: dict[str, Any]) -> Any:
-        """One question, one answer."""
-        assert self._server.stdin is not None
-        assert self._server.stdout is not None
-        self._server.stdin.write(json.dumps(request) + "\n")
-        self._server.stdin.flush()
-        return json.loads(self._server.stdout.readline())
-
-    def close(self) -> None:
-        """Ends the server."""
-        self._server.communicate(timeout=PATIENCE)
-
 
 @dataclass
-class Forked:
+class Command:
     """One `fedpareto …` process."""
 
-    server: ForkServer
-    pid: int
+    process: Python
     stderr: Path
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
 
     def poll(self) -> int | None:
         """The exit code (minus the signal's number, if one ended it), None while it runs."""
-        return self.server.ask({"poll": self.pid})
+        return self.process.poll()
 
     def wait(self) -> int:
         """The exit code, once there is one."""
@@ -109,190 +161,192 @@ class Forked:
         os.kill(self.pid, number)
 
 
-def _serve(modules: Sequence[str]) -> None:
-    _import(modules)
-    codes: dict[int, int] = {}
-    for line in sys.stdin:
-        request = json.loads(line)
-        if "start" in request:
-            answer: int | None = os.fork()
-            if answer == 0:
-                _become(request["start"], request["stderr"], request["afresh"])
-        else:
-            pid = request["poll"]
-            if pid not in codes and (ended := os.waitpid(pid, os.WNOHANG))[0]:
-                codes[pid] = os.waitstatus_to_exitcode(ended[1])
-            answer = codes.get(pid)
-        print(json.dumps(answer), flush=True)
+def forked_children(replace: Callable[[object, str, object], None] = setattr) -> None:
+    """From now on what this process starts by `Processes` comes from its nursery."""
+    from fedpareto.engines.flower.launch import Processes
+
+    def begin(processes: Processes, command: Sequence[str], output: Path) -> Python:
+        with output.open("ab") as log:
+            streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log}
+            return Python(command, modules=FLOWER, env=processes.environment(), **streams)
+
+    replace(Processes, "_begin", begin)
 
 
-def _import(modules: Sequence[str]) -> None:
-    for module in modules:
-        import_module(module)
-    gc.freeze()  # Pages that nobody touches are shared by all forks.
-
-
-def _become(arguments: list[str], stderr: str, afresh: bool) -> NoReturn:
-    """Turns this fork into `fedpareto ARGUMENTS`, in a process group of its own as in a terminal."""
-    from fedpareto.cli import main
-
-    os.setpgid(0, 0)
-    _print_to(Path(stderr))
-    if FLOWER[0] in sys.modules and not afresh:
-        Nursery.of_this_process().adopt_all()
-    sys.argv = ["fedpareto", *arguments]
-    _finish(main)
-
-
-def _print_to(file: Path) -> None:
-    target = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-    for number in (1, 2):
-        os.dup2(target, number)
-    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-
-
-def _finish(main: Callable[[], object]) -> NoReturn:
-    """Does this and ends the process as Python does, with the exit code."""
-    code: Any = 0
-    try:
-        main()
-    except SystemExit as end:
-        code = end.code
-    except BaseException:
-        traceback.print_exc()
-        code = 1
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code or 0)
-
-
-# -- children of these processes -----------------------------------------------------------------------------------
+# -- the nursery ---------------------------------------------------------------------------------------------------
 
 
 @dataclass
 class Nursery:
     """A process that forks on request; what it forks becomes a child of the process that asked."""
 
-    requests: IO[str]
-    answers: IO[str]
+    here: ClassVar[Nursery | None] = None
+    """This process's own."""
+    link: socket.socket
 
     @classmethod
-    def of_this_process(cls) -> Nursery:
-        """A fork of this process, as long as it has one thread only; it ends with this one."""
-        (theirs, requests), (answers, ours) = os.pipe(), os.pipe()
-        if os.fork() == 0:
-            os.close(requests)
-            os.close(answers)
-            _nurse(open(theirs), ours)  # noqa: SIM115 (as long as the process lives)
-        os.close(theirs)
-        os.close(ours)
-        return cls(open(requests, "w"), open(answers))
+    def open(cls) -> None:
+        """A fork of this process that ends with it; no other thread of this process may do anything that matters."""
+        if not CAN_FORK:
+            return
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # Newer Pythons warn of threads.
+            is_nursery = os.fork() == 0
+        if is_nursery:
+            _nurse(theirs)
+        theirs.close()
+        cls.here = cls(ours)
 
-    @classmethod
-    @contextmanager
-    def of_modules(cls, *modules: str) -> Iterator[Nursery]:
-        """A new process that has imported these modules."""
-        command = [sys.executable, __file__, "--nursery", *COMMON, *modules]
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-        with subprocess.Popen(command, text=True, env=os.environ | QUIET, **pipes) as process:  # type: ignore[call-overload]
-            yield cls(process.stdin, process.stdout)
-
-    def adopt_all(self, replace: Callable[[object, str, object], None] = setattr) -> None:
-        """From now on all `Processes` of this process take their children from here."""
-        from fedpareto.engines.flower.launch import Processes
-
-        def begin(processes: Processes, command: Sequence[str], output: Path) -> Any:
-            return self.start(command, output, processes.environment())
-
-        replace(Processes, "_begin", begin)
-
-    def start(self, command: Sequence[str], output: Path, environment: Mapping[str, str]) -> Adopted:
-        """A Python program, or `python -m MODULE`, as a child of this process."""
-        request = {"command": list(command), "output": str(output), "environment": dict(environment)}
+    def fork(self, request: Mapping[str, Any], files: Sequence[int]) -> int:
+        """The number of the new process, which reads and writes these files as its first three."""
+        message = json.dumps({**request, "parent": os.getpid()}).encode()
+        assert len(message) < MOST_BYTES
         _take_in_orphans(True)
-        print(json.dumps(request | {"parent": os.getpid()}), file=self.requests, flush=True)
-        child = int(self.answers.readline())
+        socket.send_fds(self.link, [message], list(files))
+        answer = self.link.recv(100)
         _take_in_orphans(False)
-        return Adopted(child)
+        assert answer, "the nursery is gone"
+        return int(answer)
 
 
 def _take_in_orphans(whether: bool) -> None:
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, int(whether), 0, 0, 0)
 
 
-@dataclass
-class Adopted:
-    """A child that another process forked, as a `subprocess.Popen`."""
-
-    pid: int
-    returncode: int | None = None
-
-    def poll(self) -> int | None:
-        if self.returncode is None and (ended := os.waitpid(self.pid, os.WNOHANG))[0]:
-            self.returncode = os.waitstatus_to_exitcode(ended[1])
-        return self.returncode
-
-    def wait(self, timeout: float = PATIENCE) -> int:
-        deadline = time.monotonic() + timeout
-        while self.poll() is None:
-            if time.monotonic() > deadline:
-                raise subprocess.TimeoutExpired("a fork", timeout)
-            time.sleep(0.01)
-        assert self.returncode is not None
-        return self.returncode
-
-    def terminate(self) -> None:
-        self._signal(signal.SIGTERM)
-
-    def kill(self) -> None:
-        self._signal(signal.SIGKILL)
-
-    def _signal(self, number: signal.Signals) -> None:
-        if self.poll() is None:
-            os.kill(self.pid, number)
-
-
-def _nurse(requests: IO[str], answers: int) -> NoReturn:
+def _nurse(link: socket.socket) -> NoReturn:
     """Forks twice for every request: an orphan goes to the process above that takes orphans in."""
-    os.setpgid(0, 0)  # Ctrl-C is not for this process.
-    for line in requests:
-        middle = os.fork()
-        if middle == 0:
-            middle = os.getpid()
-            if os.fork() == 0:
-                os.close(requests.fileno())
-                _be_child(json.loads(line), middle, answers)
-            os._exit(0)
-        os.waitpid(middle, 0)
-    os._exit(0)
+    try:
+        os.setpgid(0, 0)  # Ctrl-C is not for this process.
+        _let_go_of_files(link.fileno())
+        _start_over()
+        gc.freeze()  # Pages that nobody touches are shared by all forks.
+        while True:
+            message, files, *_ = socket.recv_fds(link, MOST_BYTES, 3)
+            if not message:
+                break
+            request = json.loads(message)
+            _import(request["modules"])
+            middle = os.fork()
+            if middle == 0:
+                middle = os.getpid()
+                if os.fork() == 0:
+                    _be_child(request, files, middle, link)
+                os._exit(0)
+            os.waitpid(middle, 0)
+            for file in files:
+                os.close(file)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(0)
 
 
-def _be_child(request: Mapping[str, Any], middle: int, answers: int) -> NoReturn:
+def _let_go_of_files(kept: int) -> None:
+    """What the parent has open is not for us; but the numbers stay taken, for objects that believe to own them."""
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for name in os.listdir("/proc/self/fd"):
+        if int(name) not in (kept, nowhere):
+            with contextlib.suppress(OSError):  # The listing itself is closed by now.
+                os.fstat(int(name))
+                os.dup2(nowhere, int(name), inheritable=False)
+
+
+def _start_over() -> None:
+    """What pytest has changed in this process is as Python makes it."""
+    faulthandler.disable()
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    logging.root.handlers.clear()
+    warnings.resetwarnings()
+    for category in (DeprecationWarning, PendingDeprecationWarning, ImportWarning, ResourceWarning):
+        warnings.simplefilter("ignore", category)
+    Nursery.here = None
+
+
+def _import(modules: Sequence[str]) -> None:
+    for module in modules:
+        if module not in sys.modules and find_spec(module.partition(".")[0]) is not None:
+            importlib.import_module(module)
+
+
+def _be_child(request: Mapping[str, Any], files: Sequence[int], middle: int, link: socket.socket) -> NoReturn:
     """Waits for its new parent, tells it its number, and becomes what was asked for."""
-    from fedpareto.engines.flower.launch import tied
+    try:
+        while os.getppid() == middle:
+            time.sleep(0.001)
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != request["parent"]:
+            os._exit(1)  # The parent has ended meanwhile.
+        os.setpgid(0, 0)
+        link.send(str(os.getpid()).encode())
+        link.close()
+        for own, given in enumerate(files):
+            os.dup2(given, own)
+            os.close(given)
+        os.chdir(request["cwd"])
+        _take_environment(request["environment"])
+        sys.stdin, sys.stdout, sys.stderr = _stream(0, "r"), _stream(1, "w"), _stream(2, "w")
+        random.seed()
+        if request["forks"]:
+            Nursery.open()
+            forked_children()
+        _finish(request["command"])
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(120)
 
-    while os.getppid() == middle:
-        time.sleep(0.001)
-    tied()
-    if os.getppid() != request["parent"]:
-        os._exit(1)  # The parent has ended meanwhile.
-    os.write(answers, f"{os.getpid()}\n".encode())
-    os.close(answers)
-    os.setsid()
-    _print_to(Path(request["output"]))
+
+def _stream(number: int, mode: str) -> IO[str]:
+    return open(number, mode, 1, "utf-8", "strict" if number < 2 else "backslashreplace", closefd=False)
+
+
+def _take_environment(environment: Mapping[str, str]) -> None:
+    """With what is installed where PYTHONPATH points to."""
+    before = os.environ.get("PYTHONPATH", "")
     os.environ.clear()
-    os.environ.update(request["environment"])
-    program, *arguments = request["command"]
-    if program == sys.executable:
-        _, module, *arguments = arguments
-        sys.argv = [module, *arguments]
-        _finish(lambda: runpy.run_module(module, run_name="__main__", alter_sys=True))
-    sys.argv = [program, *arguments]
-    _finish(lambda: runpy.run_path(program, run_name="__main__"))
+    os.environ.update(environment)
+    places = os.environ.get("PYTHONPATH", "")
+    if places != before:
+        sys.path[:0] = filter(None, places.split(os.pathsep))
+        importlib.invalidate_caches()
+        from fedpareto.core import registry
+
+        registry.refresh()
 
 
-if __name__ == "__main__":
-    if sys.argv[1] == "--nursery":
-        _import(sys.argv[2:])
-        _nurse(sys.stdin, sys.stdout.fileno())
-    _serve(sys.argv[1:])
+def _finish(command: Sequence[str]) -> NoReturn:
+    """Runs a program of Python and ends as Python does, with its exit code."""
+    code: Any = 0
+    try:
+        _run(command)
+    except SystemExit as end:
+        code = end.code
+    except BaseException:
+        traceback.print_exc()
+        code = 1
+    if isinstance(code, str):
+        print(code, file=sys.stderr)
+        code = 1
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code or 0)
+
+
+def _run(command: Sequence[str]) -> None:
+    words = command[1:] if command[0] == sys.executable else command
+    match words:
+        case ["-c", code, *arguments]:
+            sys.argv = ["-c", *arguments]
+            sys.path.insert(0, "")
+            main = sys.modules["__main__"] = types.ModuleType("__main__")
+            exec(compile(code, "<string>", "exec", dont_inherit=True), main.__dict__)
+        case ["-m", module, *arguments]:
+            sys.argv = [module, *arguments]
+            sys.path.insert(0, str(Path.cwd()))
+            runpy.run_module(module, run_name="__main__", alter_sys=True)
+        case [file, *arguments]:
+            sys.argv = [file, *arguments]
+            sys.path.insert(0, str(Path(file).parent))
+            runpy.run_path(file, run_name="__main__")

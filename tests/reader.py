@@ -21,7 +21,7 @@ import types
 import warnings
 from pathlib import Path
 
-from processes import FLOWER, Forked, ForkServer
+from processes import FLOWER, Command, Commands, Nursery
 
 BLOCK = re.compile(r'^```(\w+)(?: title="([^"]+)")?\n(.*?)^```$', re.MULTILINE | re.DOTALL)
 PATIENCE = float(os.environ.get("FEDPARETO_TEST_PATIENCE", "900"))
@@ -37,8 +37,7 @@ class Reader:
         sys.modules[self.session.__name__] = self.session
         sys.path[:0] = ["", str(Path(SITE).resolve())]
         os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
-        self.jobs: list[Forked] = []
-        self.server: ForkServer | None = None
+        self.jobs: list[Command] = []
 
     def follow(self, text: str) -> None:
         """Everything, in order."""
@@ -97,9 +96,7 @@ class Reader:
 
     def start(self, arguments: list[str]) -> None:
         """In the background; what it says goes to a file."""
-        if self.server is None:
-            self.server = ForkServer(*FLOWER, "pandas", "fedpareto.deploy.node", "fedpareto.deploy.server")
-        self.jobs.append(self.server.start(arguments, Path(f"job-{len(self.jobs) + 1}.log")))
+        self.jobs.append(Commands(FLOWER).start(arguments, Path(f"job-{len(self.jobs) + 1}.log")))
 
     def install(self, what: list[str]) -> None:
         """Really built and installed, where only this process sees it."""
@@ -126,12 +123,11 @@ class Reader:
             if job.poll() is None:
                 job.signal(signal.SIGKILL)
                 job.wait()
-        if self.server is not None:
-            self.server.close()
 
 
 if __name__ == "__main__":
     warnings.simplefilter("ignore", DeprecationWarning)
+    Nursery.open()
     reader = Reader()
     try:
         reader.follow(Path(sys.argv[1]).read_text(encoding="utf-8"))

@@ -9,7 +9,6 @@ import re
 import runpy
 import shlex
 import shutil
-import subprocess
 import sys
 import tempfile
 import tomllib
@@ -21,6 +20,7 @@ from urllib.parse import unquote
 import pytest
 
 import fedpareto
+import processes
 from fedpareto.core.defences import Defence
 from fedpareto.core.privacy import Privacy
 from fedpareto.core.registry import algorithms, problems
@@ -174,19 +174,10 @@ def test_a_reader_can_do_what_the_tutorial_says(tutorial, tmp_path):
     copy.write_text(re.sub("|".join(ports), lambda port: ports[port[0]], shorter), encoding="utf-8")
     desk = tmp_path / "desk"
     desk.mkdir()
-    done = subprocess.run(
-        [sys.executable, str(Path(__file__).parent / "reader.py"), str(copy)],
+    done = processes.run(
+        [sys.executable, Path(__file__).parent / "reader.py", copy],
         cwd=desk,
-        capture_output=True,
-        text=True,
-        encoding="utf-8",
-        env={
-            **os.environ,
-            "PYTHONPATH": str(Path(fedpareto.__file__).parents[1]),
-            "PYTHONUTF8": "1",
-            "OMP_NUM_THREADS": "1",
-        },
-        check=False,
+        env={**os.environ, "PYTHONPATH": str(Path(fedpareto.__file__).parents[1])},
     )
     logs = "\n".join(log.read_text(encoding="utf-8", errors="replace") for log in desk.glob("job-*.log"))
     assert done.returncode == 0, f"{done.stdout[-3000:]}\n{done.stderr[-3000:]}\n{logs[-3000:]}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import pytest
 from fedpareto.errors import UserError
 from fedpareto.experiments.spec import Draft
 from fedpareto.files import read_json
+from processes import run
 
 
 @pytest.mark.parametrize("words", [["algorithms"], ["algorithms", "--json"]])
@@ -19,12 +19,10 @@ def test_a_reader_that_has_seen_enough_is_no_failure(words: list[str]) -> None:
     reading, writing = os.pipe()
     os.close(reading)
     try:
-        done = subprocess.run(
-            [sys.executable, "-m", "fedpareto", *words], stdout=writing, stderr=subprocess.PIPE, check=False
-        )
+        done = run([sys.executable, "-m", "fedpareto", *words], stdout=writing)
     finally:
         os.close(writing)
-    assert (done.returncode, done.stderr) == (0, b"")
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="Windows has no such pipes")

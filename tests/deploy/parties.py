@@ -5,14 +5,14 @@ from __future__ import annotations
 import signal
 from pathlib import Path
 
-from processes import ForkServer
+from processes import Commands
 from waiting import until
 
 
 class Party:
     """One `fedpareto` process; its output goes to a file."""
 
-    def __init__(self, server: ForkServer, output: Path, *words: object, afresh: bool = False) -> None:
+    def __init__(self, server: Commands, output: Path, *words: object, afresh: bool = False) -> None:
         self.output = output
         self.process = server.start([str(word) for word in words], output, afresh)
 
@@ -43,7 +43,7 @@ class Party:
 class Parties:
     """All processes of a test; none outlives it."""
 
-    def __init__(self, server: ForkServer, folder: Path) -> None:
+    def __init__(self, server: Commands, folder: Path) -> None:
         self.server, self.folder = server, folder
         self.all: list[Party] = []
 

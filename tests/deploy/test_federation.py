@@ -23,7 +23,7 @@ from fedpareto.engines.flower.launch import free_ports
 from fedpareto.errors import UserError
 from fedpareto.experiments.spec import Draft
 from fedpareto.experiments.store import RunFolder
-from processes import FLOWER, ForkServer
+from processes import FLOWER, Commands
 from waiting import PATIENCE
 
 PREFERENCES = ("0.61728394,0.38271606", "0.13579246,0.86420754")
@@ -33,9 +33,7 @@ QUICK = ["timeout=600", "forgiveness=1", "steps=5", "hello_timeout=600"]
 
 @pytest.fixture(scope="module")
 def processes():
-    started = ForkServer(*FLOWER, "pandas", "fedpareto.deploy.node", "fedpareto.deploy.server")
-    yield started
-    started.close()
+    return Commands(FLOWER)
 
 
 @pytest.fixture

@@ -1,15 +1,11 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
-from processes import ForkServer
+from processes import Commands
 
 
 @pytest.fixture(scope="session")
-def server() -> Iterator[ForkServer]:
+def server() -> Commands:
     """Starts `fedpareto …` processes quickly."""
-    started = ForkServer()
-    yield started
-    started.close()
+    return Commands()

@@ -15,7 +15,7 @@ from fedpareto.errors import UserError
 from fedpareto.experiments import engines
 from fedpareto.experiments.runner import start
 from fedpareto.experiments.spec import Draft
-from processes import FLOWER, ForkServer
+from processes import FLOWER, Commands
 from waiting import until
 
 needs_flower = pytest.mark.skipif(
@@ -62,9 +62,7 @@ def test_options_that_make_no_sense_are_named(engine, message):
 
 @pytest.fixture(scope="module")
 def server():
-    started = ForkServer(*FLOWER)
-    yield started
-    started.close()
+    return Commands(FLOWER)
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from folders import FIXED_CHOICES, assert_same_results, assert_whole, status
 
-from processes import ForkServer
+from processes import Commands, Python, run
 
 KILLS = 8
 """For each algorithm."""
@@ -26,7 +26,7 @@ ALGORITHMS = {
 
 
 @pytest.mark.parametrize("arguments", ALGORITHMS.values(), ids=ALGORITHMS)
-def test_kills_at_any_moment_change_no_bit(arguments: tuple[str, ...], server: ForkServer, tmp_path: Path) -> None:
+def test_kills_at_any_moment_change_no_bit(arguments: tuple[str, ...], server: Commands, tmp_path: Path) -> None:
     undisturbed, log = tmp_path / "undisturbed", tmp_path / "log"
     assert server.run(["run", *arguments, "--out", undisturbed], log) == 0
     longest_wait = status(undisturbed)["seconds"] / (KILLS / 2)  # So that the last kill comes before the last round.
@@ -57,12 +57,12 @@ def test_kills_at_any_moment_change_no_bit(arguments: tuple[str, ...], server: F
     assert in_training >= KILLS * 3 // 4
 
 
-def test_the_installed_command_survives_a_kill(server: ForkServer, tmp_path: Path) -> None:
+def test_the_installed_command_survives_a_kill(server: Commands, tmp_path: Path) -> None:
     arguments = ["local", *COMMON, "--rounds", "150"]
     undisturbed, folder, log = tmp_path / "undisturbed", tmp_path / "killed", tmp_path / "log"
     assert server.run(["run", *arguments, "--out", undisturbed], log) == 0
     command = str(Path(sys.executable).with_name("fedpareto"))
-    killed = subprocess.Popen([command, "run", *arguments, "--out", folder], stderr=subprocess.PIPE, text=True)
+    killed = Python([command, "run", *arguments, "--out", folder], stderr=subprocess.PIPE, text=True)
     assert killed.stderr is not None
     assert "kept in" in killed.stderr.readline()
     killed.stderr.readline()  # A tenth of the rounds is over.
@@ -70,6 +70,6 @@ def test_the_installed_command_survives_a_kill(server: ForkServer, tmp_path: Pat
     killed.communicate()
     assert killed.returncode == -signal.SIGKILL
     assert_whole(folder)
-    last = subprocess.run([command, "resume", folder], capture_output=True, text=True, check=False)
+    last = run([command, "resume", folder])
     assert last.returncode == 0, last.stderr
     assert_same_results(undisturbed, folder)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import pytest
 from fedpareto.errors import UserError
 from fedpareto.experiments.parallel import side_by_side
 from fedpareto.experiments.runner import Stopped
+from processes import Python
 from waiting import until
 
 
@@ -69,7 +69,7 @@ def test_workers_of_a_killed_parent_end(tmp_path):
         "list(t.side_by_side(t.until_told, work, 2, lambda: False))\n"
     )
     places = os.pathsep.join([str(Path(__file__).parent), *sys.path])
-    parent = subprocess.Popen([sys.executable, "-c", code], env=os.environ | {"PYTHONPATH": places})
+    parent = Python([sys.executable, "-c", code], env=os.environ | {"PYTHONPATH": places})
     work = [tmp_path / name for name in "ab"]
     until(lambda: all(path.exists() for path in work))
     parent.send_signal(signal.SIGKILL)

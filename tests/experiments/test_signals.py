@@ -10,14 +10,14 @@ import pytest
 from folders import FIXED_CHOICES, assert_same_results, rows, status
 
 from fedpareto.experiments.checkpoint import Checkpoint
-from processes import ForkServer
+from processes import Commands
 
 ARGUMENTS = ("fedpref", "--problem", "convex", "--clients", "6", "--rounds", "40", "--seeds", "2", *FIXED_CHOICES)
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["Ctrl-C", "SIGTERM"])
 def test_a_signal_stops_after_the_round_and_the_run_resumes_to_the_same_bits(
-    number: signal.Signals, code: int, server: ForkServer, tmp_path: Path
+    number: signal.Signals, code: int, server: Commands, tmp_path: Path
 ) -> None:
     undisturbed, folder, log = tmp_path / "undisturbed", tmp_path / "with space", tmp_path / "log"
     assert server.run(["run", *ARGUMENTS, "--out", undisturbed], log) == 0
@@ -38,7 +38,7 @@ def test_a_signal_stops_after_the_round_and_the_run_resumes_to_the_same_bits(
     assert_same_results(undisturbed, folder)
 
 
-def test_a_second_ctrl_c_ends_the_run_in_the_middle_of_a_round(server: ForkServer, tmp_path: Path) -> None:
+def test_a_second_ctrl_c_ends_the_run_in_the_middle_of_a_round(server: Commands, tmp_path: Path) -> None:
     folder, log = tmp_path / "run", tmp_path / "log"
     endless = ("--set", "steps=3000000", "--set", "batch_size=1")
     process = server.start(["run", *ARGUMENTS, *endless, "--out", folder], log)
@@ -59,7 +59,7 @@ def test_a_second_ctrl_c_ends_the_run_in_the_middle_of_a_round(server: ForkServe
     assert Checkpoint.load(folder / "checkpoint.safetensors").values["metrics"] == 0
 
 
-def test_two_processes_cannot_work_on_the_same_folder(server: ForkServer, tmp_path: Path) -> None:
+def test_two_processes_cannot_work_on_the_same_folder(server: Commands, tmp_path: Path) -> None:
     folder, log, other_log = tmp_path / "run", tmp_path / "log", tmp_path / "other"
     long = ("--rounds", "4000")
     process = server.start(["run", *ARGUMENTS, *long, "--out", folder], log)
@@ -76,7 +76,7 @@ def test_two_processes_cannot_work_on_the_same_folder(server: ForkServer, tmp_pa
     assert f"no process is working on this run; continue it with: fedpareto resume {folder}" in other_log.read_text()
 
 
-def test_progress_in_a_log_file_is_a_line_for_every_tenth(server: ForkServer, tmp_path: Path) -> None:
+def test_progress_in_a_log_file_is_a_line_for_every_tenth(server: Commands, tmp_path: Path) -> None:
     folder, log = tmp_path / "run", tmp_path / "log"
     assert server.run(["run", "fedavg", *ARGUMENTS[1:], "--set", "dropout=0.2", "--out", folder], log) == 0
     first, *lines, value, utility, where = log.read_text().splitlines()

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from processes import run
 from waiting import PATIENCE
 
 PACKAGE = Path(__file__).parent / "median_package"
@@ -27,13 +28,6 @@ def environment(tmp_path_factory):
     subprocess.run([*install, "--no-build-isolation", "--target", str(site), str(source)], check=True, timeout=PATIENCE)
     places = [str(site), *filter(None, [os.environ.get("PYTHONPATH")])]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(places)}
-
-
-def fedpareto(environment, *arguments, cwd=None):
-    command = [sys.executable, "-m", "fedpareto", *map(str, arguments)]
-    return subprocess.run(
-        command, env=environment, capture_output=True, text=True, cwd=cwd, timeout=PATIENCE, check=False
-    )
 
 
 COMMANDS = (["algorithms"], ["algorithms", "median"], ["problems"], ["run", "medain"])
@@ -56,14 +50,7 @@ for words in json.loads(sys.argv[1]):
 @pytest.fixture(scope="module")
 def told(environment):
     """What each of COMMANDS says: its exit code, its output and its messages."""
-    done = subprocess.run(
-        [sys.executable, "-c", IN_ONE_PROCESS, json.dumps(COMMANDS)],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=True,
-    )
+    done = run([sys.executable, "-c", IN_ONE_PROCESS, json.dumps(COMMANDS)], env=environment, check=True)
     return {" ".join(words): json.loads(line) for words, line in zip(COMMANDS, done.stdout.splitlines(), strict=True)}
 
 
@@ -76,8 +63,19 @@ def test_it_is_listed_with_its_taxonomy_and_parameters(told):
 
 
 def test_it_runs_from_the_command_line(environment, tmp_path):
-    arguments = ("run", "median+ft", "--problem", "ridge", "--clients", 4, "--rounds", 3, "--set", "server_step=0.5")
-    done = fedpareto(environment, *arguments, "--out", tmp_path / "run")
+    arguments = (
+        "run",
+        "median+ft",
+        "--problem",
+        "ridge",
+        "--clients",
+        "4",
+        "--rounds",
+        "3",
+        "--set",
+        "server_step=0.5",
+    )
+    done = run([sys.executable, "-m", "fedpareto", *arguments, "--out", tmp_path / "run"], env=environment)
     assert done.returncode == 0, done.stderr
     record = json.loads((tmp_path / "run" / "run.json").read_text())
     assert (record["algorithm"], record["problem"]) == ("median+ft", "ridge")
@@ -93,9 +91,7 @@ def test_it_passes_the_conformance_suite(environment):
         "check_problem(problem_class('ridge')())\n"
         "print('passed')"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=PATIENCE, check=False
-    )
+    done = run([sys.executable, "-c", code], env=environment)
     assert done.stdout.strip() == "passed", done.stderr
 
 

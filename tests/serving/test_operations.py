@@ -27,6 +27,7 @@ from fedpareto.serving.batching import Batcher
 from fedpareto.serving.metrics import Counters, shared
 from fedpareto.serving.predictions import Request, predict
 from fedpareto.serving.server import Options, _Worker, _Workers
+from processes import Python
 from waiting import PATIENCE, until
 
 _spec = importlib.util.spec_from_file_location("load", Path(__file__).parents[2] / "benchmarks" / "load.py")
@@ -68,7 +69,7 @@ async def stop_under_load(pid, port):
 
 def test_a_stop_under_load_breaks_no_request(praffl_run):
     command = [sys.executable, "-c", FORKING, str(praffl_run), str(STOPS)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    with Python(command, stdout=subprocess.PIPE, text=True) as process:
         for _ in range(STOPS):
             pid, address = process.stdout.readline().split()
             tally = asyncio.run(stop_under_load(int(pid), int(address.rsplit(":", 1)[1])))
@@ -103,7 +104,7 @@ def test_what_a_worker_failed_at_is_told_whatever_another_says_afterwards(tmp_pa
 def serving(run, *options, environment=None):
     command = [sys.executable, "-m", "fedpareto", "serve", str(run), "--port", "0", "--client", "1", *options]
     environment = {**os.environ, **(environment or {})}
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as process:
+    with Python(command, stderr=subprocess.PIPE, text=True, env=environment) as process:
         try:
             line = next((line for line in process.stderr if line.startswith("serving")), "")
             yield process, line.split()[-1]

@@ -15,6 +15,7 @@ from test_serving_models import BAD
 import fedpareto
 from fedpareto.serving import service
 from fedpareto.serving.gate import MOST_BYTES
+from processes import Python
 from waiting import PATIENCE
 
 FUZZ, FUZZ_OVER_A_SOCKET = 3_000, 100
@@ -237,7 +238,7 @@ def test_no_question_breaks_the_service(praffl, fedpref):
 
 def test_over_a_real_socket(praffl_run, tmp_path):
     command = [Path(sys.executable).with_name("fedpareto"), "serve", praffl_run, "--port", "0", "--client", "1"]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+    with Python(command, stderr=subprocess.PIPE, text=True) as process:
         try:
             line = process.stderr.readline()
             address = line.split()[-1]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -13,6 +12,7 @@ from datetime import timedelta
 from multiprocessing.synchronize import Event
 from typing import Protocol, TypeVar
 
+from fedpareto import workers
 from fedpareto.errors import UserError
 from fedpareto.experiments.runner import Stopped
 
@@ -36,9 +36,9 @@ def side_by_side(
                 raise Stopped(f"stopped after {number} of {len(work)} pieces")
             yield number, piece(item, stop)
         return
-    context = multiprocessing.get_context("spawn")  # A forked torch may hang.
+    context = workers.context("fedpareto.api")
     asked = context.Event()
-    with ProcessPoolExecutor(min(jobs, len(work)), context, _begin, (asked, os.getpid())) as pool:
+    with ProcessPoolExecutor(min(jobs, len(work)), context, _begin, (asked,)) as pool:
         futures = {pool.submit(_do, piece, item): number for number, item in enumerate(work)}
         try:
             for future in _as_done(futures, asked, stop):
@@ -103,13 +103,12 @@ def _as_done(futures: dict[Future[Answer], int], asked: Event, stop: Callable[[]
 
 
 _asked: Event
-_parent: int
 
 
-def _begin(asked: Event, parent: int) -> None:
+def _begin(asked: Event) -> None:
     """In a new worker: the parent handles signals and passes them on through `asked`."""
-    global _asked, _parent
-    _asked, _parent = asked, parent
+    global _asked  # noqa: PLW0603 (of a worker)
+    _asked = asked
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
@@ -117,9 +116,7 @@ def _begin(asked: Event, parent: int) -> None:
 def _is_to_stop() -> bool:
     """Also if the parent was killed: no process would read the result."""
     parent = multiprocessing.parent_process()
-    # An orphan has another parent on Linux and macOS; on Windows its parent is still the same, but dead.
-    is_orphan = os.getppid() != _parent or (parent is not None and not parent.is_alive())
-    return _asked.is_set() or is_orphan
+    return _asked.is_set() or (parent is not None and not parent.is_alive())
 
 
 def _do(piece: Piece[Work, Answer], item: Work) -> Answer:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import multiprocessing
 import os
 import signal
 import socket
@@ -24,6 +23,7 @@ import torch
 import uvicorn
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
+from fedpareto import workers
 from fedpareto.errors import UserError
 from fedpareto.serving import metrics, runs
 from fedpareto.serving.access_log import AccessLog, LogFormat
@@ -240,7 +240,7 @@ class _Workers:
 
     def __init__(self, path: Path, options: Options, listener: socket.socket) -> None:
         self._path, self._options, self._listener = path, options, listener
-        self._context = multiprocessing.get_context("spawn")  # A fork of a process with torch in it may hang.
+        self._context = workers.context("fedpareto.serving.server", "fedpareto.serving.service", "uvicorn")
         self._table = metrics.shared(options.workers)
         self._running: dict[int, _Worker] = {}
         self._stopping = False

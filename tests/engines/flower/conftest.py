@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from processes import FLOWER, Nursery
+from processes import forked_children
 
 if TYPE_CHECKING:
     from real_federation import Running
@@ -56,7 +56,7 @@ def real(tmp_path_factory, last_resort):
         patch = Shared.end.enter_context(pytest.MonkeyPatch.context())
         # The node processes find this folder's modules.
         patch.setenv("PYTHONPATH", str(Path(__file__).parent), prepend=os.pathsep)
-        Shared.end.enter_context(Nursery.of_modules(*FLOWER)).adopt_all(patch.setattr)
+        forked_children(patch.setattr)
         Shared.federation = Shared.end.enter_context(running(tmp_path_factory.mktemp("real") / "flower"))
         Shared.end.callback(setattr, Shared, "federation", None)
     return Shared.federation

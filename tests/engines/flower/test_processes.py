@@ -14,6 +14,7 @@ from test_flower_parity import largest_difference
 
 from fedpareto.engines.flower.launch import Processes, simulate
 from fedpareto.experiments.spec import Draft
+from processes import Python
 from waiting import until
 
 
@@ -48,14 +49,15 @@ def test_no_process_outlives_a_killed_launcher(tmp_path):
         "print(children.running['sleeper'].pid, flush=True)\n"
         "time.sleep(3600)\n"
     )
-    launcher = subprocess.Popen([sys.executable, "-c", script, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    launcher = Python([sys.executable, "-c", script, str(tmp_path)], stdout=subprocess.PIPE, text=True)
     child = int(launcher.stdout.readline())
     launcher.kill()
     launcher.communicate()
     until(lambda: not Path(f"/proc/{child}").exists())
 
 
-def test_children_are_kept_off_the_network(tmp_path):
+def test_children_are_kept_off_the_network(tmp_path, monkeypatch):
+    monkeypatch.delenv("FLWR_TELEMETRY_ENABLED")
     environment = Processes(tmp_path, tmp_path / "home").environment()
     assert environment["FLWR_TELEMETRY_ENABLED"] == "0"
     assert environment["FLWR_HOME"] == str(tmp_path / "home")

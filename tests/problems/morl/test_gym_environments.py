@@ -27,6 +27,7 @@ from fedpareto.problems.morl.gym_environment import GymEnvironment
 from fedpareto.problems.morl.gym_pool import WorkerDied, close_pool, pool
 from fedpareto.problems.morl.gym_worker import HEADER, Command, episode_seed
 from fedpareto.problems.morl.other import OtherEnvironment
+from processes import Python, run
 from waiting import until
 
 CPU = torch.device("cpu")
@@ -452,9 +453,17 @@ def test_a_missing_box2d_comes_with_what_this_machine_needs(machine, how, tmp_pa
         problem_class("mo-lunar-lander-continuous")().data(2, 0)
 
 
+FORGET = (
+    "import sys; parts = ('fedpareto', 'gymnasium', 'mo_gymnasium', 'mujoco', 'Box2D'); "
+    "[sys.modules.pop(name) for name in list(sys.modules) if name.partition('.')[0] in parts]"
+)
+"""In a process with everything at hand: these are to be imported anew, while torch, which takes seconds, is there."""
+
+
 def test_problems_are_listed_without_the_extra(tmp_path, monkeypatch):
     hide(tmp_path, monkeypatch, "gymnasium", "mo_gymnasium", "mujoco", "Box2D")
-    done = subprocess.run([sys.executable, "-m", "fedpareto", "problems"], capture_output=True, text=True, check=True)
+    script = f"{FORGET}; import fedpareto.cli; sys.argv = ['fedpareto', 'problems']; fedpareto.cli.main()"
+    done = run([sys.executable, "-c", script], check=True)
     assert all(name in done.stdout for name in NAMED)
 
 
@@ -621,7 +630,7 @@ def test_workers_end_with_the_process_that_started_them(tmp_path):
         "print(*(worker.process.pid for worker in gym_pool.pool().workers), flush=True)\n"
         "time.sleep(3600)\n"
     )
-    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as process:
+    with Python([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as process:
         workers = [int(number) for number in process.stdout.readline().split()]
         assert len(workers) == 2
         assert all(Path(f"/proc/{worker}").exists() for worker in workers)
@@ -651,13 +660,13 @@ def test_a_worker_stays_small():
 
 def test_this_process_never_loads_the_library():
     script = (
-        "import sys, torch\n"
+        f"{FORGET}\n"
         "from fedpareto.core.registry import problems\n"
         "for name in ('mo-lunar-lander', 'mo-gymnasium'):\n"
         "    problems()[name]().data(2, 0)\n"
         "print('gymnasium' in sys.modules)\n"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    done = run([sys.executable, "-c", script], check=True)
     assert (done.stdout, done.stderr) == ("False\n", "")
 
 
