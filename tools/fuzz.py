@@ -368,7 +368,7 @@ def _of_runs(folder: Path) -> list[Reader]:
     from fedpareto.experiments import runner
     from fedpareto.experiments.runner import Stopped
     from fedpareto.experiments.spec import Draft
-    from fedpareto.report import record, terminal
+    from fedpareto.report import reading, terminal
 
     run = _small_run(folder / "run", "fedpref")
     open_run = _small_run(folder / "open", "fedpref", stop=True)
@@ -377,7 +377,7 @@ def _of_runs(folder: Path) -> list[Reader]:
     ]
 
     def show() -> object:
-        loaded = record.load(run)
+        loaded = reading.load(run)
         terminal.plain(loaded)
         return terminal.show(loaded, 80), terminal.front_in_terminal(loaded, width=78, height=18)
 

@@ -18,7 +18,8 @@ from fedpareto.engines.local import LocalOptions
 from fedpareto.errors import UserError
 from fedpareto.experiments import runner
 from fedpareto.experiments.runner import OnRound, Result
-from fedpareto.experiments.spec import NAMED_SECTIONS, ROUNDS, WORDS, Draft, Spec, top_level
+from fedpareto.experiments.spec import NAMED_SECTIONS, ROUNDS, WORDS, Draft, Spec
+from fedpareto.experiments.spec_values import top_level
 from fedpareto.problems.fairness.benchmarks import OwnTable
 from fedpareto.problems.fairness.sources import keep_frame
 from fedpareto.serving import runs

@@ -30,7 +30,7 @@ from fedpareto.moo.dominance import is_nondominated
 from fedpareto.moo.preferences import equidistant
 from fedpareto.problems.convex import Convex
 from fedpareto.problems.morl.deep_sea_treasure import DeepSeaTreasure
-from fedpareto.report import record as reports
+from fedpareto.report import reading
 from fedpareto.report.page import write_comparison
 from fedpareto.testing.conformance import ALGORITHM_CHECKS, trial
 
@@ -94,7 +94,7 @@ def test_linear_support_ends_when_no_weights_miss_more_than_the_tolerance(tmp_pa
     assert missed.max() < 0.02
     status = json.loads((tmp_path / "run" / "status.json").read_text())
     assert (status["status"], status["round"]) == ("finished", 80)
-    shown = reports.load(tmp_path / "run")
+    shown = reading.load(tmp_path / "run")
     assert shown.common_rounds.tolist() == rounds
     assert shown.solution(0).indicators["hypervolume"] == pytest.approx(result.hypervolume)
 
@@ -481,7 +481,7 @@ def test_a_seed_that_ends_early_is_still_measured_while_it_waits(tmp_path):
     over = [line for line in lines if not line["candidates"] and line["round"] < 40]
     assert over, "one ended before another"
     assert all(line["replies"] == 0 and line["sent"] is not None for line in over)
-    reports.load(tmp_path / "run")
+    reading.load(tmp_path / "run")
 
 
 # -- all candidates together in one FedPref federation -----------------------------------------------------------------

@@ -148,10 +148,10 @@ def test_registered_nodes_train_and_each_keeps_its_model(undisturbed):
 
 
 def test_the_run_is_an_ordinary_one_for_reports(undisturbed, tmp_path):
-    from fedpareto.report import page, record
+    from fedpareto.report import page, reading
 
     deployment, *_ = undisturbed
-    assert record.load(deployment.run).finished
+    assert reading.load(deployment.run).finished
     assert page.write_comparison([deployment.run], tmp_path / "page").exists()
 
 

@@ -22,7 +22,7 @@ from fedpareto.errors import UserError
 from fedpareto.experiments.runner import Stopped, resume, start
 from fedpareto.experiments.spec import Draft, Spec
 from fedpareto.learners.supervised import Supervised
-from fedpareto.report import record, terminal
+from fedpareto.report import reading, terminal
 
 
 @dataclass(frozen=True)
@@ -167,7 +167,7 @@ def test_a_run_that_was_killed_stops_at_the_same_round_with_the_same_bits(tmp_pa
             start(spec, folder, stop=lambda left=left: next(left))
         assert resume(folder) is not None
         assert_same_results(tmp_path / "whole", folder)
-    loaded = record.load(tmp_path / "whole")
+    loaded = reading.load(tmp_path / "whole")
     assert [one.round for one in loaded.solutions] == list(whole.kept)
     words = f"ended after rounds {ends[0]}, {ends[1]}; best on validation rows, and kept: rounds {whole.kept[0]}"
     assert words in loaded.early_stop

@@ -18,7 +18,7 @@ from fedpareto.errors import DamagedFile, UserError
 from fedpareto.experiments.checkpoint import Checkpoint
 from fedpareto.experiments.runner import Progress, Result, Stopped, resume, start
 from fedpareto.experiments.spec import Draft, Spec, load
-from fedpareto.report import record as reports
+from fedpareto.report import reading
 from fedpareto.report.page import write_comparison
 
 ALGORITHMS = [
@@ -146,7 +146,7 @@ def test_rounds_without_an_evaluation_train_the_same_models(tmp_path: Path) -> N
     assert all(row["bytes_up"] > 0 for row in record if row["round"] < 4)
     for name in ("models.safetensors", "solutions.json"):
         assert (tmp_path / "all" / name).read_bytes() == (tmp_path / "some" / name).read_bytes()
-    found = reports.load(tmp_path / "some")
+    found = reading.load(tmp_path / "some")
     assert found.common_rounds.tolist() == [0, 3, 4]
     assert np.isfinite(found.hypervolume).all()
     assert write_comparison([tmp_path / "some", tmp_path / "all"], tmp_path / "page").exists()
@@ -154,7 +154,7 @@ def test_rounds_without_an_evaluation_train_the_same_models(tmp_path: Path) -> N
 
 def test_a_stopped_run_shows_the_last_round_that_was_evaluated(tmp_path: Path) -> None:
     stopped_after(2, spec_of(evaluate_every=3), tmp_path / "run")
-    assert reports.load(tmp_path / "run").solution(0).round == 0
+    assert reading.load(tmp_path / "run").solution(0).round == 0
 
 
 def test_final_models_lie_in_one_file_by_seed_and_client(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from fedpareto.core.problem import Batch, Objective
 from fedpareto.experiments.progress import Shown
 from fedpareto.experiments.runner import Progress
 from fedpareto.problems.convex import Convex
-from fedpareto.report import record, terminal
+from fedpareto.report import reading, terminal
 from fedpareto.report.across import in_terminal
 
 
@@ -88,7 +88,7 @@ def test_progress_shows_the_mean(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_the_report_compares_clients(tmp_path: Path) -> None:
     result = run_of(out=tmp_path / "run", measure_losses=True)
-    found = record.load(tmp_path / "run")
+    found = reading.load(tmp_path / "run")
     assert found.across_clients() == result.across_clients()
     assert found.across_clients("trained") == result.across_clients("trained")
     rounds, shares = found.share_improved()

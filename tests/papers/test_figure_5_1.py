@@ -168,6 +168,6 @@ def test_a_client_without_a_finite_accuracy_is_no_result(monkeypatch, tmp_path):
         def points(self):
             return [np.array([(0.5, np.nan), (0.5, 0.5)])]
 
-    monkeypatch.setattr("fedpareto.report.record.load", lambda folder: Broken())
+    monkeypatch.setattr("fedpareto.report.reading.load", lambda folder: Broken())
     with pytest.raises(UserError, match="a client has no finite accuracy"):
         figure_5_1.accuracies(tmp_path)

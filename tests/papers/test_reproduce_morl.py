@@ -22,7 +22,7 @@ from fedpareto.papers.thesis.morl import published
 from fedpareto.papers.thesis.morl import reproduction as morl
 from fedpareto.papers.thesis.morl import runs as morl_runs
 from fedpareto.papers.thesis.morl.runs import Plan, Training
-from fedpareto.report import record
+from fedpareto.report import reading
 from fedpareto.report.figures import similarity_matrices
 
 with warnings.catch_warnings():
@@ -460,7 +460,7 @@ def test_groups_are_looked_for_and_drawn(tmp_path):
     names = {path.name for path in outcome.files}
     assert {"thesis-clusters-dst-balanced-similarity.png", "thesis-clusters-rand-index.pdf"} <= names
     assert all(path.stat().st_size > 1000 for path in outcome.files)
-    run = record.load(tmp_path / "thesis-4" / "dst" / "groups-1-2-3" / "fedpref")
+    run = reading.load(tmp_path / "thesis-4" / "dst" / "groups-1-2-3" / "fedpref")
     figure = similarity_matrices(run, 1, rounds=[2, 3], by_cluster=False)
     assert [axes.get_title() for axes in figure.axes[:2]] == ["after round 2 of 3", "after round 3 of 3"]
     assert [label.get_text() for label in figure.axes[0].get_xticklabels()] == [str(client) for client in range(6)]

@@ -11,8 +11,8 @@ from fedpareto.core.federation import Federation
 from fedpareto.core.problem import OWN_TEST
 from fedpareto.experiments.central import _together, central, keep_central
 from fedpareto.moo.indicators import hypervolume
-from fedpareto.report.record import load
-from fedpareto.report.tables import comparison
+from fedpareto.report.comparison import comparison
+from fedpareto.report.reading import load
 
 CLIENTS, ROWS = 10, 900
 

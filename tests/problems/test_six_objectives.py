@@ -11,9 +11,9 @@ from six_goals import SIX
 import fedpareto
 from fedpareto.core.registry import FINE_TUNED, algorithms, make_algorithm
 from fedpareto.problems.fairness.benchmarks import Adult, OwnTable
+from fedpareto.report.comparison import comparison
 from fedpareto.report.page import write_comparison
-from fedpareto.report.record import load
-from fedpareto.report.tables import comparison
+from fedpareto.report.reading import load
 from little_work import LITTLE_WORK
 
 VARIANTS = [*algorithms(), *(name + FINE_TUNED for name in ("fedavg", "fedpref", "praffl"))]

@@ -15,10 +15,10 @@ from fedpareto.moo.intervals import interval
 from fedpareto.report import page
 from fedpareto.report.across import across_clients, in_terminal
 from fedpareto.report.client_figures import clients_at_the_end, clients_over_rounds, share_improved_over_rounds
+from fedpareto.report.comparison import comparison
 from fedpareto.report.figures import fronts
 from fedpareto.report.page import write_comparison
-from fedpareto.report.record import load
-from fedpareto.report.tables import comparison
+from fedpareto.report.reading import load
 from fedpareto.report.terminal import clients_in_terminal, front_in_terminal, show
 
 

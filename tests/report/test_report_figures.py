@@ -15,7 +15,7 @@ from fedpareto.report.figures import (
     render,
     similarity_matrices,
 )
-from fedpareto.report.record import load
+from fedpareto.report.reading import load
 
 
 def texts(figure) -> set[str]:

@@ -10,9 +10,9 @@ import pytest
 from fedpareto.errors import UserError
 from fedpareto.report import page
 from fedpareto.report.across import across_clients
+from fedpareto.report.comparison import comparison
 from fedpareto.report.page import write_comparison
-from fedpareto.report.record import load
-from fedpareto.report.tables import comparison
+from fedpareto.report.reading import load
 
 
 class Page(HTMLParser):

@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from fedpareto.report.record import Record, load
-from fedpareto.report.tables import Column, comparison, marked_cells
+from fedpareto.report.comparison import comparison, marked_cells
+from fedpareto.report.reading import load
+from fedpareto.report.record import Record
+from fedpareto.report.table import Column
 
 
 @pytest.fixture

@@ -12,7 +12,8 @@ import pytest
 from fedpareto.errors import DamagedFile, UserError
 from fedpareto.moo.dominance import front
 from fedpareto.moo.indicators import hypervolume
-from fedpareto.report.record import comparable, distinguish, load
+from fedpareto.report.reading import load
+from fedpareto.report.record import comparable, distinguish
 
 
 def rewrite(path: Path, change) -> None:
@@ -273,7 +274,7 @@ def test_runs_on_different_problems_cannot_be_compared(write_run):
         comparable([])
 
 
-@pytest.mark.parametrize("module", ["record", "tables", "terminal"])
+@pytest.mark.parametrize("module", ["record", "reading", "comparison", "terminal"])
 def test_without_pictures_nothing_slow_is_loaded(module):
     heavy = "('matplotlib', 'rich', 'torch', 'fedpareto.core', 'fedpareto.algorithms')"
     code = f"import sys, fedpareto.report.{module}; print([m for m in {heavy} if m in sys.modules])"

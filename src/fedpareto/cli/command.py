@@ -224,14 +224,14 @@ def show(
     from rich.console import Console
 
     from fedpareto.experiments.store import RunFolder
-    from fedpareto.report import record, terminal
+    from fedpareto.report import reading, terminal
 
     def way_on() -> str:
         return f"no process is working on this run; continue it with: {RunFolder(run).way_on()}"
 
     try:
         loaded = _loaded([run], central)[0]
-    except record.NoRoundsYet as reason:
+    except reading.NoRoundsYet as reason:
         raise reason if RunFolder(run).busy() else UserError(f"{reason}; {way_on()}") from None
     if json:
         console.print_json(terminal.plain(loaded))
@@ -261,7 +261,8 @@ def compare(
     """
     from rich.console import Console
 
-    from fedpareto.report import across, page, record, tables
+    from fedpareto.report import across, page, record
+    from fedpareto.report.comparison import comparison
 
     records = _loaded(runs, central)
     record.comparable(records)  # Before a folder is made for them.
@@ -269,12 +270,12 @@ def compare(
     where = page.write_comparison(runs, out)
     if json:
         of_clients = [table.to_plain() for table in across.across_clients(records)]
-        table = tables.comparison(records).to_plain() | {"across_clients": of_clients}
+        table = comparison(records).to_plain() | {"across_clients": of_clients}
         console.print_json({"page": str(where), "picture": str(out / page.main_picture(records)), **table})
         return
     if not quiet:
         screen = Console()
-        screen.print(tables.comparison(records).to_rich(screen.width))
+        screen.print(comparison(records).to_rich(screen.width))
         shown = across.in_terminal(records)
         if shown is not None:
             screen.print(shown)
@@ -317,9 +318,9 @@ def demo(
     compare(folders, out, quiet=quiet)
     if quiet:
         return
-    from fedpareto.report import record, terminal
+    from fedpareto.report import reading, terminal
 
-    typer.echo(terminal.front_in_terminal([record.load(folder) for folder in folders], width=78, height=18))
+    typer.echo(terminal.front_in_terminal([reading.load(folder) for folder in folders], width=78, height=18))
 
 
 app.command()(reproduce.reproduce)
@@ -402,15 +403,15 @@ def _free_folder(parent: Path, name: str) -> Path:
 
 def _loaded(runs: list[Path], central: bool) -> list[Record]:
     """The runs, the first with a central reference if one is wanted."""
-    from fedpareto.report import record
+    from fedpareto.report import reading
 
-    records = [record.load(run) for run in runs]
+    records = [reading.load(run) for run in runs]
     if not central or any(one.central for one in records):
         return records
     from fedpareto.experiments.central import keep_central
 
     keep_central(runs[0])
-    return [record.load(run) for run in runs]
+    return [reading.load(run) for run in runs]
 
 
 def _changed(before: Spec, settings: list[str]) -> Spec:

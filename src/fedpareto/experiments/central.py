@@ -24,7 +24,7 @@ from fedpareto.experiments.runner import Experiment, OnRound, Result
 from fedpareto.experiments.spec import Spec
 from fedpareto.experiments.store import RunFolder
 from fedpareto.files import write_atomically
-from fedpareto.report.record import CENTRAL_FILE
+from fedpareto.report.reading import CENTRAL_FILE
 
 
 def central(spec: Spec, on_round: OnRound | None = None) -> Result:

@@ -35,7 +35,7 @@ from fedpareto.moo.fairness import AcrossClients, Evaluation, across_objectives,
 from fedpareto.moo.indicators import hypervolume
 from fedpareto.moo.intervals import interval
 from fedpareto.moo.tested import Constant, Tested
-from fedpareto.report.record import collapse_in_words, few_rows_in_words, stop_in_words
+from fedpareto.report.words import collapse_in_words, few_rows_in_words, stop_in_words
 
 log = logging.getLogger("fedpareto.run")
 

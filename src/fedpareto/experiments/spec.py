@@ -2,31 +2,40 @@
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import yaml
 
 from fedpareto.core import registry, rng
-from fedpareto.core.algorithm import Algorithm, participant_count, unwrapped
+from fedpareto.core.algorithm import Algorithm, unwrapped
 from fedpareto.core.defences import DEFENCE_PARAMETERS, Defence
 from fedpareto.core.federation import Federation, draw_preferences
 from fedpareto.core.learner import Learner
-from fedpareto.core.parameters import build, convert, field_names, parse_value, to_plain
+from fedpareto.core.parameters import build, field_names, parse_value, to_plain
 from fedpareto.core.privacy import Privacy
 from fedpareto.core.problem import Problem
 from fedpareto.engines.attacks import Attack
 from fedpareto.engines.faults import Faults
 from fedpareto.engines.flower.options import FlowerOptions, SimulationOptions
 from fedpareto.engines.local import LocalOptions
-from fedpareto.errors import DAMAGE, UnknownName, UserError
-from fedpareto.files import read_bytes
+from fedpareto.errors import UnknownName, UserError
+from fedpareto.experiments import spec_yaml
+from fedpareto.experiments.spec_values import (
+    TOP_LEVEL,
+    check_attack,
+    check_begin,
+    check_defence,
+    check_losses,
+    check_stopping,
+    check_value,
+    need_losses,
+    top_level,
+)
 from fedpareto.moo.preferences import from_spec
 
 ENGINES: dict[str, type[LocalOptions]] = {cls.name: cls for cls in (LocalOptions, FlowerOptions, SimulationOptions)}
@@ -38,14 +47,6 @@ SECTIONS = ("algorithm", "problem", "learner", "engine", "faults", "privacy", "a
 MATRIX = "matrix"
 """The section of a file that lists many runs."""
 ROUNDS = 20
-MOST = {"clients": 10**7, "seeds": 10**5, "rounds": 10**9, "evaluate_every": 10**9, "stop_after": 10**9}
-"""Larger numbers are a slip of the hand, or mean to fill the memory."""
-MOST_BITS = 1000
-"""Of a whole number in a file: with more, it is no float."""
-DEEPEST = 50
-"""Brackets in a spec that may be open at a time."""
-LONGEST_SHOWN = 40
-"""Characters of a wrong value that a message shows."""
 PRIVATE = "private"
 """The preferences in the spec of a deployment, which only its nodes know."""
 
@@ -85,17 +86,17 @@ class Spec:
     def __post_init__(self) -> None:
         # Here, so that no spec can name a protection that its algorithm does not have.
         object.__setattr__(self, "algorithm", registry.protected(self.algorithm, self.privacy))
-        for key in _TOP_LEVEL:
-            _check_value(key, getattr(self, key))
+        for key in TOP_LEVEL:
+            check_value(key, getattr(self, key))
         if self.quorum > self.clients:
             raise UserError(f"quorum is {self.quorum:g}, but there are only {self.clients} clients")
         if self.measure_losses:
-            _need_losses(self.engine, self.learner)
-        _check_stopping(self.stop_after, self.stop_margin, self.algorithm, self.engine, self.privacy)
-        _check_losses(self.algorithm, self.problem, self.learner)
-        _check_attack(self.attack, self.engine, self.problem, self.clients)
-        _check_begin(self.attack, self.rounds)
-        _check_defence(self.defence, self.algorithm, self.privacy, self.clients, self.participation)
+            need_losses(self.engine, self.learner)
+        check_stopping(self.stop_after, self.stop_margin, self.algorithm, self.engine, self.privacy)
+        check_losses(self.algorithm, self.problem, self.learner)
+        check_attack(self.attack, self.engine, self.problem, self.clients)
+        check_begin(self.attack, self.rounds)
+        check_defence(self.defence, self.algorithm, self.privacy, self.clients, self.participation)
 
     def federation(self, seed: int) -> Federation:
         """The clients of one seed."""
@@ -136,12 +137,7 @@ class Spec:
 
     def to_yaml(self) -> str:
         """The text of spec.yaml."""
-        try:
-            text: str = yaml.dump(self.to_mapping(), Dumper=_Dumper, sort_keys=False, allow_unicode=True)
-        except yaml.YAMLError as problem:
-            what = next((repr(arg) for arg in problem.args[1:]), "one of them")
-            raise UserError(f"the run's parameters cannot be written to a file: {what} is no plain value") from None
-        return text
+        return spec_yaml.text_of(self.to_mapping())
 
 
 @dataclass(frozen=True)
@@ -155,20 +151,7 @@ class Draft:
     @classmethod
     def read(cls, path: Path) -> Draft:
         """From a YAML file."""
-        try:
-            text = read_bytes(path, "the spec ").decode()
-        except UnicodeDecodeError as problem:
-            raise UserError(f"{path}, line {problem.object[: problem.start].count(10) + 1}: not UTF-8 text") from None
-        try:
-            loader = _Loader(text)
-            node = loader.get_single_node()
-            lines = _lines(node, path)
-            values = None if node is None else loader.construct_document(node)
-        except (yaml.YAMLError, RecursionError) as problem:
-            raise UserError(f"{path}{_yaml_trouble(problem, text)}") from None
-        if not isinstance(values, dict):
-            raise UserError(f"{path}, line 1: a spec is a list of 'key: value' lines, such as 'rounds: 20'")
-        return cls(values, lines)
+        return cls(*spec_yaml.read(path))
 
     def with_values(self, changes: Mapping[str, Any]) -> Draft:
         """With some top-level values set (the command line's flags); None means: not given."""
@@ -232,7 +215,7 @@ class Draft:
             if section not in SECTIONS:
                 raise UnknownName(f"section in {place}:", section, SECTIONS)
             return section, name
-        if key in _TOP_LEVEL:
+        if key in TOP_LEVEL:
             return (key,)
         if key in WORDS:
             return key, WORDS[key]
@@ -244,7 +227,7 @@ class Draft:
         if not owners:
             sections = {"privacy": Privacy, "attack": Attack, "defence": Defence}
             full = [f"{section}.{name}" for section, cls in sections.items() for name in field_names(cls)]
-            known = [*_TOP_LEVEL, *(name for names in parameters.values() for name in names), *full]
+            known = [*TOP_LEVEL, *(name for names in parameters.values() for name in names), *full]
             raise UserError(f"{place}: {UnknownName('parameter', key, known)}")
         return owners[0], key
 
@@ -270,9 +253,9 @@ class Draft:
             with self._at(MATRIX):
                 raise UserError(f"a section '{MATRIX}' lists many runs; this file is for 'fedpareto matrix'")
         for key in self.values:
-            if key not in (*_TOP_LEVEL, *SECTIONS):
+            if key not in (*TOP_LEVEL, *SECTIONS):
                 with self._at(str(key)):
-                    raise UnknownName("key", str(key), (*_TOP_LEVEL, *SECTIONS))
+                    raise UnknownName("key", str(key), (*TOP_LEVEL, *SECTIONS))
         algorithm, problem = self._algorithm(), self._problem()
         learner = problem.learner()
         if self._section("learner"):
@@ -291,7 +274,7 @@ class Draft:
         self._need_word("attack", "sign-flip")
         self._need_word("defence", "median")
         values: dict[str, Any] = {"clients": problem.default_clients()}
-        for key in _TOP_LEVEL:
+        for key in TOP_LEVEL:
             if key in self.values:
                 with self._at(key):
                     values[key] = top_level(key, self.values[key])
@@ -299,20 +282,20 @@ class Draft:
             algorithm = registry.protected(algorithm, parts["privacy"])
         if values.get("measure_losses"):
             with self._at("measure_losses"):
-                _need_losses(parts["engine"], learner)
+                need_losses(parts["engine"], learner)
         with self._at("stop_after"):
             stopping = values.get("stop_after", 0), values.get("stop_margin", 0.0)
-            _check_stopping(*stopping, algorithm, parts["engine"], parts["privacy"])
+            check_stopping(*stopping, algorithm, parts["engine"], parts["privacy"])
         with self._at("algorithm", "name"):
-            _check_losses(algorithm, problem, learner)
+            check_losses(algorithm, problem, learner)
         with self._in("attack"):
-            _check_attack(parts["attack"], parts["engine"], problem, values["clients"])
+            check_attack(parts["attack"], parts["engine"], problem, values["clients"])
         with self._at("attack", "from_round"):
-            _check_begin(parts["attack"], values.get("rounds", ROUNDS))
+            check_begin(parts["attack"], values.get("rounds", ROUNDS))
         with self._in("defence"):
             self._need_use_of_defence(parts["defence"])
             participation = values.get("participation", 1.0)
-            _check_defence(parts["defence"], algorithm, parts["privacy"], values["clients"], participation)
+            check_defence(parts["defence"], algorithm, parts["privacy"], values["clients"], participation)
         with self._at("quorum"):  # Each value was good on its own; only quorum and clients may still disagree.
             spec = Spec(algorithm, problem, learner, **values, **parts)
         with self._at("preferences"):
@@ -421,206 +404,12 @@ class _Placed(UserError):
     """An error whose message already names its line."""
 
 
-_TOP_LEVEL: dict[str, Any] = {
-    "clients": int,
-    "rounds": int,
-    "seeds": tuple[int, ...],
-    "preferences": Any,
-    "participation": float,
-    "quorum": float,
-    "evaluate_every": int,
-    "stop_after": int,
-    "stop_margin": float,
-    "measure_losses": bool,
-}
-assert set(_TOP_LEVEL) | set(SECTIONS) == {f.name for f in fields(Spec)}, "a new field of Spec needs its place here"
-
-
-def top_level(key: str, value: Any) -> Any:
-    """A top-level value of a spec as its type, if it is valid."""
-    if key == "seeds":
-        value = _seeds(value)
-    elif key == "preferences":
-        value = _lists(value)
-    ready = convert(value, _TOP_LEVEL[key], key)
-    _check_value(key, ready)
-    return ready
-
-
-def _check_value(key: str, value: Any) -> None:
-    """Raises UserError if a top-level value is invalid on its own."""
-    rule = ""
-    _check_most(key, len(value) if key == "seeds" else value)
-    if key == "clients" and value < 1:
-        rule = "a federation has at least 1 client"
-    elif key in ("rounds", "evaluate_every") and value < 1:
-        rule = "at least 1 is needed"
-    elif key == "stop_after" and value < 0:
-        rule = "it is a number of rounds, or 0 for never"
-    elif key == "stop_margin" and not 0 <= value < math.inf:
-        rule = "it is 0 or more"
-    elif key == "participation" and not 0 < value <= 1:
-        rule = "it is a share above 0 and at most 1"
-    elif key == "quorum" and not (0 <= value < 1 or (math.isfinite(value) and value >= 1 and value == int(value))):
-        rule = "it is a share below 1 or a whole number of clients"
-    elif key == "seeds" and not value:
-        rule = "at least one seed is needed"
-    elif key == "seeds" and len(set(value)) < len(value):
-        rule = "each seed may be listed once"
-    elif key == "seeds" and min(value) < 0:
-        rule = "a seed is not negative"
-    if rule:
-        raise UserError(f"{key} is {list(value) if key == 'seeds' else value}; {rule}")
-
-
-def _check_most(key: str, value: Any) -> None:
-    if key in MOST and value > MOST[key]:
-        raise UserError(f"{key} is {value:.4g}; at most {MOST[key]:,} can be handled")
-
-
-def _need_losses(engine: LocalOptions, learner: Learner) -> None:
-    """Raises UserError where clients' losses cannot be measured."""
-    if isinstance(engine, FlowerOptions):
-        raise UserError(
-            f"measure_losses is true, but with the engine {engine.name} clients' losses stay with them: beside the "
-            "objectives, a loss would give a preference away; it works with the engine local"
-        )
-    if type(learner).loss is Learner.loss:
-        raise UserError(
-            f"measure_losses is true, but {type(learner).__name__} has no loss of a model as it stands; "
-            "it works on problems with losses on rows"
-        )
-
-
-def _check_stopping(
-    after: int, margin: float, algorithm: Algorithm[Any], engine: LocalOptions, privacy: Privacy
-) -> None:
-    """Raises UserError where a run cannot be stopped early."""
-    if not after:
-        if margin:
-            raise UserError(f"stop_margin is {margin:g}, but no stop_after that it belongs to, such as 5")
-        return
-    reason = ""
-    if isinstance(engine, FlowerOptions):
-        reason = f"with the engine {engine.name} clients' private state stays with them and cannot be put back"
-    elif privacy.kind != "none":
-        reason = "with privacy the choice of a round would depend on rows without any noise"
-    elif algorithm.ends_as_planned:
-        reason = f"{algorithm.name} does in its last round what it does in no other"
-    if reason:
-        raise UserError(f"stop_after is {after}, but {reason}; leave it out")
-
-
-def _check_losses(algorithm: Algorithm[Any], problem: Problem, learner: Learner) -> None:
-    """Raises UserError if an algorithm needs losses on rows and there are none."""
-    plain = unwrapped(algorithm)
-    if plain.needs_losses and type(learner).loss is Learner.loss:
-        raise UserError(
-            f"{plain.name} needs a problem with losses on rows; {type(learner).__name__} on '{problem.name}' has none"
-        )
-
-
-def _check_attack(attack: Attack, engine: LocalOptions, problem: Problem, clients: int) -> None:
-    """Raises UserError if an attack cannot be simulated."""
-    if attack.kind != "none" and isinstance(engine, FlowerOptions):
-        raise UserError(
-            f"attack: {attack.kind} is simulated by the engine local only, not by {engine.name}, whose nodes are "
-            "their owners'; a defence works with both"
-        )
-    attack.must_fit(problem, clients)
-
-
-def _check_begin(attack: Attack, rounds: int) -> None:
-    """Raises UserError if an attack would begin after the last round."""
-    if attack.kind != "none" and attack.from_round > rounds:
-        raise UserError(f"attack: from_round is {attack.from_round}, but there are only {rounds} rounds")
-
-
-def _check_defence(
-    defence: Defence, algorithm: Algorithm[Any], privacy: Privacy, clients: int, participation: float
-) -> None:
-    """Raises UserError if a defence does not fit the rest of a spec."""
-    defence.must_fit(algorithm, privacy, participant_count(participation, clients))
-
-
-def _seeds(value: Any) -> list[Any]:
-    """How many (3 means 0, 1, 2) or which ([4, 7] or "4,7"; "4," is the one seed 4)."""
-    if isinstance(value, str):
-        try:
-            which = [int(part) for part in value.removesuffix(",").split(",")]
-        except ValueError:
-            raise UserError(f"seeds is '{value}'; write how many, such as 3, or which, such as 4,7") from None
-        value = which if "," in value else which[0]
-    if isinstance(value, int) and not isinstance(value, bool):
-        if value < 1:
-            raise UserError(f"seeds is {value}; at least 1 is needed")
-        _check_most("seeds", value)
-        return list(range(value))
-    return list(value) if isinstance(value, Sequence) else [value]
-
-
-def _lists(value: Any) -> Any:
-    """Arrays and tuples as lists, which a file can hold."""
-    if hasattr(value, "tolist"):
-        return value.tolist()
-    return [_lists(item) for item in value] if isinstance(value, list | tuple) else value
+assert set(TOP_LEVEL) | set(SECTIONS) == {f.name for f in fields(Spec)}, "a new field of Spec needs its place here"
 
 
 def load(path: Path) -> Spec:
     """The spec in a YAML file."""
     return Draft.read(path).finish()
-
-
-class _Dumper(yaml.SafeDumper):
-    """Writes what _Loader reads: a list that stands in two places is written twice."""
-
-    def ignore_aliases(self, data: Any) -> bool:
-        """See PyYAML."""
-        return True
-
-
-class _Loader(yaml.SafeLoader):
-    """YAML for researchers: 1e-3 is a number, which the standard of 2005 reads as a text.
-
-    A spec may come from a stranger. Aliases are refused: a few lines of them stand for more values than memory holds.
-    """
-
-    def fetch_more_tokens(self) -> None:
-        """See PyYAML, whose time grows with the square of the brackets that are open."""
-        super().fetch_more_tokens()
-        if self.flow_level > DEEPEST:
-            raise _yaml_error("it is nested too deeply", self.tokens[-1])
-
-    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        """See PyYAML."""
-        if self.check_event(yaml.AliasEvent):
-            event = self.peek_event()  # type: ignore[no-untyped-call]
-            raise _yaml_error(f"write the value again where '*{event.anchor}' is: a spec has no aliases", event)
-        return super().compose_node(parent, index)
-
-    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
-        """See PyYAML, whose own constructors raise anything."""
-        try:
-            value = super().construct_object(node, deep)
-        except RecursionError:
-            raise
-        except DAMAGE:
-            kind, text = node.tag.rpartition(":")[2], str(node.value)[:LONGEST_SHOWN]
-            raise _yaml_error(f"'{text}' cannot be read as {kind}", node) from None
-        if isinstance(value, int) and value.bit_length() > MOST_BITS:
-            raise _yaml_error("a number with so many digits is too large", node)
-        return value
-
-
-def _yaml_error(problem: str, where: Any) -> yaml.YAMLError:
-    return yaml.constructor.ConstructorError(None, None, problem, where.start_mark)
-
-
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float",
-    re.compile(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+$|[-+]?\.\d+[eE][-+]?\d+$"),
-    list("-+.0123456789"),
-)
 
 
 def first_difference(before: Mapping[str, Any], now: Mapping[str, Any], section: str = "") -> str:
@@ -632,25 +421,3 @@ def first_difference(before: Mapping[str, Any], now: Mapping[str, Any], section:
                 return first_difference(old, new, f"{section}{key}.")
             return f"{section}{key}={old}, not {new}"
     return ""
-
-
-def _lines(node: yaml.Node | None, file: Path, path: tuple[str, ...] = ()) -> dict[tuple[str, ...], str]:
-    """The line of every key in a YAML document, by path; a duplicate key is an error."""
-    places: dict[tuple[str, ...], str] = {}
-    if isinstance(node, yaml.MappingNode):
-        for key, value in node.value:
-            here, place = (*path, str(key.value)), f"{file}, line {key.start_mark.line + 1}"
-            if here in places:
-                raise UserError(f"{place}: '{key.value}' is given a second time")
-            places |= {here: place} | _lines(value, file, here)
-    return places
-
-
-def _yaml_trouble(problem: Exception, text: str) -> str:
-    """What is wrong with a YAML text, with its line first."""
-    mark, position = getattr(problem, "problem_mark", None), getattr(problem, "position", None)
-    if mark is not None:
-        position = mark.index
-    line = text[:position].count("\n") + 1 if isinstance(position, int) else 1
-    reason = getattr(problem, "problem", None) or getattr(problem, "reason", None) or "not YAML"
-    return f", line {line}: {reason}"

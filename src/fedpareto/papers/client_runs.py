@@ -22,7 +22,8 @@ from fedpareto.experiments.store import RunFolder
 from fedpareto.moo.fairness import Evaluation, shares_improved
 from fedpareto.papers.catalogue import Options, Say
 from fedpareto.papers.runs import Pulse, ensure
-from fedpareto.report import record
+from fedpareto.report import reading
+from fedpareto.report.record import Record
 
 Array = NDArray[np.float64]
 MODELS = "models.safetensors"
@@ -111,7 +112,7 @@ def find(out: Path, settings: Sequence[str], cell: Cell, stop: Callable[[], bool
     shown.name = cell.name
     is_new = ensure(folder, spec, stop, shown=shown, keep_models=cell.keeps_models)
     RunFolder(folder).checkpoint_file.unlink(missing_ok=True)  # A finished run is never resumed.
-    loaded = record.load(folder)
+    loaded = reading.load(folder)
     return Found(
         cell,
         folder,
@@ -124,7 +125,7 @@ def find(out: Path, settings: Sequence[str], cell: Cell, stop: Callable[[], bool
     )
 
 
-def _values(loaded: record.Record, kind: Evaluation) -> Values:
+def _values(loaded: Record, kind: Evaluation) -> Values:
     """The first objective of every client, in the rounds that all seeds have."""
     return _table(
         [

@@ -11,7 +11,8 @@ from typing import Any, ParamSpec
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
-from fedpareto.report.record import Objective, Record
+from fedpareto.report.entries import Objective
+from fedpareto.report.record import Record
 
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F7F7F")
 """Okabe and Ito 2008, without black (the known front) and without yellow (invisible on white)."""

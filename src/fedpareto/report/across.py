@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedpareto.moo.fairness import Evaluation, across_objectives
-from fedpareto.report.record import OWN_TEST, Record, comparable
-from fedpareto.report.tables import Column, Row, Table, marked_cells
+from fedpareto.report.comparison import marked_cells
+from fedpareto.report.entries import OWN_TEST
+from fedpareto.report.record import Record, comparable
+from fedpareto.report.table import Column, Row, Table
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

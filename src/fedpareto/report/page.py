@@ -18,8 +18,11 @@ from fedpareto.errors import UserError
 from fedpareto.files import write_atomically
 from fedpareto.report import across, client_figures, figures
 from fedpareto.report._template import CSS, SCRIPT
-from fedpareto.report.record import Record, comparable, counted, load
-from fedpareto.report.tables import Table, comparison
+from fedpareto.report.comparison import comparison
+from fedpareto.report.reading import load
+from fedpareto.report.record import Record, comparable
+from fedpareto.report.table import Table
+from fedpareto.report.words import counted
 
 FRONTS, CLIENTS = "fronts", "clients"
 """Names of figures."""

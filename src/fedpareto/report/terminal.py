@@ -12,8 +12,10 @@ import numpy as np
 
 from fedpareto.report import across
 from fedpareto.report._files import Array
-from fedpareto.report.record import OWN_TEST, Objective, Record, comparable, counted
-from fedpareto.report.tables import comparison
+from fedpareto.report.comparison import comparison
+from fedpareto.report.entries import OWN_TEST, Objective
+from fedpareto.report.record import Record, comparable
+from fedpareto.report.words import counted
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

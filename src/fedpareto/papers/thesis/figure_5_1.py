@@ -31,7 +31,7 @@ from fedpareto.moo.dominance import dominates, front
 from fedpareto.moo.indicators import hypervolume
 from fedpareto.papers.catalogue import Options, Outcome, Say
 from fedpareto.papers.runs import ensure
-from fedpareto.report import record
+from fedpareto.report import reading
 
 NAME = "thesis-fig-5.1"
 CLIENTS, CONFIGURATIONS, RUNS = 2, 10, 5
@@ -261,7 +261,7 @@ def spec(plan: Plan, algorithm: str, weights: Sequence[Sequence[float]]) -> Spec
 
 def accuracies(folder: Path) -> np.ndarray:
     """`[runs, clients, 2]` of a finished run."""
-    found = record.load(folder).points()
+    found = reading.load(folder).points()
     if any(points.shape != (CLIENTS, 2) or not np.isfinite(points).all() for points in found):
         raise UserError(f"{folder}: a client has no finite accuracy, so there is nothing to compare")
     return np.stack(found)

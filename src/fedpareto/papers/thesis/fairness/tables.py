@@ -24,7 +24,7 @@ from fedpareto.moo.indicators import hypervolume
 from fedpareto.papers.runs import ensure
 from fedpareto.papers.thesis.fairness import published
 from fedpareto.papers.thesis.fairness.published import PublishedTable
-from fedpareto.report import record
+from fedpareto.report import reading
 
 QUICK_ROUNDS = 3
 QUICK_RUNS = 3
@@ -206,7 +206,7 @@ def spec_of(plan: Plan, problem: str, algorithm: str, repetition: int) -> Spec:
 
 def points(folder: Path) -> list[np.ndarray]:
     """The final points on test data, `[n, 2]` for each seed of a finished run."""
-    return [found[np.isfinite(found).all(axis=1)] for found in record.load(folder).points()]
+    return [found[np.isfinite(found).all(axis=1)] for found in reading.load(folder).points()]
 
 
 # -- from runs to a cell -------------------------------------------------------------------------------------------

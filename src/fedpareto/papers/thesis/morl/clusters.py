@@ -20,7 +20,7 @@ from fedpareto.papers.claims import Claim, Part, judged
 from fedpareto.papers.thesis.morl import published
 from fedpareto.papers.thesis.morl.published import ENVIRONMENTS
 from fedpareto.papers.thesis.morl.runs import Found, Plan, Training, environments, find_all
-from fedpareto.report import record
+from fedpareto.report import reading
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -127,7 +127,7 @@ class Study:
 def _history(environment: str, kind: str, found: Found) -> History:
     sizes = found.training.preferences.partition("groups:")[2]
     groups = [number for number, size in enumerate(sizes.split(",")) for _ in range(int(size))] if sizes else []
-    return History(environment, kind, record.load(found.folder), groups)
+    return History(environment, kind, reading.load(found.folder), groups)
 
 
 # -- measures ------------------------------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ from fedpareto.papers.catalogue import Options, Say, known
 from fedpareto.papers.measured import Entry, Measured
 from fedpareto.papers.runs import Pulse, ensure
 from fedpareto.papers.thesis.morl import published
-from fedpareto.report import record
+from fedpareto.report import reading
 
 QUICK_SEEDS, QUICK_CLIENTS, QUICK_ROUNDS, QUICK_STEPS = 2, 5, 3, 96
 QUICK_LEARNER, QUICK_PROBLEM = {"learning_starts": 48}, {"episodes": 1}
@@ -174,7 +174,7 @@ def find(plan: Plan, out: Path, training: Training, stop: Callable[[], bool]) ->
     run = RunFolder(folder)
     # Learner state is most of it, up to gigabytes; a finished run is never resumed.
     run.checkpoint_file.unlink(missing_ok=True)
-    loaded = record.load(folder)
+    loaded = reading.load(folder)
     lines = [{line.round: line for line in loaded.of_seed(seed)} for seed in spec.seeds]
     trained = [of_seed[spec.rounds - 1].trained or {} for of_seed in lines]
     return Found(

@@ -2,29 +2,15 @@
 
 from __future__ import annotations
 
-import html
-import json
-import math
-import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedpareto.moo.fairness import Evaluation
 from fedpareto.moo.indicators import expected_utility, hypervolume, own_utilities
 from fedpareto.moo.intervals import interval
 from fedpareto.report._files import Array
 from fedpareto.report.record import Record, comparable, mean_and_deviation
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-
-MISSING = "–"
-PLUS_MINUS = " ± "
-SIGNIFICANT = 4
-"""Digits of a column's largest mean."""
+from fedpareto.report.table import Cell, Column, Row, Table, cell_text, decimals_of, number_text
 
 INDICATORS = {
     "hypervolume": ("hypervolume", 1),
@@ -51,177 +37,8 @@ CENTRAL = (
 )
 COSTS = ("seconds", "refused", "bytes_up")
 """What is counted, not sampled: the best is marked without an interval."""
-
-
-@dataclass(frozen=True)
-class Column:
-    """One metric."""
-
-    key: str
-    title: str
-    direction: int = 0
-    """1 when higher is better, -1 when lower is, 0 when neither is."""
-
-    @property
-    def heading(self) -> str:
-        """The title with an arrow towards better."""
-        return self.title + {1: " ↑", -1: " ↓", 0: ""}[self.direction]
-
-
 IMPROVED = Column("improved", "share improved", 1)
 """Of a round's participants, those whose training loss did not rise; mean over the rounds."""
-
-
-@dataclass(frozen=True)
-class Cell:
-    """One metric of one run."""
-
-    values: tuple[float, ...]
-    """One per started seed; NaN where the metric is not known."""
-    text: str
-    best: bool = False
-
-    @property
-    def mean(self) -> float:
-        """Over the seeds."""
-        return mean_and_deviation(np.array(self.values))[0]
-
-    @property
-    def mean_text(self) -> str:
-        """The text without the deviation, where space is short."""
-        return self.text.partition(PLUS_MINUS)[0]
-
-    @property
-    def deviation(self) -> float:
-        """Population deviation (ddof 0) over the seeds."""
-        return mean_and_deviation(np.array(self.values))[1]
-
-
-@dataclass(frozen=True)
-class Row:
-    """One run."""
-
-    label: str
-    algorithm: str
-    folder: str
-    """The folder's own name, without its path: a table may be shared."""
-    status: str
-    seeds: tuple[int, ...]
-    cells: tuple[Cell, ...]
-    evaluation: Evaluation | None = None
-    """Which of the two evaluations, where the table has both."""
-    is_reference: bool = False
-    """Whether this is no run but what to hold the runs against."""
-
-
-@dataclass(frozen=True)
-class Table:
-    """The result of `comparison`, for a terminal, a README, a page or a program."""
-
-    columns: tuple[Column, ...]
-    rows: tuple[Row, ...]
-    notes: tuple[str, ...]
-    title: str = ""
-
-    def cell(self, label: str, key: str) -> Cell:
-        """The metric `key` of the run `label`."""
-        row = next(row for row in self.rows if row.label == label)
-        return row.cells[[column.key for column in self.columns].index(key)]
-
-    def to_rich(self, width: int) -> RenderableType:
-        """For a terminal, which is narrow: one row per metric, one column per run.
-
-        Runs that do not fit into `width` characters are in further tables below; if one does not, it loses its
-        deviations.
-        """
-        from rich.console import Group
-        from rich.text import Text
-
-        most = max(len(column.heading) for column in self.columns)
-        left = width - most - len("┃  ┃┃")
-        widths = [
-            max(len(row.label.partition(" ")[0]), *(len(cell.text) for cell in row.cells)) + len("  ┃")
-            for row in self.rows
-        ]
-        parts: list[list[Row]] = [[]]
-        used = 0
-        for row, needed in zip(self.rows, widths, strict=True):
-            if parts[-1] and used + needed > left:
-                parts.append([])
-                used = 0
-            parts[-1].append(row)
-            used += needed
-        is_short = max(widths) > left
-        return Group(
-            *(self._rich_part(part, is_short) for part in parts), *(Text(note, style="dim") for note in self.notes)
-        )
-
-    def _rich_part(self, rows: Sequence[Row], is_short: bool) -> RenderableType:
-        from rich.table import Table as RichTable
-        from rich.text import Text
-
-        table = RichTable()
-        table.add_column("", no_wrap=True)
-        for row in rows:
-            table.add_column(Text(row.label), justify="right")
-        for j, column in enumerate(self.columns):
-            cells = [row.cells[j] for row in rows]
-            texts = [
-                Text(cell.mean_text if is_short else cell.text, style="bold green" if cell.best else "")
-                for cell in cells
-            ]
-            table.add_row(Text(column.heading), *texts)
-        return table
-
-    def to_markdown(self) -> str:
-        """One row per run, the best values in bold."""
-        lines = [["run", *(_escaped(column.heading) for column in self.columns)]]
-        lines.append(["---", *("---:" for _ in self.columns)])
-        for row in self.rows:
-            cells = [f"**{cell.text}**" if cell.best else cell.text for cell in row.cells]
-            lines.append([_escaped(row.label), *cells])
-        body = "\n".join(f"| {' | '.join(line)} |" for line in lines)
-        title = f"## {_escaped(self.title)}\n\n" if self.title else ""
-        return "\n\n".join([title + body, *(_escaped(note) for note in self.notes)]) + "\n"
-
-    def to_html(self) -> str:
-        """A `<table class="sortable">`; each cell has its mean as `data-value` for sorting."""
-        heads = "".join(_head(column.heading, column.direction) for column in self.columns)
-        rows = "".join(
-            f'<tr><th scope="row" data-value="{html.escape(row.label)}">{html.escape(row.label)}</th>'
-            f"{''.join(_html_cell(cell) for cell in row.cells)}</tr>\n"
-            for row in self.rows
-        )
-        return (
-            f'<table class="sortable">\n<thead><tr>{_head("run", 0)}{heads}</tr></thead>\n'
-            f"<tbody>\n{rows}</tbody>\n</table>\n"
-            + "".join(f'<p class="note">{html.escape(note)}</p>\n' for note in self.notes)
-        )
-
-    def to_json(self) -> str:
-        """`to_plain` as a text."""
-        return json.dumps(self.to_plain(), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-
-    def to_plain(self) -> dict[str, Any]:
-        """Everything, with one value per seed; numbers that are not finite are null."""
-        words = {1: "higher", -1: "lower", 0: None}
-        columns = [{"key": c.key, "title": c.title, "better": words[c.direction]} for c in self.columns]
-        keys = [column.key for column in self.columns]
-        rows = [
-            {
-                "label": row.label,
-                "algorithm": row.algorithm,
-                "folder": row.folder,
-                "status": row.status,
-                "seeds": list(row.seeds),
-                **({"evaluation": row.evaluation} if row.evaluation else {}),
-                **({"reference": True} if row.is_reference else {}),
-                "values": {k: _json_cell(cell) for k, cell in zip(keys, row.cells, strict=True)},
-            }
-            for row in self.rows
-        ]
-        title = {"title": self.title} if self.title else {}
-        return title | {"columns": columns, "rows": rows, "notes": list(self.notes)}
 
 
 def comparison(records: Sequence[Record]) -> Table:
@@ -261,8 +78,10 @@ def _references(runs: Sequence[Record], columns: Sequence[Column], cells: Sequen
         found = []
         for column, of_runs in zip(columns, cells, strict=True):
             values = np.array([of_seed.get(column.key, np.nan) for of_seed in measured])
-            decimals = _decimals([np.array(cell.values) for cell in of_runs], np.array([cell.mean for cell in of_runs]))
-            found.append(Cell(tuple(values.tolist()), _text(values, decimals)))
+            decimals = decimals_of(
+                [np.array(cell.values) for cell in of_runs], np.array([cell.mean for cell in of_runs])
+            )
+            found.append(Cell(tuple(values.tolist()), cell_text(values, decimals)))
         rows.append(Row(name, name, "", known.status.name, known.started, tuple(found), is_reference=True))
     return rows
 
@@ -349,8 +168,8 @@ def marked_cells(values: list[Array], column: Column, runs: Sequence[Record]) ->
     """A column: what each run has of it, one value per seed, the best marked."""
     means = np.array([mean_and_deviation(v)[0] for v in values])
     best = _best(values, means, column, runs)
-    decimals = _decimals(values, means)
-    return [Cell(tuple(v.tolist()), _text(v, decimals), bool(mark)) for v, mark in zip(values, best, strict=True)]
+    decimals = decimals_of(values, means)
+    return [Cell(tuple(v.tolist()), cell_text(v, decimals), bool(mark)) for v, mark in zip(values, best, strict=True)]
 
 
 def _best(values: list[Array], means: Array, column: Column, runs: Sequence[Record]) -> list[bool]:
@@ -394,36 +213,6 @@ def _unfair(key: str, run: Record) -> bool:
     return key in ("sparsity", "regret") and bool((run.indicator("cardinality") < 2).any())
 
 
-def _decimals(values: Sequence[Array], means: Array) -> int | None:
-    """Decimal places of a column's numbers, None where they would be unreadable."""
-    known = np.concatenate(values)
-    if (known == np.round(known)).all():
-        # Counts: not 1.000 replies.
-        return int((means != np.round(means)).any())
-    largest = float(np.abs(means[np.isfinite(means)]).max(initial=0.0))
-    if largest == 0.0:
-        return 0
-    places = SIGNIFICANT - 1 - math.floor(math.log10(largest))
-    return None if not -8 < places < 8 else max(places, 0)
-
-
-def _text(values: Array, decimals: int | None) -> str:
-    if np.isnan(values).all():
-        return MISSING
-    mean, deviation = mean_and_deviation(values)
-    parts = [mean] if len(values) == 1 else [mean, deviation]
-    return PLUS_MINUS.join(_number(part, decimals) for part in parts)
-
-
-def _number(value: float, decimals: int | None) -> str:
-    if math.isinf(value):
-        return "∞" if value > 0 else "−∞"
-    if math.isnan(value):
-        return "NaN"
-    text = f"{value:.{SIGNIFICANT}g}" if decimals is None else f"{value:,.{decimals}f}"
-    return text.replace("-", "−")
-
-
 def _listed(value: int | tuple[int, ...]) -> str:
     return str(value) if isinstance(value, int) else "/".join(map(str, value))
 
@@ -436,7 +225,7 @@ def _differences(runs: Sequence[Record], column: Column, values: list[Array]) ->
     best = int(np.argmax(means * (column.direction or 1)))
     around = {i: interval(paired(i, best, values, runs)) for i in range(len(runs)) if i != best}
     told = [
-        f"{runs[i].label} {_number(one.mean, 4)} ({_number(one.low, 4)} to {_number(one.high, 4)})"
+        f"{runs[i].label} {number_text(one.mean, 4)} ({number_text(one.low, 4)} to {number_text(one.high, 4)})"
         for i, one in around.items()
         if one is not None
     ]
@@ -476,37 +265,3 @@ def _notes(runs: Sequence[Record]) -> list[str]:
     if any(not np.array_equal(known, fronts[0]) for known in fronts):
         notes.append("The runs have different known fronts: their IGD cannot be compared.")
     return notes
-
-
-def _escaped(text: str) -> str:
-    """`text` escaped for Markdown and HTML."""
-    return re.sub(r"([\\`*_\[\]|#~])", r"\\\1", html.escape(text, quote=False))
-
-
-def _head(heading: str, direction: int) -> str:
-    # The first click puts the best on top.
-    first = "descending" if direction > 0 else "ascending"
-    return f'<th scope="col" data-first="{first}"><button type="button">{html.escape(heading)}</button></th>'
-
-
-def _html_cell(cell: Cell) -> str:
-    mean = cell.mean
-    value = repr(mean) if math.isfinite(mean) else ""
-    mark = ' class="best"' if cell.best else ""
-    return f'<td{mark} data-value="{value}">{html.escape(cell.text)}</td>'
-
-
-def _json_cell(cell: Cell) -> dict[str, Any]:
-    numbers = [_finite(value) for value in cell.values]
-    around = interval(cell.values)
-    return {
-        "mean": _finite(cell.mean),
-        "deviation": _finite(cell.deviation),
-        "interval": None if around is None else [around.low, around.high],
-        "best": cell.best,
-        "per_seed": numbers,
-    }
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None

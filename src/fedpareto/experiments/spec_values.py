@@ -1,0 +1,163 @@
+"""What the values of a spec may be, each by itself and beside the others."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from fedpareto.core.algorithm import Algorithm, participant_count, unwrapped
+from fedpareto.core.defences import Defence
+from fedpareto.core.learner import Learner
+from fedpareto.core.parameters import convert
+from fedpareto.core.privacy import Privacy
+from fedpareto.core.problem import Problem
+from fedpareto.engines.attacks import Attack
+from fedpareto.engines.flower.options import FlowerOptions
+from fedpareto.engines.local import LocalOptions
+from fedpareto.errors import UserError
+
+MOST = {"clients": 10**7, "seeds": 10**5, "rounds": 10**9, "evaluate_every": 10**9, "stop_after": 10**9}
+"""Larger numbers are a slip of the hand, or mean to fill the memory."""
+TOP_LEVEL: dict[str, Any] = {
+    "clients": int,
+    "rounds": int,
+    "seeds": tuple[int, ...],
+    "preferences": Any,
+    "participation": float,
+    "quorum": float,
+    "evaluate_every": int,
+    "stop_after": int,
+    "stop_margin": float,
+    "measure_losses": bool,
+}
+
+
+def top_level(key: str, value: Any) -> Any:
+    """A top-level value of a spec as its type, if it is valid."""
+    if key == "seeds":
+        value = _seeds(value)
+    elif key == "preferences":
+        value = _lists(value)
+    ready = convert(value, TOP_LEVEL[key], key)
+    check_value(key, ready)
+    return ready
+
+
+def check_value(key: str, value: Any) -> None:
+    """Raises UserError if a top-level value is invalid on its own."""
+    rule = ""
+    _check_most(key, len(value) if key == "seeds" else value)
+    if key == "clients" and value < 1:
+        rule = "a federation has at least 1 client"
+    elif key in ("rounds", "evaluate_every") and value < 1:
+        rule = "at least 1 is needed"
+    elif key == "stop_after" and value < 0:
+        rule = "it is a number of rounds, or 0 for never"
+    elif key == "stop_margin" and not 0 <= value < math.inf:
+        rule = "it is 0 or more"
+    elif key == "participation" and not 0 < value <= 1:
+        rule = "it is a share above 0 and at most 1"
+    elif key == "quorum" and not (0 <= value < 1 or (math.isfinite(value) and value >= 1 and value == int(value))):
+        rule = "it is a share below 1 or a whole number of clients"
+    elif key == "seeds" and not value:
+        rule = "at least one seed is needed"
+    elif key == "seeds" and len(set(value)) < len(value):
+        rule = "each seed may be listed once"
+    elif key == "seeds" and min(value) < 0:
+        rule = "a seed is not negative"
+    if rule:
+        raise UserError(f"{key} is {list(value) if key == 'seeds' else value}; {rule}")
+
+
+def _check_most(key: str, value: Any) -> None:
+    if key in MOST and value > MOST[key]:
+        raise UserError(f"{key} is {value:.4g}; at most {MOST[key]:,} can be handled")
+
+
+def need_losses(engine: LocalOptions, learner: Learner) -> None:
+    """Raises UserError where clients' losses cannot be measured."""
+    if isinstance(engine, FlowerOptions):
+        raise UserError(
+            f"measure_losses is true, but with the engine {engine.name} clients' losses stay with them: beside the "
+            "objectives, a loss would give a preference away; it works with the engine local"
+        )
+    if type(learner).loss is Learner.loss:
+        raise UserError(
+            f"measure_losses is true, but {type(learner).__name__} has no loss of a model as it stands; "
+            "it works on problems with losses on rows"
+        )
+
+
+def check_stopping(
+    after: int, margin: float, algorithm: Algorithm[Any], engine: LocalOptions, privacy: Privacy
+) -> None:
+    """Raises UserError where a run cannot be stopped early."""
+    if not after:
+        if margin:
+            raise UserError(f"stop_margin is {margin:g}, but no stop_after that it belongs to, such as 5")
+        return
+    reason = ""
+    if isinstance(engine, FlowerOptions):
+        reason = f"with the engine {engine.name} clients' private state stays with them and cannot be put back"
+    elif privacy.kind != "none":
+        reason = "with privacy the choice of a round would depend on rows without any noise"
+    elif algorithm.ends_as_planned:
+        reason = f"{algorithm.name} does in its last round what it does in no other"
+    if reason:
+        raise UserError(f"stop_after is {after}, but {reason}; leave it out")
+
+
+def check_losses(algorithm: Algorithm[Any], problem: Problem, learner: Learner) -> None:
+    """Raises UserError if an algorithm needs losses on rows and there are none."""
+    plain = unwrapped(algorithm)
+    if plain.needs_losses and type(learner).loss is Learner.loss:
+        raise UserError(
+            f"{plain.name} needs a problem with losses on rows; {type(learner).__name__} on '{problem.name}' has none"
+        )
+
+
+def check_attack(attack: Attack, engine: LocalOptions, problem: Problem, clients: int) -> None:
+    """Raises UserError if an attack cannot be simulated."""
+    if attack.kind != "none" and isinstance(engine, FlowerOptions):
+        raise UserError(
+            f"attack: {attack.kind} is simulated by the engine local only, not by {engine.name}, whose nodes are "
+            "their owners'; a defence works with both"
+        )
+    attack.must_fit(problem, clients)
+
+
+def check_begin(attack: Attack, rounds: int) -> None:
+    """Raises UserError if an attack would begin after the last round."""
+    if attack.kind != "none" and attack.from_round > rounds:
+        raise UserError(f"attack: from_round is {attack.from_round}, but there are only {rounds} rounds")
+
+
+def check_defence(
+    defence: Defence, algorithm: Algorithm[Any], privacy: Privacy, clients: int, participation: float
+) -> None:
+    """Raises UserError if a defence does not fit the rest of a spec."""
+    defence.must_fit(algorithm, privacy, participant_count(participation, clients))
+
+
+def _seeds(value: Any) -> list[Any]:
+    """How many (3 means 0, 1, 2) or which ([4, 7] or "4,7"; "4," is the one seed 4)."""
+    if isinstance(value, str):
+        try:
+            which = [int(part) for part in value.removesuffix(",").split(",")]
+        except ValueError:
+            raise UserError(f"seeds is '{value}'; write how many, such as 3, or which, such as 4,7") from None
+        value = which if "," in value else which[0]
+    if isinstance(value, int) and not isinstance(value, bool):
+        if value < 1:
+            raise UserError(f"seeds is {value}; at least 1 is needed")
+        _check_most("seeds", value)
+        return list(range(value))
+    return list(value) if isinstance(value, Sequence) else [value]
+
+
+def _lists(value: Any) -> Any:
+    """Arrays and tuples as lists, which a file can hold."""
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    return [_lists(item) for item in value] if isinstance(value, list | tuple) else value

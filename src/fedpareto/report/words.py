@@ -1,0 +1,40 @@
+"""Sentences about a run that its progress, its report and its page share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fedpareto.moo.tested import FEWEST_ROWS, Tested
+from fedpareto.report.entries import OWN_TEST
+
+
+def counted(count: int, noun: str) -> str:
+    """A number of things, in words."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def stop_in_words(ends: Sequence[int], kept: Sequence[int]) -> str:
+    """For each seed, after which round it ended and which round was the best on validation rows."""
+    s = "s" if len(ends) > 1 else ""
+    after, best = (", ".join(map(str, rounds)) for rounds in (ends, kept))
+    return f"ended after round{s} {after}; best on validation rows, and kept: round{s} {best}"
+
+
+def collapse_in_words(collapsed: Sequence[int], seeds: int) -> list[str]:
+    """A line where every model of some seeds scores what a constant answer does."""
+    if not collapsed:
+        return []
+    which = "" if seeds == 1 else f" of seed{'s' if len(collapsed) > 1 else ''} {', '.join(map(str, collapsed))}"
+    return [f"collapsed: every model{which} scores what the same answer for everybody does"]
+
+
+def few_rows_in_words(tested: Sequence[Tested]) -> list[str]:
+    """A line where results are mostly luck, or a client's own are."""
+    if not tested:
+        return []
+    rows, smallest = min(one.rows for one in tested), min(one.smallest for one in tested)
+    if rows < FEWEST_ROWS:
+        return [f"only {rows} test rows are behind a point: differences are mostly luck below {FEWEST_ROWS}"]
+    if smallest < FEWEST_ROWS:
+        return [f"a client has only {smallest} test rows of its own: its values on them ({OWN_TEST}) are mostly luck"]
+    return []
