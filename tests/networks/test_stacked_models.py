@@ -120,20 +120,6 @@ class Functional(nn.Module):
         return nn.functional.dropout(self.linear(rows), 0.5)
 
 
-@pytest.mark.parametrize(
-    ("module", "why"),
-    [
-        (nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5)), "the layer '1' drops inputs at random"),
-        (nn.MultiheadAttention(4, 2, dropout=0.1), "drops inputs at random"),
-        (nn.ModuleDict({"memory": nn.LSTM(4, 3)}), "'memory' is a LSTM, which torch cannot stack"),
-        (nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)), "use GroupNorm or LayerNorm"),
-    ],
-)
-def test_a_module_that_cannot_be_stacked_is_refused_when_it_is_made(module, why):
-    with pytest.raises(UserError, match=why):
-        StackedModule(module)
-
-
 def test_randomness_inside_a_module_is_refused_when_it_is_used():
     stacked = StackedModule(Functional())
     own = stacked.layout.unflatten(stacked.initial(0).expand(N, -1))

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -17,15 +17,29 @@ LARGEST_SIZE = 2**31
 
 @dataclass(frozen=True)
 class Layout:
-    """Names and shapes of a model's tensors, in the order in which they lie in a flat vector of length `size`."""
+    """Names and shapes of a model's tensors, in the order in which they lie in a flat vector of length `size`.
+
+    Two layouts are equal if these are, whatever is known about the tensors: files hold names and shapes only.
+    """
 
     names: tuple[str, ...]
     shapes: tuple[tuple[int, ...], ...]
+    buffers: tuple[str, ...] = field(default=(), compare=False)
+    """Tensors that no gradient moves, such as running statistics: a network in training writes them itself."""
+    normalisation: tuple[str, ...] = field(default=(), compare=False)
+    """Tensors of normalisation layers, which may stay with a client (see algorithms.normalisation)."""
 
     @classmethod
-    def of(cls, shapes: Mapping[str, Sequence[int]]) -> Layout:
-        """A layout from `{"0.weight": (64, 100), …}`."""
-        return cls(tuple(shapes), tuple(tuple(shape) for shape in shapes.values()))
+    def of(
+        cls, shapes: Mapping[str, Sequence[int]], buffers: Iterable[str] = (), normalisation: Iterable[str] = ()
+    ) -> Layout:
+        """A layout from `{"0.weight": (64, 100), …}`; of `buffers` and `normalisation` those that are in it."""
+        return cls(
+            tuple(shapes),
+            tuple(tuple(shape) for shape in shapes.values()),
+            tuple(name for name in buffers if name in shapes),
+            tuple(name for name in normalisation if name in shapes),
+        )
 
     @classmethod
     def from_json(cls, plain: Any) -> Layout:
@@ -69,7 +83,17 @@ class Layout:
         first = [name for name, place in self.slices.items() if place.start < end]
         shapes = dict(zip(self.names, self.shapes, strict=True))
         before = {name: shapes.pop(name) for name in first}
-        return Layout.of(before), Layout.of(shapes)
+        return self._part(before), self._part(shapes)
+
+    def _part(self, shapes: Mapping[str, Sequence[int]]) -> Layout:
+        return Layout.of(shapes, self.buffers, self.normalisation)
+
+    def marked(self, names: Iterable[str]) -> Tensor:
+        """Which entries of the flat vector belong to tensors of these names, booleans `[d]`."""
+        marks = torch.zeros(self.size, dtype=torch.bool)
+        for name in names:
+            marks[self.slices[name]] = True
+        return marks
 
     def unflatten(self, flat: Tensor) -> dict[str, Tensor]:
         """Views by name: `[..., d]` gives `{name: [..., *shape]}` without a copy."""

@@ -14,6 +14,7 @@ from torch import Tensor
 from fedpareto.core.layout import Layout
 from fedpareto.core.outputs import Output
 from fedpareto.core.raw_inputs import Inputs
+from fedpareto.networks.training import Training
 
 if TYPE_CHECKING:
     from fedpareto.core.clients import Clients
@@ -45,6 +46,9 @@ class Batch:
     """By name, `[n, b, ...]`."""
     mask: Tensor
     """`[n, b]`, ones and zeros in the model's type."""
+    training: Training | None = None
+    """The step in which models are trained on these rows; None: they are evaluated. `losses` hands it to the network,
+    whose layers may drop values at random and keep statistics of rows."""
 
     def mean(self, values: Tensor) -> Tensor:
         """The mean of `values` `[n, b]` over each client's real rows; 0 where there is none."""
@@ -261,7 +265,8 @@ class SupervisedProblem(Problem):
     def losses(self, parameters: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """Differentiable losses `[n, m]`, smaller is better, of n models (each tensor `[n, ...]`) on their batches.
 
-        A function of these two and nothing else that changes: on a GPU its kernels are recorded once and replayed.
+        A function of these two and nothing else that changes: on a GPU its kernels are recorded once and replayed. A
+        network with dropout or running statistics is called with `batch.training`.
         """
 
     @abstractmethod
@@ -343,4 +348,10 @@ def of_each(
     parameters = {name: repeated(tensor) for name, tensor in shared.items()}
     parameters |= {name: tensor.flatten(0, 1) for name, tensor in own.items()}
     columns = {name: repeated(column) for name, column in batch.columns.items()}
-    return measure(parameters, Batch(columns, repeated(batch.mask))).view(n, k, -1)
+    training = None if batch.training is None else batch.training.repeated(k)
+    values = measure(parameters, Batch(columns, repeated(batch.mask), training)).view(n, k, -1)
+    if batch.training is not None and training is not None:
+        # The k models of a client see the same rows, so what they share has the same statistics.
+        batch.training.wrote({name: new[::k] for name, new in training.buffers.items() if name in shared})
+        batch.training.was_read |= training.was_read
+    return values

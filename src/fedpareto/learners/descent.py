@@ -6,21 +6,28 @@ them all at once. A step therefore works on tensors that keep their addresses fr
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
+from fedpareto.core import rng
 from fedpareto.core.layout import Layout
 from fedpareto.core.learner import Loss, Pull
 from fedpareto.core.problem import Batch, Rows
 from fedpareto.core.replay import Replayed
-from fedpareto.learners.optimisers import OPTIMISERS
+from fedpareto.errors import UserError
+from fedpareto.learners.optimisers import SGD, Adam, Optimiser, clip_
+from fedpareto.networks.training import Training
 
 if TYPE_CHECKING:
     from fedpareto.learners.supervised import Supervised
+
+ADDRESS = ("seed", "client", "round", "lane")
+"""The parts of clients' addresses by name."""
 
 
 @dataclass(frozen=True)
@@ -50,26 +57,84 @@ class Plan:
 class Descent:
     """Steps of n models `[n, d]` down a loss."""
 
-    def __init__(self, learner: Supervised, model: Tensor, layout: Layout, loss: Loss, pull: Pull | None) -> None:
-        self.model, self.loss, self.pull, self.weight_decay = model, loss, pull, learner.weight_decay
-        # The leaves are views of the flat model: the optimiser moves the flat tensor, the leaves follow.
-        self.leaves = {name: view.detach() for name, view in layout.unflatten(model).items()}
-        for leaf in self.leaves.values():
-            leaf.requires_grad_()
-        self.optimiser = OPTIMISERS[learner.optimiser](model, learner.lr, learner.momentum)
+    def __init__(
+        self,
+        learner: Supervised,
+        model: Tensor,
+        layout: Layout,
+        loss: Loss,
+        pull: Pull | None,
+        addresses: rng.Addresses,
+        purpose: str = "batches",
+    ) -> None:
+        self.learner, self.model, self.layout, self.loss, self.pull = learner, model, layout, loss, pull
+        self.addresses, self.purpose = addresses, purpose
+        self.leaves = leaves(layout, model)
+        self.steps = torch.zeros((), dtype=torch.int64, device=model.device)
+        self.trained = (~layout.marked(layout.buffers)).to(model) if layout.buffers else None
+        self.lr = learner.lr if learner.schedule.is_constant else model.new_empty(len(model), 1)
+        decay = learner.weight_decay if self.trained is None else learner.weight_decay * self.trained
+        self.decay = decay if learner.weight_decay and learner.optimiser != "adamw" else None
+        self.optimiser: Optimiser
+        if learner.optimiser == "sgd":
+            self.optimiser = SGD(model, self.lr, learner.momentum)
+        else:
+            self.optimiser = Adam(model, self.lr, decay if learner.optimiser == "adamw" else 0.0)
+        self.begin()
+
+    def begin(self) -> None:
+        """Everything as before the first step of a round."""
+        self.optimiser.reset()
+        self.steps.zero_()
+        if isinstance(self.lr, Tensor):
+            factors = self.learner.schedule(self.addresses.round)
+            self.lr.copy_((self.learner.lr * factors).unsqueeze(1))
 
     def step(self, batch: Batch, active: Tensor | None) -> Tensor:
         """One step of the clients that are `active` (`[n, 1]`; None: all); the losses before it, `[n]`."""
-        losses = self.loss(self.leaves, batch)
-        gradients = torch.autograd.grad(losses.sum(), list(self.leaves.values()), materialize_grads=True)
+        training = Training(batch.mask, self.addresses, self.steps, self.purpose)
+        losses = self.loss(self.leaves, replace(batch, training=training))
+        gradient = flat_gradient(losses.sum(), self.leaves)
         with torch.no_grad():
-            gradient = torch.cat([part.flatten(1) for part in gradients], dim=1)
             if self.pull is not None:
-                gradient += self.pull(self.model)
-            if self.weight_decay:
-                gradient.add_(self.model, alpha=self.weight_decay)
+                pulled = self.pull(self.model)
+                gradient += pulled if self.trained is None else pulled * self.trained
+            if self.learner.clip_gradient < math.inf:
+                clip_(gradient, self.learner.clip_gradient)
+            if self.decay is not None:
+                gradient += self.model * self.decay
             self.optimiser.step(gradient, active)
+            self._write(training, active)
+            self.steps += 1
         return losses.detach()
+
+    def _write(self, training: Training, active: Tensor | None) -> None:
+        """The new statistics of active clients; no gradient has moved the old ones."""
+        if self.layout.buffers and not training.was_read:
+            raise UserError(
+                "the network keeps statistics of rows, but the problem's losses do not call it with batch.training: "
+                "they would stay as they are"
+            )
+        for name, new in training.buffers.items():
+            old = self.leaves.get(name)
+            if old is not None:
+                old.copy_(new if active is None else torch.where(active.view(-1, *[1] * (new.dim() - 1)), new, old))
+
+
+def leaves(layout: Layout, model: Tensor) -> dict[str, Tensor]:
+    """Views of the flat models `[n, d]`, of which gradients are taken but for buffers: if the model moves, they do."""
+    views = {name: view.detach() for name, view in layout.unflatten(model).items()}
+    for name in views.keys() - set(layout.buffers):
+        views[name].requires_grad_()
+    return views
+
+
+def flat_gradient(loss: Tensor, leaves: Mapping[str, Tensor], retain_graph: bool = False) -> Tensor:
+    """The gradient of `loss` with respect to all leaves, `[n, d]`; 0 for buffers."""
+    weights = [leaf for leaf in leaves.values() if leaf.requires_grad]
+    found = iter(torch.autograd.grad(loss, weights, retain_graph=retain_graph, materialize_grads=True))
+    parts = (next(found) if leaf.requires_grad else torch.zeros_like(leaf) for leaf in leaves.values())
+    return torch.cat([part.flatten(1) for part in parts], dim=1)
 
 
 class Watch:
@@ -103,8 +168,8 @@ class RecordedTraining:
     def __init__(
         self, learner: Supervised, rows: Rows, layout: Layout, loss: Loss, inputs: Mapping[str, Tensor]
     ) -> None:
-        """`inputs` are tensors whose values change from round to round: "model" `[n, d]`, what `loss` reads, and
-        "towards" and "strength" of a pull where there is one."""
+        """`inputs` are tensors whose values change from round to round: "model" `[n, d]`, ADDRESS, what `loss` reads,
+        and "towards" and "strength" of a pull where there is one."""
         self.inputs = inputs
         self.model = self.inputs["model"]
         n, device = len(self.model), self.model.device
@@ -113,7 +178,8 @@ class RecordedTraining:
         self.counts = self.model.new_zeros(n)
         self.rows, self.watch = rows, Watch(self.model)
         pull = Pull(inputs["strength"], inputs["towards"]) if "towards" in inputs else None
-        self.descent = Descent(learner, self.model, layout, loss, pull)
+        addresses = rng.Addresses(*(inputs[name] for name in ADDRESS))
+        self.descent = Descent(learner, self.model, layout, loss, pull, addresses)
         # Problems may be third-party code that reads a value on the host.
         self.replayed = Replayed(self._step, device, or_called=True)
 
@@ -126,7 +192,7 @@ class RecordedTraining:
         """New models `[n, d]`; `inputs` as at construction, with new values."""
         for name, tensor in inputs.items():
             self.inputs[name].copy_(tensor)
-        self.descent.optimiser.reset()
+        self.descent.begin()
         self.watch.reset()
         for index, mask, counts in _by_step(plan.index, plan.mask, plan.last_epoch):
             self.index.copy_(index)

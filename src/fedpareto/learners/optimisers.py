@@ -2,12 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Protocol
+import math
+from dataclasses import dataclass
+from typing import Literal, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """What the step size of a round is multiplied by."""
+
+    kind: Literal["constant", "step", "cosine"] = "constant"
+    period: int = 100
+    decay: float = 0.1
+    warm_up: int = 0
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether it is 1 in every round."""
+        return self.kind == "constant" and not self.warm_up
+
+    def __call__(self, rounds: Tensor) -> Tensor:
+        """The factors of rounds, counted from 1, `[n]`, double precision."""
+        over = (rounds - 1).clamp_min(0).double()
+        factor = torch.ones_like(over)
+        if self.kind == "step":
+            factor = self.decay ** (over / self.period).floor()
+        elif self.kind == "cosine":
+            share = (over / self.period).clamp_max(1)
+            factor = self.decay + (1 - self.decay) * (1 + (math.pi * share).cos()) / 2
+        return factor * ((over + 1) / self.warm_up).clamp_max(1) if self.warm_up else factor
+
+
+def clip_(gradient: Tensor, norm: float) -> None:
+    """Shortens each client's gradient, a row of `[n, d]`, to at most `norm`, as torch's clip_grad_norm_ does."""
+    lengths = torch.linalg.vector_norm(gradient, dim=1, keepdim=True)
+    gradient.mul_((norm / (lengths + 1e-6)).clamp_max(1))
 
 
 class Optimiser(Protocol):
@@ -23,7 +56,7 @@ class Optimiser(Protocol):
 class SGD:
     """w ← w − lr·v with v ← momentum·v + g."""
 
-    def __init__(self, model: Tensor, lr: float, momentum: float) -> None:
+    def __init__(self, model: Tensor, lr: float | Tensor, momentum: float) -> None:
         self.model, self.lr, self.momentum = model, lr, momentum
         self.velocity = torch.zeros_like(model) if momentum else None
 
@@ -39,17 +72,23 @@ class SGD:
             gradient = self.velocity
         if active is not None:
             gradient = gradient * active
-        self.model.sub_(gradient, alpha=self.lr)
+        if isinstance(self.lr, Tensor):
+            self.model.sub_(gradient * self.lr)
+        else:
+            self.model.sub_(gradient, alpha=self.lr)
 
 
 class Adam:
-    """Adam (Kingma and Ba, 2015) with the usual constants; each client counts its own steps."""
+    """Adam (Kingma and Ba, 2015) with the usual constants; each client counts its own steps.
+
+    With a `decay` it is AdamW (Loshchilov and Hutter, 2019): w ← (1 − lr·decay)·w before each step, but for entries in
+    which `decay` is 0.
+    """
 
     beta1, beta2, epsilon = 0.9, 0.999, 1e-8
 
-    def __init__(self, model: Tensor, lr: float, momentum: float) -> None:
-        del momentum  # Adam has its own.
-        self.model, self.lr = model, lr
+    def __init__(self, model: Tensor, lr: float | Tensor, decay: float | Tensor = 0.0) -> None:
+        self.model, self.lr, self.decay = model, lr, decay
         self.first, self.second = torch.zeros_like(model), torch.zeros_like(model)
         self.steps = model.new_zeros(len(model), 1)
 
@@ -65,6 +104,8 @@ class Adam:
         steps = self.steps + 1
         denominator = (second / (1 - self.beta2**steps)).sqrt_().add_(self.epsilon)
         move = (first / denominator).mul_(self.lr / (1 - self.beta1**steps))
+        if isinstance(self.decay, Tensor) or self.decay:
+            move.add_(self.model * (self.lr * self.decay))
         _renew(self.first, first, active)
         _renew(self.second, second, active)
         _renew(self.steps, steps, active)
@@ -101,6 +142,3 @@ class FusedAdam:
         for number, (row, gradient) in enumerate(zip(self.rows, self.gradients, strict=True)):
             row.grad = gradient if number in chosen else None
         self.optimiser.step()
-
-
-OPTIMISERS: dict[str, Callable[[Tensor, float, float], Optimiser]] = {"sgd": SGD, "adam": Adam}

@@ -16,13 +16,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedpareto.core import rng
 from fedpareto.core.clients import Clients
 from fedpareto.core.layout import Layout
 from fedpareto.core.learner import Learner, Loss, Pull
 from fedpareto.core.problem import ROWS_AT_ONCE, Batch, SupervisedProblem
 from fedpareto.errors import UserError
-from fedpareto.learners.descent import Descent, Plan, RecordedTraining, Watch
+from fedpareto.learners.descent import ADDRESS, Descent, Plan, RecordedTraining, Watch, flat_gradient, leaves
+from fedpareto.learners.optimisers import Schedule
 from fedpareto.moo.scalarise import SCALARISATIONS
+from fedpareto.networks.training import Training
 
 
 @dataclass(frozen=True)
@@ -31,12 +34,24 @@ class Supervised(Learner):
 
     lr: float = 0.05
     """Step size."""
-    optimiser: Literal["sgd", "adam"] = "sgd"
+    optimiser: Literal["sgd", "adam", "adamw"] = "sgd"
     """The optimiser, reset in every round, as in the papers."""
     momentum: float = 0.0
     """Of SGD."""
     weight_decay: float = 0.0
-    """L2 penalty, added to the gradient."""
+    """L2 penalty, added to the gradient; of `adamw`, decoupled from it: weights shrink by lr · weight_decay a step."""
+    clip_gradient: float = math.inf
+    """The largest norm of a client's gradient in a step; a longer one is shortened."""
+    lr_schedule: Literal["constant", "step", "cosine"] = "constant"
+    """How the step size changes over rounds: not at all; `lr_decay` times as large every `lr_period` rounds; or along
+    half a cosine wave to `lr_decay` of it after `lr_period` rounds.
+    """
+    lr_period: int = 100
+    """Rounds of a schedule, as above."""
+    lr_decay: float = 0.1
+    """Factor of a schedule, as above."""
+    lr_warm_up: int = 0
+    """Rounds over which the step size rises to its full length, linearly."""
     epochs: int = 1
     """Passes over a client's data in one round."""
     steps: int = 0
@@ -53,8 +68,20 @@ class Supervised(Learner):
             raise UserError(f"momentum is {self.momentum}; it is at least 0 and below 1, for example 0.9")
         if not 0 <= self.weight_decay < math.inf:
             raise UserError(f"weight_decay is {self.weight_decay}; it is not negative, for example 1e-4")
+        if not self.clip_gradient > 0:
+            raise UserError(f"clip_gradient is {self.clip_gradient}; it is a positive norm, for example 1, or inf")
+        if self.lr_period < 1 or self.lr_warm_up < 0 or not 0 <= self.lr_decay <= 1:
+            raise UserError(
+                f"lr_period, lr_warm_up and lr_decay are {self.lr_period}, {self.lr_warm_up} and {self.lr_decay:g}; "
+                "they are rounds (at least 1 and 0) and a share from 0 to 1"
+            )
         if self.epochs < 1 or self.batch_size < 1 or self.steps < 0:
             raise UserError("epochs and batch_size are at least 1, steps at least 0")
+
+    @property
+    def schedule(self) -> Schedule:
+        """What the step size of a round is multiplied by."""
+        return Schedule(self.lr_schedule, self.lr_period, self.lr_decay, self.lr_warm_up)
 
     def train(self, clients: Clients, model: Tensor, weights: Tensor, pull: Pull | None = None) -> Tensor:
         """See Learner.train."""
@@ -90,6 +117,8 @@ class Supervised(Learner):
         rows = clients.splits["train"]
         ones = model.new_ones(len(model))
         inputs = {"model": model, "weights": weights, "scale": ones, "bias": torch.zeros_like(ones)}
+        addresses = _addresses(clients)
+        inputs |= {name: getattr(addresses, name) for name in ADDRESS}
         if clients.tampering is not None:
             inputs |= {"scale": clients.tampering.scale, "bias": clients.tampering.bias}
         if pull is not None:
@@ -125,13 +154,21 @@ class Supervised(Learner):
         def tampered(parameters: Mapping[str, Tensor], batch: Batch) -> Tensor:
             return clients.tampered(loss(parameters, batch))
 
-        return self._descend(clients, start, layout, tampered, pull, schedule.plan(clients, purpose))[0]
+        return self._descend(clients, start, layout, tampered, pull, schedule.plan(clients, purpose), purpose)[0]
 
     def _descend(
-        self, clients: Clients, start: Tensor, layout: Layout, loss: Loss, pull: Pull | None, plan: Plan
+        self,
+        clients: Clients,
+        start: Tensor,
+        layout: Layout,
+        loss: Loss,
+        pull: Pull | None,
+        plan: Plan,
+        purpose: str = "batches",
     ) -> tuple[Tensor, Tensor]:
         """Models after all minibatches of `plan`, and the mean loss of the last epoch."""
-        descent, watch = Descent(self, start.clone(), layout, loss, pull), Watch(start)
+        descent = Descent(self, start.clone(), layout, loss, pull, _addresses(clients), purpose)
+        watch = Watch(start)
         for step, (batch, active) in enumerate(plan.batches(clients.splits["train"])):
             watch.see(descent.step(batch, active), batch.mask, plan.last_epoch[:, step])
         return descent.model, watch.means
@@ -139,17 +176,11 @@ class Supervised(Learner):
     def gradients(self, clients: Clients, model: Tensor) -> tuple[Tensor, Tensor]:
         """See Learner.gradients; of the plain losses, without weight decay."""
         problem = _supervised(clients)
-        leaves = {name: view.detach() for name, view in problem.layout.unflatten(model).items()}
-        for leaf in leaves.values():
-            leaf.requires_grad_()
+        parameters = leaves(problem.layout, model)
         # A stream of its own: local training in the same round draws the same batches with or without this.
         batch, _ = next(replace(self, steps=1).plan(clients, "gradients").batches(clients.splits["train"]))
-        losses = clients.tampered(problem.losses(leaves, batch))
-        parts = [
-            torch.autograd.grad(loss.sum(), list(leaves.values()), retain_graph=True, materialize_grads=True)
-            for loss in losses.unbind(dim=1)
-        ]
-        gradients = [torch.cat([part.flatten(1) for part in of_objective], dim=1) for of_objective in parts]
+        losses = clients.tampered(problem.losses(parameters, _to_train_on(batch, clients, "gradients")))
+        gradients = [flat_gradient(loss.sum(), parameters, retain_graph=True) for loss in losses.unbind(dim=1)]
         return losses.detach(), torch.stack(gradients, dim=1)
 
     def loss(self, clients: Clients, model: Tensor) -> Tensor:
@@ -212,11 +243,11 @@ class Supervised(Learner):
         problem = _supervised(clients)
         layout = problem.layout
         model = torch.zeros(1, layout.size, dtype=clients.preferences.dtype, device=clients.preferences.device)
-        leaves = {name: view.requires_grad_() for name, view in layout.unflatten(model).items()}
+        parameters = leaves(layout, model)
         batch = next(self.plan(clients).batches(clients.splits["train"]), None)
         if batch is not None:
             with torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
-                problem.losses(leaves, batch[0]).sum()
+                problem.losses(parameters, _to_train_on(batch[0], clients)).sum()
         training = 8 * layout.size * model.element_size() + 3 * kept
         longest = max(int(rows.counts[clients.positions].max()) for rows in clients.splits.values())
         evaluated = min(longest, ROWS_AT_ONCE) if problem.row_by_row else longest
@@ -226,6 +257,17 @@ class Supervised(Learner):
     def probe(self) -> Supervised:
         """Three steps."""
         return replace(self, steps=3, epochs=1)
+
+
+def _addresses(clients: Clients) -> rng.Addresses:
+    """Whose streams are drawn from, where the models are."""
+    return rng.Addresses.of(clients.addresses, clients.preferences.device)
+
+
+def _to_train_on(batch: Batch, clients: Clients, purpose: str = "batches") -> Batch:
+    """A minibatch as that of the first step of a round."""
+    first = torch.zeros((), dtype=torch.int64, device=batch.mask.device)
+    return replace(batch, training=Training(batch.mask, _addresses(clients), first, purpose))
 
 
 def _column(strength: float | Tensor, model: Tensor) -> Tensor:

@@ -12,35 +12,58 @@ import torch
 from torch import Tensor
 
 
-def stacked_lstm(inputs: Tensor, of_input: Tensor, recurrent: Tensor, bias: Tensor) -> Tensor:
-    """Outputs `[steps, n, b, h]` for inputs `[steps, n, b, e]`, from a zero state.
+def stacked_lstm(
+    inputs: Tensor,
+    of_input: Tensor,
+    recurrent: Tensor,
+    bias: Tensor,
+    state: Tensor | None = None,
+    cell: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Outputs `[steps, n, b, h]` for inputs `[steps, n, b, e]`, and the cell after the last step, `[n, b, h]`.
 
     Weights are `[n, e, 4h]` and `[n, h, 4h]`, the bias `[n, 4h]`, with the gates in the order in, forget, cell, out.
+    The state and the cell before the first step are 0 unless given, `[n, b, h]` each.
     """
+    nothing = inputs.new_zeros(*inputs.shape[1:3], recurrent.shape[1])
+    begin = nothing if state is None else state, nothing if cell is None else cell
     if torch.compiler.is_compiling():
-        return _as_torch_has_it(inputs, of_input, recurrent, bias)
-    outputs: Tensor = _StackedLSTM.apply(inputs, of_input, recurrent, bias, torch.is_grad_enabled())  # type: ignore[no-untyped-call]
-    return outputs
+        return _as_torch_has_it(inputs, of_input, recurrent, bias, *begin)
+    results: tuple[Tensor, Tensor] = _StackedLSTM.apply(  # type: ignore[no-untyped-call]
+        inputs, of_input, recurrent, bias, *begin, torch.is_grad_enabled()
+    )
+    return results
 
 
-def _as_torch_has_it(inputs: Tensor, of_input: Tensor, recurrent: Tensor, bias: Tensor) -> Tensor:
+def _as_torch_has_it(
+    inputs: Tensor, of_input: Tensor, recurrent: Tensor, bias: Tensor, state: Tensor, cell: Tensor
+) -> tuple[Tensor, Tensor]:
     """The same of one client, for who writes the graph down: one operator, instead of some for each step."""
     assert inputs.shape[1] == 1, "torch's own LSTM cannot be stacked"
-    nothing = inputs.new_zeros(1, inputs.shape[2], recurrent.shape[1])
     weights = (of_input[0].mT, recurrent[0].mT, bias[0], torch.zeros_like(bias[0]))
-    outputs, _, _ = torch.lstm(inputs[:, 0], (nothing, nothing), weights, True, 1, 0.0, False, False, False)
-    return outputs.unsqueeze(1)
+    outputs, _, last = torch.lstm(inputs[:, 0], (state, cell), weights, True, 1, 0.0, False, False, False)
+    return outputs.unsqueeze(1), last
 
 
 class _StackedLSTM(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, inputs: Tensor, of_input: Tensor, recurrent: Tensor, bias: Tensor, is_kept: bool) -> Tensor:
+    def forward(
+        ctx: Any,
+        inputs: Tensor,
+        of_input: Tensor,
+        recurrent: Tensor,
+        bias: Tensor,
+        state: Tensor,
+        cell: Tensor,
+        is_kept: bool,
+    ) -> tuple[Tensor, Tensor]:
         """See stacked_lstm."""
         steps, n, rows, _ = inputs.shape
         width = recurrent.shape[1]
-        # Before the first step the state is zero; a step's own values are at the next index.
-        outputs = inputs.new_zeros(steps + 1, n, rows, width)
-        cells = inputs.new_zeros((steps if is_kept else 1) + 1, n, rows, width)
+        # A step's own values are at the next index.
+        outputs = inputs.new_empty(steps + 1, n, rows, width)
+        cells = inputs.new_empty((steps if is_kept else 1) + 1, n, rows, width)
+        outputs[0], cells[0] = state, cell
         gates = inputs.new_empty(steps if is_kept else 1, n, rows, 4 * width)
         for step in range(steps):
             here, before, after = (step, step, step + 1) if is_kept else (0, step % 2, (step + 1) % 2)
@@ -52,16 +75,16 @@ class _StackedLSTM(torch.autograd.Function):
             torch.mul(let_out, cells[after].tanh(), out=outputs[step + 1])
         if is_kept:
             ctx.save_for_backward(inputs, of_input, recurrent, gates, cells, outputs)
-        return outputs[1:]
+        return outputs[1:], cells[steps if is_kept else steps % 2].clone()
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, gradient: Tensor, of_last: Tensor) -> tuple[Tensor | None, ...]:
         """Back through the steps; then the gradients of inputs, weights and bias from all of them at once."""
         inputs, of_input, recurrent, gates, cells, outputs = ctx.saved_tensors
         steps, n, rows, _ = inputs.shape
         of_gates = torch.empty_like(gates)
         back = recurrent.mT.contiguous()
-        of_cell, of_output = torch.zeros_like(cells[0]), torch.zeros_like(cells[0])
+        of_cell, of_output = of_last, torch.zeros_like(cells[0])
         for step in reversed(range(steps)):
             let_in, keep, new, let_out = gates[step].chunk(4, dim=-1)
             squashed = cells[step + 1].tanh()
@@ -88,6 +111,8 @@ class _StackedLSTM(torch.autograd.Function):
             torch.bmm(of_all_steps(inputs).mT, together),
             torch.bmm(of_all_steps(outputs[:-1]).mT, together),
             together.sum(1),
+            of_output,
+            of_cell,
             None,
         )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any
 
@@ -14,31 +14,26 @@ from fedpareto.core import rng
 from fedpareto.core.layout import Layout
 from fedpareto.errors import UserError
 from fedpareto.networks.convolution import stacked_conv2d
+from fedpareto.networks.layers import NORMALISATIONS, is_noisy, prepared
 from fedpareto.networks.linear import stacked_linear
+from fedpareto.networks.training import Current, Now, Training
 
 ON_PICTURES = (nn.Conv2d, nn.MaxPool2d, nn.AvgPool2d, nn.LocalResponseNorm, nn.ReLU)
 """Layers that take images in any memory format."""
-DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)
 
 
 class StackedModule:
-    """Any torch module without buffers or internal randomness, over a stack of clients.
+    """Any torch module over a stack of clients.
 
-    An nn.Sequential runs layer by layer, each for all clients at once; any other module is vectorised by vmap.
+    An nn.Sequential runs layer by layer, each for all clients at once; any other module is vectorised by vmap. Its
+    floating-point buffers, such as running statistics, are part of the flat model; other buffers are constants.
     """
 
     def __init__(self, module: nn.Module) -> None:
-        if next(module.buffers(), None) is not None:
-            raise UserError("a module with buffers (such as BatchNorm) cannot be stacked; use GroupNorm or LayerNorm")
-        for name, part in module.named_modules():
-            if isinstance(part, nn.RNNBase):
-                raise UserError(f"the layer '{name}' is a {type(part).__name__}, which torch cannot stack over clients")
-            if _drops_at_random(part):
-                raise UserError(
-                    f"the layer '{name}' drops inputs at random, which no seed of a client would fix; leave dropout out"
-                )
-        self.module = module
-        self.layout = Layout.of({name: tuple(tensor.shape) for name, tensor in module.named_parameters()})
+        self.module, self.layout = module, layout_of(module)
+        self._current = Current()
+        self._prepared = prepared(module, self._current)
+        self._layers = _sequence(self._prepared)
 
     def initial(self, seed: int) -> Tensor:
         """The module's own initialisation with our generator: `reset_parameters` of every part, then of the whole.
@@ -61,21 +56,28 @@ class StackedModule:
                     f"the parameter '{name}' was drawn when the module was made, so no seed can fix it; give its "
                     "module a method reset_parameters that draws it"
                 )
-        return self.layout.flatten({name: tensor.detach() for name, tensor in self.module.named_parameters()})
+        tensors = {**dict(self.module.named_buffers()), **dict(self.module.named_parameters())}
+        return self.layout.flatten({name: tensors[name].detach() for name in self.layout.names})
 
-    def __call__(self, parameters: Mapping[str, Tensor], inputs: Tensor) -> Tensor:
-        """Outputs `[n, b, ...]` for inputs `[n, b, ...]`."""
-        if isinstance(self.module, nn.Sequential):
-            return self._one_layer_after_the_other(self.module, parameters, inputs)
+    def __call__(self, parameters: Mapping[str, Tensor], inputs: Tensor, training: Training | None = None) -> Tensor:
+        """Outputs `[n, b, ...]` for inputs `[n, b, ...]`; in training mode, if a training step is given.
 
-        def one(own: dict[str, Tensor], rows: Tensor) -> Tensor:
-            result: Tensor = torch.func.functional_call(self.module, own, (rows,))
-            return result
-
-        return _vectorised(one, dict(parameters), inputs)
+        Then `training.buffers` has the new values of the module's buffers afterwards.
+        """
+        if training is not None:
+            training.was_read = True
+        if self._prepared.training != (training is not None):
+            self._prepared.train(training is not None)
+        if self._layers is not None:
+            return self._one_layer_after_the_other(self._layers, parameters, inputs, training)
+        return self._vectorised(self._prepared, {**parameters}, inputs, training)
 
     def _one_layer_after_the_other(
-        self, layers: nn.Sequential, parameters: Mapping[str, Tensor], values: Tensor
+        self,
+        layers: Sequence[tuple[str, nn.Module]],
+        parameters: Mapping[str, Tensor],
+        values: Tensor,
+        training: Training | None,
     ) -> Tensor:
         """Layers with parameters as stacked products, those without on the rows of all clients as one batch.
 
@@ -84,14 +86,10 @@ class StackedModule:
         ordered = _pooled_first(layers)
         count = _convolutional(ordered) if not values.is_cuda or len(values) == 1 else 0
         if count:
-            # The gradient of unbind is one stack; that of an entry would be as large as the stack, for every client.
-            parts = zip(*(tensor.unbind() for tensor in parameters.values()), strict=True)
-            clients = [dict(zip(parameters, part, strict=True)) for part in parts]
-            each = [_through(ordered[:count], *client) for client in zip(clients, values.unbind(), strict=True)]
-            values, ordered = torch.stack(each), ordered[count:]
+            values, ordered = self._client_by_client(ordered[:count], parameters, values, training), ordered[count:]
         for name, layer in ordered:
             own = _own(name, layer, parameters)
-            if not own:
+            if not own and _is_plainly_applied(layer):
                 rows = layer(values.flatten(0, 1))
                 values = rows.unflatten(0, values.shape[:2])
             elif isinstance(layer, nn.Linear) and layer.bias is not None:
@@ -99,20 +97,100 @@ class StackedModule:
             elif isinstance(layer, nn.Conv2d) and _is_plain(layer):
                 values = stacked_conv2d(values, own["weight"], own["bias"])
             else:
-                values = _vectorised(partial(_call, layer), own, values.contiguous())
+                values = self._vectorised(layer, own, values.contiguous(), training)
         return values
 
+    def _client_by_client(
+        self,
+        layers: Sequence[tuple[str, nn.Module]],
+        parameters: Mapping[str, Tensor],
+        values: Tensor,
+        training: Training | None,
+    ) -> Tensor:
+        # The gradient of unbind is one stack; that of an entry would be as large as the stack, for every client.
+        parts = zip(*(tensor.unbind() for tensor in parameters.values()), strict=True)
+        each, calls = [], _calls(training, len(values))
+        for part, rows, now in zip(parts, values.unbind(), calls, strict=True):
+            with self._called(now):
+                each.append(_through(layers, dict(zip(parameters, part, strict=True)), rows))
+        if training is not None:
+            training.wrote({name: torch.stack([now.buffers[name] for now in calls]) for name in calls[0].buffers})
+        return torch.stack(each)
 
-def _vectorised(one: Callable[[dict[str, Tensor], Tensor], Tensor], own: dict[str, Tensor], rows: Tensor) -> Tensor:
+    def _vectorised(self, module: nn.Module, own: dict[str, Tensor], rows: Tensor, training: Training | None) -> Tensor:
+        """A module of one client over a stack of them; one alone needs no vmap."""
+        alone = len(rows) == 1
+        told = () if training is None else (training.mask, *training.streams())
+        purpose = "" if training is None else training.purpose
+        constants = _constants(module, own, rows.device)
+
+        def one(own: dict[str, Tensor], rows: Tensor, *told: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+            now = Now(alone, told[0] if told else None, told[1:], purpose)
+            with self._called(now):
+                result: Tensor = torch.func.functional_call(module, {**constants, **own}, (rows,))
+            return result, now.buffers
+
+        if alone:
+            result, buffers = one({name: tensor[0] for name, tensor in own.items()}, rows[0], *(x[0] for x in told))
+            result, buffers = result.unsqueeze(0), {name: new.unsqueeze(0) for name, new in buffers.items()}
+        else:
+            result, buffers = _over_stack(one, own, rows, *told)
+        if training is not None:
+            training.wrote(buffers)
+        return result
+
+    @contextmanager
+    def _called(self, now: Now) -> Iterator[None]:
+        before, self._current.now = self._current.now, now
+        try:
+            yield
+        finally:
+            self._current.now = before
+
+
+def layout_of(module: nn.Module) -> Layout:
+    """Parameters and floating-point buffers in the order of the module's parts; what cannot be trained is a buffer."""
+    shapes: dict[str, tuple[int, ...]] = {}
+    buffers, normalisation, known = [], [], set()
+    kept = module.state_dict(keep_vars=True)
+    for prefix, part in module.named_modules():
+        own = [*part.named_parameters(recurse=False), *part.named_buffers(recurse=False)]
+        for last, tensor in own:
+            name = f"{prefix}.{last}" if prefix else last
+            is_parameter = isinstance(tensor, nn.Parameter)
+            if tensor in known or not (is_parameter or (tensor.is_floating_point() and name in kept)):
+                continue
+            known.add(tensor)
+            shapes[name] = tuple(tensor.shape)
+            if not is_parameter or not tensor.requires_grad:
+                buffers.append(name)
+            if isinstance(part, NORMALISATIONS):
+                normalisation.append(name)
+    return Layout.of(shapes, buffers, normalisation)
+
+
+def _constants(module: nn.Module, own: Mapping[str, Tensor], device: torch.device) -> dict[str, Tensor]:
+    """Buffers that are not part of the model, where the model is."""
+    return {name: tensor.to(device) for name, tensor in module.named_buffers() if name not in own}
+
+
+def _calls(training: Training | None, clients: int) -> list[Now]:
+    """What each client of a stack is told, one by one."""
+    if training is None:
+        return [Now() for _ in range(clients)]
+    streams = zip(*(tensor.unbind() for tensor in training.streams()), strict=True)
+    return [Now(True, mask, stream, training.purpose) for mask, stream in zip(training.mask, streams, strict=True)]
+
+
+def _over_stack(one: Callable[..., Any], *arguments: Any) -> Any:
     """`one` client's work over a stack of them."""
     try:
-        stacked: Tensor = torch.func.vmap(one)(own, rows)
+        return torch.func.vmap(one)(*arguments)
     except RuntimeError as problem:
         if "vmap" not in str(problem):
             raise
         why = "it draws random numbers" if "random" in str(problem) else str(problem).partition("\n")[0]
         raise UserError(f"this module cannot be stacked over clients by torch's vmap: {why}") from None
-    return stacked
 
 
 def _parts_first(module: nn.Module) -> Iterator[nn.Module]:
@@ -122,23 +200,38 @@ def _parts_first(module: nn.Module) -> Iterator[nn.Module]:
     yield module
 
 
-def _drops_at_random(layer: nn.Module) -> bool:
-    if isinstance(layer, nn.MultiheadAttention):
-        return bool(layer.dropout > 0)
-    return isinstance(layer, DROPOUTS) and bool(layer.p > 0)
+def _sequence(module: nn.Module, prefix: str = "") -> list[tuple[str, nn.Module]] | None:
+    """The layers by name, where a module is nothing but one after the other, none of them twice; None: it is not."""
+    if type(module).forward is not nn.Sequential.forward:
+        return None
+    found = []
+    for name, layer in module._modules.items():
+        assert layer is not None, "a sequence has no gaps"
+        inner = _sequence(layer, f"{prefix}{name}.")
+        found += [(f"{prefix}{name}", layer)] if inner is None else inner
+    tensors = [tensor for _, layer in found for tensor in layer.parameters()]
+    return found if len(tensors) == len(set(tensors)) else None
 
 
 def _own(name: str, layer: nn.Module, parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The parameters of one layer."""
-    return {part: parameters[f"{name}.{part}"] for part, _ in layer.named_parameters()}
+    """The parameters of one layer, and those of its buffers that are part of the model."""
+    parts = (*layer.named_parameters(), *layer.named_buffers())
+    return {part: parameters[f"{name}.{part}"] for part, _ in parts if f"{name}.{part}" in parameters}
 
 
 def _convolutional(layers: Sequence[tuple[str, nn.Module]]) -> int:
-    """How many layers there are up to the last convolution and the pooling after it."""
+    """How many layers there are up to the last convolution and the pooling after it; what is dropped is drawn for all
+    clients at once.
+    """
     count = 1 + max((i for i, (_, layer) in enumerate(layers) if isinstance(layer, nn.Conv2d)), default=-1)
-    while 0 < count < len(layers) and next(layers[count][1].parameters(), None) is None:
+    while 0 < count < len(layers) and _is_plainly_applied(layers[count][1]):
         count += 1
     return count
+
+
+def _is_plainly_applied(layer: nn.Module) -> bool:
+    """Whether a layer is the same function for every client."""
+    return next(layer.parameters(), None) is None and not is_noisy(layer)
 
 
 def _through(layers: Sequence[tuple[str, nn.Module]], parameters: Mapping[str, Tensor], rows: Tensor) -> Tensor:
@@ -161,9 +254,9 @@ def _channels_last(tensor: Tensor) -> Tensor:
     return tensor.contiguous(memory_format=torch.channels_last) if tensor.dim() == 4 else tensor
 
 
-def _pooled_first(layers: nn.Sequential) -> list[tuple[str, nn.Module]]:
+def _pooled_first(layers: Sequence[tuple[str, nn.Module]]) -> list[tuple[str, nn.Module]]:
     """Layers by name, with ReLU after the pooling that follows it: the same values, of a quarter as many numbers."""
-    ordered = list(layers.named_children())
+    ordered = list(layers)
     for i, ((_, first), (_, second)) in enumerate(pairwise(ordered)):
         if isinstance(first, nn.ReLU) and isinstance(second, nn.MaxPool2d):
             ordered[i], ordered[i + 1] = ordered[i + 1], ordered[i]
@@ -171,7 +264,8 @@ def _pooled_first(layers: nn.Sequential) -> list[tuple[str, nn.Module]]:
 
 
 def _call(layer: nn.Module, parameters: dict[str, Tensor], rows: Tensor) -> Tensor:
-    result: Tensor = torch.func.functional_call(layer, parameters, (rows,))
+    constants = _constants(layer, parameters, rows.device)
+    result: Tensor = torch.func.functional_call(layer, {**constants, **parameters}, (rows,))
     return result
 
 

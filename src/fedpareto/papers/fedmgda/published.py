@@ -94,7 +94,7 @@ CASES: Mapping[str, Case] = {
     "convex": Case("convex, full batch", _CONVEX, 3000, 0.1, FULL, 20, 10, True, "dirichlet"),
     "mnist-writers": Case("MNIST by writer", _WRITERS, 1500, 0.1, FULL, 836, evaluations=10),
 }
-"""By name. Models are those of tables II to IV, without their dropout. Figure 4 has CIFAR-10 only; Fashion-MNIST and
+"""By name. Models are those of tables II to IV. Figure 4 has CIFAR-10 only; Fashion-MNIST and
 our convex problem, whose losses are convex, are ours. Table VI has Federated EMNIST, which is not available: MNIST by
 writer replaces it, all 836 writers."""
 

@@ -24,10 +24,10 @@ class ImageProblem(ClassificationProblem):
 
     shape: ClassVar[tuple[int, int, int]] = (1, 28, 28)
     """Channels, height and width."""
-    models: ClassVar[tuple[str, ...]] = ("cnn", "cnn-small", "cnn-femnist", "mlp", "logistic")
+    models: ClassVar[tuple[str, ...]] = ("cnn", "cnn-small", "cnn-femnist", "resnet-18", "mlp", "logistic")
 
     model: str = "cnn"
-    """The network: `cnn` (FedFew's), another of the papers' tables, `mlp`, or `logistic` regression."""
+    """The network: `cnn` (FedFew's), another of the papers' tables, `resnet-18`, `mlp`, or `logistic` regression."""
 
     def input_schema(self, clients: int, seed: int) -> ImageInputs:
         """Pixels as they are."""
@@ -50,7 +50,7 @@ class CIFAR10(ImageProblem):
         *("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"),
     )
     shape: ClassVar[tuple[int, int, int]] = (3, 32, 32)
-    models: ClassVar[tuple[str, ...]] = ("cnn", "cnn-lrn", "mlp", "logistic")
+    models: ClassVar[tuple[str, ...]] = ("cnn", "cnn-lrn", "resnet-18", "mlp", "logistic")
 
     def _read(self) -> Examples:
         return datasets.CIFAR10.examples()
@@ -63,7 +63,7 @@ class CIFAR100(ImageProblem):
     name: ClassVar[str] = "cifar100"
     outcomes: ClassVar[int] = 100
     shape: ClassVar[tuple[int, int, int]] = (3, 32, 32)
-    models: ClassVar[tuple[str, ...]] = ("cnn", "cnn-lrn", "mlp", "logistic")
+    models: ClassVar[tuple[str, ...]] = ("cnn", "cnn-lrn", "resnet-18", "mlp", "logistic")
 
     def _read(self) -> Examples:
         return datasets.CIFAR100.examples()

@@ -1,4 +1,4 @@
-"""The networks of FedFew and FedMGDA+ over a stack of clients, without their dropout.
+"""The networks of FedFew and FedMGDA+ over a stack of clients, and ResNet-18.
 
 A network has a layout, an initial model and a call; the rest is internal.
 """
@@ -13,15 +13,17 @@ from functools import cached_property
 from typing import Protocol
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fedpareto.core import rng
 from fedpareto.core.layout import Layout
+from fedpareto.networks.embedding import embedded
 from fedpareto.networks.linear import stacked_linear
 from fedpareto.networks.lstm import stacked_lstm
 from fedpareto.networks.mlp import MLP
 from fedpareto.networks.module import StackedModule
+from fedpareto.networks.resnet import ResNet18
+from fedpareto.networks.training import Training
 
 
 class Network(Protocol):
@@ -34,7 +36,7 @@ class Network(Protocol):
     def initial(self, seed: int) -> Tensor:
         """The model from which every client starts, `[d]`."""
 
-    def __call__(self, parameters: Mapping[str, Tensor], inputs: Tensor) -> Tensor:
+    def __call__(self, parameters: Mapping[str, Tensor], inputs: Tensor, training: Training | None = None) -> Tensor:
         """Logits `[n, b, classes]` of inputs `[n, b, ...]`, as they are stored."""
 
 
@@ -46,9 +48,11 @@ def convolutional(name: str, shape: tuple[int, int, int], classes: int) -> nn.Mo
 
     "cnn": FedFew's, that of McMahan et al. (2017) without its zero padding. "cnn-lrn": table II of FedMGDA+, for
     CIFAR. "cnn-small": table III, for Fashion-MNIST. "cnn-femnist": table IV, of Reddi et al. (2021), in which some
-    consecutive layers have no non-linearity between them.
+    consecutive layers have no non-linearity between them. The last two drop values at random in training.
     """
     channels, height, _ = shape
+    if name == "resnet-18":
+        return ResNet18(channels, classes)
     layers: dict[str, nn.Module]
     if name == "cnn-femnist":
         side = (height - 4) // 2
@@ -57,8 +61,10 @@ def convolutional(name: str, shape: tuple[int, int, int], classes: int) -> nn.Mo
             "convolution1": nn.Conv2d(32, 64, 3),
             "relu1": nn.ReLU(),
             "pool1": nn.MaxPool2d(2),
+            "drop0": nn.Dropout(0.25),
             "flat": nn.Flatten(),
             "linear0": nn.Linear(64 * side**2, 128),
+            "drop1": nn.Dropout(0.5),
             "linear1": nn.Linear(128, classes),
         }
         return nn.Sequential(OrderedDict(layers))
@@ -71,12 +77,16 @@ def convolutional(name: str, shape: tuple[int, int, int], classes: int) -> nn.Mo
         order = ["convolution0", "relu0", "pool0", "norm0", "convolution1", "relu1", "norm1", "pool1"]
         layers |= {"norm0": nn.LocalResponseNorm(2), "norm1": nn.LocalResponseNorm(2)}
         layers = {layer: layers[layer] for layer in order}
+    if name == "cnn-small":
+        layers["drop0"] = nn.Dropout2d(0.5)
     layers["flat"] = nn.Flatten()
     widths = [second * side**2, *hidden]
     for i, (fan_in, fan_out) in enumerate(zip(widths, [*hidden, classes], strict=True)):
         layers[f"linear{i}"] = nn.Linear(fan_in, fan_out)
         if i < len(hidden):
             layers[f"relu{i + 2}"] = nn.ReLU()
+            if name == "cnn-small":
+                layers["drop1"] = nn.Dropout(0.5)
     return nn.Sequential(OrderedDict(layers))
 
 
@@ -93,9 +103,9 @@ class ImageNetwork:
         """PyTorch's own initialisation of the layers."""
         return self.stacked.initial(seed)
 
-    def __call__(self, parameters: Mapping[str, Tensor], inputs: Tensor) -> Tensor:
+    def __call__(self, parameters: Mapping[str, Tensor], inputs: Tensor, training: Training | None = None) -> Tensor:
         """Logits `[n, b, classes]` of images `[n, b, channels, height, width]`."""
-        return self.stacked(parameters, scaled(inputs, parameters))
+        return self.stacked(parameters, scaled(inputs, parameters), training)
 
 
 def scaled(inputs: Tensor, parameters: Mapping[str, Tensor]) -> Tensor:
@@ -128,7 +138,7 @@ class FlatNetwork:
         """PyTorch's own initialisation of linear layers."""
         return self.model.initial(seed)
 
-    def __call__(self, parameters: Mapping[str, Tensor], inputs: Tensor) -> Tensor:
+    def __call__(self, parameters: Mapping[str, Tensor], inputs: Tensor, training: Training | None = None) -> Tensor:
         """Logits `[n, b, classes]`."""
         dtype = next(iter(parameters.values())).dtype
         numbers = scaled(inputs, parameters) if self.pixels else inputs.to(dtype)
@@ -162,7 +172,7 @@ class TextCNN:
         """PyTorch's own initialisation of such layers."""
         return _initial(self.layout, {}, seed)
 
-    def __call__(self, parameters: Mapping[str, Tensor], inputs: Tensor) -> Tensor:
+    def __call__(self, parameters: Mapping[str, Tensor], inputs: Tensor, training: Training | None = None) -> Tensor:
         """Logits `[n, b, classes]` of texts `[n, b, length]`."""
         words = embedded(parameters["embedding.weight"], inputs)
         n, rows = inputs.shape[:2]
@@ -200,19 +210,13 @@ class CharacterLSTM:
         """PyTorch's own initialisation, that of an LSTM being uniform within 1/√hidden; it has one bias for two."""
         return _initial(self.layout, {f"lstm{i}": self.hidden for i in range(self.layers)}, seed)
 
-    def __call__(self, parameters: Mapping[str, Tensor], inputs: Tensor) -> Tensor:
+    def __call__(self, parameters: Mapping[str, Tensor], inputs: Tensor, training: Training | None = None) -> Tensor:
         """Logits `[n, b, characters]` of the character that follows each of `[n, b, length]`."""
         values = embedded(parameters["embedding.weight"], inputs.permute(0, 2, 1)).transpose(0, 1)
         for i in range(self.layers):
-            values = stacked_lstm(values, *(parameters[f"lstm{i}.{part}"] for part in ("input", "recurrent", "bias")))
+            weights = (parameters[f"lstm{i}.{part}"] for part in ("input", "recurrent", "bias"))
+            values, _ = stacked_lstm(values, *weights)
         return stacked_linear(values[-1], parameters["output.weight"], parameters["output.bias"])
-
-
-def embedded(vectors: Tensor, numbers: Tensor) -> Tensor:
-    """The embedding of each index: `[n, k, e]` and `[n, ...]` to `[n, ..., e]`."""
-    n, k, width = vectors.shape
-    first = torch.arange(n, device=numbers.device).view(-1, *[1] * (numbers.dim() - 1)) * k
-    return F.embedding(numbers.long() + first, vectors.reshape(n * k, width))
 
 
 def _linear(name: str, fan_in: int, fan_out: int) -> dict[str, tuple[int, ...]]:

@@ -124,7 +124,8 @@ class ClassificationProblem(SupervisedProblem):
 
     def losses(self, parameters: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """Cross entropy."""
-        logits, labels = self.network(parameters, batch.columns["input"]), batch.columns["label"]
+        logits = self.network(parameters, batch.columns["input"], batch.training)
+        labels = batch.columns["label"]
         each = F.cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="none").view(labels.shape)
         return batch.mean(each).unsqueeze(-1)
 
