@@ -1,10 +1,15 @@
 from __future__ import annotations
 
 import dataclasses
+import io
+import re
+import zlib
 
 import matplotlib as mpl
 import numpy as np
 import pytest
+from fontTools.subset import Options
+from fontTools.ttLib import TTFont
 from matplotlib.colors import to_hex
 
 from fedpareto.errors import UserError
@@ -262,3 +267,17 @@ def test_figures_ignore_and_keep_the_users_settings(write_run):
 def test_the_same_run_gives_the_same_bytes(write_run, ending):
     record = load(write_run("a", rounds=2))
     assert render(fronts([record]), ending) == render(fronts([record]), ending)
+
+
+def test_fonts_in_a_pdf_have_their_glyphs_and_nothing_for_typesetting(write_run):
+    """Reading what is for typesetting would take longer than drawing."""
+    streams = re.findall(
+        rb"stream\n(.*?)\nendstream", render(fronts([load(write_run("a", rounds=2))]), "pdf"), re.DOTALL
+    )
+    contents = [zlib.decompress(stream) for stream in streams]
+    fonts = [TTFont(io.BytesIO(content)) for content in contents if content.startswith(b"\0\1\0\0")]
+    assert fonts
+    for font in fonts:
+        assert {"glyf", "loca", "hmtx"} <= set(font.keys())
+        assert not {"GDEF", "GPOS", "GSUB"} & set(font.keys())
+    assert "GSUB" not in Options._drop_tables_default, "elsewhere fonts stay whole"

@@ -60,7 +60,8 @@ def render(figure: Figure, format: str) -> bytes:
             # Once for all formats; matplotlib would do it twice for each.
             layout.execute(figure)
             figure.set_layout_engine("none")
-        figure.savefig(buffer, format=format, metadata=dates.get(format))
+        with _only_glyphs() if format == "pdf" else contextlib.nullcontext():
+            figure.savefig(buffer, format=format, metadata=dates.get(format))
     return buffer.getvalue()
 
 
@@ -102,6 +103,21 @@ def width_with_legend(plot: float, labels: Iterable[str]) -> float:
 def axis_label(objective: Objective, separator: str = " ") -> str:
     """The objective's name and which way is better."""
     return f"{short(objective.name)}{separator}({objective.better} is better)"
+
+
+@contextlib.contextmanager
+def _only_glyphs() -> Iterator[None]:
+    """Leaves tables for typesetting out of the fonts in a PDF, where every glyph has its place (ISO 32000, 9.9): the
+    library for fonts would take a quarter of the time of a page to read them.
+    """
+    from fontTools.subset import Options
+
+    usual = Options._drop_tables_default
+    Options._drop_tables_default = [*usual, "GDEF", "GPOS", "GSUB", "MATH"]
+    try:
+        yield
+    finally:
+        Options._drop_tables_default = usual
 
 
 @contextlib.contextmanager

@@ -233,7 +233,10 @@ def simulate(nodes: Sequence[Mapping[str, Any]], main: Callable[[Grid], T]) -> T
 
     os.environ.update(QUIET)
     telemetry.FLWR_TELEMETRY_ENABLED = "0"  # Flower read the environment when it was imported.
-    resources = {"client_resources": {"num_cpus": 1, "num_gpus": 0.0}}
+    resources = {
+        "client_resources": {"num_cpus": 1, "num_gpus": 0.0},
+        "init_args": {"include_dashboard": False},  # It would listen on a port, and take seconds.
+    }
     run_simulation(server, make_client_app(find), len(configs), backend_config=resources)  # type: ignore[arg-type]
     if problems:
         raise problems[0]
