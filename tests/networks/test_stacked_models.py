@@ -21,16 +21,23 @@ def noise(*shape, seed=0):
 
 
 @pytest.mark.parametrize(
-    ("channels", "size", "kernel"), [(3, (12, 12), (5, 5)), (1, (9, 7), (3, 2)), (2, (5, 5), (5, 5))]
+    ("channels", "size", "kernel", "steps"),
+    [
+        (3, (12, 12), (5, 5), ((1, 1), (0, 0))),
+        (1, (9, 7), (3, 2), ((1, 1), (0, 0))),
+        (2, (5, 5), (5, 5), ((1, 1), (0, 0))),
+        (2, (8, 7), (3, 2), ((2, 3), (1, 2))),
+        (3, (8, 8), (7, 7), ((2, 2), (3, 3))),
+    ],
 )
 @pytest.mark.parametrize("tiles", [1, 6, 256])
-def test_stacked_convolutions_and_their_gradients_are_those_of_torch(channels, size, kernel, tiles, monkeypatch):
+def test_stacked_convolutions_and_their_gradients_are_those_of_torch(channels, size, kernel, steps, tiles, monkeypatch):
     """The gradient is one product, or the sum of two or four."""
     monkeypatch.setattr(convolution, "TILES", tiles)
     inputs = noise(N, ROWS, channels, *size)
     weight, bias = noise(N, 6, channels, *kernel, seed=1), noise(N, 6, seed=2)
-    expected = torch.stack([conv2d(x, w, b) for x, w, b in zip(inputs, weight, bias, strict=True)])
-    values = stacked_conv2d(inputs, weight, bias)
+    expected = torch.stack([conv2d(x, w, b, *steps) for x, w, b in zip(inputs, weight, bias, strict=True)])
+    values = stacked_conv2d(inputs, weight, bias, *steps)
     assert torch.allclose(values, expected, atol=1e-12)
     towards = torch.randn_like(expected)
     for one, other in zip(

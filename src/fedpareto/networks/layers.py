@@ -19,6 +19,7 @@ from torch.nn.modules.instancenorm import _InstanceNorm
 
 from fedpareto.errors import UserError
 from fedpareto.networks.attention import attention
+from fedpareto.networks.convolution import conv2d
 from fedpareto.networks.embedding import embedding
 from fedpareto.networks.recurrent import recurrent
 from fedpareto.networks.training import Current
@@ -133,6 +134,7 @@ FORWARDS: dict[Callable[..., Any], Callable[..., Any]] = {
     **dict.fromkeys(DROPOUTS, dropout),
     _BatchNorm.forward: batch_norm,
     nn.SyncBatchNorm.forward: batch_norm,
+    nn.Conv2d.forward: conv2d,
     nn.MultiheadAttention.forward: attention,
     nn.Embedding.forward: embedding,
     nn.RNN.forward: recurrent,

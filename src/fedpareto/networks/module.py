@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from fedpareto.core import rng
 from fedpareto.core.layout import Layout
 from fedpareto.errors import UserError
-from fedpareto.networks.convolution import stacked_conv2d
 from fedpareto.networks.layers import NORMALISATIONS, is_noisy, prepared
 from fedpareto.networks.linear import stacked_linear
 from fedpareto.networks.training import Current, Now, Training
@@ -33,6 +32,7 @@ class StackedModule:
         self.module, self.layout = module, layout_of(module)
         self._current = Current()
         self._prepared = prepared(module, self._current)
+        self._device = torch.device("cpu")
         self._layers = _sequence(self._prepared)
 
     def initial(self, seed: int) -> Tensor:
@@ -68,9 +68,18 @@ class StackedModule:
             training.was_read = True
         if self._prepared.training != (training is not None):
             self._prepared.train(training is not None)
+        if self._device != inputs.device:
+            self._bring_constants(inputs.device)
         if self._layers is not None:
             return self._one_layer_after_the_other(self._layers, parameters, inputs, training)
         return self._vectorised(self._prepared, {**parameters}, inputs, training)
+
+    def _bring_constants(self, device: torch.device) -> None:
+        """Buffers that are not part of the model to where the model is, once: a recorded step copies nothing."""
+        for part in self._prepared.modules():
+            for name, tensor in part.named_buffers(recurse=False):
+                setattr(part, name, tensor.to(device))
+        self._device = device
 
     def _one_layer_after_the_other(
         self,
@@ -94,8 +103,6 @@ class StackedModule:
                 values = rows.unflatten(0, values.shape[:2])
             elif isinstance(layer, nn.Linear) and layer.bias is not None:
                 values = stacked_linear(values, own["weight"].mT, own["bias"])
-            elif isinstance(layer, nn.Conv2d) and _is_plain(layer):
-                values = stacked_conv2d(values, own["weight"], own["bias"])
             else:
                 values = self._vectorised(layer, own, values.contiguous(), training)
         return values
@@ -122,12 +129,11 @@ class StackedModule:
         alone = len(rows) == 1
         told = () if training is None else (training.mask, *training.streams())
         purpose = "" if training is None else training.purpose
-        constants = _constants(module, own, rows.device)
 
         def one(own: dict[str, Tensor], rows: Tensor, *told: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
             now = Now(alone, told[0] if told else None, told[1:], purpose)
             with self._called(now):
-                result: Tensor = torch.func.functional_call(module, {**constants, **own}, (rows,))
+                result: Tensor = torch.func.functional_call(module, own, (rows,))
             return result, now.buffers
 
         if alone:
@@ -167,11 +173,6 @@ def layout_of(module: nn.Module) -> Layout:
             if isinstance(part, NORMALISATIONS):
                 normalisation.append(name)
     return Layout.of(shapes, buffers, normalisation)
-
-
-def _constants(module: nn.Module, own: Mapping[str, Tensor], device: torch.device) -> dict[str, Tensor]:
-    """Buffers that are not part of the model, where the model is."""
-    return {name: tensor.to(device) for name, tensor in module.named_buffers() if name not in own}
 
 
 def _calls(training: Training | None, clients: int) -> list[Now]:
@@ -264,12 +265,5 @@ def _pooled_first(layers: Sequence[tuple[str, nn.Module]]) -> list[tuple[str, nn
 
 
 def _call(layer: nn.Module, parameters: dict[str, Tensor], rows: Tensor) -> Tensor:
-    constants = _constants(layer, parameters, rows.device)
-    result: Tensor = torch.func.functional_call(layer, {**constants, **parameters}, (rows,))
+    result: Tensor = torch.func.functional_call(layer, parameters, (rows,))
     return result
-
-
-def _is_plain(layer: nn.Conv2d) -> bool:
-    """Whether stacked_conv2d does the same."""
-    steps = (layer.stride, layer.dilation, layer.padding, layer.groups)
-    return steps == ((1, 1), (1, 1), (0, 0), 1) and layer.bias is not None
