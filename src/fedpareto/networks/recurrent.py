@@ -46,7 +46,7 @@ def _starts(layer: Any, values: Tensor, hx: Any) -> tuple[Tensor, ...]:
     if given:
         return given
     count = layer.num_layers * (2 if layer.bidirectional else 1)
-    nothing = values.new_zeros(count, len(values), layer.hidden_size)
+    nothing = values.new_zeros(count, values.shape[0], layer.hidden_size)
     return (nothing, nothing) if isinstance(layer, nn.LSTM) else (nothing,)
 
 
