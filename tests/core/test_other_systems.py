@@ -7,17 +7,22 @@ import json
 import os
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import pytest
 import torch
 from other_systems import GIGABYTES
 
-from fedpareto import console, files
+from fedpareto import files
 from fedpareto.engines import memory
 from fedpareto.errors import UserError
 from fedpareto.experiments.checkpoint import Checkpoint
 from fedpareto.files import Lock, need_posix, quoted, write_atomically
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore", DeprecationWarning)  # Typer 0.20 imports what click 8.5 would rather not give.
+    from fedpareto.cli import console
 
 COMMANDS = """\
 run fedavg --problem convex --clients 4 --rounds 6 --quorum 1 --set dropout=1 --out stopped
