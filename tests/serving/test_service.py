@@ -18,7 +18,7 @@ from fedpareto.serving.gate import MOST_BYTES
 from processes import Python
 from waiting import PATIENCE
 
-FUZZ, FUZZ_OVER_A_SOCKET = 3_000, 100
+FUZZ, FUZZ_OVER_A_SOCKET = 1_500, 100
 
 
 class InProcess:
