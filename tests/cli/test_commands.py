@@ -31,7 +31,7 @@ def test_unnamed_runs_get_folders_of_their_own(fedpareto: Callable[..., Any], tm
 
 
 def test_unnamed_runs_that_begin_at_once_do_not_meet(tmp_path: Path) -> None:
-    from fedpareto.cli.command import _free_folder
+    from fedpareto.cli.runs import _free_folder
 
     found: list[Path] = []
     threads = [threading.Thread(target=lambda: found.append(_free_folder(tmp_path, "run"))) for _ in range(20)]

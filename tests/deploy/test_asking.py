@@ -13,8 +13,9 @@ import time
 import pytest
 from gates import opened
 
+from fedpareto.deploy.asking import Server
 from fedpareto.deploy.layout import NodeFolder
-from fedpareto.deploy.node import Server, _Service
+from fedpareto.deploy.node import _Service
 from fedpareto.engines.flower.launch import free_ports
 from fedpareto.errors import UserError
 from fedpareto.problems.fairness.sources import Source

@@ -11,7 +11,7 @@ import pytest
 import fedpareto
 from fedpareto.deploy.create import create
 from fedpareto.deploy.layout import NodeFolder
-from fedpareto.deploy.node import make_node
+from fedpareto.deploy.silo_node import make_node
 from fedpareto.engines.flower import wire
 from fedpareto.engines.flower.server import END_OF_TIME
 from fedpareto.experiments.spec import Draft

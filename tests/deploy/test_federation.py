@@ -18,7 +18,7 @@ from safetensors.torch import load_file
 from fedpareto.deploy import certificates, health, status
 from fedpareto.deploy.create import create
 from fedpareto.deploy.layout import Deployment, NodeFolder
-from fedpareto.deploy.node import make_node
+from fedpareto.deploy.silo_node import make_node
 from fedpareto.engines.flower.launch import free_ports
 from fedpareto.errors import UserError
 from fedpareto.experiments.spec import Draft

@@ -16,8 +16,8 @@ from fedpareto.core.privacy import need_accountant
 from fedpareto.deploy import certificates, health, logs, status
 from fedpareto.deploy.gate import Gate
 from fedpareto.deploy.layout import Deployment, is_loopback
-from fedpareto.deploy.node import SCHEMA_SUBJECT
 from fedpareto.deploy.signals import terminable
+from fedpareto.deploy.silo_node import SCHEMA_SUBJECT
 from fedpareto.deploy.status import FINISHED
 from fedpareto.deploy.superlink import SuperLink
 from fedpareto.engines.checks import required_replies

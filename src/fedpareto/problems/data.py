@@ -39,6 +39,8 @@ ATTEMPTS = 3
 TIMEOUT = 30.0
 """Seconds without a byte after which a connection counts as broken."""
 MD5_DIGITS = 32
+GITHUB = "https://raw.githubusercontent.com"
+"""Where several data sets are published."""
 REMEDY = "delete it, and it is downloaded again when it is needed"
 
 Progress = Callable[[int, int], None]

@@ -8,7 +8,7 @@ model(x, preferences)        # a preference for each row, `[b, m]`
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from scipy.special import expit, softmax
 from torch import Tensor
-from torch.nn.functional import linear, pad
+from torch.nn.functional import pad
 
 from fedpareto.core.conditioned import Conditioned, tolerances
 from fedpareto.core.inputs import InputSchema
@@ -29,6 +29,7 @@ from fedpareto.errors import UserError, reading
 from fedpareto.experiments.servable import CONDITIONED, SOLUTIONS, Card
 from fedpareto.moo.dominance import is_nondominated
 from fedpareto.networks.mlp import MLP
+from fedpareto.serving.layers import CodedLinear, Layer, forward, layers_of, network_of
 from fedpareto.serving.preferences import checked
 
 WORTH_A_HEAD = 64
@@ -201,7 +202,7 @@ class AnyPreference(Servable):
 
     def _logits(self, rows: Tensor, preferences: Tensor) -> Tensor:
         if len(preferences) == 1 and len(rows) >= WORTH_A_HEAD:
-            return forward(_layers(self.network, self.card.layout.unflatten(self.at(preferences[0]))), rows)[:, 0]
+            return forward(layers_of(self.network, self.card.layout.unflatten(self.at(preferences[0]))), rows)[:, 0]
         features = forward(self._body, rows)
         code = self._code(preferences.to(self.dtype))
         for number, layer in enumerate(self.head, start=1):
@@ -215,7 +216,7 @@ class AnyPreference(Servable):
 
     @cached_property
     def _body(self) -> list[Layer]:
-        return _layers(self.network, self.anatomy.body.unflatten(self.body))
+        return layers_of(self.network, self.anatomy.body.unflatten(self.body))
 
     @cached_property
     def _first(self) -> list[Layer]:
@@ -223,7 +224,7 @@ class AnyPreference(Servable):
         network = self.anatomy.hypernetwork
         last = f"{len(network.hidden)}."
         parts = {name: tensor for name, tensor in self._hypernetwork.items() if not name.startswith(last)}
-        return _layers(network, parts)
+        return layers_of(network, parts)
 
     @cached_property
     def _hypernetwork(self) -> dict[str, Tensor]:
@@ -253,40 +254,6 @@ class AnyPreference(Servable):
         return (
             f"client {self.client}'s model for the preference {_written(wanted)} ({card.algorithm}, seed {card.seed})"
         )
-
-
-@dataclass(frozen=True)
-class Layer:
-    """A linear layer of one network."""
-
-    weight: Tensor
-    """Transposed, `[out, in]`."""
-    bias: Tensor
-    relu: bool
-
-
-@dataclass(frozen=True)
-class CodedLinear:
-    """A linear layer whose parameters are themselves linear in a code z `[q]`, which may differ from row to row.
-
-    W = Σ_k z_k W_k, so x·W = Σ_k z_k (x·W_k): a product with matrices that all rows share, instead of a matrix for each
-    row, which would have to be written to memory and read again.
-    """
-
-    weight: Tensor
-    """All W_k, transposed and one below the other, `[q · out, in]`."""
-    bias: Tensor
-    """`[q, out]`."""
-
-    @classmethod
-    def of(cls, weights: Tensor, biases: Tensor) -> CodedLinear:
-        """From W_k as `[q, in, out]`."""
-        return cls(weights.mT.reshape(-1, weights.shape[1]).contiguous(), biases.contiguous())
-
-    def __call__(self, inputs: Tensor, code: Tensor) -> Tensor:
-        """`[b, in]` and `[b, q]` to `[b, out]`."""
-        each = linear(inputs, self.weight, self.bias.view(-1)).view(-1, *self.bias.shape)
-        return each.mul_(code.unsqueeze(-1)).sum(1)
 
 
 class OneOfMany(Servable):
@@ -367,7 +334,7 @@ class OneOfMany(Servable):
 
     def _layers_of(self, number: int) -> list[Layer]:
         if number not in self._made:
-            self._made[number] = _layers(self.network, self.card.layout.unflatten(self.models[number]))
+            self._made[number] = layers_of(self.network, self.card.layout.unflatten(self.models[number]))
         return self._made[number]
 
     @cached_property
@@ -391,27 +358,6 @@ class OneOfMany(Servable):
         )
 
 
-def forward(layers: Sequence[Layer], inputs: Tensor) -> Tensor:
-    """Outputs `[b, outputs]` of one network, or of some layers of it, for `[b, inputs]`."""
-    for layer in layers:
-        inputs = linear(inputs, layer.weight, layer.bias)
-        inputs = inputs.relu_() if layer.relu else inputs
-    return inputs
-
-
-def _layers(network: MLP, parameters: Mapping[str, Tensor]) -> list[Layer]:
-    """Those layers of a network whose parameters are given.
-
-    They compute as the stacked network does; but for one network, a product with transposed weights is faster on some
-    machines.
-    """
-    return [
-        Layer(parameters[f"{i}.weight"].t().contiguous(), parameters[f"{i}.bias"], network.has_relu(i))
-        for i in range(len(network.hidden) + 1)
-        if f"{i}.weight" in parameters
-    ]
-
-
 def _must_be_numbers(*tensors: Tensor) -> None:
     """Raises UserError unless they are all of single or all of double precision."""
     kinds = {tensor.dtype for tensor in tensors}
@@ -429,18 +375,6 @@ def _problem(card: Card) -> Problem | None:
     if not problem.rebuilt_by_name or problem.layout != card.layout:
         raise UserError(f"the network of {name} has another layout here; it was made by another version")
     return problem
-
-
-def network_of(layout: Layout) -> MLP:
-    """The network that a layout belongs to, an MLP with one output."""
-    shapes = [shape for name, shape in zip(layout.names, layout.shapes, strict=True) if name.endswith(".weight")]
-    if shapes and all(len(shape) == 2 for shape in shapes):
-        network = MLP(shapes[0][0], tuple(shape[1] for shape in shapes[:-1]), shapes[-1][1])
-        if network.layout == layout and network.outputs == 1:
-            return network
-    raise UserError(
-        "the model is not a multilayer perceptron with one output, and its problem does not say how it is used"
-    )
 
 
 def _points(clients: Sequence[int], preferences: np.ndarray | None, values: np.ndarray, card: Card) -> list[Point]:

@@ -16,9 +16,9 @@ from fedpareto.experiments.spec import Draft
 from fedpareto.files import write_atomically
 from fedpareto.papers.catalogue import CATALOGUE, Options, Outcome, Say, json_text, known
 from fedpareto.papers.client_runs import Cell, find_all, spec_of
-from fedpareto.papers.fedfew import published, shown
+from fedpareto.papers.fedfew import numbers, published, shown
+from fedpareto.papers.fedfew.numbers import Results
 from fedpareto.papers.fedfew.published import ALGORITHMS, ALONE, COLUMNS, FEDFEW, MODELS, STUDIED
-from fedpareto.papers.fedfew.shown import Results
 
 EVALUATIONS = 12
 """Fewest evaluations of a run, after the first."""
@@ -227,13 +227,13 @@ class Study:
             "rounds": self.rounds,
             "settings": list(self.options.settings),
             "seconds": {one.cell.name: one.seconds for one in every},
-            "rows": [shown.as_json(key, one) for key, one in results.items()],
+            "rows": [numbers.as_json(key, one) for key, one in results.items()],
             **seen.record,
             "claims": [asdict(one) for one in survivals],
         }
         files = [folder / f"{self.name}.json", folder / f"{self.name}.csv"]
         write_atomically(files[0], json_text(record))
-        write_atomically(files[1], shown.as_csv(results))
+        write_atomically(files[1], numbers.as_csv(results))
         files += shown.draw(seen.pictures, folder)
         lines = shown.remarks(results, is_quick=self.options.quick)
         return Outcome(record, [*seen.tables, *lines, *shown.judgements(survivals)], files)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -13,23 +11,35 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedpareto.experiments.store import RunFolder
 from fedpareto.files import write_atomically
-from fedpareto.moo.fairness import Evaluation, across_clients, jain_index
-from fedpareto.papers.client_runs import Array, Found, Values
+from fedpareto.papers.client_runs import Found
 from fedpareto.papers.fedfew import claims, published
-from fedpareto.papers.fedfew.claims import PUBLISHED, SCORINGS, Descent, Smoothed, Survival
-from fedpareto.papers.fedfew.published import COLUMNS, FEDFEW, MEDICAL, MODELS, STUDIED, TITLES
+from fedpareto.papers.fedfew.claims import PUBLISHED, SCORINGS, Smoothed, Survival
+from fedpareto.papers.fedfew.numbers import (
+    EVALUATIONS,
+    Key,
+    Results,
+    accuracies,
+    descent_of,
+    deviation_of,
+    epochs_of,
+    jain_of,
+    mean_of,
+    models_of,
+    mu_of,
+    objective_of,
+    smoothed_of,
+    title_of,
+    titles,
+    weighted_of,
+    worst_of,
+)
+from fedpareto.papers.fedfew.published import COLUMNS, FEDFEW, MEDICAL, STUDIED, TITLES
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from fedpareto.report.series_panels import Series
-
-Key = tuple[str, str]
-"""Column and label of a run."""
-Results = Mapping[Key, Found]
-EVALUATIONS: Mapping[Evaluation, str] = {"sent": "before local steps", "trained": "after local steps"}
 
 
 @dataclass(frozen=True)
@@ -53,146 +63,7 @@ class Seen:
     """More for --json."""
 
 
-# -- numbers of a run ----------------------------------------------------------------------------------------------
-
-
-def titles(results: Results) -> dict[str, str]:
-    """By column, its data and number of clients."""
-    return {column: _title(column, found) for (column, _), found in results.items()}
-
-
-def _title(column: str, found: Found) -> str:
-    return COLUMNS[column].title(found.cell.draft["clients"])
-
-
-def algorithm_of(found: Found) -> str:
-    """Its name."""
-    return str(found.cell.draft["algorithm"]["name"])
-
-
-def accuracies(found: Found, scoring: str) -> Array:
-    """The clients' accuracies in percent, `[seeds, n]`.
-
-    "sent" and "trained" are of the last evaluation; "paper" is of the best one, and of the kind that the published code
-    takes for this algorithm.
-    """
-    if scoring == "paper":
-        return 100 * evaluated(found, "sent" if algorithm_of(found) in published.ON_SERVER_MODELS else "trained").best()
-    return 100 * evaluated(found, "sent" if scoring == "sent" else "trained").last()
-
-
-def evaluated(found: Found, kind: Evaluation) -> Values:
-    """In the rounds that have both evaluations, so that both are of the same model."""
-    values = found.evaluation(kind)
-    both = np.isin(values.rounds, np.intersect1d(found.sent.rounds, found.trained.rounds))
-    return Values(values.rounds[both], values.values[:, both])
-
-
-def mean_of(found: Found, scoring: str) -> float:
-    """Accuracy over clients and seeds, in percent."""
-    return float(np.nanmean(accuracies(found, scoring)))
-
-
-def deviation_of(found: Found, scoring: str) -> float:
-    """Between the clients of a seed, mean over the seeds: what the paper prints."""
-    return float(np.nanstd(accuracies(found, scoring), axis=1).mean())
-
-
-def jain_of(found: Found, scoring: str) -> float:
-    """Jain's index of the clients' accuracies, mean over the seeds."""
-    return float(np.mean([jain_index(_measured(clients)) for clients in accuracies(found, scoring)]))
-
-
-def worst_of(found: Found, scoring: str) -> float:
-    """The worst client of a seed, mean over the seeds."""
-    return float(np.nanmin(accuracies(found, scoring), axis=1).mean())
-
-
-def _measured(clients: Array) -> Array:
-    """Without those whose training diverged."""
-    return clients[np.isfinite(clients)]
-
-
-def weighted_of(found: Found, scoring: str) -> float:
-    """Accuracy weighted by the clients' test rows, mean over the seeds, in percent: that of figure 2."""
-    spec = RunFolder(found.folder).spec()
-    rows = np.array([spec.problem.data(spec.clients, seed)["test"].counts for seed in spec.seeds])
-    every = accuracies(found, scoring)
-    return float(np.mean(np.nansum(every * rows, axis=1) / (rows * np.isfinite(every)).sum(axis=1)))
-
-
-def objective_of(found: Found) -> tuple[Array, Array]:
-    """Rounds `[r]` and eq. 9 `[seeds, r]`, from the first round on."""
-    values: dict[int, dict[int, float]] = {}
-    for row in _weighed(found):
-        values.setdefault(row["seed"], {})[row["round"]] = row["objective"]
-    rounds = sorted(set.intersection(*(set(of_seed) for of_seed in values.values())))
-    return np.array(rounds, dtype=np.float64), np.array([[one[number] for number in rounds] for one in values.values()])
-
-
-def _weighed(found: Found) -> Iterator[dict[str, Any]]:
-    """The rows of a run of FedFew with eq. 9 and its weights: all but those before the first round."""
-    return (row for row in RunFolder(found.folder).read_lines("metrics.jsonl") if row["objective"] is not None)
-
-
-def descent_of(found: Found) -> Descent:
-    """Eq. 9 in the first and in the last round, mean over the seeds."""
-    _, values = objective_of(found)
-    return Descent(float(values[:, 0].mean()), float(values[:, -1].mean()))
-
-
-def smoothed_of(found: Found, scoring: str) -> Smoothed:
-    """The entropy of w and the spread of α in the last round, and the clients' accuracies."""
-    last = {row["seed"]: row for row in _weighed(found)}
-    inner = [np.array([one for one in row["shares"] if one]) for row in last.values()]
-    alphas = [np.array(row["weights"]) for row in last.values()]
-    return Smoothed(
-        entropy=float(np.mean([_entropy(shares).mean() for shares in inner])),
-        largest=float(np.mean([shares.max(axis=1).mean() for shares in inner])),
-        variation=float(np.mean([alpha.std() / alpha.mean() for alpha in alphas])),
-        mean=mean_of(found, scoring),
-        deviation=deviation_of(found, scoring),
-        worst=worst_of(found, scoring),
-    )
-
-
-def _entropy(shares: Array) -> Array:
-    """Of rows that sum to 1, in nats; 0 log 0 is 0."""
-    return np.asarray(-(shares * np.log(np.where(shares > 0, shares, 1.0))).sum(axis=1))
-
-
-def as_json(key: Key, found: Found) -> dict[str, Any]:
-    """All results of a run: both evaluations, last and best, over the clients of each seed, and over the rounds."""
-    kinds: dict[str, Any] = {}
-    for kind in EVALUATIONS:
-        values = evaluated(found, kind)
-        kinds[kind] = {
-            "last": [vars(across_clients(_measured(clients))) for clients in values.last()],
-            "best": [vars(across_clients(_measured(clients))) for clients in values.best()],
-            "rounds": values.rounds.tolist(),
-            "means": values.means().tolist(),
-        }
-    entry = published.published(key[0], key[1])
-    return {
-        "column": key[0],
-        "label": key[1],
-        **kinds,
-        "scored": {scoring: mean_of(found, scoring) for scoring in SCORINGS},
-        "published": None if entry is None else vars(entry),
-    }
-
-
-def as_csv(results: Results) -> str:
-    """A row for each run and scoring, accuracies in percent."""
-    text = io.StringIO()
-    written = csv.writer(text, lineterminator="\n")
-    written.writerow(("column", "label", "scoring", "accuracy", "deviation", "worst", "jain", "published"))
-    for key, found in results.items():
-        entry = published.published(*key)
-        for scoring in SCORINGS:
-            numbers = [measure(found, scoring) for measure in (mean_of, deviation_of, worst_of, jain_of)]
-            written.writerow((*key, scoring, *numbers, "" if entry is None else entry.mean))
-    return text.getvalue()
+# -- how it is shown -----------------------------------------------------------------------------------------------
 
 
 def draw(pictures: Sequence[Picture], folder: Path) -> list[Path]:
@@ -346,11 +217,6 @@ def _plain(scores: Mapping[Key, float]) -> dict[str, float]:
 # -- K -------------------------------------------------------------------------------------------------------------
 
 
-def models_of(found: Found) -> int:
-    """K."""
-    return int(found.cell.draft["algorithm"].get("models", MODELS))
-
-
 def figure_2(results: Results) -> Seen:
     """Accuracy and eq. 9 for several K."""
     fedavg = results[STUDIED, "fedavg"]
@@ -435,11 +301,6 @@ def _means_by_models(results: Results, scoring: str) -> dict[str, dict[int, floa
 # -- local epochs --------------------------------------------------------------------------------------------------
 
 
-def epochs_of(found: Found) -> int:
-    """In a round."""
-    return int(found.cell.draft["learner"]["epochs"])
-
-
 def figures_3_and_4(results: Results) -> Seen:
     """Accuracy and eq. 9 for several numbers of local epochs, with the same number of local updates."""
     by_epochs = {epochs_of(found): found for found in results.values()}
@@ -477,16 +338,11 @@ def _descents(name: str, named: Mapping[str, Found], *, by_updates: bool = False
         ys = np.log10(values) if is_positive else values
         lines.append(Series(label, np.stack([xs, ys.mean(axis=0)], axis=1), "line", ys.std(axis=0)))
     x = "local epochs so far" if by_updates else "round"
-    title = _title(STUDIED, next(iter(named.values())))
+    title = title_of(STUDIED, next(iter(named.values())))
     return Picture(name, {title: lines}, x, "log₁₀ of eq. 9" if is_positive else "eq. 9")
 
 
 # -- μ -------------------------------------------------------------------------------------------------------------
-
-
-def mu_of(found: Found) -> float:
-    """μ."""
-    return float(found.cell.draft["algorithm"].get("mu", published.MU))
 
 
 def smoothing(results: Results) -> Seen:

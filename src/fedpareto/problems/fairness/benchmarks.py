@@ -17,8 +17,8 @@ from typing import ClassVar
 from fedpareto.core.inputs import InputSchema, Marks
 from fedpareto.errors import UnknownName, UserError
 from fedpareto.problems.fairness import datasets, reading, tables
+from fedpareto.problems.fairness.columns import Reading
 from fedpareto.problems.fairness.problem import Fairness, listed
-from fedpareto.problems.fairness.reading import Reading
 from fedpareto.problems.fairness.sources import Source
 
 

@@ -19,9 +19,10 @@ from fedpareto.core.solutions import tested_on
 from fedpareto.errors import UserError
 from fedpareto.moo.tested import FEWEST_ROWS
 from fedpareto.problems.fairness.benchmarks import OwnTable
+from fedpareto.problems.fairness.columns import are_dates, quoted
 from fedpareto.problems.fairness.encoding import MOST_TEXTS
 from fedpareto.problems.fairness.partitions import Partition
-from fedpareto.problems.fairness.reading import Table, are_dates, quoted
+from fedpareto.problems.fairness.reading import Table
 from fedpareto.problems.fairness.tables import MOST_GROUPS, Groups, LabelledTable
 
 if TYPE_CHECKING:

@@ -11,14 +11,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from fedpareto.problems.data import DataFile, DataSet
+from fedpareto.problems.data import GITHUB, DataFile, DataSet
 from fedpareto.problems.fairness import tables
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
 UCI = "https://archive.ics.uci.edu"
-GITHUB = "https://raw.githubusercontent.com"
 SURVEY = f"{GITHUB}/tailequy/fairness_dataset/abb5a18b822ba56a221c5311082e192e85000b95/experiments/data"
 """The files of the survey of fairness data sets by Le Quy et al. (2022)."""
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from fedpareto.core.inputs import MISSING, NUMBER, VALUE, Input, InputSchema
 from fedpareto.errors import UserError
-from fedpareto.problems.fairness.reading import are_dates, quoted
+from fedpareto.problems.fairness.columns import are_dates, quoted
 
 if TYPE_CHECKING:
     from pandas import DataFrame

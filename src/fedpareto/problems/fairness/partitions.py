@@ -1,10 +1,15 @@
-"""How a user names a partition of a table: by its kind, and by the column, the rule or the shares that belong to it."""
+"""Partitions of a table over clients: how a user names one, and which row it gives to whom."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+import numpy as np
 
 from fedpareto.errors import UnknownName, UserError
+from fedpareto.problems import partitions
+from fedpareto.problems.fairness import tables
+from fedpareto.problems.fairness.tables import LabelledTable
 
 KINDS = (
     "random",
@@ -28,25 +33,69 @@ class Partition:
     rule: str = ""
     others: tuple[float, ...] = ()
     """By a rule, the shares of the clients in the rows that do not fulfil it."""
+    text: str = field(default="", compare=False)
+    """As the user wrote it."""
 
     @classmethod
     def parse(cls, text: str) -> Partition:
         """From "random", "column:occupation", "shares:0.5,0.3,0.2", …"""
         kind, colon, rest = text.partition(":")
         if kind == "column" and rest.strip():
-            return cls(kind, column=rest.strip())
+            return cls(kind, column=rest.strip(), text=text)
         if kind == "shares" and colon:
-            return cls(kind, shares=_shares(rest, text, KINDS[-2]))
+            return cls(kind, shares=_shares(rest, text, KINDS[-2]), text=text)
         if kind == "rule" and colon:
             rule, _, shares = rest.rpartition(":")
             fulfilled, _, others = shares.partition("/")
-            found = cls(kind, "", _shares(fulfilled, text, KINDS[-1]), rule, _shares(others, text, KINDS[-1]))
+            of_rule, of_others = (_shares(part, text, KINDS[-1]) for part in (fulfilled, others))
+            found = cls(kind, "", of_rule, rule, of_others, text)
             if not rule or len(found.shares) != len(found.others):
                 raise UserError(f"partition is '{text}'; it needs a rule and as many shares twice, as in {KINDS[-1]}")
             return found
         if text not in KINDS:
             raise UnknownName("partition", text, KINDS)
-        return cls(text)
+        return cls(text, text=text)
+
+    def owners(
+        self,
+        table: LabelledTable,
+        classes: np.ndarray,
+        groups: np.ndarray,
+        clients: int,
+        alpha: float,
+        stream: np.random.Generator,
+    ) -> np.ndarray:
+        """Each row's client, `[rows]`.
+
+        `classes` and `groups` `[rows]`: the pair of label and groups, and the group by the first sensitive attribute.
+        """
+        if self.shares and len(self.shares) != clients:
+            raise UserError(f"partition is '{self.text}', for {len(self.shares)} clients, not {clients}")
+        if self.kind == "column":
+            values = silos(table, self.column)
+            if clients > values.max() + 1:
+                raise UserError(f"partition is '{self.text}', which has {values.max() + 1} silos for {clients} clients")
+            return partitions.silos(values, clients)
+        if self.kind == "shares":
+            return partitions.by_class(np.zeros(len(table.label)), np.array([self.shares]), stream)
+        if self.kind == "rule":
+            fulfils = tables.groups(table, tables.split_rule(self.rule)[0], self.rule).codes == 1
+            return partitions.by_class(fulfils.astype(int), np.array([self.others, self.shares]), stream)
+        if self.kind == "dirichlet-label":
+            return partitions.dirichlet(table.label, clients, alpha, stream)
+        if self.kind == "dirichlet-group":
+            return partitions.dirichlet(groups, clients, alpha, stream)
+        if self.kind == "stratified":
+            return partitions.stratified(classes, clients, stream)
+        return partitions.at_random(len(table.label), clients, stream)
+
+
+def silos(table: LabelledTable, column: str) -> np.ndarray:
+    """The position of each row's value among the column's values, a missing one being one of them, `[rows]`."""
+    import pandas
+
+    codes, values = pandas.factorize(table.column(column), sort=True)
+    return np.where(codes < 0, len(values), codes)
 
 
 def _shares(text: str, partition: str, example: str) -> tuple[float, ...]:

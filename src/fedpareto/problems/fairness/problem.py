@@ -24,11 +24,11 @@ from fedpareto.errors import UserError
 from fedpareto.learners.supervised import Supervised
 from fedpareto.networks.mlp import MLP
 from fedpareto.problems import partitions
-from fedpareto.problems.fairness import goals, tables
+from fedpareto.problems.fairness import goals
 from fedpareto.problems.fairness.encoding import Encoder
 from fedpareto.problems.fairness.gaps import CONDITIONS, members
 from fedpareto.problems.fairness.goals import Criteria, Goal
-from fedpareto.problems.fairness.partitions import Partition
+from fedpareto.problems.fairness.partitions import Partition, silos
 from fedpareto.problems.fairness.tables import UNKNOWN, Groups, LabelledTable
 
 PARTS = ("train", "validation", "test")
@@ -268,7 +268,7 @@ class Fairness(GroupedProblem):
         """As many as there are silos or shares; else 10."""
         partition = Partition.parse(self.partition)
         if partition.kind == "column":
-            return int(self._silos(partition.column).max()) + 1
+            return int(silos(self._table, partition.column).max()) + 1
         return len(partition.shares) or super().default_clients()
 
     def client_names(self, clients: int) -> list[str]:
@@ -368,42 +368,13 @@ class Fairness(GroupedProblem):
 
     def _owners(self, clients: int, seed: int) -> np.ndarray:
         """Each row's client, `[rows]`."""
-        partition = Partition.parse(self.partition)
-        label = self._table.label
+        smallest, rows = sum(share > 0 for share in self.split), len(self._table.label)
+        if rows < smallest * clients:
+            raise UserError(f"{clients} clients need at least {smallest * clients:,} rows; there are {rows:,}")
+        first = next(iter(self._all_groups.values()))
         stream = rng.generator(rng.Address(seed), "deal")
-        smallest = sum(share > 0 for share in self.split)
-        if len(label) < smallest * clients:
-            raise UserError(f"{clients} clients need at least {smallest * clients:,} rows; there are {len(label):,}")
-        if partition.shares and len(partition.shares) != clients:
-            raise UserError(f"partition is '{self.partition}', for {len(partition.shares)} clients, not {clients}")
-        if partition.kind == "column":
-            values = self._silos(partition.column)
-            if clients > values.max() + 1:
-                raise UserError(
-                    f"partition is '{self.partition}', which has {values.max() + 1} silos for {clients} clients"
-                )
-            return partitions.silos(values, clients)
-        if partition.kind == "shares":
-            return partitions.by_class(np.zeros(len(label)), np.array([partition.shares]), stream)
-        if partition.kind == "rule":
-            column = tables.split_rule(partition.rule)[0]
-            fulfils = tables.groups(self._table, column, partition.rule).codes == 1
-            return partitions.by_class(fulfils.astype(int), np.array([partition.others, partition.shares]), stream)
-        if partition.kind == "dirichlet-label":
-            return partitions.dirichlet(label, clients, self.alpha, stream)
-        if partition.kind == "dirichlet-group":
-            first = next(iter(self._all_groups.values()))
-            return partitions.dirichlet(first.codes, clients, self.alpha, stream)
-        if partition.kind == "stratified":
-            return partitions.stratified(self._classes, clients, stream)
-        return partitions.at_random(len(label), clients, stream)
-
-    def _silos(self, column: str) -> np.ndarray:
-        """The position of each row's value among the column's values, a missing one being one of them, `[rows]`."""
-        import pandas
-
-        codes, values = pandas.factorize(self._table.column(column), sort=True)
-        return np.where(codes < 0, len(values), codes)
+        partition = Partition.parse(self.partition)
+        return partition.owners(self._table, self._classes, first.codes, clients, self.alpha, stream)
 
     def _check_measurable(self, part: str, rows: Rows, whose: str = "", advice: str = FEWER_CLIENTS) -> None:
         """Raises UserError if a client (or `whose` rows they are) has none, or none to measure some goal on."""

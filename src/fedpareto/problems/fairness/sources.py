@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from fedpareto.errors import UserError
 from fedpareto.problems.fairness import reading
-from fedpareto.problems.fairness.reading import Reading, Table
+from fedpareto.problems.fairness.columns import Reading
+from fedpareto.problems.fairness.reading import Table
 
 if TYPE_CHECKING:
     from pandas import DataFrame

@@ -9,8 +9,8 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from fedpareto.core.raw_inputs import ImageInputs
-from fedpareto.problems.images_text import datasets
-from fedpareto.problems.images_text.datasets import Examples
+from fedpareto.problems.images_text import image_sets
+from fedpareto.problems.images_text.examples import Examples
 from fedpareto.problems.images_text.networks import FlatNetwork, ImageNetwork, Network
 from fedpareto.problems.images_text.problem import ClassificationProblem
 from fedpareto.problems.multitask.datasets import CLOTHES, FASHION_MNIST, MNIST
@@ -53,7 +53,7 @@ class CIFAR10(ImageProblem):
     models: ClassVar[tuple[str, ...]] = ("cnn", "cnn-lrn", "resnet-18", "mlp", "logistic")
 
     def _read(self) -> Examples:
-        return datasets.CIFAR10.examples()
+        return image_sets.CIFAR10.examples()
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class CIFAR100(ImageProblem):
     models: ClassVar[tuple[str, ...]] = ("cnn", "cnn-lrn", "resnet-18", "mlp", "logistic")
 
     def _read(self) -> Examples:
-        return datasets.CIFAR100.examples()
+        return image_sets.CIFAR100.examples()
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class FashionMNIST(ImageProblem):
     class_names: ClassVar[tuple[str, ...]] = CLOTHES
 
     def _read(self) -> Examples:
-        return datasets.grey_images(FASHION_MNIST)
+        return image_sets.grey_images(FASHION_MNIST)
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class Digits(ImageProblem):
     outcomes: ClassVar[int] = 10
 
     def _read(self) -> Examples:
-        return datasets.grey_images(MNIST)
+        return image_sets.grey_images(MNIST)
 
 
 @dataclass(frozen=True)
@@ -104,14 +104,14 @@ class Writers(ImageProblem):
     """How rows are partitioned: `natural`, by writer, or as in `mnist`."""
 
     def _read(self) -> Examples:
-        return _by_writer(datasets.QMNIST.stamps(), MNIST.stamps())
+        return _by_writer(image_sets.QMNIST.stamps(), MNIST.stamps())
 
 
 @lru_cache(maxsize=1)
 def _by_writer(writers: tuple[tuple[str, int], ...], images: tuple[tuple[str, int], ...]) -> Examples:
     """The stamps are only part of the cache key."""
-    digits = datasets.grey_images(MNIST)
-    _, found = datasets.QMNIST.writers()
+    digits = image_sets.grey_images(MNIST)
+    _, found = image_sets.QMNIST.writers()
     return Examples(digits.inputs, digits.labels, digits.tested, np.unique(found, return_inverse=True)[1])
 
 
@@ -127,4 +127,4 @@ class PneumoniaMNIST(ImageProblem):
     batch_size: ClassVar[int] = 100
 
     def _read(self) -> Examples:
-        return datasets.PNEUMONIA.examples()
+        return image_sets.PNEUMONIA.examples()

@@ -21,7 +21,7 @@ from fedpareto.core.problem import Batch, Objective, Rows, Splits, SupervisedPro
 from fedpareto.errors import UserError
 from fedpareto.learners.supervised import Supervised
 from fedpareto.problems import partitions
-from fedpareto.problems.images_text.datasets import Examples
+from fedpareto.problems.images_text.examples import Examples
 from fedpareto.problems.images_text.networks import Network
 from fedpareto.problems.partitions import UNASSIGNED
 

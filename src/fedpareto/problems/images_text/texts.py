@@ -9,10 +9,11 @@ from fedpareto.core.inputs import InputSchema
 from fedpareto.core.outputs import Output
 from fedpareto.core.raw_inputs import TextInputs
 from fedpareto.errors import UserError
-from fedpareto.problems.images_text import datasets
-from fedpareto.problems.images_text.datasets import CHARACTERS, CONTEXT, Examples
+from fedpareto.problems.images_text import people, text_sets
+from fedpareto.problems.images_text.examples import Examples
 from fedpareto.problems.images_text.networks import CharacterLSTM, FlatNetwork, Network, TextCNN
 from fedpareto.problems.images_text.problem import ClassificationProblem
+from fedpareto.problems.images_text.text_sets import CHARACTERS, CONTEXT
 
 Partition = Literal["dirichlet", "shards", "pathological", "iid", "natural"]
 
@@ -44,13 +45,13 @@ class AGNews(ClassificationProblem):
 
     def input_schema(self, clients: int, seed: int) -> TextInputs:
         """The vocabulary."""
-        return TextInputs(self.length, datasets.AG_NEWS.words(self.vocabulary))
+        return TextInputs(self.length, text_sets.AG_NEWS.words(self.vocabulary))
 
     def _network(self) -> Network:
         return TextCNN(self.vocabulary, self.embedding, self.outcomes)
 
     def _read(self) -> Examples:
-        return datasets.AG_NEWS.examples(self.vocabulary, self.length)
+        return text_sets.AG_NEWS.examples(self.vocabulary, self.length)
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,7 @@ class Shakespeare(ClassificationProblem):
         return CharacterLSTM(self.outcomes, hidden=self.units, layers=self.layers)
 
     def _read(self) -> Examples:
-        return datasets.SHAKESPEARE.examples()
+        return text_sets.SHAKESPEARE.examples()
 
 
 @dataclass(frozen=True)
@@ -112,15 +113,15 @@ class AdultPhD(ClassificationProblem):
 
     def input_schema(self, clients: int, seed: int) -> InputSchema:
         """A 0 or 1 for each value of each column of words."""
-        return datasets.people_schema()[0]
+        return people.people_schema()[0]
 
     def outputs(self) -> tuple[Output, ...]:
         """The income."""
-        return (datasets.people_schema()[1],)
+        return (people.people_schema()[1],)
 
     def _network(self) -> Network:
         hidden = self.hidden if self.model == "mlp" else ()
-        return FlatNetwork(sum(datasets.CATEGORIES.values()), hidden, self.outcomes)
+        return FlatNetwork(sum(people.CATEGORIES.values()), hidden, self.outcomes)
 
     def _read(self) -> Examples:
-        return datasets.people()
+        return people.people()

@@ -1,0 +1,337 @@
+"""The commands that make and show runs: run, resume, show, compare and demo."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fedpareto.cli import console, data
+from fedpareto.errors import UserError
+from fedpareto.files import quoted
+
+if TYPE_CHECKING:
+    from fedpareto.experiments.runner import Result
+    from fedpareto.experiments.spec import Spec
+    from fedpareto.report.record import Record
+
+Setting = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Any parameter, such as lr=0.1 or algorithm.top_ratio=0.2."),
+]
+Central = Annotated[
+    bool,
+    typer.Option("--central", help="Train a reference on the rows of all clients, once, and show it beside the rest."),
+]
+RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder.")]
+
+
+def run(
+    algorithm: Annotated[
+        str | None, typer.Argument(help="Its name; add +ft for the fine-tuning variant.  [default: fedpref]")
+    ] = None,
+    problem: Annotated[str | None, typer.Option(help="Its name.  [default: synthetic]")] = None,
+    clients: Annotated[int | None, typer.Option(help="How many.  [default: the problem's own]")] = None,
+    rounds: Annotated[int | None, typer.Option(help="How many.  [default: 20]")] = None,
+    seeds: Annotated[str | None, typer.Option(help="How many (3 is 0, 1, 2), or which (4,7).  [default: 1]")] = None,
+    preferences: Annotated[
+        str | None,
+        typer.Option(
+            help="dirichlet, equidistant, gaussian, uniform, sweep, one vector for all (0.7,0.3), one each "
+            "(0.7,0.3;0.2,0.8;…) or groups:5,5.  [default: dirichlet]"
+        ),
+    ] = None,
+    participation: Annotated[float | None, typer.Option(help="Share of clients in a round.  [default: 1]")] = None,
+    quorum: Annotated[
+        float | None, typer.Option(help="Valid replies a round needs, share or number.  [default: 1 reply]")
+    ] = None,
+    evaluate_every: Annotated[int | None, typer.Option(help="Rounds between two evaluations.  [default: 1]")] = None,
+    stop_after: Annotated[
+        int | None,
+        typer.Option(help="Stop after this many rounds without improvement on validation rows.  [default: never]"),
+    ] = None,
+    stop_margin: Annotated[float | None, typer.Option(help="Smallest improvement that counts.  [default: 0]")] = None,
+    engine: Annotated[str | None, typer.Option(help="Where clients run.  [default: local]")] = None,
+    csv: Annotated[Path | None, typer.Option(help="Your own table, CSV or Parquet: the problem 'table'.")] = None,
+    label: Annotated[str | None, typer.Option(help="Its column to predict.")] = None,
+    sensitive: Annotated[
+        list[str] | None, typer.Option(help="Its sensitive columns: COL[,COL]; may be given several times.")
+    ] = None,
+    sql: Annotated[
+        str | None, typer.Option(help="Your own table in a database: its URL, or env:NAME that holds it.")
+    ] = None,
+    query: Annotated[str | None, typer.Option(help="Its query, such as 'SELECT * FROM people'.")] = None,
+    spec: Annotated[Path | None, typer.Option(help="A YAML file with any of this; flags override it.")] = None,
+    out: Annotated[Path | None, typer.Option(help="The run's folder.  [default: runs/ALGORITHM-PROBLEM]")] = None,
+    settings: Setting = None,
+    quiet: console.Quiet = False,
+) -> None:
+    """Run an algorithm on a problem; everything is kept in a folder.
+
+    ALGORITHM is its name (fedpref if none is given); add +ft for its fine-tuning variant.
+
+    Your own data: --csv FILE --label COL --sensitive COL[,COL]; a report on it goes first.
+
+    Ctrl-C or SIGTERM stops after the current round, a second one at once; fedpareto resume continues.
+
+    Example: fedpareto run fedavg+ft --problem convex --clients 20 --rounds 30 --seeds 3 --set lr=0.2
+    """
+    from fedpareto.experiments.runner import start
+    from fedpareto.experiments.spec import Draft
+
+    if algorithm is not None and algorithm.endswith((".yaml", ".yml")):
+        raise UserError(f"'{algorithm}' is a file, not an algorithm; give a spec with --spec: --spec {algorithm}")
+    if algorithm is not None and (algorithm.endswith(".py") or ":" in algorithm):
+        raise UserError(
+            f"'{algorithm}' is not the name of an algorithm; run your own from Python, "
+            "fedpareto.run(problem, YourAlgorithm()), or name it by an entry point of your package: see CONTRIBUTING.md"
+        )
+    own = f"--csv {csv}" if csv is not None else f"--sql {sql}"
+    is_own = csv is not None or sql is not None
+    if is_own and problem not in (None, "table"):
+        raise UserError(f"{own} goes with the problem 'table', not with '{problem}'")
+    if label is not None and not is_own and spec is None and problem != "table":
+        raise UserError(f"--label {label} names a column of your own data; it goes with --csv FILE")
+    draft = Draft.read(spec) if spec else Draft()
+    flags = {
+        "algorithm": algorithm,
+        "problem": "table" if is_own else problem,
+        "clients": clients,
+        "rounds": rounds,
+        "seeds": seeds,
+        "preferences": preferences,
+        "participation": participation,
+        "quorum": quorum,
+        "evaluate_every": evaluate_every,
+        "stop_after": stop_after,
+        "stop_margin": stop_margin,
+        "engine": engine,
+    }
+    of_table = {
+        "file": None if csv is None else str(csv),
+        "label": label,
+        "sensitive": sensitive or None,
+        "sql": sql,
+        "query": query,
+    }
+    ready = draft.with_values(flags).with_section("problem", of_table).with_settings(settings or []).finish()
+    folder = out or _free_folder(Path("runs"), f"{ready.algorithm.name}-{ready.problem.name}")
+    try:
+        if not quiet:
+            data.print_report(ready.problem, ready.clients, ready.seeds[0])
+        with _watched(ready, folder, quiet) as hooks:
+            result = start(ready, folder, **hooks)
+    finally:
+        if out is None:  # A run that could not begin leaves nothing behind; a folder that is not empty stays.
+            with suppress(OSError):
+                folder.rmdir()
+                folder.parent.rmdir()
+    _print_result(result)
+
+
+def resume(
+    run: RunPath,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="quorum=… or a fault, such as dropout=0.")
+    ] = None,
+    quiet: console.Quiet = False,
+) -> None:
+    """Continue a run that was stopped or killed, bit for bit; --set may change the quorum and injected faults.
+
+    Example: fedpareto resume runs/fedpref-synthetic
+    """
+    from fedpareto.experiments import runner
+    from fedpareto.experiments.store import RunFolder
+
+    spec = _changed(RunFolder(run).spec(), settings or [])
+    with _watched(spec, run, quiet) as hooks:
+        result = runner.resume(run, spec=spec, **hooks)
+    if result is None:
+        typer.echo(f"{run} is finished already; see it with: fedpareto show {quoted(run)}")
+    else:
+        _print_result(result)
+
+
+def show(
+    run: RunPath,
+    clients: Annotated[bool, typer.Option("--clients", help="Also list each client of the first seed.")] = False,
+    central: Central = False,
+    json: console.AsJson = False,
+) -> None:
+    """Show one run, RUN being its folder: its spec, progress and results.
+
+    Example: fedpareto show runs/fedpref-synthetic
+    """
+    from rich.console import Console
+
+    from fedpareto.experiments.store import RunFolder
+    from fedpareto.report import reading, terminal
+
+    def way_on() -> str:
+        return f"no process is working on this run; continue it with: {RunFolder(run).way_on()}"
+
+    try:
+        loaded = _loaded([run], central)[0]
+    except reading.NoRoundsYet as reason:
+        raise reason if RunFolder(run).busy() else UserError(f"{reason}; {way_on()}") from None
+    if json:
+        console.print_json(terminal.plain(loaded))
+        return
+    screen = Console()
+    screen.print(terminal.show(loaded, screen.width))
+    if clients:
+        screen.print(terminal.clients(loaded))
+    typer.echo(terminal.front_in_terminal(loaded, width=min(screen.width, 90), height=18))
+    if not loaded.finished and not RunFolder(run).busy():
+        typer.echo(way_on())
+
+
+def compare(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Folders of runs on the same problem.")],
+    out: Annotated[
+        Path | None, typer.Option(help="Where the page and the figures go.  [default: a new runs/comparison]")
+    ] = None,
+    central: Central = False,
+    json: console.AsJson = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No tables, only where the page is.")] = False,
+) -> None:
+    """Compare runs, each RUN being a folder: a table here, and a page with figures (HTML, PNG, PDF) in a folder.
+
+    Example: fedpareto compare runs/fedavg-synthetic runs/fedpref-synthetic --out runs/comparison
+    """
+    from rich.console import Console
+
+    from fedpareto.report import across, page, record
+    from fedpareto.report.comparison import comparison
+
+    records = _loaded(runs, central)
+    record.comparable(records)  # Before a folder is made for them.
+    out = out or _free_folder(Path("runs"), "comparison")
+    where = page.write_comparison(runs, out)
+    if json:
+        of_clients = [table.to_plain() for table in across.across_clients(records)]
+        table = comparison(records).to_plain() | {"across_clients": of_clients}
+        console.print_json({"page": str(where), "picture": str(out / page.main_picture(records)), **table})
+        return
+    if not quiet:
+        screen = Console()
+        screen.print(comparison(records).to_rich(screen.width))
+        shown = across.in_terminal(records)
+        if shown is not None:
+            screen.print(shown)
+    typer.echo(f"page:     {where}\npicture:  {out / page.main_picture(records)}")
+
+
+def demo(
+    out: Annotated[Path, typer.Option(help="Where runs and figures go.")] = Path("runs/demo"),
+    seeds: Annotated[int, typer.Option(help="How many.")] = 3,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="No progress and no tables, only where the page is.")
+    ] = False,
+) -> None:
+    """Ten clients with different preferences on synthetic data: four algorithms, a table, a figure.
+
+    Example: fedpareto demo --seeds 5
+    """
+    import shutil
+
+    from fedpareto.experiments.runner import start
+    from fedpareto.experiments.spec import Draft
+
+    names = ("local", "fedavg", "fedprox", "fedpref")
+    specs = {name: Draft({"algorithm": name, "seeds": seeds, "preferences": "equidistant"}).finish() for name in names}
+    if not quiet:
+        typer.echo("10 clients, each with its own preference between accuracy and demographic parity, learn together.")
+    folders = []
+    for name, ready in specs.items():
+        folder = out / name
+        if (folder / "spec.yaml").exists():  # Of the last demo. Anything else here is not ours to delete.
+            shutil.rmtree(folder, ignore_errors=True)
+        with _watched(ready, folder, quiet) as hooks:
+            start(ready, folder, **hooks)
+        folders.append(folder)
+    compare(folders, out, quiet=quiet)
+    if quiet:
+        return
+    from fedpareto.report import reading, terminal
+
+    typer.echo(terminal.front_in_terminal([reading.load(folder) for folder in folders], width=78, height=18))
+
+
+def _free_folder(parent: Path, name: str) -> Path:
+    """A new folder parent/name, or the first of name-2, name-3, … that does not exist yet."""
+    for number in itertools.count(1):
+        folder = parent / (name if number == 1 else f"{name}-{number}")
+        try:
+            folder.mkdir(parents=True)  # Fails if another process was faster.
+        except FileExistsError:
+            if not parent.is_dir():
+                raise UserError(f"the folder {folder} cannot be made: {parent} is not a folder") from None
+        except OSError as problem:
+            raise UserError(f"the folder {folder} cannot be made: {problem.strerror or problem}") from None
+        else:
+            return folder
+    raise AssertionError("there is always a next number")
+
+
+def _loaded(runs: list[Path], central: bool) -> list[Record]:
+    """The runs, the first with a central reference if one is wanted."""
+    from fedpareto.report import reading
+
+    records = [reading.load(run) for run in runs]
+    if not central or any(one.central for one in records):
+        return records
+    from fedpareto.experiments.central import keep_central
+
+    keep_central(runs[0])
+    return [reading.load(run) for run in runs]
+
+
+def _changed(before: Spec, settings: list[str]) -> Spec:
+    """A resumed run's spec: only what decides whether it continues may be changed, never what it computes."""
+    from fedpareto.core.parameters import field_names
+    from fedpareto.experiments.spec import Draft
+
+    if not settings:
+        return before
+    for text in settings:
+        key = text.partition("=")[0].strip()
+        if key.removeprefix("faults.") not in ("quorum", *field_names(before.faults)):
+            raise UserError(f"--set {text}: a resumed run keeps its spec; only quorum and faults may be changed")
+    return Draft(before.to_mapping()).with_settings(settings).finish()
+
+
+@contextmanager
+def _watched(spec: Spec, folder: Path, quiet: bool = False) -> Iterator[dict[str, Any]]:
+    """Shows a run's progress, and stops it on Ctrl-C or SIGTERM, once or twice."""
+    from fedpareto.experiments.progress import Interrupts, shown
+    from fedpareto.experiments.runner import Stopped
+
+    progress = shown(spec, folder, quiet)
+    with Interrupts() as interrupts:
+        try:
+            try:
+                yield {"on_begin": progress.begin, "on_round": progress.round, "stop": interrupts.asked}
+            finally:
+                progress.end()
+        except (Stopped, KeyboardInterrupt) as stopped:
+            how = str(stopped) or "interrupted"
+            kept = (folder / "spec.yaml").exists()
+            then = f"continue with: fedpareto resume {quoted(folder)}" if kept else "nothing was kept"
+            typer.echo(f"{how}; {then}", err=True)
+            raise typer.Exit(interrupts.exit_code) from None
+
+
+def _print_result(result: Result) -> None:
+    for line in result.summary():
+        typer.echo(line)
+    privacy = result.spec.privacy
+    if result.epsilon is not None:
+        caution = "; for a study only: the noise follows from the seed" if privacy.randomness == "seed" else ""
+        typer.echo(f"privacy {privacy.kind}: ε = {result.epsilon:.4g} at δ = {privacy.delta:g}{caution}")
+    assert result.folder is not None, "a run of the command line has a folder"
+    typer.echo(f"run: {result.folder}   see it: fedpareto show {quoted(result.folder)}")
