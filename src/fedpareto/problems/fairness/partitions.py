@@ -33,17 +33,17 @@ class Partition:
     rule: str = ""
     others: tuple[float, ...] = ()
     """By a rule, the shares of the clients in the rows that do not fulfil it."""
-    text: str = field(default="", compare=False)
-    """As the user wrote it."""
+    written: str = field(default="", compare=False)
+    """By the user, for messages."""
 
     @classmethod
     def parse(cls, text: str) -> Partition:
         """From "random", "column:occupation", "shares:0.5,0.3,0.2", …"""
         kind, colon, rest = text.partition(":")
         if kind == "column" and rest.strip():
-            return cls(kind, column=rest.strip(), text=text)
+            return cls(kind, column=rest.strip(), written=text)
         if kind == "shares" and colon:
-            return cls(kind, shares=_shares(rest, text, KINDS[-2]), text=text)
+            return cls(kind, shares=_shares(rest, text, KINDS[-2]), written=text)
         if kind == "rule" and colon:
             rule, _, shares = rest.rpartition(":")
             fulfilled, _, others = shares.partition("/")
@@ -54,7 +54,7 @@ class Partition:
             return found
         if text not in KINDS:
             raise UnknownName("partition", text, KINDS)
-        return cls(text, text=text)
+        return cls(text, written=text)
 
     def owners(
         self,
@@ -70,11 +70,12 @@ class Partition:
         `classes` and `groups` `[rows]`: the pair of label and groups, and the group by the first sensitive attribute.
         """
         if self.shares and len(self.shares) != clients:
-            raise UserError(f"partition is '{self.text}', for {len(self.shares)} clients, not {clients}")
+            raise UserError(f"partition is '{self.written}', for {len(self.shares)} clients, not {clients}")
         if self.kind == "column":
             values = silos(table, self.column)
-            if clients > values.max() + 1:
-                raise UserError(f"partition is '{self.text}', which has {values.max() + 1} silos for {clients} clients")
+            count = values.max() + 1
+            if clients > count:
+                raise UserError(f"partition is '{self.written}', which has {count} silos for {clients} clients")
             return partitions.silos(values, clients)
         if self.kind == "shares":
             return partitions.by_class(np.zeros(len(table.label)), np.array([self.shares]), stream)
