@@ -21,8 +21,8 @@ from fedpareto.core.raw_inputs import ImageInputs, TextInputs, inputs_from_json
 from fedpareto.core.registry import problem_class
 from fedpareto.errors import UserError
 from fedpareto.experiments.servable import Card, network_of_problem
-from fedpareto.problems.images_text.datasets import CHARACTERS
 from fedpareto.problems.images_text.images import CIFAR10, Digits
+from fedpareto.problems.images_text.text_sets import CHARACTERS
 from fedpareto.problems.images_text.texts import AGNews, Shakespeare
 from fedpareto.problems.morl.deep_sea_treasure import DeepSeaTreasure
 from fedpareto.problems.morl.lunar_lander import ContinuousLunarLander
