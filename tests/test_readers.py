@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import sys
 import warnings
 from pathlib import Path
@@ -14,10 +14,8 @@ pytest.importorskip("resource", reason="the tool limits memory and time as Linux
 pytest.importorskip("flwr")
 pytest.importorskip("pyarrow")
 
-_spec = importlib.util.spec_from_file_location("fuzz", Path(__file__).parents[1] / "tools" / "fuzz.py")
-fuzz = importlib.util.module_from_spec(_spec)
-sys.modules["fuzz"] = fuzz
-_spec.loader.exec_module(fuzz)
+sys.path.append(str(Path(__file__).parents[1] / "tools"))
+fuzz = importlib.import_module("fuzz")
 
 NAMES = [
     *("spec.yaml", "run.json (show)", "run.json (serve)", "status.json (show)", "solutions.json (show)"),

@@ -1,0 +1,344 @@
+"""What `fuzz.py` tries: everything that reads what others wrote, each with good inputs."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+import random
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from fuzz_mutations import ODD, Mutate, of_bytes, of_gzip, of_json, of_lines, of_plain, of_tensors, of_yaml
+
+from fedpareto.errors import UserError
+
+
+@dataclass(frozen=True)
+class Reader:
+    """Something that reads what others wrote."""
+
+    name: str
+    whole: tuple[bytes, ...]
+    """Good inputs, from which others are made."""
+    mutate: Mutate
+    read: Callable[[bytes], object]
+    refusals: tuple[type[Exception], ...] = (UserError,)
+
+
+def prepare(folder: Path) -> list[Reader]:
+    """Small finished and unfinished runs, a deployment and tables in `folder`, and all that reads them."""
+    return [
+        *_of_runs(folder),
+        *_of_models(folder),
+        *_of_deployments(folder),
+        *_of_tables(folder),
+        *_of_messages(folder),
+    ]
+
+
+def _small_run(folder: Path, algorithm: Any, stop: bool = False) -> Path:
+    import fedpareto
+    from fedpareto.experiments.runner import Stopped
+    from fedpareto.problems.synthetic import Synthetic
+
+    with suppress(Stopped):
+        fedpareto.run(
+            Synthetic(hidden=(3,)),
+            algorithm,
+            clients=3,
+            rounds=2,
+            seeds=1,
+            learner={"epochs": 1},
+            engine={"threads": 1, "chunk": 64},
+            out=folder,
+        )
+    if stop:
+        (folder / "status.json").write_text('{"status": "stopped", "round": 2, "seconds": 1.0, "message": ""}')
+    return folder
+
+
+def _file_reader(path: Path, name: str, mutate: Mutate, read: Callable[[], object], *more: Path) -> Reader:
+    """Of a file in a folder that is otherwise whole."""
+    kept = {one: one.read_bytes() for one in more}
+
+    def again(content: bytes) -> object:
+        for one, whole in kept.items():
+            one.write_bytes(whole)
+        before = path.read_bytes()
+        path.write_bytes(content)
+        try:
+            return read()
+        finally:
+            path.write_bytes(before)
+
+    return Reader(name, (path.read_bytes(),), mutate, again)
+
+
+def _of_runs(folder: Path) -> list[Reader]:
+    from fedpareto.experiments import runner
+    from fedpareto.experiments.runner import Stopped
+    from fedpareto.experiments.spec import Draft
+    from fedpareto.report import reading, terminal
+
+    run = _small_run(folder / "run", "fedpref")
+    open_run = _small_run(folder / "open", "fedpref", stop=True)
+    files = [
+        open_run / name for name in ("metrics.jsonl", "checkpoint.safetensors", "status.json", "run.json", "spec.yaml")
+    ]
+
+    def show() -> object:
+        loaded = reading.load(run)
+        terminal.plain(loaded)
+        return terminal.show(loaded, 80), terminal.front_in_terminal(loaded, width=78, height=18)
+
+    def resume() -> object:
+        with suppress(Stopped):
+            return runner.resume(open_run, stop=lambda: True)
+
+    def served() -> object:
+        return _predicted(run)
+
+    spec = run / "spec.yaml"
+    return [
+        _file_reader(spec, "spec.yaml", of_yaml, lambda: Draft.read(spec).finish()),
+        _file_reader(run / "run.json", "run.json (show)", of_json, show),
+        _file_reader(run / "run.json", "run.json (serve)", of_json, served),
+        _file_reader(run / "status.json", "status.json (show)", of_json, show),
+        _file_reader(run / "solutions.json", "solutions.json (show)", of_json, show),
+        _file_reader(run / "solutions.json", "solutions.json (serve)", of_json, served),
+        _file_reader(run / "inputs.json", "inputs.json (serve)", of_json, served),
+        _file_reader(run / "metrics.jsonl", "metrics.jsonl (show)", of_lines, show),
+        _file_reader(files[0], "metrics.jsonl (resume)", of_lines, resume, *files),
+        _file_reader(files[1], "checkpoint (resume)", of_tensors, resume, *files),
+    ]
+
+
+def _predicted(path: Path) -> object:
+    """What `predict` and `/front` do with a run or a model."""
+    from fedpareto.serving import predictions, runs
+
+    source = runs.load(path)
+    model = source.conditioned(source.clients[0] if isinstance(source, runs.SavedRun) else None)
+    columns = model.card.inputs.columns
+    rows = [{name: 0.5 if kind == "number" else "a" for name, kind in columns.items()}]
+    m = len(model.card.objectives)
+    found = predictions.predict(model, rows, [1 / m] * m)
+    return found, model.points, model.describe([1 / m] * m)
+
+
+def _of_models(folder: Path) -> list[Reader]:
+    from fedpareto.algorithms.praffl import PraFFL
+    from fedpareto.serving import files, runs
+
+    conditioned = _small_run(folder / "praffl", PraFFL(body_epochs=1, head_epochs=1, sampled=2, hypernetwork=(4, 4)))
+    whole = []
+    path = folder / "model.safetensors"
+    for run, client in ((folder / "run", None), (conditioned, 0)):
+        files.save(runs.load(run).conditioned(client), path)
+        whole.append(path.read_bytes())
+
+    def read(content: bytes) -> object:
+        path.write_bytes(content)
+        return _predicted(path)
+
+    return [Reader("exported model", tuple(whole), of_tensors, read)]
+
+
+def _of_deployments(folder: Path) -> list[Reader]:
+    import pandas
+
+    from fedpareto.deploy import certificates, health
+    from fedpareto.deploy.create import create
+    from fedpareto.deploy.layout import Deployment, NodeFolder
+    from fedpareto.deploy.status import NodeStatus, ServerStatus
+    from fedpareto.experiments.spec import Draft
+    from fedpareto.problems.fairness.schema import TableSchema
+
+    random_numbers = np.random.default_rng(0)
+    frame = pandas.DataFrame(
+        {
+            "hired": random_numbers.choice(["no", "yes"], 60),
+            "gender": random_numbers.choice(["f", "m"], 60),
+            "age": random_numbers.integers(18, 65, 60),
+            "town": random_numbers.choice(["north", "south", None], 60),
+        }
+    )
+    schema = TableSchema.of(frame, "hired", ["gender", "age"], privileged={"age": "age>=40"})
+    deployment = create(folder / "federation", schema, Draft({"rounds": 3}), [], 2, "127.0.0.1", 18443)
+    node = deployment.node(0)
+    ServerStatus.begin(state="training", round=1, rounds=3, heard={"0": 1.0}, told=[1]).save(deployment.server)
+    NodeStatus.begin(state="training", warnings=[{"time": "t", "message": "m"}]).save(node)
+
+    def fits() -> object:
+        found = TableSchema.read(node / "schema.json")
+        problems = found.problems(frame)
+        if problems:
+            return problems
+        table = found.labelled(frame, "the table")
+        return [found.groups(table, one.name) for one in found.sensitive], found.encode(table.frame), found.inputs()
+
+    def server_status() -> object:
+        return [health.of_server(Deployment.open(deployment.folder)).text(as_json) for as_json in (True, False)]
+
+    def node_status() -> object:
+        return [health.of_node(NodeFolder.open(node)).text(as_json) for as_json in (True, False)]
+
+    key = certificates.load_key(node / "node.key")
+    known = {certificates.load_public(deployment.public_key(number)): number for number in range(2)}
+    headers = json.dumps(certificates.signed(key)).encode()
+    certificates.OLDEST = math.inf  # They are signed once, and on a busy machine their turn comes much later.
+
+    def signer(content: bytes) -> object:
+        said = json.loads(content)
+        return certificates.signer({str(name): str(value) for name, value in said.items()}, known)
+
+    return [
+        _file_reader(node / "schema.json", "schema.json", of_json, fits),
+        _file_reader(node / "node.json", "node.json", of_json, node_status),
+        _file_reader(deployment.folder / "deployment.json", "deployment.json", of_json, server_status),
+        _file_reader(deployment.server / "status.json", "status.json (server)", of_json, server_status),
+        _file_reader(node / "status.json", "status.json (node)", of_json, node_status),
+        _file_reader(node / "spec.yaml", "spec.yaml (node)", of_yaml, lambda: NodeFolder.open(node).spec()),
+        Reader("signed headers", (headers,), _of_headers, signer),
+    ]
+
+
+def _of_headers(draw: random.Random, content: bytes) -> bytes:
+    """Texts instead of a key, a time or a signature."""
+    headers = json.loads(content)
+    for _ in range(draw.choice((1, 1, 2))):
+        name = draw.choice(list(headers) or ["x"])
+        if draw.random() < 0.1:
+            headers.pop(name, None)
+        else:
+            text = of_bytes(draw, str(headers.get(name, "")).encode()).decode("latin-1")
+            headers[name] = draw.choice((text, text, *map(str, ODD[:20]), "0001-01-01T00:00:00+23:59"))
+    return json.dumps(headers).encode()
+
+
+TABLE = "hired,gender,age,town\n" + "".join(
+    f"{'yes' if row % 3 else 'no'},{'fm'[row % 2]},{20 + row % 40},{['north', 'süd', '', '?'][row % 4]}\n"
+    for row in range(50)
+)
+
+
+def _of_tables(folder: Path) -> list[Reader]:
+    import pandas
+
+    from fedpareto.core.inputs import Input, InputSchema
+    from fedpareto.problems.fairness.sources import Source
+    from fedpareto.serving import runs, tables
+    from fedpareto.serving.predictions import predict
+
+    content = TABLE.encode()
+    csv_file, parquet = folder / "table.csv", folder / "table.parquet"
+    csv_file.write_bytes(content)
+    pandas.read_csv(csv_file).to_parquet(parquet)
+    model = runs.load(folder / "run").conditioned()
+    columns = model.card.inputs.columns
+    asked = ",".join(columns) + "\n" + (",".join(["0.5"] * len(columns)) + "\n") * 20
+    schema = InputSchema((Input("age", "number"), Input("town", "value", value="north"), Input("town", "missing")))
+
+    def read_csv(content: bytes) -> object:
+        csv_file.write_bytes(content)
+        return Source(str(csv_file)).read()
+
+    def read_parquet(content: bytes) -> object:
+        parquet.write_bytes(content)
+        return Source(str(parquet)).read()
+
+    def read_rows(content: bytes) -> object:
+        csv_file.write_bytes(content)
+        if b"town" in content:
+            return schema.encode(tables.read_rows(csv_file, schema))
+        return predict(model, tables.read_rows(csv_file, model.card.inputs), [0.5, 0.5])
+
+    return [
+        Reader("CSV, CSV.gz", (content, gzip.compress(content)), of_gzip, read_csv),
+        Reader("Parquet", (parquet.read_bytes(),), of_bytes, read_parquet),
+        Reader("rows of predict", (asked.encode(), content), of_bytes, read_rows),
+    ]
+
+
+def _of_messages(folder: Path) -> list[Reader]:
+    from fedpareto.core.messages import Failure, Reply, Task
+    from fedpareto.engines.flower import wire
+    from fedpareto.engines.flower.private import Moment, PrivateStore
+    from fedpareto.engines.flower.wire import Answer, Envelope, Hello, Job, Result
+
+    model = torch.linspace(0, 1, 10)
+    task = Task(1, 2, {"model": model}, "train", lane=0)
+    reply, failure = Reply(1, 2, {"model": model}, "train", 0), Failure(1, 2, "no", "train", 0)
+    contents = {
+        "envelope": wire.encode_envelope(Envelope("f", 1, "n", (Job(0, 2, 0, (task,), {"model": model}, True),))),
+        "answer": wire.encode_answer(Answer("f", 1, "n", (Result(0, (reply,), (failure,), torch.ones(2, 2), None),))),
+        "hello": wire.encode_hello(Hello("f", 1, "n", ("train",), {"schema": "x"})),
+    }
+    whole = []
+    for kind, content in contents.items():
+        arrays = content.array_records.get(wire.TENSORS, {})
+        plain = {
+            "kind": kind,
+            "header": json.loads(content.config_records[wire.HEADER][wire.HEADER]),
+            "arrays": {name: [one.dtype, list(one.shape), one.stype, one.data.hex()] for name, one in arrays.items()},
+        }
+        whole.append(json.dumps(plain).encode())
+
+    def decode(content: bytes) -> object:
+        try:
+            message, kind = _message(content)
+        except (TypeError, ValueError):
+            return None  # Flower has no such message.
+        return {"envelope": wire.decode_envelope, "answer": wire.decode_answer, "hello": wire.decode_hello}[kind](
+            message
+        )
+
+    store = PrivateStore(folder / "private")
+    store.keep(0, 0, Moment(1, 0), {"model": model, "momentum": model})
+    (path,) = (folder / "private").glob("*.safetensors")
+    return [
+        Reader("wire messages", tuple(whole), _of_message, decode, (UserError, wire.Malformed)),
+        _file_reader(path, "private state", of_bytes, lambda: store.before(0, 0, Moment(2, 0))),
+    ]
+
+
+def _of_message(draw: random.Random, content: bytes) -> bytes:
+    """A message whose header or arrays are not what they were."""
+    plain = json.loads(content)
+    part = draw.choice(("header", "header", "arrays"))
+    if part == "header" and draw.random() < 0.3:
+        text = of_bytes(draw, json.dumps(plain["header"]).encode()).decode("latin-1")
+        return json.dumps(plain | {"header": text}).encode()
+    return json.dumps(plain | {part: of_plain(draw, plain[part])}).encode()
+
+
+def _message(content: bytes) -> tuple[Any, str]:
+    """The Flower message that a mutated description means, as Flower's own decoder would make it."""
+    from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
+
+    from fedpareto.engines.flower import wire
+
+    plain = json.loads(content)
+    header = plain["header"]
+    text = header if isinstance(header, str) else json.dumps(header)
+    records: dict[str, Any] = {wire.HEADER: ConfigRecord({wire.HEADER: text})}
+    found = {}
+    arrays = plain["arrays"] if isinstance(plain["arrays"], dict) else {}
+    for name, one in arrays.items():
+        array = Array(dtype="float32", shape=(0,), stype=wire.STYPE, data=b"")
+        entries = one if isinstance(one, list) else [one]
+        for key, value in zip(("dtype", "shape", "stype"), entries, strict=False):
+            setattr(array, key, tuple(value) if isinstance(value, list) else value)
+        data = entries[3] if len(entries) > 3 else ""
+        with suppress(ValueError, TypeError):
+            array.data = bytes.fromhex(data)
+        found[name] = array
+    if found:
+        records[wire.TENSORS] = ArrayRecord(found)
+    return RecordDict(records), str(plain["kind"])
