@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from fedpareto.core.algorithm import Algorithm
 from fedpareto.core.defences import Defence
@@ -52,6 +52,7 @@ def run(
     stop_after: int = 0,
     stop_margin: float = 0.0,
     measure_losses: bool = False,
+    normalisation: Literal["averaged", "private-statistics", "private"] = "averaged",
     learner: Learner | Mapping[str, Any] | None = None,
     engine: LocalOptions | Mapping[str, Any] | str | None = None,
     faults: Faults | Mapping[str, Any] | None = None,
@@ -70,7 +71,8 @@ def run(
     malicious ({"kind": "sign-flip"}) and `defence` is the server's rule ({"rule": "median"}); a word alone is the
     engine's name, the kind of privacy or attack, or the rule of a defence ("median"). `stop_after` stops a seed after
     this many rounds without improvement on validation rows, with its best models. `Result.share_improved` needs
-    `measure_losses`. With `out`, everything is kept in that folder and can be resumed.
+    `measure_losses`. `normalisation` says whether clients keep statistics ("private-statistics") or the whole of
+    normalisation layers ("private") for themselves. With `out`, everything is kept in that folder and can be resumed.
 
         result = fedpareto.run("convex", "fedpref", clients=20, preferences="equidistant")
     """
@@ -86,6 +88,7 @@ def run(
         "stop_after": stop_after,
         "stop_margin": stop_margin,
         "measure_losses": measure_losses,
+        "normalisation": normalisation,
     }
     spec = Spec(
         algorithm=_named(Algorithm, algorithm, "algorithm"),

@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from any_network import LENGTH, MODULES, AnyNetwork, inputs_of
 from torch import nn
 
+from any_network import LENGTH, MODULES, AnyNetwork, inputs_of
 from fedpareto.algorithms.fedavg import FedAvg
 from fedpareto.core import rng
+from fedpareto.core.federation import Federation
 from fedpareto.errors import UserError
 from fedpareto.networks.layers import FORWARDS
 from fedpareto.networks.module import StackedModule, layout_of
@@ -120,9 +121,10 @@ def test_a_client_beside_others_and_padding_trains_as_it_does_alone(name):
 @pytest.mark.parametrize("name", ["resnet", "transformer", "lstm", "dropout"])
 def test_stacked_training_is_the_loop_over_clients(name):
     problem = AnyNetwork(module=name)
-    together, alone = (trial(FedAvg(), problem, chunk=chunk, rounds=2) for chunk in (7, 1))
-    assert largest_difference(together.models, alone.models) <= 1e-9
-    assert largest_difference(together.models, trial(FedAvg(), problem, rounds=2, seed=4).models) > 1e-3
+    federation = Federation.create(problem, 3, 3, "dirichlet")
+    together, alone = (trial(FedAvg(), problem, chunk=n, rounds=2, federation=federation).models for n in (3, 1))
+    assert largest_difference(together, alone) <= 1e-9
+    assert largest_difference(together, dict.fromkeys(together, problem.initial(3).double())) > 1e-3
 
 
 # -- statistics of rows --------------------------------------------------------------------------------------------
@@ -324,6 +326,25 @@ def test_an_option_that_is_not_stacked_is_refused_in_one_line(module, rows, why)
     own = stacked.layout.unflatten(stacked.initial(0).expand(2, -1))
     with pytest.raises(UserError, match=f"the layer 'part' .*{why}"):
         stacked(own, torch.randn(2, 3, 6, 4) if rows is None else rows)
+
+
+def test_a_recurrent_network_is_written_down_for_any_number_of_rows():
+    """As `export` to ONNX does it."""
+    stacked = StackedModule(MODULES["lstm"]())
+
+    class Answers(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("model", stacked.initial(0))
+
+        def forward(self, rows):
+            return stacked(stacked.layout.unflatten(self.model[None]), rows[None])[0]
+
+    answers, rows = Answers().eval(), inputs_of("lstm", 5)
+    with torch.no_grad():
+        shapes = {"rows": {0: torch.export.Dim("rows")}}
+        written = torch.export.export(answers, (inputs_of("lstm", 3),), dynamic_shapes=shapes, strict=False)
+        assert torch.allclose(written.module()(rows), answers(rows), atol=1e-5)
 
 
 def test_a_problem_that_does_not_say_that_it_trains_is_told_so():

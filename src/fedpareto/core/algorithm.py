@@ -201,6 +201,17 @@ def privacy_of(algorithm: Algorithm[Any]) -> Privacy:
     return Privacy()
 
 
+def normalisation_of(algorithm: Algorithm[Any]) -> str:
+    """What its clients share of normalisation layers, whatever is wrapped around it (see algorithms.normalisation)."""
+    layer: Any = algorithm
+    while isinstance(layer, Algorithm):
+        found = vars(layer).get("normalisation")
+        if found is not None:
+            return str(found)
+        layer = getattr(layer, "algorithm", None)
+    return "averaged"
+
+
 def small_setting() -> Setting:
     """A setting of one client with a small model, to inspect the names in an algorithm's replies."""
     layout = Layout.of({"weight": (8, 8)})

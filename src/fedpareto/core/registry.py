@@ -80,6 +80,13 @@ def protected(algorithm: Algorithm[Any], privacy: Privacy) -> Algorithm[Any]:
     return wrapped
 
 
+def normalised(algorithm: Algorithm[Any], way: str) -> Algorithm[Any]:
+    """The algorithm with normalisation layers averaged, or kept by clients as a whole or in part."""
+    module = importlib.import_module("fedpareto.algorithms.normalisation")
+    wrapped: Algorithm[Any] = module.normalised(algorithm, way)
+    return wrapped
+
+
 def _must_load(group: str, name: str) -> None:
     """Raises UserError if another package offers the name, but not so that it can be used."""
     why = None if name in _discover(group)[0] else _discover(group)[1].get(name)

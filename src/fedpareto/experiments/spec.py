@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -31,6 +31,7 @@ from fedpareto.experiments.spec_values import (
     check_begin,
     check_defence,
     check_losses,
+    check_normalisation,
     check_stopping,
     check_value,
     need_losses,
@@ -77,6 +78,8 @@ class Spec:
     """
     measure_losses: bool = False
     """Whether the clients' own training losses are measured before and after each round with an evaluation."""
+    normalisation: Literal["averaged", "private-statistics", "private"] = "averaged"
+    """What clients share of normalisation layers: all of it, their weights without statistics of rows, or nothing."""
     engine: LocalOptions = LocalOptions()
     faults: Faults = Faults()
     privacy: Privacy = Privacy()
@@ -85,7 +88,8 @@ class Spec:
 
     def __post_init__(self) -> None:
         # Here, so that no spec can name a protection that its algorithm does not have.
-        object.__setattr__(self, "algorithm", registry.protected(self.algorithm, self.privacy))
+        algorithm = registry.normalised(self.algorithm, self.normalisation)
+        object.__setattr__(self, "algorithm", registry.protected(algorithm, self.privacy))
         for key in TOP_LEVEL:
             check_value(key, getattr(self, key))
         if self.quorum > self.clients:
@@ -94,6 +98,7 @@ class Spec:
             need_losses(self.engine, self.learner)
         check_stopping(self.stop_after, self.stop_margin, self.algorithm, self.engine, self.privacy)
         check_losses(self.algorithm, self.problem, self.learner)
+        check_normalisation(self.normalisation, self.problem)
         check_attack(self.attack, self.engine, self.problem, self.clients)
         check_begin(self.attack, self.rounds)
         check_defence(self.defence, self.algorithm, self.privacy, self.clients, self.participation)
@@ -127,6 +132,7 @@ class Spec:
             "stop_after": self.stop_after,
             "stop_margin": self.stop_margin,
             "measure_losses": self.measure_losses,
+            "normalisation": self.normalisation,
             "learner": to_plain(self.learner),
             "engine": {"name": self.engine.name, **to_plain(self.engine)},
             "faults": to_plain(self.faults),
@@ -278,6 +284,10 @@ class Draft:
             if key in self.values:
                 with self._at(key):
                     values[key] = top_level(key, self.values[key])
+        with self._at("normalisation"):
+            way = values.get("normalisation", "averaged")
+            algorithm = registry.normalised(algorithm, way)
+            check_normalisation(way, problem)
         with self._at("privacy", "kind"):
             algorithm = registry.protected(algorithm, parts["privacy"])
         if values.get("measure_losses"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 from fedpareto.core.algorithm import Algorithm, participant_count, unwrapped
 from fedpareto.core.defences import Defence
@@ -30,6 +30,7 @@ TOP_LEVEL: dict[str, Any] = {
     "stop_after": int,
     "stop_margin": float,
     "measure_losses": bool,
+    "normalisation": Literal["averaged", "private-statistics", "private"],
 }
 
 
@@ -87,6 +88,17 @@ def need_losses(engine: LocalOptions, learner: Learner) -> None:
             f"measure_losses is true, but {type(learner).__name__} has no loss of a model as it stands; "
             "it works on problems with losses on rows"
         )
+
+
+def check_normalisation(way: str, problem: Problem) -> None:
+    """Raises UserError if there is nothing that clients could keep."""
+    if way == "averaged":
+        return
+    layout = problem.layout
+    kept = set(layout.normalisation) & set(layout.buffers if way == "private-statistics" else layout.names)
+    if not kept:
+        what = "running statistics" if way == "private-statistics" else "normalisation layers"
+        raise UserError(f"normalisation is {way}, but the network of {problem.name} has no {what}; leave it out")
 
 
 def check_stopping(

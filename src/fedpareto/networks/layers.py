@@ -100,7 +100,8 @@ def batch_norm(layer: Any, name: str, current: Current, rows: Tensor) -> Tensor:
     """
     now, mean, variance = current.now, layer.running_mean, layer.running_var
     if not now.training:
-        return F.batch_norm(rows, mean, variance, layer.weight, layer.bias, False, 0.0, layer.eps)
+        # A server's long step, or its noise, may leave a variance below 0.
+        return F.batch_norm(rows, mean, variance.clamp_min(0), layer.weight, layer.bias, False, 0.0, layer.eps)
     assert now.mask is not None, "which is what training means"
     if len(rows) != len(now.mask):
         raise UserError(

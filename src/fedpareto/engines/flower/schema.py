@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from fedpareto.core.algorithm import Algorithm, Setting, privacy_of, unwrapped
+from fedpareto.core.algorithm import Algorithm, Setting, normalisation_of, privacy_of, unwrapped
 from fedpareto.core.learner import Learner
 from fedpareto.core.parameters import to_plain
 from fedpareto.core.problem import Splits
@@ -29,7 +29,7 @@ def agreement(algorithm: Algorithm[Any], learner: Learner, settings: Sequence[Se
     first = settings[0]
     return {
         "model": _fingerprint([first.layout.to_json(), [asdict(objective) for objective in first.objectives]]),
-        "algorithm": _fingerprint([algorithm.name, to_plain(unwrapped(algorithm))]),
+        "algorithm": _fingerprint([algorithm.name, to_plain(unwrapped(algorithm)), normalisation_of(algorithm)]),
         "privacy": _fingerprint(to_plain(privacy_of(algorithm))),
         "learner": _fingerprint([type(learner).__name__, to_plain(learner)]),
         "setting": _fingerprint([_setting(setting) for setting in settings]),

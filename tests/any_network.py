@@ -64,6 +64,10 @@ def dropping():
     )  # fmt: skip
 
 
+def small():
+    return nn.Sequential(nn.Flatten(), nn.Linear(192, 4), nn.BatchNorm1d(4), nn.ReLU(), nn.Linear(4, CLASSES))
+
+
 def normalised():
     """Each kind of normalisation in one sequence."""
     return nn.Sequential(
@@ -82,6 +86,7 @@ MODULES = {
     "gru": lambda: Recurrent(nn.GRU, dropout=0.25),
     "rnn": lambda: Recurrent(nn.RNN, nonlinearity="relu", bias=False),
     "dropout": dropping,
+    "small": small,
     "normalisation": normalised,
 }
 ON_TEXTS = ("transformer", "lstm", "gru", "rnn")

@@ -1,0 +1,137 @@
+"""What clients share of normalisation layers: all of it, their weights, or nothing."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import fedpareto
+from any_network import AnyNetwork
+from fedpareto.algorithms.fedavg import FedAvg
+from fedpareto.algorithms.fedrep import FedRep
+from fedpareto.algorithms.fine_tuning import FineTuned
+from fedpareto.algorithms.normalisation import normalised, private_entries
+from fedpareto.core.algorithm import normalisation_of, privacy_of
+from fedpareto.core.privacy import Privacy
+from fedpareto.core.registry import make_algorithm, protected
+from fedpareto.errors import UserError
+from fedpareto.experiments.spec import Draft
+from fedpareto.testing import conformance
+from fedpareto.testing.conformance import largest_difference, trial
+
+SMALL = AnyNetwork(module="small")
+LAYOUT = SMALL.layout
+STATISTICS = private_entries(LAYOUT, "private-statistics")
+WHOLE = private_entries(LAYOUT, "private")
+WAYS = {"private-statistics": STATISTICS, "private": WHOLE}
+
+
+def stacked(models):
+    return torch.stack([models[client] for client in sorted(models)])
+
+
+def test_statistics_are_a_part_of_a_normalisation_layer():
+    assert len(STATISTICS) == 8
+    assert len(WHOLE) == 16
+    assert set(STATISTICS.tolist()) < set(WHOLE.tolist())
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_private_entries_stay_with_their_clients_and_all_others_are_averaged(way):
+    done = trial(normalised(FedAvg(), way), SMALL)
+    models, initial = stacked(done.models), SMALL.initial(3).double()
+    is_own = torch.zeros(LAYOUT.size, dtype=torch.bool)
+    is_own[WAYS[way]] = True
+    assert torch.equal(done.states[-1].model[is_own], initial[is_own]), "the server's never change"
+    assert (models[:, is_own] != models[:1, is_own])[1:].any(1).all(), "each client has its own"
+    assert torch.equal(models[:, ~is_own], models[:1, ~is_own].expand(len(models), -1))
+    assert not torch.equal(models[0, ~is_own], initial[~is_own])
+
+
+def test_of_one_client_all_ways_are_the_same():
+    """Nothing is averaged."""
+    federation = fedpareto.Federation.create(SMALL, 1, 3, "dirichlet")
+    averaged, *others = (
+        trial(normalised(FedAvg(), way), SMALL, federation=federation).models for way in ("averaged", *WAYS)
+    )
+    assert all(largest_difference(averaged, other) <= 1e-12 for other in others)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_resnet_in_stacks_is_the_loop_over_clients(way):
+    problem = AnyNetwork(module="resnet")
+    federation, algorithm = fedpareto.Federation.create(problem, 3, 3, "dirichlet"), normalised(FedAvg(), way)
+    together, alone = (trial(algorithm, problem, chunk=n, rounds=2, federation=federation).models for n in (3, 1))
+    assert largest_difference(together, alone) <= 1e-9
+
+
+@pytest.mark.parametrize("algorithm", [make_algorithm("fedprox"), make_algorithm("ditto"), FedRep(head_epochs=1)])
+def test_an_algorithm_keeps_the_contract(algorithm):
+    conformance.replies_are_accepted(normalised(algorithm, "private"), SMALL)
+    conformance.stack_equals_loop(normalised(algorithm, "private"), SMALL)
+
+
+def test_fine_tuning_ends_with_the_model_that_a_client_trained():
+    """Its shared part is tuned, its private one goes on from what it kept."""
+    plain, tuned = (normalised(make_algorithm(name), "private") for name in ("fedavg", "fedavg+ft"))
+    assert isinstance(tuned, FineTuned)
+    before, after = (stacked(trial(one, SMALL).models) for one in (plain, tuned))
+    is_own = torch.zeros(LAYOUT.size, dtype=torch.bool)
+    is_own[WHOLE] = True
+    assert torch.equal(before[:, is_own], after[:, is_own]), "the last training is the same"
+    assert (after[:, ~is_own] != after[:1, ~is_own])[1:].any(1).all()
+
+
+def test_private_entries_take_no_part_in_clipping_and_carry_no_noise():
+    """With a clip that forbids all movement, the shared part stays and the private one learns all the same."""
+    privacy = Privacy(kind="local", clip=1e-9, noise=0.0)
+    wrapped = protected(normalised(FedAvg(weighting="equal"), "private"), privacy)
+    assert (normalisation_of(wrapped), privacy_of(wrapped)) == ("private", privacy)
+    done, free = (trial(one, SMALL) for one in (wrapped, normalised(FedAvg(weighting="equal"), "private")))
+    initial = SMALL.initial(3).double()
+    is_own = torch.zeros(LAYOUT.size, dtype=torch.bool)
+    is_own[WHOLE] = True
+    assert (stacked(done.models)[:, ~is_own] - initial[~is_own]).abs().max() < 1e-8
+    assert (stacked(done.models)[:, is_own] - initial[is_own]).abs().max() > 1e-2
+    noisy = protected(normalised(FedAvg(weighting="equal"), "private"), Privacy(kind="local", clip=10.0, noise=1.0))
+    once = [stacked(trial(one, SMALL, rounds=1).models) for one in (noisy, free.engine.algorithm)]
+    assert torch.equal(once[0][:, is_own], once[1][:, is_own])
+    assert (once[0][:, ~is_own] - once[1][:, ~is_own]).abs().max() > 0.1
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("praffl", "do not send a model back"),
+        ("fsmgda", "do not send a model back"),
+        ("fedfew", "do not send a model back"),
+        ("ifca", "send models beside a model"),
+        ("mofld", "its solutions are the server's own"),
+    ],
+)
+def test_where_clients_have_no_model_of_their_own_it_is_refused(name, why):
+    with pytest.raises(UserError, match=f"normalisation=private does not fit {name}: .*{why}"):
+        normalised(make_algorithm(name), "private")
+
+
+def test_clients_that_send_nothing_keep_everything_anyway():
+    assert normalised(make_algorithm("local"), "private") == make_algorithm("local")
+
+
+def test_a_network_without_such_layers_is_refused_by_a_spec_and_from_python():
+    with pytest.raises(UserError, match="the network of convex has no normalisation layers"):
+        Draft({"problem": "convex", "algorithm": "fedavg", "normalisation": "private"}).finish()
+    with pytest.raises(UserError, match="has no running statistics"):
+        fedpareto.run(
+            AnyNetwork(module="transformer"), "fedavg", clients=2, rounds=1, normalisation="private-statistics"
+        )
+    with pytest.raises(UserError, match="unknown value of normalisation 'shared'"):
+        Draft({"problem": "convex", "normalisation": "shared"}).finish()
+
+
+def test_a_run_says_how_it_shares_them():
+    result = fedpareto.run(SMALL, "fedavg", clients=3, rounds=2, normalisation="private", engine={"threads": 1})
+    assert result.spec.to_mapping()["normalisation"] == "private"
+    assert normalisation_of(result.spec.algorithm) == "private"
+    other = fedpareto.run(SMALL, "fedavg", clients=3, rounds=2, engine={"threads": 1})
+    assert not (result.solutions[0].values["train"] == other.solutions[0].values["train"]).all()
