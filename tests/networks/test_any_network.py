@@ -328,25 +328,6 @@ def test_an_option_that_is_not_stacked_is_refused_in_one_line(module, rows, why)
         stacked(own, torch.randn(2, 3, 6, 4) if rows is None else rows)
 
 
-def test_a_recurrent_network_is_written_down_for_any_number_of_rows():
-    """As `export` to ONNX does it."""
-    stacked = StackedModule(MODULES["lstm"]())
-
-    class Answers(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.register_buffer("model", stacked.initial(0))
-
-        def forward(self, rows):
-            return stacked(stacked.layout.unflatten(self.model[None]), rows[None])[0]
-
-    answers, rows = Answers().eval(), inputs_of("lstm", 5)
-    with torch.no_grad():
-        shapes = {"rows": {0: torch.export.Dim("rows")}}
-        written = torch.export.export(answers, (inputs_of("lstm", 3),), dynamic_shapes=shapes, strict=False)
-        assert torch.allclose(written.module()(rows), answers(rows), atol=1e-5)
-
-
 def test_a_problem_that_does_not_say_that_it_trains_is_told_so():
     class Forgetful(AnyNetwork):
         def losses(self, parameters, batch):
