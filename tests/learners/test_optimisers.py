@@ -107,7 +107,7 @@ def test_no_gradient_pull_or_decay_moves_a_buffer(optimiser):
 
 
 def _read(batch):
-    batch.training.was_read = True
+    batch.training.readers.add("")
     return torch.zeros((), dtype=torch.float64)
 
 

@@ -135,3 +135,13 @@ def test_a_run_says_how_it_shares_them():
     assert normalisation_of(result.spec.algorithm) == "private"
     other = fedpareto.run(SMALL, "fedavg", clients=3, rounds=2, engine={"threads": 1})
     assert not (result.solutions[0].values["train"] == other.solutions[0].values["train"]).all()
+
+
+@pytest.mark.parametrize("name", ["apfl", "fedrep", "fedmgda-plus", "fedcmoo", "fedfew"])
+def test_other_methods_train_statistics_too(name):
+    """Two models side by side, a part of a model, updates instead of models, several models."""
+    done = trial(make_algorithm(name), SMALL)
+    start, models = SMALL.initial(3).double(), stacked(done.models)
+    assert models.isfinite().all()
+    assert (models[:, STATISTICS] != start[STATISTICS]).any()
+    assert largest_difference(done.models, trial(make_algorithm(name), SMALL, chunk=2).models) <= 1e-9

@@ -88,8 +88,10 @@ def mixture(alpha: Tensor, own: Tensor, shared: Tensor) -> Tensor:
 
 def _twice(layout: Layout) -> Layout:
     """Two models one after the other."""
-    names = tuple(part + name for part in (SHARED, OWN) for name in layout.names)
-    return Layout(names, layout.shapes * 2)
+    names, buffers = (
+        tuple(part + name for part in (SHARED, OWN) for name in some) for some in (layout.names, layout.buffers)
+    )
+    return Layout(names, layout.shapes * 2, buffers)
 
 
 def _loss(clients: Clients, alpha: Tensor) -> Loss:
@@ -99,6 +101,6 @@ def _loss(clients: Clients, alpha: Tensor) -> Loss:
     def loss(parameters: Mapping[str, Tensor], batch: Batch) -> Tensor:
         shared = {name: parameters[SHARED + name] for name in names}
         mixed = {name: mixture(alpha, parameters[OWN + name], shared[name].detach()) for name in names}
-        return objective(shared, batch) + objective(mixed, batch)
+        return objective(shared, batch.of(SHARED)) + objective(mixed, batch.of(OWN))
 
     return loss

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -58,6 +58,10 @@ class Batch:
         """One client's rows for several that hold the same ones; without a copy."""
         columns = {name: column.expand(clients, *column.shape[1:]) for name, column in self.columns.items()}
         return Batch(columns, self.mask.expand(clients, -1))
+
+    def of(self, prefix: str) -> Batch:
+        """For one of several models that are trained side by side, whose tensors' names begin with `prefix`."""
+        return self if self.training is None else replace(self, training=self.training.of(prefix))
 
     def for_each(self) -> Batch:
         """With a dimension for several models of each client, over which rows are the same: `[n, 1, b, ...]`."""
@@ -352,6 +356,6 @@ def of_each(
     values = measure(parameters, Batch(columns, repeated(batch.mask), training)).view(n, k, -1)
     if batch.training is not None and training is not None:
         # The k models of a client see the same rows, so what they share has the same statistics.
-        batch.training.wrote({name: new[::k] for name, new in training.buffers.items() if name in shared})
-        batch.training.was_read |= training.was_read
+        first = {name.removeprefix(training.prefix): new[::k] for name, new in training.buffers.items()}
+        batch.training.wrote({name: new for name, new in first.items() if name in shared})
     return values

@@ -65,7 +65,7 @@ class StackedModule:
         Then `training.buffers` has the new values of the module's buffers afterwards.
         """
         if training is not None:
-            training.was_read = True
+            training.readers.add(training.prefix)
         if self._prepared.training != (training is not None):
             self._prepared.train(training is not None)
         if self._device != inputs.device:

@@ -33,38 +33,30 @@ class Training:
     """The number of the step in its round, a whole number; a tensor, so that a recorded step can count on."""
     purpose: str = "batches"
     """What the step is for: two trainings of a round have streams of their own."""
+    prefix: str = ""
+    """Of the names of buffers, where one step trains two models."""
     buffers: dict[str, Tensor] = field(default_factory=dict)
     """The new values of the network's buffers by name, `[n, ...]`, once it was called."""
-    was_read: bool = False
-    """Whether a network was called with it: one whose problem forgets to would stay in evaluation mode."""
+    readers: set[str] = field(default_factory=set)
+    """The prefixes with which a network was called: one whose problem forgets it would stay in evaluation mode."""
 
     def streams(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Seed, client, round and lane of this step's streams: the step is in the upper half of the lane."""
         of = self.addresses
         return of.seed, of.client, of.round, of.lane + (self.step << STEPS)
 
+    def of(self, prefix: str) -> Training:
+        """The same step of one of several models, whose buffers begin with `prefix`; it drops values of its own."""
+        return replace(self, prefix=prefix, purpose=f"{self.purpose}, {prefix}")
+
     def repeated(self, times: int) -> Training:
         """For `times` models of each client, as if they were clients: the same rows, the same is dropped."""
-        return replace(
-            self,
-            mask=self.mask.repeat_interleave(times, dim=0),
-            addresses=self.addresses.repeated(times),
-            buffers={name: tensor.repeat_interleave(times, dim=0) for name, tensor in self.buffers.items()},
-        )
+        mask, addresses = self.mask.repeat_interleave(times, dim=0), self.addresses.repeated(times)
+        return replace(self, mask=mask, addresses=addresses, buffers={})
 
     def wrote(self, buffers: Mapping[str, Tensor]) -> None:
         """Takes down the new values of some buffers, `[n, ...]`."""
-        self.buffers |= buffers
-
-    def renamed(self, prefix: str) -> Training:
-        """The same step of a second model, for which this is to be told by `heard`; its buffers begin with `prefix`."""
-        own = {name.removeprefix(prefix): new for name, new in self.buffers.items() if name.startswith(prefix)}
-        return replace(self, buffers=own, purpose=f"{self.purpose} {prefix}")
-
-    def heard(self, other: Training, prefix: str = "") -> None:
-        """Takes over what was written into `other`."""
-        self.was_read |= other.was_read
-        self.buffers |= {prefix + name: new for name, new in other.buffers.items()}
+        self.buffers.update({self.prefix + name: new for name, new in buffers.items()})
 
 
 @dataclass

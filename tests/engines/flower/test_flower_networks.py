@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 import torch
-from any_network import AnyNetwork
 from memory_federation import federation_of, local_engine, play, small
 
+from any_network import AnyNetwork
 from fedpareto.engines.local import LocalOptions
 
 
