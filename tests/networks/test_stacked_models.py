@@ -55,12 +55,20 @@ class Flat(nn.Module):
         return rows.view(len(rows), -1)
 
 
+class Centred(nn.Module):
+    """One that mixes the rows of a client."""
+
+    def forward(self, rows):
+        return rows - rows.mean(0)
+
+
 @pytest.mark.parametrize(
     "layers",
     [
         [nn.Conv2d(2, 4, 3), nn.GroupNorm(2, 4), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 8 * 8, 3)],
         [nn.Conv2d(2, 4, 3), nn.GroupNorm(2, 4), nn.Conv2d(4, 4, 3), nn.MaxPool2d(2), Flat(), nn.Linear(36, 3)],
         [nn.ReLU(), nn.Flatten()],
+        [nn.Linear(10, 3), nn.Tanh(), Flat(), Centred(), nn.Linear(60, 2)],
     ],
 )
 def test_layers_that_want_their_rows_as_torch_lays_them_get_them_so(layers):

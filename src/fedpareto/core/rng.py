@@ -138,7 +138,10 @@ class Addresses:
     def _words(self, purposes: tuple[str, ...], count: int, start: int | Tensor = 0) -> Tensor:
         """`[n, purposes, count]`."""
         device, blocks = self.client.device, -(-count // 4)
-        codes = torch.tensor([zlib.crc32(purpose.encode()) for purpose in purposes], device=device).view(1, -1, 1)
+        # Filled where they are used: a recorded step cannot copy from the host.
+        codes = torch.cat(
+            [torch.full((1, 1, 1), zlib.crc32(purpose.encode()), device=device) for purpose in purposes], dim=1
+        )
         first = start.div(4, rounding_mode="floor") if isinstance(start, Tensor) else start // 4
         block = torch.arange(blocks, device=device) + first
         columns = [getattr(self, name).view(-1, 1, 1) for name in _FIELDS]

@@ -34,7 +34,8 @@ def stacked_conv2d(
 def is_stacked(layer: nn.Conv2d) -> bool:
     """Whether stacked_conv2d does the same as torch's layer."""
     steps = (layer.dilation, layer.groups, layer.padding_mode)
-    return steps == ((1, 1), 1, "zeros") and not isinstance(layer.padding, str)
+    is_own = type(layer).forward is not nn.Conv2d.forward
+    return steps == ((1, 1), 1, "zeros") and not isinstance(layer.padding, str) and not is_own
 
 
 def conv2d(layer: Any, name: str, current: Current, images: Tensor) -> Tensor:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from fedpareto.core import rng
 from fedpareto.core.layout import Layout
 from fedpareto.errors import UserError
+from fedpareto.networks.convolution import is_stacked, stacked_conv2d
 from fedpareto.networks.layers import NORMALISATIONS, is_noisy, prepared
 from fedpareto.networks.linear import stacked_linear
 from fedpareto.networks.training import Current, Now, Training
@@ -101,8 +102,11 @@ class StackedModule:
             if not own and _is_plainly_applied(layer):
                 rows = layer(values.flatten(0, 1))
                 values = rows.unflatten(0, values.shape[:2])
-            elif isinstance(layer, nn.Linear) and layer.bias is not None:
+            elif type(layer) is nn.Linear and layer.bias is not None and values.dim() == 3:
                 values = stacked_linear(values, own["weight"].mT, own["bias"])
+            elif isinstance(layer, nn.Conv2d) and is_stacked(layer) and layer.bias is not None:
+                assert not isinstance(layer.padding, str), "which is not stacked"
+                values = stacked_conv2d(values, own["weight"], own["bias"], layer.stride, layer.padding)  # type: ignore[arg-type]
             else:
                 values = self._vectorised(layer, own, values.contiguous(), training)
         return values
@@ -231,8 +235,9 @@ def _convolutional(layers: Sequence[tuple[str, nn.Module]]) -> int:
 
 
 def _is_plainly_applied(layer: nn.Module) -> bool:
-    """Whether a layer is the same function for every client."""
-    return next(layer.parameters(), None) is None and not is_noisy(layer)
+    """Whether a layer is the same function of every row; of somebody's own layers that is not known."""
+    is_known = type(layer).__module__.startswith("torch.nn.modules.")
+    return is_known and next(layer.parameters(), None) is None and not is_noisy(layer)
 
 
 def _through(layers: Sequence[tuple[str, nn.Module]], parameters: Mapping[str, Tensor], rows: Tensor) -> Tensor:
