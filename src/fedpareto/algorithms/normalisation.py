@@ -7,7 +7,7 @@ features via local batch normalization", 2021).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Generic, Literal
@@ -27,7 +27,7 @@ from fedpareto.core.algorithm import (
 from fedpareto.core.clients import Clients
 from fedpareto.core.conditioned import Conditioned
 from fedpareto.core.layout import Layout
-from fedpareto.core.messages import Message, Reply, Shapes, Task
+from fedpareto.core.messages import Message, Shapes
 from fedpareto.errors import UserError
 
 OWN = "normalisation"
@@ -122,15 +122,15 @@ class Normalised(Algorithm[S], Generic[S]):
         """The algorithm's own beginning."""
         return self.algorithm.begin(setting)
 
-    def ask(self, state: S) -> list[Task]:
+    def ask(self, state: S) -> Any:
         """The algorithm's own tasks."""
         return self.algorithm.ask(state)
 
-    def tell(self, state: S, replies: Sequence[Reply]) -> S:
+    def tell(self, state: S, replies: Any) -> S:
         """The algorithm's own aggregation."""
         return self.algorithm.tell(state, replies)
 
-    def solutions(self, state: S) -> dict[int, Message]:
+    def solutions(self, state: S) -> Any:
         """The algorithm's own."""
         return self.algorithm.solutions(state)
 
