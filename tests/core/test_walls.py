@@ -36,10 +36,16 @@ MAY_IMPORT = {
 
 
 @functools.cache
+def tree_of(path):
+    """A file, parsed once."""
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+@functools.cache
 def imports_of(path):
     """The modules that a file imports."""
     found = []
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(tree_of(path)):
         if isinstance(node, ast.ImportFrom) and node.module:
             whole = node.module == "fedpareto"
             found += [f"fedpareto.{alias.name}" for alias in node.names] if whole else [node.module]
@@ -66,6 +72,43 @@ def test_networks_need_of_the_contract_only_layouts_and_randomness():
     for name in ("layout", "rng", "quantiles"):
         found = {module for module in imports_of(ROOT / f"core/{name}.py") if module.startswith("fedpareto.")}
         assert found <= {"fedpareto.core.quantiles"}, name
+
+
+CIRCLES = {
+    frozenset({"fedpareto.core.clients", "fedpareto.core.learner", "fedpareto.core.problem"}),
+    frozenset({"fedpareto.learners.descent", "fedpareto.learners.supervised"}),
+}
+"""Those that are still closed, by types only; each leaves this set when it is opened."""
+
+
+def test_no_modules_need_each_other_in_a_circle_not_even_for_types():
+    paths = {
+        ".".join(("fedpareto", *path.relative_to(ROOT).with_suffix("").parts)): path for path in ROOT.rglob("*.py")
+    }
+    needs = {name: needed_at_once(path, paths) for name, path in paths.items()}
+    reached = {name: everything_after(name, needs) for name in needs}
+    circles = {frozenset(other for other in reached[name] if name in reached[other]) for name in needs}
+    assert circles - {frozenset()} == CIRCLES
+
+
+def needed_at_once(path, known):
+    """The modules that a file imports when it is imported, or for its types; what a function imports comes later."""
+    found = set()
+    for node in tree_of(path).body:
+        for part in node.body if isinstance(node, ast.If) else [node]:
+            if isinstance(part, ast.ImportFrom) and part.module:
+                found |= {part.module, *(f"{part.module}.{alias.name}" for alias in part.names)}
+    return found & known.keys()
+
+
+def everything_after(name, needs):
+    """All modules that a module needs, and those that they need."""
+    found, left = set(), set(needs[name])
+    while left:
+        one = left.pop()
+        found.add(one)
+        left |= needs[one] - found
+    return found
 
 
 def test_every_part_has_its_wall():
@@ -109,7 +152,7 @@ def test_no_file_is_too_long_to_be_read_at_once():
 
 def texts_without_encoding(path):
     """The lines that read or write a text in whatever encoding the system likes: on Windows not UTF-8."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(tree_of(path)):
         if not isinstance(node, ast.Call) or any(keyword.arg == "encoding" for keyword in node.keywords):
             continue
         name = getattr(node.func, "attr", getattr(node.func, "id", ""))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import torch
@@ -16,7 +16,6 @@ from fedpareto.core.problem import Batch, Rows, SupervisedProblem, of_each
 from fedpareto.errors import UserError
 
 if TYPE_CHECKING:
-    from fedpareto.core.algorithm import Setting
     from fedpareto.core.clients import Clients
 
 
@@ -109,7 +108,15 @@ def grouped(clients: Clients, algorithm: str) -> GroupedProblem:
     return clients.problem
 
 
-def comparison_of(setting: Setting, algorithm: str) -> Comparison:
+class Public(Protocol):
+    """What everybody knows of a federation, as far as it is about groups; `core.algorithm.Setting` is one."""
+
+    @property
+    def comparison(self) -> Comparison | None:
+        """None without groups."""
+
+
+def comparison_of(setting: Public, algorithm: str) -> Comparison:
     """What is public about the groups, if there are any."""
     if setting.comparison is None:
         raise _no_groups(algorithm)
