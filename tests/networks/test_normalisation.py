@@ -57,14 +57,6 @@ def test_of_one_client_all_ways_are_the_same():
     assert all(largest_difference(averaged, other) <= 1e-12 for other in others)
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_a_resnet_in_stacks_is_the_loop_over_clients(way):
-    problem = AnyNetwork(module="resnet")
-    federation, algorithm = fedpareto.Federation.create(problem, 3, 3, "dirichlet"), normalised(FedAvg(), way)
-    together, alone = (trial(algorithm, problem, chunk=n, rounds=2, federation=federation).models for n in (3, 1))
-    assert largest_difference(together, alone) <= 1e-9
-
-
 @pytest.mark.parametrize("algorithm", [make_algorithm("fedprox"), make_algorithm("ditto"), FedRep(head_epochs=1)])
 def test_an_algorithm_keeps_the_contract(algorithm):
     conformance.replies_are_accepted(normalised(algorithm, "private"), SMALL)

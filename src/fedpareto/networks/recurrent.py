@@ -22,6 +22,7 @@ def recurrent(layer: Any, name: str, current: Current, rows: Any, hx: Any = None
     if layer.proj_size:
         raise UserError(f"the layer '{name}' has a proj_size, which is not stacked; take a linear layer after it")
     now, values = current.now, rows if layer.batch_first else rows.transpose(0, 1)
+    values = values.to(layer.weight_ih_l0.dtype)  # Where precision is mixed, layers before it may give a lower one.
     directions = 2 if layer.bidirectional else 1
     starts = _starts(layer, values, hx)
     ends = []

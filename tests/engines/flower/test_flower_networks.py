@@ -13,7 +13,15 @@ from fedpareto.engines.local import LocalOptions
 
 
 @pytest.mark.parametrize(
-    ("module", "normalisation"), [("resnet", "averaged"), ("resnet", "private"), ("transformer", "averaged")]
+    ("module", "normalisation"),
+    [
+        ("resnet", "averaged"),
+        ("resnet", "private-statistics"),
+        ("resnet", "private"),
+        ("transformer", "averaged"),
+        ("lstm", "averaged"),
+        ("dropout", "averaged"),
+    ],
 )
 def test_nodes_train_any_network_as_one_stack_does(module, normalisation, tmp_path):
     problem = AnyNetwork(module=module)
