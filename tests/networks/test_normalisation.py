@@ -9,8 +9,10 @@ import fedpareto
 from any_network import AnyNetwork
 from fedpareto.algorithms.fedavg import FedAvg
 from fedpareto.algorithms.fedrep import FedRep
+from fedpareto.algorithms.few import distinct_start
 from fedpareto.algorithms.fine_tuning import FineTuned
 from fedpareto.algorithms.normalisation import normalised, private_entries
+from fedpareto.algorithms.praffl import PraFFL
 from fedpareto.core.algorithm import normalisation_of, privacy_of
 from fedpareto.core.privacy import Privacy
 from fedpareto.core.registry import make_algorithm, protected
@@ -137,3 +139,18 @@ def test_other_methods_train_statistics_too(name):
     assert models.isfinite().all()
     assert (models[:, STATISTICS] != start[STATISTICS]).any()
     assert largest_difference(done.models, trial(make_algorithm(name), SMALL, chunk=2).models) <= 1e-9
+
+
+def test_constants_of_a_network_are_no_draw_that_could_be_shuffled():
+    problem = AnyNetwork(module="transformer")
+    setting = fedpareto.Federation.create(problem, 2, 0, "dirichlet").setting(problem, 1)
+    models, places = distinct_start(setting, 3), problem.layout.slices
+    assert torch.equal(models[1, places["positions"]], setting.initial[places["positions"]])
+    assert not torch.equal(models[1, places["words.weight"]], setting.initial[places["words.weight"]])
+
+
+def test_a_hypernetwork_makes_no_statistics():
+    layout = AnyNetwork(module="normalisation").layout
+    with pytest.raises(UserError, match=r"keep statistics of rows \(5.running_mean\); take fewer head_layers"):
+        PraFFL(head_layers=3).anatomy(layout, 2)
+    assert PraFFL(head_layers=1).anatomy(layout, 2).head.names == ("8.weight", "8.bias")

@@ -78,9 +78,14 @@ def _redrawn(setting: Setting, number: int) -> Tensor:
     address = rng.Address(setting.seed, lane=number)
     stream = rng.torch_generator(address, "another initial model")
     initial = setting.initial.cpu()
-    model = torch.cat([_shuffled(initial[place], stream) for place in setting.layout.slices.values()])
+    layout = setting.layout
+    parts = {name: initial[place] for name, place in layout.slices.items()}
+    # Statistics of rows and constants are no draw of anything.
+    weights = {name: _shuffled(part, stream) for name, part in parts.items() if name not in layout.buffers}
+    model = torch.cat([*(parts | weights).values()])
     if torch.equal(model, initial):
-        model = model + SPREAD * torch.randn(model.shape, generator=stream, dtype=torch.float64).to(model)
+        noise = SPREAD * torch.randn(model.shape, generator=stream, dtype=torch.float64).to(model)
+        model = torch.where(layout.marked(layout.buffers), model, model + noise)
     return model.to(setting.initial)
 
 

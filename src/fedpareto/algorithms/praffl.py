@@ -226,6 +226,11 @@ class PraFFL(Algorithm[PraFFLState]):
     def anatomy(self, layout: Layout, objectives: int) -> Conditioned:
         """The model's parts: the last `head_layers` layers are the head, whatever the model is."""
         body, head = layout.cut(self.head_layers)
+        if head.buffers:
+            raise UserError(
+                f"the last layers of the network, which {self.name} makes from a preference, keep statistics of rows "
+                f"({head.buffers[0]}); take fewer head_layers"
+            )
         return Conditioned(body, head, objectives, self.hypernetwork, self.margin)
 
     def _anatomy(self, clients: Clients) -> Conditioned:
