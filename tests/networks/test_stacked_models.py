@@ -135,11 +135,13 @@ class Functional(nn.Module):
         return nn.functional.dropout(self.linear(rows), 0.5)
 
 
-def test_randomness_inside_a_module_is_refused_when_it_is_used():
-    stacked = StackedModule(Functional())
-    own = stacked.layout.unflatten(stacked.initial(0).expand(N, -1))
+@pytest.mark.parametrize("clients", [1, N])
+@pytest.mark.parametrize("module", [Functional(), nn.Sequential(nn.Conv2d(1, 1, 1), Functional(), nn.Conv2d(1, 1, 1))])
+def test_randomness_inside_a_module_is_refused_when_it_is_used(module, clients):
+    stacked = StackedModule(module)
+    own = stacked.layout.unflatten(stacked.initial(0).expand(clients, -1))
     with pytest.raises(UserError, match="cannot be stacked over clients by torch's vmap: it draws random numbers"):
-        stacked(own, torch.randn(N, ROWS, 4))
+        stacked(own, torch.randn(clients, ROWS, 1, 4, 4))
 
 
 def test_a_seed_fixes_all_that_was_drawn_of_attention():

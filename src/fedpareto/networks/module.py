@@ -129,8 +129,11 @@ class StackedModule:
         return torch.stack(each)
 
     def _vectorised(self, module: nn.Module, own: dict[str, Tensor], rows: Tensor, training: Training | None) -> Tensor:
-        """A module of one client over a stack of them; one alone needs no vmap."""
-        alone = len(rows) == 1
+        """A module of one client over a stack of them.
+
+        Also of one alone, since vmap finds what draws random numbers; but for who writes the graph down.
+        """
+        alone = len(rows) == 1 and torch.compiler.is_compiling()
         told = () if training is None else (training.mask, *training.streams())
         purpose = "" if training is None else training.purpose
 
@@ -225,19 +228,24 @@ def _own(name: str, layer: nn.Module, parameters: Mapping[str, Tensor]) -> dict[
 
 
 def _convolutional(layers: Sequence[tuple[str, nn.Module]]) -> int:
-    """How many layers there are up to the last convolution and the pooling after it; what is dropped is drawn for all
-    clients at once.
+    """How many layers there are up to the last convolution and the pooling after it, or to one of somebody's own.
+
+    What is dropped after them is drawn for all clients at once.
     """
     count = 1 + max((i for i, (_, layer) in enumerate(layers) if isinstance(layer, nn.Conv2d)), default=-1)
     while 0 < count < len(layers) and _is_plainly_applied(layers[count][1]):
         count += 1
-    return count
+    return next((i for i, (_, layer) in enumerate(layers[:count]) if not _is_known(layer)), count)
 
 
 def _is_plainly_applied(layer: nn.Module) -> bool:
     """Whether a layer is the same function of every row; of somebody's own layers that is not known."""
-    is_known = type(layer).__module__.startswith("torch.nn.modules.")
-    return is_known and next(layer.parameters(), None) is None and not is_noisy(layer)
+    return _is_known(layer) and next(layer.parameters(), None) is None and not is_noisy(layer)
+
+
+def _is_known(layer: nn.Module) -> bool:
+    """Whether it is torch's own."""
+    return type(layer).__module__.startswith("torch.nn.modules.")
 
 
 def _through(layers: Sequence[tuple[str, nn.Module]], parameters: Mapping[str, Tensor], rows: Tensor) -> Tensor:
