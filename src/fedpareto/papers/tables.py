@@ -91,6 +91,9 @@ def _table(given: dict[str, Any], paper: str, where: str) -> Table:
     if len(set(columns)) < len(columns):
         raise ValueError(f"{where} has a column twice")
     times, cell = given.pop("times", []), given.pop("cell", None)
+    unknown = given.keys() - {"about", "setting"}
+    if unknown:
+        raise ValueError(f"{where} has an unknown key, {min(unknown)}")
     if times and len(times) != len(columns):
         raise ValueError(f"{where} has {len(times)} factors for {len(columns)} columns")
     blocks = rows if all(isinstance(block, dict) for block in rows.values()) else {"": rows}

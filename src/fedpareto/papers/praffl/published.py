@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from fedpareto.papers import tables
@@ -70,16 +70,14 @@ class Entry:
 def _table_1() -> dict[str, dict[str, Entry]]:
     """By data set and algorithm."""
     printed = tables.read("fedpareto.papers.praffl")
-    fairest = printed["fairest"].rows(tables.value)
-    return {
-        data: {
-            name: Entry(
-                **row, **({f"fairest_{key}": number for key, number in fairest[data].items()} if name == PRAFFL else {})
-            )
-            for name, row in rows.items()
-        }
+    found = {
+        data: {name: Entry(**row) for name, row in rows.items()}
         for data, rows in printed["table-1"].of(tables.value).items()
     }
+    for data, row in printed["fairest"].rows(tables.value).items():
+        praffl = found[data][PRAFFL]
+        found[data][PRAFFL] = replace(praffl, fairest_error=row["error"], fairest_gap=row["gap"])
+    return found
 
 
 TABLE_1: Mapping[str, Mapping[str, Entry]] = _table_1()

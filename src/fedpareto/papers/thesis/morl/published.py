@@ -96,9 +96,7 @@ def scale(metric: str, environment: str) -> float:
 Columns = Mapping[str, Entry]
 """A row of a table, by environment."""
 
-TABLES: Mapping[str, Mapping[str, Mapping[str, Columns]]] = {
-    metric: _PRINTED[metric].of(Entry) for metric in ("reward", "hypervolume", "sparsity", "igd", "cardinality")
-}
+TABLES: Mapping[str, Mapping[str, Mapping[str, Columns]]] = {metric: _PRINTED[metric].of(Entry) for metric in METRICS}
 """By metric, distribution and algorithm."""
 
 ABLATION: Mapping[str, Mapping[str, Columns]] = {
@@ -129,6 +127,10 @@ class Selected:
     """Parameters of the algorithm itself."""
 
 
+_SELECTED = _PRINTED["selected"].of(tables.value)
+"""By algorithm, parameter and environment."""
+
+
 def selected(environment: str, algorithm: str) -> Selected:
     """What table A.5 lists; FedPref's components have FedPref's."""
     name = "fedpref" if algorithm.startswith("fedpref") else algorithm.removesuffix(FINE_TUNED)
@@ -136,9 +138,6 @@ def selected(environment: str, algorithm: str) -> Selected:
     listed = _SELECTED["fedavg" if name == "local" else name]
     own = {parameter: row[environment] for parameter, row in listed.items()}
     return Selected(own.pop("steps"), own | ({"top_ratio": TOP_RATIO} if name == "fedpref" else {}))
-
-
-_SELECTED = _PRINTED["selected"].of(tables.value)
 
 
 def title(algorithm: str) -> str:
