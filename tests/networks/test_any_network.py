@@ -11,6 +11,7 @@ from any_network import LENGTH, MODULES, AnyNetwork, inputs_of
 from fedpareto.algorithms.fedavg import FedAvg
 from fedpareto.core import rng
 from fedpareto.core.federation import Federation
+from fedpareto.core.layout import Layout
 from fedpareto.errors import UserError
 from fedpareto.networks.layers import FORWARDS
 from fedpareto.networks.module import StackedModule, layout_of
@@ -160,6 +161,7 @@ def test_buffers_are_part_of_the_model_and_no_gradient_moves_them():
         layout.slices[name].stop - layout.slices[name].start for name in names
     )
     assert not any("num_batches" in name for name in layout.names)
+    assert Layout.from_json(layout.to_json()) == layout, "a file holds names and shapes"
 
 
 def test_resnet_18_has_the_size_of_torchvision_s():

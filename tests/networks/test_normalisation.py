@@ -131,14 +131,22 @@ def test_a_run_says_how_it_shares_them():
     assert not (result.solutions[0].values["train"] == other.solutions[0].values["train"]).all()
 
 
-@pytest.mark.parametrize("name", ["apfl", "fedrep", "fedmgda-plus", "fedcmoo", "fedfew"])
-def test_other_methods_train_statistics_too(name):
-    """Two models side by side, a part of a model, updates instead of models, several models."""
-    done = trial(make_algorithm(name), SMALL)
+@pytest.mark.parametrize(
+    "algorithm",
+    [
+        *map(make_algorithm, ("apfl", "fedmgda-plus", "fedcmoo", "fedfew")),
+        FedRep(head_epochs=1),
+        PraFFL(head_layers=1, body_epochs=1, head_epochs=1, sampled=2),
+    ],
+    ids=lambda algorithm: algorithm.name,
+)
+def test_other_methods_train_statistics_too(algorithm):
+    """Two models side by side, updates instead of models, several models, a part of a model, heads by the dozen."""
+    done = trial(algorithm, SMALL)
     start, models = SMALL.initial(3).double(), stacked(done.models)
     assert models.isfinite().all()
     assert (models[:, STATISTICS] != start[STATISTICS]).any()
-    assert largest_difference(done.models, trial(make_algorithm(name), SMALL, chunk=2).models) <= 1e-9
+    assert largest_difference(done.models, trial(algorithm, SMALL, chunk=2).models) <= 1e-9
 
 
 def test_constants_of_a_network_are_no_draw_that_could_be_shuffled():

@@ -41,6 +41,7 @@ def image(*shape):
 
 KINDS = {
     "cnn": (CIFAR10(), None, [{"image": image(3, 32, 32)}, {"image": image(32, 32, 3)}]),
+    "dropout": (Digits(model="cnn-small"), None, [{"image": image(28, 28)}, {"image": image(1, 28, 28)}]),
     "logistic": (Digits(model="logistic"), None, [{"image": image(28, 28)}, {"image": image(1, 28, 28)}]),
     "two heads": (FashionMNISTPairs(), None, [{"image": image(28, 28)}, {"image": image(28, 28)}]),
     "words": (

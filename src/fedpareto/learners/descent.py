@@ -110,7 +110,7 @@ class Descent:
 
     def _write(self, training: Training, active: Tensor | None) -> None:
         """The new statistics of active clients; no gradient has moved the old ones."""
-        if self.layout.buffers and not training.readers:
+        if self.layout.buffers and not training.was_read:
             raise UserError(
                 "the network keeps statistics of rows, but the problem's losses do not call it with batch.training: "
                 "they would stay as they are"

@@ -38,7 +38,13 @@ class Training:
     buffers: dict[str, Tensor] = field(default_factory=dict)
     """The new values of the network's buffers by name, `[n, ...]`, once it was called."""
     readers: set[str] = field(default_factory=set)
-    """The prefixes with which a network was called: one whose problem forgets it would stay in evaluation mode."""
+    """The prefixes of the models that were called with it: a network whose problem forgets it would stay in evaluation
+    mode."""
+
+    @property
+    def was_read(self) -> bool:
+        """Whether a network was called with it."""
+        return bool(self.readers)
 
     def streams(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Seed, client, round and lane of this step's streams: the step is in the upper half of the lane."""
