@@ -11,14 +11,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.instancenorm import _InstanceNorm
 
 from fedpareto.errors import UserError
 from fedpareto.networks.attention import attention
+from fedpareto.networks.batch_norm import batch_norm
 from fedpareto.networks.convolution import conv2d
 from fedpareto.networks.embedding import embedding
 from fedpareto.networks.recurrent import recurrent
@@ -88,43 +87,6 @@ def _dropped_together(layer: nn.Module, rows: Tensor) -> tuple[int, ...]:
         return tuple(rows.shape)
     which = 1 if rows.dim() == dimensions - 1 else 2
     return (*rows.shape[:which], *[1] * (rows.dim() - which))
-
-
-# -- batch normalisation -------------------------------------------------------------------------------------------
-
-
-def batch_norm(layer: Any, name: str, current: Current, rows: Tensor) -> Tensor:
-    """Ioffe and Szegedy, 2015: by the minibatch's real rows in training, by running statistics in evaluation.
-
-    A minibatch of one row has a variance of 0, where torch refuses it: a client's last one may be so small.
-    """
-    now, mean, variance = current.now, layer.running_mean, layer.running_var
-    if not now.training:
-        # A server's long step, or its noise, may leave a variance below 0.
-        return F.batch_norm(rows, mean, variance.clamp_min(0), layer.weight, layer.bias, False, 0.0, layer.eps)
-    assert now.mask is not None, "which is what training means"
-    if len(rows) != len(now.mask):
-        raise UserError(
-            f"the layer '{name}' gets {len(rows)} rows of a minibatch of {len(now.mask)}; padding could not be told "
-            "apart, so batch normalisation needs one row for each row of data"
-        )
-    values = rows.to(mean.dtype)
-    over = [0, *range(2, rows.dim())]
-    real = now.mask.view(-1, *[1] * (rows.dim() - 1))
-    count = (now.mask.sum() * (rows[0, 0].numel() if rows.dim() > 2 else 1)).clamp_min(1)
-    here = (values * real).sum(over, keepdim=True) / count
-    # Padding is set to the mean: where real rows hardly differ, it would grow from layer to layer until it overflows.
-    centred = (values - here) * real
-    spread = centred.square().sum(over, keepdim=True) / count
-    unbiased = spread * (count / (count - 1).clamp_min(1))
-    for part, old, new in (("running_mean", mean, here), ("running_var", variance, unbiased)):
-        before = now.buffers.get(f"{name}.{part}", old)
-        now.buffers[f"{name}.{part}"] = torch.lerp(before, new.detach().flatten(), layer.momentum)
-    result: Tensor = centred * (spread + layer.eps).rsqrt()
-    if layer.weight is not None:
-        channels = (1, -1, *[1] * (rows.dim() - 2))
-        result = result * layer.weight.view(channels) + layer.bias.view(channels)
-    return result.to(rows.dtype)
 
 
 DROPOUTS = {
