@@ -15,6 +15,7 @@ import json
 import time
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits
@@ -23,7 +24,8 @@ from fedpareto.algorithms.fedavg import FedAvg
 from fedpareto.core import rng
 from fedpareto.core.federation import Federation
 from fedpareto.core.problem import Rows
-from fedpareto.engines.local import Choices, LocalEngine, LocalOptions
+from fedpareto.engines.local import LocalEngine
+from fedpareto.engines.machine import Choices, LocalOptions
 from fedpareto.learners.supervised import Supervised
 from fedpareto.problems.fairness.benchmarks import Adult
 
@@ -58,7 +60,7 @@ def run_plain(federation: Federation, rows: Rows, rounds: int) -> Tensor:
     for number in range(1, rounds + 1):
         trained = []
         for client, table in enumerate(tables):
-            address = rng.Address(federation.seed, client, number)
+            address = rng.Addresses.at(federation.seed, np.array([client]), number)
             preference = torch.as_tensor(federation.preferences[client], dtype=model.dtype)
             trained.append(train_plain(network_of(model), table, preference, address))
         sizes = torch.tensor([float(len(table["label"])) for table in tables], dtype=model.dtype)
@@ -66,12 +68,13 @@ def run_plain(federation: Federation, rows: Rows, rounds: int) -> Tensor:
     return model
 
 
-def train_plain(network: nn.Sequential, table: dict[str, Tensor], preference: Tensor, address: rng.Address) -> Tensor:
+def train_plain(network: nn.Sequential, table: dict[str, Tensor], preference: Tensor, address: rng.Addresses) -> Tensor:
     """One client's local training."""
     optimiser = torch.optim.Adam(network.parameters(), lr=LEARNER.lr)
-    stream, done = rng.generator(address, "batches"), 0
-    while done < LEARNER.steps:
-        for index in torch.as_tensor(stream.permutation(len(table["label"]))).split(LEARNER.batch_size):
+    count, done = len(table["label"]), 0
+    passes = -(-LEARNER.steps // -(-count // LEARNER.batch_size))
+    for order in address.orders("batches", torch.tensor([count]), passes, count)[0]:
+        for index in order.split(LEARNER.batch_size):
             if done == LEARNER.steps:
                 break
             logits = network(table["features"][index]).squeeze(-1)

@@ -33,11 +33,11 @@ from flwr.supercore.task_identity import TaskIdentity
 
 from fedpareto.core.clients import Clients
 from fedpareto.core.learner import Learner
-from fedpareto.core.messages import Reply, Task
 from fedpareto.engines.flower import wire
 from fedpareto.engines.flower.launch import LocalFederation, program
 from fedpareto.engines.flower.link import Address, submit_run
 from fedpareto.engines.flower.node import Node, only
+from fedpareto.engines.flower.rows import Reply, Task
 from fedpareto.engines.flower.server import FlowerEngine
 from fedpareto.experiments.spec import Draft, Spec
 

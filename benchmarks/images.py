@@ -29,7 +29,8 @@ from fedpareto.algorithms.fedavg import FedAvg
 from fedpareto.core.clients import Clients
 from fedpareto.core.federation import Federation
 from fedpareto.core.problem import Objective, Rows, SupervisedProblem
-from fedpareto.engines.local import Choices, LocalEngine, LocalOptions
+from fedpareto.engines.local import LocalEngine
+from fedpareto.engines.machine import Choices, LocalOptions
 from fedpareto.learners.supervised import Supervised
 from fedpareto.problems.images_text.networks import ImageNetwork, convolutional
 
@@ -195,7 +196,7 @@ def one_round(budget: str) -> None:
     options = LocalOptions(memory=budget, threads=1, chunk=100)
     engine = LocalEngine(FedAvg(), problem, LEARNER, [federation], [setting], options)
     tasks = FedAvg().ask(FedAvg().begin(engine.settings[0]))
-    models = [reply.message["model"][::9973].tolist() for reply in engine.run(tasks).replies]
+    models = engine.run(tasks).replies["model"][:, ::9973].tolist()
     print(json.dumps({"peak": peak_bytes(), "chunk": engine.chosen["chunk"], "models": models}))
 
 

@@ -48,7 +48,7 @@ def preferences(count: int, objectives: int) -> torch.Tensor:
 def ours(problem: MORLProblem, learner: DQN, count: int, device: str = "cpu") -> float:
     """Seconds of one round of `count` clients."""
     weights = preferences(count, len(problem.objectives)).to(device)
-    addresses = tuple(rng.Address(0, client, 1) for client in range(count))
+    addresses = rng.Addresses.at(0, np.arange(count), round=1).to(device)
     clients = Clients(problem, learner, {}, addresses, np.arange(count), weights)
     model = problem.initial(0).to(device).expand(count, -1)
     learner.probe().train(replace(clients), model, weights)  # Sets libraries and worker processes up.

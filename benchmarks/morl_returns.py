@@ -35,7 +35,7 @@ def ours(name: str, steps: int, device: str) -> list[float]:
     learner = replace(problem.learner(), steps=steps, target="kept")
     objectives = len(problem.objectives)
     weights = torch.full((len(SEEDS), objectives), 1 / objectives, device=device)
-    addresses = tuple(rng.Address(seed, 0, 1) for seed in SEEDS)
+    addresses = rng.Addresses.of([rng.Address(seed, 0, 1) for seed in SEEDS], device)
     clients = Clients(problem, learner, {}, addresses, np.arange(len(SEEDS)), weights)
     start = torch.stack([problem.initial(seed) for seed in SEEDS]).to(device)
     model = learner.train(clients, start, weights)

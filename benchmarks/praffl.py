@@ -21,11 +21,12 @@ import torch
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, linear, relu
 
-from fedpareto.algorithms.praffl import DRAWN_AT_ONCE, PraFFL
+from fedpareto.algorithms.praffl import PraFFL
 from fedpareto.core import rng
 from fedpareto.core.federation import Federation
 from fedpareto.core.layout import Layout
-from fedpareto.engines.local import Choices, LocalEngine, LocalOptions
+from fedpareto.engines.local import LocalEngine
+from fedpareto.engines.machine import Choices, LocalOptions
 from fedpareto.learners.supervised import Supervised
 from fedpareto.problems.synthetic import Synthetic
 
@@ -59,7 +60,7 @@ def run_plain(algorithm: PraFFL, federation: Federation, dtype: torch.dtype) -> 
     bodies, kept = [], {}
     start = time.perf_counter()
     for client in range(CLIENTS):
-        table, address = rows.of_client(client), rng.Address(federation.seed, client, 1)
+        table, address = rows.of_client(client), rng.Addresses.at(federation.seed, np.array([client]), round=1)
         body = parameters(setting.initial[: anatomy.body.size].to(dtype), anatomy.body)
         fresh = anatomy.hypernetwork.initial(federation.seed, "hypernetwork").to(dtype)
         hypernetwork = parameters(fresh, anatomy.hypernetwork.layout)
@@ -75,7 +76,7 @@ def train_body(
     body: Parts,
     hypernetwork: Parts,
     table: dict[str, Tensor],
-    address: rng.Address,
+    address: rng.Addresses,
 ) -> None:
     """Eq. 11."""
     optimiser = torch.optim.Adam(body.values(), lr=LEARNER.lr)
@@ -93,7 +94,7 @@ def train_hypernetwork(
     body: Parts,
     hypernetwork: Parts,
     table: dict[str, Tensor],
-    address: rng.Address,
+    address: rng.Addresses,
 ) -> None:
     """Eq. 13."""
     optimiser = torch.optim.Adam(hypernetwork.values(), lr=LEARNER.lr)
@@ -137,18 +138,17 @@ def answer(body: Parts, head: Parts, features: Tensor) -> Tensor:
     return features.squeeze(-1)
 
 
-def minibatches(table: dict[str, Tensor], address: rng.Address, purpose: str, epochs: int) -> list[Tensor]:
+def minibatches(table: dict[str, Tensor], address: rng.Addresses, purpose: str, epochs: int) -> list[Tensor]:
     """The rows of each minibatch, as the learner draws them."""
-    stream, count = rng.generator(address, purpose), len(table["label"])
-    orders = [torch.as_tensor(stream.permutation(count)) for _ in range(epochs)]
+    count = len(table["label"])
+    orders = address.orders(purpose, torch.tensor([count]), epochs, count)[0]
     return [index for order in orders for index in order.split(LEARNER.batch_size)]
 
 
-def tolerances(algorithm: PraFFL, address: rng.Address, number: int, dtype: torch.dtype) -> Tensor:
+def tolerances(algorithm: PraFFL, address: rng.Addresses, number: int, dtype: torch.dtype) -> Tensor:
     """λ^(1) … of a minibatch, as PraFFL draws them."""
-    stream = rng.generator(address, f"preferences {number // DRAWN_AT_ONCE}")
-    drawn = stream.standard_exponential((DRAWN_AT_ONCE, algorithm.sampled, 2), dtype=np.float32)
-    points = torch.as_tensor(drawn[number % DRAWN_AT_ONCE]).to(dtype)
+    count = algorithm.sampled * 2
+    points = address.exponential("hypernetwork preferences", count, number * count).view(-1, 2).to(dtype)
     return points / points.sum(-1, keepdim=True) * (1 - 2 * algorithm.margin) + algorithm.margin
 
 

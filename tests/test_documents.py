@@ -26,7 +26,7 @@ from fedpareto.core.privacy import Privacy
 from fedpareto.core.registry import algorithms, problems
 from fedpareto.engines.attacks import Attack
 from fedpareto.engines.faults import Faults
-from fedpareto.engines.local import LocalOptions
+from fedpareto.engines.machine import LocalOptions
 from fedpareto.learners.ddpg import DDPG
 from fedpareto.learners.dqn import DQN
 from fedpareto.learners.supervised import Supervised

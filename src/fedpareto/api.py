@@ -14,7 +14,7 @@ from fedpareto.core.privacy import Privacy
 from fedpareto.core.problem import Problem
 from fedpareto.engines.attacks import Attack
 from fedpareto.engines.faults import Faults
-from fedpareto.engines.local import LocalOptions
+from fedpareto.engines.machine import LocalOptions
 from fedpareto.errors import UserError
 from fedpareto.experiments import runner
 from fedpareto.experiments.runner import OnRound, Result

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -14,7 +15,7 @@ from fedpareto.core import rng
 from fedpareto.core.algorithm import Setting
 from fedpareto.core.layout import Layout
 from fedpareto.core.learner import Learner
-from fedpareto.core.messages import Reply
+from fedpareto.core.messages import Replies
 from fedpareto.core.problem import Batch, Objective, Rows, Splits, SupervisedProblem
 from fedpareto.learners.supervised import Supervised
 from fedpareto.networks.mlp import MLP
@@ -94,8 +95,9 @@ def setting_of(clients, layout, goals=2):
 
 def replies_with(state, updates):
     """The replies of clients that moved from where the state has them by `updates`, `{client id: update}`."""
-    rows = {client: row for row, client in enumerate(state.setting.clients)}
-    return [
-        Reply(client, state.round + 1, {"model": state.models[rows[client]] + torch.as_tensor(update).double()})
-        for client, update in sorted(updates.items())
-    ]
+    rows = state.setting.rows(np.array(sorted(updates)))
+    moved = {
+        client: {"model": state.models[row] + torch.as_tensor(updates[client]).double()}
+        for row, client in zip(rows, sorted(updates), strict=True)
+    }
+    return Replies.of(moved, round=state.round + 1)

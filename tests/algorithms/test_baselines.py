@@ -83,7 +83,7 @@ def test_fedprox_step_by_hand():
 def test_fine_tuning_ends_with_local_training_from_the_last_global_model(name):
     problem = Convex(heterogeneity=0.4)
     plain, tuned = trial(make_algorithm(name, {}), problem), trial(make_algorithm(f"{name}+ft", {}), problem)
-    trained = {reply.client: reply.message["model"] for reply in plain.outcomes[-1].replies}
+    trained = plain.outcomes[-1].replies.by_client("model")
     assert largest_difference(tuned.models, trained) == 0
     assert largest_difference(plain.models, tuned.models) > 1e-3
 
@@ -98,8 +98,8 @@ def test_everyone_is_fine_tuned_even_under_partial_participation():
 def test_local_training_sends_nothing():
     done = trial(Local(), Convex())
     tasks = Local().ask(done.states[0])
-    assert all(task.message == {} for task in tasks)
-    assert all(reply.message == {} for outcome in done.outcomes for reply in outcome.replies)
+    assert not any(some.names for some in tasks)
+    assert not any(outcome.replies.tensors for outcome in done.outcomes)
 
 
 @dataclass(frozen=True)
@@ -109,9 +109,8 @@ class WithControl(FedAvg):
     name: ClassVar[str] = "with-control"
 
     def ask(self, state):
-        return [
-            replace(task, message={**task.message, "control": state.model.new_ones(3)}) for task in super().ask(state)
-        ]
+        control = {"control": state.model.new_ones(3)}
+        return [replace(some, shared={**some.shared, **control}) for some in super().ask(state)]
 
     def train(self, clients, message):
         return {**super().train(clients, message), "control": message["control"]}

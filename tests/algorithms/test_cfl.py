@@ -202,7 +202,7 @@ def test_equal_preferences_are_not_cut_while_the_second_threshold_holds():
 def test_fine_tuning_replaces_the_last_average_by_local_training():
     problem = Convex(heterogeneity=0.4)
     plain, tuned = trial(CFL(), problem), trial(make_algorithm("cfl+ft", {}), problem)
-    trained = {reply.client: reply.message["model"] for reply in plain.outcomes[-1].replies}
+    trained = plain.outcomes[-1].replies.by_client("model")
     assert largest_difference(tuned.models, trained) == 0
 
 

@@ -22,7 +22,7 @@ from fedpareto.core.algorithm import Setting
 from fedpareto.core.federation import Federation, setting_of
 from fedpareto.core.groups import Comparison, cells, differences
 from fedpareto.core.layout import Layout
-from fedpareto.core.messages import Reply
+from fedpareto.core.messages import Replies
 from fedpareto.core.problem import Batch, Objective
 from fedpareto.core.registry import make_algorithm
 from fedpareto.errors import UserError
@@ -59,11 +59,11 @@ def setting(clients=2, comparison=PARITY):
 def told(algorithm, state, *messages):
     """The state after these replies, the clients' in order."""
     step = algorithm.ask(state)[0].step
-    replies = [
-        Reply(client, 1, {name: torch.as_tensor(value).double() for name, value in message.items()}, step)
+    replies = {
+        client: {name: torch.as_tensor(value).double() for name, value in message.items()}
         for client, message in enumerate(messages)
-    ]
-    return algorithm.tell(state, replies)
+    }
+    return algorithm.tell(state, Replies.of(replies, step, round=1))
 
 
 # -- limits --------------------------------------------------------------------------------------------------------
@@ -342,8 +342,8 @@ def test_the_ensemble_is_the_mean_of_the_clients_probabilities():
 
 def test_nothing_is_sent_before_the_last_round_of_an_ensemble():
     done = short(LFTEnsemble())
-    sent = [[list(reply.message) for reply in outcome.replies] for outcome in done.outcomes]
-    assert sent == [[[]] * 3, [[]] * 3, [["model"]] * 3]
+    assert [list(outcome.replies.tensors) for outcome in done.outcomes] == [[], [], ["model"]]
+    assert [len(outcome.replies) for outcome in done.outcomes] == [3, 3, 3]
 
 
 def test_a_fine_tuned_ensemble_is_every_client_alone():

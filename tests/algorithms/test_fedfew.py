@@ -17,7 +17,7 @@ from fedpareto.algorithms.fedfew import FedFew
 from fedpareto.algorithms.ifca import IFCA
 from fedpareto.core.federation import Federation
 from fedpareto.core.layout import Layout
-from fedpareto.core.messages import Reply
+from fedpareto.core.messages import Replies
 from fedpareto.core.privacy import Privacy
 from fedpareto.core.registry import make_algorithm, protected
 from fedpareto.errors import UserError
@@ -95,17 +95,15 @@ def test_a_step_of_fedfew_by_hand():
     inner = exponents / exponents.sum(axis=1, keepdims=True)
     start = state.models.numpy()
     expected = start + 0.5 * np.einsum("i,ik,ikd->kd", outer, inner, trained - start)
-    replies = [
-        Reply(i, 1, {"models": torch.tensor(trained[i]), "losses": torch.tensor(losses[i]), "size": torch.tensor(size)})
-        for i, size in enumerate(sizes)
-    ]
+    tensors = {"models": torch.tensor(trained), "losses": torch.tensor(losses), "size": torch.tensor(sizes)}
+    replies = Replies(np.arange(4), tensors)
     told = algorithm.tell(state, replies)
     assert told.models.numpy() == pytest.approx(expected, abs=1e-12)
-    assert told.weights == pytest.approx(outer)
-    assert np.array(told.shares) == pytest.approx(inner)
+    assert told.weights.numpy() == pytest.approx(outer)
+    assert told.shares.numpy() == pytest.approx(inner)
     assert told.objective == pytest.approx(mu * np.log((1 / exponents.sum(axis=1)).sum()))
-    without_one = algorithm.tell(state, replies[1:])
-    assert (without_one.weights[0], without_one.shares[0]) == (0.0, ())
+    without_one = algorithm.tell(state, replies.only(np.arange(1, 4)))
+    assert (without_one.weights[0], without_one.shares[0].tolist()) == (0.0, [0.0] * without_one.shares.shape[1])
     assert algorithm.describe(state)["objective"] is None
 
 
@@ -114,10 +112,10 @@ def test_a_vanishing_mu_gives_ifcas_assignment():
     problem = Convex(heterogeneity=1.0)
     choices = trial(IFCA(), problem, rounds=1).states[1].choices
     replies = trial(FedFew(), problem, rounds=1).outcomes[0].replies
-    losses = torch.stack([reply.message["losses"] for reply in replies])
+    losses = replies["losses"]
     _, inner = set_weights(losses, torch.ones(len(losses), dtype=torch.float64), 1e-9)
-    assert len(set(choices)) > 1, "a problem on which clients choose differently"
-    assert torch.equal(inner, torch.nn.functional.one_hot(torch.tensor(choices), 3).double())
+    assert len(set(choices.tolist())) > 1, "a problem on which clients choose differently"
+    assert torch.equal(inner, torch.nn.functional.one_hot(choices, 3).double())
 
 
 def test_one_model_with_equal_losses_and_sizes_is_fedavg():
@@ -166,11 +164,12 @@ def test_the_losses_sent_are_of_the_models_before_or_after_training(when):
     federation = Federation.create(problem, 7, 3, "dirichlet")
     done = trial(FedFew(loss=when), problem, federation=federation, rounds=1)
     centres = problem.centres() + problem.shifts(7, 3)[:, None]
-    for client, reply in enumerate(done.outcomes[0].replies):
-        models = done.states[0].models if when == "before" else reply.message["models"]
+    replies = done.outcomes[0].replies
+    for client in range(7):
+        models = done.states[0].models if when == "before" else replies["models"][client]
         distances = 0.5 * (models[:, None] - centres[client]).square().sum(-1)
         expected = distances @ torch.as_tensor(federation.preferences[client])
-        assert reply.message["losses"].numpy() == pytest.approx(expected.numpy(), abs=1e-9)
+        assert replies["losses"][client].numpy() == pytest.approx(expected.numpy(), abs=1e-9)
 
 
 # -- two obvious groups --------------------------------------------------------------------------------------------
@@ -199,15 +198,9 @@ def test_ifca_describes_the_groups_as_clusters():
 
 
 def ifca_replies(choices, sizes=None):
-    return [
-        Reply(
-            client,
-            1,
-            {"model": torch.tensor([client, 1.0]).double(), "choice": torch.tensor(float(choice))}
-            | ({} if sizes is None else {"size": torch.tensor(sizes[client]).double()}),
-        )
-        for client, choice in enumerate(choices)
-    ]
+    models = torch.tensor([[client, 1.0] for client in range(len(choices))]).double()
+    size = {} if sizes is None else {"size": torch.tensor(sizes).double()}
+    return Replies(np.arange(len(choices)), {"model": models, "choice": torch.tensor(choices).double(), **size})
 
 
 def test_a_step_of_ifca_by_hand_leaves_an_empty_cluster_as_it_is():
@@ -240,7 +233,7 @@ def test_one_cluster_is_fedavg():
 def test_absent_clients_keep_their_last_choice():
     done = trial(IFCA(), Convex(heterogeneity=1.0), participation=0.4, rounds=2)
     first, second = (state.choices for state in done.states[1:])
-    replied = {reply.client for reply in done.outcomes[1].replies}
+    replied = set(done.outcomes[1].replies.clients.tolist())
     assert all(second[client] == first[client] for client in range(7) if client not in replied)
     assert any(choice >= 0 for choice in first)
 

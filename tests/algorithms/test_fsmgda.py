@@ -10,7 +10,7 @@ from small_problems import Twins
 from fedpareto.algorithms.fedavg import FedAvg
 from fedpareto.algorithms.fsmgda import FSMGDA
 from fedpareto.core.federation import Federation
-from fedpareto.core.messages import Reply
+from fedpareto.core.messages import Replies
 from fedpareto.core.registry import make_algorithm
 from fedpareto.errors import UserError
 from fedpareto.learners.supervised import Supervised
@@ -95,7 +95,7 @@ def test_identical_objectives_are_fedavg():
 def test_updates_of_any_size_are_borne(updates):
     problem = Convex()
     state = FSMGDA().begin(Federation.create(problem, 2, 0).setting(problem, 3))
-    after = FSMGDA().tell(state, [Reply(0, 1, {"updates": updates})])
+    after = FSMGDA().tell(state, Replies.of({0: {"updates": updates}}))
     assert after.model.isfinite().all()
     assert sum(after.weights) == pytest.approx(1)
 

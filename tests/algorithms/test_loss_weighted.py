@@ -14,7 +14,7 @@ from fedpareto.algorithms.fedavg import FedAvg
 from fedpareto.algorithms.q_fedavg import QFedAvg
 from fedpareto.core.federation import Federation
 from fedpareto.core.layout import Layout
-from fedpareto.core.messages import Reply
+from fedpareto.core.messages import Replies
 from fedpareto.core.privacy import Privacy
 from fedpareto.core.registry import make_algorithm, protected
 from fedpareto.errors import UserError
@@ -29,15 +29,9 @@ LOSSES = np.array([0.5, 2.0, 1.0])
 
 
 def replies(losses, round_number=1, lipschitz=(20.0, 20.0, 20.0)):
-    return [
-        Reply(
-            client,
-            round_number,
-            {"model": torch.tensor(row)}
-            | {"loss_before": torch.tensor(loss, dtype=torch.float64), "lipschitz": torch.tensor(one)},
-        )
-        for client, (row, loss, one) in enumerate(zip(MODELS, losses, lipschitz, strict=True))
-    ]
+    before = torch.tensor(losses, dtype=torch.float64)
+    tensors = {"model": torch.tensor(MODELS), "loss_before": before, "lipschitz": torch.tensor(lipschitz)}
+    return Replies(np.arange(3), tensors, rounds=np.full(3, round_number))
 
 
 def begun(algorithm):
@@ -56,7 +50,7 @@ def test_a_client_reports_its_scalarised_loss_of_what_it_was_sent(scalarisation)
     done = trial(AFL(), problem, federation=federation, learner=learner, rounds=1)
     model = problem.initial(0).double()
     rows = federation.splits["train"]
-    for client, reply in enumerate(done.outcomes[0].replies):
+    for client in range(7):
         start, count = int(rows.starts[client]), int(rows.counts[client])
         features, labels = (rows.columns[name][start : start + count].double() for name in ("features", "labels"))
         logits = problem.model(problem.layout.unflatten(model[None]), features[None])[0]
@@ -65,7 +59,7 @@ def test_a_client_reports_its_scalarised_loss_of_what_it_was_sent(scalarisation)
         ).mean(dim=0)
         preference = torch.as_tensor(federation.preferences[client])
         expected = SCALARISATIONS[scalarisation](losses[None], preference[None])[0]
-        assert float(reply.message["loss_before"]) == pytest.approx(float(expected), abs=1e-9)
+        assert float(done.outcomes[0].replies["loss_before"][client]) == pytest.approx(float(expected), abs=1e-9)
 
 
 # -- q-FedAvg ------------------------------------------------------------------------------------------------------
@@ -97,7 +91,7 @@ def test_a_client_that_lies_about_l_changes_little():
         lied = replies(LOSSES, lipschitz=(20.0, lie, 20.0))
         assert torch.equal(algorithm.tell(begun(algorithm), lied).model, honest)
         # Of two clients the lower L counts; without any L the step is to a mean of the models.
-        of_two = algorithm.tell(begun(algorithm), lied[:2]).model
+        of_two = algorithm.tell(begun(algorithm), lied.only(np.arange(2))).model
         shares = LOSSES[:2] / LOSSES[:2].sum()
         assert of_two.norm() <= np.linalg.norm(shares @ MODELS[:2]) + 1e-12
 

@@ -21,8 +21,10 @@ from fedpareto.algorithms.local import Local
 from fedpareto.algorithms.mofld import MOFLD
 from fedpareto.core.algorithm import small_setting
 from fedpareto.core.federation import Federation
+from fedpareto.core.messages import Replies
 from fedpareto.core.problem import Objective, Rows
-from fedpareto.engines.local import Choices, LocalEngine, LocalOptions
+from fedpareto.engines.local import LocalEngine
+from fedpareto.engines.machine import Choices, LocalOptions
 from fedpareto.errors import UserError
 from fedpareto.experiments.runner import Stopped, resume, start
 from fedpareto.experiments.spec import Draft
@@ -146,7 +148,8 @@ def test_whoever_takes_part_in_a_round_works_for_every_candidate(inner):
     done = trial(algorithm, Convex(), federation=Federation.create(Convex(), 5, 3), participation=0.4, rounds=6)
     present = set()
     for state in done.states[:6]:
-        working = [{task.client for task in algorithm.ask(state) if task.lane == lane} for lane in range(4)]
+        working = [{*some} for some in algorithm.ask(state)]
+        assert [some.lane for some in algorithm.ask(state)] == [0, 1, 2, 3]
         assert working == [working[0]] * 4
         assert len(working[0]) == 2
         present |= working[0]
@@ -187,10 +190,10 @@ def test_candidates_side_by_side_equal_each_trained_alone():
 
 def test_every_candidate_has_lanes_of_its_own():
     done = trial(MOFLD(samples=3, training_rounds=2), Convex(), rounds=6)
-    lanes = [sorted({reply.lane for reply in outcome.replies}) for outcome in done.outcomes]
-    steps = [{reply.step for reply in outcome.replies} for outcome in done.outcomes]
+    lanes = [np.unique(outcome.replies.lanes).tolist() for outcome in done.outcomes]
+    steps = [outcome.replies.step for outcome in done.outcomes]
     assert lanes == [[0, 1, 2]] * 3 + [[3, 4, 5]] * 3 + [[6, 7, 8]] * 3
-    assert steps == [{"solve"}, {"solve"}, {"measure"}] * 3
+    assert steps == ["solve", "solve", "measure"] * 3
 
 
 @pytest.mark.parametrize("inner", ["fedavg", "fedpref"])
@@ -199,8 +202,8 @@ def test_a_client_that_is_always_there_trains_every_candidate_in_every_round(inn
     setting = replace(Federation.create(problem, 6, 0, "uniform").setting(problem, 6, 1 / 3), regulars=(5,))
     state = algorithm.begin(setting)
     asked = algorithm.ask(state)
-    assert {task.lane for task in asked if task.client == 5} == set(state.in_training)
-    assert len(asked) == 6, "two of six clients for each of three candidates"
+    assert {some.lane for some in asked if 5 in some} == set(state.in_training)
+    assert sum(len(some) for some in asked) == 6, "two of six clients for each of three candidates"
 
 
 def test_players_begin_every_candidate_anew():
@@ -244,7 +247,7 @@ def test_a_cold_start_is_the_initial_model_for_everyone():
     done = trial(MOFLD(samples=3, training_rounds=1), Convex(), rounds=3)
     for state in done.states:
         for task in [] if state.trained or state.round == 3 else MOFLD(training_rounds=1).ask(state):
-            assert torch.equal(task.message["model"], state.setting.initial)
+            assert all(torch.equal(model, state.setting.initial) for model in task.stacked()["model"])
 
 
 def test_a_warm_start_is_the_model_with_the_nearest_weights():
@@ -255,7 +258,7 @@ def test_a_warm_start_is_the_model_with_the_nearest_weights():
     for state in begun:
         for task in algorithm.ask(state):
             distances = np.linalg.norm((state.weights[: state.done] - state.weights[task.lane]).numpy(), axis=1)
-            assert torch.equal(task.message["model"], state.models[int(distances.argmin())])
+            assert torch.equal(task.shared["model"], state.models[int(distances.argmin())])
 
 
 def test_a_warm_start_also_uses_models_that_are_beaten():
@@ -289,7 +292,7 @@ class Judged(Convex):
 def test_a_server_that_can_judge_needs_no_further_exchange():
     problem = Judged()
     done = trial(MOFLD(samples=3, training_rounds=2, evaluation="server"), problem, rounds=4)
-    assert [{reply.step for reply in outcome.replies} for outcome in done.outcomes] == [{"solve"}] * 4
+    assert [outcome.replies.step for outcome in done.outcomes] == ["solve"] * 4
     final = done.states[-1]
     assert torch.equal(final.values, problem.judge(4, 0)(final.models))
 
@@ -466,7 +469,7 @@ def test_a_run_stopped_in_the_middle_of_an_iteration_goes_on_bit_for_bit(tmp_pat
 
 
 def test_seeds_with_fronts_of_different_sizes_run_side_by_side():
-    spec = replace(spec_of(), seeds=(0, 1, 2))
+    spec = replace(spec_of(), seeds=(0, 2, 4))
     together = start(spec)
     assert len({len(solutions.clients) for solutions in together.solutions}) > 1
     for place, seed in enumerate(spec.seeds):
@@ -545,7 +548,7 @@ def test_a_candidate_that_nobody_trains_or_measures_is_left_out(inner):
     state = algorithm.begin(engine.settings[0])
     while state.round < 2:
         replies = engine.run(algorithm.ask(state)).replies
-        state = algorithm.tell(state, [reply for reply in replies if reply.lane != 1])
+        state = algorithm.tell(state, replies.only(np.flatnonzero(replies.lanes != 1)))
     assert state.values[1].isnan().all()
     assert not state.values[[0, 2]].isnan().any()
     assert 1 not in [state.weights.tolist().index(row) for row in algorithm.found(state).weights.tolist()]
@@ -558,7 +561,7 @@ def test_if_nothing_could_be_measured_everyone_has_the_initial_model():
     engine = engine_for(algorithm, Convex(), rounds=1)
     state = algorithm.begin(engine.settings[0])
     state = algorithm.tell(state, engine.run(algorithm.ask(state)).replies)
-    state = algorithm.tell(state, [])
+    state = algorithm.tell(state, Replies(np.empty(0)))
     assert not len(algorithm.found(state).models)
     assert all(
         torch.equal(model, state.setting.initial) for model in engine.models(0, algorithm.solutions(state)).values()
@@ -573,8 +576,8 @@ def test_fine_tuning_leaves_the_choice_to_those_who_did_not_reply():
         state = algorithm.tell(state, engine.run(algorithm.ask(state)).replies)
     front = MOFLD().found(state.inner)
     outcome = engine.run(algorithm.ask(state))
-    tuned = {reply.client: reply.message["model"] for reply in outcome.replies}
-    state = algorithm.tell(state, [reply for reply in outcome.replies if reply.client != 2])
+    tuned = outcome.replies.by_client("model")
+    state = algorithm.tell(state, outcome.replies.only(np.flatnonzero(outcome.replies.clients != 2)))
     models = engine.models(0, algorithm.solutions(state))
     assert all(torch.equal(models[client], tuned[client]) for client in (0, 1, 3))
     assert any(torch.equal(models[2], model) for model in front.models)

@@ -23,7 +23,7 @@ from fedpareto.core.federation import Federation
 from fedpareto.core.layout import Layout
 from fedpareto.core.privacy import Privacy
 from fedpareto.core.registry import make_algorithm, protected
-from fedpareto.core.rng import Address
+from fedpareto.core.rng import Addresses
 from fedpareto.errors import UserError
 from fedpareto.learners.supervised import Supervised
 from fedpareto.problems.convex import Convex
@@ -164,7 +164,7 @@ def test_the_share_moves_down_the_slope_of_the_loss(scalarisation):
 def whole_stack(done):
     """All clients of a finished trial."""
     engine = done.engine
-    addresses = tuple(Address(SEED, client, 0) for client in range(CLIENTS))
+    addresses = Addresses.at(SEED, np.arange(CLIENTS), round=0)
     return Clients(engine.problem, engine.learner, engine._splits, addresses, np.arange(CLIENTS), engine._preferences)
 
 
@@ -211,7 +211,7 @@ def test_the_head_comes_first_and_each_part_stands_still_while_the_other_learns(
         losses = NETWORK.losses(NETWORK.layout.unflatten(theta), stack.all_rows("train"))
         (gradient,) = torch.autograd.grad((losses * stack.preferences).sum(), theta)
         model[:, moving] -= LR * gradient[:, moving]
-    replies = torch.stack([reply.message["model"] for reply in done.outcomes[0].replies])
+    replies = done.outcomes[0].replies["model"]
     assert torch.allclose(replies, model[:, :body], atol=1e-12)
     assert distance(kept(done, "head"), model[:, body:].numpy()) <= 1e-12
 
@@ -219,8 +219,7 @@ def test_the_head_comes_first_and_each_part_stands_still_while_the_other_learns(
 def test_only_bodies_are_sent():
     done = trial(FedRep(head_epochs=1), NETWORK, rounds=2)
     body, head = NETWORK.layout.cut(1)
-    for reply in done.outcomes[-1].replies:
-        assert reply.message["model"].shape == (body.size,)
+    assert done.outcomes[-1].replies["model"].shape == (CLIENTS, body.size)
     for client, model in done.models.items():
         assert torch.equal(model[: body.size], done.states[-1].model)
         assert torch.equal(model[body.size :], done.engine.private[0, 0, client]["head"])
@@ -423,7 +422,7 @@ def test_the_server_step_of_fedmgda_plus_goes_before_what_averages(base):
 @pytest.mark.parametrize("name", NAMES)
 def test_absent_clients_keep_what_is_theirs(name):
     done = trial(make_algorithm(name), DIFFERENT, participation=0.4, rounds=1)
-    present = {reply.client for reply in done.outcomes[0].replies}
+    present = set(done.outcomes[0].replies.clients.tolist())
     assert {client for _, _, client in done.engine.private} == present
     assert 0 < len(present) < CLIENTS
 
@@ -474,7 +473,7 @@ def test_a_problem_without_rows_is_refused_in_words(name):
     problem, algorithm = DeepSeaTreasure(), make_algorithm(name)
     setting = Federation.create(problem, 2, SEED, "dirichlet").setting(problem, 1)
     state = {key: tensor[None] for key, tensor in algorithm.private_state(setting).items()}
-    addresses = (Address(SEED, 0, 1),)
+    addresses = Addresses.at(SEED, np.zeros(1), round=1)
     clients = Clients(problem, problem.learner(), {}, addresses, np.arange(1), torch.full((1, 2), 0.5), state)
     with pytest.raises(UserError, match="losses on rows"):
         algorithm.train(clients, {"model": algorithm.begin(setting).model[None]})

@@ -24,7 +24,8 @@ from fedpareto.core.federation import Federation
 from fedpareto.core.layout import Layout
 from fedpareto.core.problem import Batch, Objective, SupervisedProblem
 from fedpareto.core.registry import make_algorithm
-from fedpareto.engines.local import Choices, LocalEngine, LocalOptions
+from fedpareto.engines.local import LocalEngine
+from fedpareto.engines.machine import Choices, LocalOptions
 from fedpareto.errors import UserError
 from fedpareto.learners.supervised import Supervised
 from fedpareto.moo.indicators import hypervolume
@@ -79,17 +80,16 @@ def test_only_bodies_are_sent_and_they_are_averaged_plainly():
     algorithm = PraFFL(**SMALL)
     run = train(algorithm, problem, rounds=1, clients=3)
     asked, replies = algorithm.ask(run.states[0]), run.outcomes[0].replies
-    assert all(set(task.message) == {"body"} for task in asked)
-    assert all(set(reply.message) == {"body"} for reply in replies)
-    mean = torch.stack([reply.message["body"] for reply in replies]).mean(0)
-    assert torch.allclose(run.state.body, mean)
+    assert all(some.names == {"body"} for some in asked)
+    assert set(replies.tensors) == {"body"}
+    assert torch.allclose(run.state.body, replies["body"].mean(0))
 
 
 def test_fine_tuned_clients_keep_the_body_they_trained():
     problem = Synthetic(hidden=(4, 3), partition="fedfb")
     run = train(make_algorithm("praffl+ft", SMALL), problem, rounds=2, clients=3)
     own = run.algorithm.solutions(run.state)
-    replied = {reply.client: reply.message["body"] for reply in run.outcomes[-1].replies}
+    replied = run.outcomes[-1].replies.by_client("body")
     assert all(torch.equal(own[client]["body"], replied[client]) for client in own)
     assert not torch.equal(own[0]["body"], own[1]["body"])
 

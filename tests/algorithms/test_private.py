@@ -12,9 +12,11 @@ import torch
 from fedpareto.algorithms.cfl import CFL
 from fedpareto.algorithms.fedavg import FedAvg
 from fedpareto.algorithms.fedpref import FedPref
-from fedpareto.algorithms.private import Private, clipped, gaussian, protected
+from fedpareto.algorithms.private import Private, clipped, protected
+from fedpareto.core.messages import places
 from fedpareto.core.privacy import Exposure, Privacy, epsilon
 from fedpareto.core.registry import make_algorithm
+from fedpareto.core.rng import Addresses
 from fedpareto.errors import UserError
 from fedpareto.experiments.spec import Draft, load
 from fedpareto.problems.convex import Convex
@@ -41,8 +43,8 @@ def private(name, kind, **values):
 
 def updates(done, exchange=0):
     """What the replies of one exchange say about each client's update, `[n, d]`."""
-    asked = {task.client: task.message["model"] for task in done.engine.algorithm.ask(done.states[exchange])}
-    return torch.stack([reply.message["model"] - asked[reply.client] for reply in done.outcomes[exchange].replies])
+    (asked,), replies = done.engine.algorithm.ask(done.states[exchange]), done.outcomes[exchange].replies
+    return replies["model"] - asked.only(places(asked.clients, replies.clients)).stacked()["model"]
 
 
 # -- the contract --------------------------------------------------------------------------------------------------
@@ -96,8 +98,8 @@ def test_an_update_of_length_zero_stays_one():
 
 
 def test_noise_has_the_deviation_that_was_asked_for():
-    streams = [np.random.default_rng(seed) for seed in range(4)]
-    draws = gaussian(streams, 2.2, torch.zeros(4, 50_000, dtype=torch.float64))
+    mechanism = private("fedavg", "local", clip=1.0, noise=2.2)
+    draws = 2.2 * mechanism._normal(Addresses.at(0, np.arange(4), round=1), torch.zeros(4, 50_000).double())
     count = draws.numel()
     assert abs(float(draws.mean())) < 5 * 2.2 / math.sqrt(count)
     assert float(draws.var()) == pytest.approx(2.2**2, rel=5 * math.sqrt(2 / count))
@@ -151,7 +153,7 @@ def test_epsilon_is_described_every_round_and_counts_who_was_asked():
     values = [algorithm.describe(state)["epsilon"] for state in whole.states]
     assert values == sorted(values)
     assert "clusters" in algorithm.describe(whole.states[-1])
-    assert max(part.states[-1].asked) < 5
+    assert int(part.states[-1].asked.max()) < 5
     assert algorithm.describe(part.states[-1])["epsilon"] < values[-1]
 
 
@@ -171,7 +173,7 @@ def test_epsilon_is_that_of_all_seeds_together_because_they_train_on_the_same_ro
 def test_a_tuned_model_stays_with_its_client_and_costs_no_privacy():
     algorithm = private("fedavg+ft", "central", clip=0.01, noise=1.0)
     done = trial(algorithm, Convex())
-    assert all(reply.message == {} for reply in done.outcomes[-1].replies)
+    assert done.outcomes[-1].replies.tensors == {}
     before, after = (algorithm.describe(state)["epsilon"] for state in done.states[-2:])
     assert before == after > 0
     shared = algorithm.solutions(done.states[-2])[0]["model"]

@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedpareto.core.rng import Address, generator, generators, torch_generator
+from fedpareto.core.rng import Address, generator, torch_generator
 
 addresses = st.builds(
     Address,
@@ -12,20 +12,6 @@ addresses = st.builds(
     round=st.integers(0, 10**6),
     lane=st.integers(0, 1000),
 )
-
-
-@given(st.lists(addresses, min_size=1, max_size=6), st.sampled_from(["batches", "faults"]))
-def test_a_stream_does_not_depend_on_who_else_draws(many, purpose):
-    together = []
-    for stream in generators(many, purpose):
-        stream.random(3)  # An odd number of draws must leave nothing behind for the next client.
-        stream.integers(0, 5, dtype="int32")
-        together.append(stream.permutation(10).tolist())
-    for address, found in zip(many, together, strict=True):
-        alone = generator(address, purpose)
-        alone.random(3)
-        alone.integers(0, 5, dtype="int32")
-        assert alone.permutation(10).tolist() == found
 
 
 @given(addresses, addresses)

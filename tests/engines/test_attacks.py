@@ -21,9 +21,10 @@ from fedpareto.algorithms.fsmgda import FSMGDA
 from fedpareto.algorithms.ifca import IFCA
 from fedpareto.core.algorithm import Algorithm
 from fedpareto.core.federation import Federation
-from fedpareto.core.messages import Outcome, Reply
+from fedpareto.core.messages import Outcome, Replies
 from fedpareto.engines.attacks import Attack
-from fedpareto.engines.local import Choices, LocalEngine, LocalOptions
+from fedpareto.engines.local import LocalEngine
+from fedpareto.engines.machine import Choices, LocalOptions
 from fedpareto.errors import UserError
 from fedpareto.learners.supervised import Supervised
 from fedpareto.problems.convex import Convex
@@ -71,16 +72,18 @@ def exchange(engine: LocalEngine, rounds: int = 0) -> list[Outcome]:
 
 def compared(
     algorithm: Algorithm[Any], kind: str, strength: float | None = None, problem: Any = CONVEX, **more: Any
-) -> tuple[dict[int, Reply], dict[int, Reply], Outcome, Outcome]:
-    """Replies by client without and with an attack, and both outcomes."""
+) -> tuple[Replies, Replies, Outcome, Outcome]:
+    """Replies (row i is of client i) without and with an attack, and both outcomes."""
     attack = Attack(kind=kind, clients=ATTACKERS, strength=strength)  # type: ignore[arg-type]
     (calm,) = exchange(engine_of(algorithm, Attack(), problem, **more))
     (attacked,) = exchange(engine_of(algorithm, attack, problem, **more))
-    before, after = ({reply.client: reply for reply in outcome.replies} for outcome in (calm, attacked))
-    for client in HONEST:
-        for name, tensor in before[client].message.items():
-            assert torch.equal(tensor, after[client].message[name]), "honest clients do what they did"
-    return before, after, calm, attacked
+    for outcome in (calm, attacked):
+        assert outcome.replies.clients.tolist() == list(range(6))
+    for name, tensor in calm.replies.tensors.items():
+        assert torch.equal(tensor[list(HONEST)], attacked.replies[name][list(HONEST)]), (
+            "honest clients do what they did"
+        )
+    return calm.replies, attacked.replies, calm, attacked
 
 
 def assert_same_measurements(calm: Outcome, attacked: Outcome, clients: Sequence[int]) -> None:
@@ -95,9 +98,8 @@ def assert_same_measurements(calm: Outcome, attacked: Outcome, clients: Sequence
 def test_a_bias_changes_the_loss_that_is_told_and_no_gradient() -> None:
     before, after, calm, attacked = compared(AFL(), "bias", 7.0)
     for client in ATTACKERS:
-        one, other = before[client].message, after[client].message
-        assert torch.equal(one["model"], other["model"])
-        assert float(other["loss_before"] - one["loss_before"]) == pytest.approx(7.0)
+        assert torch.equal(before["model"][client], after["model"][client])
+        assert float(after["loss_before"][client] - before["loss_before"][client]) == pytest.approx(7.0)
     assert_same_measurements(calm, attacked, range(6))
 
 
@@ -106,9 +108,8 @@ def test_scaling_multiplies_the_loss_that_is_told_and_the_step_of_one_minibatch(
     before, after, calm, attacked = compared(AFL(), "scaling", 3.0, learner=one_step)
     start = CONVEX.initial(0).double()
     for client in ATTACKERS:
-        one, other = before[client].message, after[client].message
-        torch.testing.assert_close(other["loss_before"], 3 * one["loss_before"])
-        torch.testing.assert_close(other["model"] - start, 3 * (one["model"] - start))
+        torch.testing.assert_close(after["loss_before"][client], 3 * before["loss_before"][client])
+        torch.testing.assert_close(after["model"][client] - start, 3 * (before["model"][client] - start))
     assert_same_measurements(calm, attacked, HONEST)
 
 
@@ -119,7 +120,7 @@ def test_fedmgda_plus_shrugs_off_bias_and_scaling_where_fedavg_does_not() -> Non
     def model_after(algorithm: Any, kind: str) -> torch.Tensor:
         before, after, _, _ = compared(algorithm, kind, 50.0, learner=one_step)
         state = algorithm.begin(engine_of(algorithm, Attack(), learner=one_step).settings[0])
-        calm, told = (algorithm.tell(state, list(replies.values())).model for replies in (before, after))
+        calm, told = (algorithm.tell(state, replies).model for replies in (before, after))
         return torch.dist(calm, told) / torch.dist(calm, state.model)
 
     assert model_after(FedMGDAPlus(), "bias") < 1e-9
@@ -134,7 +135,7 @@ def test_scaling_reaches_gradients_of_single_objectives() -> None:
         tasks = engine.algorithm.ask(engine.algorithm.begin(engine.settings[0]))
         assert {task.step for task in tasks} == {"gradients"}
         replies = engine.run(tasks).replies
-        return torch.stack([reply.message["left"] @ reply.message["right"] for reply in replies])
+        return replies["left"] @ replies["right"]
 
     calm, attacked = (
         gradients(attack) for attack in (Attack(), Attack(kind="scaling", clients=ATTACKERS, strength=4.0))
@@ -150,8 +151,8 @@ def test_scaling_reaches_gradients_of_single_objectives() -> None:
 def test_an_inflated_count_multiplies_the_size_only() -> None:
     before, after, calm, attacked = compared(FedAvg(), "inflated-count", 25.0)
     for client in ATTACKERS:
-        assert after[client].message["size"] == 25 * before[client].message["size"]
-        assert torch.equal(after[client].message["model"], before[client].message["model"])
+        assert after["size"][client] == 25 * before["size"][client]
+        assert torch.equal(after["model"][client], before["model"][client])
     assert_same_measurements(calm, attacked, range(6))
 
 
@@ -174,9 +175,8 @@ def test_flipped_labels_are_those_of_a_federation_whose_attackers_have_them() ->
         place = slice(rows.starts[client], rows.starts[client] + rows.counts[client])
         rows.columns["label"][place] = 1 - rows.columns["label"][place]
     (expected,) = exchange(engine)
-    for reply in expected.replies:
-        assert torch.equal(reply.message["model"], after[reply.client].message["model"])
-        assert torch.equal(reply.message["size"], after[reply.client].message["size"])
+    for name in ("model", "size"):
+        assert torch.equal(expected.replies[name], after[name])
     assert_same_measurements(calm, attacked, HONEST)
     assert all(torch.equal(calm.evaluations.sent[client], attacked.evaluations.sent[client]) for client in ATTACKERS), (
         "what is measured is measured on the true rows"
@@ -191,8 +191,8 @@ def test_a_flipped_sign_is_a_step_back_of_the_same_length() -> None:
     before, after, calm, attacked = compared(FedAvg(), "sign-flip", 2.0)
     start = CONVEX.initial(0).double()
     for client in ATTACKERS:
-        expected = start - 2 * (before[client].message["model"] - start)
-        torch.testing.assert_close(after[client].message["model"], expected)
+        expected = start - 2 * (before["model"][client] - start)
+        torch.testing.assert_close(after["model"][client], expected)
     assert_same_measurements(calm, attacked, range(6))
 
 
@@ -200,14 +200,14 @@ def test_a_sign_is_flipped_around_the_model_that_a_client_chose_or_around_each_o
     before, after, _, _ = compared(IFCA(), "sign-flip")
     models = IFCA().begin(engine_of(IFCA(), Attack()).settings[0]).models
     for client in ATTACKERS:
-        origin = models[int(before[client].message["choice"])]
-        torch.testing.assert_close(after[client].message["model"], 2 * origin - before[client].message["model"])
+        origin = models[int(before["choice"][client])]
+        torch.testing.assert_close(after["model"][client], 2 * origin - before["model"][client])
     before, after, _, _ = compared(FedFew(), "sign-flip")
     for client in ATTACKERS:
-        torch.testing.assert_close(after[client].message["models"], 2 * models - before[client].message["models"])
+        torch.testing.assert_close(after["models"][client], 2 * models - before["models"][client])
     before, after, _, _ = compared(FSMGDA(), "sign-flip")
     for client in ATTACKERS:
-        torch.testing.assert_close(after[client].message["updates"], -before[client].message["updates"])
+        torch.testing.assert_close(after["updates"][client], -before["updates"][client])
 
 
 @pytest.mark.parametrize("algorithm", [FedAMP(strength=1.0, sigma=50.0, cloud_step=5.0), FedMTL(strength=1.0)])
@@ -219,20 +219,19 @@ def test_an_update_is_measured_from_where_the_client_began_not_from_what_draws_i
     state = algorithm.begin(engine.settings[0])
     for _ in range(2):
         state = algorithm.tell(state, engine.run(algorithm.ask(state)).replies)
-    for honest, lie in zip(calm.replies, attacked.replies, strict=True):
-        if honest.client in ATTACKERS:
-            start = state.models[honest.client]
-            assert (start - state.towards[honest.client]).norm() > 1e-3
-            torch.testing.assert_close(lie.message["model"], 2 * start - honest.message["model"])
+    for client in ATTACKERS:
+        start = state.models[client]
+        assert (start - state.towards[client]).norm() > 1e-3
+        torch.testing.assert_close(attacked.replies["model"][client], 2 * start - calm.replies["model"][client])
 
 
 def test_gaussian_noise_is_as_long_as_asked_for_and_each_attackers_own() -> None:
     problem = Synthetic()
     before, after, _, _ = compared(FedAvg(), "gaussian", 5.0, problem=problem)
     start = problem.initial(0).double()
-    false = {client: after[client].message["model"] - start for client in ATTACKERS}
+    false = {client: after["model"][client] - start for client in ATTACKERS}
     for client in ATTACKERS:
-        true = before[client].message["model"] - start
+        true = before["model"][client] - start
         assert float(false[client].norm() / true.norm()) == pytest.approx(5, rel=0.05)
         assert abs(torch.cosine_similarity(false[client], true, dim=0)) < 0.08
     assert abs(torch.cosine_similarity(*false.values(), dim=0)) < 0.08
@@ -240,9 +239,9 @@ def test_gaussian_noise_is_as_long_as_asked_for_and_each_attackers_own() -> None
 
 def test_colluders_send_the_opposite_of_their_mean_and_all_the_same() -> None:
     before, after, _, _ = compared(FedAvg(), "collusion", 3.0)
-    mean = torch.stack([before[client].message["model"] for client in ATTACKERS]).mean(0)
+    mean = before["model"][list(ATTACKERS)].mean(0)
     for client in ATTACKERS:
-        torch.testing.assert_close(after[client].message["model"], -3 * mean)
+        torch.testing.assert_close(after["model"][client], -3 * mean)
 
 
 # -- who and when --------------------------------------------------------------------------------------------------
@@ -254,9 +253,7 @@ def test_nobody_lies_before_the_first_round_of_the_attack() -> None:
     calm, attacked = (engine_of(FedAvg(), one, problem) for one in (Attack(), attack))
     for rounds in (0, 1, 2):
         (one,), (other,) = exchange(calm, rounds), exchange(attacked, rounds)
-        same = [
-            torch.equal(a.message["model"], b.message["model"]) for a, b in zip(one.replies, other.replies, strict=True)
-        ]
+        same = (one.replies["model"] == other.replies["model"]).all(1).tolist()
         assert same == [rounds < 2 or client not in ATTACKERS for client in range(6)]
 
 
@@ -281,9 +278,8 @@ def test_several_seeds_side_by_side_and_any_chunks_give_what_each_alone_gives(ki
     cut = exchange(engine_of(FedAvg(), attack, problem, seeds=(3, 5), chunk=5), rounds=1)
     alone = [exchange(engine_of(FedAvg(), attack, problem, seeds=(seed,), chunk=1), rounds=1)[0] for seed in (3, 5)]
     for one, two, three in zip(together, cut, alone, strict=True):
-        for a, b, c in zip(one.replies, two.replies, three.replies, strict=True):
-            torch.testing.assert_close(a.message, b.message, rtol=1e-9, atol=1e-11)
-            torch.testing.assert_close(a.message, c.message, rtol=1e-9, atol=1e-11)
+        torch.testing.assert_close(one.replies.tensors, two.replies.tensors, rtol=1e-9, atol=1e-11)
+        torch.testing.assert_close(one.replies.tensors, three.replies.tensors, rtol=1e-9, atol=1e-11)
 
 
 # -- mistakes ------------------------------------------------------------------------------------------------------

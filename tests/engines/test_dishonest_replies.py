@@ -27,7 +27,7 @@ def lying(cls, name, lie):
     def dishonest(step):
         def work(self, clients, message):
             reply = getattr(cls, step)(self, clients, message)
-            of_liar = torch.tensor([address.client == LIAR for address in clients.addresses])
+            of_liar = clients.addresses.client == LIAR
             if name in reply:
                 reply = reply | {name: reply[name].clone()}
                 reply[name][of_liar] = lie

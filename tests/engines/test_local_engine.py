@@ -16,14 +16,15 @@ from fedpareto.algorithms.fedpref import FedPref
 from fedpareto.algorithms.local import Local
 from fedpareto.core.algorithm import Setting
 from fedpareto.core.federation import Federation
-from fedpareto.core.messages import Failure, Reply
+from fedpareto.core.messages import Failure, Parcels, Replies
 from fedpareto.engines.checks import enforce_quorum, required_replies
 from fedpareto.engines.faults import Faults
-from fedpareto.engines.local import Choices, LocalEngine, LocalOptions, bytes_of, clock_for
+from fedpareto.engines.local import LocalEngine
+from fedpareto.engines.machine import Choices, LocalOptions, bytes_of, clock_for
 from fedpareto.errors import QuorumLost, UserError
 from fedpareto.problems.convex import Convex
 from fedpareto.problems.synthetic import Synthetic
-from fedpareto.testing.conformance import largest_difference, trial
+from fedpareto.testing.conformance import trial
 
 PROBLEM = Convex()
 ONE_STACK = Choices(threads=1, chunk=64)
@@ -52,8 +53,8 @@ class Broken(FedAvg):
 
     def train(self, clients, message):
         reply = super().train(clients, message)
-        rows = [row for row, address in enumerate(clients.addresses) if address.client == 2]
-        if not rows:
+        rows = torch.nonzero(clients.addresses.client == 2)
+        if not len(rows):
             return reply
         if self.how == "raise":
             raise RuntimeError("the disk is full")
@@ -67,8 +68,8 @@ def test_a_model_that_is_not_finite_has_no_objectives_instead_of_those_of_a_cons
     engine = engine_of(FedAvg(), clients=3, problem=Synthetic())
     broken = engine.settings[0].initial.clone()
     broken[0] = value
-    models = dict(enumerate([engine.settings[0].initial, broken, engine.settings[0].initial]))
-    sent = engine.run([], {client: {"model": model} for client, model in models.items()}).evaluations.sent
+    models = torch.stack([engine.settings[0].initial, broken, engine.settings[0].initial])
+    sent = engine.run([], Parcels(np.arange(3), own={"model": models})).evaluations.sent
     assert sent[1].isnan().all()
     assert sent[0].isfinite().all()
     assert sent[2].isfinite().all()
@@ -77,7 +78,7 @@ def test_a_model_that_is_not_finite_has_no_objectives_instead_of_those_of_a_cons
 @pytest.mark.parametrize("how", ["nan", "inf", "-inf"])
 def test_an_update_that_is_not_finite_is_refused_by_name_and_the_others_count(how):
     outcome = first_exchange(engine_of(Broken(how=how)))
-    assert [reply.client for reply in outcome.replies] == [0, 1, 3, 4, 5]
+    assert outcome.replies.clients.tolist() == [0, 1, 3, 4, 5]
     (failure,) = outcome.failures
     assert (failure.client, failure.round) == (2, 1)
     assert str(failure) == "round 1, client 2: refused: 'model' holds 1 values that are not finite"
@@ -88,9 +89,8 @@ def test_a_client_that_raises_fails_alone_and_does_not_change_the_others():
     (failure,) = bad.failures
     assert failure.client == 2
     assert failure.reason == "raised RuntimeError: the disk is full"
-    expected = {reply.client: reply.message["model"] for reply in good.replies if reply.client != 2}
-    found = {reply.client: reply.message["model"] for reply in bad.replies}
-    assert largest_difference(expected, found) == 0
+    assert bad.replies.clients.tolist() == [0, 1, 3, 4, 5]
+    assert torch.equal(good.replies["model"][bad.replies.clients], bad.replies["model"])
 
 
 @dataclass(frozen=True)
@@ -127,13 +127,13 @@ def test_a_reply_that_was_not_declared_is_refused_with_the_reason(how, reason):
 
 
 def test_below_the_quorum_the_round_stops_with_a_clear_error():
-    engine = engine_of(FedAvg(), faults=Faults(dropout=0.5), quorum=0.9)
-    with pytest.raises(QuorumLost, match=r"round 1: only \d of 6 clients gave a valid reply, the quorum is 6"):
+    engine = engine_of(FedAvg(), clients=12, faults=Faults(dropout=0.5), quorum=0.9)
+    with pytest.raises(QuorumLost, match=r"round 1: only \d of 12 clients gave a valid reply, the quorum is 11"):
         first_exchange(engine)
 
 
 def test_a_quorum_counts_clients_not_what_each_of_them_was_asked_for():
-    replies = [Reply(0, 1, {}, lane=lane) for lane in range(3)]
+    replies = Replies(np.zeros(3), lanes=np.arange(3), rounds=np.ones(3, dtype=int))
     failures = [Failure(client, 1, "dropped out", lane=lane) for client in (1, 2) for lane in range(3)]
     enforce_quorum(1, replies, failures)
     with pytest.raises(QuorumLost, match="only 1 of 3 clients gave a valid reply, the quorum is 2"):
@@ -200,8 +200,7 @@ def test_several_federations_in_one_stack_equal_each_alone():
     outcomes = together.run_all([FedPref().ask(state) for state in states], [None] * 3)
     for seed, outcome in zip(seeds, outcomes, strict=True):
         alone = first_exchange(engine_of(FedPref(), seeds=(seed,)))
-        for one, other in zip(outcome.replies, alone.replies, strict=True):
-            assert torch.equal(one.message["model"], other.message["model"])
+        assert torch.equal(outcome.replies["model"], alone.replies["model"])
 
 
 def test_a_memory_budget_bounds_the_stack_and_changes_no_number():
@@ -211,8 +210,8 @@ def test_a_memory_budget_bounds_the_stack_and_changes_no_number():
     assert tight.choices.chunk < 8
     need = tight.learner.bytes_per_client(tight._probe(1))
     assert tight.choices.chunk * need <= 2**20
-    pairs = zip(first_exchange(roomy).replies, first_exchange(tight).replies, strict=True)
-    assert all(torch.allclose(one.message["model"], other.message["model"], atol=1e-5) for one, other in pairs)
+    one, other = first_exchange(roomy).replies, first_exchange(tight).replies
+    assert torch.allclose(one["model"], other["model"], atol=1e-5)
 
 
 def test_a_budget_below_one_client_is_refused_with_what_is_needed():
@@ -250,11 +249,11 @@ def test_the_number_of_torch_threads_is_put_back():
 
 def test_participants_are_drawn_from_seed_and_round():
     done = trial(FedAvg(), PROBLEM, participation=0.5)
-    who = [[reply.client for reply in outcome.replies] for outcome in done.outcomes]
+    who = [outcome.replies.clients.tolist() for outcome in done.outcomes]
     assert all(len(clients) == 4 for clients in who), "half of seven is rounded to four"
     assert len({tuple(clients) for clients in who}) > 1, "every round has the same clients"
     again = trial(FedAvg(), PROBLEM, participation=0.5)
-    assert who == [[reply.client for reply in outcome.replies] for outcome in again.outcomes]
+    assert who == [outcome.replies.clients.tolist() for outcome in again.outcomes]
 
 
 def test_both_evaluations_are_given_for_the_sent_and_the_trained_model():
@@ -294,8 +293,8 @@ def test_no_message_holds_a_preference(name):
     algorithm = make_algorithm(name, {})
     federation = replace(Federation.create(PROBLEM, 6, 0), preferences=planted)
     done = trial(algorithm, PROBLEM, federation=federation)
-    crossed = [task.message for state in done.states[:-1] for task in algorithm.ask(state)]
-    crossed += [reply.message for outcome in done.outcomes for reply in outcome.replies]
+    crossed = [{**tasks.shared, **tasks.own} for state in done.states[:-1] for tasks in algorithm.ask(state)]
+    crossed += [outcome.replies.tensors for outcome in done.outcomes]
     for message in crossed:
         for tensor in message.values():
             for value in planted[0]:

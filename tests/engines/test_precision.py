@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import fedpareto
-from fedpareto.engines.local import LocalOptions
+from fedpareto.engines.machine import LocalOptions
 
 
 @pytest.mark.parametrize("precision", ["tf32", "bfloat16"])

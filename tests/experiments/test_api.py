@@ -19,7 +19,7 @@ from fedpareto.core.layout import Layout
 from fedpareto.core.learner import Learner
 from fedpareto.core.problem import Batch, Objective, Rows, Splits, SupervisedProblem
 from fedpareto.engines.faults import Faults
-from fedpareto.engines.local import LocalOptions
+from fedpareto.engines.machine import LocalOptions
 from fedpareto.learners.supervised import Supervised
 from fedpareto.problems.convex import Convex
 
@@ -83,9 +83,9 @@ def test_a_problem_of_ones_own_is_kept_but_resumed_only_once_it_is_registered(tm
 
 
 def test_parts_may_be_mappings_or_objects() -> None:
-    mappings = fedpareto.run("convex", "fedavg", learner={"lr": 0.3}, faults={"dropout": 0.4}, **QUICK)
+    mappings = fedpareto.run("convex", "fedavg", learner={"lr": 0.3}, faults={"dropout": 0.2}, **QUICK)
     learner = Supervised(lr=0.3, batch_size=16)
-    objects = fedpareto.run("convex", "fedavg", learner=learner, faults=Faults(dropout=0.4), **QUICK)
+    objects = fedpareto.run("convex", "fedavg", learner=learner, faults=Faults(dropout=0.2), **QUICK)
     assert mappings.spec == objects.spec
     assert same(mappings, objects)
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -15,7 +16,8 @@ from torch import Tensor
 from fedpareto.core import registry
 from fedpareto.core.algorithm import State
 from fedpareto.core.federation import Federation
-from fedpareto.engines.local import Choices, LocalEngine
+from fedpareto.engines.local import LocalEngine
+from fedpareto.engines.machine import Choices
 from fedpareto.errors import DamagedFile, UserError
 from fedpareto.experiments.checkpoint import Checkpoint
 from fedpareto.problems.convex import Convex
@@ -51,8 +53,8 @@ def advance(engine: LocalEngine, state: Any, rounds: int) -> Any:
 
 def parts(value: Any) -> Iterator[Any]:
     """Everything in a state, in a form that can be compared."""
-    if isinstance(value, Tensor):
-        yield value.dtype, value.shape, value.tolist()
+    if isinstance(value, Tensor | np.ndarray):
+        yield type(value), value.dtype, value.shape, value.tolist()
     elif dataclasses.is_dataclass(value):
         for field in dataclasses.fields(value):
             yield field.name, list(parts(getattr(value, field.name)))

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,8 +11,8 @@ import torch
 from folders import assert_same_results, rows, status
 
 from fedpareto.algorithms.fedavg import FedAvg, FedAvgState
-from fedpareto.core.messages import Reply
-from fedpareto.engines.local import Choices
+from fedpareto.core.messages import Replies
+from fedpareto.engines.machine import Choices
 from fedpareto.errors import DamagedFile, UserError
 from fedpareto.experiments.checkpoint import Checkpoint
 from fedpareto.experiments.runner import Progress, Result, Stopped, resume, start
@@ -205,7 +204,7 @@ class Fragile(FedAvg):
 
     trouble: str = ""
 
-    def tell(self, state: FedAvgState, replies: Sequence[Reply]) -> FedAvgState:
+    def tell(self, state: FedAvgState, replies: Replies) -> FedAvgState:
         if state.round == 1:
             raise TROUBLES[self.trouble]
         return super().tell(state, replies)

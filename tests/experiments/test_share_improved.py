@@ -66,7 +66,7 @@ def test_nobody_loses_by_fedmgda_plus_with_full_batches_and_a_falling_step_but_b
 def test_only_participants_count() -> None:
     result = run_of(participation=0.25, rounds=4)
     state = result.spec.algorithm.begin(setting_of(PROBLEM, range(12), 0, 4, 0.25))
-    assert result.history[0]["participants"] == participants(state)
+    assert result.history[0]["participants"] == participants(state).tolist()
     for before, after in zip(result.history, result.history[1:], strict=False):
         places = before["participants"]
         assert len(places) == 3

@@ -11,7 +11,6 @@ import numpy as np
 import torch
 from torch import nn
 
-from fedpareto.core import rng
 from fedpareto.core.environment import Actions, TensorEnvironment
 from fedpareto.core.problem import Objective
 from fedpareto.problems.morl.problem import MORLProblem
@@ -68,7 +67,7 @@ class PlainDDPG:
         self.slow_actor, self.slow_critic = copy.deepcopy(self.actor), copy.deepcopy(self.critic)
         self.of_actor = torch.optim.Adam(self.actor.parameters(), lr=learner.lr)
         self.of_critic = torch.optim.Adam(self.critic.parameters(), lr=learner.lr)
-        self.session = self.environment.open(self.environment.begin([address], torch.device("cpu")), [address])
+        self.session = self.environment.open(self.environment.begin(address, torch.device("cpu")), address)
         self.memory, self.done = [], 0
         self.begin(address)
 
@@ -78,10 +77,10 @@ class PlainDDPG:
         size = len(self.environment.actions.low)
         turns = -(-learner.steps // learner.train_freq)
         steps, updates = turns * learner.train_freq, turns * self.updates
-        self.at_random = iter(rng.generator(address, "exploration").uniform(-1, 1, (steps, size)).astype(np.float32))
-        noise = rng.generator(address, "noise").normal(0, learner.noise_std, (steps, size))
-        self.noise = iter(noise.astype(np.float32))
-        self.sampled = iter(rng.generator(address, "samples").random((updates, learner.batch_size), dtype=np.float32))
+        self.at_random = iter(2 * address.uniform("exploration", steps * size).view(steps, size).numpy() - 1)
+        noise = address.normal("noise", steps * size).float().view(steps, size).numpy()
+        self.noise = iter(np.float32(learner.noise_std) * noise)
+        self.sampled = iter(address.uniform("samples", updates * learner.batch_size).view(updates, -1).numpy())
 
     @property
     def updates(self):

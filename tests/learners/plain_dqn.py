@@ -9,18 +9,16 @@ from torch import nn
 
 class PlainDQN:
     def __init__(self, learner, problem, address, weights, model):
-        from fedpareto.core import rng
-
         self.learner, self.weights = learner, torch.as_tensor(weights, dtype=torch.float32)
         self.network = network_of(problem, model)
         self.target = copy.deepcopy(self.network)
         self.adam = torch.optim.Adam(self.network.parameters(), lr=learner.lr)
-        self.samples = rng.generator(address, "samples")
-        self.chances = rng.generator(address, "exploration")
         turns = -(-learner.steps // learner.train_freq)
         updates = learner.train_freq if learner.gradient_steps < 0 else learner.gradient_steps
-        self.sampled = self.samples.random((turns * updates, learner.batch_size), dtype=np.float32)
-        self.chance = self.chances.random((turns * learner.train_freq, 2), dtype=np.float32)
+        self.sampled = (
+            address.uniform("samples", turns * updates * learner.batch_size).view(-1, learner.batch_size).numpy()
+        )
+        self.chance = address.uniform("exploration", turns * learner.train_freq * 2).view(-1, 2).numpy()
         self.actions = problem.environment.actions.count
         self.memory, self.done, self.updated = [], 0, 0
 

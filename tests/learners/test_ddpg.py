@@ -21,7 +21,7 @@ CLOSE = {"rtol": 1e-5, "atol": 1e-5}
 
 def clients_of(numbers, learner=LEARNER, round=1, memory=None):
     preferences = torch.tensor([[0.2 + 0.15 * i, 0.8 - 0.15 * i] for i in range(5)])[list(numbers)]
-    addresses = tuple(rng.Address(3, number, round) for number in numbers)
+    addresses = rng.Addresses.at(3, np.array(list(numbers)), round)
     return Clients(PROBLEM, learner, {}, addresses, np.array(list(numbers)), preferences, memory=memory or {})
 
 
@@ -50,7 +50,7 @@ def test_one_client_equals_a_plain_ddpg_update_by_update(train_freq, gradient_st
     learner = replace(LEARNER, train_freq=train_freq, gradient_steps=gradient_steps)
     clients, start, trace = clients_of([2], learner), PROBLEM.initial(5), traced(monkeypatch)
     trained(clients, start[None])
-    plain = PlainDDPG(learner, PROBLEM, clients.addresses[0], clients.preferences[0], start)
+    plain = PlainDDPG(learner, PROBLEM, clients.addresses[:1], clients.preferences[0], start)
     expected = plain.play()
     assert len(trace) == len(expected) == {(3, 2): 44, (3, -1): 66, (1, 1): 66}[train_freq, gradient_steps]
     for ours, theirs in zip(trace, expected, strict=True):
@@ -67,9 +67,9 @@ def test_a_plain_ddpg_that_goes_on_equals_two_rounds(monkeypatch):
     models = trained(first)
     second.memory = first.memory
     trained(second, models)
-    plain = PlainDDPG(learner, PROBLEM, first.addresses[0], first.preferences[0], PROBLEM.initial(0))
+    plain = PlainDDPG(learner, PROBLEM, first.addresses[:1], first.preferences[0], PROBLEM.initial(0))
     expected = plain.play()
-    plain.begin(second.addresses[0])
+    plain.begin(second.addresses[:1])
     expected += plain.play()
     for ours, theirs in zip(trace, expected, strict=True):
         torch.testing.assert_close(ours, theirs, **CLOSE)
@@ -152,13 +152,17 @@ def test_two_short_rounds_equal_a_long_one(monkeypatch):
     """Given the same chance: of what would be drawn, the second round gets what comes after the first."""
     # All learn from the beginning, so that a round uses up what is drawn for it.
     short = replace(LEARNER, steps=45, learning_starts=0, target="kept")
-    drawn, rounds_done = DDPGAgent.drawn, 0
+    rounds_done = 0
 
-    def in_turn(self, purpose, shape, draw):
-        both = drawn(self, purpose, (2 * shape[0], *shape[1:]), draw)
-        return both[:, rounds_done * shape[0] :][:, : shape[0]].contiguous()
+    def in_turn(drawn):
+        def draw(self, purpose, shape):
+            both = drawn(self, purpose, (2 * shape[0], *shape[1:]))
+            return both[:, rounds_done * shape[0] :][:, : shape[0]].contiguous()
 
-    monkeypatch.setattr(DDPGAgent, "drawn", in_turn)
+        return draw
+
+    for kind in ("uniform", "normal"):
+        monkeypatch.setattr(DDPGAgent, kind, in_turn(getattr(DDPGAgent, kind)))
     whole = clients_of(range(3), replace(short, steps=90))
     expected = trained(whole)
     first, second = clients_of(range(3), short), clients_of(range(3), short)

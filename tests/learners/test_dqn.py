@@ -11,7 +11,8 @@ from fedpareto.algorithms.local import Local
 from fedpareto.core import rng
 from fedpareto.core.clients import Clients
 from fedpareto.core.registry import make_algorithm
-from fedpareto.engines.local import LocalEngine, LocalOptions
+from fedpareto.engines.local import LocalEngine
+from fedpareto.engines.machine import LocalOptions
 from fedpareto.errors import UserError
 from fedpareto.experiments import runner
 from fedpareto.experiments.spec import Draft
@@ -41,7 +42,7 @@ def clients_of(numbers, problem=PROBLEM, learner=LEARNER, round=1, seed=3):
         problem=problem,
         learner=learner,
         splits={},
-        addresses=tuple(rng.Address(seed, number, round) for number in numbers),
+        addresses=rng.Addresses.at(seed, np.array(list(numbers)), round),
         positions=np.array(list(numbers)),
         preferences=preferences,
     )
@@ -64,7 +65,7 @@ def test_one_client_equals_a_plain_dqn_update_by_update(tables, gradient_steps, 
     update = DQNAgent.update
     monkeypatch.setattr(DQNAgent, "update", lambda self, who: (update(self, who), trace.append(self.model[0].clone())))
     learner.train(clients, start[None], clients.preferences)
-    plain = PlainDQN(learner, PROBLEM, clients.addresses[0], clients.preferences[0], start)
+    plain = PlainDQN(learner, PROBLEM, clients.addresses[:1], clients.preferences[0], start)
     expected = plain.play(mo_gymnasium.make("deep-sea-treasure-v0"))
     assert len(trace) == len(expected) == 15 * (8 if gradient_steps == -1 else 4)
     for ours, theirs in zip(trace, expected, strict=True):
@@ -260,7 +261,7 @@ def test_a_resumed_run_continues_bit_for_bit(tmp_path):
 
 
 def test_what_a_client_remembers_is_kept_for_each_lane_until_the_lane_is_over():
-    from fedpareto.core.messages import Task
+    from fedpareto.core.messages import Tasks
 
     spec = _spec(PROBLEM, "local", rounds=1, clients=2, learner=LEARNER)
     federation = spec.federation(0)
@@ -268,9 +269,9 @@ def test_what_a_client_remembers_is_kept_for_each_lane_until_the_lane_is_over():
         Local(), PROBLEM, LEARNER, [federation], [federation.setting(PROBLEM, 1)], LocalOptions(threads=1, chunk=4)
     )
     model = {"model": PROBLEM.initial(0)}
-    engine.run([Task(client, 1, model, lane=lane) for lane in (0, 1) for client in (0, 1)])
+    engine.run([Tasks(np.arange(2), model, round=1, lane=lane) for lane in (0, 1)])
     assert set(engine.private) == {(0, lane, client) for lane in (0, 1) for client in (0, 1)}
-    engine.run([Task(client, 2, model, lane=1) for client in (0, 1)])
+    engine.run([Tasks(np.arange(2), model, round=2, lane=1)])
     assert set(engine.private) == {(0, 1, 0), (0, 1, 1)}
     assert all(int(kept["learner.steps"]) == 320 for kept in engine.private.values())
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -23,7 +25,7 @@ SIZES = 4
 def stack_of(problem, learner, positions, clients=SIZES, seed=0):
     splits = {name: rows.to(torch.device("cpu"), torch.float64) for name, rows in problem.data(clients, seed).items()}
     weights = np.random.default_rng(5).dirichlet([1.0] * len(problem.objectives), clients)[list(positions)]
-    addresses = tuple(rng.Address(seed, client, round=3) for client in positions)
+    addresses = rng.Addresses.at(seed, np.array(positions), round=3)
     return Clients(problem, learner, splits, addresses, np.array(positions), torch.as_tensor(weights))
 
 
@@ -38,12 +40,13 @@ def by_torch(problem, learner, position, start):
         optimiser = torch.optim.SGD([model], momentum=learner.momentum, **options)
     else:
         optimiser = torch.optim.Adam([model], **options)
-    stream, scalarise = next(clients.generators("batches")), SCALARISATIONS[learner.scalarisation]
+    scalarise = SCALARISATIONS[learner.scalarisation]
     per_epoch = -(-count // learner.batch_size)
     left = learner.steps or learner.epochs * per_epoch
+    orders = iter(clients.addresses.orders("batches", torch.tensor([count]), -(-left // per_epoch), count)[0].numpy())
     while left > 0:
         cuts = range(learner.batch_size, count, learner.batch_size)
-        for index in np.split(stream.permutation(count), cuts)[:left]:
+        for index in np.split(next(orders), cuts)[:left]:
             columns = {name: column[torch.as_tensor(index)][None] for name, column in rows.items()}
             batch = Batch(columns, torch.ones(1, len(index), dtype=torch.float64))
             losses = problem.losses(problem.layout.unflatten(model[None]), batch)
@@ -86,17 +89,16 @@ def test_what_is_recorded_and_kept_from_round_to_round_is_the_same_training(case
     """Without a CUDA device a recording is called instead of replayed; its tensors are the same."""
     problem, learner = Convex(rows=45), CASES[case]
     stream = torch.Generator().manual_seed(2)
-    clients = stack_of(problem, learner, range(SIZES))
+    clients, recordings = stack_of(problem, learner, range(SIZES)), Recordings(always=True)
     for number in (1, 2):
-        clients.addresses = tuple(rng.Address(0, client, round=number) for client in range(SIZES))
+        clients.addresses = rng.Addresses.at(0, np.arange(SIZES), round=number)
         start, towards = torch.randn(2, SIZES, problem.layout.size, generator=stream, dtype=torch.float64)
         pull = Pull(strength, towards) if strength else None
         plain, during = learner._train(clients, start, clients.preferences, pull)
-        plan = learner.plan(clients)
-        again, seen = learner._train_recorded(problem, clients, start, clients.preferences, pull, plan)
+        again, seen = learner._train(replace(clients, recordings=recordings), start, clients.preferences, pull)
         assert torch.allclose(again, plain, rtol=1e-12, atol=1e-12)
         assert torch.allclose(seen, during, rtol=1e-12)
-    assert len(clients.recordings.kept) == 1, "recorded once"
+    assert len(recordings.kept) == 1, "recorded once"
 
 
 def test_recordings_are_forgotten_when_there_are_too_many():
@@ -114,7 +116,9 @@ def test_the_loss_during_training_is_that_of_the_last_epoch(epochs, steps, last)
     start = torch.ones(SIZES, problem.layout.size, dtype=torch.float64)
     _, during = clients.learn_watched(start)
     parameters = problem.layout.unflatten(start)
-    batches = [batch for batch, _ in learner.plan(clients).batches(clients.splits["train"])]
+    batches = [
+        batch for batch, _ in learner.plan(clients).batches(clients.splits["train"], learner._outline(clients)[0])
+    ]
     values = [(problem.losses(parameters, batch) * clients.preferences).sum(1) for batch in batches]
     for client, count in last.items():
         own = [(float(b.mask[client].sum()), float(v[client])) for b, v in zip(batches, values, strict=True)]
@@ -142,11 +146,11 @@ def test_a_client_that_is_done_idles_untouched():
     for order in ([small, large], [large, small]):
         splits = {"train": Rows.of(order).to(torch.device("cpu"), torch.float64)}
         where = 0 if order[0] is small else 1
-        addresses = tuple(rng.Address(0, client) for client in ((7, 8) if where == 0 else (8, 7)))
+        addresses = rng.Addresses.at(0, np.array((7, 8) if where == 0 else (8, 7)), round=0)
         both = Clients(problem, learner, splits, addresses, np.array([0, 1]), torch.full((2, 2), 0.5).double())
         start = torch.zeros(2, problem.layout.size, dtype=torch.float64)
         alone = Clients(
-            problem, learner, splits, (rng.Address(0, 7),), np.array([where]), torch.full((1, 2), 0.5).double()
+            problem, learner, splits, addresses[where : where + 1], np.array([where]), torch.full((1, 2), 0.5).double()
         )
         assert torch.equal(both.learn(start)[where], alone.learn(start[:1])[0])
 
@@ -167,7 +171,7 @@ def test_gradients_of_single_objectives_equal_autograd_one_client_at_a_time(prob
         clients = stack_of(problem, learner, [client])
         rows = clients.splits["train"].of_client(client)
         count = len(next(iter(rows.values())))
-        index = torch.as_tensor(next(clients.generators("gradients")).permutation(count)[:16])
+        index = clients.addresses.orders("gradients", torch.tensor([count]), 1, count)[0, 0, :16]
         batch = Batch({name: column[index][None] for name, column in rows.items()}, torch.ones(1, len(index)).double())
         model = start[client].clone().requires_grad_()
         for j, loss in enumerate(problem.losses(problem.layout.unflatten(model[None]), batch)[0]):

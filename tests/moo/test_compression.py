@@ -1,17 +1,21 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
+from fedpareto.core import rng
 from fedpareto.moo.compression import compress, default_rank, mean_jacobian, near_square, rearrange, restore
 
 SHAPES = [(1, 2), (8, 2), (7, 3), (100, 6), (8577, 2), (8577, 6), (2, 8)]
 
 
-def streams(count: int) -> list[np.random.Generator]:
-    return [np.random.default_rng(seed) for seed in range(count)]
+def streams(count: int) -> Callable[[int], Tensor]:
+    return partial(rng.Addresses.at(0, np.arange(count), round=1).normal, "compression")
 
 
 def noise(*shape: int, seed: int = 0) -> Tensor:
@@ -69,9 +73,12 @@ def test_a_matrix_of_low_rank_is_kept_whole() -> None:
 
 def test_a_clients_factors_do_not_depend_on_its_neighbours() -> None:
     jacobians = noise(4, 2, 300)
+    everyone = rng.Addresses.at(0, np.arange(4), round=1)
     together = torch.matmul(*compress(jacobians, 3, streams(4)))
     for client in range(4):
-        alone = torch.matmul(*compress(jacobians[client : client + 1], 3, [np.random.default_rng(client)]))
+        alone = torch.matmul(
+            *compress(jacobians[client : client + 1], 3, partial(everyone[client : client + 1].normal, "compression"))
+        )
         assert torch.allclose(alone[0], together[client], atol=1e-12)
 
 

@@ -15,7 +15,7 @@ DIMENSION = 7
 seeds = st.integers(0, 2**31)
 
 
-def crowd(seed: int, honest: int, attackers: int, distance: float = 50.0) -> tuple[list[Tensor], Tensor, list[int]]:
+def crowd(seed: int, honest: int, attackers: int, distance: float = 50.0) -> tuple[Tensor, Tensor, list[int]]:
     """Models of honest clients near each other and of attackers anywhere, shuffled; the origin; the honest places."""
     stream = np.random.default_rng(seed)
     near = stream.normal(size=DIMENSION) + 0.1 * stream.normal(size=(honest, DIMENSION))
@@ -23,7 +23,7 @@ def crowd(seed: int, honest: int, attackers: int, distance: float = 50.0) -> tup
     order = stream.permutation(honest + attackers)
     models = np.concatenate([near, far])[order]
     places = [place for place, who in enumerate(order) if who < honest]
-    return list(torch.as_tensor(models)), torch.as_tensor(stream.normal(size=DIMENSION)), places
+    return torch.as_tensor(models), torch.as_tensor(stream.normal(size=DIMENSION)), places
 
 
 @given(seed=seeds, attackers=st.integers(0, 5), more=st.integers(1, 4))
@@ -33,7 +33,7 @@ def test_with_fewer_than_half_attackers_the_median_lies_within_the_honest_range(
 ) -> None:
     models, origin, honest = crowd(seed, attackers + more, attackers, distance=1e6)
     found = robust.median(models, origin)
-    true = torch.stack([models[place] for place in honest]) - origin
+    true = models[honest] - origin
     slack = 1e-9 * true.abs().max()
     assert (found >= true.amin(0) - slack).all()
     assert (found <= true.amax(0) + slack).all()
@@ -41,7 +41,7 @@ def test_with_fewer_than_half_attackers_the_median_lies_within_the_honest_range(
 
 def test_half_of_the_updates_can_move_the_median() -> None:
     models, origin, honest = crowd(0, 3, 4, distance=1e6)
-    true = torch.stack([models[place] for place in honest]) - origin
+    true = models[honest] - origin
     found = robust.median(models, origin)
     assert ((found < true.amin(0)) | (found > true.amax(0))).any()
 
@@ -53,7 +53,7 @@ def test_a_trimmed_mean_that_cuts_as_many_as_attack_lies_within_the_honest_range
 ) -> None:
     models, origin, honest = crowd(seed, attackers + more, attackers, distance=1e6)
     found = robust.trimmed_mean(models, origin, attackers)
-    true = torch.stack([models[place] for place in honest]) - origin
+    true = models[honest] - origin
     slack = 1e-9 * true.abs().max()
     assert (found >= true.amin(0) - slack).all()
     assert (found <= true.amax(0) + slack).all()
@@ -69,7 +69,7 @@ def test_median_and_trimmed_mean_are_numpys_and_scipys(
     monkeypatch.setattr(updates, "ENTRIES", entries)
     stream = np.random.default_rng(count)
     models, origin = stream.normal(size=(count, 150)), stream.normal(size=150)
-    rows, start = list(torch.as_tensor(models)), torch.as_tensor(origin)
+    rows, start = torch.as_tensor(models), torch.as_tensor(origin)
     np.testing.assert_allclose(robust.median(rows, start), np.median(models - origin, axis=0), atol=1e-12)
     for cut in range((count + 1) // 2):
         expected = trim_mean(models - origin, cut / count + 1e-9, axis=0)
@@ -80,7 +80,7 @@ def test_median_and_trimmed_mean_are_numpys_and_scipys(
 
 def test_cutting_everything_is_an_error() -> None:
     with pytest.raises(ValueError, match="of 4 updates, 2 at each end"):
-        robust.trimmed_mean([torch.zeros(3)] * 4, torch.zeros(3), 2)
+        robust.trimmed_mean(torch.zeros(4, 3), torch.zeros(3), 2)
 
 
 @given(seed=seeds, attackers=st.integers(0, 4))
@@ -106,7 +106,7 @@ def test_colluders_that_are_too_many_fool_krum() -> None:
     """With f = 4 of n = 9 < 2f + 3, equal false updates have enough neighbours among themselves."""
     models, origin, honest = crowd(1, 5, 1)
     (liar,) = set(range(6)) - set(honest)
-    fooled = [*models, models[liar], models[liar], models[liar]]
+    fooled = torch.cat([models, models[[liar] * 3]])
     assert robust.krum(fooled, origin, 4)[0] in (liar, 6, 7, 8)
 
 
@@ -127,7 +127,7 @@ def test_clipping_shortens_long_updates_keeps_their_direction_and_leaves_short_o
 
 def test_each_of_several_models_is_clipped_for_itself() -> None:
     models, origin = torch.tensor([[3.0, 4.0], [0.3, 0.4]]), torch.zeros(2, 2)
-    assert robust.lengths([models], [origin]).tolist() == [pytest.approx([5.0, 0.5])]
+    assert robust.lengths(models[None], origin[None]).tolist() == [pytest.approx([5.0, 0.5])]
     after = robust.clipped(models, origin, torch.tensor([1.0, 1.0], dtype=torch.float64))
     torch.testing.assert_close(after, torch.tensor([[0.6, 0.8], [0.3, 0.4]]))
 
@@ -138,7 +138,7 @@ def test_no_client_stretches_the_common_descent(seed: int, factor: float) -> Non
     """One update made longer changes nothing but which length is the median; and the step descends for all."""
     models, origin, _ = crowd(seed, 4, 1, distance=1.0)
     longest = max(range(5), key=lambda place: float((models[place] - origin).norm()))
-    stretched = list(models)
+    stretched = models.clone()
     stretched[longest] = origin + factor * (models[longest] - origin)
     before, after = (robust.common_descent(some, origin, 1.0) for some in (models, stretched))
     torch.testing.assert_close(after, before, rtol=1e-5, atol=1e-7)
@@ -148,5 +148,5 @@ def test_no_client_stretches_the_common_descent(seed: int, factor: float) -> Non
 
 def test_common_descent_of_equal_updates_is_that_update_and_of_none_is_zero() -> None:
     origin, model = torch.zeros(4), torch.tensor([1.0, -2.0, 0.5, 3.0])
-    torch.testing.assert_close(robust.common_descent([model] * 5, origin, 0.3), model.double())
-    assert not robust.common_descent([origin] * 5, origin, 0.3).any()
+    torch.testing.assert_close(robust.common_descent(model.expand(5, -1), origin, 0.3), model.double())
+    assert not robust.common_descent(origin.expand(5, -1), origin, 0.3).any()

@@ -15,14 +15,14 @@ def test_blocks_give_what_the_whole_gives(dtype: torch.dtype, entries: int, monk
     monkeypatch.setattr(updates, "ENTRIES", entries)
     generator = torch.Generator().manual_seed(0)
     origin = torch.randn(331, generator=generator, dtype=dtype)
-    models = list(torch.randn(5, 331, generator=generator, dtype=dtype))
+    models = torch.randn(5, 331, generator=generator, dtype=dtype)
     factors = torch.randn(5, generator=generator, dtype=torch.float64)
-    whole = (torch.stack(models) - origin).double()
+    whole = (models - origin).double()
     assert torch.allclose(gram_of_updates(models, origin), whole @ whole.T, rtol=1e-12)
     assert torch.allclose(sum_of_updates(factors, models, origin), factors @ whole, rtol=1e-10, atol=1e-12)
 
 
 def test_squares_beyond_single_precision() -> None:
     origin = torch.zeros(3)
-    models = [torch.tensor([1e-30, 0, 0]), torch.tensor([0, 1e30, 0])]
+    models = torch.tensor([[1e-30, 0, 0], [0, 1e30, 0]])
     assert gram_of_updates(models, origin).diagonal().tolist() == pytest.approx([1e-60, 1e60], rel=1e-6)

@@ -6,7 +6,7 @@ A model for the worst mixture of the clients: clients train, and the server give
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
@@ -14,9 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedpareto.core.algorithm import Algorithm, Setting, State, Taxonomy, participants
+from fedpareto.core.algorithm import Algorithm, Setting, State, Taxonomy, to_everyone, to_participants
 from fedpareto.core.clients import Clients
-from fedpareto.core.messages import Message, Reply, Shapes, Task, stack
+from fedpareto.core.messages import Message, Parcels, Replies, Shapes, Tasks
 from fedpareto.errors import UserError
 from fedpareto.moo.min_norm import project_to_simplex
 
@@ -66,9 +66,9 @@ class AFL(Algorithm[AFLState]):
         clients = len(setting.clients)
         return AFLState(setting, model=setting.initial, mean=setting.initial, weights=(1 / clients,) * clients)
 
-    def ask(self, state: AFLState) -> list[Task]:
+    def ask(self, state: AFLState) -> list[Tasks]:
         """Every participant trains from w."""
-        return [Task(client, state.round + 1, {"model": state.model}) for client in participants(state)]
+        return to_participants(state, model=state.model)
 
     def train(self, clients: Clients, message: Message) -> Message:
         """w_k ← local training from w; also F_k(w)."""
@@ -78,15 +78,14 @@ class AFL(Algorithm[AFLState]):
         """The trained model, and the loss of the one that was sent."""
         return {"train": {"model": (setting.layout.size,), "loss_before": ()}}
 
-    def tell(self, state: AFLState, replies: Sequence[Reply]) -> AFLState:
+    def tell(self, state: AFLState, replies: Replies) -> AFLState:
         """w ← Σ_k λ_k w_k, and λ ← Π(λ + γ_λ F(w)) with the losses of the w that was sent."""
-        rows = {client: row for row, client in enumerate(state.setting.clients)}
-        places = [rows[reply.client] for reply in replies]
-        weights, models = np.array(state.weights), stack(replies, "model")
+        places = state.setting.rows(replies.clients)
+        weights, models = np.array(state.weights), replies["model"]
         total = weights[places].sum()
         present = weights[places] / total if total > 0 else np.full(len(places), 1 / len(places))
         model = torch.as_tensor(present).to(models) @ models
-        weights[places] += self.weight_lr * stack(replies, "loss_before").double().cpu().numpy()
+        weights[places] += self.weight_lr * replies["loss_before"].double().cpu().numpy()
         return replace(
             state,
             model=model,
@@ -95,10 +94,10 @@ class AFL(Algorithm[AFLState]):
             round=state.round + 1,
         )
 
-    def solutions(self, state: AFLState) -> dict[int, Message]:
+    def solutions(self, state: AFLState) -> Parcels:
         """The mean of all rounds' models for every client, or the last one."""
         model = state.mean if self.result == "mean" else state.model
-        return {client: {"model": model} for client in state.setting.clients}
+        return to_everyone(state, model=model)
 
     def describe(self, state: AFLState) -> dict[str, Any]:
         """The clients' weights."""

@@ -7,7 +7,7 @@ for accuracy and against the covariance of group and decision score.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -15,10 +15,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedpareto.core.algorithm import Algorithm, Setting, State, Taxonomy, participants
+from fedpareto.core.algorithm import Algorithm, Setting, State, Taxonomy, to_everyone, to_participants
 from fedpareto.core.clients import Clients
 from fedpareto.core.groups import GroupedProblem, cells, comparison_of, grouped
-from fedpareto.core.messages import Message, Reply, Shapes, Task, stack
+from fedpareto.core.messages import Message, Parcels, Replies, Shapes, Tasks
 from fedpareto.core.problem import Batch
 from fedpareto.errors import UserError
 from fedpareto.moo.min_norm import project_to_simplex
@@ -69,27 +69,27 @@ class AgnosticFair(Algorithm[AgnosticFairState]):
         clients = len(setting.clients)
         return AgnosticFairState(setting, model=setting.initial, weights=(1 / clients,) * clients)
 
-    def ask(self, state: AgnosticFairState) -> list[Task]:
+    def ask(self, state: AgnosticFairState) -> list[Tasks]:
         """Every participant trains from w."""
-        return [Task(client, state.round + 1, {"model": state.model}) for client in participants(state)]
+        return to_participants(state, model=state.model)
 
-    def tell(self, state: AgnosticFairState, replies: Sequence[Reply]) -> AgnosticFairState:
+    def tell(self, state: AgnosticFairState, replies: Replies) -> AgnosticFairState:
         """w ← Σ_k α_k w_k, and α ← Π(α + η L(w)) with the losses of the w that was sent."""
-        places = [state.setting.clients.index(reply.client) for reply in replies]
+        places = state.setting.rows(replies.clients)
         alpha = np.array(state.weights)
         present = (
             alpha[places] / alpha[places].sum() if alpha[places].sum() > 0 else np.full(len(places), 1 / len(places))
         )
-        models = stack(replies, "model")
-        alpha[places] += self.weight_lr * stack(replies, "loss").double().cpu().numpy()
+        models = replies["model"]
+        alpha[places] += self.weight_lr * replies["loss"].double().cpu().numpy()
         weights = tuple(project_to_simplex(alpha).tolist())
         return replace(
             state, model=torch.as_tensor(present).to(models) @ models, weights=weights, round=state.round + 1
         )
 
-    def solutions(self, state: AgnosticFairState) -> dict[int, Message]:
+    def solutions(self, state: AgnosticFairState) -> Parcels:
         """The global model for every client."""
-        return {client: {"model": state.model} for client in state.setting.clients}
+        return to_everyone(state, model=state.model)
 
     def describe(self, state: AgnosticFairState) -> dict[str, Any]:
         """The clients' weights."""
@@ -100,13 +100,9 @@ class AgnosticFair(Algorithm[AgnosticFairState]):
     def train(self, clients: Clients, message: Message) -> Message:
         """w_k ← local training from w on L_k; also L_k(w)."""
         problem, w = grouped(clients, self.name), message["model"]
-
-        def loss(parameters: Mapping[str, Tensor], batch: Batch) -> Tensor:
-            entropy = batch.mean(problem.entropies(parameters, batch))
-            return entropy + self.penalty * squared_covariance(problem, parameters, batch)
-
+        loss = Penalised(problem, self.penalty)
         with torch.no_grad():
-            before = loss(problem.layout.unflatten(w), clients.all_rows("train"))
+            before = loss(problem.layout.unflatten(w), clients.all_rows("train"), {})
         return {"model": clients.minimise(w, problem.layout, loss), "loss": before}
 
     def reply_shapes(self, setting: Setting) -> Mapping[str, Shapes]:
@@ -117,6 +113,19 @@ class AgnosticFair(Algorithm[AgnosticFairState]):
     def reply_limits(self) -> Mapping[str, tuple[float, float]]:
         """Losses are not negative."""
         return {"loss": (0.0, math.inf)}
+
+
+@dataclass(frozen=True)
+class Penalised:
+    """L_k: cross entropy, and the penalty on the covariance of group and score."""
+
+    problem: GroupedProblem
+    penalty: float
+
+    def __call__(self, parameters: Mapping[str, Tensor], batch: Batch, given: Message) -> Tensor:
+        """See Loss."""
+        entropy = batch.mean(self.problem.entropies(parameters, batch))
+        return entropy + self.penalty * squared_covariance(self.problem, parameters, batch)
 
 
 def squared_covariance(problem: GroupedProblem, parameters: Mapping[str, Tensor], batch: Batch) -> Tensor:

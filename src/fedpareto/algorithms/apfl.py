@@ -11,11 +11,10 @@ import torch
 from torch import Tensor
 
 from fedpareto.algorithms.fedavg import FedAvg
-from fedpareto.algorithms.objective import own_loss, scalarised
+from fedpareto.algorithms.objective import PREFERENCES, OwnLoss, scalarised
 from fedpareto.core.algorithm import Setting, Taxonomy
 from fedpareto.core.clients import Clients
 from fedpareto.core.layout import Layout
-from fedpareto.core.learner import Loss
 from fedpareto.core.messages import Message
 from fedpareto.core.problem import Batch
 from fedpareto.errors import UserError
@@ -59,7 +58,10 @@ class APFL(FedAvg):
         received, own = message["model"], clients.state["own"]
         alpha = self._adapted(clients, received)
         both = clients.minimise(
-            torch.cat([received, own], dim=1), _twice(clients.problem.layout), _loss(clients, alpha)
+            torch.cat([received, own], dim=1),
+            _twice(clients.problem.layout),
+            Both(OwnLoss.of(clients, self.name)),
+            {"mixing": alpha, PREFERENCES: clients.preferences},
         )
         model, own = both.chunk(2, dim=1)
         clients.state = {"own": own, "mixing": alpha}
@@ -94,13 +96,15 @@ def _twice(layout: Layout) -> Layout:
     return Layout(names, layout.shapes * 2, buffers)
 
 
-def _loss(clients: Clients, alpha: Tensor) -> Loss:
+@dataclass(frozen=True)
+class Both:
     """f(θ_i) + f(v̄_i), in which the second term moves v_i only: its gradient there is α ∇f(v̄_i)."""
-    objective, names = own_loss(clients, APFL.name), clients.problem.layout.names
 
-    def loss(parameters: Mapping[str, Tensor], batch: Batch) -> Tensor:
+    objective: OwnLoss
+
+    def __call__(self, parameters: Mapping[str, Tensor], batch: Batch, given: Message) -> Tensor:
+        """See Loss; it is given α_i too."""
+        names = self.objective.problem.layout.names
         shared = {name: parameters[SHARED + name] for name in names}
-        mixed = {name: mixture(alpha, parameters[OWN + name], shared[name].detach()) for name in names}
-        return objective(shared, batch.of(SHARED)) + objective(mixed, batch.of(OWN))
-
-    return loss
+        mixed = {name: mixture(given["mixing"], parameters[OWN + name], shared[name].detach()) for name in names}
+        return self.objective(shared, batch.of(SHARED), given) + self.objective(mixed, batch.of(OWN), given)

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -18,7 +19,7 @@ from fedpareto.algorithms import personal
 from fedpareto.algorithms.personal import Cluster, PersonalState, means, split_calm
 from fedpareto.core.algorithm import Algorithm, Setting, Taxonomy
 from fedpareto.core.clients import Clients
-from fedpareto.core.messages import Message, Reply, Shapes, Task
+from fedpareto.core.messages import Message, Parcels, Replies, Shapes, Tasks
 from fedpareto.errors import UserError
 from fedpareto.moo.similarity import cosines
 
@@ -74,7 +75,7 @@ class CFL(Algorithm[CFLState]):
             similarity=torch.eye(n, dtype=setting.initial.dtype),
         )
 
-    def ask(self, state: CFLState) -> list[Task]:
+    def ask(self, state: CFLState) -> list[Tasks]:
         """Each client trains the model of its cluster."""
         return personal.tasks(state)
 
@@ -86,16 +87,16 @@ class CFL(Algorithm[CFLState]):
         """The trained model, nothing else."""
         return {"train": {"model": (setting.layout.size,)}}
 
-    def tell(self, state: CFLState, replies: Sequence[Reply]) -> CFLState:
+    def tell(self, state: CFLState, replies: Replies) -> CFLState:
         """Splits stationary clusters, then averages inside every cluster."""
         trained, replied = personal.trained_models(state, replies)
         updates = trained - state.models
         similarity = cosines(updates)
-        clusters = self._split(state, updates, similarity, set(replied))
-        models = self._average(clusters, trained, set(replied))
+        clusters = self._split(state, updates, similarity, replied)
+        models = self._average(clusters, trained, replied)
         return replace(state, models=models, clusters=clusters, similarity=similarity, round=state.round + 1)
 
-    def solutions(self, state: CFLState) -> dict[int, Message]:
+    def solutions(self, state: CFLState) -> Parcels:
         """Each client's model."""
         return personal.solutions(state)
 
@@ -103,7 +104,7 @@ class CFL(Algorithm[CFLState]):
         """The clusters as client ids, and the similarities."""
         return {"clusters": personal.ids(state, state.clusters), "similarity": state.similarity}
 
-    def _split(self, state: CFLState, updates: Tensor, similarity: Tensor, replied: set[int]) -> tuple[Cluster, ...]:
+    def _split(self, state: CFLState, updates: Tensor, similarity: Tensor, replied: np.ndarray) -> tuple[Cluster, ...]:
         """Every cluster, or its two halves if ‖mean Δθ_i‖ < ε₁ and max ‖Δθ_i‖ > ε₂."""
         mean_update = means(state.clusters, updates).norm(dim=1)
         length = updates.norm(dim=1)
@@ -120,12 +121,12 @@ class CFL(Algorithm[CFLState]):
 
         return split_calm(state.clusters, stands_still.tolist(), replied, self.patience, halve)
 
-    def _average(self, clusters: Sequence[Cluster], trained: Tensor, replied: set[int]) -> Tensor:
+    def _average(self, clusters: Sequence[Cluster], trained: Tensor, replied: np.ndarray) -> Tensor:
         """θ_i ← mean of the trained models of i's cluster."""
         models = trained.clone()
         for cluster in clusters:
-            present = [row for row in cluster.members if row in replied]
-            if present:
+            present = np.intersect1d(cluster.members, replied)
+            if len(present):
                 models[list(cluster.members) if self.absent == "follow" else present] = trained[present].mean(dim=0)
         return models
 

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from fedpareto.algorithms.fedavg import FedAvg, FedAvgState
-from fedpareto.core.algorithm import Setting
-from fedpareto.core.messages import Reply
+from fedpareto.core.algorithm import Setting, by_client
+from fedpareto.core.messages import Replies
 from fedpareto.errors import UserError
 from fedpareto.moo.min_norm import Array
 from fedpareto.moo.updates import gram_of_updates, sum_of_updates
@@ -27,8 +27,8 @@ from fedpareto.moo.updates import gram_of_updates, sum_of_updates
 class CommonDescentState(FedAvgState):
     """The global model w, and the clients' last weights."""
 
-    weights: tuple[float, ...] = ()
-    """λ in the order of `setting.clients`, 0 for those that did not take part."""
+    weights: Tensor = torch.empty(0)
+    """λ `[n]` in the order of `setting.clients`, 0 for those that did not take part."""
 
 
 @dataclass(frozen=True)
@@ -59,19 +59,21 @@ class CommonDescent(FedAvg):
 
     def begin(self, setting: Setting) -> CommonDescentState:
         """w⁰."""
-        return CommonDescentState(**vars(super().begin(setting)), weights=(0.0,) * len(setting.clients))
+        weights = setting.initial.new_zeros(len(setting.clients), dtype=torch.float64)
+        return CommonDescentState(**vars(super().begin(setting)), weights=weights)
 
-    def tell(self, state: FedAvgState, replies: Sequence[Reply]) -> CommonDescentState:
+    def tell(self, state: FedAvgState, replies: Replies) -> CommonDescentState:
         """λ from the updates' Gram matrix, whose diagonal is their squared lengths; then one step along the mixture."""
         assert isinstance(state, CommonDescentState), "a state made by begin"
-        models = [reply.message["model"] for reply in replies]
+        models = replies["model"]
         gram = gram_of_updates(models, state.model).cpu().numpy()
         scales = _inverse(np.sqrt(gram.diagonal())) if self.normalises else np.ones(len(models))
         shares = self._shares(state, replies).double().cpu().numpy()
         weights = self._weigh(gram * np.outer(scales, scales), shares / shares.sum())
         step = sum_of_updates(torch.as_tensor(weights * scales), models, state.model)
         model = state.model + (self.step_size(state) * step).to(state.model)
-        return replace(state, model=model, weights=_placed(weights, replies, state.setting), round=state.round + 1)
+        placed = by_client(state.setting, replies, torch.as_tensor(weights, device=model.device))
+        return replace(state, model=model, weights=placed, round=state.round + 1)
 
     @abstractmethod
     def _weigh(self, gram: Array, shares: Array) -> Array:
@@ -85,14 +87,9 @@ class CommonDescent(FedAvg):
     def describe(self, state: FedAvgState) -> dict[str, Any]:
         """The clients' weights."""
         assert isinstance(state, CommonDescentState), "a state made by begin"
-        return {"weights": list(state.weights)}
+        return {"weights": state.weights.tolist()}
 
 
 def _inverse(lengths: Array) -> Array:
     """1 / length; 0 for an update that is zero, which has no direction."""
     return np.divide(1.0, lengths, out=np.zeros_like(lengths), where=lengths > 0)
-
-
-def _placed(weights: Array, replies: Sequence[Reply], setting: Setting) -> tuple[float, ...]:
-    by_client = dict(zip((reply.client for reply in replies), weights.tolist(), strict=True))
-    return tuple(by_client.get(client, 0.0) for client in setting.clients)

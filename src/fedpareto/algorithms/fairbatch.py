@@ -15,9 +15,12 @@ from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, one_hot
 
 from fedpareto.core.clients import Clients
-from fedpareto.core.groups import Comparison, cells, grouped, row_weights, sums
+from fedpareto.core.groups import Comparison, GroupedProblem, cells, grouped, row_weights, sums
 from fedpareto.core.messages import Message
 from fedpareto.core.problem import Batch
+
+KEPT = ("shift", "losses", "seen")
+"""What a client keeps between rounds."""
 
 
 @dataclass
@@ -82,28 +85,37 @@ class Shares:
 
 def private_state(comparison: Comparison, like: Tensor) -> Message:
     """What a new client keeps between rounds: an epoch may be longer than a round."""
-    return {name: like.new_zeros(2, comparison.groups) for name in ("shift", "losses", "seen")}
+    return {name: like.new_zeros(2, comparison.groups) for name in KEPT}
 
 
 def learn(clients: Clients, model: Tensor, alpha: float, algorithm: str) -> Tensor:
     """Local training of `model` `[n, d]` on cross entropy weighted by λ, which `clients.state` keeps."""
     problem = grouped(clients, algorithm)
-    rows = cells(problem, clients.all_rows("train")).sum(-1)
-    kept = {name: clients.state[name] for name in ("shift", "losses", "seen")}
-    shares = Shares(problem.comparison, rows, **kept)
-    parity = None in problem.comparison.labels
+    given = {name: clients.state[name] for name in KEPT}
+    given["rows"] = cells(problem, clients.all_rows("train")).sum(-1)
+    trained = clients.minimise(model, problem.layout, Adapting(problem, alpha), given)
+    clients.state = {**clients.state, **{name: given[name] for name in KEPT}}
+    return trained
 
-    def loss(parameters: Mapping[str, Tensor], batch: Batch) -> Tensor:
+
+@dataclass(frozen=True)
+class Adapting:
+    """Cross entropy weighted by λ, which it adapts after each epoch of a client."""
+
+    problem: GroupedProblem
+    alpha: float
+
+    def __call__(self, parameters: Mapping[str, Tensor], batch: Batch, given: Message) -> Tensor:
+        """See Loss; it is given `Shares`, and changes what clients keep of them."""
+        problem, shares = self.problem, Shares(self.problem.comparison, **given)
         here, labels = cells(problem, batch), problem.labels(batch)
         logits = problem.logits(parameters, batch)
         weighted = row_weights(shares.weights, here) * _entropy(logits, labels)
-        wanted = torch.ones_like(labels) if parity else labels
-        shares.see(_entropy(logits.detach(), wanted), here, alpha)
+        wanted = torch.ones_like(labels) if None in problem.comparison.labels else labels
+        shares.see(_entropy(logits.detach(), wanted), here, self.alpha)
+        for name in KEPT:
+            given[name].copy_(getattr(shares, name))
         return batch.mean(weighted)
-
-    trained = clients.minimise(model, problem.layout, loss)
-    clients.state = {**clients.state, "shift": shares.shift, "losses": shares.losses, "seen": shares.seen}
-    return trained
 
 
 def _entropy(logits: Tensor, labels: Tensor) -> Tensor:

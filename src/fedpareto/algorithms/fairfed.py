@@ -6,7 +6,7 @@ A client whose local gap between groups is close to that of the whole federation
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
@@ -14,10 +14,11 @@ import torch
 from torch import Tensor
 
 from fedpareto.algorithms import fairbatch
-from fedpareto.core.algorithm import Algorithm, Setting, State, Taxonomy, participants
+from fedpareto.core.algorithm import Algorithm, Setting, State, Taxonomy, to_everyone, to_participants
 from fedpareto.core.clients import Clients
-from fedpareto.core.groups import Comparison, cells, comparison_of, differences, grouped, sums
-from fedpareto.core.messages import Message, Reply, Shapes, Task, stack
+from fedpareto.core.groups import Comparison, GroupedProblem, cells, comparison_of, differences, grouped, sums
+from fedpareto.core.messages import Message, Parcels, Replies, Shapes, Tasks
+from fedpareto.core.problem import Batch
 from fedpareto.errors import UserError
 
 
@@ -73,27 +74,27 @@ class FairFed(Algorithm[FairFedState]):
         comparison_of(setting, self.name)
         return FairFedState(setting, model=setting.initial, shift=setting.initial.new_zeros(len(setting.clients)))
 
-    def ask(self, state: FairFedState) -> list[Task]:
+    def ask(self, state: FairFedState) -> list[Tasks]:
         """Every participant trains from θ."""
-        return [Task(client, state.round + 1, {"model": state.model}) for client in participants(state)]
+        return to_participants(state, model=state.model)
 
-    def tell(self, state: FairFedState, replies: Sequence[Reply]) -> FairFedState:
+    def tell(self, state: FairFedState, replies: Replies) -> FairFedState:
         """ω_k ← ω_k − β (Δ_k − mean Δ), not below 0 and with the sum 1; then θ ← Σ_k ω_k θ_k."""
-        places = [state.setting.clients.index(reply.client) for reply in replies]
-        sizes = stack(replies, "size")
+        places = state.setting.rows(replies.clients)
+        sizes = replies["size"]
         natural = sizes / sizes.sum()
         comparison = comparison_of(state.setting, self.name)
-        delta = _distances(stack(replies, "positive"), stack(replies, "rows"), comparison)
+        delta = _distances(replies["positive"], replies["rows"], comparison)
         weights = (natural + state.shift[places] - self.beta * (delta - delta.mean())).clamp_min(0)
         weights = weights / weights.sum() if weights.sum() > 0 else natural
         shift = state.shift.clone()
         shift[places] = weights - natural
-        model = weights @ stack(replies, "model")
+        model = weights @ replies["model"]
         return replace(state, model=model, shift=shift, weights=tuple(weights.tolist()), round=state.round + 1)
 
-    def solutions(self, state: FairFedState) -> dict[int, Message]:
+    def solutions(self, state: FairFedState) -> Parcels:
         """The global model for every client."""
-        return {client: {"model": state.model} for client in state.setting.clients}
+        return to_everyone(state, model=state.model)
 
     def describe(self, state: FairFedState) -> dict[str, Any]:
         """The clients' weights."""
@@ -121,7 +122,7 @@ class FairFed(Algorithm[FairFedState]):
         if self.debias == "fairbatch":
             return fairbatch.learn(clients, theta, self.weight_lr, self.name)
         problem = grouped(clients, self.name)
-        return clients.minimise(theta, problem.layout, lambda own, batch: batch.mean(problem.entropies(own, batch)))
+        return clients.minimise(theta, problem.layout, Entropy(problem))
 
     def reply_shapes(self, setting: Setting) -> Mapping[str, Shapes]:
         """The trained model, the number of rows, and the counts by label and group."""
@@ -133,6 +134,17 @@ class FairFed(Algorithm[FairFedState]):
     def reply_limits(self) -> Mapping[str, tuple[float, float]]:
         """Counts."""
         return {**super().reply_limits, "rows": (0.0, math.inf), "positive": (0.0, math.inf)}
+
+
+@dataclass(frozen=True)
+class Entropy:
+    """Plain cross entropy."""
+
+    problem: GroupedProblem
+
+    def __call__(self, parameters: Mapping[str, Tensor], batch: Batch, given: Message) -> Tensor:
+        """See Loss."""
+        return batch.mean(self.problem.entropies(parameters, batch))
 
 
 def _distances(positive: Tensor, rows: Tensor, comparison: Comparison) -> Tensor:

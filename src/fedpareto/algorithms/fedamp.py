@@ -64,6 +64,6 @@ class FedAMP(Pulled):
 def squared_distances(models: Tensor) -> Tensor:
     """‖θ_i − θ_j‖² of each pair of rows, `[n, d]` to `[n, n]`, in double precision."""
     # Centred on their mean, to avoid cancellation.
-    products = gram_of_updates(list(models), models.mean(dim=0))
+    products = gram_of_updates(models, models.mean(dim=0))
     squares = products.diagonal()
     return (squares[:, None] + squares - 2 * products).clamp_min(0).fill_diagonal_(0)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
 
-from fedpareto.core.algorithm import Algorithm, Setting, State, Taxonomy, participants
+from fedpareto.core.algorithm import Algorithm, Setting, State, Taxonomy, to_everyone, to_participants
 from fedpareto.core.clients import Clients
-from fedpareto.core.messages import Message, Reply, Shapes, Task, stack
+from fedpareto.core.messages import Message, Parcels, Replies, Shapes, Tasks
 
 
 @dataclass(frozen=True)
@@ -39,9 +39,9 @@ class FedAvg(Algorithm[FedAvgState]):
         """θ⁰."""
         return FedAvgState(setting, model=setting.initial)
 
-    def ask(self, state: FedAvgState) -> list[Task]:
+    def ask(self, state: FedAvgState) -> list[Tasks]:
         """Every participant trains from θ."""
-        return [Task(client, state.round + 1, {"model": state.model}) for client in participants(state)]
+        return to_participants(state, model=state.model)
 
     def train(self, clients: Clients, message: Message) -> Message:
         """θ_i ← local training from θ under the client's own preference."""
@@ -56,16 +56,16 @@ class FedAvg(Algorithm[FedAvgState]):
         size: Shapes = {"size": ()} if self.weighting == "size" else {}
         return {"train": {"model": (setting.layout.size,), **size}}
 
-    def tell(self, state: FedAvgState, replies: Sequence[Reply]) -> FedAvgState:
+    def tell(self, state: FedAvgState, replies: Replies) -> FedAvgState:
         """θ ← Σ_i (n_i / Σ n) θ_i."""
-        model = self._shares(state, replies) @ stack(replies, "model")
+        model = self._shares(state, replies) @ replies["model"]
         return replace(state, model=model, round=state.round + 1)
 
-    def _shares(self, state: FedAvgState, replies: Sequence[Reply]) -> Tensor:
+    def _shares(self, state: FedAvgState, replies: Replies) -> Tensor:
         """n_i / Σ n, or equal weights."""
-        weights = stack(replies, "size") if self.weighting == "size" else state.model.new_ones(len(replies))
+        weights = replies["size"] if self.weighting == "size" else state.model.new_ones(len(replies))
         return weights / weights.sum()
 
-    def solutions(self, state: FedAvgState) -> dict[int, Message]:
+    def solutions(self, state: FedAvgState) -> Parcels:
         """The global model for every client."""
-        return {client: {"model": state.model} for client in state.setting.clients}
+        return to_everyone(state, model=state.model)

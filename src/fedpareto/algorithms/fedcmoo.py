@@ -7,17 +7,18 @@ uploaded, whatever the number of objectives.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from fedpareto.core.algorithm import Algorithm, Setting, State, Taxonomy, participants
+from fedpareto.core.algorithm import Algorithm, Setting, State, Taxonomy, to_everyone, to_participants
 from fedpareto.core.clients import Clients
-from fedpareto.core.messages import Message, Reply, Shapes, Task, stack
+from fedpareto.core.messages import Message, Parcels, Replies, Shapes, Tasks
 from fedpareto.errors import UserError
 from fedpareto.moo.compression import compress, default_rank, mean_jacobian, near_square
 from fedpareto.moo.epo import epo_weights
@@ -64,14 +65,12 @@ class FedCMOO(Algorithm[FedCMOOState]):
         m = len(setting.objectives)
         return FedCMOOState(setting, model=setting.initial, weights=(1 / m,) * m)
 
-    def ask(self, state: FedCMOOState) -> list[Task]:
+    def ask(self, state: FedCMOOState) -> list[Tasks]:
         """Gradients first, then training; the same clients for both."""
         if not state.weighed:
-            step, message = "gradients", {"model": state.model}
-        else:
-            weights = torch.tensor(state.weights, dtype=torch.float64).to(state.model)
-            step, message = "train", {"model": state.model, "weights": weights}
-        return [Task(client, state.round + 1, message, step) for client in participants(state)]
+            return to_participants(state, "gradients", model=state.model)
+        weights = torch.tensor(state.weights, dtype=torch.float64).to(state.model)
+        return to_participants(state, model=state.model, weights=weights)
 
     # -- first exchange --------------------------------------------------------------------------------------------
 
@@ -79,7 +78,7 @@ class FedCMOO(Algorithm[FedCMOOState]):
         """The client's Jacobian on a minibatch, as two factors of low rank; and the losses, where they are needed."""
         losses, jacobians = clients.gradients(message["model"])
         m, d = jacobians.shape[1:]
-        left, right = compress(jacobians, self._rank(d, m), clients.generators("compression"))
+        left, right = compress(jacobians, self._rank(d, m), partial(clients.addresses.normal, "compression"))
         return {"left": left, "right": right} | self._report(losses)
 
     def reply_shapes(self, setting: Setting) -> Mapping[str, Shapes]:
@@ -101,7 +100,7 @@ class FedCMOO(Algorithm[FedCMOOState]):
     def _report_shapes(self, m: int) -> dict[str, tuple[int, ...]]:
         return {}
 
-    def _weigh(self, state: FedCMOOState, gram: Array, replies: Sequence[Reply]) -> Array:
+    def _weigh(self, state: FedCMOOState, gram: Array, replies: Replies) -> Array:
         """λ ← projected gradient descent of λᵀGᵀGλ from the last λ."""
         return projected_gradient(gram, state.weights, self.weight_steps, self.weight_lr)
 
@@ -111,19 +110,19 @@ class FedCMOO(Algorithm[FedCMOOState]):
         """Local training on Σ_k λ_k f_k; for fine-tuning, where no weights are sent, on the client's own preference."""
         return {"model": clients.learn(message["model"], weights=message.get("weights"))}
 
-    def tell(self, state: FedCMOOState, replies: Sequence[Reply]) -> FedCMOOState:
+    def tell(self, state: FedCMOOState, replies: Replies) -> FedCMOOState:
         """λ from the Gram matrix of the mean gradients; then w ← w + η_s · mean of the clients' updates."""
         if not state.weighed:
             d, m = len(state.model), len(state.weights)
-            jacobian = mean_jacobian(stack(replies, "left"), stack(replies, "right"), d, m).double()
+            jacobian = mean_jacobian(replies["left"], replies["right"], d, m).double()
             weights = self._weigh(state, (jacobian @ jacobian.T).cpu().numpy(), replies)
             return replace(state, weights=tuple(weights.tolist()), weighed=True)
-        update = stack(replies, "model").mean(dim=0) - state.model
+        update = replies["model"].mean(dim=0) - state.model
         return replace(state, model=state.model + self.server_lr * update, weighed=False, round=state.round + 1)
 
-    def solutions(self, state: FedCMOOState) -> dict[int, Message]:
+    def solutions(self, state: FedCMOOState) -> Parcels:
         """The global model for every client."""
-        return {client: {"model": state.model} for client in state.setting.clients}
+        return to_everyone(state, model=state.model)
 
     def describe(self, state: FedCMOOState) -> dict[str, Any]:
         """The objectives' weights."""
@@ -171,9 +170,9 @@ class FedCMOOPref(FedCMOO):
     def _report_shapes(self, m: int) -> dict[str, tuple[int, ...]]:
         return {"losses": (m,)}
 
-    def _weigh(self, state: FedCMOOState, gram: Array, replies: Sequence[Reply]) -> Array:
+    def _weigh(self, state: FedCMOOState, gram: Array, replies: Replies) -> Array:
         """λ ← 0.8 α + 0.2 / M with α from the linear programme of exact Pareto optimal search."""
-        losses = stack(replies, "losses").mean(dim=0).double().cpu().numpy()
+        losses = replies["losses"].mean(dim=0).double().cpu().numpy()
         preference = self.preference or state.setting.preference or np.ones(len(losses))
         alpha = epo_weights(losses, gram, preference, self.tolerance)
         return (1 - self.floor) * alpha + self.floor / len(alpha)

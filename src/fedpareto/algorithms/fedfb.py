@@ -7,17 +7,17 @@ between the groups in the clients' losses.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from fedpareto.core.algorithm import Algorithm, Setting, State, Taxonomy, participants
+from fedpareto.core.algorithm import Algorithm, Setting, State, Taxonomy, to_everyone, to_participants
 from fedpareto.core.clients import Clients
-from fedpareto.core.groups import cells, comparison_of, differences, grouped, row_weights, sums
-from fedpareto.core.messages import Message, Reply, Shapes, Task, stack
+from fedpareto.core.groups import GroupedProblem, cells, comparison_of, differences, grouped, row_weights, sums
+from fedpareto.core.messages import Message, Parcels, Replies, Shapes, Tasks
 from fedpareto.core.problem import Batch
 from fedpareto.errors import UserError
 
@@ -61,18 +61,19 @@ class FedFB(Algorithm[FedFBState]):
         groups = comparison_of(setting, self.name).groups
         return FedFBState(setting, model=setting.initial, weights=setting.initial.new_ones(2, groups))
 
-    def ask(self, state: FedFBState) -> list[Task]:
+    def ask(self, state: FedFBState) -> list[Tasks]:
         """Every participant trains from w, then evaluates the new w."""
-        step, message = ("measure", {"model": state.model}) if state.measuring else ("train", self._sent(state))
-        return [Task(client, state.round + 1, message, step) for client in participants(state)]
+        if state.measuring:
+            return to_participants(state, "measure", model=state.model)
+        return to_participants(state, **self._sent(state))
 
-    def tell(self, state: FedFBState, replies: Sequence[Reply]) -> FedFBState:
+    def tell(self, state: FedFBState, replies: Replies) -> FedFBState:
         """w ← Σ_i (n_i / Σ n) w_i with n_i the weight of the client's rows; in the second exchange λ moves."""
         if state.measuring:
-            weights = self._moved(state, stack(replies, "losses").sum(0), stack(replies, "rows").sum(0))
+            weights = self._moved(state, replies["losses"].sum(0), replies["rows"].sum(0))
             return replace(state, weights=weights, measuring=False, round=state.round + 1)
-        mass = stack(replies, "mass").clamp_min(torch.finfo(state.model.dtype).tiny)
-        return replace(state, model=(mass / mass.sum()) @ stack(replies, "model"), measuring=True)
+        mass = replies["mass"].clamp_min(torch.finfo(state.model.dtype).tiny)
+        return replace(state, model=(mass / mass.sum()) @ replies["model"], measuring=True)
 
     def _moved(self, state: FedFBState, losses: Tensor, rows: Tensor) -> Tensor:
         """λ_{0,z} ← λ_{0,z} + α_t F_z for z > 0, λ_{0,0} ← λ_{0,0} − α_t Σ_z F_z; the other way round for y = 1.
@@ -98,9 +99,9 @@ class FedFB(Algorithm[FedFBState]):
     def _sent(self, state: FedFBState) -> Message:
         return {"model": state.model, "weights": state.weights}
 
-    def solutions(self, state: FedFBState) -> dict[int, Message]:
+    def solutions(self, state: FedFBState) -> Parcels:
         """The global model for every client; fine-tuning uses the same weights."""
-        return {client: self._sent(state) for client in state.setting.clients}
+        return to_everyone(state, **self._sent(state))
 
     def describe(self, state: FedFBState) -> dict[str, Any]:
         """The weights of rows, by label and group."""
@@ -114,12 +115,8 @@ class FedFB(Algorithm[FedFBState]):
         everyone = clients.all_rows("train")
         mass = (row_weights(weights, cells(problem, everyone)) * everyone.mask).sum(-1)
         scale = clients.sizes / mass.clamp_min(1)
-
-        def loss(parameters: Mapping[str, Tensor], batch: Batch) -> Tensor:
-            weighted = row_weights(weights, cells(problem, batch)) * problem.entropies(parameters, batch)
-            return scale * batch.mean(weighted)
-
-        return {"model": clients.minimise(message["model"], problem.layout, loss), "mass": mass}
+        given = {"weights": weights, "scale": scale}
+        return {"model": clients.minimise(message["model"], problem.layout, Weighted(problem), given), "mass": mass}
 
     def measure(self, clients: Clients, message: Message) -> Message:
         """The sums of w's losses by label and group, and the numbers of rows."""
@@ -138,3 +135,15 @@ class FedFB(Algorithm[FedFBState]):
     def reply_limits(self) -> Mapping[str, tuple[float, float]]:
         """Counts and sums of losses."""
         return dict.fromkeys(("mass", "losses", "rows"), (0.0, math.inf))
+
+
+@dataclass(frozen=True)
+class Weighted:
+    """Cross entropy, weighted by label and group."""
+
+    problem: GroupedProblem
+
+    def __call__(self, parameters: Mapping[str, Tensor], batch: Batch, given: Message) -> Tensor:
+        """See Loss; it is given the weights `[n, 2, groups]`, and a scale `[n]`."""
+        weights = row_weights(given["weights"], cells(self.problem, batch))
+        return given["scale"] * batch.mean(weights * self.problem.entropies(parameters, batch))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
@@ -12,9 +12,9 @@ from torch import Tensor
 
 from fedpareto.algorithms import few
 from fedpareto.algorithms.few import FewState
-from fedpareto.core.algorithm import Algorithm, Setting, Taxonomy
+from fedpareto.core.algorithm import Algorithm, Setting, Taxonomy, by_client
 from fedpareto.core.clients import Clients
-from fedpareto.core.messages import Message, Reply, Shapes, Task, stack
+from fedpareto.core.messages import Message, Parcels, Replies, Shapes, Tasks
 from fedpareto.errors import UserError
 from fedpareto.moo.set_scalarise import set_weights, smooth_tchebycheff_set
 from fedpareto.moo.updates import sum_of_updates
@@ -24,10 +24,10 @@ from fedpareto.moo.updates import sum_of_updates
 class FedFewState(FewState):
     """The models, and the last weights of clients and models."""
 
-    weights: tuple[float, ...] = ()
-    """α in the order of `setting.clients`, 0 for those that did not take part."""
-    shares: tuple[tuple[float, ...], ...] = ()
-    """w_i of each client in the same order, empty for those that did not take part."""
+    weights: Tensor = torch.empty(0)
+    """α `[n]` in the order of `setting.clients`, 0 for those that did not take part."""
+    shares: Tensor = torch.empty(0)
+    """w `[n, K]` in the same order, 0 for those that did not take part."""
     objective: float | None = None
     """Eq. 9 of the participants, from the losses that they sent; None before the first round."""
 
@@ -74,9 +74,10 @@ class FedFew(Algorithm[FedFewState]):
     def begin(self, setting: Setting) -> FedFewState:
         """Θ⁰."""
         start = few.distinct_start if self.initial == "distinct" else few.same_start
-        return FedFewState(setting, models=start(setting, self.models), weights=(0.0,) * len(setting.clients))
+        shares = setting.initial.new_zeros(len(setting.clients), self.models, dtype=torch.float64)
+        return FedFewState(setting, models=start(setting, self.models), weights=shares[:, 0].clone(), shares=shares)
 
-    def ask(self, state: FedFewState) -> list[Task]:
+    def ask(self, state: FedFewState) -> list[Tasks]:
         """Every participant trains all of Θ (line 2)."""
         return few.tasks(state)
 
@@ -95,34 +96,32 @@ class FedFew(Algorithm[FedFewState]):
         size: Shapes = {"size": ()} if self.weighting == "size" else {}
         return {"train": {"models": (self.models, setting.layout.size), "losses": (self.models,), **size}}
 
-    def tell(self, state: FedFewState, replies: Sequence[Reply]) -> FedFewState:
+    def tell(self, state: FedFewState, replies: Replies) -> FedFewState:
         """θ_k ← θ_k + η Σ_i α_i w_ik Δ_ik (line 15) with Δ_ik the client's local update of θ_k."""
-        losses, importance = stack(replies, "losses").double(), self._importance(replies)
+        losses, importance = replies["losses"].double(), self._importance(replies)
         outer, inner = set_weights(losses, importance, self.mu)
         steps = [
-            sum_of_updates(outer * column, [reply.message["models"][k] for reply in replies], state.models[k])
+            sum_of_updates(outer * column, replies["models"][:, k], state.models[k])
             for k, column in enumerate(inner.unbind(dim=1))
         ]
         models = state.models + (self.server_lr * torch.stack(steps)).to(state.models)
-        row_of = {reply.client: row for row, reply in enumerate(replies)}
-        alphas, rows = outer.tolist(), [tuple(row) for row in inner.tolist()]
         return replace(
             state,
             models=models,
-            weights=tuple(alphas[row_of[client]] if client in row_of else 0.0 for client in state.setting.clients),
-            shares=tuple(rows[row_of[client]] if client in row_of else () for client in state.setting.clients),
+            weights=by_client(state.setting, replies, outer),
+            shares=by_client(state.setting, replies, inner),
             objective=float(smooth_tchebycheff_set(losses, importance, self.mu)),
             round=state.round + 1,
         )
 
-    def _importance(self, replies: Sequence[Reply]) -> Tensor:
+    def _importance(self, replies: Replies) -> Tensor:
         """λ_i: n_i / Σ n, or 1."""
         if self.weighting == "equal":
-            return replies[0].message["losses"].new_ones(len(replies), dtype=torch.float64)
-        sizes = stack(replies, "size").double()
+            return replies["losses"].new_ones(len(replies), dtype=torch.float64)
+        sizes = replies["size"].double()
         return sizes / sizes.sum()
 
-    def solutions(self, state: FedFewState) -> dict[int, Message]:
+    def solutions(self, state: FedFewState) -> Parcels:
         """Θ for every client (line 19)."""
         return few.solutions(state)
 
@@ -132,5 +131,5 @@ class FedFew(Algorithm[FedFewState]):
 
     def describe(self, state: FedFewState) -> dict[str, Any]:
         """Eq. 9 and its weights, α and w, in the round that is over."""
-        shares = [list(row) for row in state.shares]
-        return {"weights": list(state.weights), "shares": shares, "objective": state.objective}
+        weights, shares = state.weights.tolist(), state.shares.tolist()
+        return {"weights": weights, "shares": shares, "objective": state.objective}

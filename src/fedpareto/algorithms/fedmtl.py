@@ -61,7 +61,7 @@ def learned_relation(models: Tensor, ridge: float) -> Tensor:
     "A convex formulation for learning task relationships in multi-task learning", 2010). Equal models give the mean
     relation as the ridge goes to 0.
     """
-    products = gram_of_updates(list(models), torch.zeros_like(models[0]))
+    products = gram_of_updates(models, torch.zeros_like(models[0]))
     n, trace = len(models), products.trace()
     covariance = products / trace if trace > 0 else products
     values, vectors = torch.linalg.eigh(covariance)

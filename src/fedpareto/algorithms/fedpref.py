@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, ClassVar, Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -21,7 +22,7 @@ from fedpareto.core import rng
 from fedpareto.core.algorithm import Algorithm, Setting, Taxonomy
 from fedpareto.core.clients import Clients
 from fedpareto.core.layout import Layout
-from fedpareto.core.messages import Message, Reply, Shapes, Task
+from fedpareto.core.messages import Message, Parcels, Replies, Shapes, Tasks
 from fedpareto.errors import UserError
 from fedpareto.moo.selection import kth_smallest
 from fedpareto.moo.separation import separation_p_value
@@ -98,7 +99,7 @@ class FedPref(Algorithm[FedPrefState]):
             similarity=torch.eye(n, dtype=setting.initial.dtype),
         )
 
-    def ask(self, state: FedPrefState) -> list[Task]:
+    def ask(self, state: FedPrefState) -> list[Tasks]:
         """Line 4: each client trains its own model θ_i."""
         return personal.tasks(state)
 
@@ -110,15 +111,15 @@ class FedPref(Algorithm[FedPrefState]):
         """The trained model, nothing else."""
         return {"train": {"model": (setting.layout.size,)}}
 
-    def tell(self, state: FedPrefState, replies: Sequence[Reply]) -> FedPrefState:
+    def tell(self, state: FedPrefState, replies: Replies) -> FedPrefState:
         """Lines 5 to 21. A client without a valid reply keeps its model and its cluster."""
         trained, replied = personal.trained_models(state, replies)
-        clusters = self._split_converged(state, trained, set(replied))
+        clusters = self._split_converged(state, trained, replied)
         similarity = self._similarity(clusters, state.models, trained, state.setting.layout)
-        weights = self._weights(clusters, similarity, set(replied))
+        weights = self._weights(clusters, similarity, replied)
         return replace(state, models=weights @ trained, clusters=clusters, similarity=similarity, round=state.round + 1)
 
-    def solutions(self, state: FedPrefState) -> dict[int, Message]:
+    def solutions(self, state: FedPrefState) -> Parcels:
         """Each client's personal model."""
         return personal.solutions(state)
 
@@ -128,12 +129,11 @@ class FedPref(Algorithm[FedPrefState]):
 
     # -- algorithm 3, weighted aggregation -------------------------------------------------------------------------
 
-    def _weights(self, clusters: Sequence[Cluster], similarity: Tensor, replied: set[int]) -> Tensor:
+    def _weights(self, clusters: Sequence[Cluster], similarity: Tensor, replied: np.ndarray) -> Tensor:
         """ŵ of all clients, `[n, n]`: rows sum to one, zero outside a client's cluster (lines 8 to 11)."""
         weights = torch.eye(len(similarity), dtype=similarity.dtype, device=similarity.device)
         for cluster in clusters:
-            rows = [row for row in cluster.members if row in replied]
-            present = torch.tensor(rows, dtype=torch.long, device=weights.device)
+            present = torch.as_tensor(np.intersect1d(cluster.members, replied), device=weights.device)
             block = present[:, None], present
             own = self._scaled(similarity[block]) if self.weighting else torch.ones_like(similarity[block])
             weights[block] = own / own.sum(dim=1, keepdim=True)
@@ -148,7 +148,7 @@ class FedPref(Algorithm[FedPrefState]):
 
     # -- algorithm 4, clustering -----------------------------------------------------------------------------------
 
-    def _split_converged(self, state: FedPrefState, trained: Tensor, replied: set[int]) -> tuple[Cluster, ...]:
+    def _split_converged(self, state: FedPrefState, trained: Tensor, replied: np.ndarray) -> tuple[Cluster, ...]:
         """Lines 7 to 14: every cluster, or its two halves once its mean has converged.
 
         A cluster none of whose members moved has not begun to learn (reinforcement learners collect data first), so it
@@ -168,9 +168,9 @@ class FedPref(Algorithm[FedPrefState]):
             updates = trained[members] - before[number]
             return bipartition(similarities(updates, state.setting.layout, self.top_ratio))
 
-        learned = (trained != state.models).any(dim=1).tolist()
+        learned = (trained != state.models).any(dim=1).cpu().numpy()
         stands_still = [
-            moved <= self.threshold and any(learned[row] for row in cluster.members)
+            moved <= self.threshold and bool(learned[list(cluster.members)].any())
             for cluster, moved in zip(state.clusters, change.tolist(), strict=True)
         ]
         return split_calm(state.clusters, stands_still, replied, self.patience, halve)
@@ -184,7 +184,7 @@ class FedPref(Algorithm[FedPrefState]):
         rows = torch.tensor(members, device=trained.device)
         halves = bipartition(state.similarity[rows[:, None], rows])
         moves = similarities(trained[rows] - state.models[rows], state.setting.layout, self.top_ratio)
-        address = rng.Address(state.setting.seed, client=state.setting.clients[members[0]], round=state.round)
+        address = rng.Address(state.setting.seed, client=int(state.setting.clients[members[0]]), round=state.round)
         p = separation_p_value(moves, halves[0], rng.generator(address, "split"))
         return halves if p <= self.split_level else [list(range(len(members)))]
 

@@ -10,13 +10,16 @@ import torch
 from torch import Tensor
 
 from fedpareto.algorithms.fedavg import FedAvg, FedAvgState
-from fedpareto.algorithms.objective import own_loss
+from fedpareto.algorithms.objective import PREFERENCES, OwnLoss, found_under, under
 from fedpareto.core.algorithm import Setting, Taxonomy
 from fedpareto.core.clients import Clients
 from fedpareto.core.layout import Layout
 from fedpareto.core.messages import Message, Shapes
 from fedpareto.core.problem import Batch
 from fedpareto.errors import UserError
+
+REST = "rest "
+"""Begins the names of the tensors that are frozen."""
 
 
 @dataclass(frozen=True)
@@ -80,12 +83,8 @@ class FedRep(FedAvg):
         """A part of the model after local training, with the rest of it frozen."""
         if not layout.size:
             return part
-        objective = own_loss(clients, self.name)
-
-        def loss(parameters: Mapping[str, Tensor], batch: Batch) -> Tensor:
-            return objective({**rest, **parameters}, batch)
-
-        return clients.minimise(part, layout, loss, epochs=epochs, purpose=purpose)
+        loss, given = PartLoss(OwnLoss.of(clients, self.name)), {PREFERENCES: clients.preferences, **under(REST, rest)}
+        return clients.minimise(part, layout, loss, given, epochs=epochs, purpose=purpose)
 
     def personal(self, clients: Clients, message: Message) -> Tensor:
         """(φ, h_i)."""
@@ -94,3 +93,14 @@ class FedRep(FedAvg):
     def _body(self, setting: Setting) -> int:
         """The number of parameters of the body."""
         return setting.layout.cut(self.head_layers)[0].size
+
+
+@dataclass(frozen=True)
+class PartLoss:
+    """The clients' own loss as a function of a part of the model."""
+
+    objective: OwnLoss
+
+    def __call__(self, parameters: Mapping[str, Tensor], batch: Batch, given: Message) -> Tensor:
+        """See Loss; it is given the rest of the model too."""
+        return self.objective({**found_under(REST, given), **parameters}, batch, given)

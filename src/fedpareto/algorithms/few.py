@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from fedpareto.core import rng
-from fedpareto.core.algorithm import Setting, State, participants
+from fedpareto.core.algorithm import Setting, State, to_everyone, to_participants
 from fedpareto.core.clients import Clients
-from fedpareto.core.messages import Message, Task
+from fedpareto.core.messages import Parcels, Tasks
 
 SPREAD = 0.1
 """Standard deviation of the initial models where the problem's own has no randomness."""
@@ -41,14 +40,14 @@ def same_start(setting: Setting, count: int) -> Tensor:
     return setting.initial.expand(count, -1).clone()
 
 
-def tasks(state: FewState) -> list[Task]:
+def tasks(state: FewState) -> list[Tasks]:
     """Every participant gets all the models."""
-    return [Task(client, state.round + 1, {"models": state.models}) for client in participants(state)]
+    return to_participants(state, models=state.models)
 
 
-def solutions(state: FewState) -> dict[int, Message]:
+def solutions(state: FewState) -> Parcels:
     """All the models for every client."""
-    return {client: {"models": state.models} for client in state.setting.clients}
+    return to_everyone(state, models=state.models)
 
 
 def losses(clients: Clients, models: Tensor) -> Tensor:
@@ -95,5 +94,4 @@ def _shuffled(entries: Tensor, stream: torch.Generator) -> Tensor:
 
 def _with_lane(clients: Clients, lane: int) -> Clients:
     """The same clients with random streams of their own for each model."""
-    addresses: Sequence[rng.Address] = [replace(address, lane=lane) for address in clients.addresses]
-    return replace(clients, addresses=tuple(addresses))
+    return replace(clients, addresses=clients.addresses.with_lane(lane))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Generic
 
@@ -13,7 +13,7 @@ from fedpareto.core.algorithm import Algorithm, S, Setting, State, Taxonomy
 from fedpareto.core.clients import Clients
 from fedpareto.core.conditioned import Conditioned
 from fedpareto.core.layout import Layout
-from fedpareto.core.messages import Message, Reply, Shapes, Task, stack
+from fedpareto.core.messages import Message, Parcels, Replies, Shapes, Tasks
 
 
 @dataclass(frozen=True)
@@ -23,8 +23,8 @@ class FineTunedState(State, Generic[S]):
     inner: S | None = None
     tuned: Tensor = torch.empty(0)
     """`[k, d]` once the last round is over, empty before."""
-    tuners: tuple[int, ...] = ()
-    """The clients whose models these are."""
+    tuners: Tensor = torch.empty(0, dtype=torch.int64)
+    """The ids of the clients whose models these are, `[k]`."""
 
 
 @dataclass(frozen=True)
@@ -55,24 +55,26 @@ class FineTuned(Algorithm[FineTunedState[S]]):
         """The algorithm's own beginning."""
         return FineTunedState(setting, inner=self.algorithm.begin(setting))
 
-    def ask(self, state: FineTunedState[S]) -> list[Task]:
+    def ask(self, state: FineTunedState[S]) -> list[Tasks]:
         """The algorithm's own tasks; in the last round all clients train, not only the participants."""
         inner = _inner(state)
         if not _last_round(state):
             return self.algorithm.ask(inner)
         step = "fine_tune" if "fine_tune" in self.reply_shapes(state.setting) else "train"
-        usual = self._usual_tasks(inner, step) if inner.round == state.round else {}
-        return [
-            Task(client, state.round + 1, {**usual.get(client, {}), **message}, step)
-            for client, message in self.algorithm.solutions(inner).items()
-        ]
+        sent = self.algorithm.solutions(inner)
+        usual = self._usual_tasks(inner, step) if inner.round == state.round else []
+        shared, own = dict(sent.shared), dict(sent.own)
+        for tasks in usual:  # A solution comes before what a usual task holds under the same name.
+            shared |= {name: tensor for name, tensor in tasks.shared.items() if name not in sent.names}
+            own |= {name: tensor for name, tensor in tasks.own.items() if name not in sent.names}
+        return [Tasks(sent.clients, shared, own, round=state.round + 1, step=step)]
 
-    def _usual_tasks(self, inner: S, step: str) -> dict[int, Message]:
+    def _usual_tasks(self, inner: S, step: str) -> list[Tasks]:
         """What the step would be sent in a usual round, for every client: it may read more than a solution."""
         everyone = replace(inner, setting=replace(inner.setting, participation=1.0))
-        return {task.client: task.message for task in self.algorithm.ask(everyone) if task.step == step}
+        return [tasks for tasks in self.algorithm.ask(everyone) if tasks.step == step]
 
-    def tell(self, state: FineTunedState[S], replies: Sequence[Reply]) -> FineTunedState[S]:
+    def tell(self, state: FineTunedState[S], replies: Replies) -> FineTunedState[S]:
         """The algorithm's own aggregation, but for the last round, in which clients keep what they trained."""
         inner = _inner(state)
         if not _last_round(state):
@@ -80,16 +82,26 @@ class FineTuned(Algorithm[FineTunedState[S]]):
             # An algorithm that ends early leaves the last round to us as well.
             return replace(state, inner=inner, round=min(inner.round, state.setting.rounds - 1))
         name = _kept(self.algorithm.solutions(inner))
-        if not any(name in reply.message for reply in replies):  # Local training keeps its models as it is.
+        if name not in replies:  # Local training keeps its models as it is.
             return replace(state, inner=self.algorithm.tell(inner, replies), round=state.round + 1)
-        tuners = tuple(reply.client for reply in replies)
-        return replace(state, tuned=stack(replies, name), tuners=tuners, round=state.round + 1)
+        return replace(state, tuned=replies[name], tuners=torch.as_tensor(replies.clients), round=state.round + 1)
 
-    def solutions(self, state: FineTunedState[S]) -> dict[int, Message]:
+    def solutions(self, state: FineTunedState[S]) -> Parcels:
         """The fine-tuned models at the end; before, and for those without one, the algorithm's own solutions."""
-        own = self.algorithm.solutions(_inner(state))
-        name = _kept(own)
-        return own | {client: {name: model} for client, model in zip(state.tuners, state.tuned, strict=True)}
+        sent = self.algorithm.solutions(_inner(state))
+        if not len(state.tuners):
+            return sent
+        name = _kept(sent)
+        if len(state.tuners) == len(sent):
+            return Parcels(sent.clients, own={name: state.tuned})
+        # Of those with a tuned model each of several models is that one.
+        whole = sent.stacked()[name].clone()
+        rows = torch.as_tensor(state.setting.rows(state.tuners.cpu().numpy()), device=whole.device)
+        between = [1] * (whole.dim() - state.tuned.dim())
+        tuned = state.tuned.view(len(rows), *between, *state.tuned.shape[1:])
+        whole[rows] = tuned.expand(-1, *whole.shape[1:])
+        shared = {other: tensor for other, tensor in sent.shared.items() if other != name}
+        return Parcels(sent.clients, shared, {**sent.own, name: whole})
 
     def describe(self, state: FineTunedState[S]) -> dict[str, Any]:
         """The algorithm's own."""
@@ -131,9 +143,9 @@ def _inner(state: FineTunedState[S]) -> S:
     return state.inner
 
 
-def _kept(solutions: Mapping[int, Message]) -> str:
+def _kept(solutions: Parcels) -> str:
     """What clients are sent and reply with: the whole model, or the part of it that they share."""
-    return next((name for message in solutions.values() for name in message), "model")
+    return next(iter((*solutions.shared, *solutions.own)), "model")
 
 
 def _last_round(state: State) -> bool:

@@ -6,16 +6,16 @@ possible, which descends all of them until a Pareto-stationary point is reached.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from fedpareto.core.algorithm import Algorithm, Setting, State, Taxonomy, participants
+from fedpareto.core.algorithm import Algorithm, Setting, State, Taxonomy, to_everyone, to_participants
 from fedpareto.core.clients import Clients
-from fedpareto.core.messages import Message, Reply, Shapes, Task, stack
+from fedpareto.core.messages import Message, Parcels, Replies, Shapes, Tasks
 from fedpareto.errors import UserError
 from fedpareto.moo.min_norm import min_norm_weights
 
@@ -53,9 +53,9 @@ class FSMGDA(Algorithm[FSMGDAState]):
         m = len(setting.objectives)
         return FSMGDAState(setting, model=setting.initial, weights=(1 / m,) * m)
 
-    def ask(self, state: FSMGDAState) -> list[Task]:
+    def ask(self, state: FSMGDAState) -> list[Tasks]:
         """Every participant trains from x."""
-        return [Task(client, state.round + 1, {"model": state.model}) for client in participants(state)]
+        return to_participants(state, model=state.model)
 
     def train(self, clients: Clients, message: Message) -> Message:
         """Δ_s,i for every objective s: the update of local training for s alone, whatever the client's preference."""
@@ -78,18 +78,18 @@ class FSMGDA(Algorithm[FSMGDAState]):
         d = setting.layout.size
         return {"train": {"updates": (len(setting.objectives), d)}, "fine_tune": {"model": (d,)}}
 
-    def tell(self, state: FSMGDAState, replies: Sequence[Reply]) -> FSMGDAState:
+    def tell(self, state: FSMGDAState, replies: Replies) -> FSMGDAState:
         """x ← x + η Σ_s λ_s Δ_s with λ = argmin ‖Σ_s λ_s Δ_s‖² and Δ_s the mean over clients."""
-        updates = stack(replies, "updates").mean(dim=0)
+        updates = replies["updates"].mean(dim=0)
         exact = updates.double()  # The squares of large or small updates leave the range of single precision.
         weights = min_norm_weights((exact @ exact.T).cpu().numpy())
         step = torch.as_tensor(weights).to(updates) @ updates
         model = state.model + self.server_lr * step
         return replace(state, model=model, weights=tuple(weights.tolist()), round=state.round + 1)
 
-    def solutions(self, state: FSMGDAState) -> dict[int, Message]:
+    def solutions(self, state: FSMGDAState) -> Parcels:
         """The global model for every client."""
-        return {client: {"model": state.model} for client in state.setting.clients}
+        return to_everyone(state, model=state.model)
 
     def describe(self, state: FSMGDAState) -> dict[str, Any]:
         """The objectives' weights."""

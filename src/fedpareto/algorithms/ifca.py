@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
@@ -11,9 +11,9 @@ from torch import Tensor
 
 from fedpareto.algorithms import few
 from fedpareto.algorithms.few import FewState
-from fedpareto.core.algorithm import Algorithm, Setting, Taxonomy
+from fedpareto.core.algorithm import Algorithm, Setting, Taxonomy, by_client
 from fedpareto.core.clients import Clients
-from fedpareto.core.messages import Message, Reply, Shapes, Task, stack
+from fedpareto.core.messages import Message, Parcels, Replies, Shapes, Tasks
 from fedpareto.errors import UserError
 
 UNKNOWN = -1
@@ -24,8 +24,8 @@ UNKNOWN = -1
 class IFCAState(FewState):
     """The models, and which of them each client chose last."""
 
-    choices: tuple[int, ...] = ()
-    """In the order of `setting.clients`."""
+    choices: Tensor = torch.empty(0)
+    """`[n]`, in the order of `setting.clients`."""
 
 
 @dataclass(frozen=True)
@@ -53,10 +53,10 @@ class IFCA(Algorithm[IFCAState]):
 
     def begin(self, setting: Setting) -> IFCAState:
         """Different models: from equal ones every client would always choose the first."""
-        choices = (UNKNOWN,) * len(setting.clients)
+        choices = torch.full((len(setting.clients),), UNKNOWN, device=setting.initial.device)
         return IFCAState(setting, models=few.distinct_start(setting, self.models), choices=choices)
 
-    def ask(self, state: IFCAState) -> list[Task]:
+    def ask(self, state: IFCAState) -> list[Tasks]:
         """Every participant gets all the models (line 3)."""
         return few.tasks(state)
 
@@ -81,29 +81,19 @@ class IFCA(Algorithm[IFCAState]):
         """A choice is one of the K models."""
         return {**super().reply_limits, "choice": (0.0, self.models - 1.0)}
 
-    def tell(self, state: IFCAState, replies: Sequence[Reply]) -> IFCAState:
+    def tell(self, state: IFCAState, replies: Replies) -> IFCAState:
         """θ_j ← the mean of the models that clients trained from θ_j; a model that no client chose stays as it is."""
-        choices = {reply.client: int(reply.message["choice"]) for reply in replies}
-        models = list(state.models)
+        choice, models = replies["choice"].long(), state.models.clone()
+        weights = replies["size"] if self.weighting == "size" else torch.ones_like(replies["choice"])
         for j in range(len(models)):
-            members = [reply for reply in replies if choices[reply.client] == j]
-            if members:
-                models[j] = self._mean(members)
-        return replace(
-            state,
-            models=torch.stack(models),
-            choices=tuple(
-                choices.get(client, last) for client, last in zip(state.setting.clients, state.choices, strict=True)
-            ),
-            round=state.round + 1,
-        )
+            of_j = weights * (choice == j)
+            if of_j.any():
+                models[j] = of_j / of_j.sum() @ replies["model"]
+        chosen = by_client(state.setting, replies, choice, absent=UNKNOWN)
+        choices = torch.where(chosen == UNKNOWN, state.choices, chosen)
+        return replace(state, models=models, choices=choices, round=state.round + 1)
 
-    def _mean(self, members: Sequence[Reply]) -> Tensor:
-        models = stack(members, "model")
-        weights = stack(members, "size") if self.weighting == "size" else models.new_ones(len(members))
-        return weights / weights.sum() @ models
-
-    def solutions(self, state: IFCAState) -> dict[int, Message]:
+    def solutions(self, state: IFCAState) -> Parcels:
         """All the models for every client."""
         return few.solutions(state)
 
@@ -116,8 +106,6 @@ class IFCA(Algorithm[IFCAState]):
 
     def describe(self, state: IFCAState) -> dict[str, Any]:
         """The clusters as client ids, without empty ones."""
-        clusters = [
-            [client for client, choice in zip(state.setting.clients, state.choices, strict=True) if choice == j]
-            for j in range(self.models)
-        ]
+        choices = state.choices.cpu().numpy()
+        clusters = [state.setting.clients[choices == j].tolist() for j in range(self.models)]
         return {"clusters": [cluster for cluster in clusters if cluster]}

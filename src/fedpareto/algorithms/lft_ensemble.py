@@ -5,7 +5,7 @@ A baseline of Zeng, Chen and Lee, "Improving fairness via federated learning", 2
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 
 from fedpareto.algorithms import fairbatch
-from fedpareto.core.algorithm import Algorithm, Setting, State, Taxonomy, participants
+from fedpareto.core.algorithm import Algorithm, Setting, State, Taxonomy, to_everyone, to_participants
 from fedpareto.core.clients import Clients
 from fedpareto.core.groups import comparison_of
-from fedpareto.core.messages import Message, Reply, Shapes, Task, stack
+from fedpareto.core.messages import Message, Parcels, Replies, Shapes, Tasks
 from fedpareto.errors import UserError
 
 
@@ -57,11 +57,11 @@ class LFTEnsemble(Algorithm[LFTEnsembleState]):
         shares = fairbatch.private_state(comparison_of(setting, self.name), setting.initial)
         return {"model": setting.initial, **shares}
 
-    def ask(self, state: LFTEnsembleState) -> list[Task]:
+    def ask(self, state: LFTEnsembleState) -> list[Tasks]:
         """Clients train; in the last round they send their models."""
         if state.round < state.setting.rounds - 1:
-            return [Task(client, state.round + 1, {}) for client in participants(state)]
-        return [Task(client, state.round + 1, {}, step="hand_in") for client in state.setting.clients]
+            return to_participants(state)
+        return [Tasks(state.setting.clients, round=state.round + 1, step="hand_in")]
 
     def train(self, clients: Clients, message: Message) -> Message:
         """FairBatch trains the client's own model further."""
@@ -78,16 +78,14 @@ class LFTEnsemble(Algorithm[LFTEnsembleState]):
         """Nothing before the last round, then the model."""
         return {"train": {}, "hand_in": {"model": (setting.layout.size,)}}
 
-    def tell(self, state: LFTEnsembleState, replies: Sequence[Reply]) -> LFTEnsembleState:
+    def tell(self, state: LFTEnsembleState, replies: Replies) -> LFTEnsembleState:
         """One more round is over."""
-        handed_in = [reply for reply in replies if reply.step == "hand_in"]
-        models = stack(handed_in, "model") if handed_in else state.models
+        models = replies["model"] if replies.step == "hand_in" else state.models
         return replace(state, models=models, round=state.round + 1)
 
-    def solutions(self, state: LFTEnsembleState) -> dict[int, Message]:
+    def solutions(self, state: LFTEnsembleState) -> Parcels:
         """All models for every client, once they are there."""
-        message = {"models": state.models} if len(state.models) else {}
-        return {client: dict(message) for client in state.setting.clients}
+        return to_everyone(state, models=state.models) if len(state.models) else to_everyone(state)
 
     def personal(self, clients: Clients, message: Message) -> Tensor:
         """The ensemble, `[n, k, d]`; before it is there, the model that the client keeps."""

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from torch import Tensor
 
-from fedpareto.core.algorithm import Algorithm, Setting, State, Taxonomy, participants
+from fedpareto.core.algorithm import Algorithm, Setting, State, Taxonomy, to_everyone, to_participants
 from fedpareto.core.clients import Clients
-from fedpareto.core.messages import Message, Reply, Shapes, Task
+from fedpareto.core.messages import Message, Parcels, Replies, Shapes, Tasks
 
 
 @dataclass(frozen=True)
@@ -29,9 +29,9 @@ class Local(Algorithm[State]):
         """Each client keeps its model."""
         return {"model": setting.initial}
 
-    def ask(self, state: State) -> list[Task]:
+    def ask(self, state: State) -> list[Tasks]:
         """Empty tasks: clients train."""
-        return [Task(client, state.round + 1, {}) for client in participants(state)]
+        return to_participants(state)
 
     def train(self, clients: Clients, message: Message) -> Message:
         """Trains the client's own model further."""
@@ -46,10 +46,10 @@ class Local(Algorithm[State]):
         """An empty reply."""
         return {"train": {}}
 
-    def tell(self, state: State, replies: Sequence[Reply]) -> State:
+    def tell(self, state: State, replies: Replies) -> State:
         """One more round is over."""
         return replace(state, round=state.round + 1)
 
-    def solutions(self, state: State) -> dict[int, Message]:
+    def solutions(self, state: State) -> Parcels:
         """Nothing is sent: every client has its own model."""
-        return {client: {} for client in state.setting.clients}
+        return to_everyone(state)

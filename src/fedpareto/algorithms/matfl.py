@@ -5,7 +5,7 @@ For each client and layer the server finds the clients with the most similar upd
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
@@ -16,7 +16,7 @@ from fedpareto.algorithms import personal
 from fedpareto.algorithms.personal import PersonalState
 from fedpareto.core.algorithm import Algorithm, Setting, Taxonomy
 from fedpareto.core.clients import Clients
-from fedpareto.core.messages import Message, Reply, Shapes, Task
+from fedpareto.core.messages import Message, Parcels, Replies, Shapes, Tasks
 from fedpareto.errors import UserError
 from fedpareto.moo.similarity import cosines
 
@@ -48,7 +48,7 @@ class MaTFL(Algorithm[PersonalState]):
         """All clients at the same model."""
         return PersonalState(setting, models=personal.same_start(setting))
 
-    def ask(self, state: PersonalState) -> list[Task]:
+    def ask(self, state: PersonalState) -> list[Tasks]:
         """Each client trains its own model."""
         return personal.tasks(state)
 
@@ -60,7 +60,7 @@ class MaTFL(Algorithm[PersonalState]):
         """The trained model, nothing else."""
         return {"train": {"model": (setting.layout.size,)}}
 
-    def tell(self, state: PersonalState, replies: Sequence[Reply]) -> PersonalState:
+    def tell(self, state: PersonalState, replies: Replies) -> PersonalState:
         """Each client that replied averages over those that replied; the others keep their models."""
         after, replied = personal.trained_models(state, replies)
         trained = after[replied]
@@ -70,10 +70,10 @@ class MaTFL(Algorithm[PersonalState]):
             updates, mixed = trained - state.models[replied], torch.empty_like(trained)
             for layer in state.setting.layout.layers.values():
                 mixed[:, layer] = voting_weights(updates[:, layer], self.voters) @ trained[:, layer]
-        models = after.index_copy(0, torch.tensor(replied, device=after.device), mixed)
+        models = after.index_copy(0, torch.as_tensor(replied, device=after.device), mixed)
         return replace(state, models=models, round=state.round + 1)
 
-    def solutions(self, state: PersonalState) -> dict[int, Message]:
+    def solutions(self, state: PersonalState) -> Parcels:
         """Each client's personal model."""
         return personal.solutions(state)
 

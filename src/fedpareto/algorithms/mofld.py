@@ -19,9 +19,9 @@ from torch import Tensor
 from fedpareto.algorithms.fedavg import FedAvg, FedAvgState
 from fedpareto.algorithms.fedpref import FedPref, FedPrefState
 from fedpareto.core import rng
-from fedpareto.core.algorithm import Algorithm, Found, Setting, State, Taxonomy, participants
+from fedpareto.core.algorithm import Algorithm, Found, Setting, State, Taxonomy, participants, to_everyone
 from fedpareto.core.clients import Clients
-from fedpareto.core.messages import Message, Reply, Shapes, Task, stack
+from fedpareto.core.messages import Message, Parcels, Replies, Shapes, Tasks
 from fedpareto.core.solutions import roles
 from fedpareto.errors import UserError
 from fedpareto.moo.dominance import is_nondominated
@@ -71,28 +71,28 @@ class MOFLDState(State):
 class _Training:
     """A federation inside the federation, which trains one candidate, or several together.
 
-    A client that trains k candidates counts as k members.
+    A client that trains k candidates counts as k members: those of a candidate follow one another.
     """
 
     algorithm: Algorithm[Any]
     state: Any
-    members: tuple[tuple[int, int], ...]
-    """The candidate and the client that each of its members represents."""
+    lanes: Sequence[int]
+    """Its candidates."""
 
-    def ask(self) -> Iterator[tuple[int, int, Message]]:
-        """Tasks: which client trains for which candidate, from which model."""
-        for task in self.algorithm.ask(self.state):
-            yield *self.members[task.client], task.message
+    def ask(self, rows: np.ndarray) -> Iterator[tuple[int, Tasks]]:
+        """For each candidate its tasks, of the clients in these rows."""
+        (tasks,) = self.algorithm.ask(self.state)
+        clients = len(tasks) // len(self.lanes)
+        for number, lane in enumerate(self.lanes):
+            yield lane, tasks.only(number * clients + rows)
 
-    def tell(self, replies: Sequence[Reply]) -> Any:
-        """Its state after the replies of its own members; unchanged if there are none."""
-        number = {member: i for i, member in enumerate(self.members)}
-        own = [
-            replace(reply, client=number[reply.lane, reply.client])
-            for reply in replies
-            if (reply.lane, reply.client) in number
-        ]
-        return self.algorithm.tell(self.state, own) if own else self.state
+    def tell(self, replies: Replies, rows: np.ndarray) -> Any:
+        """Its state after the replies of its own members; unchanged if there are none. `rows` are the clients' rows."""
+        clients = len(self.state.setting.clients) // len(self.lanes)
+        here = np.flatnonzero(np.isin(replies.lanes, self.lanes))
+        number = np.searchsorted(self.lanes, replies.lanes[here])
+        own = replace(replies.only(here), clients=number * clients + rows[here], step="train")
+        return self.algorithm.tell(self.state, own) if len(own) else self.state
 
 
 @dataclass(frozen=True)
@@ -187,30 +187,29 @@ class MOFLD(Algorithm[MOFLDState]):
                 "without"
             )
 
-    def ask(self, state: MOFLDState) -> list[Task]:
+    def ask(self, state: MOFLDState) -> list[Tasks]:
         """Line 9, the next round of every training; or line 10 once they are over."""
+        present = participants(state)
         if state.trained:
-            present = participants(state)
             return [
-                Task(client, state.round + 1, {"model": model}, "measure", lane)
+                Tasks(present, {"model": model}, round=state.round + 1, step="measure", lane=lane)
                 for lane, model in zip(state.in_training, self._candidates(state), strict=True)
-                for client in present
             ]
-        weights, working = state.weights.to(state.models.dtype), set(participants(state))
+        weights, rows = state.weights.to(state.models.dtype), state.setting.rows(present)
         return [
-            Task(client, state.round + 1, {**message, "weights": weights[lane]}, "solve", lane)
+            replace(own, clients=present, shared={**own.shared, "weights": weights[lane]}, step="solve", lane=lane)
             for training in self._trainings(state)
-            for lane, client, message in training.ask()
-            if client in working
+            for lane, own in training.ask(rows)
         ]
 
-    def tell(self, state: MOFLDState, replies: Sequence[Reply]) -> MOFLDState:
+    def tell(self, state: MOFLDState, replies: Replies) -> MOFLDState:
         """One more round of every training; after the last one lines 10 to 15, with the clients' evaluation or the
         server's.
         """
         if state.trained:
             return self._measured(state, _mean_values(state, replies))
-        state = replace(state, inner=tuple(training.tell(replies) for training in self._trainings(state)))
+        rows = state.setting.rows(replies.clients)
+        state = replace(state, inner=tuple(training.tell(replies, rows) for training in self._trainings(state)))
         if (state.round + 1) % self._training_rounds(state.setting):
             return replace(state, round=state.round + 1)
         if self.evaluation == "client":
@@ -284,21 +283,21 @@ class MOFLD(Algorithm[MOFLDState]):
     def _fedpref(self) -> FedPref:
         return FedPref(threshold=self.threshold)
 
-    def _federations(self, state: MOFLDState) -> Iterator[tuple[Setting, tuple[tuple[int, int], ...]]]:
-        """Of each training under way the setting, and the candidate and client that its members represent. All its
-        members take part: a participant of a round trains every candidate.
+    def _federations(self, state: MOFLDState) -> Iterator[tuple[Setting, Sequence[int]]]:
+        """Of each training under way the setting and the candidates. All its members take part: a participant of a
+        round trains every candidate.
         """
         lanes = state.in_training
         together = self.inner == "fedpref" and len(lanes) > 0
         for group in [lanes] if together else [[lane] for lane in lanes]:
-            members = tuple((lane, client) for lane in group for client in state.setting.clients)
-            yield replace(state.setting, clients=tuple(range(len(members))), participation=1.0, regulars=()), members
+            members = np.arange(len(group) * len(state.setting.clients))
+            yield replace(state.setting, clients=members, participation=1.0, regulars=()), group
 
     def _trainings(self, state: MOFLDState) -> Iterator[_Training]:
         """The current trainings; they count rounds with the run, and their settings are not part of a checkpoint."""
         algorithm = FedAvg() if self.inner == "fedavg" else self._fedpref
-        for inner, (setting, members) in zip(state.inner, self._federations(state), strict=True):
-            yield _Training(algorithm, replace(inner, setting=setting, round=state.round), members)
+        for inner, (setting, lanes) in zip(state.inner, self._federations(state), strict=True):
+            yield _Training(algorithm, replace(inner, setting=setting, round=state.round), lanes)
 
     def _candidates(self, state: MOFLDState) -> Tensor:
         """θ^w of each candidate in training, `[k, d]`; of FedPref's personal models the mean over a candidate's."""
@@ -315,13 +314,12 @@ class MOFLD(Algorithm[MOFLDState]):
         front = torch.as_tensor(known[is_nondominated(values[known], maximise)], device=state.values.device)
         return Found(state.weights[front], state.values[front], state.models[front])
 
-    def solutions(self, state: MOFLDState) -> dict[int, Message]:
+    def solutions(self, state: MOFLDState) -> Parcels:
         """The whole front, with its objective values, for every client to choose from."""
         found = self.found(state)
-        message = {"model": state.setting.initial}
-        if len(found.models):
-            message = {"model": found.models, "values": found.values[:, CHOSEN_ON].to(found.models.dtype)}
-        return dict.fromkeys(state.setting.clients, message)
+        if not len(found.models):
+            return to_everyone(state, model=state.setting.initial)
+        return to_everyone(state, model=found.models, values=found.values[:, CHOSEN_ON].to(found.models.dtype))
 
     def describe(self, state: MOFLDState) -> dict[str, Any]:
         """The front and the weights behind it, how many trainings it took, and the weights that are next."""
@@ -367,14 +365,14 @@ class MOFLD(Algorithm[MOFLDState]):
         }
 
 
-def _mean_values(state: MOFLDState, replies: Sequence[Reply]) -> Tensor:
+def _mean_values(state: MOFLDState, replies: Replies) -> Tensor:
     """Eq. 3.1: Σ_i (n_i / n) F_i of each candidate over the clients that measured it, `[k, 3, m]`; NaN without any."""
     values = state.values.new_full((len(state.in_training), *state.values.shape[1:]), torch.nan)
     for row, lane in zip(values, state.in_training, strict=True):
-        own = [reply for reply in replies if reply.lane == lane]
-        if own:
-            sizes = stack(own, "size").double()
-            row[:] = torch.einsum("i,ipm->pm", sizes / sizes.sum(), stack(own, "values").double())
+        own = replies.in_lane(lane)
+        if len(own):
+            sizes = own["size"].double()
+            row[:] = torch.einsum("i,ipm->pm", sizes / sizes.sum(), own["values"].double())
     return values
 
 

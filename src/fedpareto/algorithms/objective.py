@@ -1,15 +1,19 @@
-"""A client's own objective on a minibatch, for algorithms that train a part of a model, or a mixture of models."""
+"""What `clients.learn` minimises, for algorithms that minimise it together with something else."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from torch import Tensor
 
 from fedpareto.core.clients import Clients
-from fedpareto.core.learner import Loss
+from fedpareto.core.learner import Learner
+from fedpareto.core.messages import Message
 from fedpareto.core.problem import Batch, SupervisedProblem
 from fedpareto.errors import UserError
+
+PREFERENCES = "preferences"
 
 
 def supervised(clients: Clients, algorithm: str) -> SupervisedProblem:
@@ -19,16 +23,33 @@ def supervised(clients: Clients, algorithm: str) -> SupervisedProblem:
     return clients.problem
 
 
-def own_loss(clients: Clients, algorithm: str) -> Loss:
-    """What `clients.learn` minimises: the losses, scalarised under each client's preference as its learner does."""
-    problem = supervised(clients, algorithm)
+@dataclass(frozen=True)
+class OwnLoss:
+    """The losses, scalarised under each client's preference as its learner does."""
 
-    def loss(parameters: Mapping[str, Tensor], batch: Batch) -> Tensor:
-        return scalarised(clients, problem.losses(parameters, batch))
+    problem: SupervisedProblem
+    learner: Learner
 
-    return loss
+    @classmethod
+    def of(cls, clients: Clients, algorithm: str) -> OwnLoss:
+        """That of these clients."""
+        return cls(supervised(clients, algorithm), clients.learner)
+
+    def __call__(self, parameters: Mapping[str, Tensor], batch: Batch, given: Message) -> Tensor:
+        """See Loss; it is given the clients' preferences."""
+        return self.learner.scalarised(self.problem.losses(parameters, batch), given[PREFERENCES])
 
 
 def scalarised(clients: Clients, losses: Tensor) -> Tensor:
     """`losses` `[n, m]` as one, `[n]`."""
     return clients.learner.scalarised(losses, clients.preferences)
+
+
+def under(prefix: str, parts: Mapping[str, Tensor]) -> Message:
+    """Tensors under names that begin with `prefix`, to be given to a loss …"""
+    return {prefix + name: tensor for name, tensor in parts.items()}
+
+
+def found_under(prefix: str, given: Message) -> Message:
+    """… which finds them again."""
+    return {name.removeprefix(prefix): tensor for name, tensor in given.items() if name.startswith(prefix)}

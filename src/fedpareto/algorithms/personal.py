@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from fedpareto.core.algorithm import Setting, State, participants
-from fedpareto.core.messages import Message, Reply, Task, stack
+from fedpareto.core.messages import Parcels, Replies, Tasks, take_rows
 
 SMALLEST_SPLIT = 3
 """Smaller clusters are never split: recursive clustering has no stopping rule of its own, and would split even a pair
@@ -40,30 +41,29 @@ def same_start(setting: Setting) -> Tensor:
     return setting.initial.expand(len(setting.clients), -1).clone()
 
 
-def tasks(state: PersonalState) -> list[Task]:
+def tasks(state: PersonalState) -> list[Tasks]:
     """Each client that takes part trains its own model."""
-    row_of = {client: row for row, client in enumerate(state.setting.clients)}
-    return [Task(client, state.round + 1, {"model": state.models[row_of[client]]}) for client in participants(state)]
+    present = participants(state)
+    own = {"model": take_rows(state.models, state.setting.rows(present))}
+    return [Tasks(present, own=own, round=state.round + 1)]
 
 
-def trained_models(state: PersonalState, replies: Sequence[Reply]) -> tuple[Tensor, list[int]]:
+def trained_models(state: PersonalState, replies: Replies) -> tuple[Tensor, np.ndarray]:
     """The models after training, `[n, d]`, and the rows that replied; a client that did not keeps its model."""
-    row_of = {client: row for row, client in enumerate(state.setting.clients)}
-    replied = [row_of[reply.client] for reply in replies]
-    trained = stack(replies, "model")
-    if len(replied) < len(row_of):
-        trained = state.models.index_copy(0, torch.tensor(replied, device=trained.device), trained)
+    replied, trained = state.setting.rows(replies.clients), replies["model"]
+    if len(replied) < len(state.models):
+        trained = state.models.index_copy(0, torch.as_tensor(replied, device=trained.device), trained)
     return trained, replied
 
 
-def solutions(state: PersonalState) -> dict[int, Message]:
+def solutions(state: PersonalState) -> Parcels:
     """Each client's personal model."""
-    return {client: {"model": model} for client, model in zip(state.setting.clients, state.models, strict=True)}
+    return Parcels(state.setting.clients, own={"model": state.models})
 
 
 def ids(state: PersonalState, clusters: Sequence[Cluster]) -> list[list[int]]:
     """The clusters as the clients' ids, which need not be their rows."""
-    return [[state.setting.clients[row] for row in cluster.members] for cluster in clusters]
+    return [state.setting.clients[list(cluster.members)].tolist() for cluster in clusters]
 
 
 def means(clusters: Sequence[Cluster], models: Tensor) -> Tensor:
@@ -77,18 +77,19 @@ def means(clusters: Sequence[Cluster], models: Tensor) -> Tensor:
 def split_calm(
     clusters: Sequence[Cluster],
     stands_still: Sequence[bool],
-    replied: set[int],
+    replied: np.ndarray,
     patience: int,
     halve: Callable[[int], Sequence[Sequence[int]]],
 ) -> tuple[Cluster, ...]:
     """Every cluster, or its halves once it was stationary for `patience` rounds in a row.
 
-    `halve` gives the halves of a cluster by its index, as positions in its `members`. Only a full set of replies can
+    `replied` are the rows of clients with a reply. `halve` gives the halves of a cluster by its index, as positions in
+    its `members`. Only a full set of replies can
     show that a cluster is stationary; without one it stays as it is.
     """
     result: list[Cluster] = []
     for number, (cluster, still) in enumerate(zip(clusters, stands_still, strict=True)):
-        if not replied.issuperset(cluster.members):
+        if not np.isin(cluster.members, replied).all():
             result.append(cluster)
             continue
         calm = cluster.calm + 1 if still else 0

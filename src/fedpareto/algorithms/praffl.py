@@ -6,27 +6,27 @@ the last ones, the head φ, are made by a hypernetwork β that is private to the
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from itertools import count
 from typing import ClassVar, Literal
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from fedpareto.core.algorithm import Algorithm, Setting, State, Taxonomy, participants
+from fedpareto.algorithms.objective import found_under, under
+from fedpareto.core.algorithm import Algorithm, Setting, State, Taxonomy, to_everyone, to_participants
 from fedpareto.core.clients import Clients
 from fedpareto.core.conditioned import Conditioned, inside, tolerances
 from fedpareto.core.layout import Layout
-from fedpareto.core.messages import Message, Reply, Shapes, Task, stack
+from fedpareto.core.messages import Message, Parcels, Replies, Shapes, Tasks
 from fedpareto.core.problem import Batch, SupervisedProblem
 from fedpareto.errors import UserError
 from fedpareto.moo import scalarise
 from fedpareto.moo.preferences import equidistant
+from fedpareto.networks.training import Training
 
-DRAWN_AT_ONCE = 64
-"""Minibatches whose preferences are drawn at once."""
+FROZEN = "frozen "
+"""Begins the names of tensors that a loss is given and that stand still."""
 COMPARED = 11
 """Preferences, evenly spread, under which a client compares two bodies."""
 LARGEST_MARGIN = 0.05
@@ -101,17 +101,17 @@ class PraFFL(Algorithm[PraFFLState]):
         body = self.anatomy(setting.layout, len(setting.objectives)).body
         return PraFFLState(setting, body=setting.initial[: body.size].clone())
 
-    def ask(self, state: PraFFLState) -> list[Task]:
+    def ask(self, state: PraFFLState) -> list[Tasks]:
         """Line 3: every participant gets the body."""
-        return [Task(client, state.round + 1, {"body": state.body}) for client in participants(state)]
+        return to_participants(state, body=state.body)
 
-    def tell(self, state: PraFFLState, replies: Sequence[Reply]) -> PraFFLState:
+    def tell(self, state: PraFFLState, replies: Replies) -> PraFFLState:
         """Line 10, eq. 14: ω ← 1/|S| Σ ω_k."""
-        return replace(state, body=stack(replies, "body").mean(0), round=state.round + 1)
+        return replace(state, body=replies["body"].mean(0), round=state.round + 1)
 
-    def solutions(self, state: PraFFLState) -> dict[int, Message]:
+    def solutions(self, state: PraFFLState) -> Parcels:
         """The body for every client; the rest stays with the clients."""
-        return {client: {"body": state.body} for client in state.setting.clients}
+        return to_everyone(state, body=state.body)
 
     def reply_shapes(self, setting: Setting) -> Mapping[str, Shapes]:
         """The body, nothing else."""
@@ -134,41 +134,31 @@ class PraFFL(Algorithm[PraFFLState]):
 
     def _train_body(self, clients: Clients, body: Tensor) -> Tensor:
         """Eq. 11: ω descends L_1 for τ_c epochs under the head of an even preference, β(½, ½)."""
-        problem, anatomy = self._problem(clients), self._anatomy(clients)
+        anatomy = self._anatomy(clients)
         if not body.shape[-1] or not self.body_epochs:
             return body
         m = clients.preferences.shape[-1]
         even = torch.full_like(clients.preferences, 1 / m).unsqueeze(1)
         heads = anatomy.heads(anatomy.hypernetwork.layout.unflatten(clients.state["hypernetwork"]), even)
-        head = {name: tensor[:, 0] for name, tensor in heads.items()}
-
-        def performance(body: Mapping[str, Tensor], batch: Batch) -> Tensor:
-            return problem.losses({**body, **head}, batch)[:, 0]
-
-        return clients.minimise(body, anatomy.body, performance, epochs=self.body_epochs, purpose="body")
+        given = under(FROZEN, {name: tensor[:, 0] for name, tensor in heads.items()})
+        loss = Performance(self._problem(clients))
+        return clients.minimise(body, anatomy.body, loss, given, epochs=self.body_epochs, purpose="body")
 
     def _train_hypernetwork(self, clients: Clients, body: Tensor) -> Tensor:
         """Eq. 13: β descends the mean of g over n_λ random tolerances λ for τ_p epochs; ω is frozen."""
-        problem, anatomy = self._problem(clients), self._anatomy(clients)
+        anatomy = self._anatomy(clients)
         if not self.head_epochs:
             return clients.state["hypernetwork"]
-        shared = anatomy.body.unflatten(body)
-        draws = self._tolerances(clients)
-
-        def expected_g(hypernetwork: Mapping[str, Tensor], batch: Batch) -> Tensor:
-            tolerances = next(draws)
-            losses = problem.losses_each(shared, anatomy.heads(hypernetwork, tolerances), batch)
-            return self._g(losses, tolerances).mean(-1)
-
         return clients.minimise(
             clients.state["hypernetwork"],
             anatomy.hypernetwork.layout,
-            expected_g,
+            ExpectedG(self, self._problem(clients)),
+            under(FROZEN, anatomy.body.unflatten(body)),
             epochs=self.head_epochs,
             purpose="hypernetwork",
         )
 
-    def _g(self, losses: Tensor, tolerances: Tensor) -> Tensor:
+    def g(self, losses: Tensor, tolerances: Tensor) -> Tensor:
         """Eq. 6: max_i L_i / λ_i, with z* = 0; or its smooth form, or eq. 5, in which λ weighs the other way."""
         weights = 1 / tolerances
         if self.balanced:
@@ -179,14 +169,13 @@ class PraFFL(Algorithm[PraFFLState]):
             return scalarise.smooth_tchebycheff(losses, weights, mu=self.smoothing)
         return scalarise.tchebycheff(losses, weights)
 
-    def _tolerances(self, clients: Clients) -> Iterator[Tensor]:
-        """Line 8, as an endless stream: for each minibatch λ^(1) … λ^(n_λ), `[n, n_λ, m]`, uniform on the simplex."""
-        size = (DRAWN_AT_ONCE, self.sampled, clients.preferences.shape[-1])
-        for block in count():
-            streams = clients.generators(f"preferences {block}")
-            drawn = np.stack([stream.standard_exponential(size, dtype=np.float32) for stream in streams], axis=1)
-            points = clients.tensor(drawn).to(clients.preferences.dtype)
-            yield from inside(points / points.sum(-1, keepdim=True), self.margin)
+    def tolerances(self, training: Training, objectives: int) -> Tensor:
+        """Line 8, for a minibatch: λ^(1) … λ^(n_λ), `[n, n_λ, m]`, uniform on the simplex."""
+        count = self.sampled * objectives
+        every = count + -count % 2  # A stream is read from even places on.
+        drawn = training.addresses.exponential(f"{training.purpose} preferences", count, training.step * every)
+        points = drawn.view(-1, self.sampled, objectives).to(training.mask.dtype)
+        return inside(points / points.sum(-1, keepdim=True), self.margin)
 
     def personal(self, clients: Clients, message: Message) -> Tensor:
         """(ω, β_k(λ)) at the client's own preference."""
@@ -219,7 +208,7 @@ class PraFFL(Algorithm[PraFFLState]):
         heads = anatomy.heads(anatomy.hypernetwork.layout.unflatten(clients.state["hypernetwork"]), wanted)
         with torch.no_grad():
             losses = problem.losses_each(anatomy.body.unflatten(body), heads, clients.all_rows("validation"))
-        return self._g(losses, wanted).mean(-1)
+        return self.g(losses, wanted).mean(-1)
 
     # -- where body ends and head begins ---------------------------------------------------------------------------
 
@@ -240,3 +229,31 @@ class PraFFL(Algorithm[PraFFLState]):
         if not isinstance(clients.problem, SupervisedProblem):
             raise UserError(f"praffl needs a problem with losses on rows; '{clients.problem.name}' has none")
         return clients.problem
+
+
+@dataclass(frozen=True)
+class Performance:
+    """L_1 as a function of the body."""
+
+    problem: SupervisedProblem
+
+    def __call__(self, parameters: Mapping[str, Tensor], batch: Batch, given: Message) -> Tensor:
+        """See Loss; it is given the head."""
+        return self.problem.losses({**parameters, **found_under(FROZEN, given)}, batch)[:, 0]
+
+
+@dataclass(frozen=True)
+class ExpectedG:
+    """The mean of g over random preferences, as a function of the hypernetwork."""
+
+    algorithm: PraFFL
+    problem: SupervisedProblem
+
+    def __call__(self, parameters: Mapping[str, Tensor], batch: Batch, given: Message) -> Tensor:
+        """See Loss; it is given the body."""
+        assert batch.training is not None, "a loss is called in training"
+        m = len(self.problem.objectives)
+        tolerances = self.algorithm.tolerances(batch.training, m)
+        heads = self.algorithm.anatomy(self.problem.layout, m).heads(parameters, tolerances)
+        losses = self.problem.losses_each(found_under(FROZEN, given), heads, batch)
+        return self.algorithm.g(losses, tolerances).mean(-1)

@@ -6,7 +6,7 @@ the same noise on each client's own update, before it leaves. What ε this is: c
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Generic
 
@@ -22,15 +22,18 @@ from fedpareto.core.algorithm import (
     Setting,
     State,
     Taxonomy,
+    by_client,
     participants,
     privacy_of,
     small_setting,
 )
 from fedpareto.core.clients import Clients
-from fedpareto.core.messages import Message, Reply, Shapes, Task
+from fedpareto.core.messages import Message, Parcels, Replies, Shapes, Tasks
 from fedpareto.core.privacy import Exposure, Privacy, epsilon
 from fedpareto.errors import UserError
 
+KEPT = "kept"
+"""The name under which clients are told that they hold a tuned model."""
 PURPOSE = "privacy"
 """The name of the random streams that noise is drawn from."""
 
@@ -40,9 +43,9 @@ class PrivateState(State, Generic[S]):
     """The algorithm's own state, and how often each client was selected for an update."""
 
     inner: S | None = None
-    asked: tuple[int, ...] = ()
-    """In the order of `setting.clients`. Selected clients count, not those that replied: a late reply has left its
-    client.
+    asked: Tensor = torch.empty(0, dtype=torch.int64)
+    """`[n]`, in the order of `setting.clients`. Selected clients count, not those that replied: a late reply has left
+    its client.
     """
 
 
@@ -80,13 +83,14 @@ class Private(Algorithm[PrivateState[S]]):
         received = message["model"]
         model = clipped(received, self.algorithm.train(clients, message)["model"], self.privacy.clip)
         if self.privacy.kind == "local" and self.privacy.deviation:
-            model = model + gaussian(self._streams(clients), self.privacy.deviation, model)
+            model = model + self.privacy.deviation * self._normal(clients.addresses, model)
         return {"model": model}
 
-    def _streams(self, clients: Clients) -> Iterable[np.random.Generator]:
+    def _normal(self, addresses: rng.Addresses, like: Tensor) -> Tensor:
+        """N(0, 1) for each entry of `like` `[n, d]`, from the streams of n addresses or from the machine's own."""
         if self.privacy.randomness == "seed":
-            return clients.generators(PURPOSE)
-        return (np.random.default_rng() for _ in clients.addresses)
+            return addresses.to(like.device).normal(PURPOSE, like.shape[1]).to(like)
+        return torch.as_tensor(np.random.default_rng().standard_normal(tuple(like.shape))).to(like)
 
     def private_state(self, setting: Setting) -> Message:
         """The algorithm's own."""
@@ -100,34 +104,31 @@ class Private(Algorithm[PrivateState[S]]):
 
     def begin(self, setting: Setting) -> PrivateState[S]:
         """No client was selected yet."""
-        return PrivateState(setting, inner=self.algorithm.begin(setting), asked=(0,) * len(setting.clients))
+        return PrivateState(
+            setting, inner=self.algorithm.begin(setting), asked=torch.zeros(len(setting.clients), dtype=torch.int64)
+        )
 
-    def ask(self, state: PrivateState[S]) -> list[Task]:
+    def ask(self, state: PrivateState[S]) -> list[Tasks]:
         """The algorithm's own tasks."""
         return self.algorithm.ask(_inner(state))
 
-    def tell(self, state: PrivateState[S], replies: Sequence[Reply]) -> PrivateState[S]:
+    def tell(self, state: PrivateState[S], replies: Replies) -> PrivateState[S]:
         """The algorithm's own aggregation; central: of replies that share N(0, (zC/n)²), which is then in the mean."""
-        at_work = {task.client for task in self.ask(state)}
         inner = self.algorithm.tell(_inner(state), self._noised(state, replies))
         if inner.round == state.round:
             raise UserError(f"privacy: {self.name} takes several exchanges a round; noise is drawn for one")
-        asked = tuple(
-            times + (client in at_work) for client, times in zip(state.setting.clients, state.asked, strict=True)
-        )
+        asked = state.asked.clone()
+        asked[torch.as_tensor(np.unique(_rows_at_work(state.setting, self.ask(state))), device=asked.device)] += 1
         return replace(state, inner=inner, asked=asked, round=inner.round)
 
-    def _noised(self, state: PrivateState[S], replies: Sequence[Reply]) -> Sequence[Reply]:
+    def _noised(self, state: PrivateState[S], replies: Replies) -> Replies:
         if self.privacy.kind != "central" or not self.privacy.deviation:
             return replies
-        address = rng.Address(state.setting.seed, round=state.round + 1)
-        seeded = self.privacy.randomness == "seed"
-        stream = rng.generator(address, PURPOSE) if seeded else np.random.default_rng()
-        like = replies[0].message["model"][None]
-        (noise,) = gaussian([stream], self.privacy.deviation / len(replies), like)
-        return [replace(reply, message={"model": reply.message["model"] + noise}) for reply in replies]
+        address = rng.Addresses.of([rng.Address(state.setting.seed, round=state.round + 1)])
+        noise = self.privacy.deviation / len(replies) * self._normal(address, replies["model"][:1])
+        return replace(replies, tensors={"model": replies["model"] + noise})
 
-    def solutions(self, state: PrivateState[S]) -> dict[int, Message]:
+    def solutions(self, state: PrivateState[S]) -> Parcels:
         """The algorithm's own."""
         return self.algorithm.solutions(_inner(state))
 
@@ -139,7 +140,7 @@ class Private(Algorithm[PrivateState[S]]):
         """What the algorithm itself describes, and ε of the rounds so far, of all seeds together."""
         setting = state.setting
         exposure = Exposure(
-            max(state.asked) * setting.repeats,
+            int(state.asked.max()) * setting.repeats,
             state.round * setting.repeats,
             len(participants(state)),
             len(setting.clients),
@@ -156,8 +157,8 @@ class Private(Algorithm[PrivateState[S]]):
 class KeptState(FineTunedState[S]):
     """As of fine-tuning, but the server holds no tuned model."""
 
-    kept: tuple[int, ...] = ()
-    """Clients that hold a tuned model once the last round is over."""
+    kept: Tensor = torch.empty(0)
+    """1 for clients that hold a tuned model, `[n]`, once the last round is over; empty before."""
 
 
 @dataclass(frozen=True)
@@ -172,7 +173,7 @@ class PrivatelyTuned(FineTuned[S]):
         """The algorithm's own beginning."""
         return KeptState(setting, inner=self.algorithm.begin(setting))
 
-    def ask(self, state: FineTunedState[S]) -> list[Task]:
+    def ask(self, state: FineTunedState[S]) -> list[Tasks]:
         """As fine-tuning, but the last step keeps its result."""
         tasks = super().ask(state)
         return [replace(task, step="keep") for task in tasks] if state.round == state.setting.rounds - 1 else tasks
@@ -184,28 +185,33 @@ class PrivatelyTuned(FineTuned[S]):
         clients.state = {**clients.state, "tuned": tuned}
         return {}
 
-    def tell(self, state: FineTunedState[S], replies: Sequence[Reply]) -> KeptState[S]:
+    def tell(self, state: FineTunedState[S], replies: Replies) -> KeptState[S]:
         """The algorithm's own aggregation; in the last round only the list of clients that have tuned their models."""
         assert isinstance(state, KeptState), "a state made by begin"
         if state.round < state.setting.rounds - 1:
             told = super().tell(state, replies)
             assert isinstance(told, KeptState), "fine-tuning keeps the class of its state"
             return told
-        return replace(state, kept=tuple(reply.client for reply in replies), round=state.round + 1)
+        kept = by_client(state.setting, replies, state.setting.initial.new_ones(len(replies)))
+        return replace(state, kept=kept, round=state.round + 1)
 
-    def solutions(self, state: FineTunedState[S]) -> dict[int, Message]:
-        """Nothing for clients that hold a tuned model, the algorithm's own solutions for the others."""
+    def solutions(self, state: FineTunedState[S]) -> Parcels:
+        """The algorithm's own solutions, and whether the client holds a tuned model that it uses instead."""
         assert isinstance(state, KeptState), "a state made by begin"
-        own: dict[int, Message] = {client: {} for client in state.kept}
-        return super().solutions(state) | own
+        sent = super().solutions(state)
+        return replace(sent, own={**sent.own, KEPT: state.kept}) if len(state.kept) else sent
 
     def personal(self, clients: Clients, message: Message) -> Tensor:
         """The algorithm's own, from what the client was sent or from what it tuned and kept."""
-        return self.algorithm.personal(clients, message if "model" in message else {"model": clients.state["tuned"]})
+        message = dict(message)
+        if (kept := message.pop(KEPT, None)) is not None:
+            message["model"] = torch.where(kept.unsqueeze(1) > 0, clients.state["tuned"], message["model"])
+        return self.algorithm.personal(clients, message)
 
     def private_state(self, setting: Setting) -> Message:
         """The algorithm's own, and a place for the tuned model."""
-        return {**self.algorithm.private_state(setting), "tuned": setting.initial}
+        (size,) = self.algorithm.reply_shapes(setting)["train"]["model"]
+        return {**self.algorithm.private_state(setting), "tuned": setting.initial[:size].clone()}
 
     def reply_shapes(self, setting: Setting) -> Mapping[str, Shapes]:
         """The algorithm's own, and nothing in the last round."""
@@ -269,10 +275,8 @@ def clipped(received: Tensor, trained: Tensor, clip: float) -> Tensor:
     return torch.where(length <= clip, trained, torch.where(is_beyond, torch.nextafter(near, received), near))
 
 
-def gaussian(streams: Iterable[np.random.Generator], deviation: float, like: Tensor) -> Tensor:
-    """N(0, deviation²) for each entry of `like` `[n, d]`, row i from stream i."""
-    rows = [stream.standard_normal(like.shape[1]) for stream in streams]
-    return torch.as_tensor(deviation * np.stack(rows)).to(like)
+def _rows_at_work(setting: Setting, tasks: Sequence[Tasks]) -> np.ndarray:
+    return np.concatenate([setting.rows(some.clients) for some in tasks])
 
 
 def _inner(state: PrivateState[S]) -> S:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -18,7 +18,7 @@ from fedpareto.algorithms.personal import PersonalState
 from fedpareto.core.algorithm import Algorithm, Setting, participants
 from fedpareto.core.clients import Clients
 from fedpareto.core.learner import Pull
-from fedpareto.core.messages import Message, Reply, Shapes, Task
+from fedpareto.core.messages import Message, Parcels, Replies, Shapes, Tasks, take_rows
 from fedpareto.errors import UserError
 
 
@@ -53,12 +53,12 @@ class Pulled(Algorithm[PulledState]):
         """All clients at the same model."""
         return self._with_pulls(PulledState(setting, models=personal.same_start(setting)))
 
-    def ask(self, state: PulledState) -> list[Task]:
+    def ask(self, state: PulledState) -> list[Tasks]:
         """Every participant gets its pull, and begins from the model that it sent last."""
-        own, kept = self.solutions(state), dict(zip(state.setting.clients, state.models, strict=True))
-        return [
-            Task(client, state.round + 1, own[client], begun={"model": kept[client]}) for client in participants(state)
-        ]
+        present = participants(state)
+        rows = state.setting.rows(present)
+        own, begun = self.solutions(state).only(rows).own, {"model": take_rows(state.models, rows)}
+        return [Tasks(present, own=own, round=state.round + 1, begun=begun)]
 
     def private_state(self, setting: Setting) -> Message:
         """θ_i: the client continues from its own model."""
@@ -78,7 +78,7 @@ class Pulled(Algorithm[PulledState]):
         """The trained model, nothing else."""
         return {"train": {"model": (setting.layout.size,)}}
 
-    def tell(self, state: PulledState, replies: Sequence[Reply]) -> PulledState:
+    def tell(self, state: PulledState, replies: Replies) -> PulledState:
         """New pulls; of a client that did not reply the last known model counts."""
         models, _ = personal.trained_models(state, replies)
         return self._with_pulls(replace(state, models=models, round=state.round + 1))
@@ -87,7 +87,6 @@ class Pulled(Algorithm[PulledState]):
         strengths, towards = self.pulls(state.models)
         return replace(state, strengths=strengths.to(towards), towards=towards)
 
-    def solutions(self, state: PulledState) -> dict[int, Message]:
+    def solutions(self, state: PulledState) -> Parcels:
         """The pulls; a client keeps its own model."""
-        pulls = zip(state.setting.clients, state.towards, state.strengths, strict=True)
-        return {client: {"model": towards, "strength": strength} for client, towards, strength in pulls}
+        return Parcels(state.setting.clients, own={"model": state.towards, "strength": state.strengths})

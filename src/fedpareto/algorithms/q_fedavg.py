@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import torch
+from torch import Tensor
 
 from fedpareto.algorithms.fedavg import FedAvgState
-from fedpareto.core.algorithm import ABOVE_ZERO, Algorithm, Setting, Taxonomy, participants
+from fedpareto.core.algorithm import ABOVE_ZERO, Algorithm, Setting, Taxonomy, to_everyone, to_participants
 from fedpareto.core.clients import Clients
 from fedpareto.core.learner import Learner
-from fedpareto.core.messages import Message, Reply, Shapes, Task, stack
+from fedpareto.core.messages import Message, Parcels, Replies, Shapes, Tasks
 from fedpareto.errors import UserError
 from fedpareto.moo.updates import sum_of_updates
 
@@ -55,9 +56,9 @@ class QFedAvg(Algorithm[FedAvgState]):
         """w⁰."""
         return FedAvgState(setting, model=setting.initial)
 
-    def ask(self, state: FedAvgState) -> list[Task]:
+    def ask(self, state: FedAvgState) -> list[Tasks]:
         """Every participant trains from w."""
-        return [Task(client, state.round + 1, {"model": state.model}) for client in participants(state)]
+        return to_participants(state, model=state.model)
 
     def train(self, clients: Clients, message: Message) -> Message:
         """w_k ← local training from w; also F_k(w), and L unless it is a parameter."""
@@ -76,22 +77,22 @@ class QFedAvg(Algorithm[FedAvgState]):
         """Losses are not negative, and L is a positive number."""
         return {"loss_before": (0.0, math.inf), "lipschitz": (ABOVE_ZERO, math.inf)}
 
-    def tell(self, state: FedAvgState, replies: Sequence[Reply]) -> FedAvgState:
+    def tell(self, state: FedAvgState, replies: Replies) -> FedAvgState:
         """w ← w − Σ_k F_k^q Δ_k / Σ_k h_k with Δ_k = L(w − w_k) and h_k = q F_k^(q−1) ‖Δ_k‖² + L F_k^q."""
-        losses = stack(replies, "loss_before").double().clamp_min(SMALLEST_LOSS)
+        losses = replies["loss_before"].double().clamp_min(SMALLEST_LOSS)
         powers = (losses / losses.max()) ** self.q  # The largest loss cancels out, and nothing over- or underflows.
-        models = [reply.message["model"] for reply in replies]
+        models = replies["model"]
         # All clients train alike and report the same L. Torch's median is the lower of two: one client that reports
         # another L can at most undo the shortening of the step.
-        lipschitz = self.lipschitz or float(stack(replies, "lipschitz").median())
+        lipschitz = self.lipschitz or float(replies["lipschitz"].median())
         squares = lipschitz**2 * _squared_lengths(models, state)
         h = self.q * powers / losses * squares + lipschitz * powers
         step = sum_of_updates(lipschitz * powers / h.sum(), models, state.model)
         return replace(state, model=state.model + step.to(state.model), round=state.round + 1)
 
-    def solutions(self, state: FedAvgState) -> dict[int, Message]:
+    def solutions(self, state: FedAvgState) -> Parcels:
         """The global model for every client."""
-        return {client: {"model": state.model} for client in state.setting.clients}
+        return to_everyone(state, model=state.model)
 
 
 def _step_size(learner: Learner) -> float:
@@ -101,6 +102,6 @@ def _step_size(learner: Learner) -> float:
     return float(step)
 
 
-def _squared_lengths(models: Sequence[torch.Tensor], state: FedAvgState) -> torch.Tensor:
+def _squared_lengths(models: Tensor, state: FedAvgState) -> Tensor:
     """‖w − w_k‖² `[n]`."""
-    return torch.stack([(model.double() - state.model.double()).square().sum() for model in models])
+    return (models.double() - state.model.double()).square().sum(1)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -16,7 +17,7 @@ from fedpareto.core.clients import Clients
 from fedpareto.core.conditioned import Conditioned
 from fedpareto.core.groups import Comparison
 from fedpareto.core.layout import Layout
-from fedpareto.core.messages import Message, Reply, Shapes, Task
+from fedpareto.core.messages import Ids, Message, Parcels, Replies, Shapes, Tasks, places
 from fedpareto.core.privacy import Privacy
 from fedpareto.core.problem import Judge, Objective
 
@@ -24,12 +25,12 @@ ABOVE_ZERO: float = torch.finfo(torch.float32).tiny
 """The smallest allowed value of what must be positive, for `Algorithm.reply_limits`."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Setting:
     """What is public in a federation. Private preferences and data are not in it: the server half cannot reach them."""
 
     seed: int
-    clients: tuple[int, ...]
+    clients: Ids
     """The clients' ids, ascending."""
     rounds: int
     layout: Layout
@@ -48,6 +49,13 @@ class Setting:
     """How the server measures models by itself, where the problem lets it."""
     repeats: int = 1
     """How many runs, one for each seed, train on the same clients' rows: each of them costs privacy."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "clients", np.asarray(self.clients, dtype=np.int64))
+
+    def rows(self, clients: np.ndarray) -> np.ndarray:
+        """Where these clients are among all of them."""
+        return places(self.clients, clients)
 
 
 @dataclass(frozen=True)
@@ -126,15 +134,15 @@ class Algorithm(ABC, Generic[S]):
         """The state before the first round."""
 
     @abstractmethod
-    def ask(self, state: S) -> list[Task]:
-        """The tasks of the next exchange. Pure: asking twice gives the same tasks."""
+    def ask(self, state: S) -> list[Tasks]:
+        """The tasks of the next exchange: a few stacks. Pure: asking twice gives the same tasks."""
 
     @abstractmethod
-    def tell(self, state: S, replies: Sequence[Reply]) -> S:
+    def tell(self, state: S, replies: Replies) -> S:
         """The state after the valid replies, which may be fewer than the tasks."""
 
     @abstractmethod
-    def solutions(self, state: S) -> dict[int, Message]:
+    def solutions(self, state: S) -> Parcels:
         """What each client would be sent now to use the result: this, not the tasks, is what gets evaluated."""
 
     @abstractmethod
@@ -215,7 +223,7 @@ def normalisation_of(algorithm: Algorithm[Any]) -> str:
 def small_setting() -> Setting:
     """A setting of one client with a small model, to inspect the names in an algorithm's replies."""
     layout = Layout.of({"weight": (8, 8)})
-    return Setting(0, (0,), 1, layout, (Objective("one"), Objective("two")), torch.zeros(layout.size))
+    return Setting(0, np.zeros(1), 1, layout, (Objective("one"), Objective("two")), torch.zeros(layout.size))
 
 
 def participant_count(participation: float, clients: int) -> int:
@@ -223,14 +231,33 @@ def participant_count(participation: float, clients: int) -> int:
     return max(1, math.ceil(participation * clients - 1e-9))
 
 
-def participants(state: State) -> list[int]:
-    """The clients of the next round, drawn from (seed, round)."""
+def participants(state: State) -> Ids:
+    """The clients of the next round, drawn from (seed, round); costs what the participants cost, not all clients."""
     setting = state.setting
     count = participant_count(setting.participation, len(setting.clients))
     if count >= len(setting.clients):
-        return list(setting.clients)
+        return setting.clients
     stream = rng.generator(rng.Address(setting.seed, round=state.round + 1), "participants")
-    drawn = [int(client) for client in stream.choice(setting.clients, size=count, replace=False)]
-    regulars = setting.regulars[:count]
-    others = [client for client in drawn if client not in regulars]
-    return sorted([*regulars, *others[: count - len(regulars)]])
+    drawn = setting.clients[stream.choice(len(setting.clients), size=count, replace=False)]
+    regulars = np.array(setting.regulars[:count], dtype=np.int64)
+    others = drawn[~np.isin(drawn, regulars)][: count - len(regulars)]
+    return np.sort(np.concatenate([regulars, others]))
+
+
+def by_client(setting: Setting, replies: Replies, values: Tensor, absent: float = 0.0) -> Tensor:
+    """The rows of `values`, which belong to replies, in the order of `setting.clients`; `absent` without a reply."""
+    if len(replies) == len(setting.clients):
+        return values
+    whole = values.new_full((len(setting.clients), *values.shape[1:]), absent)
+    whole[torch.as_tensor(setting.rows(replies.clients), device=values.device)] = values
+    return whole
+
+
+def to_participants(state: State, step: str = "train", /, **shared: Tensor) -> list[Tasks]:
+    """The same work for every participant of the next round."""
+    return [Tasks(participants(state), shared, round=state.round + 1, step=step)]
+
+
+def to_everyone(state: State, /, **shared: Tensor) -> Parcels:
+    """The same tensors for every client."""
+    return Parcels(state.setting.clients, shared)

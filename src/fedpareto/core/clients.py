@@ -39,7 +39,7 @@ class Clients:
     problem: Problem
     learner: Learner
     splits: Splits
-    addresses: tuple[rng.Address, ...]
+    addresses: rng.Addresses
     """Seed, client, round and lane of each row: the address of its random streams."""
     positions: np.ndarray
     """Position of each row's client in `splits`; `[n]`."""
@@ -61,8 +61,12 @@ class Clients:
     def sizes(self) -> Tensor:
         """Number of training rows that each client reports, `[n]`; 1 each where clients have no rows."""
         train = self.splits.get("train")
-        counts = np.ones(len(self)) if train is None else train.counts[self.positions]
-        sizes = torch.as_tensor(counts, dtype=self.preferences.dtype, device=self.preferences.device)
+
+        def make() -> Tensor:
+            counts = np.ones(len(self)) if train is None else train.counts[self.positions]
+            return torch.as_tensor(counts, dtype=self.preferences.dtype, device=self.preferences.device)
+
+        sizes = self.recordings.noted(("sizes", id(train), self.preferences.dtype), self.positions, make)
         return sizes if self.tampering is None else sizes * self.tampering.size_factor
 
     def tampered(self, loss: Tensor) -> Tensor:
@@ -74,10 +78,6 @@ class Clients:
         )
         return scale * loss + bias
 
-    def generators(self, purpose: str) -> Iterator[np.random.Generator]:
-        """One random stream per client, in order; use each before taking the next."""
-        return rng.generators(self.addresses, purpose)
-
     def learn(self, model: Tensor, *, weights: Tensor | None = None, pull: Pull | None = None) -> Tensor:
         """Local training from `model` `[n, d]` under each client's own preference, or under `weights` `[n, m]`."""
         return self.learner.train(self, model, self.preferences if weights is None else weights, pull)
@@ -87,13 +87,14 @@ class Clients:
         start: Tensor,
         layout: Layout,
         loss: Loss,
+        given: Message | None = None,
         *,
         epochs: int | None = None,
         pull: Pull | None = None,
         purpose: str = "batches",
     ) -> Tensor:
-        """Local training of `start` `[n, k]`, laid out as `layout`, on the algorithm's own loss."""
-        return self.learner.minimise(self, start, layout, loss, epochs=epochs, pull=pull, purpose=purpose)
+        """Local training of `start` `[n, k]`, laid out as `layout`, on the algorithm's own loss; see Learner."""
+        return self.learner.minimise(self, start, layout, loss, given, epochs=epochs, pull=pull, purpose=purpose)
 
     def gradients(self, model: Tensor) -> tuple[Tensor, Tensor]:
         """The losses `[n, m]` of `model` `[n, d]` on a minibatch of each client, and their gradients `[n, m, d]`."""

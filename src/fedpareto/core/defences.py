@@ -10,11 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from fedpareto.core.algorithm import Algorithm, small_setting
-from fedpareto.core.messages import Message, Reply, Task, beginnings
+from fedpareto.core.messages import Message, Replies, Tasks, beginnings, places
 from fedpareto.core.privacy import Privacy
 from fedpareto.errors import UserError
 from fedpareto.moo import robust
@@ -75,88 +76,65 @@ class Defence:
         liars = "1 attacker" if f == 1 else f"{f} attackers"
         return f"against {liars} it needs at least {needed} clients in a round, not {asked}"
 
-    def applied(self, tasks: Sequence[Task], replies: Sequence[Reply]) -> Defended:
+    def applied(self, tasks: Sequence[Tasks], replies: Replies) -> Defended:
         """What the algorithm receives instead of the replies to these tasks; only replies with a model change."""
-        if self.rule == "none":
-            return Defended(list(replies))
-        asked = {(task.client, task.step, task.lane): task for task in tasks}
-        told: list[Reply] = []
-        groups: dict[tuple[str, int], list[_Trained]] = {}
-        for reply in replies:
-            begun = beginnings(asked[reply.client, reply.step, reply.lane], reply.message)
-            if begun:
-                groups.setdefault((reply.step, reply.lane), []).append(_Trained(reply, begun))
-            elif reply.step == "train":
-                raise UserError("defence: the clients' replies hold no model to compare with what they were sent")
-            else:
-                told.append(reply)
-        for group in groups.values():
-            told += self._of_group(group)
-        told.sort(key=lambda reply: (reply.lane, reply.client))
-        return Defended(told, **self._notes(replies, told))
+        if self.rule == "none" or not len(replies):
+            return Defended(replies)
+        done = [self._of_group(some, own) for some in tasks if len(own := replies.in_lane(some.lane))]
+        told = Replies.cat([one.replies for one in done])
+        left_out, shortened = (tuple(c for one in done for c in getattr(one, name)) for name in _NOTES)
+        return Defended(told, left_out, shortened)
 
-    def _of_group(self, group: Sequence[_Trained]) -> list[Reply]:
-        """The replies to one group of tasks, after the rule."""
+    def _of_group(self, tasks: Tasks, replies: Replies) -> Defended:
+        """The replies to one stack of tasks, after the rule."""
+        begun = beginnings(tasks.only(places(tasks.clients, replies.clients)), replies.tensors)
+        if not begun:
+            if replies.step == "train":
+                raise UserError("defence: the clients' replies hold no model to compare with what they were sent")
+            return Defended(replies)
         if self.rule == "clip":
-            return self._clipped(group)
-        origin, models = _one_origin(group), [one.reply.message["model"] for one in group]
-        f = self.assumed(len(group))
+            return self._clipped(begun, replies)
+        origin, models = _one_origin(tasks), replies["model"]
+        f = self.assumed(len(replies))
         if self.rule in ("krum", "multi-krum"):
-            keep = 1 if self.rule == "krum" else max(len(group) - f, 1)
-            return [_counted_alike(group[place].reply) for place in robust.krum(models, origin, f, keep)]
+            keep = 1 if self.rule == "krum" else max(len(replies) - f, 1)
+            heard = np.array(robust.krum(models, origin, f, keep))
+            left_out = np.setdiff1d(np.arange(len(replies)), heard)
+            return Defended(_counted_alike(replies.only(heard)), tuple(replies.clients[left_out].tolist()))
         if self.rule == "median":
             update = robust.median(models, origin)
         elif self.rule == "trimmed-mean":
-            update = robust.trimmed_mean(models, origin, min(f, (len(group) - 1) // 2))
+            update = robust.trimmed_mean(models, origin, min(f, (len(replies) - 1) // 2))
         else:
             update = robust.common_descent(models, origin, self.epsilon)
-        model = origin + update.to(origin)
-        return [_counted_alike(one.reply, {"model": model}) for one in group]
+        same = (origin + update.to(origin)).expand_as(models)
+        return Defended(_counted_alike(replace(replies, tensors={**replies.tensors, "model": same})))
 
-    def _clipped(self, group: Sequence[_Trained]) -> list[Reply]:
+    def _clipped(self, begun: Message, replies: Replies) -> Defended:
         """Each model (each one of several) no further from where it began than the norm allows."""
-        messages: list[Message] = [dict(one.reply.message) for one in group]
-        for name in group[0].begun:
-            models, origins = [one.reply.message[name] for one in group], [one.begun[name] for one in group]
-            lengths = robust.lengths(models, origins)
+        tensors, long = dict(replies.tensors), np.zeros(len(replies), dtype=bool)
+        for name, origins in begun.items():
+            lengths = robust.lengths(replies[name], origins)
             limit = torch.full_like(lengths[0], self.norm) if self.norm else robust.middle(lengths)
-            for row, (model, origin) in enumerate(zip(models, origins, strict=True)):
-                if bool((lengths[row] > limit).any()):
-                    messages[row][name] = robust.clipped(model, origin, limit)
-        return [
-            one.reply if _same(message, one.reply.message) else replace(one.reply, message=message)
-            for one, message in zip(group, messages, strict=True)
-        ]
+            tensors[name] = robust.clipped(replies[name], origins, limit)
+            long |= (lengths > limit).view(len(replies), -1).any(1).cpu().numpy()
+        return Defended(replace(replies, tensors=tensors), shortened=tuple(replies.clients[long].tolist()))
 
-    def _notes(self, replies: Sequence[Reply], told: Sequence[Reply]) -> dict[str, tuple[int, ...]]:
-        """Which clients the rule has treated differently, where it does so."""
-        if self.rule == "clip":
-            unchanged = {id(reply) for reply in told}
-            return {"shortened": tuple(reply.client for reply in replies if id(reply) not in unchanged)}
-        heard = {(reply.client, reply.lane) for reply in told}
-        return {"left_out": tuple(reply.client for reply in replies if (reply.client, reply.lane) not in heard)}
+
+_NOTES = ("left_out", "shortened")
 
 
 @dataclass(frozen=True)
 class Defended:
     """What the algorithm receives, and which clients the rule treated differently."""
 
-    replies: list[Reply]
+    replies: Replies
     left_out: tuple[int, ...] = ()
     shortened: tuple[int, ...] = ()
 
     def notes(self) -> dict[str, list[int]]:
         """For the round's record."""
-        named = {"left_out": self.left_out, "shortened": self.shortened}
-        return {name: list(clients) for name, clients in named.items() if clients}
-
-
-@dataclass(frozen=True)
-class _Trained:
-    """A reply, and where its models began."""
-
-    reply: Reply
-    begun: Message
+        return {name: list(clients) for name in _NOTES if (clients := getattr(self, name))}
 
 
 def _unfit(rule: str, algorithm: Algorithm[Any]) -> str:
@@ -174,23 +152,17 @@ def _unfit(rule: str, algorithm: Algorithm[Any]) -> str:
     return ""
 
 
-def _one_origin(group: Sequence[_Trained]) -> Tensor:
+def _one_origin(tasks: Tasks) -> Tensor:
     """The one model from which all clients began."""
-    first = group[0].begun.get("model")
-    if first is None or any(one.begun["model"] is not first for one in group):
+    if "model" not in tasks.shared or "model" in tasks.begun:
         raise UserError(
             "defence: the clients did not train one and the same model, so their updates cannot be compared"
         )
-    return first
+    return tasks.shared["model"]
 
 
-def _counted_alike(reply: Reply, message: Message | None = None) -> Reply:
-    """The reply with some tensors replaced, and the same number of rows for all clients, as it may be false."""
-    changed = {**reply.message, **(message or {})}
-    if "size" in changed:
-        changed["size"] = torch.ones_like(changed["size"])
-    return replace(reply, message=changed)
-
-
-def _same(one: Message, other: Message) -> bool:
-    return all(one[name] is other[name] for name in other)
+def _counted_alike(replies: Replies) -> Replies:
+    """With the same number of rows for all clients, as it may be false."""
+    if "size" not in replies:
+        return replies
+    return replace(replies, tensors={**replies.tensors, "size": torch.ones_like(replies["size"])})

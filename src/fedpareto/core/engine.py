@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any, ClassVar, Protocol
 
 import torch
-from torch import Tensor
 
 from fedpareto.core.algorithm import Setting
-from fedpareto.core.messages import Message, Outcome, Task
+from fedpareto.core.kept import Kept
+from fedpareto.core.messages import ByClient, Message, Outcome, Parcels, Tasks
 
 
 class Engine(Protocol):
@@ -20,7 +20,7 @@ class Engine(Protocol):
     """Of each seed, with the initial model on the engine's device."""
     device: torch.device
     """Where the server's tensors are."""
-    private: dict[tuple[int, int, int], Message]
+    private: Kept
     """The clients' private state by (index of the seed, lane, client), as far as this process holds it."""
 
     remote: ClassVar[bool]
@@ -37,28 +37,27 @@ class Engine(Protocol):
     def threads(self) -> AbstractContextManager[None]:
         """The engine's own settings for the time of a run."""
 
-    def run(self, tasks: Sequence[Task], evaluate: Mapping[int, Message] | None = None) -> Outcome:
+    def run(self, tasks: Sequence[Tasks], evaluate: Parcels | None = None) -> Outcome:
         """Runs the tasks and returns the valid replies; names what it refused.
 
-        With `evaluate`, the solutions by client: measures them before the local steps and after. Raises QuorumLost
+        With `evaluate`, the solutions (of no client, if only trained models are wanted): measures them before the local
+        steps and after. Raises QuorumLost
         when too few valid replies came back.
         """
 
-    def run_all(
-        self, tasks: Sequence[Sequence[Task]], evaluate: Sequence[Mapping[int, Message] | None]
-    ) -> list[Outcome]:
+    def run_all(self, tasks: Sequence[Sequence[Tasks]], evaluate: Sequence[Parcels | None]) -> list[Outcome]:
         """The same for every seed, in one exchange."""
 
-    def losses(self, solutions: Sequence[Mapping[int, Message]]) -> list[dict[int, float]]:
+    def losses(self, solutions: Sequence[Parcels]) -> list[ByClient]:
         """Of every seed's solutions, each client's training loss on all its training rows.
 
         It is one number under the client's own preference, so only an engine whose clients are in this process has it.
         """
 
-    def models(self, run: int, solutions: Mapping[int, Message]) -> dict[int, Tensor]:
+    def models(self, run: int, solutions: Parcels) -> ByClient:
         """The models that the clients of a seed would use, `[d]` each, as far as this process may know them."""
 
-    def model_parts(self, run: int, solutions: Mapping[int, Message]) -> dict[int, Message]:
+    def model_parts(self, run: int, solutions: Parcels) -> dict[int, Message]:
         """What the clients of a seed keep to make models for any preference, as far as this process may know it.
 
         With it comes "front" `[k, m]`, the objectives of such models at the preferences of `model_parts.lattice`.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -88,11 +87,11 @@ class Environment(ABC):
         """The shape of one client's state, filled with zeros and without a client dimension."""
 
     @abstractmethod
-    def begin(self, addresses: Sequence[rng.Address], device: torch.device) -> Message:
+    def begin(self, addresses: rng.Addresses, device: torch.device) -> Message:
         """The state of clients before their first episode, `[n, ...]`."""
 
     @abstractmethod
-    def open(self, state: Message, addresses: Sequence[rng.Address]) -> Session:
+    def open(self, state: Message, addresses: rng.Addresses) -> Session:
         """Resumes from `state`."""
 
     def scaled(self, action: Tensor) -> Tensor:
@@ -135,15 +134,15 @@ class TensorEnvironment(Environment):
 
     def blank(self) -> Message:
         """See Environment."""
-        fresh = self.begin([rng.Address(0)], torch.device("cpu"))
+        fresh = self.begin(rng.Addresses.of([rng.Address(0)]), torch.device("cpu"))
         return {name: torch.zeros_like(tensor[0]) for name, tensor in fresh.items()}
 
-    def begin(self, addresses: Sequence[rng.Address], device: torch.device) -> Message:
+    def begin(self, addresses: rng.Addresses, device: torch.device) -> Message:
         """See Environment; `elapsed` counts the steps of the episode."""
         elapsed = torch.zeros(len(addresses), dtype=torch.int64, device=device)
         return self.start(len(addresses), device) | {"elapsed": elapsed}
 
-    def open(self, state: Message, addresses: Sequence[rng.Address]) -> Session:
+    def open(self, state: Message, addresses: rng.Addresses) -> Session:
         """See Environment."""
         return _TensorSession(self, state)
 

@@ -81,7 +81,7 @@ def setting_of(
         raise UserError(f"participation is {participation}; it is a share above 0 and at most 1")
     return Setting(
         seed=seed,
-        clients=tuple(sorted(clients)),
+        clients=np.sort(np.asarray(clients, dtype=np.int64)),
         rounds=rounds,
         layout=problem.layout,
         objectives=problem.objectives,

@@ -18,8 +18,13 @@ if TYPE_CHECKING:
     from fedpareto.core.messages import Message
     from fedpareto.core.problem import Batch, Problem
 
-Loss: TypeAlias = "Callable[[Mapping[str, Tensor], Batch], Tensor]"
-"""What an algorithm minimises, `[n]`, of parameters (each `[n, ...]`) on a minibatch of each client."""
+Loss: TypeAlias = "Callable[[Mapping[str, Tensor], Batch, Message], Tensor]"
+"""What an algorithm minimises, `[n]`, of parameters (each `[n, ...]`) on a minibatch of each client.
+
+The third argument are tensors `[n, ...]` that it was given (see Learner.minimise) and may change in place. On a GPU a
+loss is recorded once and replayed in later rounds, if nothing else decides its values: if it is a method of a frozen
+dataclass, such as an algorithm, or a function of a module, and no closure.
+"""
 
 
 @dataclass(frozen=True)
@@ -69,6 +74,7 @@ class Learner(ABC):
         start: Tensor,
         layout: Layout,
         loss: Loss,
+        given: Message | None = None,
         *,
         epochs: int | None = None,
         pull: Pull | None = None,
@@ -77,7 +83,8 @@ class Learner(ABC):
         """Parameters `[n, k]` from `start` `[n, k]` that minimise an algorithm's own `loss`.
 
         They need not be a whole model: `layout` says what they are. `epochs` are passes over a client's data, if not
-        the learner's own; `purpose` names the stream of minibatches.
+        the learner's own; `purpose` names the stream of minibatches. `given` are tensors that `loss` reads, which
+        differ from round to round; what it changed in them is in there afterwards.
         """
         raise UserError(
             f"{type(self).__name__} has no minibatches, which this algorithm needs; "

@@ -1,49 +1,189 @@
-"""What travels between server and clients: tensors by name, addressed to one client of one round."""
+"""What travels between server and clients: stacks of tensors by name, a row for each client.
+
+Nothing here is done client by client: a round of a thousand clients is a few stacks. A node on Flower gets its row.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TypeAlias
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
 Message: TypeAlias = dict[str, Tensor]
-"""Tensors by name. On the server's side without a client dimension, in a client step stacked: `[n, ...]`."""
+"""Tensors by name. In a client step stacked: `[n, ...]`."""
 
 Shapes: TypeAlias = Mapping[str, tuple[int, ...]]
 """The names and shapes that a reply must have, no more and no less."""
 
+Ids: TypeAlias = np.ndarray
+"""Clients' ids, whole numbers `[n]`, ascending."""
 
-@dataclass(frozen=True)
-class Task:
-    """Work for one client: run the algorithm's client step `step` on `message`.
+P = TypeVar("P", bound="Parcels")
 
-    A lane separates several tasks of one client (candidates of an outer search): private state and random
-    streams are kept for each lane.
+
+@dataclass(frozen=True, eq=False)
+class ByClient(Mapping[int, Tensor]):
+    """A tensor with a row for each of some clients; also a mapping from a client to its row."""
+
+    clients: Ids
+    rows: Tensor = field(repr=False)
+    """`[n, ...]`."""
+
+    def __getitem__(self, client: int) -> Tensor:
+        return self.rows[_place(self.clients, client)]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.clients.tolist())
+
+    def __len__(self) -> int:
+        return len(self.clients)
+
+    @classmethod
+    def none(cls) -> ByClient:
+        """Of no client."""
+        return cls(np.empty(0, dtype=np.int64), torch.empty(0))
+
+
+@dataclass(frozen=True, eq=False)
+class Parcels(Mapping[int, Message]):
+    """What is sent to some clients; also a mapping from a client to its message."""
+
+    clients: Ids
+    shared: Message = field(default_factory=dict, repr=False)
+    """What all of them get alike, without a client dimension: stored, sent and counted once."""
+    own: Message = field(default_factory=dict, repr=False)
+    """What each of them gets for itself, `[n, ...]`."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "clients", np.asarray(self.clients, dtype=np.int64))
+
+    def __getitem__(self, client: int) -> Message:
+        row = _place(self.clients, client)
+        return {**self.shared, **{name: tensor[row] for name, tensor in self.own.items()}}
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.clients.tolist())
+
+    def __len__(self) -> int:
+        return len(self.clients)
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Of the tensors that a client gets."""
+        return frozenset((*self.shared, *self.own))
+
+    @property
+    def size(self) -> int:
+        """Bytes that each client gets."""
+        return size_of(self.shared) + sum(size_of({name: tensor[:1]}) for name, tensor in self.own.items())
+
+    def stacked(self) -> Message:
+        """All messages as one, `[n, ...]`; what is shared is not copied."""
+        shared = {name: tensor.expand(len(self), *tensor.shape) for name, tensor in self.shared.items()}
+        return {**shared, **self.own}
+
+    def only(self: P, rows: np.ndarray) -> P:
+        """For some of the clients, by their rows."""
+        if is_all(rows, len(self)):
+            return self
+        return replace(self, clients=self.clients[rows], own=taken(self.own, rows))
+
+
+@dataclass(frozen=True, eq=False)
+class Tasks(Parcels):
+    """Work for some clients: run the algorithm's client step `step` on what they get.
+
+    A lane separates several tasks of one client (candidates of an outer search): private state and random streams are
+    kept for each lane. All tasks of one exchange name the same step.
     """
 
-    client: int
-    round: int
-    message: Message = field(repr=False)
+    round: int = 0
+    """The round that they are part of: it names the version of the server's state from which they start."""
     step: str = "train"
     lane: int = 0
     begun: Message = field(default_factory=dict, repr=False)
-    """Where the client begins, as far as the server knows, if it begins from what it kept instead of what it is sent.
-    It is not sent: attacks and defences measure updates from there.
+    """Where each client begins, `[n, ...]`, as far as the server knows, if it begins from what it kept instead of what
+    it is sent. It is not sent: attacks and defences measure updates from there.
     """
 
+    def only(self, rows: np.ndarray) -> Tasks:
+        """See Parcels."""
+        return self if is_all(rows, len(self)) else replace(super().only(rows), begun=taken(self.begun, rows))
 
-@dataclass(frozen=True)
-class Reply:
-    """A client's valid reply to a task."""
 
-    client: int
-    round: int
-    message: Message = field(repr=False)
+@dataclass(frozen=True, eq=False)
+class Replies:
+    """Valid replies to the tasks of one step: row i is from client `clients[i]`. Sorted by lane and client.
+
+    On an engine that does not wait for everybody a reply may answer tasks of an earlier round: `rounds` says which.
+    """
+
+    clients: np.ndarray
+    tensors: Message = field(default_factory=dict, repr=False)
+    """`[n, ...]`."""
     step: str = "train"
-    lane: int = 0
+    lanes: np.ndarray = field(default_factory=lambda: np.empty(0, dtype=np.int64), repr=False)
+    """Of each reply; empty: all in lane 0."""
+    rounds: np.ndarray = field(default_factory=lambda: np.empty(0, dtype=np.int64), repr=False)
+    """The round of the tasks that they answer."""
+
+    def __post_init__(self) -> None:
+        clients = np.asarray(self.clients, dtype=np.int64)
+        object.__setattr__(self, "clients", clients)
+        # A row of its own for each client, even if all sent back what they share: torch 2.13 takes a wrong median over
+        # rows that are the same memory.
+        object.__setattr__(self, "tensors", {name: tensor.contiguous() for name, tensor in self.tensors.items()})
+        for name in ("lanes", "rounds"):
+            if not len(getattr(self, name)):
+                object.__setattr__(self, name, np.zeros(len(clients), dtype=np.int64))
+
+    @classmethod
+    def of(cls, messages: Mapping[int, Message], step: str = "train", lane: int = 0, round: int = 0) -> Replies:
+        """From single clients' messages."""
+        clients = np.array(sorted(messages), dtype=np.int64)
+        rows = [messages[client] for client in clients.tolist()]
+        tensors = {name: torch.stack([row[name] for row in rows]) for name in (rows[0] if rows else ())}
+        return cls(clients, tensors, step, np.full(len(rows), lane), np.full(len(rows), round))
+
+    @classmethod
+    def cat(cls, parts: Sequence[Replies]) -> Replies:
+        """One after the other; of one step."""
+        parts = [part for part in parts if len(part)]
+        if len(parts) < 2:
+            return parts[0] if parts else cls(np.empty(0, dtype=np.int64))
+        tensors = {name: torch.cat([part.tensors[name] for part in parts]) for name in parts[0].tensors}
+        clients, lanes, rounds = (
+            np.concatenate([getattr(part, name) for part in parts]) for name in ("clients", "lanes", "rounds")
+        )
+        return cls(clients, tensors, parts[0].step, lanes, rounds)
+
+    def __len__(self) -> int:
+        return len(self.clients)
+
+    def __getitem__(self, name: str) -> Tensor:
+        """One tensor of all replies, `[n, ...]`."""
+        return self.tensors[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.tensors
+
+    def by_client(self, name: str) -> ByClient:
+        """The same, as a mapping from a client to its row; of one lane."""
+        return ByClient(self.clients, self.tensors[name])
+
+    def only(self, rows: np.ndarray) -> Replies:
+        """Some of them, by their rows."""
+        if is_all(rows, len(self)):
+            return self
+        return Replies(self.clients[rows], taken(self.tensors, rows), self.step, self.lanes[rows], self.rounds[rows])
+
+    def in_lane(self, lane: int) -> Replies:
+        """Those of one lane."""
+        return self.only(np.flatnonzero(self.lanes == lane))
 
 
 @dataclass(frozen=True)
@@ -62,32 +202,49 @@ class Failure:
 
 @dataclass(frozen=True)
 class Evaluations:
-    """Objective values by client, `{client: [splits, m]}`, of the two models of a round."""
+    """Objective values `[splits, m]` of each client, for the two models of a round."""
 
-    sent: dict[int, Tensor] = field(default_factory=dict)
+    sent: ByClient = field(default_factory=ByClient.none)
     """The model that the server sends (or would send), before any local step."""
-    trained: dict[int, Tensor] = field(default_factory=dict)
+    trained: ByClient = field(default_factory=ByClient.none)
     """The same model after the client's local steps."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What an engine returns from one exchange. Replies are sorted by lane and client."""
+    """What an engine returns from one exchange."""
 
-    replies: list[Reply]
+    replies: Replies
     failures: list[Failure] = field(default_factory=list)
     evaluations: Evaluations = field(default_factory=Evaluations)
 
 
 @dataclass(frozen=True)
 class Traffic:
-    """Bytes of the tensors that go to a client and come from it."""
+    """Bytes of the tensors that go to clients and come from them, by client: `[n]`; one client may be there twice."""
 
-    down: int = 0
-    up: int = 0
+    clients: np.ndarray
+    down: np.ndarray
+    up: np.ndarray
 
-    def __add__(self, other: Traffic) -> Traffic:
-        return Traffic(self.down + other.down, self.up + other.up)
+    def of(self, clients: Ids) -> np.ndarray:
+        """Of these clients, `[n, 2]`."""
+        found = np.zeros((len(clients), 2), dtype=np.int64)
+        places = np.searchsorted(clients, self.clients)
+        np.add.at(found, places, np.stack([self.down, self.up], axis=1))
+        return found
+
+
+def traffic(tasks: Sequence[Tasks], replies: Replies) -> Traffic:
+    """What one exchange costs each client, on any engine: the tensors of tasks and replies, without headers.
+
+    What is sent only for evaluation is not part of the algorithm and not counted.
+    """
+    size = sum(size_of({name: tensor[:1]}) for name, tensor in replies.tensors.items()) if len(replies) else 0
+    clients = [task.clients for task in tasks] + [replies.clients]
+    down = [np.full(len(task), task.size if len(task) else 0) for task in tasks] + [np.zeros(len(replies), dtype=int)]
+    up = [np.zeros(len(task), dtype=int) for task in tasks] + [np.full(len(replies), size)]
+    return Traffic(np.concatenate(clients), np.concatenate(down), np.concatenate(up))
 
 
 def size_of(message: Message) -> int:
@@ -95,34 +252,60 @@ def size_of(message: Message) -> int:
     return sum(tensor.numel() * tensor.element_size() for tensor in message.values())
 
 
-def traffic(tasks: Sequence[Task], replies: Sequence[Reply]) -> dict[int, Traffic]:
-    """What one exchange costs each client, on any engine: the tensors of tasks and replies, without headers.
+def beginnings(tasks: Tasks, reply: Message) -> Message:
+    """Where the trained models in a stack of replies `[n, ...]`, or differences of models, started from: `[n, ...]`.
 
-    What is sent only for evaluation is not part of the algorithm and not counted.
+    `tasks` are those that they answer, row by row. That is what a task says its client kept, or what it was sent, under
+    the same name; one of several models, if it replies with its `choice` of them; or 0 for `updates`.
     """
-    found: dict[int, Traffic] = {}
-    for task in tasks:
-        found[task.client] = found.get(task.client, Traffic()) + Traffic(down=size_of(task.message))
-    for reply in replies:
-        found[reply.client] = found.get(reply.client, Traffic()) + Traffic(up=size_of(reply.message))
-    return found
-
-
-def beginnings(task: Task, reply: Message) -> Message:
-    """Where the trained models in a reply, or differences of models, started from.
-
-    That is what the task says it kept, or what it was sent, under the same name; one of several models, if it replies
-    with its `choice` of them; or 0 for `updates`.
-    """
-    sent = {**task.message, **task.begun}
+    sent = {**tasks.stacked(), **tasks.begun}
     found = {name: sent[name] for name, tensor in reply.items() if name in sent and tensor.shape == sent[name].shape}
     if "model" in reply and "choice" in reply and "models" in sent:
-        found["model"] = sent["models"][int(reply["choice"])]
+        choice = reply["choice"].long()
+        found["model"] = sent["models"][torch.arange(len(choice), device=choice.device), choice]
     if "updates" in reply:
         found["updates"] = torch.zeros_like(reply["updates"])
     return found
 
 
-def stack(replies: Sequence[Reply], name: str) -> Tensor:
-    """One tensor of all replies, `[len(replies), ...]`, in their order."""
-    return torch.stack([reply.message[name] for reply in replies])
+# -- rows ----------------------------------------------------------------------------------------------------------
+
+
+def taken(message: Message, rows: np.ndarray) -> Message:
+    """Some rows of every tensor."""
+    return {name: take_rows(tensor, rows) for name, tensor in message.items()}
+
+
+def take_rows(tensor: Tensor, rows: np.ndarray) -> Tensor:
+    """Some rows of a tensor `[n, ...]`; all of them, or a range, without a copy."""
+    if is_all(rows, len(tensor)):
+        return tensor
+    if len(rows) and rows[-1] - rows[0] == len(rows) - 1 and (np.diff(rows) == 1).all():
+        return tensor[int(rows[0]) : int(rows[-1]) + 1]
+    return tensor[torch.as_tensor(rows, device=tensor.device)]
+
+
+def is_all(rows: np.ndarray, count: int) -> bool:
+    """Whether `rows` are 0 … count − 1."""
+    if len(rows) != count:
+        return False
+    return count == 0 or bool(rows[0] == 0 and rows[-1] == count - 1 and (rows[1:] > rows[:-1]).all())
+
+
+def places(clients: Ids, wanted: np.ndarray) -> np.ndarray:
+    """The rows in which `wanted` clients are among `clients`, ascending; KeyError if one is not there."""
+    if len(wanted) == len(clients) and np.array_equal(wanted, clients):
+        return np.arange(len(clients))
+    found = np.searchsorted(clients, wanted)
+    if len(wanted) and (found.max() >= len(clients) or (clients[found] != wanted).any()):
+        raise KeyError(f"no row for {sorted(set(wanted.tolist()) - set(clients.tolist()))}")
+    return found
+
+
+def _place(clients: Ids, client: Any) -> int:
+    if not isinstance(client, int | np.integer):
+        raise KeyError(client)
+    row = int(np.searchsorted(clients, client))
+    if row == len(clients) or clients[row] != client:
+        raise KeyError(client)
+    return row

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -14,6 +15,7 @@ from torch import Tensor
 from fedpareto.core.layout import Layout
 from fedpareto.core.outputs import Output
 from fedpareto.core.raw_inputs import Inputs
+from fedpareto.networks.mlp import MLP
 from fedpareto.networks.training import Training
 
 if TYPE_CHECKING:
@@ -52,7 +54,12 @@ class Batch:
 
     def mean(self, values: Tensor) -> Tensor:
         """The mean of `values` `[n, b]` over each client's real rows; 0 where there is none."""
-        return (values * self.mask).sum(-1) / self.mask.sum(-1).clamp_min(1)
+        return (values * self.shares).sum(-1)
+
+    @cached_property
+    def shares(self) -> Tensor:
+        """What each row counts in a mean, `[n, b]`: 1 / rows, or 0."""
+        return self.mask / self.mask.sum(-1, keepdim=True).clamp_min(1)
 
     def shared_by(self, clients: int) -> Batch:
         """One client's rows for several that hold the same ones; without a copy."""
@@ -131,6 +138,18 @@ class Rows:
             for name, column in self.columns.items()
         }
         return Rows(columns, self.starts, self.counts)
+
+
+@dataclass(frozen=True)
+class Readout:
+    """Losses that are a function of an MLP's outputs."""
+
+    network: MLP
+    """Its parameters are the whole model."""
+    inputs: Callable[[Batch], Tensor]
+    """What it gets of a minibatch, `[n, b, in]`."""
+    losses: Callable[[Tensor, Batch], Tensor]
+    """Losses `[n, m]` of outputs `[n, b, out]`."""
 
 
 Judge = Callable[[Tensor], Tensor]
@@ -276,6 +295,10 @@ class SupervisedProblem(Problem):
     @abstractmethod
     def evaluate(self, parameters: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """The objectives as they are reported, `[n, m]`, of n models on all rows of a split."""
+
+    def readout(self) -> Readout | None:
+        """How `losses` follow from the outputs of an MLP that is the whole model, where they do: training is faster."""
+        return None
 
     def classes(self) -> tuple[str, int] | None:
         """The column of rows that holds a class, 0, 1 and so on, and how many there are; None where there is none."""

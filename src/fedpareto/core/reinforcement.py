@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import ClassVar
 
 import torch
@@ -83,22 +83,20 @@ class ReinforcementProblem(Problem):
     def judge(self, clients: int, seed: int) -> Judge:
         """A server can evaluate too: the same episodes for every model."""
         used = roles(self.parts({}))
-        return lambda models: self._returns(models, [rng.Address(seed)] * len(models))[:, used]
+        return lambda models: self._returns(models, _same(seed, models))[:, used]
 
-    def _returns(self, models: Tensor, addresses: Sequence[rng.Address]) -> Tensor:
+    def _returns(self, models: Tensor, addresses: rng.Addresses) -> Tensor:
         """The mean over the episodes at each model's address, `[n, 2, m]`."""
         count = 1 if self.environment.deterministic else self.episodes
-        episodes = [
-            # No client uses lanes below zero: models are not evaluated on episodes of training.
-            rng.Address(address.seed, address.client, address.round, -1 - address.lane * self.episodes - episode)
-            for address in addresses
-            for episode in range(count)
-        ]
+        number = torch.arange(count, device=addresses.lane.device).repeat(len(addresses))
+        many = addresses.repeated(count)
+        # No client uses lanes below zero: models are not evaluated on episodes of training.
+        episodes = many.with_lane(-1 - many.lane * self.episodes - number)
         with torch.no_grad():
             returns = self._play(models, episodes, count)
         return returns.view(len(models), count, *returns.shape[1:]).mean(1).to(models.dtype)
 
-    def _play(self, model: Tensor, addresses: list[rng.Address], count: int) -> Tensor:
+    def _play(self, model: Tensor, addresses: rng.Addresses, count: int) -> Tensor:
         """One episode at each address, `count` for each model: `[n · count, 2, m]`."""
         parameters = self.layout.unflatten(model)
         environment = self.environment
@@ -129,3 +127,8 @@ class ReinforcementProblem(Problem):
             once.release()
             session.close()
         return returns
+
+
+def _same(seed: int, models: Tensor) -> rng.Addresses:
+    """The server's address once for each model."""
+    return rng.Addresses.of([rng.Address(seed)], models.device).repeated(len(models))

@@ -7,10 +7,13 @@ from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
+import numpy as np
 import torch
 
 T = TypeVar("T")
 
+MOST_NOTES = 256
+"""Kept by recordings beside themselves: small things about stacks of clients."""
 WARM_UPS = 2
 """Calls before one is recorded: libraries initialise themselves in them."""
 
@@ -30,9 +33,11 @@ def no_garbage_collected() -> Iterator[None]:
 class Recordings:
     """The latest few recordings, for reuse: each holds memory of the device."""
 
-    def __init__(self, most: int = 8) -> None:
-        self.most = most
+    def __init__(self, most: int = 8, always: bool = False) -> None:
+        """`always`: also where nothing can be recorded, to try how a recording works."""
+        self.most, self.always = most, always
         self.kept: dict[Hashable, Any] = {}
+        self.notes: dict[Hashable, tuple[np.ndarray, Any]] = {}
 
     def get(self, key: Hashable, make: Callable[[], T]) -> T:
         """What was recorded for `key`, or is recorded now."""
@@ -40,6 +45,23 @@ class Recordings:
         self.kept[key] = found
         while len(self.kept) > self.most:
             del self.kept[next(iter(self.kept))]
+        return found
+
+    def pay(self, device: torch.device) -> bool:
+        """Whether launching kernels one by one takes long there."""
+        return self.always or device.type == "cuda"
+
+    def noted(self, key: Hashable, positions: np.ndarray, make: Callable[[], T]) -> T:
+        """What was made for `key` and these clients, or is made now."""
+        ends = (int(positions[0]), int(positions[-1])) if len(positions) else ()
+        place = key, len(positions), ends
+        if place in self.notes and np.array_equal(self.notes[place][0], positions):
+            known: T = self.notes[place][1]
+            return known
+        found = make()
+        self.notes[place] = positions, found
+        while len(self.notes) > MOST_NOTES:
+            del self.notes[next(iter(self.notes))]
         return found
 
 

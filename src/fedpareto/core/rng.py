@@ -56,13 +56,15 @@ class Addresses:
         """A few, one by one."""
         rows = [(one.seed & _MASK64, one.client, one.round, one.lane) for one in addresses]
         columns = np.array(rows, dtype=object).reshape(-1, 4).T
-        return cls(*(torch.tensor([_signed(int(x)) for x in column], device=device) for column in columns))
+        return cls(*(torch.tensor([signed(int(x)) for x in column], device=device) for column in columns))
 
     @classmethod
-    def at(cls, seed: int, clients: np.ndarray, round: int, lane: int = 0) -> Addresses:
+    def at(
+        cls, seed: int, clients: np.ndarray, round: int, lane: int = 0, device: torch.device | str = "cpu"
+    ) -> Addresses:
         """The same seed, round and lane for many clients."""
-        client = torch.as_tensor(np.asarray(clients, dtype=np.int64))
-        same = (torch.full_like(client, _signed(value)) for value in (seed, round, lane))
+        client = torch.as_tensor(np.asarray(clients, dtype=np.int64), device=device)
+        same = (torch.full_like(client, signed(value)) for value in (seed, round, lane))
         seeds, rounds, lanes = same
         return cls(seeds, client, rounds, lanes)
 
@@ -138,19 +140,17 @@ class Addresses:
     def _words(self, purposes: tuple[str, ...], count: int, start: int | Tensor = 0) -> Tensor:
         """`[n, purposes, count]`."""
         device, blocks = self.client.device, -(-count // 4)
-        # Filled where they are used: a recorded step cannot copy from the host.
-        codes = torch.cat(
-            [torch.full((1, 1, 1), zlib.crc32(purpose.encode()), device=device) for purpose in purposes], dim=1
-        )
         first = start.div(4, rounding_mode="floor") if isinstance(start, Tensor) else start // 4
         block = torch.arange(blocks, device=device) + first
+        # Filled on the device: a CUDA graph cannot hold a copy from the host.
+        codes = torch.cat([block.new_full((1,), zlib.crc32(purpose.encode())) for purpose in purposes]).view(1, -1, 1)
         columns = [getattr(self, name).view(-1, 1, 1) for name in _FIELDS]
 
         def drawn(rows: slice) -> Tensor:
             seed, client, round, lane = (column[rows] for column in columns)
             key = seed & _MASK, (codes ^ (seed >> 32)) & _MASK
             counter = block & _MASK, client & _MASK, lane & _MASK, round & _MASK
-            return torch.stack(torch.broadcast_tensors(*philox(counter, key)), dim=-1).flatten(-2)[..., :count]
+            return _together(philox(counter, key)).flatten(-2)[..., :count]
 
         rows_at_once = max(1, _IN_CACHE // max(1, len(purposes) * blocks))
         if device.type != "cpu" or rows_at_once >= len(self):
@@ -177,6 +177,12 @@ def philox(counter: Sequence[Tensor], key: Sequence[Tensor]) -> tuple[Tensor, Te
     return a, b & _MASK, c, d & _MASK
 
 
+def _together(words: Sequence[Tensor]) -> Tensor:
+    """In one last dimension."""
+    shape = torch.broadcast_shapes(*(word.shape for word in words))  # type: ignore[no-untyped-call]
+    return torch.stack([word.expand(shape) for word in words], dim=-1)
+
+
 def _sorted(keys: Tensor) -> Tensor:
     """Along the last dimension; NumPy's sort uses a CPU's vector units, torch's does not."""
     if keys.device.type != "cpu":
@@ -186,7 +192,7 @@ def _sorted(keys: Tensor) -> Tensor:
     return keys
 
 
-def _signed(value: int) -> int:
+def signed(value: int) -> int:
     """Any 64 bits as a signed number."""
     value &= _MASK64
     return value - (1 << 64) if value >> 63 else value

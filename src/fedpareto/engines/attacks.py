@@ -7,7 +7,7 @@ algorithm knows of either. Measurements stay true: an attacker's own model is ev
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -17,7 +17,7 @@ from torch import Tensor
 
 from fedpareto.core import rng
 from fedpareto.core.clients import Clients, Tampering
-from fedpareto.core.messages import Message, Task, beginnings
+from fedpareto.core.messages import Message, Tasks, beginnings
 from fedpareto.core.problem import Problem, Rows, Splits, SupervisedProblem
 from fedpareto.errors import UserError
 
@@ -32,6 +32,8 @@ USUAL_STRENGTH: Mapping[str, float] = {
 """Default strength by kind; other kinds have none."""
 FORGERIES = ("sign-flip", "gaussian", "collusion")
 """Kinds that change replies."""
+Position = Callable[[int, np.ndarray], np.ndarray]
+"""Where clients of a federation are among the rows of all federations."""
 PURPOSE = "attack"
 """The name of the random streams for attackers' noise."""
 
@@ -99,7 +101,7 @@ class Attack:
                 f"attack: label-flip needs rows with a label of some class, which {problem.name} does not have"
             )
 
-    def attackers(self, clients: Sequence[int], seed: int) -> frozenset[int]:
+    def attackers(self, clients: Sequence[int] | np.ndarray, seed: int) -> frozenset[int]:
         """The attackers among these clients of the federation with this seed."""
         if self.kind == "none":
             return frozenset()
@@ -110,24 +112,6 @@ class Attack:
         return frozenset(int(client) for client in drawn)
 
 
-@dataclass(frozen=True)
-class Answer:
-    """A client's reply before it is sent, and the task that it answers."""
-
-    address: rng.Address
-    task: Task
-    reply: Message
-    lies: bool
-    """Whether its client attacks in this round."""
-    group: Hashable = ()
-    """Identifies the work; other clients with the same key do the same work."""
-
-    def updates(self) -> dict[str, tuple[Tensor, Tensor]]:
-        """By name of a trained tensor, where it began and its update."""
-        begun = beginnings(self.task, self.reply)
-        return {name: (origin, self.reply[name] - origin) for name, origin in begun.items()}
-
-
 @dataclass
 class Raid:
     """An attack on several federations whose clients share one stack."""
@@ -135,42 +119,43 @@ class Raid:
     attack: Attack
     attackers: Sequence[frozenset[int]]
     """Of each federation."""
-    twins: dict[int, int] = field(default_factory=dict)
-    """Maps an attacker's position in the rows to that of its copy with flipped labels."""
+    twins: np.ndarray = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    """By a client's position in the rows, that of its copy with flipped labels; its own if it does not attack."""
 
-    def lies(self, run: int, client: int, round_: int) -> bool:
-        """Whether a client of a federation attacks in a round; never in round 0, which only measures."""
-        return round_ >= self.attack.from_round and client in self.attackers[run]
+    def lies(self, run: int, clients: np.ndarray, round_: int) -> np.ndarray:
+        """Which clients of a federation attack in a round, `[n]`; none in round 0, which only measures."""
+        if round_ < self.attack.from_round:
+            return np.zeros(len(clients), dtype=bool)
+        return np.isin(clients, list(self.attackers[run]))
 
     @property
     def forges(self) -> bool:
         """Whether replies are changed."""
         return self.attack.kind in FORGERIES
 
-    def with_twins(self, splits: Splits, problem: Problem, position: Mapping[tuple[int, int], int]) -> Splits:
+    def with_twins(self, splits: Splits, problem: Problem, position: Position) -> Splits:
         """The rows, and under new positions the attackers again, with flipped labels in what they train on."""
         if self.attack.kind != "label-flip":
             return splits
         assert isinstance(problem, SupervisedProblem), "asked for by must_fit"
         labels = problem.classes()
         assert labels is not None, "asked for by must_fit"
-        attackers = [position[run, client] for run, of_run in enumerate(self.attackers) for client in sorted(of_run)]
+        attackers = np.concatenate([position(run, np.array(sorted(one))) for run, one in enumerate(self.attackers)])
         first = len(splits["train"].counts)
-        self.twins.update({place: first + number for number, place in enumerate(attackers)})
+        self.twins = np.arange(first)
+        self.twins[attackers] = first + np.arange(len(attackers))
         return {
             name: _flipped(rows, attackers, *labels) if name == "train" else _repeated(rows, attackers)
             for name, rows in splits.items()
         }
 
-    def join(self, clients: Clients, lies: Sequence[bool]) -> Clients:
-        """The same clients, with attackers falsifying their loss, their number of rows or their labels."""
-        if not any(lies) or self.forges:
+    def join(self, clients: Clients, lies: np.ndarray) -> Clients:
+        """The same clients, with attackers (those that lie, `[n]`) falsifying their loss, number of rows or labels."""
+        if not lies.any() or self.forges:
             return clients
         if self.attack.kind == "label-flip":
-            pairs = zip(clients.positions, lies, strict=True)
-            positions = np.array([self.twins[int(place)] if lie else place for place, lie in pairs])
-            return replace(clients, positions=positions)
-        return replace(clients, tampering=self._tampering(torch.tensor(lies), clients.preferences))
+            return replace(clients, positions=np.where(lies, self.twins[clients.positions], clients.positions))
+        return replace(clients, tampering=self._tampering(torch.as_tensor(lies), clients.preferences))
 
     def _tampering(self, lies: Tensor, like: Tensor) -> Tampering:
         def where_they_lie(kind: str, honest: float) -> Tensor:
@@ -183,55 +168,51 @@ class Raid:
             where_they_lie("scaling", 1.0), where_they_lie("bias", 0.0), where_they_lie("inflated-count", 1.0)
         )
 
-    def forged(self, answers: Sequence[Answer]) -> list[Message]:
-        """What is sent instead of the replies to one exchange; honest ones are unchanged."""
-        agreed = _mean_updates([answer for answer in answers if answer.lies]) if self.attack.kind == "collusion" else {}
-        return [self._false(answer, agreed) if answer.lies else answer.reply for answer in answers]
+    def forged(self, tasks: Tasks, addresses: rng.Addresses, reply: Message, lies: np.ndarray) -> Message:
+        """What is sent instead of a stack of replies `{name: [n, ...]}` to `tasks`, row by row; honest ones unchanged.
 
-    def _false(self, answer: Answer, agreed: Mapping[tuple[Hashable, str], Tensor]) -> Message:
-        """A reply with false models; colluding attackers use the update in `agreed`."""
-        reply = dict(answer.reply)
-        for name, (origin, update) in answer.updates().items():
-            if self.attack.kind == "gaussian":
-                false = self._noise(answer.address, name, update)
-            else:
-                false = -self.attack.force * agreed.get((answer.group, name), update)
-            reply[name] = origin + false
-        return reply
+        `addresses` and `lies` `[n]` are of the same clients. All of them do the same work: colluding attackers agree.
+        """
+        rows = np.flatnonzero(lies)
+        if not self.forges or not len(rows):
+            return reply
+        who = torch.as_tensor(rows, device=addresses.client.device)
+        false = dict(reply)
+        mine = {name: tensor[who] for name, tensor in reply.items()}
+        for name, origin in beginnings(tasks.only(rows), mine).items():
+            update = self._false(mine[name] - origin, addresses[who], name)
+            false[name] = reply[name].index_copy(0, who, origin + update)
+        return false
 
-    def _noise(self, address: rng.Address, name: str, update: Tensor) -> Tensor:
-        """N(0, s² ‖Δ‖² / d) in each of the d entries: about s times as long as the true update Δ."""
-        stream = rng.generator(address, f"{PURPOSE} {name}")
-        noise = torch.as_tensor(stream.standard_normal(tuple(update.shape))).to(update)
-        deviation = self.attack.force * float(update.norm()) / math.sqrt(max(update.numel(), 1))
-        return deviation * noise
-
-
-def _mean_updates(answers: Sequence[Answer]) -> dict[tuple[Hashable, str], Tensor]:
-    """The mean update of the attackers with the same work, by work and tensor."""
-    found: dict[tuple[Hashable, str], list[Tensor]] = {}
-    for answer in answers:
-        for name, (_, update) in answer.updates().items():
-            found.setdefault((answer.group, name), []).append(update)
-    return {key: torch.stack(updates).mean(dim=0) for key, updates in found.items()}
+    def _false(self, updates: Tensor, addresses: rng.Addresses, name: str) -> Tensor:
+        """False updates instead of true ones, `[n, ...]`."""
+        if self.attack.kind == "collusion":
+            updates = updates.mean(dim=0, keepdim=True)
+        if self.attack.kind != "gaussian":
+            return -self.attack.force * updates
+        # N(0, s² ‖Δ‖² / d) in each of the d entries: about s times as long as the true update Δ.
+        entries = max(updates[0].numel(), 1)
+        noise = addresses.normal(f"{PURPOSE} {name}", entries).view_as(updates).to(updates)
+        lengths = updates.flatten(1).norm(dim=1).view(-1, *[1] * (updates.dim() - 1))
+        scale: Tensor = self.attack.force / math.sqrt(entries) * lengths
+        return scale * noise
 
 
-def _flipped(rows: Rows, positions: Sequence[int], column: str, classes: int) -> Rows:
+def _flipped(rows: Rows, positions: np.ndarray, column: str, classes: int) -> Rows:
     """With copies of some clients' rows at the end, their labels y replaced by classes − 1 − y."""
     copies = [rows.of_client(position) for position in positions]
     for copy in copies:
         copy[column] = classes - 1 - copy[column]
     columns = {name: torch.cat([whole, *(copy[name] for copy in copies)]) for name, whole in rows.columns.items()}
-    counts = rows.counts[list(positions)]
+    counts = rows.counts[positions]
     starts = len(next(iter(rows.columns.values()))) + np.cumsum(counts) - counts
     return Rows(columns, np.concatenate([rows.starts, starts]), np.concatenate([rows.counts, counts]))
 
 
-def _repeated(rows: Rows, positions: Sequence[int]) -> Rows:
+def _repeated(rows: Rows, positions: np.ndarray) -> Rows:
     """The same rows, with some clients a second time."""
-    again = list(positions)
     return replace(
         rows,
-        starts=np.concatenate([rows.starts, rows.starts[again]]),
-        counts=np.concatenate([rows.counts, rows.counts[again]]),
+        starts=np.concatenate([rows.starts, rows.starts[positions]]),
+        counts=np.concatenate([rows.counts, rows.counts[positions]]),
     )

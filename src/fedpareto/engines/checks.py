@@ -6,11 +6,12 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from fedpareto.core.algorithm import ABOVE_ZERO, Algorithm, Setting, unwrapped
-from fedpareto.core.messages import Failure, Message, Reply, Task, beginnings
+from fedpareto.core.messages import Failure, Message, Replies, Tasks, beginnings, places
 from fedpareto.core.problem import Objective
 from fedpareto.errors import QuorumLost, UserError
 from fedpareto.moo import robust
@@ -24,22 +25,37 @@ number of steps and the data; this is no defence, only the end of what can be an
 ROUNDING = 1e-3
 """By how much a mean of rounded numbers may lie outside an objective's range."""
 
-Key = tuple[int, str, int]
-"""Client, step and lane: which task of an exchange it is."""
 
+def sound(replies: Message, algorithm: Algorithm[Any]) -> np.ndarray | None:
+    """Which of a stack of replies `{name: [n, ...]}` surely pass, `[n]`; None if all do.
 
-def sound(replies: Message, algorithm: Algorithm[Any], clients: int) -> list[bool]:
-    """Which of a stack of replies `{name: [n, ...]}` surely pass: one check for all, as it makes a GPU wait."""
-    limits, passed = unwrapped(algorithm).reply_limits, []
+    Of healthy replies one number says so: a look at each would make a GPU wait.
+    """
+    limits = {name: one for name, one in unwrapped(algorithm).reply_limits.items() if name in replies}
+    if not replies:
+        return None
+    total = torch.stack([tensor.sum() for tensor in replies.values()]).isfinite().all()
+    for name, (least, most) in limits.items():
+        total = total & (replies[name].clamp(least, most) == replies[name]).all()
+    if bool(total):
+        return None
+    passed = []
     for name, tensor in replies.items():
-        if tensor.shape[:1] != (clients,):
-            raise ValueError(f"'{name}' has the shape {list(tensor.shape)}, not a row for each client ({clients})")
-        rows = tensor.flatten(1) if tensor.dim() > 1 else tensor.unsqueeze(1)
+        rows = tensor.reshape(len(tensor), -1)
         passed.append(rows.sum(1).isfinite())
         if name in limits:
             least, most = limits[name]
             passed.append(((rows >= least) & (rows <= most)).all(1))
-    return torch.stack(passed).all(0).tolist() if passed else [True] * clients
+    found: np.ndarray = torch.stack(passed).all(0).cpu().numpy()
+    return found
+
+
+def rows_missing(replies: Message, clients: int) -> str | None:
+    """Why a client step's result cannot be a stack of this many replies; or None."""
+    for name, tensor in replies.items():
+        if tensor.shape[:1] != (clients,):
+            return f"'{name}' has the shape {list(tensor.shape)}, not a row for each client ({clients})"
+    return None
 
 
 def refusal(
@@ -48,28 +64,39 @@ def refusal(
     setting: Setting,
     step: str,
     dtype: torch.dtype,
-    is_sound: bool = False,
 ) -> str | None:
-    """Why a reply is refused, or None: names, shapes, type and values must be what the algorithm declared.
-
-    The values are checked one by one unless they are known to be valid.
-    """
-    shapes, limits = algorithm.reply_shapes(setting)[step], unwrapped(algorithm).reply_limits
-    if message.keys() != shapes.keys():
-        return f"the reply holds {sorted(message)}, not {sorted(shapes)}"
-    for name, shape in shapes.items():
-        tensor = message[name]
-        if tuple(tensor.shape) != tuple(shape):
-            return f"'{name}' has the shape {list(tensor.shape)}, not {list(shape)}"
-        if tensor.dtype != dtype:
-            return f"'{name}' is of type {tensor.dtype}, not {dtype}"
-        if is_sound:
-            continue
+    """Why a reply is refused, or None: names, shapes, type and values must be what the algorithm declared."""
+    why = misfit(message, algorithm, setting, step, dtype)
+    if why is not None:
+        return why
+    limits = unwrapped(algorithm).reply_limits
+    for name, tensor in message.items():
         if not _finite(tensor):
             bad = int((~tensor.isfinite()).sum())
             return f"'{name}' holds {bad} values that are not finite"
         if name in limits and (strange := _outside(tensor, *limits[name])) is not None:
             return f"'{name}' holds {strange:g}; honest values are {_range(*limits[name])}"
+    return None
+
+
+def misfit(
+    message: Message,
+    algorithm: Algorithm[Any],
+    setting: Setting,
+    step: str,
+    dtype: torch.dtype,
+    rows: int | None = None,
+) -> str | None:
+    """Why names, shapes and types of a reply, or of a stack of `rows` replies, are not those that were declared."""
+    shapes, ahead = algorithm.reply_shapes(setting)[step], () if rows is None else (rows,)
+    if message.keys() != shapes.keys():
+        return f"the reply holds {sorted(message)}, not {sorted(shapes)}"
+    for name, shape in shapes.items():
+        tensor = message[name]
+        if tuple(tensor.shape) != (*ahead, *shape):
+            return f"'{name}' has the shape {list(tensor.shape[len(ahead) :])}, not {list(shape)}"
+        if tensor.dtype != dtype:
+            return f"'{name}' is of type {tensor.dtype}, not {dtype}"
     return None
 
 
@@ -84,31 +111,30 @@ def too_large(message: Message) -> str | None:
     return None
 
 
-def too_far(tasks: Sequence[Task], replies: Sequence[Reply]) -> dict[Key, str]:
-    """The replies to one exchange whose updates are far longer than the others', and why each is refused.
+def too_far(tasks: Sequence[Tasks], replies: Replies) -> dict[int, str]:
+    """The rows of replies whose updates are far longer than the others', and why each is refused.
 
     The median is over the clients with the same work (of an even number the smaller of the middle two: of two clients
     the one that moved further is suspected). Where it is 0 nothing can be said, and an update that is no longer than
     the model that it began from is never refused.
     """
-    asked = {(task.client, task.step, task.lane): task for task in tasks}
-    work: dict[tuple[str, int], list[Reply]] = {}
-    for reply in replies:
-        work.setdefault((reply.step, reply.lane), []).append(reply)
-    found: dict[Key, str] = {}
-    for group in work.values():
-        begun = [beginnings(asked[reply.client, reply.step, reply.lane], reply.message) for reply in group]
-        for name in begun[0]:
-            origins = [one[name] for one in begun]
-            lengths = robust.lengths([reply.message[name] for reply in group], origins)
+    found: dict[int, str] = {}
+    for some in tasks:
+        rows = np.flatnonzero(replies.lanes == some.lane)
+        own = replies.only(rows)
+        if not len(own):
+            continue
+        begun = beginnings(some.only(places(some.clients, own.clients)), own.tensors)
+        for name, origins in begun.items():
+            lengths = robust.lengths(own[name], origins)
             middle = lengths.median(dim=0).values
-            for reply, length, origin in zip(group, lengths, origins, strict=True):
-                limit = torch.maximum(FARTHEST * middle, origin.double().norm(dim=-1))
-                if bool(((length > limit) & (middle > 0)).any()):
-                    found[reply.client, reply.step, reply.lane] = (
-                        f"its update of '{name}' is {float(length.max()):.3g} long; "
-                        f"the median of the round is {float(middle.max()):.3g}"
-                    )
+            limits = torch.maximum(FARTHEST * middle, origins.double().norm(dim=-1))
+            is_far = ((lengths > limits) & (middle > 0)).view(len(own), -1).any(1)
+            for row in torch.nonzero(is_far).flatten().tolist():
+                found[int(rows[row])] = (
+                    f"its update of '{name}' is {float(lengths[row].max()):.3g} long; "
+                    f"the median of the round is {float(middle.max()):.3g}"
+                )
     return found
 
 
@@ -156,10 +182,12 @@ def required_replies(quorum: float, asked: int) -> int:
     return max(1, wanted)
 
 
-def enforce_quorum(quorum: float, replies: Sequence[Reply], failures: Sequence[Failure], run: int = 0) -> None:
+def enforce_quorum(quorum: float, replies: Replies, failures: Sequence[Failure], run: int = 0) -> None:
     """Raises QuorumLost when too few clients gave a valid reply, however many tasks each of them had."""
-    answered = len({reply.client for reply in replies})
-    asked = len({reply.client for reply in replies} | {failure.client for failure in failures})
+    if not failures:
+        return
+    answered = len(np.unique(replies.clients))
+    asked = len(np.union1d(replies.clients, [failure.client for failure in failures]))
     if not asked or answered >= required_replies(quorum, asked):
         return
     firsts = list({failure.client: str(failure) for failure in reversed(failures)}.values())[::-1]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
+import numpy as np
 import torch
 
 from fedpareto.core import rng
@@ -22,6 +23,11 @@ class Faults:
     corrupt: float = 0.0
     """Share of clients whose update arrives damaged: not-a-number, infinite, or of the wrong shape."""
 
+    @property
+    def happen(self) -> bool:
+        """Whether any does."""
+        return bool(self.dropout or self.stragglers or self.corrupt)
+
     def __post_init__(self) -> None:
         for field in fields(self):
             share = getattr(self, field.name)
@@ -29,29 +35,27 @@ class Faults:
                 raise UserError(f"faults: {field.name} is {share}; it is a share between 0 and 1")
 
 
+DAMAGES = ("nan", "inf", "shape")
+
+
 @dataclass(frozen=True)
-class Fate:
-    """The faults of one client in one round."""
+class Fates:
+    """The faults of n clients in one round, `[n]` each."""
 
-    drops_out: bool = False
-    straggles: bool = False
-    damage: str | None = None
-    """"nan", "inf" or "shape"."""
-
-
-UNHARMED = Fate()
+    drops_out: np.ndarray
+    straggles: np.ndarray
+    damage: np.ndarray
+    """0 for none, else 1 + the number of its kind in DAMAGES."""
 
 
-def fate(faults: Faults, address: rng.Address) -> Fate:
+def fates(faults: Faults, addresses: rng.Addresses) -> Fates:
     """Drawn from (seed, client, round), so that a resumed run has the same faults."""
-    if not (faults.dropout or faults.stragglers or faults.corrupt):
-        return UNHARMED
-    stream = rng.generator(address, "faults")
-    draws, kind = stream.random(3), str(stream.choice(["nan", "inf", "shape"]))
-    return Fate(
-        drops_out=bool(draws[0] < faults.dropout),
-        straggles=bool(draws[1] < faults.stragglers),
-        damage=kind if draws[2] < faults.corrupt else None,
+    draws = addresses.to("cpu").uniform("faults", 4, dtype=torch.float64).numpy()
+    kind = 1 + (draws[:, 3] * len(DAMAGES)).astype(int)
+    return Fates(
+        drops_out=draws[:, 0] < faults.dropout,
+        straggles=draws[:, 1] < faults.stragglers,
+        damage=np.where(draws[:, 2] < faults.corrupt, kind, 0),
     )
 
 

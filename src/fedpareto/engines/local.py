@@ -6,15 +6,12 @@ the same numbers, chosen where it is faster.
 
 from __future__ import annotations
 
-import math
 import os
-import re
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -24,105 +21,66 @@ from fedpareto.core import rng
 from fedpareto.core.algorithm import Algorithm, Setting, unwrapped
 from fedpareto.core.clients import Clients
 from fedpareto.core.federation import Federation
+from fedpareto.core.kept import Kept
 from fedpareto.core.learner import Learner
-from fedpareto.core.messages import Evaluations, Failure, Message, Outcome, Reply, Task
+from fedpareto.core.messages import (
+    ByClient,
+    Evaluations,
+    Failure,
+    Message,
+    Outcome,
+    Parcels,
+    Replies,
+    Tasks,
+    places,
+    take_rows,
+    taken,
+)
 from fedpareto.core.model_parts import calibrated, lattice, trade_off
 from fedpareto.core.problem import Problem, Rows
 from fedpareto.core.replay import Recordings
-from fedpareto.engines.attacks import Answer, Attack, Raid
-from fedpareto.engines.checks import enforce_quorum, refusal, sound
-from fedpareto.engines.faults import Fate, Faults, damaged, fate
-from fedpareto.engines.memory import physical_memory
+from fedpareto.engines.attacks import Attack, Raid
+from fedpareto.engines.checks import enforce_quorum, misfit, refusal, rows_missing, sound
+from fedpareto.engines.faults import DAMAGES, Fates, Faults, damaged, fates
+from fedpareto.engines.machine import (
+    Choices,
+    LocalOptions,
+    bytes_of,
+    clock_for,
+    device_named,
+    memory_of,
+    products_in,
+    rounded_up,
+)
+from fedpareto.engines.work import Work, by_kind, lane_of
 from fedpareto.errors import UserError
 
-MOST_THREADS = 1024
 MEMORY = "learner."
 """Prefix of the names of learner state in a client's private state."""
-
-
-@dataclass(frozen=True)
-class LocalOptions:
-    """How the local engine works; none of it changes the numbers beyond rounding."""
-
-    name: ClassVar[str] = "local"
-
-    device: str = "cpu"
-    """"cpu", "cuda" or "cuda:1"."""
-    precision: Literal["float32", "float64", "tf32", "bfloat16"] = "float32"
-    """Of models and data; with tf32 and bfloat16 these are float32 and only matrix products are less precise, as on a
-    GPU's tensor cores.
-    """
-    memory: str = ""
-    """Working memory for a stack of clients, such as "4GB"; empty: half of the machine's (or the device's) memory."""
-    threads: int = 0
-    """Torch threads; 0: measured."""
-    chunk: int = 0
-    """Clients in one stack, 1 being the plain loop; 0: measured."""
-
-    def __post_init__(self) -> None:
-        for name in ("threads", "chunk"):
-            if getattr(self, name) < 0:
-                raise UserError(f"engine: {name} is {getattr(self, name)}; it is at least 0 (0: measured)")
-        if self.threads > MOST_THREADS:
-            raise UserError(f"engine: threads is {self.threads}; more than {MOST_THREADS} never help")
-        if self.memory:
-            bytes_of(self.memory)
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """As torch names it."""
-        return torch.float64 if self.precision == "float64" else torch.float32
-
-
 HOPELESS = 4
 """Memory estimates are rough and conservative; what exceeds a machine's memory by this factor does not fit."""
-UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
-def _rounded_up(size: int) -> str:
-    """A number of bytes in the notation of a budget."""
-    unit = "K" if size < UNITS["M"] else "M" if size < 10 * UNITS["G"] else "G"
-    return f"{math.ceil(size / UNITS[unit])}{unit}B"
+@dataclass
+class _Results:
+    """What came of some work, until it is judged: rows of it, what their clients replied, and what was measured."""
 
+    rows: list[np.ndarray] = field(default_factory=list)
+    messages: list[Message] = field(default_factory=list)
+    values: list[Tensor | None] = field(default_factory=list)
+    """The trained models' objectives, where requested."""
 
-def bytes_of(text: str) -> int:
-    """ "4GB" as a number."""
-    found = re.fullmatch(r"(\d+\.?\d*|\.\d+)\s*(?:([KMGT])I?B?|B)", text.strip().upper())
-    if found:
-        return int(float(found[1]) * UNITS[found[2] or ""])
-    raise UserError(f"engine: memory is '{text}'; write a number with a unit, such as 4GB or 512MB")
-
-
-@dataclass(frozen=True)
-class Choices:
-    """What was measured (or given) once; a resumed run uses the same, so that it continues bit for bit."""
-
-    threads: int
-    chunk: int
-
-
-@dataclass(frozen=True)
-class _Work:
-    """A task of one of the federations."""
-
-    run: int
-    task: Task
-
-    @property
-    def key(self) -> tuple[int, int, int]:
-        """Whose private state."""
-        return self.run, self.task.lane, self.task.client
-
-
-class _Answer(NamedTuple):
-    """The result of a task."""
-
-    item: _Work
-    message: Message
-    value: Tensor | None
-    """The trained model's objectives, if requested."""
-    is_sound: bool
-    """Whether the values of the message are known to pass."""
+    def joined(self) -> tuple[np.ndarray, Message, Tensor | None]:
+        """All of them, in the order of the rows."""
+        if not self.rows:
+            return np.empty(0, dtype=np.int64), {}, None
+        if len(self.rows) == 1:
+            return self.rows[0], self.messages[0], self.values[0]
+        rows = np.concatenate(self.rows)
+        order = np.argsort(rows, kind="stable")
+        message = {name: _in_order([one[name] for one in self.messages], order) for name in self.messages[0]}
+        values = [value for value in self.values if value is not None]
+        return rows[order], message, _in_order(values, order) if values else None
 
 
 @dataclass
@@ -139,12 +97,12 @@ class LocalEngine:
     attack: Attack = Attack()
     quorum: float = 0.0
     choices: Choices | None = None
-    private: dict[tuple[int, int, int], Message] = field(default_factory=dict)
-    """Every client's private state by (run, lane, client)."""
+    private: Kept = field(default_factory=Kept)
+    """Every client's private state."""
     remote: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        self.device = _device(self.options.device)
+        self.device = device_named(self.options.device)
         self.settings = [self.place(setting) for setting in self.settings]
         first = self.federations[0]
         self._splits = {
@@ -155,12 +113,9 @@ class LocalEngine:
         }
         preferences = np.concatenate([federation.preferences for federation in self.federations])
         self._preferences = torch.as_tensor(preferences).to(self.device, self.options.dtype)
-        bases = np.cumsum([0, *(len(federation.ids) for federation in self.federations)])
-        self._position = {
-            (run, client): int(base) + row
-            for run, (base, federation) in enumerate(zip(bases[:-1], self.federations, strict=True))
-            for row, client in enumerate(federation.ids)
-        }
+        self._bases = np.cumsum([0, *(len(federation.ids) for federation in self.federations)])
+        self._orders = [np.argsort(federation.ids, kind="stable") for federation in self.federations]
+        self._ids = [np.asarray(one.ids)[order] for one, order in zip(self.federations, self._orders, strict=True)]
         self._raid: Raid | None = None
         if self.attack.kind != "none":
             self.attack.must_fit(self.problem, min(len(federation.ids) for federation in self.federations))
@@ -187,259 +142,301 @@ class LocalEngine:
 
     # -- work ------------------------------------------------------------------------------------------------------
 
-    def run(self, tasks: Sequence[Task], evaluate: Mapping[int, Message] | None = None) -> Outcome:
+    def run(self, tasks: Sequence[Tasks], evaluate: Parcels | None = None) -> Outcome:
         """See Engine.run; for the first (usually only) federation."""
         return self.run_all([tasks], [evaluate])[0]
 
-    def run_all(
-        self, tasks: Sequence[Sequence[Task]], evaluate: Sequence[Mapping[int, Message] | None]
-    ) -> list[Outcome]:
+    def run_all(self, tasks: Sequence[Sequence[Tasks]], evaluate: Sequence[Parcels | None]) -> list[Outcome]:
         """One exchange of every federation, all clients in one stack."""
         with self.working():
-            work = [_Work(run, task) for run, asked in enumerate(tasks) for task in asked]
-            self._forget(work)
-            sent = self._evaluate_solutions(evaluate)
-            replies, failures, trained = self._run(work, evaluate)
+            for run, of_run in enumerate(tasks):
+                if of_run:  # Lanes that its tasks no longer name are over.
+                    self.private.keep_lanes(run, (some.lane for some in of_run))
+            sent = self._measured(evaluate, Clients.evaluate)
+            found = [self._run(work, evaluate) for work in by_kind(tasks)]
         outcomes = []
-        for run in range(len(tasks)):
-            good = [reply for owner, reply in replies if owner == run]
-            bad = [failure for owner, failure in failures if owner == run]
-            enforce_quorum(self.quorum, good, bad, run)
-            order = sorted(good, key=lambda reply: (reply.lane, reply.client))
-            evaluations = Evaluations(_by_client(sent[run]), _by_client(trained[run]))
-            outcomes.append(Outcome(order, bad, evaluations))
+        for run, measured in enumerate(sent):
+            own = [part for parts in found for part in parts if part[0] == run]
+            replies = Replies.cat([part for _, part, _, _ in own])
+            failures = [failure for _, _, some, _ in own for failure in some]
+            enforce_quorum(self.quorum, replies, failures, run)
+            trained = [values for _, _, _, values in own if values is not None]
+            outcomes.append(Outcome(replies, failures, Evaluations(measured, *trained[:1])))
         return outcomes
 
-    def models(self, run: int, solutions: Mapping[int, Message]) -> dict[int, Tensor]:
+    def models(self, run: int, solutions: Parcels) -> ByClient:
         """The models that the clients would use, `[d]` each: what they are sent, combined with what they keep."""
-        work = [_Work(run, Task(client, 0, message)) for client, message in solutions.items()]
-        models: dict[int, Tensor] = {}
         with self.working(), torch.no_grad():
-            for chunk in self._chunks(work):
-                rows = self.algorithm.personal(self._clients(chunk), _stacked(chunk))
-                models |= {item.task.client: row for item, row in zip(chunk, rows, strict=True)}
-        return models
+            models = self._over(solutions, run, self.algorithm.personal)
+        return ByClient(solutions.clients, models)
 
-    def model_parts(self, run: int, solutions: Mapping[int, Message]) -> dict[int, Message]:
+    def model_parts(self, run: int, solutions: Parcels) -> dict[int, Message]:
         """What the clients keep to make models for any preference, and the objectives of these models on held-out
         rows.
         """
         anatomy = self.algorithm.anatomy(self.problem.layout, len(self.problem.objectives))
         if anatomy is None:
             return {}
-        work = [_Work(run, Task(client, 0, message)) for client, message in solutions.items()]
         parts: dict[int, Message] = {}
+        work = Work.of([solutions], [run])
         with self.working(), torch.no_grad():
-            for chunk in self._chunks(work):
+            for rows in self._chunks(work):
+                chunk = work.only(rows)
                 clients = self._clients(chunk)
-                kept = self.algorithm.model_parts(clients, _stacked(chunk))
+                kept = self.algorithm.model_parts(clients, chunk.message())
                 kept = calibrated(clients, anatomy, kept)
                 kept = {**kept, "front": trade_off(clients, anatomy, kept, lattice(anatomy.objectives))}
-                for row, item in enumerate(chunk):
-                    parts[item.task.client] = {name: tensor[row] for name, tensor in kept.items()}
+                for row, client in enumerate(chunk.client.tolist()):
+                    parts[client] = {name: tensor[row] for name, tensor in kept.items()}
         return parts
 
-    def losses(self, solutions: Sequence[Mapping[int, Message]]) -> list[dict[int, float]]:
+    def losses(self, solutions: Sequence[Parcels]) -> list[ByClient]:
         """See Engine.losses; for attackers the true ones."""
         with self.working():
-            measured = self._measured(solutions, Clients.loss)
-        return [{client: float(loss) for client, loss in sorted(of_run.items())} for of_run in measured]
-
-    def _run(
-        self, work: Sequence[_Work], evaluate: Sequence[Mapping[int, Message] | None]
-    ) -> tuple[list[tuple[int, Reply]], list[tuple[int, Failure]], list[dict[int, Tensor]]]:
-        replies: list[tuple[int, Reply]] = []
-        failures: list[tuple[int, Failure]] = []
-        trained: list[dict[int, Tensor]] = [{} for _ in evaluate]
-        fates = {item.key: fate(self.faults, self._address(item)) for item in work}
-        awake = []
-        for item in work:
-            if fates[item.key].drops_out:
-                failures.append((item.run, _failure(item.task, "dropped out (injected fault)")))
-            else:
-                awake.append(item)
-        answers = (answer for chunk in self._chunks(awake) for answer in self._step(chunk, evaluate, failures))
-        for answer in self._forged(answers):
-            item = answer.item
-            reply_or_failure = self._judge(answer, fates[item.key])
-            if isinstance(reply_or_failure, Failure):
-                failures.append((item.run, reply_or_failure))
-                continue
-            replies.append((item.run, reply_or_failure))
-            if answer.value is not None:
-                trained[item.run][item.task.client] = answer.value
-        return replies, failures, trained
-
-    def _forged(self, answers: Iterable[_Answer]) -> Iterable[_Answer]:
-        """The answers with attackers' replies replaced; attackers may collude, so all of an exchange are processed
-        together.
-        """
-        if self._raid is None or not self._raid.forges:
-            return answers
-        known = list(answers)
-        under_way = [
-            Answer(self._address(item), item.task, reply, self._lies(item), _kind_of_work(item))
-            for item, reply, _, _ in known
-        ]
-        forged = self._raid.forged(under_way)
-        return [
-            answer if reply is answer.message else answer._replace(message=reply, is_sound=False)
-            for answer, reply in zip(known, forged, strict=True)
-        ]
-
-    def _step(
-        self,
-        chunk: Sequence[_Work],
-        evaluate: Sequence[Mapping[int, Message] | None],
-        failures: list[tuple[int, Failure]],
-    ) -> Iterator[_Answer]:
-        """One client step over a chunk. If it raises, the clients run one by one to find out which one failed."""
-        task = chunk[0].task
-        try:
-            clients, message = self._at_work(chunk), _stacked(chunk)
-            clients.memory = self._memory(chunk)
-            result = getattr(self.algorithm, task.step)(clients, message)
-            values: Sequence[Tensor | None] = [None] * len(chunk)
-            if task.step == "train" and evaluate[chunk[0].run] is not None:
-                honest = self._honest(clients, chunk)
-                values = list(honest.evaluate(self.algorithm.personal(honest, {**message, **result})))
-            passed = sound(result, self.algorithm, len(chunk))
-        except Exception as problem:  # Whatever a client's own code raises is that client's failure, not the round's.
-            if len(chunk) == 1:
-                reason = f"raised {type(problem).__name__}: {problem}"
-                failures.append((chunk[0].run, _failure(task, reason)))
-                return
-            for item in chunk:
-                yield from self._step([item], evaluate, failures)
-            return
-        self._keep(chunk, clients)
-        for row, item in enumerate(chunk):
-            yield _Answer(item, {name: tensor[row] for name, tensor in result.items()}, values[row], passed[row])
-
-    def _judge(self, answer: _Answer, fate_of_client: Fate) -> Reply | Failure:
-        item, message, _, is_sound = answer
-        task = item.task
-        if fate_of_client.straggles:
-            return _failure(task, "answered after the round was over (injected straggler)")
-        injected = ""
-        if fate_of_client.damage and message:
-            message, injected = damaged(message, fate_of_client.damage), " (injected fault)"
-            is_sound = False
-        why = refusal(message, self.algorithm, self.settings[item.run], task.step, self.options.dtype, is_sound)
-        if why is not None:
-            return _failure(task, f"refused: {why}{injected}")
-        return Reply(task.client, task.round, message, task.step, task.lane)
-
-    def _evaluate_solutions(self, evaluate: Sequence[Mapping[int, Message] | None]) -> list[dict[int, Tensor]]:
-        """The objectives of each federation's solutions, `{client: [splits, m]}`."""
-        return self._measured(evaluate, Clients.evaluate)
+            return self._measured(solutions, Clients.loss)
 
     def _measured(
-        self, solutions: Sequence[Mapping[int, Message] | None], measure: Callable[[Clients, Tensor], Tensor]
-    ) -> list[dict[int, Tensor]]:
-        """The values of `measure`, by client, for the models that clients use under each federation's solutions."""
-        work = [
-            _Work(run, Task(client, 0, message))
-            for run, of_run in enumerate(solutions)
-            for client, message in (of_run or {}).items()
-        ]
-        values: list[dict[int, Tensor]] = [{} for _ in solutions]
-        for chunk in self._chunks(work):
-            clients = self._clients(chunk)
-            measured = measure(clients, self.algorithm.personal(clients, _stacked(chunk)))
-            for item, value in zip(chunk, measured, strict=True):
-                values[item.run][item.task.client] = value
+        self, solutions: Sequence[Parcels | None], measure: Callable[[Clients, Tensor], Tensor]
+    ) -> list[ByClient]:
+        """The values of `measure` for the models that clients use under each federation's solutions."""
+
+        def measured(clients: Clients, message: Message) -> Tensor:
+            return measure(clients, self.algorithm.personal(clients, message))
+
+        values = [ByClient.none() for _ in solutions]
+        for work in by_kind([[] if some is None else [some] for some in solutions]):
+            found = self._over_work(work, measured)
+            for run, parcel, rows in work.parts():
+                values[run] = ByClient(parcel.clients, take_rows(found, rows))
         return values
+
+    def _over(self, parcels: Parcels, run: int, compute: Callable[[Clients, Message], Tensor]) -> Tensor:
+        return self._over_work(Work.of([parcels], [run]), compute)
+
+    def _over_work(self, work: Work, compute: Callable[[Clients, Message], Tensor]) -> Tensor:
+        """The values of a computation for all rows, `[n, ...]`, done in chunks."""
+        done = [
+            (rows, compute(self._clients(work.only(rows)), work.only(rows).message())) for rows in self._chunks(work)
+        ]
+        order = np.argsort(np.concatenate([rows for rows, _ in done]), kind="stable")
+        return _in_order([value for _, value in done], order)
+
+    def _run(
+        self, work: Work, evaluate: Sequence[Parcels | None]
+    ) -> list[tuple[int, Replies, list[Failure], ByClient | None]]:
+        """The client steps of some work: by federation the replies, the failures and the trained models' objectives."""
+        failures: dict[int, Failure] = {}
+        fate = fates(self.faults, self._addresses(work)) if self.faults.happen else None
+        awake = work.everything
+        if fate is not None:
+            failures |= {
+                row: self._failure(work, row, "dropped out (injected fault)") for row in _where(fate.drops_out)
+            }
+            awake = np.flatnonzero(~fate.drops_out)
+        results, measured = _Results(), [solutions is not None for solutions in evaluate]
+        for rows in self._chunks(work, awake):
+            self._step(work, rows, measured, results, failures)
+        rows, message, values = results.joined()
+        message = self._forged(work.only(rows), message)
+        setting = self.settings[work.runs[0]]
+        why = misfit(message, self.algorithm, setting, work.step, self.options.dtype, len(rows)) if len(rows) else None
+        if why is None:
+            refused = self._refused(work, rows, message, fate)
+        else:
+            refused = dict.fromkeys(range(len(rows)), f"refused: {why}")
+        if refused:
+            failures |= {rows[place]: self._failure(work, rows[place], reason) for place, reason in refused.items()}
+            kept = np.setdiff1d(np.arange(len(rows)), list(refused))
+            rows, message, values = rows[kept], taken(message, kept), _taken(values, kept)
+        return self._by_run(work.only(rows), message, values, failures, work, measured)
+
+    def _by_run(
+        self,
+        done: Work,
+        message: Message,
+        values: Tensor | None,
+        failures: dict[int, Failure],
+        asked: Work,
+        measured: Sequence[bool],
+    ) -> list[tuple[int, Replies, list[Failure], ByClient | None]]:
+        found = []
+        run, client, lane, round_, of_asked = done.run, done.client, done.lane, done.round, asked.run
+        for number in sorted(set(asked.runs)):
+            rows = done.everything
+            if len(asked.parcels) > 1 or not (client[1:] > client[:-1]).all():
+                rows = np.flatnonzero(run == number)
+                rows = rows[np.lexsort((client[rows], lane[rows]))]
+            replies = Replies(client[rows], taken(message, rows), done.step, lane[rows], round_[rows])
+            own = [failure for row, failure in sorted(failures.items()) if of_asked[row] == number]
+            trained = (
+                None if values is None or not measured[number] else ByClient(client[rows], take_rows(values, rows))
+            )
+            found.append((number, replies, own, trained))
+        return found
+
+    def _step(
+        self, work: Work, rows: np.ndarray, measured: Sequence[bool], results: _Results, failures: dict[int, Failure]
+    ) -> None:
+        """One client step over a chunk. If it raises, the clients run one by one to find out which one failed."""
+        chunk = work.only(rows)
+        try:
+            clients, message = self._at_work(chunk), chunk.message()
+            before = dict(clients.state)
+            clients.memory = self._recalled(chunk, [self._blank] * len(self.settings), MEMORY)
+            result = getattr(self.algorithm, work.step)(clients, message)
+            if (why := rows_missing(result, len(rows))) is not None:
+                raise ValueError(why)
+            values = None
+            if work.step == "train" and any(measured[run] for run in set(chunk.run.tolist())):
+                honest = self._honest(clients, chunk)
+                values = honest.evaluate(self.algorithm.personal(honest, {**message, **result}))
+        except Exception as problem:  # Whatever a client's own code raises is that client's failure, not the round's.
+            if len(rows) == 1:
+                reason = f"raised {type(problem).__name__}: {problem}"
+                failures[int(rows[0])] = self._failure(work, int(rows[0]), reason)
+            for row in rows if len(rows) > 1 else ():
+                self._step(work, np.array([row]), measured, results, failures)
+            return
+        self._keep(chunk, before, clients)
+        results.rows.append(rows)
+        results.messages.append(result)
+        results.values.append(values)
+
+    def _refused(self, work: Work, rows: np.ndarray, message: Message, fate: Fates | None) -> dict[int, str]:
+        """By place among `rows`, why a reply does not count. The few that fail are looked at one by one."""
+        reasons: dict[int, str] = {}
+        passed = sound(message, self.algorithm)
+        suspects = [] if passed is None else _where(~passed)
+        for place in suspects:
+            why = self._refusal(work, rows[place], {name: tensor[place] for name, tensor in message.items()})
+            if why is not None:
+                reasons[place] = f"refused: {why}"
+        if fate is None:
+            return reasons
+        for place in _where(fate.damage[rows] > 0) if message else []:
+            broken = {name: tensor[place] for name, tensor in message.items()}
+            broken = damaged(broken, DAMAGES[fate.damage[rows[place]] - 1])
+            reasons[place] = f"refused: {self._refusal(work, rows[place], broken)} (injected fault)"
+        late = _where(fate.straggles[rows])
+        return reasons | dict.fromkeys(late, "answered after the round was over (injected straggler)")
+
+    def _refusal(self, work: Work, row: int, message: Message) -> str | None:
+        setting = self.settings[int(work.run[row])]
+        return refusal(message, self.algorithm, setting, work.step, self.options.dtype)
+
+    def _forged(self, work: Work, message: Message) -> Message:
+        """The replies, with those of attackers replaced: these may collude."""
+        if self._raid is None or not self._raid.forges or not message:
+            return message
+        addresses, parts = self._addresses(work), []
+        for run, tasks, rows in work.parts():
+            assert isinstance(tasks, Tasks), "only tasks are answered"
+            own = taken(message, rows)
+            lies = self._raid.lies(run, work.client[rows], tasks.round)
+            parts.append((rows, self._raid.forged(tasks.only(work.row[rows]), addresses[rows], own, lies)))
+        order = np.argsort(np.concatenate([rows for rows, _ in parts]), kind="stable")
+        return {name: _in_order([part[name] for _, part in parts], order) for name in message}
 
     # -- stacks ----------------------------------------------------------------------------------------------------
 
-    def _chunks(self, work: Sequence[_Work]) -> Iterator[list[_Work]]:
-        """Work of one kind (same step, message of the same shape) in stacks of at most the chosen size."""
-        kinds: dict[tuple[str, frozenset[tuple[str, torch.Size]]], list[_Work]] = {}
-        for item in work:
-            shape = frozenset((name, tensor.shape) for name, tensor in item.task.message.items())
-            kinds.setdefault((item.task.step, shape), []).append(item)
+    def _chunks(self, work: Work, rows: np.ndarray | None = None) -> Iterator[np.ndarray]:
+        """The rows of some work in stacks of at most the chosen size."""
+        rows = work.everything if rows is None else rows
         size = self.choices.chunk if self.choices else 1
-        for items in kinds.values():
+        counts = self._counts[self._positions(work.only(rows))]
+        if len(rows) and (counts != counts[0]).any():
             # Clients of similar size side by side: less padding, and no small client waits for a large one.
-            items.sort(key=self._rows, reverse=True)
-            yield from (items[i : i + size] for i in range(0, len(items), size))
-
-    def _rows(self, item: _Work) -> int:
-        return int(self._counts[self._position[item.run, item.task.client]])
+            rows = rows[np.argsort(-counts, kind="stable")]
+        elif len(rows) <= size:
+            return iter([rows] if len(rows) else [])
+        return (rows[i : i + size] for i in range(0, len(rows), size))
 
     @cached_property
     def _counts(self) -> np.ndarray:
         """Training rows of every client; 0 where clients have none."""
-        return self._splits["train"].counts if "train" in self._splits else np.zeros(len(self._position), dtype=int)
+        return self._splits["train"].counts if "train" in self._splits else np.zeros(self._total, dtype=int)
 
-    def _at_work(self, chunk: Sequence[_Work]) -> Clients:
+    @property
+    def _total(self) -> int:
+        """Clients of all federations."""
+        return int(self._bases[-1])
+
+    def _position(self, run: int, clients: np.ndarray) -> np.ndarray:
+        """Where clients of a federation are in the stack of all clients."""
+        found: np.ndarray = self._bases[run] + self._orders[run][places(self._ids[run], clients)]
+        return found
+
+    def _positions(self, work: Work) -> np.ndarray:
+        found, client = np.empty(len(work), dtype=np.int64), work.client
+        for run, _, rows in work.parts():
+            found[rows] = self._position(run, client[rows])
+        return found
+
+    def _at_work(self, chunk: Work) -> Clients:
         """A chunk's clients as they train: attackers falsify."""
         clients = self._clients(chunk)
-        return clients if self._raid is None else self._raid.join(clients, [self._lies(item) for item in chunk])
+        if self._raid is None:
+            return clients
+        lies = np.zeros(len(chunk), dtype=bool)
+        for run, tasks, rows in chunk.parts():
+            assert isinstance(tasks, Tasks), "only tasks are work"
+            lies[rows] = self._raid.lies(run, chunk.client[rows], tasks.round)
+        return self._raid.join(clients, lies)
 
-    def _honest(self, clients: Clients, chunk: Sequence[_Work]) -> Clients:
+    def _honest(self, clients: Clients, chunk: Work) -> Clients:
         """The same as they are measured: by their real rows."""
         return clients if self._raid is None else replace(clients, positions=self._positions(chunk), tampering=None)
 
-    def _lies(self, item: _Work) -> bool:
-        return self._raid is not None and self._raid.lies(item.run, item.task.client, item.task.round)
-
-    def _positions(self, chunk: Sequence[_Work]) -> np.ndarray:
-        return np.array([self._position[item.run, item.task.client] for item in chunk])
-
-    def _clients(self, chunk: Sequence[_Work]) -> Clients:
+    def _clients(self, chunk: Work) -> Clients:
         positions = self._positions(chunk)
+        fresh = [self.algorithm.private_state(setting) for setting in self.settings]
         return Clients(
             problem=self.problem,
             learner=self.learner,
             splits=self._splits,
-            addresses=tuple(self._address(item) for item in chunk),
+            addresses=self._addresses(chunk),
             positions=positions,
-            preferences=self._preferences[torch.as_tensor(positions, device=self.device)],
-            state=self._state(chunk),
+            preferences=take_rows(self._preferences, positions),
+            state=self._recalled(chunk, fresh),
             recordings=self._recordings,
         )
 
-    def _address(self, item: _Work) -> rng.Address:
-        return rng.Address(self.settings[item.run].seed, item.task.client, item.task.round, item.task.lane)
-
-    def _state(self, chunk: Sequence[_Work]) -> Message:
-        """Private state of a chunk, `[n, ...]`; a client that never worked starts from the algorithm's own."""
-        return self._recalled(chunk, [self.algorithm.private_state(setting) for setting in self.settings])
-
-    def _memory(self, chunk: Sequence[_Work]) -> Message:
-        """Learner state of a chunk, `[n, ...]`."""
-        return self._recalled(chunk, [self._blank] * len(self.settings), MEMORY)
+    def _addresses(self, work: Work) -> rng.Addresses:
+        seeds = [setting.seed for setting in self.settings]
+        if len(work.parcels) > 1:
+            return work.addresses(seeds, self.device)
+        # Of the same clients only the round changes.
+        place = "addresses", work.runs[0], lane_of(work.parcels[0])
+        known = self._recordings.noted(place, work.client, lambda: work.addresses(seeds, self.device))
+        return replace(known, round=torch.full_like(known.client, int(work.round[0])))
 
     @cached_property
     def _blank(self) -> Message:
         """Learner state of a client that has not trained yet."""
         return {name: tensor.to(self.device) for name, tensor in self.learner.memory(self.problem).items()}
 
-    def _recalled(self, chunk: Sequence[_Work], fresh: Sequence[Message], prefix: str = "") -> Message:
-        """By name, what each client of a chunk kept or, if it is new, the initial state of its run."""
-        return {
-            name: torch.stack(
-                [self.private.get(item.key, {}).get(prefix + name, fresh[item.run][name]) for item in chunk]
-            )
-            for name in fresh[0]
-        }
+    def _recalled(self, chunk: Work, fresh: Sequence[Message], prefix: str = "") -> Message:
+        """By name, what each client of a chunk kept or, if it is new, the initial state of its run; `[n, ...]`."""
+        if not fresh[0]:
+            return {}
+        found = []
+        for run, parcel, rows in chunk.parts():
+            named = {prefix + name: tensor for name, tensor in fresh[run].items()}
+            state = self.private.shelf(run, lane_of(parcel)).read(chunk.client[rows], named)
+            found.append((rows, state))
+        order = np.argsort(np.concatenate([rows for rows, _ in found]), kind="stable")
+        return {name: _in_order([state[prefix + name] for _, state in found], order) for name in fresh[0]}
 
-    def _keep(self, chunk: Sequence[_Work], clients: Clients) -> None:
-        kept = clients.state | {MEMORY + name: tensor for name, tensor in clients.memory.items()}
+    def _keep(self, chunk: Work, before: Message, clients: Clients) -> None:
+        """Keeps the private state after a step; what the step left out is as before."""
+        kept = before | clients.state | {MEMORY + name: tensor for name, tensor in clients.memory.items()}
         if kept:
-            for row, item in enumerate(chunk):
-                self.private[item.key] = {name: tensor[row].clone() for name, tensor in kept.items()}
+            for run, parcel, rows in chunk.parts():
+                self.private.shelf(run, lane_of(parcel)).write(chunk.client[rows], taken(kept, rows))
 
-    def _forget(self, work: Sequence[_Work]) -> None:
-        """Drops the state of lanes that are over: those that a run's tasks no longer name."""
-        lanes: dict[int, set[int]] = {}
-        for item in work:
-            lanes.setdefault(item.run, set()).add(item.task.lane)
-        for run, lane, client in list(self.private):
-            if lane not in lanes.get(run, {lane}):
-                del self.private[run, lane, client]
+    def _failure(self, work: Work, row: int, reason: str) -> Failure:
+        one = work.only(np.array([row]))
+        return Failure(int(one.client[0]), int(one.round[0]), reason, work.step, int(one.lane[0]))
 
     # -- choices ---------------------------------------------------------------------------------------------------
 
@@ -460,13 +457,13 @@ class LocalEngine:
     @contextmanager
     def working(self, threads: int | None = None) -> Iterator[None]:
         """The same, with matrix products in the chosen precision: for client steps, not for the server's."""
-        with self.threads(threads), _products(self.options.precision, self.device):
+        with self.threads(threads), products_in(self.options.precision, self.device):
             yield
 
     def _measure(self) -> Choices:
         """Times a few training steps for stacks of several sizes, then the best of them with more threads."""
         cap = self._largest_chunk()
-        total = len(self._position)
+        total = self._total
         crowd = min(total * unwrapped(self.algorithm).lanes, cap)
         if self.options.chunk:
             sizes = [min(self.options.chunk, crowd)]
@@ -500,85 +497,40 @@ class LocalEngine:
 
     def _largest_chunk(self) -> int:
         """As many clients as the memory budget allows, by the learner's own estimate for the largest client."""
-        whole = _memory(self.device)
+        whole = memory_of(self.device)
         budget = bytes_of(self.options.memory) if self.options.memory else whole // 2
         need = self.learner.bytes_per_client(self._probe(1))
         if need > budget and self.options.memory:
             raise UserError(
-                f"engine: one client needs about {_rounded_up(need)} of working memory, "
+                f"engine: one client needs about {rounded_up(need)} of working memory, "
                 f"the budget is {self.options.memory}"
             )
         if need > HOPELESS * whole:
             raise UserError(
-                f"engine: one client needs about {_rounded_up(need)} of working memory, this machine has "
-                f"{_rounded_up(whole)}; smaller batches, buffers or networks would do"
+                f"engine: one client needs about {rounded_up(need)} of working memory, this machine has "
+                f"{rounded_up(whole)}; smaller batches, buffers or networks would do"
             )
         return max(1, budget // max(need, 1))
 
     def _probe(self, size: int) -> Clients:
         """The largest clients, as a stack outside any round."""
-        largest = sorted(self._position, key=lambda key: -self._counts[self._position[key]])[:size]
-        return self._clients([_Work(run, Task(client, 0, {})) for run, client in largest])
+        largest = np.argsort(-self._counts[: self._total], kind="stable")[:size]
+        runs = np.searchsorted(self._bases, largest, side="right") - 1
+        parcels = [
+            Parcels(np.sort(np.asarray(self.federations[run].ids)[largest[runs == run] - self._bases[run]]))
+            for run in np.unique(runs)
+        ]
+        return self._clients(Work.of(parcels, np.unique(runs).tolist()))
 
 
-def clock_for(device: torch.device, threads: int) -> Callable[[], float]:
-    """For work on one thread of a CPU its own seconds: on a busy machine the wall clock is noise. Else the wall's."""
-    return time.thread_time if device.type == "cpu" and threads == 1 else time.perf_counter
+def _in_order(parts: Sequence[Tensor], order: np.ndarray) -> Tensor:
+    """The parts one after the other, with rows in this order; a single part in its own order is not copied."""
+    return take_rows(parts[0] if len(parts) == 1 else torch.cat(list(parts)), order)
 
 
-@contextmanager
-def _products(precision: str, device: torch.device) -> Iterator[None]:
-    """Products of matrices in that precision."""
-    if precision == "bfloat16":
-        # Without its cache: later code must not find there what a CUDA graph has recorded.
-        with torch.autocast(device.type, torch.bfloat16, cache_enabled=False):
-            yield
-        return
-    before = torch.backends.cuda.matmul.allow_tf32
-    torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"
-    try:
-        yield
-    finally:
-        torch.backends.cuda.matmul.allow_tf32 = before
+def _taken(values: Tensor | None, rows: np.ndarray) -> Tensor | None:
+    return None if values is None else take_rows(values, rows)
 
 
-def _stacked(chunk: Sequence[_Work]) -> Message:
-    """The messages of a chunk as one, `[n, ...]`; one that all clients share is not copied."""
-    messages = [item.task.message for item in chunk]
-    stacked = {}
-    for name, first in messages[0].items():
-        if all(message[name] is first for message in messages):
-            stacked[name] = first.expand(len(chunk), *first.shape)
-        else:
-            stacked[name] = torch.stack([message[name] for message in messages])
-    return stacked
-
-
-def _kind_of_work(item: _Work) -> tuple[int, str, int]:
-    return item.run, item.task.step, item.task.lane
-
-
-def _by_client(values: dict[int, Tensor]) -> dict[int, Tensor]:
-    return dict(sorted(values.items()))
-
-
-def _failure(task: Task, reason: str) -> Failure:
-    return Failure(task.client, task.round, reason, task.step, task.lane)
-
-
-def _device(name: str) -> torch.device:
-    try:
-        device = torch.device(name)
-    except RuntimeError:
-        raise UserError(f"engine: device is '{name}'; it is cpu, cuda or cuda:1") from None
-    if device.type not in ("cpu", "cuda"):
-        raise UserError(f"engine: device is '{name}'; it is cpu, cuda or cuda:1")
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise UserError("engine: device is cuda, but this machine has no CUDA device that torch can use; try cpu")
-    return device
-
-
-def _memory(device: torch.device) -> int:
-    if device.type == "cuda":
-        return int(torch.cuda.get_device_properties(device).total_memory)
-    return physical_memory()
+def _where(mask: np.ndarray) -> list[int]:
+    return np.flatnonzero(mask).tolist()

@@ -17,7 +17,7 @@ from fedpareto.core.problem import Rows
 from fedpareto.engines.attacks import Attack
 from fedpareto.engines.faults import Faults
 from fedpareto.engines.flower.options import FlowerOptions
-from fedpareto.engines.local import LocalOptions
+from fedpareto.engines.machine import LocalOptions
 from fedpareto.errors import UserError
 from fedpareto.experiments import engines
 from fedpareto.experiments.runner import Experiment, OnRound, Result

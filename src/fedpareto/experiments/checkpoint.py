@@ -17,12 +17,15 @@ import torch
 from torch import Tensor
 
 from fedpareto.core.algorithm import Setting, State
+from fedpareto.core.kept import Kept
 from fedpareto.core.messages import Message
 from fedpareto.errors import DAMAGE, DamagedFile, UserError, reading
 from fedpareto.files import parse_object, write_atomically
 
 S = TypeVar("S", bound=State)
 
+IDS = "client ids"
+"""The name of the tensor beside private state that says whose it is."""
 METADATA = "fedpareto"
 """Digest and values are one entry of the file's metadata: safetensors writes several in a random order."""
 
@@ -126,19 +129,24 @@ class Checkpoint:
 
     # -- the clients' private state ---------------------------------------------------------------------------------
 
-    def put_private(self, private: Mapping[tuple[int, int, int], Message], name: str = "private") -> None:
-        """Adds the clients' private state by (run, lane, client)."""
-        for (run, lane, client), state in private.items():
-            for part, tensor in state.items():
-                self.tensors[f"{name}/{run}/{lane}/{client}/{part}"] = tensor
+    def put_private(self, private: Kept, name: str = "private") -> None:
+        """Adds the clients' private state: for each run and lane the ids, and a stack of each part."""
+        for (run, lane), shelf in private.shelves.items():
+            if len(shelf.clients):
+                self.tensors[f"{name}/{run}/{lane}/{IDS}"] = torch.as_tensor(shelf.clients)
+                self.tensors |= {f"{name}/{run}/{lane}/{part}": tensor for part, tensor in shelf.all().items()}
 
-    def get_private(self, device: Any, name: str = "private") -> dict[tuple[int, int, int], Message]:
+    def get_private(self, device: Any, name: str = "private") -> Kept:
         """The clients' private state."""
-        private: dict[tuple[int, int, int], Message] = {}
+        found: dict[tuple[int, int], Message] = {}
         for key, tensor in self.tensors.items():
             if key.startswith(f"{name}/"):
-                _, run, lane, client, part = key.split("/", 4)
-                private.setdefault((int(run), int(lane), int(client)), {})[part] = tensor.to(device)
+                _, run, lane, part = key.split("/", 3)
+                found.setdefault((int(run), int(lane)), {})[part] = tensor
+        private = Kept()
+        for place, parts in found.items():
+            ids = parts.pop(IDS).numpy()
+            private.shelf(*place).write(ids, {part: tensor.to(device) for part, tensor in parts.items()})
         return private
 
 

@@ -5,13 +5,13 @@ On one machine the run's folder has it; on Flower each node keeps its own, and t
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fedpareto.core.engine import Engine
-from fedpareto.core.messages import Message
+from fedpareto.core.messages import Message, Parcels
 from fedpareto.core.model_parts import anatomy_to_json, lattice
 from fedpareto.experiments.checkpoint import Checkpoint
 from fedpareto.experiments.servable import Card, network_of_problem, node_file, save_conditioned, save_solutions
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 CONDITIONED_FILE, INPUTS_FILE = "conditioned.safetensors", "inputs.json"
 
 
-def save_for_serving(folder: RunFolder, spec: Spec, engine: Engine, solutions: Sequence[Mapping[int, Message]]) -> None:
+def save_for_serving(folder: RunFolder, spec: Spec, engine: Engine, solutions: Sequence[Parcels]) -> None:
     """Writes what clients keep to make models for any preference, and how rows become the model's inputs.
 
     Where clients are remote, neither is known here.
@@ -40,9 +40,7 @@ def save_for_serving(folder: RunFolder, spec: Spec, engine: Engine, solutions: S
         folder.write_json(INPUTS_FILE, {"format": FORMAT, "inputs": known, "outputs": outputs, "network": network})
 
 
-def _save_model_parts(
-    folder: RunFolder, spec: Spec, engine: Engine, solutions: Sequence[Mapping[int, Message]]
-) -> None:
+def _save_model_parts(folder: RunFolder, spec: Spec, engine: Engine, solutions: Sequence[Parcels]) -> None:
     anatomy = spec.algorithm.anatomy(spec.problem.layout, len(spec.problem.objectives))
     parts = [engine.model_parts(run, one) for run, one in enumerate(solutions)]
     if anatomy is None or not any(parts):
@@ -77,7 +75,7 @@ def keep_servable(node: Node, run: int, solution: Message) -> None:
         outputs=problem.outputs(),
         network=network_of_problem(problem),
     )
-    path, sent = node_file(node.folder, setting.seed), {node.client: solution}
+    path, sent = node_file(node.folder, setting.seed), Parcels(np.array([node.client]), solution)
     anatomy = node.algorithm.anatomy(problem.layout, len(problem.objectives))
     if anatomy is not None:
         parts = node.engine.model_parts(run, sent)[node.client]
@@ -91,7 +89,7 @@ def keep_servable(node: Node, run: int, solution: Message) -> None:
 def _objectives(node: Node, run: int, solution: Message) -> np.ndarray:
     """The objectives of the node's model on its held-out rows, `[m]`."""
     runs = range(len(node.settings))
-    measured = [{node.client: solution} if one == run else None for one in runs]
+    measured = [Parcels(np.array([node.client]), solution) if one == run else None for one in runs]
     outcomes = node.engine.run_all([[] for _ in runs], measured)
     parts = node.engine.split_names
     place = parts.index("test") if "test" in parts else -1

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,7 +19,8 @@ from fedpareto.core import rng
 from fedpareto.core.algorithm import Found, State
 from fedpareto.core.engine import Engine
 from fedpareto.core.federation import setting_of
-from fedpareto.core.messages import Failure, Message, Outcome, Task, Traffic, traffic
+from fedpareto.core.kept import Kept
+from fedpareto.core.messages import ByClient, Failure, Ids, Outcome, Parcels, Tasks, Traffic, places, traffic
 from fedpareto.core.problem import OWN_TEST
 from fedpareto.core.solutions import SolutionSet, held_out, roles, tested_on
 from fedpareto.engines.local import LocalEngine
@@ -28,7 +30,7 @@ from fedpareto.experiments.checkpoint import Checkpoint
 from fedpareto.experiments.keeping import save_for_serving
 from fedpareto.experiments.recovery import healed
 from fedpareto.experiments.spec import Spec
-from fedpareto.experiments.stopping import VALIDATION, Private, Watch, score
+from fedpareto.experiments.stopping import VALIDATION, Watch, score
 from fedpareto.experiments.store import RunFolder, describe, versions
 from fedpareto.files import write_atomically
 from fedpareto.moo.fairness import AcrossClients, Evaluation, across_objectives, shares_improved
@@ -97,7 +99,7 @@ class Result:
     spec: Spec
     solutions: list[SolutionSet]
     """One set for each seed."""
-    models: list[dict[int, Tensor]] = field(repr=False)
+    models: list[Mapping[int, Tensor]] = field(repr=False)
     """For each seed, each client's model `[d]`."""
     history: list[dict[str, Any]] = field(repr=False)
     """The rows of metrics.jsonl."""
@@ -396,7 +398,7 @@ class Experiment:
             return False
         outcomes = self.engine.run_all([[] for _ in self.states], self._measured(True, done))
         for run, row in rows.items():
-            self._note(row, outcomes[run], {})
+            self._note(row, outcomes[run])
             self._look(run, row, outcomes[run])
         return True
 
@@ -405,11 +407,11 @@ class Experiment:
         state, watch = self.states[run], self._watches[run]
         by_split = _by_split(outcome.evaluations.sent, state.setting.clients, self.engine.split_names)
         row["validation_score"] = score(by_split[VALIDATION], self.spec.problem)
-        watch.look(row["validation_score"], state, _of_run(self.engine.private, run))
+        watch.look(row["validation_score"], state, self.engine.private, run)
 
     def _take_best(self) -> list[State]:
         """The state of every seed's best round, with the clients' private state restored to that round."""
-        self.engine.private = {key: kept for watch in self._watches for key, kept in watch.private.items()}
+        self.engine.private = _together(watch.private for watch in self._watches)
         return [watch.state for watch in self._watches]
 
     # -- the end of the loop ---------------------------------------------------------------------------------------
@@ -418,28 +420,27 @@ class Experiment:
         """Whether solutions are measured after `done` rounds."""
         return done % self.spec.evaluate_every == 0
 
-    def _measured(self, first: bool, done: int) -> list[dict[int, Message] | None]:
+    def _measured(self, first: bool, done: int) -> list[Parcels | None]:
         """What is measured in an exchange of the round after `done` rounds: all solutions, none of them, or nothing."""
         if not self._is_evaluated(done):
             return [None for _ in self.states]
         going = self._going()
-        of_all = [self.spec.algorithm.solutions(state) if first else {} for state in self.states]
+        of_all = [self.spec.algorithm.solutions(state) if first else Parcels(np.empty(0)) for state in self.states]
         return [solutions if run in going else None for run, solutions in enumerate(of_all)]
 
-    def _exchange(
-        self, tasks: Sequence[Sequence[Task]], solutions: Sequence[Mapping[int, Message] | None]
-    ) -> list[Outcome]:
+    def _exchange(self, tasks: Sequence[Sequence[Tasks]], solutions: Sequence[Parcels | None]) -> list[Outcome]:
         """One exchange of every seed; a lost quorum leaves its reasons in the folder."""
         try:
             return self.engine.run_all(tasks, solutions)
         except QuorumLost as lost:
             self._record([], [self._event(lost.run, failure) for failure in lost.failures])
-            mistake = _common_mistake(lost.failures, len(tasks[lost.run]))
+            asked = sum(len(some) for some in tasks[lost.run])
+            mistake = _common_mistake(lost.failures, asked)
             if mistake:
                 raise QuorumLost(mistake, lost.failures, lost.run) from None
             seed = f"seed {self.spec.seeds[lost.run]}, " if len(self.spec.seeds) > 1 else ""
             way_on = ""
-            if len(lost.failures) == len(tasks[lost.run]):
+            if len(lost.failures) == asked:
                 way_on = "; without any reply no quorum can be met"
                 if any("not finite" in failure.reason for failure in lost.failures):
                     way_on += ": a smaller lr may help if training diverges"
@@ -455,7 +456,7 @@ class Experiment:
         rows: dict[int, dict[str, Any]] = {}
         for run in self._going():
             row = self._row(run, states[run].round)
-            self._note(row, outcomes[run], {})
+            self._note(row, outcomes[run])
             rows[run] = row | {"trained": None, "trained_hypervolume": None, "seconds": 0.0}
         self._note_losses(rows, self.spec.rounds)
         if self._watches:
@@ -465,11 +466,11 @@ class Experiment:
             solutions, outcomes = self._measure(states)
         events: list[dict[str, Any]] = []
         sets: list[SolutionSet] = []
-        models: list[dict[int, Tensor]] = []
+        models: list[Mapping[int, Tensor]] = []
         for run, (state, outcome) in enumerate(zip(states, outcomes, strict=True)):
             values = _by_split(outcome.evaluations.sent, state.setting.clients, names)
             of_clients = self._solution_set(run, values)
-            lost = sorted(set(state.setting.clients) - set(of_clients.clients))
+            lost = np.setdiff1d(state.setting.clients, of_clients.clients).tolist()
             reason = "no solution: the model's objectives are not finite numbers"
             events += [self._event(run, Failure(client, state.round, reason, "evaluate")) for client in lost]
             found = algorithm.found(state)
@@ -488,7 +489,7 @@ class Experiment:
         self._save(result)
         return result
 
-    def _measure(self, states: Sequence[State]) -> tuple[list[dict[int, Message]], list[Outcome]]:
+    def _measure(self, states: Sequence[State]) -> tuple[list[Parcels], list[Outcome]]:
         """What every seed's clients would be sent, and its objectives."""
         solutions = [self.spec.algorithm.solutions(state) for state in states]
         return solutions, self.engine.run_all([[] for _ in solutions], solutions)
@@ -505,7 +506,7 @@ class Experiment:
             )
         return SolutionSet(
             objectives=self.spec.problem.objectives,
-            clients=tuple(client for client, is_good in zip(clients, good, strict=True) if is_good),
+            clients=tuple(clients[good].tolist()),
             preferences=None if preferences is None else preferences[good],
             values={split: points[good] for split, points in values.items()},
             known_front=self.spec.problem.known_front(),
@@ -537,7 +538,7 @@ class Experiment:
                 row[name] = np.round(value.double().cpu().numpy(), 4).tolist()
         return row | {"trained": None, "trained_hypervolume": None} | dict(self.observe(self, run))
 
-    def _note(self, row: dict[str, Any], outcome: Outcome, cost: Mapping[int, Traffic]) -> None:
+    def _note(self, row: dict[str, Any], outcome: Outcome, cost: Traffic | None = None) -> None:
         """Adds one exchange to a round's row."""
         clients = self.engine.settings[0].clients
         for kind, values in (("sent", outcome.evaluations.sent), ("trained", outcome.evaluations.trained)):
@@ -550,22 +551,22 @@ class Experiment:
         row["replies"] = row.get("replies", 0) + len(outcome.replies)
         row["failures"] = row.get("failures", 0) + len(outcome.failures)
         if "losses" in row:
-            row["participants"] = sorted({*row["participants"], *(reply.client for reply in outcome.replies)})
-        before = row.get("traffic") or [[0, 0]] * len(clients)
-        now = [cost.get(client, Traffic()) for client in clients]
-        row["traffic"] = [[down + new.down, up + new.up] for (down, up), new in zip(before, now, strict=True)]
-        row["bytes_down"], row["bytes_up"] = (sum(one[side] for one in row["traffic"]) for side in (0, 1))
+            row["participants"] = np.union1d(row["participants"], outcome.replies.clients).astype(int).tolist()
+        total = np.array(row.get("traffic") or np.zeros((len(clients), 2), dtype=int))
+        if cost is not None:
+            total = total + cost.of(clients)
+        row["traffic"] = total.tolist()
+        row["bytes_down"], row["bytes_up"] = total.sum(axis=0).tolist()
 
     def _note_losses(self, rows: Mapping[int, dict[str, Any]], done: int) -> None:
         """Adds each client's training loss after `done` rounds, before and after every round that is evaluated."""
         wanted = self._is_evaluated(done) or self._is_evaluated(done - 1) or done == self.spec.rounds
         if not self.spec.measure_losses or not wanted:
             return
-        clients = self.engine.settings[0].clients
         measured = self.engine.losses([self.spec.algorithm.solutions(state) for state in self.states])
         for run, row in rows.items():
-            values = (measured[run].get(client, np.nan) for client in clients)
-            row["losses"] = [value if np.isfinite(value) else None for value in values]
+            values = measured[run].rows.double().cpu()
+            row["losses"] = [value if math.isfinite(value) else None for value in values.tolist()]
             row.setdefault("participants", [])
 
     def _event(self, run: int, failure: Failure) -> dict[str, Any]:
@@ -655,8 +656,7 @@ class Experiment:
             checkpoint.values["watches"] = [watch.to_plain() for watch in self._watches]
             for run, watch in enumerate(self._watches):
                 checkpoint.put_state(watch.state, f"best/{run}")
-            best = {key: kept for watch in self._watches for key, kept in watch.private.items()}
-            checkpoint.put_private(best, "best-private")
+            checkpoint.put_private(_together(watch.private for watch in self._watches), "best-private")
         checkpoint.save(self.folder.checkpoint_file)
         self._status("running")
         self._checkpoint_cost, self._since_checkpoint = time.perf_counter() - start, 0.0
@@ -686,7 +686,7 @@ class Experiment:
         best = checkpoint.get_private(self.engine.device, "best-private")
         for run, (watch, state) in enumerate(zip(self._watches, self.states, strict=bool(self._watches))):
             kept = checkpoint.get_state(state, f"best/{run}")
-            self._watches[run] = watch.restored(checkpoint.values["watches"][run], kept, _of_run(best, run))
+            self._watches[run] = watch.restored(checkpoint.values["watches"][run], kept, best.of_run(run))
         self.seconds, self._failures = float(checkpoint.values["seconds"]), checkpoint.values["failures"]
         folder.cut("metrics.jsonl", checkpoint.values["metrics"])
         folder.cut("events.jsonl", checkpoint.values["events"])
@@ -829,19 +829,19 @@ def _tested(spec: Spec, engine: Engine) -> tuple[Tested, ...]:
     return tuple(one for one in found if one is not None)
 
 
-def _by_split(values: Mapping[int, Tensor], clients: Sequence[int], names: Sequence[str]) -> dict[str, np.ndarray]:
-    """`{client: [splits, m]}` as `{split: [n, m]}`, with NaN for clients that were not measured."""
-    one = next(iter(values.values()))
-    table = np.full((len(clients), *one.shape), np.nan)
-    for row, client in enumerate(clients):
-        if client in values:
-            table[row] = values[client].double().cpu().numpy()
+def _by_split(values: ByClient, clients: Ids, names: Sequence[str]) -> dict[str, np.ndarray]:
+    """Values `[splits, m]` of clients as `{split: [n, m]}`, with NaN for clients that were not measured."""
+    table = np.full((len(clients), *values.rows.shape[1:]), np.nan)
+    table[places(clients, values.clients)] = values.rows.double().cpu().numpy()
     return {name: table[:, i] for i, name in enumerate(names)}
 
 
-def _of_run(private: Mapping[tuple[int, int, int], Message], run: int) -> Private:
-    """The clients' private state of one seed."""
-    return {key: state for key, state in private.items() if key[0] == run}
+def _together(parts: Iterable[Kept]) -> Kept:
+    """The clients' private state of all seeds."""
+    whole = Kept()
+    for part in parts:
+        whole.add(part)
+    return whole
 
 
 def _rows(points: np.ndarray) -> list[list[float] | None]:

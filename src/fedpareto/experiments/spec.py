@@ -22,7 +22,7 @@ from fedpareto.core.problem import Problem
 from fedpareto.engines.attacks import Attack
 from fedpareto.engines.faults import Faults
 from fedpareto.engines.flower.options import FlowerOptions, SimulationOptions
-from fedpareto.engines.local import LocalOptions
+from fedpareto.engines.machine import LocalOptions
 from fedpareto.errors import UnknownName, UserError
 from fedpareto.experiments import spec_yaml
 from fedpareto.experiments.spec_values import (

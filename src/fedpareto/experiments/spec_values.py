@@ -14,7 +14,7 @@ from fedpareto.core.privacy import Privacy
 from fedpareto.core.problem import Problem
 from fedpareto.engines.attacks import Attack
 from fedpareto.engines.flower.options import FlowerOptions
-from fedpareto.engines.local import LocalOptions
+from fedpareto.engines.machine import LocalOptions
 from fedpareto.errors import UserError
 
 MOST = {"clients": 10**7, "seeds": 10**5, "rounds": 10**9, "evaluate_every": 10**9, "stop_after": 10**9}

@@ -10,15 +10,12 @@ from typing import Any
 import numpy as np
 
 from fedpareto.core.algorithm import State
-from fedpareto.core.messages import Message
+from fedpareto.core.kept import Kept
 from fedpareto.core.problem import Problem
 from fedpareto.moo.indicators import hypervolume
 
 VALIDATION = "validation"
 """The split that decides: neither the training nor the test split."""
-
-Private = dict[tuple[int, int, int], Message]
-"""Clients' private state, as an engine has it."""
 
 
 def score(points: np.ndarray, problem: Problem) -> float:
@@ -40,16 +37,15 @@ class Watch:
     margin: float
     """Smallest improvement that counts."""
     state: State
-    private: Private = field(default_factory=dict)
+    private: Kept = field(default_factory=Kept)
     best: float = -math.inf
     stopped: bool = False
 
-    def look(self, found: float, state: State, private: Private) -> None:
-        """Records the models after `state.round` rounds."""
+    def look(self, found: float, state: State, private: Kept, run: int) -> None:
+        """Records the models after `state.round` rounds, with what the clients of this run keep."""
         if found > self.best + self.margin:
             self.best, self.state = found, state
-            # An engine replaces these tensors and never writes into them.
-            self.private = dict(private)
+            self.private = private.of_run(run)
         elif state.round - self.state.round >= self.after:
             self.stopped = True
 
@@ -57,7 +53,7 @@ class Watch:
         """Its values that are not tensors."""
         return {"best": None if self.best == -math.inf else self.best, "stopped": self.stopped}
 
-    def restored(self, plain: Mapping[str, Any], state: State, private: Private) -> Watch:
+    def restored(self, plain: Mapping[str, Any], state: State, private: Kept) -> Watch:
         """As it was when `to_plain` was called."""
         best = -math.inf if plain["best"] is None else plain["best"]
         return Watch(self.after, self.margin, state, private, best, plain["stopped"])

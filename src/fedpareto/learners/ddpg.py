@@ -57,8 +57,8 @@ class DDPGAgent(Agent):
     def draw(self, steps: int) -> None:
         """See Agent: random actions for the beginning, and noise for all actions."""
         shape = (steps, self.environment.actions.size)
-        self.at_random = self.drawn("exploration", shape, lambda stream, shape: stream.uniform(-1, 1, shape))
-        self.noise = self.drawn("noise", shape, lambda stream, shape: stream.normal(0, self.learner.noise_std, shape))
+        self.at_random = 2 * self.uniform("exploration", shape) - 1
+        self.noise = self.learner.noise_std * self.normal("noise", shape)
         self.fixed = self.problem.layout.unflatten(self.model)
         """The networks as `leaves` has them, but without gradients."""
         actor = self.policy.actor.layout.size

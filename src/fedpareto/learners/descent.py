@@ -7,51 +7,59 @@ them all at once. A step therefore works on tensors that keep their addresses fr
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from fedpareto.core import rng
 from fedpareto.core.layout import Layout
-from fedpareto.core.learner import Loss, Pull
+from fedpareto.core.learner import Pull
+from fedpareto.core.messages import Message
 from fedpareto.core.problem import Batch, Rows
 from fedpareto.core.replay import Replayed
 from fedpareto.errors import UserError
-from fedpareto.learners.optimisers import SGD, Adam, Optimiser, clip_
+from fedpareto.learners.gradients import Gradient
+from fedpareto.learners.minibatches import Outline, drawn
+from fedpareto.learners.optimisers import SGD, Adam, Optimiser, Schedule, clip_
 from fedpareto.networks.training import Training
-
-if TYPE_CHECKING:
-    from fedpareto.learners.supervised import Supervised
 
 ADDRESS = ("seed", "client", "round", "lane")
 """The parts of clients' addresses by name."""
+STEPS_AT_ONCE = 32
+"""Steps that are recorded as one, at the most."""
+Make = Callable[[Tensor, Message], Gradient]
+"""The gradient of models `[n, d]`, given other tensors `[n, ...]`; both may change in place."""
 
 
-@dataclass(frozen=True)
-class Plan:
-    """The minibatches of one round."""
+class Steps(Protocol):
+    """How a step is taken."""
 
-    index: Tensor
-    """Rows of all minibatches, absolute, `[n, steps, batch]`; 0 where there is none."""
-    mask: Tensor
-    """1 where there is a row, `[n, steps, batch]`."""
-    everyone_full: list[bool]
-    """By step, whether there is a row in every place."""
-    someone_idle: list[bool]
-    """By step, whether a client has no rows left."""
-    last_epoch: Tensor
-    """1 in the steps of a client's last epoch, `[n, steps]`."""
+    @property
+    def lr(self) -> float:
+        """The step size."""
 
-    def batches(self, rows: Rows) -> Iterator[tuple[Batch, Tensor | None]]:
-        """The minibatches, and which clients take part in each (`[n, 1]`; None: all)."""
-        ones = torch.ones_like(self.mask[:, 0]) if self.mask.numel() else self.mask
-        for step, (full, idle) in enumerate(zip(self.everyone_full, self.someone_idle, strict=True)):
-            here = ones if full else self.mask[:, step]
-            active = (here.amax(dim=1, keepdim=True) > 0) if idle else None
-            yield rows.take(self.index[:, step], here), active
+    @property
+    def optimiser(self) -> str:
+        """One of sgd, adam and adamw."""
+
+    @property
+    def momentum(self) -> float:
+        """Of SGD."""
+
+    @property
+    def weight_decay(self) -> float:
+        """An L2 penalty, or decoupled."""
+
+    @property
+    def clip_gradient(self) -> float:
+        """The largest norm of a client's gradient."""
+
+    @property
+    def schedule(self) -> Schedule:
+        """What the step size of a round is multiplied by."""
 
 
 class Descent:
@@ -59,27 +67,27 @@ class Descent:
 
     def __init__(
         self,
-        learner: Supervised,
+        how: Steps,
         model: Tensor,
         layout: Layout,
-        loss: Loss,
+        gradient: Gradient,
         pull: Pull | None,
         addresses: rng.Addresses,
         purpose: str = "batches",
     ) -> None:
-        self.learner, self.model, self.layout, self.loss, self.pull = learner, model, layout, loss, pull
+        self.how, self.model, self.layout, self.gradient, self.pull = how, model, layout, gradient, pull
         self.addresses, self.purpose = addresses, purpose
-        self.leaves = leaves(layout, model)
+        self.buffers = {name: layout.unflatten(model)[name] for name in layout.buffers}
         self.steps = torch.zeros((), dtype=torch.int64, device=model.device)
         self.trained = (~layout.marked(layout.buffers)).to(model) if layout.buffers else None
-        self.lr = learner.lr if learner.schedule.is_constant else model.new_empty(len(model), 1)
-        decay = learner.weight_decay if self.trained is None else learner.weight_decay * self.trained
-        self.decay = decay if learner.weight_decay and learner.optimiser != "adamw" else None
+        self.lr = how.lr if how.schedule.is_constant else model.new_empty(len(model), 1)
+        decay = how.weight_decay if self.trained is None else how.weight_decay * self.trained
+        self.decay = decay if how.weight_decay and how.optimiser != "adamw" else None
         self.optimiser: Optimiser
-        if learner.optimiser == "sgd":
-            self.optimiser = SGD(model, self.lr, learner.momentum)
+        if how.optimiser == "sgd":
+            self.optimiser = SGD(model, self.lr, how.momentum)
         else:
-            self.optimiser = Adam(model, self.lr, decay if learner.optimiser == "adamw" else 0.0)
+            self.optimiser = Adam(model, self.lr, decay if how.optimiser == "adamw" else 0.0)
         self.begin()
 
     def begin(self) -> None:
@@ -87,26 +95,26 @@ class Descent:
         self.optimiser.reset()
         self.steps.zero_()
         if isinstance(self.lr, Tensor):
-            factors = self.learner.schedule(self.addresses.round)
-            self.lr.copy_((self.learner.lr * factors).unsqueeze(1))
+            factors = self.how.schedule(self.addresses.round)
+            self.lr.copy_((self.how.lr * factors).unsqueeze(1))
 
     def step(self, batch: Batch, active: Tensor | None) -> Tensor:
         """One step of the clients that are `active` (`[n, 1]`; None: all); the losses before it, `[n]`."""
         training = Training(batch.mask, self.addresses, self.steps, self.purpose)
-        losses = self.loss(self.leaves, replace(batch, training=training))
-        gradient = flat_gradient(losses.sum(), self.leaves)
+        losses, gradient = self.gradient(replace(batch, training=training))
         with torch.no_grad():
             if self.pull is not None:
                 pulled = self.pull(self.model)
                 gradient += pulled if self.trained is None else pulled * self.trained
-            if self.learner.clip_gradient < math.inf:
-                clip_(gradient, self.learner.clip_gradient)
+            if self.how.clip_gradient < math.inf:
+                clip_(gradient, self.how.clip_gradient)
             if self.decay is not None:
                 gradient += self.model * self.decay
             self.optimiser.step(gradient, active)
             self._write(training, active)
-            self.steps += 1
-        return losses.detach()
+            if self.gradient.counts_steps:
+                self.steps += 1
+        return losses
 
     def _write(self, training: Training, active: Tensor | None) -> None:
         """The new statistics of active clients; no gradient has moved the old ones."""
@@ -116,25 +124,9 @@ class Descent:
                 "they would stay as they are"
             )
         for name, new in training.buffers.items():
-            old = self.leaves.get(name)
+            old = self.buffers.get(name)
             if old is not None:
                 old.copy_(new if active is None else torch.where(active.view(-1, *[1] * (new.dim() - 1)), new, old))
-
-
-def leaves(layout: Layout, model: Tensor) -> dict[str, Tensor]:
-    """Views of the flat models `[n, d]`, of which gradients are taken but for buffers: if the model moves, they do."""
-    views = {name: view.detach() for name, view in layout.unflatten(model).items()}
-    for name in views.keys() - set(layout.buffers):
-        views[name].requires_grad_()
-    return views
-
-
-def flat_gradient(loss: Tensor, leaves: Mapping[str, Tensor], retain_graph: bool = False) -> Tensor:
-    """The gradient of `loss` with respect to all leaves, `[n, d]`; 0 for buffers."""
-    weights = [leaf for leaf in leaves.values() if leaf.requires_grad]
-    found = iter(torch.autograd.grad(loss, weights, retain_graph=retain_graph, materialize_grads=True))
-    parts = (next(found) if leaf.requires_grad else torch.zeros_like(leaf) for leaf in leaves.values())
-    return torch.cat([part.flatten(1) for part in parts], dim=1)
 
 
 class Watch:
@@ -163,44 +155,87 @@ class Watch:
 
 
 class RecordedTraining:
-    """Training of stacks of one size, kept by an engine from round to round."""
+    """Training of stacks of one size, kept by an engine from round to round: the drawing of minibatches, and steps."""
 
     def __init__(
-        self, learner: Supervised, rows: Rows, layout: Layout, loss: Loss, inputs: Mapping[str, Tensor]
+        self,
+        how: Steps,
+        rows: Rows,
+        layout: Layout,
+        make: Make,
+        inputs: Message,
+        outline: Outline,
+        purpose: str,
+        watched: bool,
+        changed: frozenset[str],
     ) -> None:
-        """`inputs` are tensors whose values change from round to round: "model" `[n, d]`, ADDRESS, what `loss` reads,
-        and "towards" and "strength" of a pull where there is one."""
-        self.inputs = inputs
+        """`inputs` are tensors whose values change from round to round: "model" `[n, d]`, ADDRESS, what `make` reads,
+        those of `outline`, and "towards" and "strength" of a pull where there is one. `watched`: whether the mean loss
+        is wanted; `changed`: names of inputs that training changes in place."""
+        self.inputs, self.outline, self.purpose, self.rows, self.changed = inputs, outline, purpose, rows, changed
         self.model = self.inputs["model"]
         n, device = len(self.model), self.model.device
-        self.index = torch.zeros(n, learner.batch_size, dtype=torch.int32, device=device)
-        self.mask = self.model.new_zeros(n, learner.batch_size)
-        self.counts = self.model.new_zeros(n)
-        self.rows, self.watch = rows, Watch(self.model)
+        places = outline.steps, n, outline.batch_size
+        self.index = torch.zeros(places, dtype=torch.int64, device=device)
+        self.mask, self.late = self.model.new_zeros(places), self.model.new_zeros(outline.steps, n)
+        self.ones = self.model.new_ones(places[1:])
+        self.number = torch.zeros(1, dtype=torch.int64, device=device)
+        self.watch = Watch(self.model) if watched else None
+        self.last: dict[str, tuple[int, int]] = {}
+        """The tensors of the last round, which are held until the next: what is the same need not be copied again."""
+        self.held: list[Tensor] = []
+        self.addresses = rng.Addresses(*(inputs[name] for name in ADDRESS))
         pull = Pull(inputs["strength"], inputs["towards"]) if "towards" in inputs else None
-        addresses = rng.Addresses(*(inputs[name] for name in ADDRESS))
-        self.descent = Descent(learner, self.model, layout, loss, pull, addresses)
+        self.descent = Descent(how, self.model, layout, make(self.model, inputs), pull, self.addresses, purpose)
+        self.at_once = max(k for k in range(1, STEPS_AT_ONCE + 1) if outline.steps % k == 0)
+        self.draw = Replayed(self._draw, device)
         # Problems may be third-party code that reads a value on the host.
-        self.replayed = Replayed(self._step, device, or_called=True)
+        self.some_steps = Replayed(self._some_steps, device, or_called=True)
 
-    def _step(self) -> None:
-        batch = self.rows.take(self.index, self.mask)
-        active = self.mask.amax(dim=1, keepdim=True) > 0
-        self.watch.see(self.descent.step(batch, active), self.mask, self.counts)
+    def _draw(self) -> None:
+        plan = drawn(self.outline, self.inputs, self.addresses, self.purpose, self.model.dtype)
+        self.index.copy_(plan.index.transpose(0, 1))
+        if not self.outline.is_full:
+            self.mask.copy_(plan.mask.transpose(0, 1))
+        if self.watch is not None:
+            self.late.copy_(plan.last_epoch.T)
+        self.number.zero_()
 
-    def train(self, inputs: Mapping[str, Tensor], plan: Plan) -> Tensor:
-        """New models `[n, d]`; `inputs` as at construction, with new values."""
-        for name, tensor in inputs.items():
-            self.inputs[name].copy_(tensor)
+    def _some_steps(self) -> None:
+        """All steps of a round, one by one, or as many as are recorded at once, from a number that counts on."""
+        if self.at_once == self.outline.steps:
+            flags = zip(self.outline.everyone_full, self.outline.someone_idle, strict=True)
+            for number, (full, idle) in enumerate(flags):
+                self._step(self.index[number], self.ones if full else self.mask[number], self.late[number], idle)
+            return
+        for _ in range(self.at_once):
+            index, mask, late = (one.index_select(0, self.number)[0] for one in (self.index, self.mask, self.late))
+            self._step(index, mask if not self.outline.is_full else self.ones, late, any(self.outline.someone_idle))
+            self.number += 1
+
+    def _step(self, index: Tensor, mask: Tensor, late: Tensor, idle: bool) -> None:
+        active = mask.amax(dim=1, keepdim=True) > 0 if idle else None
+        losses = self.descent.step(self.rows.take(index, mask), active)
+        if self.watch is not None:
+            self.watch.see(losses, mask, late)
+
+    def train(self, inputs: Message, outline: Message) -> Tensor:
+        """New models `[n, d]`; `inputs` and the tensors of an `outline` as at construction, with new values."""
+        for name, tensor in (inputs | outline).items():
+            seen = id(tensor), tensor._version
+            if name in self.changed or self.last.get(name) != seen:
+                self.inputs[name].copy_(tensor)
+                self.last[name] = seen
+        self.held = [*inputs.values(), *outline.values()]
         self.descent.begin()
-        self.watch.reset()
-        for index, mask, counts in _by_step(plan.index, plan.mask, plan.last_epoch):
-            self.index.copy_(index)
-            self.mask.copy_(mask)
-            self.counts.copy_(counts)
-            self.replayed()
+        if self.watch is not None:
+            self.watch.reset()
+        self.draw()
+        for _ in range(self.outline.steps // self.at_once):
+            self.some_steps()
         return self.model.clone()
 
-
-def _by_step(*tensors: Tensor) -> Iterable[tuple[Tensor, ...]]:
-    return zip(*(tensor.unbind(dim=1) for tensor in tensors), strict=True)
+    @property
+    def is_recorded(self) -> bool:
+        """Whether its steps could be recorded."""
+        return self.some_steps.is_recorded

@@ -64,7 +64,7 @@ class DQNAgent(Agent):
 
     def draw(self, steps: int) -> None:
         """See Agent: when to explore, and which random actions."""
-        self.chances = self.drawn("exploration", (steps, 2), lambda stream, shape: stream.random(shape, np.float32))
+        self.chances = self.uniform("exploration", (steps, 2))
         self.optimiser = FusedAdam(self.model, self.gradient, self.learner.lr, self.first, self.second, self.moves)
         table = self.environment.every_observation()
         self.table: Tensor | None = None

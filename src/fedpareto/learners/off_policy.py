@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, Self
 
@@ -300,19 +299,18 @@ class Agent:
         """All random numbers of this round, drawn ahead from each client's own streams."""
         learner = self.learner
         steps, updates = learner.turns * learner.train_freq, learner.turns * learner.updates
-        self.samples = self.drawn("samples", (updates, learner.batch_size), _uniform)
+        self.samples = self.uniform("samples", (updates, learner.batch_size))
         self.step_number = torch.zeros(1, dtype=torch.int64, device=self.device)
         self.sample_number = torch.arange(self.n, device=self.device) * updates
         self.draw(steps)
 
-    def drawn(
-        self, purpose: str, shape: tuple[int, ...], draw: Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]
-    ) -> Tensor:
-        """Numbers `[n, *shape]`, single precision, from the stream of each client for a purpose."""
-        numbers = np.empty((self.n, *shape), dtype=np.float32)
-        for row, stream in zip(numbers, self.clients.generators(purpose), strict=True):
-            row[...] = draw(stream, shape)
-        return self.clients.tensor(numbers)
+    def uniform(self, purpose: str, shape: tuple[int, ...]) -> Tensor:
+        """Numbers from 0 to 1, `[n, *shape]`, single precision, from the stream of each client for a purpose."""
+        return self.clients.addresses.uniform(purpose, math.prod(shape)).view(self.n, *shape)
+
+    def normal(self, purpose: str, shape: tuple[int, ...]) -> Tensor:
+        """Normally distributed ones."""
+        return self.clients.addresses.normal(purpose, math.prod(shape)).float().view(self.n, *shape)
 
     # -- what an algorithm adds ------------------------------------------------------------------------------------
 
@@ -338,7 +336,3 @@ class Agent:
 def _stacked(blank: Message, n: int, device: torch.device) -> Message:
     """n clients without any experience."""
     return {name: tensor.to(device).expand(n, *tensor.shape) for name, tensor in blank.items()}
-
-
-def _uniform(stream: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
-    return stream.random(shape, dtype=np.float32)

@@ -8,24 +8,29 @@ its optimiser state stay untouched.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Hashable
+from dataclasses import dataclass, fields, is_dataclass, replace
+from types import FunctionType
 from typing import Literal
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from fedpareto.core import rng
 from fedpareto.core.clients import Clients
 from fedpareto.core.layout import Layout
 from fedpareto.core.learner import Learner, Loss, Pull
+from fedpareto.core.messages import Message
 from fedpareto.core.problem import ROWS_AT_ONCE, Batch, SupervisedProblem
 from fedpareto.errors import UserError
-from fedpareto.learners.descent import ADDRESS, Descent, Plan, RecordedTraining, Watch, flat_gradient, leaves
+from fedpareto.learners.descent import ADDRESS, Descent, Make, RecordedTraining, Watch
+from fedpareto.learners.gradients import Autograd, ByHand, Gradient, flat_gradient, leaves
+from fedpareto.learners.minibatches import Outline, Plan, drawn
 from fedpareto.learners.optimisers import Schedule
 from fedpareto.moo.scalarise import SCALARISATIONS
 from fedpareto.networks.training import Training
+
+SCALE, BIAS = "tampering scale", "tampering bias"
+"""Names of what attackers do to their losses, among what a loss is given."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +90,7 @@ class Supervised(Learner):
 
     def train(self, clients: Clients, model: Tensor, weights: Tensor, pull: Pull | None = None) -> Tensor:
         """See Learner.train."""
-        return self._train(clients, model, weights, pull)[0]
+        return self._train(clients, model, weights, pull, watched=False)[0]
 
     def train_watched(
         self, clients: Clients, model: Tensor, weights: Tensor, pull: Pull | None = None
@@ -93,49 +98,23 @@ class Supervised(Learner):
         """See Learner.train_watched."""
         return self._train(clients, model, weights, pull)
 
-    def _train(self, clients: Clients, model: Tensor, weights: Tensor, pull: Pull | None) -> tuple[Tensor, Tensor]:
-        """New models, and the mean loss of the last epoch."""
-        problem, plan = _supervised(clients), self.plan(clients)
-        if model.is_cuda and can_be_recorded(pull):
-            return self._train_recorded(problem, clients, model, weights, pull, plan)
-
-        def loss(parameters: Mapping[str, Tensor], batch: Batch) -> Tensor:
-            return clients.tampered(self.scalarised(problem.losses(parameters, batch), weights))
-
-        return self._descend(clients, model, problem.layout, loss, pull, plan)
-
-    def _train_recorded(
-        self,
-        problem: SupervisedProblem,
-        clients: Clients,
-        model: Tensor,
-        weights: Tensor,
-        pull: Pull | None,
-        plan: Plan,
+    def _train(
+        self, clients: Clients, model: Tensor, weights: Tensor, pull: Pull | None, watched: bool = True
     ) -> tuple[Tensor, Tensor]:
-        """The same by a recording that the engine keeps: only one with equal shapes and data can be reused."""
-        rows = clients.splits["train"]
-        ones = model.new_ones(len(model))
-        inputs = {"model": model, "weights": weights, "scale": ones, "bias": torch.zeros_like(ones)}
-        addresses = _addresses(clients)
-        inputs |= {name: getattr(addresses, name) for name in ADDRESS}
-        if clients.tampering is not None:
-            inputs |= {"scale": clients.tampering.scale, "bias": clients.tampering.bias}
-        if pull is not None:
-            inputs |= {"towards": pull.towards, "strength": _column(pull.strength, model)}
-        key = (self, id(rows), model.shape, model.dtype, pull is not None)
+        """New models, and the mean loss of the last epoch if it is wanted."""
+        problem = _supervised(clients)
+        readout = problem.readout()
 
-        def record() -> RecordedTraining:
-            kept = {name: tensor.clone() for name, tensor in inputs.items()}
+        def make(model: Tensor, given: Message) -> Gradient:
+            def scalarised(losses: Tensor) -> Tensor:
+                return _tampered(self.scalarised(losses, given["weights"]), given)
 
-            def loss(parameters: Mapping[str, Tensor], batch: Batch) -> Tensor:
-                value = self.scalarised(problem.losses(parameters, batch), kept["weights"])
-                return kept["scale"] * value + kept["bias"]
+            if readout is not None:
+                return ByHand(readout, model, scalarised)
+            return Autograd(problem.layout, model, lambda own, batch: scalarised(problem.losses(own, batch)))
 
-            return RecordedTraining(self, rows, problem.layout, loss, kept)
-
-        recording = clients.recordings.get(key, record)
-        return recording.train(inputs, plan), recording.watch.means
+        given = {"weights": weights}
+        return self._descend(clients, model, problem.layout, make, given, pull, "batches", "train", watched)
 
     def minimise(
         self,
@@ -143,43 +122,75 @@ class Supervised(Learner):
         start: Tensor,
         layout: Layout,
         loss: Loss,
+        given: Message | None = None,
         *,
         epochs: int | None = None,
         pull: Pull | None = None,
         purpose: str = "batches",
     ) -> Tensor:
         """See Learner.minimise."""
+        given = {} if given is None else given
         schedule = self if epochs is None else replace(self, epochs=epochs, steps=0)
 
-        def tampered(parameters: Mapping[str, Tensor], batch: Batch) -> Tensor:
-            return clients.tampered(loss(parameters, batch))
+        def make(model: Tensor, given: Message) -> Gradient:
+            return Autograd(layout, model, lambda own, batch: _tampered(loss(own, batch, given), given))
 
-        return self._descend(clients, start, layout, tampered, pull, schedule.plan(clients, purpose), purpose)[0]
+        return schedule._descend(clients, start, layout, make, given, pull, purpose, identity_of(loss))[0]
 
     def _descend(
         self,
         clients: Clients,
         start: Tensor,
         layout: Layout,
-        loss: Loss,
+        make: Make,
+        given: Message,
         pull: Pull | None,
-        plan: Plan,
-        purpose: str = "batches",
+        purpose: str,
+        identity: Hashable,
+        watched: bool = False,
     ) -> tuple[Tensor, Tensor]:
-        """Models after all minibatches of `plan`, and the mean loss of the last epoch."""
-        descent = Descent(self, start.clone(), layout, loss, pull, _addresses(clients), purpose)
-        watch = Watch(start)
-        for step, (batch, active) in enumerate(plan.batches(clients.splits["train"])):
-            watch.see(descent.step(batch, active), batch.mask, plan.last_epoch[:, step])
-        return descent.model, watch.means
+        """Models after all minibatches of a round, and the mean loss of the last epoch if it is wanted.
+
+        What the loss changed in `given` is in there afterwards. On a GPU it is done by a recording that the engine
+        keeps, if the loss has an identity; only one with equal shapes and data can be used again.
+        """
+        rows, (outline, tensors) = clients.splits["train"], self._outline(clients)
+        if not outline.steps:
+            return start.clone(), start.new_zeros(len(start))
+        inputs = given | _falsified(clients)
+        if clients.recordings.pay(start.device) and identity is not None and can_be_recorded(pull):
+            key = self, id(rows), layout, start.shape, start.dtype, purpose, identity, pull is not None, watched
+            if pull is not None:
+                inputs |= {"towards": pull.towards, "strength": _column(pull.strength, start)}
+            inputs |= {"model": start, **{name: getattr(clients.addresses, name) for name in ADDRESS}}
+            changed = frozenset({"model"} if identity == "train" else {"model", *given})
+
+            def record() -> RecordedTraining:
+                kept = _clones(inputs | tensors)
+                return RecordedTraining(self, rows, layout, make, kept, outline, purpose, watched, changed)
+
+            recording = clients.recordings.get((*key, frozenset(inputs), outline.form), record)
+            model = recording.train(inputs, tensors)
+            given.update(_clones({name: recording.inputs[name] for name in given if name in changed}))
+            return model, model if recording.watch is None else recording.watch.means
+        model, kept, watch = start.clone(), _clones(inputs), Watch(start)
+        descent = Descent(self, model, layout, make(model, kept), pull, clients.addresses, purpose)
+        plan = drawn(outline, tensors, clients.addresses, purpose, start.dtype)
+        for step, (batch, active) in enumerate(plan.batches(rows, outline)):
+            losses = descent.step(batch, active)
+            if watched:
+                watch.see(losses, batch.mask, plan.last_epoch[:, step])
+        given.update({name: kept[name] for name in given})
+        return model, watch.means
 
     def gradients(self, clients: Clients, model: Tensor) -> tuple[Tensor, Tensor]:
         """See Learner.gradients; of the plain losses, without weight decay."""
         problem = _supervised(clients)
         parameters = leaves(problem.layout, model)
         # A stream of its own: local training in the same round draws the same batches with or without this.
-        batch, _ = next(replace(self, steps=1).plan(clients, "gradients").batches(clients.splits["train"]))
-        losses = clients.tampered(problem.losses(parameters, _to_train_on(batch, clients, "gradients")))
+        batch = replace(self, steps=1).first_batch(clients, "gradients")
+        assert batch is not None, "clients that train have rows"
+        losses = clients.tampered(problem.losses(parameters, batch))
         gradients = [flat_gradient(loss.sum(), parameters, retain_graph=True) for loss in losses.unbind(dim=1)]
         return losses.detach(), torch.stack(gradients, dim=1)
 
@@ -195,39 +206,29 @@ class Supervised(Learner):
         """See Learner.scalarised."""
         return SCALARISATIONS[self.scalarisation](losses, weights)
 
+    def _outline(self, clients: Clients) -> tuple[Outline, Message]:
+        """What is known of the minibatches ahead of a round; looked up where it was made for the same clients."""
+        rows, positions = clients.splits["train"], clients.positions
+
+        def make() -> tuple[Outline, Message]:
+            outline = Outline.of(rows, positions, self.batch_size, self.epochs, self.steps)
+            return outline, outline.tensors(clients.preferences.device)
+
+        return clients.recordings.noted((self, id(rows)), positions, make)
+
     def plan(self, clients: Clients, purpose: str = "batches") -> Plan:
         """The minibatches of one round."""
-        rows = clients.splits["train"]
-        counts = rows.counts[clients.positions]
-        index = self._rows(counts, rows.starts[clients.positions], clients, purpose)
-        real = index >= 0
-        per_epoch, steps = -(-counts // self.batch_size), np.arange(index.shape[1])
-        own_steps = self.steps or self.epochs * per_epoch
-        late = (steps >= (own_steps - per_epoch)[:, None]) & (steps < np.reshape(own_steps, (-1, 1)))
-        return Plan(
-            index=clients.tensor(np.maximum(index, 0)),
-            mask=clients.tensor(real).to(clients.preferences.dtype),
-            everyone_full=np.atleast_1d(real.all(axis=(0, 2))).tolist(),
-            someone_idle=np.atleast_1d((~real.any(axis=2)).any(axis=0)).tolist(),
-            last_epoch=clients.tensor(late).to(clients.preferences.dtype),
-        )
+        outline, tensors = self._outline(clients)
+        return drawn(outline, tensors, clients.addresses, purpose, clients.preferences.dtype)
 
-    def _rows(self, counts: np.ndarray, starts: np.ndarray, clients: Clients, purpose: str) -> np.ndarray:
-        """The rows of all minibatches, `[n, steps, batch]`, −1 where there is none.
-
-        Each epoch of a client is a new permutation of its rows, cut into batches of which the last may be smaller.
-        """
-        per_epoch = -(-counts // self.batch_size)
-        epochs = -(-self.steps // np.maximum(per_epoch, 1)) if self.steps else np.full(len(counts), self.epochs)
-        steps = self.steps or int((epochs * per_epoch).max())
-        plan = np.full((len(counts), steps * self.batch_size), -1, dtype=np.int32)
-        for row, count, start, length, passes, stream in zip(
-            plan, counts, starts, per_epoch * self.batch_size, epochs, clients.generators(purpose), strict=True
-        ):
-            for begin in range(0, passes * length, length) if count else ():
-                place = row[begin : begin + count]
-                place[:] = (stream.permutation(count) + start)[: len(place)]
-        return plan.reshape(len(counts), steps, self.batch_size)
+    def first_batch(self, clients: Clients, purpose: str = "batches") -> Batch | None:
+        """The first minibatch of a round, as that of a training step; None where no client has rows."""
+        outline, _ = self._outline(clients)
+        found = next(self.plan(clients, purpose).batches(clients.splits["train"], outline), None)
+        if found is None:
+            return None
+        first = torch.zeros((), dtype=torch.int64, device=clients.preferences.device)
+        return replace(found[0], training=Training(found[0].mask, clients.addresses, first, purpose))
 
     def bytes_per_client(self, clients: Clients) -> int:
         """Training: eight model-sized tensors and three times what a forward pass keeps. Evaluation: all rows at
@@ -244,10 +245,10 @@ class Supervised(Learner):
         layout = problem.layout
         model = torch.zeros(1, layout.size, dtype=clients.preferences.dtype, device=clients.preferences.device)
         parameters = leaves(layout, model)
-        batch = next(self.plan(clients).batches(clients.splits["train"]), None)
+        batch = self.first_batch(clients)
         if batch is not None:
             with torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
-                problem.losses(parameters, _to_train_on(batch[0], clients)).sum()
+                problem.losses(parameters, batch).sum()
         training = 8 * layout.size * model.element_size() + 3 * kept
         longest = max(int(rows.counts[clients.positions].max()) for rows in clients.splits.values())
         evaluated = min(longest, ROWS_AT_ONCE) if problem.row_by_row else longest
@@ -259,15 +260,42 @@ class Supervised(Learner):
         return replace(self, steps=3, epochs=1)
 
 
-def _addresses(clients: Clients) -> rng.Addresses:
-    """Whose streams are drawn from, where the models are."""
-    return rng.Addresses.of(clients.addresses, clients.preferences.device)
+def _tampered(loss: Tensor, given: Message) -> Tensor:
+    """The attackers' falsified loss, where there are any among the clients."""
+    return given[SCALE] * loss + given[BIAS] if SCALE in given else loss
 
 
-def _to_train_on(batch: Batch, clients: Clients, purpose: str = "batches") -> Batch:
-    """A minibatch as that of the first step of a round."""
-    first = torch.zeros((), dtype=torch.int64, device=batch.mask.device)
-    return replace(batch, training=Training(batch.mask, _addresses(clients), first, purpose))
+def _falsified(clients: Clients) -> Message:
+    if clients.tampering is None:
+        return {}
+    return {SCALE: clients.tampering.scale, BIAS: clients.tampering.bias}
+
+
+def _clones(message: Message) -> Message:
+    return {name: tensor.clone() for name, tensor in message.items()}
+
+
+def identity_of(loss: Loss) -> Hashable:
+    """By what a recording of a loss is found again: nothing but its arguments and this decides its values.
+
+    A function of a module, or a method of a frozen dataclass, has one; a closure has none, since what it refers to may
+    be another next time.
+    """
+    if isinstance(loss, FunctionType):
+        return None if loss.__closure__ else loss
+    owner, name = getattr(loss, "__self__", loss), getattr(loss, "__name__", "__call__")
+    if not is_dataclass(owner) or not getattr(owner, "__dataclass_params__").frozen:  # noqa: B009 (not in its type)
+        return None
+    return type(owner), name, tuple(_named(getattr(owner, one.name)) for one in fields(owner))
+
+
+def _named(value: object) -> Hashable:
+    """A value, or which object it is where it cannot be compared."""
+    try:
+        hash(value)
+    except TypeError:
+        return id(value)
+    return value
 
 
 def _column(strength: float | Tensor, model: Tensor) -> Tensor:

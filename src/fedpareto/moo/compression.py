@@ -7,9 +7,8 @@ on a stack of n matrices at once.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -45,16 +44,17 @@ def restore(matrices: Tensor, d: int, m: int) -> Tensor:
     return blocks.reshape(n, m, rows * columns // m)[..., :d]
 
 
-def compress(jacobians: Tensor, rank: int, streams: Iterable[np.random.Generator]) -> tuple[Tensor, Tensor]:
+def compress(jacobians: Tensor, rank: int, normal: Callable[[int], Tensor]) -> tuple[Tensor, Tensor]:
     """Factors `[n, rows, rank]` and `[n, rank, columns]` of the Jacobians `[n, m, d]` (Halko et al., 2011).
 
-    `streams` gives each matrix its own randomness, so that a client's factors do not depend on its neighbours.
+    `normal` draws as many numbers as asked for each matrix, `[n, count]`, so that a client's factors do not depend on
+    its neighbours.
     """
     a = rearrange(jacobians)
     rows, columns = a.shape[1:]
     width = min(rank + rank // OVERSAMPLING, rows, columns)
-    drawn = np.stack([stream.standard_normal((columns, width)) for stream in streams])
-    q = torch.linalg.qr(a @ torch.as_tensor(drawn).to(a)).Q
+    drawn = normal(columns * width).view(len(a), columns, width)
+    q = torch.linalg.qr(a @ drawn.to(a)).Q
     for _ in range(POWER_ITERATIONS):
         q = torch.linalg.qr(a @ torch.linalg.qr(a.mT @ q).Q).Q
     u, s, vh = torch.linalg.svd(q.mT @ a, full_matrices=False)

@@ -1,12 +1,9 @@
 """Robust aggregation of updates, a few of which may be malicious.
 
-All of them look at the updates model_i − origin. Models are given one by one and read in blocks, never copied as a
-whole.
+All of them look at the updates of models `[n, d]` from their origin, and read them in blocks.
 """
 
 from __future__ import annotations
-
-from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -15,7 +12,7 @@ from fedpareto.moo.box_simplex import box_min_norm_weights
 from fedpareto.moo.updates import blocks, gram_of_updates, sum_of_updates
 
 
-def trimmed_mean(models: Sequence[Tensor], origin: Tensor, cut: int) -> Tensor:
+def trimmed_mean(models: Tensor, origin: Tensor, cut: int) -> Tensor:
     """The mean update `[d]` without the `cut` largest and smallest values of each parameter (Yin et al., 2018).
 
     With at most `cut` malicious updates each parameter stays within the range of the honest ones; 0 is the plain mean.
@@ -28,7 +25,7 @@ def trimmed_mean(models: Sequence[Tensor], origin: Tensor, cut: int) -> Tensor:
     return total
 
 
-def median(models: Sequence[Tensor], origin: Tensor) -> Tensor:
+def median(models: Tensor, origin: Tensor) -> Tensor:
     """The median of each parameter, `[d]` (Yin et al., 2018); of an even number, the mean of the middle two."""
     return trimmed_mean(models, origin, (len(models) - 1) // 2)
 
@@ -44,16 +41,16 @@ def krum_scores(gram: Tensor, attackers: int) -> Tensor:
     return distances.sort(dim=1).values[:, 1 : neighbours + 1].sum(dim=1)
 
 
-def krum(models: Sequence[Tensor], origin: Tensor, attackers: int, keep: int = 1) -> list[int]:
+def krum(models: Tensor, origin: Tensor, attackers: int, keep: int = 1) -> list[int]:
     """The positions of the `keep` updates with the best Krum scores, ascending; 1 is Krum, more are Multi-Krum."""
     scores = krum_scores(gram_of_updates(models, origin), attackers)
     return sorted(scores.argsort(stable=True)[:keep].tolist())
 
 
-def lengths(models: Sequence[Tensor], origins: Sequence[Tensor]) -> Tensor:
-    """‖model_i − origin_i‖ in double precision, `[n, ...]` for models `[..., d]`."""
-    pairs = zip(models, origins, strict=True)
-    return torch.stack([(model - origin).double().norm(dim=-1) for model, origin in pairs])
+def lengths(models: Tensor, origins: Tensor) -> Tensor:
+    """‖model_i − origin_i‖ in double precision, `[n, ...]` for models `[n, ..., d]`."""
+    found: Tensor = (models - origins).double().norm(dim=-1)
+    return found
 
 
 def clipped(model: Tensor, origin: Tensor, norm: Tensor) -> Tensor:
@@ -64,7 +61,7 @@ def clipped(model: Tensor, origin: Tensor, norm: Tensor) -> Tensor:
     return torch.where((length <= norm).unsqueeze(-1), model, origin + (update.double() * share).to(update))
 
 
-def common_descent(models: Sequence[Tensor], origin: Tensor, epsilon: float) -> Tensor:
+def common_descent(models: Tensor, origin: Tensor, epsilon: float) -> Tensor:
     """FedMGDA+'s step `[d]` (Hu et al., 2022, eq. 25) from equal weights, with the median norm of the updates as its
     scale.
 

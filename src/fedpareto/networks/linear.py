@@ -54,14 +54,14 @@ class _StackedLinear(torch.autograd.Function):
             gradient = torch.ops.aten.threshold_backward(gradient, output[0], 0)
         of_inputs, of_weight, of_bias, _ = ctx.needs_input_grad
         return (
-            torch.bmm(gradient, _to_the_right(weight.mT)) if of_inputs else None,
+            torch.bmm(gradient, to_the_right(weight.mT)) if of_inputs else None,
             _of_weight(inputs, gradient, weight) if of_weight else None,
             gradient.sum(-2) if of_bias else None,
             None,
         )
 
 
-def _to_the_right(factor: Tensor) -> Tensor:
+def to_the_right(factor: Tensor) -> Tensor:
     """For a product on a CPU without MKL, a transposed view is copied first.
 
     OpenBLAS on ARM has no kernel for it among small batched matrices; the product would cost 3.5 times as much.

@@ -31,12 +31,16 @@ class MLP:
         if any(width < 1 for width in self.hidden):
             raise UserError(f"hidden is {list(self.hidden)}; each layer has at least 1 unit, for example [64, 32]")
 
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """Of the inputs and of each layer."""
+        return self.inputs, *self.hidden, self.outputs
+
     @cached_property
     def layout(self) -> Layout:
         """Layer i is "i.weight" `[in, out]` and "i.bias" `[out]`."""
-        widths = (self.inputs, *self.hidden, self.outputs)
         shapes: dict[str, tuple[int, ...]] = {}
-        for i, (fan_in, fan_out) in enumerate(pairwise(widths)):
+        for i, (fan_in, fan_out) in enumerate(pairwise(self.widths)):
             shapes |= {f"{i}.weight": (fan_in, fan_out), f"{i}.bias": (fan_out,)}
         return Layout.of(shapes)
 

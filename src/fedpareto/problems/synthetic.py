@@ -18,7 +18,7 @@ from fedpareto.core.inputs import InputSchema, numbers
 from fedpareto.core.layout import Layout
 from fedpareto.core.learner import Learner
 from fedpareto.core.outputs import Output
-from fedpareto.core.problem import Batch, Objective, Rows, Splits, tested_on_all
+from fedpareto.core.problem import Batch, Objective, Readout, Rows, Splits, tested_on_all
 from fedpareto.errors import UserError
 from fedpareto.learners.supervised import Supervised
 from fedpareto.networks.mlp import MLP
@@ -104,6 +104,14 @@ class Synthetic(GroupedProblem):
     def losses(self, parameters: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """Cross entropy, and the relaxed gap plus a little cross entropy (eq. A.1)."""
         return self._criteria.losses(self.logits(parameters, batch), batch)
+
+    def readout(self) -> Readout:
+        """Of logits."""
+        return Readout(
+            self.model,
+            lambda batch: batch.columns["features"],
+            lambda outputs, batch: self._criteria.losses(outputs.squeeze(-1), batch),
+        )
 
     def values(self, logits: Tensor, batch: Batch) -> Tensor:
         """Accuracy and 1 − |gap|; 0 where a client lacks a group, so that there is no gap to measure."""

@@ -12,7 +12,7 @@ import copy
 import dataclasses
 import inspect
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -26,10 +26,11 @@ from fedpareto.core.algorithm import Algorithm, State, Taxonomy, participant_cou
 from fedpareto.core.clients import Clients
 from fedpareto.core.federation import Federation
 from fedpareto.core.learner import Learner
-from fedpareto.core.messages import Message, Outcome, Task, beginnings
+from fedpareto.core.messages import ByClient, Message, Outcome, Tasks, beginnings, places
 from fedpareto.core.problem import Batch, Problem, Rows, SupervisedProblem
 from fedpareto.core.reinforcement import ReinforcementProblem
-from fedpareto.engines.local import Choices, LocalEngine, LocalOptions
+from fedpareto.engines.local import LocalEngine
+from fedpareto.engines.machine import Choices, LocalOptions
 from fedpareto.errors import UserError
 from fedpareto.experiments.checkpoint import Checkpoint
 from fedpareto.learners.supervised import Supervised
@@ -102,7 +103,7 @@ class Trial:
     outcomes: list[Outcome]
 
     @property
-    def models(self) -> dict[int, Tensor]:
+    def models(self) -> ByClient:
         """Each client's model at the end."""
         return self.engine.models(0, self.engine.algorithm.solutions(self.states[-1]))
 
@@ -159,7 +160,7 @@ def _plain(
     return _KEPT.trials[address]
 
 
-def largest_difference(first: dict[int, Tensor], second: dict[int, Tensor]) -> float:
+def largest_difference(first: Mapping[int, Tensor], second: Mapping[int, Tensor]) -> float:
     """Between two sets of models, by client."""
     assert first.keys() == second.keys(), "the two runs have models for different clients"
     return max(_gap(first[client], second[client]) for client in first)
@@ -178,8 +179,8 @@ def _equal(one: Message, other: Message) -> bool:
     return one.keys() == other.keys() and all(torch.equal(tensor, other[name]) for name, tensor in one.items())
 
 
-def _copied(task: Task) -> Task:
-    return dataclasses.replace(task, message=_clones(task.message))
+def _copied(tasks: Tasks) -> Tasks:
+    return dataclasses.replace(tasks, shared=_clones(tasks.shared), own=_clones(tasks.own))
 
 
 def _image(state: State) -> Checkpoint:
@@ -227,17 +228,23 @@ def asking_is_pure(algorithm: Algorithm[Any], problem: Problem) -> None:
     done = _plain(algorithm, problem)
     for state in done.states[:-1]:
         before = _image(state)
-        first = [_copied(task) for task in algorithm.ask(state)]
+        first = [_copied(tasks) for tasks in algorithm.ask(state)]
         second = algorithm.ask(state)
         assert _same_image(before, _image(state)), f"{algorithm.name}: `ask` changes the state in place"
         assert len(first) == len(second) > 0, f"{algorithm.name} asks for different work when asked twice"
         for one, other in zip(first, second, strict=True):
-            assert (one.client, one.step, one.lane, one.round) == (other.client, other.step, other.lane, other.round)
-            assert one.client in state.setting.clients, f"{algorithm.name} addresses an unknown client {one.client}"
+            assert (one.step, one.lane, one.round) == (other.step, other.lane, other.round)
+            assert np.array_equal(one.clients, other.clients), f"{algorithm.name} asks other clients when asked twice"
+            unknown = np.setdiff1d(one.clients, state.setting.clients)
+            assert not len(unknown), f"{algorithm.name} addresses an unknown client {unknown[0]}"
+            assert (np.diff(one.clients) > 0).all(), f"{algorithm.name}: the clients of a stack are in ascending order"
             assert one.round == state.round + 1, f"{algorithm.name}: a task's round is the number of the current round"
-            assert one.message.keys() == other.message.keys()
-            for name, tensor in one.message.items():
-                assert torch.equal(tensor, other.message[name]), f"{algorithm.name}: asking twice changed '{name}'"
+            assert one.step == first[0].step, f"{algorithm.name}: all tasks of an exchange name one step"
+            assert one.names == other.names
+            rows = {name: len(tensor) for name, tensor in one.own.items()}
+            assert set(rows.values()) <= {len(one)}, f"{algorithm.name}: {rows} rows of its own for {len(one)} clients"
+            for name, tensor in one.stacked().items():
+                assert torch.equal(tensor, other.stacked()[name]), f"{algorithm.name}: asking twice changed '{name}'"
 
 
 def telling_makes_a_new_state(algorithm: Algorithm[Any], problem: Problem) -> None:
@@ -245,11 +252,10 @@ def telling_makes_a_new_state(algorithm: Algorithm[Any], problem: Problem) -> No
     done = _plain(algorithm, problem)
     state = algorithm.begin(done.engine.settings[0])
     for outcome in done.outcomes:
-        before, replies = _image(state), [_clones(reply.message) for reply in outcome.replies]
+        before, replies = _image(state), _clones(outcome.replies.tensors)
         told = algorithm.tell(state, outcome.replies)
         assert _same_image(before, _image(state)), f"{algorithm.name}: `tell` changes the state in place"
-        for reply, was in zip(outcome.replies, replies, strict=True):
-            assert _equal(reply.message, was), f"{algorithm.name}: `tell` changes a reply in place"
+        assert _equal(outcome.replies.tensors, replies), f"{algorithm.name}: `tell` changes replies in place"
         state = told
 
 
@@ -265,7 +271,7 @@ def solves_for_everyone(algorithm: Algorithm[Any], problem: Problem) -> None:
     initial = done.states[0].setting.initial
     for state in (done.states[0], done.states[-1]):
         models = done.engine.models(0, algorithm.solutions(state))
-        assert sorted(models) == list(state.setting.clients), f"{algorithm.name} leaves clients without a solution"
+        assert sorted(models) == state.setting.clients.tolist(), f"{algorithm.name} leaves clients without a solution"
         assert all(model.shape[-1:] == initial.shape and model.isfinite().all() for model in models.values())
     moved = max(float((model - initial).abs().max()) for model in done.models.values())
     assert moved > 0, f"{algorithm.name} learns nothing"
@@ -307,7 +313,7 @@ def missing_replies_are_borne(algorithm: Algorithm[Any], problem: Problem) -> No
     done = trial(algorithm, problem, rounds=1)
     state = done.states[0]
     for outcome in done.outcomes:
-        state = algorithm.tell(state, outcome.replies[:1])
+        state = algorithm.tell(state, outcome.replies.only(np.arange(1)))
     assert state.round == 1, f"{algorithm.name} cannot end a round on one reply"
     models = done.engine.models(0, algorithm.solutions(state))
     assert all(model.isfinite().all() for model in models.values())
@@ -317,7 +323,7 @@ def only_participants_are_asked(algorithm: Algorithm[Any], problem: Problem) -> 
     """With partial participation no round but the last selects more clients than take part."""
     most = participant_count(PARTLY, CLIENTS)
     for outcome in _plain(algorithm, problem, PARTLY).outcomes:
-        asked = {reply.client for reply in outcome.replies if reply.round < ROUNDS}
+        asked = np.unique(outcome.replies.clients[outcome.replies.rounds < ROUNDS])
         assert len(asked) <= most, (
             f"{algorithm.name} asks {len(asked)} clients at participation {PARTLY} of {CLIENTS}; `participants` "
             f"draws {most}"
@@ -335,7 +341,7 @@ def training_goes_down(algorithm: Algorithm[Any], problem: Problem) -> None:
         float((_losses(clients, models) * clients.preferences).sum(dim=1).mean())
         for models in (
             initial.expand(CLIENTS, -1),
-            torch.stack([done.models[address.client] for address in clients.addresses]),
+            torch.stack([done.models[client] for client in clients.addresses.client.tolist()]),
         )
     )
     assert end < start, f"{algorithm.name} raises the clients' loss from {start:.4f} to {end:.4f}"
@@ -347,14 +353,11 @@ def only_replies_count(algorithm: Algorithm[Any], problem: Problem) -> None:
     noise = torch.randn(problem.layout.size, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     state = algorithm.begin(dataclasses.replace(engine.settings[0], initial=noise))
     tasks = algorithm.ask(state)
-    replies = engine.run(tasks).replies[:3]
-    asked = {(task.client, task.lane): task for task in tasks}
-    unmoved = []
-    for reply in replies:
-        begun = beginnings(asked[reply.client, reply.lane], reply.message)
-        if not begun or reply.step != "train" or {task.lane for task in tasks} != {0}:
-            return  # A round of several exchanges, or nothing to average.
-        unmoved.append(dataclasses.replace(reply, message={**reply.message, **begun}))
+    replies = engine.run(tasks).replies.only(np.arange(3))
+    begun = beginnings(tasks[0].only(places(tasks[0].clients, replies.clients)), replies.tensors)
+    if not begun or replies.step != "train" or len(tasks) > 1:
+        return  # A round of several exchanges, or nothing to average.
+    unmoved = dataclasses.replace(replies, tensors={**replies.tensors, **begun})
     told = algorithm.solutions(algorithm.tell(state, unmoved))
     for client, message in algorithm.solutions(state).items():
         for name in message.keys() & {"model", "models", "body"}:
@@ -380,10 +383,10 @@ def preferences_stay_private(algorithm: Algorithm[Any], problem: Problem) -> Non
         preferences = np.random.default_rng(seed).dirichlet(np.ones(len(problem.objectives)), size=CLIENTS)
         federation = dataclasses.replace(federation, preferences=preferences)
         done = trial(algorithm, problem, federation=federation, rounds=1, learner=still)
-        replies.append([reply for outcome in done.outcomes for reply in outcome.replies])
+        replies.append([outcome.replies for outcome in done.outcomes])
     for one, other in zip(*replies, strict=True):
-        for name in one.message.keys() - set(unwrapped(algorithm).reveals):
-            gap = _gap(one.message[name], other.message[name])
+        for name in one.tensors.keys() - set(unwrapped(algorithm).reveals):
+            gap = _gap(one[name], other[name])
             assert gap <= SINGLE, (
                 f"{algorithm.name}: '{name}' of the step {one.step} differs by {gap:.1e} between two preferences "
                 "though nothing was trained: it gives the preference away"
@@ -401,9 +404,9 @@ def state_survives_a_file(algorithm: Algorithm[Any], problem: Problem) -> None:
         loaded = Checkpoint.load(Path(folder) / "checkpoint.safetensors")
     restored = loaded.get_state(algorithm.begin(half.setting), "state/")
     for one, other in zip(algorithm.ask(half), algorithm.ask(restored), strict=True):
-        assert one.client == other.client
-        for name, tensor in one.message.items():
-            assert torch.equal(tensor, other.message[name]), f"{algorithm.name}: '{name}' changed in a checkpoint"
+        assert np.array_equal(one.clients, other.clients)
+        for name, tensor in one.stacked().items():
+            assert torch.equal(tensor, other.stacked()[name]), f"{algorithm.name}: '{name}' changed in a checkpoint"
 
 
 ALGORITHM_CHECKS: Sequence[Callable[[Algorithm[Any], Problem], None]] = (
@@ -431,7 +434,7 @@ ALGORITHM_CHECKS: Sequence[Callable[[Algorithm[Any], Problem], None]] = (
 def _stack(problem: SupervisedProblem, clients: int, positions: Sequence[int]) -> Clients:
     splits = {name: rows.to(torch.device("cpu"), torch.float64) for name, rows in problem.data(clients, 0).items()}
     preferences = torch.full((len(positions), len(problem.objectives)), 1 / len(problem.objectives)).double()
-    addresses = tuple(rng.Address(0, client) for client in positions)
+    addresses = rng.Addresses.at(0, np.array(positions), round=0)
     return Clients(problem, problem.learner(), splits, addresses, np.array(positions), preferences)
 
 
@@ -522,8 +525,8 @@ PLAYED = 40
 """Steps over which two rollouts are compared."""
 
 
-def _addresses(players: Sequence[int]) -> list[rng.Address]:
-    return [rng.Address(0, player, round=1) for player in players]
+def _addresses(players: Sequence[int]) -> rng.Addresses:
+    return rng.Addresses.at(0, np.array(players), round=1)
 
 
 def _moves(problem: ReinforcementProblem, players: int) -> Tensor:
@@ -557,7 +560,7 @@ def returns_fit(problem: ReinforcementProblem, clients: int) -> None:
     assert problem.initial(0).shape == (problem.layout.size,), "the initial model does not fit the layout"
     assert problem.environment.objectives == len(problem.objectives), "a reward has not one entry per objective"
     weights = torch.full((clients, len(problem.objectives)), 1 / len(problem.objectives))
-    stack = Clients(problem, problem.learner(), {}, tuple(_addresses(range(clients))), np.arange(clients), weights)
+    stack = Clients(problem, problem.learner(), {}, _addresses(range(clients)), np.arange(clients), weights)
     model = problem.initial(0).expand(clients, -1)
     returns = stack.evaluate(model)
     assert returns.shape == (clients, 2, len(problem.objectives)), f"returns have the shape {list(returns.shape)}"

@@ -13,9 +13,9 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 from flwr.supercore.inflatable.inflatable_object import add_header_to_object_body
 from memory_federation import node_of
 
-from fedpareto.core.messages import Reply
 from fedpareto.engines.flower import wire
 from fedpareto.engines.flower.node import Node
+from fedpareto.engines.flower.rows import Reply
 
 TEN_GIGABYTES = 10 * 2**30
 

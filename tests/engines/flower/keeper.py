@@ -29,7 +29,7 @@ class Keeper(FedAvg):
 
     def _leaked(self, clients):
         """Of a node with one client."""
-        leak = self.leaks[clients.addresses[0].client] if self.leaks else ""
+        leak = self.leaks[int(clients.addresses.client[0])] if self.leaks else ""
         if leak == "preference":
             return clients.preferences
         if leak == "row":

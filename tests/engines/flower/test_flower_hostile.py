@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hostile import ATTACKS, shares
 from memory_federation import local_engine
@@ -56,8 +57,9 @@ def alone(spec, engine, rounds):
     algorithm = spec.algorithm
     state = algorithm.begin(engine.settings[0])
     for _ in range(rounds):
-        tasks = [task for task in algorithm.ask(state) if task.client not in HOSTILE]
-        state = algorithm.tell(state, engine.run(tasks).replies)
+        (tasks,) = algorithm.ask(state)
+        honest = tasks.only(np.flatnonzero(~np.isin(tasks.clients, HOSTILE)))
+        state = algorithm.tell(state, engine.run([honest]).replies)
     return state
 
 

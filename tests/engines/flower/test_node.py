@@ -13,6 +13,7 @@ from safetensors.torch import load_file
 from fedpareto.engines.flower import wire
 from fedpareto.engines.flower.node import MODEL_FILE
 from fedpareto.engines.flower.private import Moment, PrivateStore
+from fedpareto.engines.flower.rows import Task
 from fedpareto.errors import DamagedFile, QuorumLost, UserError
 
 
@@ -128,7 +129,8 @@ def test_a_server_that_repeats_a_round_does_not_train_on_advanced_state(tmp_path
 
 def envelope_of(spec, node, nonce="a", client=0, federation="test", round_=1):
     state = spec.algorithm.begin(node.engine.settings[0])
-    task = next(task for task in spec.algorithm.ask(state) if task.client == 0)
+    (tasks,) = spec.algorithm.ask(state)
+    task = Task.of(tasks, 0)
     job = wire.Job(0, round_, 0, (task,), spec.algorithm.solutions(state)[0], True)
     if client != 0:
         job = wire.Job(0, round_, 0)

@@ -5,16 +5,18 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from flwr.app import ConfigRecord, Message, RecordDict
 from memory_federation import QUICK, federation_of, node_of, play, small
 
-from fedpareto.core.messages import Reply, Task
+from fedpareto.core.messages import Replies, Tasks
 from fedpareto.engines.checks import too_far
 from fedpareto.engines.flower import wire
 from fedpareto.engines.flower.options import FlowerOptions
 from fedpareto.engines.flower.post import HELLO
+from fedpareto.engines.flower.rows import Reply
 from fedpareto.errors import QuorumLost, UserError
 
 HOSTILE = 899
@@ -99,7 +101,7 @@ def test_a_hostile_node_is_refused_by_name_and_the_round_goes_on(attack, tmp_pat
     change, reason = ATTACKS[attack]
     grid.tamper = answers_with(change)
     outcome = one_exchange(spec, engine)
-    assert [reply.client for reply in outcome.replies] == [0, 2]
+    assert outcome.replies.clients.tolist() == [0, 2]
     (failure,) = outcome.failures
     assert failure.client == 1
     assert reason in failure.reason
@@ -124,7 +126,7 @@ def test_objectives_that_no_model_can_have_are_refused_by_name_and_its_model_is_
     engine, grid = federation_of(spec, tmp_path)
     grid.tamper = answers_with(with_measured(value))
     outcome = one_exchange(spec, engine)
-    assert [reply.client for reply in outcome.replies] == [0, 1, 2]
+    assert outcome.replies.clients.tolist() == [0, 1, 2]
     assert sorted(outcome.evaluations.sent) == sorted(outcome.evaluations.trained) == [0, 2]
     assert {failure.client for failure in outcome.failures} == {1}
     assert f"client 1: refused: its 'accuracy' is {value:g}, not from 0 to 1" in caplog.text
@@ -144,27 +146,27 @@ def test_an_update_far_longer_than_the_others_is_refused_without_a_defence(facto
 
     grid.tamper = answers_with(decoded(far))
     outcome = one_exchange(spec, engine)
-    assert [reply.client for reply in outcome.replies] == [0, 2]
+    assert outcome.replies.clients.tolist() == [0, 2]
     (failure,) = outcome.failures
     assert "the median of the round is" in failure.reason or "at most 1e+15 is accepted" in failure.reason
     assert "client 1: refused" in caplog.text
 
 
 def test_an_update_no_longer_than_its_model_passes_however_little_the_others_moved():
-    tasks = [Task(client, 1, {"model": torch.ones(4).double()}) for client in range(3)]
-    moved = [
-        Reply(client, 1, {"model": torch.ones(4).double() + step}) for client, step in enumerate((1e-9, 1e-9, -1.0))
-    ]
-    assert not too_far(tasks, moved)
-    farther = [*moved[:2], Reply(2, 1, {"model": torch.ones(4).double() + 1.01})]
-    assert list(too_far(tasks, farther)) == [(2, "train", 0)]
+    tasks = [Tasks(np.arange(3), {"model": torch.ones(4).double()}, round=1)]
+
+    def moved_by(*steps):
+        return Replies(np.arange(3), {"model": torch.ones(3, 4).double() + torch.tensor(steps).view(3, 1)})
+
+    assert not too_far(tasks, moved_by(1e-9, 1e-9, -1.0))
+    assert list(too_far(tasks, moved_by(1e-9, 1e-9, 1.01))) == [2]
 
 
 def test_where_most_did_not_move_nothing_is_said_about_those_who_did():
-    tasks = [Task(client, 1, {"model": torch.zeros(4)}) for client in range(3)]
-    assert not too_far(
-        tasks, [Reply(client, 1, {"model": torch.full((4,), float(client == 2))}) for client in range(3)]
-    )
+    tasks = [Tasks(np.arange(3), {"model": torch.zeros(4)}, round=1)]
+    models = torch.zeros(3, 4)
+    models[2] = 1
+    assert not too_far(tasks, Replies(np.arange(3), {"model": models}))
 
 
 def test_an_answer_kept_from_an_earlier_round_is_a_replay(tmp_path):
@@ -267,7 +269,7 @@ def test_with_a_quorum_it_starts_without_them(tmp_path):
     engine, grid = federation_of(spec, tmp_path)
     del grid.nodes[HOSTILE]
     outcome = one_exchange(spec, engine)
-    assert [reply.client for reply in outcome.replies] == [0, 2]
+    assert outcome.replies.clients.tolist() == [0, 2]
 
 
 def test_two_nodes_cannot_be_the_same_client(tmp_path, caplog):

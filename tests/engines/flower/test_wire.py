@@ -13,8 +13,9 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fedpareto.core.messages import Failure, Reply, Task
+from fedpareto.core.messages import Failure
 from fedpareto.engines.flower import wire
+from fedpareto.engines.flower.rows import Reply, Task
 from fedpareto.engines.flower.wire import Answer, Envelope, Hello, Job, Malformed, Result
 
 NONCE = "0123456789abcdef"

@@ -96,8 +96,8 @@ def test_training_raises_the_accuracy_above_that_of_one_answer(name):
 def stacked(problem, positions, clients=3):
     splits = {name: rows.to(torch.device("cpu"), torch.float64) for name, rows in problem.data(clients, 0).items()}
     preferences = torch.ones(len(positions), 1, dtype=torch.float64)
-    addresses = tuple(rng.Address(0, position) for position in positions)
-    return Clients(problem, problem.learner(), splits, addresses, np.array(positions), preferences)
+    places = np.array(positions)
+    return Clients(problem, problem.learner(), splits, rng.Addresses.at(0, places, round=0), places, preferences)
 
 
 @pytest.mark.parametrize("problem", [FashionMNIST(rows=60, model="cnn-small"), *[SMALL[n] for n in ("shakespeare",)]])

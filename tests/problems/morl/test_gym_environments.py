@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import io
+import itertools
 import os
 import signal
 import subprocess
@@ -60,7 +61,7 @@ def own_processes():
 
 
 def addresses(n, round=0):
-    return [rng.Address(7, client, round) for client in range(n)]
+    return rng.Addresses.at(7, np.arange(n), round)
 
 
 def begun(environment, n):
@@ -172,7 +173,7 @@ def test_clients_play_alone_as_they_do_in_a_stack():
     environment = GymEnvironment.of("mo-lunar-lander-continuous-v3", 30)
     actions = random_actions(environment, 50, 5)
     together = begun(environment, 5)
-    alone = [environment.open(environment.begin([each], CPU), [each]) for each in addresses(5)]
+    alone = [environment.open(environment.begin(each, CPU), each) for each in (addresses(5)[[row]] for row in range(5))]
     for action in actions:
         stacked = came(together, together.step(action))
         for i, session in enumerate(alone):
@@ -249,13 +250,8 @@ def test_those_who_rest_are_not_played_and_the_others_are_as_before():
 
 def test_everybody_begins_with_episodes_of_their_own():
     environment = GymEnvironment.of("mo-mountaincar-v0")
-    where = [
-        rng.Address(seed, client, round, lane)
-        for seed in (0, 1)
-        for client in (0, 1)
-        for round in (0, 1)
-        for lane in (0, 1)
-    ]
+    everywhere = itertools.product((0, 1), repeat=4)
+    where = rng.Addresses.of([rng.Address(seed, client, round, lane) for seed, client, round, lane in everywhere])
     origins = environment.begin(where, CPU)["origin"]
     assert len(set(origins.tolist())) == len(where)
     assert environment.begin(where[3:5], CPU)["origin"].tolist() == origins[3:5].tolist()
@@ -330,7 +326,7 @@ def test_a_policy_earns_what_it_earns_in_a_plain_loop():
     problem = OtherEnvironment(
         id="mo-lunar-lander-v3", horizon=120, episodes=3, hidden=(8,), reference_point=(-1.0,) * 4
     )
-    where = tuple(rng.Address(3, client, round=2) for client in range(2))
+    where = rng.Addresses.at(3, np.arange(2), round=2)
     clients = Clients(problem, problem.learner(), {}, where, np.arange(2), torch.full((2, 4), 0.25))
     models = torch.stack([problem.initial(0), problem.initial(1)])
     score = problem.score(clients, models)
@@ -372,7 +368,7 @@ def test_two_short_rounds_of_learning_are_the_same_in_one_stack_and_alone_in_oth
     def rounds(who):
         model, memory = problem.initial(0).double().expand(len(who), -1), {}
         for number in range(2):
-            where = tuple(rng.Address(3, client, number) for client in who)
+            where = rng.Addresses.at(3, np.array(who), number)
             weights = torch.full((len(who), m), 1 / m, dtype=torch.float64)
             clients = Clients(problem, learner, {}, where, np.arange(len(who)), weights, memory=memory)
             model = clients.learn(model)
@@ -620,12 +616,12 @@ def test_a_worker_makes_no_more_copies_than_it_needs_and_replays_no_more_than_it
 
 def test_workers_end_with_the_process_that_started_them(tmp_path):
     script = (
-        "import time, torch\n"
+        "import time, numpy, torch\n"
         "from fedpareto.core import rng\n"
         "from fedpareto.problems.morl import gym_pool\n"
         "from fedpareto.problems.morl.gym_environment import GymEnvironment\n"
         "gym_pool.cores = lambda: 2\n"
-        "environment, who = GymEnvironment.of('mo-mountaincar-v0'), [rng.Address(0, client) for client in range(4)]\n"
+        "environment, who = GymEnvironment.of('mo-mountaincar-v0'), rng.Addresses.at(0, numpy.arange(4), 0)\n"
         "session = environment.open(environment.begin(who, torch.device('cpu')), who)\n"
         "print(*(worker.process.pid for worker in gym_pool.pool().workers), flush=True)\n"
         "time.sleep(3600)\n"

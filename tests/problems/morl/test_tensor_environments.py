@@ -42,7 +42,7 @@ def originals(monkeypatch):
 
 
 def addresses(n):
-    return [rng.Address(0, client) for client in range(n)]
+    return rng.Addresses.at(0, np.arange(n), round=0)
 
 
 def opened(environment, n):

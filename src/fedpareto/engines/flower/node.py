@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from flwr.app import RecordDict
 
 from fedpareto.core.algorithm import Algorithm, Setting, privacy_of, unwrapped
 from fedpareto.core.federation import Federation
 from fedpareto.core.learner import Learner
-from fedpareto.core.messages import Evaluations, Failure, Message, Outcome, Reply, Task
+from fedpareto.core.messages import ByClient, Evaluations, Failure, Message, Outcome, Parcels, Replies, Tasks
 from fedpareto.core.problem import Problem, Rows
 from fedpareto.engines.faults import Faults
 from fedpareto.engines.flower import schema, wire
 from fedpareto.engines.flower.private import Ledger, Moment, PrivateStore
-from fedpareto.engines.local import Choices, LocalEngine, LocalOptions
+from fedpareto.engines.flower.rows import Reply, single, stacked
+from fedpareto.engines.local import LocalEngine
+from fedpareto.engines.machine import Choices, LocalOptions
 from fedpareto.errors import QuorumLost, UserError
 from fedpareto.files import write_atomically
 
@@ -144,13 +147,13 @@ class Node:
         moment = Moment(job.round, job.exchange)
         lanes = {0, *(task.lane for task in job.tasks)}  # Solutions are measured with the state of lane 0.
         self._restore(job.run, lanes, moment)
-        sent = self._run_one(job.run, [], None if job.solution is None else {self.client: job.solution})
+        sent = self._run_one(job.run, [], None if job.solution is None else self._sent(job.solution))
         outcome = self._answered(job)
         # Also if a reply is refused: the client has been trained.
         self._commit(job.run, {task.lane for task in job.tasks}, moment)
         return wire.Result(
             run=job.run,
-            replies=tuple(outcome.replies),
+            replies=tuple(single(outcome.replies)),
             failures=tuple(_discreet(failure) for failure in outcome.failures),
             sent=sent.evaluations.sent.get(self.client),
             trained=outcome.evaluations.trained.get(self.client),
@@ -158,18 +161,18 @@ class Node:
 
     def _answered(self, job: wire.Job) -> Outcome:
         """The outcome of a job's tasks. Under local privacy what was answered before is answered alike, or refused."""
+        measure = Parcels(np.empty(0)) if job.measure else None
         if privacy_of(self.algorithm).kind != "local":
-            return self._run_one(job.run, job.tasks, {} if job.measure else None)
+            return self._run_one(job.run, [task.stacked() for task in job.tasks], measure)
         found = [self.ledger.recall(job.run, task) for task in job.tasks]
         new = [task for task, known in zip(job.tasks, found, strict=True) if known is None]
-        outcome = self._run_one(job.run, new, {} if job.measure else None)
-        trained = dict(outcome.evaluations.trained)
+        outcome = self._run_one(job.run, [task.stacked() for task in new], measure)
+        trained, replies = dict(outcome.evaluations.trained), list(single(outcome.replies))
         for task in new:
-            for reply in (one for one in outcome.replies if (one.step, one.lane) == (task.step, task.lane)):
+            for reply in (one for one in replies if (one.step, one.lane) == (task.step, task.lane)):
                 measured = {_MEASURED: trained[self.client]} if self.client in trained else {}
                 if reply.message:  # An empty one costs nothing.
                     self.ledger.keep(job.run, task, {**reply.message, **measured})
-        replies = list(outcome.replies)
         for task, known in zip(job.tasks, found, strict=True):
             if known is None:
                 continue
@@ -177,17 +180,21 @@ class Node:
                 trained[self.client] = known[_MEASURED]
             message = {name: tensor for name, tensor in known.items() if name != _MEASURED}
             replies.append(Reply(self.client, task.round, message, task.step, task.lane))
-        return Outcome(replies, outcome.failures, Evaluations(outcome.evaluations.sent, trained))
+        own = ByClient(np.array([self.client]), trained[self.client][None]) if trained else ByClient.none()
+        return Outcome(stacked(replies), outcome.failures, Evaluations(outcome.evaluations.sent, own))
 
-    def _run_one(self, run: int, tasks: Sequence[Task], evaluate: Mapping[int, Message] | None) -> Outcome:
+    def _sent(self, solution: Message) -> Parcels:
+        return Parcels(np.array([self.client]), solution)
+
+    def _run_one(self, run: int, tasks: Sequence[Tasks], evaluate: Parcels | None) -> Outcome:
         """An exchange of one seed. If the only client fails, that is an answer here, not a lost quorum."""
         count = len(self.federations)
-        work: list[Sequence[Task]] = [tasks if number == run else [] for number in range(count)]
+        work: list[Sequence[Tasks]] = [tasks if number == run else [] for number in range(count)]
         measure = [evaluate if number == run else None for number in range(count)]
         try:
             return self.engine.run_all(work, measure)[run]
         except QuorumLost as lost:
-            return Outcome([], list(lost.failures))
+            return Outcome(Replies(np.empty(0)), list(lost.failures))
 
     def _restore(self, run: int, lanes: set[int], moment: Moment) -> None:
         for lane in lanes:
@@ -211,7 +218,7 @@ class Node:
         solutions = {job.run: job.solution for job in jobs if job.solution is not None}
         models = {}
         for run, solution in solutions.items():
-            model = self.engine.models(run, {self.client: solution})[self.client]
+            model = self.engine.models(run, self._sent(solution))[self.client]
             models[f"seed{self.settings[run].seed}"] = model.detach().cpu().contiguous().clone()
         self.folder.mkdir(parents=True, exist_ok=True)
         write_atomically(self.folder / MODEL_FILE, save(models))

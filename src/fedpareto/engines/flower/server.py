@@ -15,20 +15,23 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from flwr.app import RecordDict
 from flwr.serverapp import Grid
 from torch import Tensor
 
 from fedpareto.core.algorithm import Algorithm, Setting
+from fedpareto.core.kept import Kept
 from fedpareto.core.learner import Learner
-from fedpareto.core.messages import Evaluations, Failure, Message, Outcome, Reply, Task, Traffic
+from fedpareto.core.messages import ByClient, Evaluations, Failure, Message, Outcome, Parcels, Tasks
 from fedpareto.engines.checks import enforce_quorum, impossible, refusal, too_far, too_large
 from fedpareto.engines.flower import schema, wire
 from fedpareto.engines.flower.members import Members
 from fedpareto.engines.flower.options import FlowerOptions
 from fedpareto.engines.flower.post import EXCHANGE, Lost, Post
-from fedpareto.engines.local import LocalOptions
+from fedpareto.engines.flower.rows import Reply, Task, stacked
+from fedpareto.engines.machine import LocalOptions
 from fedpareto.errors import UserError
 
 END_OF_TIME = wire.LARGEST_NUMBER
@@ -49,6 +52,17 @@ class _Pending:
     attempts: int = 1
 
 
+@dataclass(frozen=True)
+class Bytes:
+    """What went to a node and came from it."""
+
+    down: int = 0
+    up: int = 0
+
+    def __add__(self, other: Bytes) -> Bytes:
+        return Bytes(self.down + other.down, self.up + other.up)
+
+
 @dataclass
 class FlowerEngine:
     """See core.engine.Engine. Runs the client half of `algorithm` on the nodes that `grid` reaches."""
@@ -66,14 +80,14 @@ class FlowerEngine:
     """Fingerprints that nodes must match beside those that the server computes, such as that of the data's columns."""
     owners: Mapping[int, int] = field(default_factory=dict)
     """Which client each node id is, where node keys were registered; others are refused then."""
-    private: dict[tuple[int, int, int], Message] = field(default_factory=dict)
+    private: Kept = field(default_factory=Kept)
     """Always empty: private state stays on the nodes."""
     remote: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         self.device = torch.device("cpu")
         self.settings = [self.place(setting) for setting in self.settings]
-        self.traffic: dict[int, Traffic] = {}
+        self.traffic: dict[int, Bytes] = {}
         """Of the last exchange, by client; without Flower's own framing."""
         self._post = Post(self.grid)
         agreed = schema.agreement(self.algorithm, self.learner, self.settings) | dict(self.expected)
@@ -88,7 +102,7 @@ class FlowerEngine:
     @property
     def clients(self) -> tuple[int, ...]:
         """All clients of the federation."""
-        return self.settings[0].clients
+        return tuple(self.settings[0].clients.tolist())
 
     @property
     def split_names(self) -> list[str]:
@@ -116,13 +130,11 @@ class FlowerEngine:
 
     # -- work ------------------------------------------------------------------------------------------------------
 
-    def run(self, tasks: Sequence[Task], evaluate: Mapping[int, Message] | None = None) -> Outcome:
+    def run(self, tasks: Sequence[Tasks], evaluate: Parcels | None = None) -> Outcome:
         """See Engine.run; for the first (usually only) federation."""
         return self.run_all([tasks], [evaluate])[0]
 
-    def run_all(
-        self, tasks: Sequence[Sequence[Task]], evaluate: Sequence[Mapping[int, Message] | None]
-    ) -> list[Outcome]:
+    def run_all(self, tasks: Sequence[Sequence[Tasks]], evaluate: Sequence[Parcels | None]) -> list[Outcome]:
         """One exchange of every seed: one message to each node with all its tasks."""
         envelopes = self._envelopes(tasks, evaluate)
         self.traffic = {}
@@ -130,34 +142,35 @@ class FlowerEngine:
         answers, lost = self._exchange(envelopes)
         return [self._outcome(run, tasks[run], answers, lost) for run in range(len(tasks))]
 
-    def losses(self, solutions: Sequence[Mapping[int, Message]]) -> list[dict[int, float]]:
+    def losses(self, solutions: Sequence[Parcels]) -> list[ByClient]:
         """Refused: beside its objectives, a client's loss would give its preference away."""
         raise UserError("measure_losses works with the local engine only: on Flower, clients' losses stay with them")
 
-    def models(self, run: int, solutions: Mapping[int, Message]) -> dict[int, Tensor]:
+    def models(self, run: int, solutions: Parcels) -> ByClient:
         """The clients' models, `[d]` each, where the server knows them; one with a private part stays on its node."""
         if self.algorithm.private_state(self.settings[run]):
-            return {}
-        return {client: message["model"] for client, message in solutions.items() if "model" in message}
+            return ByClient.none()
+        message = solutions.stacked()
+        return ByClient(solutions.clients, message["model"]) if "model" in message else ByClient.none()
 
-    def model_parts(self, run: int, solutions: Mapping[int, Message]) -> dict[int, Message]:
+    def model_parts(self, run: int, solutions: Parcels) -> dict[int, Message]:
         """Nothing: what clients keep stays on their nodes."""
         return {}
 
     def _envelopes(
-        self, tasks: Sequence[Sequence[Task]], evaluate: Sequence[Mapping[int, Message] | None]
+        self, tasks: Sequence[Sequence[Tasks]], evaluate: Sequence[Parcels | None]
     ) -> dict[int, wire.Envelope]:
         """What each node gets; nothing for a node without tasks."""
         jobs: dict[int, list[wire.Job]] = {}
         for run, (asked, solutions) in enumerate(zip(tasks, evaluate, strict=True)):
             round_, exchange = self._moment(run, asked)
-            for client in sorted({task.client for task in asked} | set(solutions or {})):
+            for client in sorted({client for some in asked for client in some} | set(solutions or ())):
                 job = wire.Job(
                     run=run,
                     round=round_,
                     exchange=exchange,
-                    tasks=tuple(task for task in asked if task.client == client),
-                    solution=(solutions or {}).get(client),
+                    tasks=tuple(Task.of(some, client) for some in asked if client in some),
+                    solution=None if solutions is None else solutions.get(client),
                     measure=solutions is not None,
                 )
                 jobs.setdefault(client, []).append(job)
@@ -167,7 +180,7 @@ class FlowerEngine:
             for client, own in jobs.items()
         }
 
-    def _moment(self, run: int, tasks: Sequence[Task]) -> tuple[int, int]:
+    def _moment(self, run: int, tasks: Sequence[Tasks]) -> tuple[int, int]:
         """Round and exchange of these tasks; exchanges are counted from 0 in every round."""
         if not tasks:
             return END_OF_TIME, 0
@@ -177,21 +190,25 @@ class FlowerEngine:
         return self._moments[run]
 
     def _outcome(
-        self, run: int, tasks: Sequence[Task], answers: Mapping[int, wire.Answer], lost: Mapping[int, str]
+        self, run: int, tasks: Sequence[Tasks], answers: Mapping[int, wire.Answer], lost: Mapping[int, str]
     ) -> Outcome:
         """One seed's share of the answers."""
         results = {
             client: result for client, answer in answers.items() for result in answer.results if result.run == run
         }
-        judged = [self._judge(run, task, results.get(task.client), lost.get(task.client)) for task in tasks]
-        judged = _compared(tasks, judged)
-        replies = [one for one in judged if isinstance(one, Reply)]
+        asked = [Task.of(some, client) for some in tasks for client in some]
+        judged = [self._judge(run, task, results.get(task.client), lost.get(task.client)) for task in asked]
+        replies = stacked([one for one in judged if isinstance(one, Reply)])
         failures = [one for one in judged if isinstance(one, Failure)]
+        far = too_far(tasks, replies)
+        for row, why in far.items():
+            client, round_, lane = (int(of[row]) for of in (replies.clients, replies.rounds, replies.lanes))
+            failures.append(Failure(client, round_, f"refused: {why}", replies.step, lane))
+        replies = replies.only(np.setdiff1d(np.arange(len(replies)), list(far)))
         for failure in failures:
             if failure.client not in lost:  # Those were named when they were given up.
                 log.warning("%s", failure)
         enforce_quorum(self.quorum, replies, failures, run)
-        replies.sort(key=lambda reply: (reply.lane, reply.client))
         refused = set(lost).union(failure.client for failure in failures)
         sent, false = self._measured(run, {client: result.sent for client, result in results.items()})
         others = {client: result.trained for client, result in results.items() if client not in refused}
@@ -200,7 +217,7 @@ class FlowerEngine:
             log.warning("%s", failure)
         return Outcome(replies, [*failures, *false, *also_false], Evaluations(sent, trained))
 
-    def _measured(self, run: int, values: Mapping[int, Tensor | None]) -> tuple[dict[int, Tensor], list[Failure]]:
+    def _measured(self, run: int, values: Mapping[int, Tensor | None]) -> tuple[ByClient, list[Failure]]:
         """The objectives that clients reported, as far as these are possible; the others as failures, which cost
         nobody the quorum: the models are judged by themselves.
         """
@@ -215,7 +232,9 @@ class FlowerEngine:
                 found[client] = reported
             else:
                 failures.append(Failure(client, round_, f"refused: {why}", "evaluate"))
-        return found, failures
+        if not found:
+            return ByClient.none(), failures
+        return ByClient(np.array(list(found)), torch.stack(list(found.values()))), failures
 
     def _judge(self, run: int, task: Task, result: wire.Result | None, lost: str | None) -> Reply | Failure:
         """The reply to a task, or why there is none."""
@@ -340,15 +359,4 @@ class FlowerEngine:
         return wire.Limits(tensors, numbers * width)
 
     def _count(self, client: int, down: int = 0, up: int = 0) -> None:
-        self.traffic[client] = self.traffic.get(client, Traffic()) + Traffic(down, up)
-
-
-def _compared(tasks: Sequence[Task], judged: Sequence[Reply | Failure]) -> list[Reply | Failure]:
-    """The same, but for replies that are far from all others."""
-    strange = too_far(tasks, [one for one in judged if isinstance(one, Reply)])
-    return [
-        one
-        if isinstance(one, Failure) or (why := strange.get((one.client, one.step, one.lane))) is None
-        else Failure(one.client, one.round, f"refused: {why}", one.step, one.lane)
-        for one in judged
-    ]
+        self.traffic[client] = self.traffic.get(client, Bytes()) + Bytes(down, up)

@@ -17,7 +17,8 @@ import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 from torch import Tensor
 
-from fedpareto.core.messages import Failure, Message, Reply, Task
+from fedpareto.core.messages import Failure, Message
+from fedpareto.engines.flower.rows import Reply, Task
 
 PROTOCOL = 1
 STYPE = "fedpareto.raw"

@@ -19,7 +19,7 @@ from fedpareto.core.inputs import InputSchema
 from fedpareto.core.layout import Layout
 from fedpareto.core.learner import Learner
 from fedpareto.core.outputs import Output
-from fedpareto.core.problem import Batch, Objective, Rows, Splits, tested_on_all
+from fedpareto.core.problem import Batch, Objective, Readout, Rows, Splits, tested_on_all
 from fedpareto.errors import UserError
 from fedpareto.learners.supervised import Supervised
 from fedpareto.networks.mlp import MLP
@@ -218,6 +218,14 @@ class Fairness(GroupedProblem):
     def losses(self, parameters: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """Cross entropy, and relaxed gaps plus a little cross entropy (eq. A.1), each over its initial value."""
         return self._scaled(self._criteria.losses(self.logits(parameters, batch), batch), batch)
+
+    def readout(self) -> Readout:
+        """Of logits."""
+        return Readout(
+            self.model,
+            lambda batch: self._features(batch.columns),
+            lambda outputs, batch: self._scaled(self._criteria.losses(outputs.squeeze(-1), batch), batch),
+        )
 
     def losses_each(self, shared: Mapping[str, Tensor], own: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """The losses of several models of each client, which share their first layers."""

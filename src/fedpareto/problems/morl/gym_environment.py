@@ -9,7 +9,6 @@ from __future__ import annotations
 import platform
 import sys
 import weakref
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -72,14 +71,14 @@ class GymEnvironment(Environment):
         actions = torch.zeros(self.horizon, *shape, dtype=kind)
         return {"origin": number, "episode": number, "elapsed": number, "actions": actions}
 
-    def begin(self, addresses: Sequence[rng.Address], device: torch.device) -> Message:
+    def begin(self, addresses: rng.Addresses, device: torch.device) -> Message:
         """See Environment. All later episodes follow from these addresses too."""
         n = len(addresses)
-        origins = [int(stream.integers(2**63)) for stream in rng.generators(addresses, "origin")]
+        high, low = addresses.to(device).words("origin", 2).unbind(1)
         state = {name: tensor.to(device).expand(n, *tensor.shape) for name, tensor in self.blank().items()}
-        return state | {"origin": torch.tensor(origins, dtype=torch.int64, device=device)}
+        return state | {"origin": (high >> 1) * 2**32 + low}
 
-    def open(self, state: Message, addresses: Sequence[rng.Address]) -> Session:
+    def open(self, state: Message, addresses: rng.Addresses) -> Session:
         """See Environment."""
         self.check()
         return GymSession(self, state, pool())

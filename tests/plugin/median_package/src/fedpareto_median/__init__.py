@@ -10,7 +10,6 @@ import torch
 from fedpareto.algorithms.fedavg import FedAvg
 from fedpareto.core.algorithm import Taxonomy
 from fedpareto.core.layout import Layout
-from fedpareto.core.messages import stack
 from fedpareto.core.problem import Objective, Rows, SupervisedProblem
 from fedpareto.learners.supervised import Supervised
 
@@ -26,7 +25,7 @@ class Median(FedAvg):
     """How far the global model moves towards the median."""
 
     def tell(self, state, replies):
-        median = stack(replies, "model").median(dim=0).values
+        median = replies["model"].median(dim=0).values
         model = state.model + self.server_step * (median - state.model)
         return replace(state, model=model, round=state.round + 1)
 

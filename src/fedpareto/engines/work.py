@@ -1,0 +1,145 @@
+"""Work of one kind for clients of any federation: stacks of tasks side by side, cut into chunks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedpareto.core import rng
+from fedpareto.core.messages import Message, Parcels, Tasks, is_all, take_rows
+
+Kind = tuple[str, frozenset[tuple[str, tuple[int, ...]]]]
+"""A step, and the names and shapes of what it gets."""
+
+
+@dataclass(frozen=True, eq=False)
+class Work:
+    """Parcels of one kind, one after the other. Row i of everything belongs to one client of one federation."""
+
+    parcels: Sequence[Parcels]
+    runs: Sequence[int]
+    """The federation of each."""
+    which: np.ndarray
+    """The parcel of each row …"""
+    row: np.ndarray
+    """… and the row in it."""
+
+    @classmethod
+    def of(cls, parcels: Sequence[Parcels], runs: Sequence[int]) -> Work:
+        """All rows of some parcels."""
+        which = np.repeat(np.arange(len(parcels)), [len(one) for one in parcels])
+        row = np.concatenate([np.arange(len(one)) for one in parcels])
+        return cls(parcels, runs, which, row)
+
+    def __len__(self) -> int:
+        return len(self.which)
+
+    @cached_property
+    def everything(self) -> np.ndarray:
+        """All its rows."""
+        return np.arange(len(self))
+
+    @property
+    def step(self) -> str:
+        """The client step; measuring is none."""
+        first = self.parcels[0]
+        return first.step if isinstance(first, Tasks) else ""
+
+    def only(self, rows: np.ndarray) -> Work:
+        """Some of its rows."""
+        if rows is self.everything:
+            return self
+        return Work(self.parcels, self.runs, self.which[rows], self.row[rows])
+
+    def parts(self) -> Iterator[tuple[int, Parcels, np.ndarray]]:
+        """By parcel: its federation, itself, and which of these rows belong to it."""
+        for number, (run, parcel) in enumerate(zip(self.runs, self.parcels, strict=True)):
+            rows = np.flatnonzero(self.which == number) if len(self.parcels) > 1 else self.everything
+            if len(rows):
+                yield run, parcel, rows
+
+    @cached_property
+    def run(self) -> np.ndarray:
+        """The federation of each row."""
+        found: np.ndarray = np.asarray(self.runs)[self.which]
+        return found
+
+    @cached_property
+    def client(self) -> np.ndarray:
+        """The id of each row's client."""
+        if len(self.parcels) == 1:
+            whole: np.ndarray = self.parcels[0].clients
+            return whole if is_all(self.row, len(whole)) else whole[self.row]
+        offsets = np.cumsum([0, *(len(one) for one in self.parcels[:-1])])
+        ids = np.concatenate([one.clients for one in self.parcels])
+        found: np.ndarray = ids[offsets[self.which] + self.row]
+        return found
+
+    @cached_property
+    def lane(self) -> np.ndarray:
+        """The lane of each row."""
+        found: np.ndarray = np.array([lane_of(one) for one in self.parcels])[self.which]
+        return found
+
+    @cached_property
+    def round(self) -> np.ndarray:
+        """The round of each row; 0 where something is only measured."""
+        rounds = np.array([one.round if isinstance(one, Tasks) else 0 for one in self.parcels])
+        found: np.ndarray = rounds[self.which]
+        return found
+
+    def addresses(self, seeds: Sequence[int], device: torch.device) -> rng.Addresses:
+        """Where each row's random numbers are."""
+        if len(self.parcels) == 1:
+            first = self.parcels[0]
+            round_ = first.round if isinstance(first, Tasks) else 0
+            return rng.Addresses.at(seeds[self.runs[0]], self.client, round_, lane_of(first), device)
+        seed_of = np.array([rng.signed(one) for one in seeds], dtype=np.int64)[self.run]
+        columns = np.stack([seed_of, self.client, self.round, self.lane])
+        return rng.Addresses(*torch.as_tensor(columns, device=device).unbind())
+
+    def message(self) -> Message:
+        """What the rows get, as one: `[n, ...]`. What all of them share is not copied."""
+        if len(self.parcels) == 1:
+            return self.parcels[0].only(self.row).stacked()
+        used, inverse = np.unique(self.which, return_inverse=True)
+        if len(used) == 1:
+            return self.parcels[int(used[0])].only(self.row).stacked()
+        parcels = [self.parcels[number] for number in used]
+        return {name: self._joined(parcels, inverse, name) for name in parcels[0].names}
+
+    def _joined(self, parcels: Sequence[Parcels], inverse: np.ndarray, name: str) -> Tensor:
+        if all(name in one.shared for one in parcels):
+            different = torch.stack([one.shared[name] for one in parcels])
+            return different[torch.as_tensor(inverse, device=different.device)]
+        parts = [take_rows(one.stacked()[name], self.row[inverse == number]) for number, one in enumerate(parcels)]
+        place = np.argsort(np.argsort(inverse, kind="stable"), kind="stable")
+        return take_rows(torch.cat(parts), place)
+
+
+def by_kind(parcels: Sequence[Sequence[Parcels]]) -> list[Work]:
+    """The parcels of several federations as work of as few kinds as they have."""
+    kinds: dict[Kind, tuple[list[Parcels], list[int]]] = {}
+    for run, of_run in enumerate(parcels):
+        for one in of_run:
+            if len(one):
+                some, runs = kinds.setdefault(_kind(one), ([], []))
+                some.append(one)
+                runs.append(run)
+    return [Work.of(*found) for found in kinds.values()]
+
+
+def _kind(parcel: Parcels) -> Kind:
+    shapes = {name: tuple(tensor.shape) for name, tensor in parcel.shared.items()}
+    shapes |= {name: tuple(tensor.shape[1:]) for name, tensor in parcel.own.items()}
+    return parcel.step if isinstance(parcel, Tasks) else "", frozenset(shapes.items())
+
+
+def lane_of(parcel: Parcels) -> int:
+    """Where its clients' private state is; what is only measured is in lane 0."""
+    return parcel.lane if isinstance(parcel, Tasks) else 0

@@ -1,0 +1,129 @@
+"""Which rows are in which minibatch: what is known ahead of a round, and the random orders of the round itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedpareto.core import rng
+from fedpareto.core.messages import Message
+from fedpareto.core.problem import Batch, Rows
+
+
+@dataclass(frozen=True, eq=False)
+class Outline:
+    """The minibatches of n clients, but for the order of the rows. It is the same in every round."""
+
+    counts: np.ndarray
+    """Rows of each client, `[n]`."""
+    starts: np.ndarray
+    """Where they begin in the table of all rows, `[n]`."""
+    batch_size: int
+    own_steps: np.ndarray
+    """Steps that each client takes, `[n]`."""
+    passes: int
+    """Orders of its rows that the client with the most needs."""
+
+    @classmethod
+    def of(cls, rows: Rows, positions: np.ndarray, batch_size: int, epochs: int, steps: int) -> Outline:
+        """For `epochs` passes over each client's rows or, if it is not 0, a number of `steps`."""
+        counts, starts = rows.counts[positions], rows.starts[positions]
+        per_epoch = np.maximum(-(-counts // batch_size), 1)
+        own = np.where(counts > 0, steps or epochs * per_epoch, 0)
+        passes = -(-steps // per_epoch) if steps else np.full(len(counts), epochs)
+        return cls(counts, starts, batch_size, own, int(passes.max(initial=1)))
+
+    @property
+    def steps(self) -> int:
+        """Of the client that takes the most."""
+        return int(self.own_steps.max(initial=0))
+
+    @property
+    def form(self) -> tuple[object, ...]:
+        """What a recording depends on: steps, passes, the rows of the largest client, and which steps are full."""
+        return self.steps, self.passes, self.longest, tuple(self.everyone_full), tuple(self.someone_idle)
+
+    @property
+    def longest(self) -> int:
+        """Rows of the largest client."""
+        return int(self.counts.max(initial=1))
+
+    @cached_property
+    def per_epoch(self) -> np.ndarray:
+        """Steps of a pass, `[n]`, the last of which may have fewer rows."""
+        steps: np.ndarray = np.maximum(-(-self.counts // self.batch_size), 1)
+        return steps
+
+    @cached_property
+    def rows_of_steps(self) -> np.ndarray:
+        """How many rows each step has, `[n, steps]`; 0 once a client is done."""
+        numbers = np.arange(self.steps)
+        left = self.counts[:, None] - numbers % self.per_epoch[:, None] * self.batch_size
+        return np.where(numbers < self.own_steps[:, None], np.clip(left, 0, self.batch_size), 0)
+
+    @cached_property
+    def everyone_full(self) -> list[bool]:
+        """By step, whether there is a row in every place."""
+        full: list[bool] = (self.rows_of_steps == self.batch_size).all(axis=0).tolist()
+        return full
+
+    @property
+    def is_full(self) -> bool:
+        """Whether there is a row in every place of every step."""
+        return all(self.everyone_full)
+
+    @cached_property
+    def someone_idle(self) -> list[bool]:
+        """By step, whether a client has no rows left."""
+        idle: list[bool] = (self.rows_of_steps == 0).any(axis=0).tolist()
+        return idle
+
+    def tensors(self, device: torch.device) -> Message:
+        """What `drawn` needs of it, `[n, ...]` each; they may change from round to round while the shapes stay."""
+        numbers = np.arange(self.steps)
+        late = (numbers >= (self.own_steps - self.per_epoch)[:, None]) & (numbers < self.own_steps[:, None])
+        columns = np.stack([self.counts, self.starts, self.per_epoch * self.batch_size])
+        counts, starts, lengths = torch.as_tensor(columns, device=device).unbind()
+        of_step, in_last_epoch = (torch.as_tensor(one, device=device) for one in (self.rows_of_steps, late))
+        return {"counts": counts, "starts": starts, "lengths": lengths, "of_step": of_step, "late": in_last_epoch}
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """The minibatches of one round."""
+
+    index: Tensor
+    """Rows of all minibatches, absolute, `[n, steps, batch]`; 0 where there is none."""
+    mask: Tensor
+    """1 where there is a row, `[n, steps, batch]`."""
+    last_epoch: Tensor
+    """1 in the steps of a client's last epoch, `[n, steps]`."""
+
+    def batches(self, rows: Rows, outline: Outline) -> Iterator[tuple[Batch, Tensor | None]]:
+        """The minibatches, and which clients take part in each (`[n, 1]`; None: all)."""
+        ones = torch.ones_like(self.mask[:, 0]) if self.mask.numel() else self.mask
+        for step, (full, idle) in enumerate(zip(outline.everyone_full, outline.someone_idle, strict=True)):
+            here = ones if full else self.mask[:, step]
+            active = (here.amax(dim=1, keepdim=True) > 0) if idle else None
+            yield rows.take(self.index[:, step], here), active
+
+
+def drawn(outline: Outline, tensors: Message, addresses: rng.Addresses, purpose: str, dtype: torch.dtype) -> Plan:
+    """The minibatches of a round: each pass over a client's rows is in a new random order, from its own stream.
+
+    In tensor arithmetic only, where the rows are.
+    """
+    orders = addresses.orders(purpose, tensors["counts"], outline.passes, outline.longest)
+    n, steps, batch = len(orders), outline.steps, outline.batch_size
+    slots = torch.arange(steps * batch, device=orders.device)
+    lengths = tensors["lengths"].unsqueeze(1)
+    number, place = slots // lengths, slots % lengths
+    mask = (slots % batch).view(steps, batch) < tensors["of_step"].unsqueeze(2)
+    source = number.clamp_max(outline.passes - 1) * outline.longest + place.clamp_max(outline.longest - 1)
+    rows = orders.view(n, -1).gather(1, source) + tensors["starts"].unsqueeze(1)
+    return Plan(rows.view(n, steps, batch) * mask, mask.to(dtype), tensors["late"].to(dtype))
