@@ -29,7 +29,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 
 from fedpareto.algorithms.fedpref import FedPref
 from fedpareto.core.federation import Federation
-from fedpareto.core.problem import Objective, Rows, SupervisedProblem
+from fedpareto.core.problem import Objective, Readout, Rows, SupervisedProblem
 from fedpareto.engines.local import LocalEngine
 from fedpareto.engines.machine import Choices, LocalOptions
 from fedpareto.learners.supervised import Supervised
@@ -75,8 +75,14 @@ class Tabular(SupervisedProblem):
         }
         return {"train": Rows.end_to_end(columns, [self.rows] * clients)}
 
+    def readout(self):
+        return Readout(self.model, lambda batch: batch.columns["x"], self.losses_of)
+
     def losses(self, parameters, batch):
-        logits = self.model(parameters, batch.columns["x"]).squeeze(-1)
+        return self.losses_of(self.model(parameters, batch.columns["x"]), batch)
+
+    def losses_of(self, outputs, batch):
+        logits = outputs.squeeze(-1)
         entropy = batch.mean(binary_cross_entropy_with_logits(logits, batch.columns["y"], reduction="none"))
         return torch.stack([entropy, batch.mean(logits).square()], dim=-1)
 

@@ -89,7 +89,7 @@ def test_what_is_recorded_and_kept_from_round_to_round_is_the_same_training(case
     """Without a CUDA device a recording is called instead of replayed; its tensors are the same."""
     problem, learner = Convex(rows=45), CASES[case]
     stream = torch.Generator().manual_seed(2)
-    clients, recordings = stack_of(problem, learner, range(SIZES)), Recordings(always=True)
+    clients, recordings = stack_of(problem, learner, range(SIZES)), Recordings(when="always")
     for number in (1, 2):
         clients.addresses = rng.Addresses.at(0, np.arange(SIZES), round=number)
         start, towards = torch.randn(2, SIZES, problem.layout.size, generator=stream, dtype=torch.float64)

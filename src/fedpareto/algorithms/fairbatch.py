@@ -107,7 +107,8 @@ class Adapting:
 
     def __call__(self, parameters: Mapping[str, Tensor], batch: Batch, given: Message) -> Tensor:
         """See Loss; it is given `Shares`, and changes what clients keep of them."""
-        problem, shares = self.problem, Shares(self.problem.comparison, **given)
+        problem = self.problem
+        shares = Shares(problem.comparison, **{name: given[name] for name in ("rows", *KEPT)})
         here, labels = cells(problem, batch), problem.labels(batch)
         logits = problem.logits(parameters, batch)
         weighted = row_weights(shares.weights, here) * _entropy(logits, labels)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -52,14 +51,12 @@ class Batch:
     """The step in which models are trained on these rows; None: they are evaluated. `losses` hands it to the network,
     whose layers may drop values at random and keep statistics of rows."""
 
+    shares: Tensor | None = None
+    """What each row counts in a mean, if it is known already: see shares_of."""
+
     def mean(self, values: Tensor) -> Tensor:
         """The mean of `values` `[n, b]` over each client's real rows; 0 where there is none."""
-        return (values * self.shares).sum(-1)
-
-    @cached_property
-    def shares(self) -> Tensor:
-        """What each row counts in a mean, `[n, b]`: 1 / rows, or 0."""
-        return self.mask / self.mask.sum(-1, keepdim=True).clamp_min(1)
+        return (values * (shares_of(self.mask) if self.shares is None else self.shares)).sum(-1)
 
     def shared_by(self, clients: int) -> Batch:
         """One client's rows for several that hold the same ones; without a copy."""
@@ -74,6 +71,11 @@ class Batch:
         """With a dimension for several models of each client, over which rows are the same: `[n, 1, b, ...]`."""
         columns = {name: column.unsqueeze(1) for name, column in self.columns.items()}
         return Batch(columns, self.mask.unsqueeze(1))
+
+
+def shares_of(mask: Tensor) -> Tensor:
+    """What each row counts in a client's mean, `[..., b]`: 1 / its rows, or 0."""
+    return mask / mask.sum(-1, keepdim=True).clamp_min(1)
 
 
 @dataclass(frozen=True)
@@ -117,14 +119,14 @@ class Rows:
         place = slice(int(self.starts[position]), int(self.starts[position] + self.counts[position]))
         return {name: column[place] for name, column in self.columns.items()}
 
-    def take(self, index: Tensor, mask: Tensor) -> Batch:
-        """The rows at `index` `[n, b]` (absolute), with their mask."""
+    def take(self, index: Tensor, mask: Tensor, shares: Tensor | None = None) -> Batch:
+        """The rows at `index` `[n, b]` (absolute), with their mask and, if known, their shares in a mean."""
         flat = index.reshape(-1)
         taken = {
             name: column.index_select(0, flat).reshape(*index.shape, *column.shape[1:])
             for name, column in self.columns.items()
         }
-        return Batch(taken, mask)
+        return Batch(taken, mask, shares=shares)
 
     @property
     def are_shared(self) -> bool:

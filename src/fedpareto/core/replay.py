@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import torch
@@ -33,10 +33,12 @@ def no_garbage_collected() -> Iterator[None]:
 class Recordings:
     """The latest few recordings, for reuse: each holds memory of the device."""
 
-    def __init__(self, most: int = 8, always: bool = False) -> None:
-        """`always`: also where nothing can be recorded, to try how a recording works."""
-        self.most, self.always = most, always
+    def __init__(self, most: int = 8, when: Literal["pays", "always", "never"] = "pays") -> None:
+        """`when`: where launching kernels takes long; everywhere, to try how a recording works; or nowhere."""
+        self.most, self.when = most, when
         self.kept: dict[Hashable, Any] = {}
+        self.refused: dict[str, str] = {}
+        """What could not be recorded, and why."""
         self.notes: dict[Hashable, tuple[np.ndarray, Any]] = {}
 
     def get(self, key: Hashable, make: Callable[[], T]) -> T:
@@ -47,9 +49,9 @@ class Recordings:
             del self.kept[next(iter(self.kept))]
         return found
 
-    def pay(self, device: torch.device) -> bool:
-        """Whether launching kernels one by one takes long there."""
-        return self.always or device.type == "cuda"
+    def are_made(self, device: torch.device) -> bool:
+        """Whether something is to be recorded there."""
+        return self.when == "always" or (self.when == "pays" and device.type == "cuda")
 
     def noted(self, key: Hashable, positions: np.ndarray, make: Callable[[], T]) -> T:
         """What was made for `key` and these clients, or is made now."""
@@ -76,6 +78,8 @@ class Replayed:
     def __init__(self, function: Callable[[], None], device: torch.device | None, or_called: bool = False) -> None:
         self.function, self.or_called = function, or_called
         self.graph: torch.cuda.CUDAGraph | None = None
+        self.refused = ""
+        """Why it could not be recorded, if it could not."""
         self.calls = 0
         self.is_recorded = device is not None and device.type == "cuda"
 
@@ -100,9 +104,10 @@ class Replayed:
         try:
             with no_garbage_collected(), torch.cuda.graph(graph):
                 self.function()
-        except RuntimeError:
+        except RuntimeError as problem:
             if not self.or_called:
                 raise
+            self.refused = str(problem).splitlines()[0]
             torch.cuda.set_stream(stream)
             torch.cuda.synchronize()
             self.is_recorded = False

@@ -121,7 +121,7 @@ class LocalEngine:
             self.attack.must_fit(self.problem, min(len(federation.ids) for federation in self.federations))
             self._raid = Raid(self.attack, [self.attack.attackers(one.clients, one.seed) for one in self.settings])
             self._splits = dict(self._raid.with_twins(self._splits, self.problem, self._position))
-        self._recordings = Recordings()
+        self._recordings = Recordings(when="pays" if self.options.record else "never")
         if self.choices is None:
             self.choices = self._measure()
 
@@ -139,6 +139,11 @@ class LocalEngine:
         """Threads and chunk."""
         assert self.choices is not None, "an engine has measured its choices once it exists"
         return asdict(self.choices)
+
+    @property
+    def not_recorded(self) -> dict[str, str]:
+        """What of the clients' work could not be recorded on a GPU, and why."""
+        return self._recordings.refused
 
     # -- work ------------------------------------------------------------------------------------------------------
 

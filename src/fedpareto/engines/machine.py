@@ -36,6 +36,8 @@ class LocalOptions:
     """Torch threads; 0: measured."""
     chunk: int = 0
     """Clients in one stack, 1 being the plain loop; 0: measured."""
+    record: bool = True
+    """Whether a GPU's work is recorded as CUDA graphs, which are replayed in later rounds; false: to find a mistake."""
 
     def __post_init__(self) -> None:
         for name in ("threads", "chunk"):

@@ -18,7 +18,7 @@ from fedpareto.core import rng
 from fedpareto.core.layout import Layout
 from fedpareto.core.learner import Pull
 from fedpareto.core.messages import Message
-from fedpareto.core.problem import Batch, Rows
+from fedpareto.core.problem import Batch, Rows, shares_of
 from fedpareto.core.replay import Replayed
 from fedpareto.errors import UserError
 from fedpareto.learners.gradients import Gradient
@@ -178,7 +178,8 @@ class RecordedTraining:
         places = outline.steps, n, outline.batch_size
         self.index = torch.zeros(places, dtype=torch.int64, device=device)
         self.mask, self.late = self.model.new_zeros(places), self.model.new_zeros(outline.steps, n)
-        self.ones = self.model.new_ones(places[1:])
+        self.ones, self.shares = self.model.new_ones(places[1:]), self.model.new_zeros(places)
+        self.even = self.ones / outline.batch_size
         self.number = torch.zeros(1, dtype=torch.int64, device=device)
         self.watch = Watch(self.model) if watched else None
         self.last: dict[str, tuple[int, int]] = {}
@@ -197,6 +198,7 @@ class RecordedTraining:
         self.index.copy_(plan.index.transpose(0, 1))
         if not self.outline.is_full:
             self.mask.copy_(plan.mask.transpose(0, 1))
+            self.shares.copy_(shares_of(self.mask))
         if self.watch is not None:
             self.late.copy_(plan.last_epoch.T)
         self.number.zero_()
@@ -206,16 +208,21 @@ class RecordedTraining:
         if self.at_once == self.outline.steps:
             flags = zip(self.outline.everyone_full, self.outline.someone_idle, strict=True)
             for number, (full, idle) in enumerate(flags):
-                self._step(self.index[number], self.ones if full else self.mask[number], self.late[number], idle)
+                mask, shares = (self.ones, self.even) if full else (self.mask[number], self.shares[number])
+                self._step(self.rows.take(self.index[number], mask, shares), self.late[number], idle)
             return
         for _ in range(self.at_once):
-            index, mask, late = (one.index_select(0, self.number)[0] for one in (self.index, self.mask, self.late))
-            self._step(index, mask if not self.outline.is_full else self.ones, late, any(self.outline.someone_idle))
+            index, late = (one.index_select(0, self.number)[0] for one in (self.index, self.late))
+            mask, shares = self.ones, self.even
+            if not self.outline.is_full:
+                mask, shares = (one.index_select(0, self.number)[0] for one in (self.mask, self.shares))
+            self._step(self.rows.take(index, mask, shares), late, any(self.outline.someone_idle))
             self.number += 1
 
-    def _step(self, index: Tensor, mask: Tensor, late: Tensor, idle: bool) -> None:
+    def _step(self, batch: Batch, late: Tensor, idle: bool) -> None:
+        mask = batch.mask
         active = mask.amax(dim=1, keepdim=True) > 0 if idle else None
-        losses = self.descent.step(self.rows.take(index, mask), active)
+        losses = self.descent.step(batch, active)
         if self.watch is not None:
             self.watch.see(losses, mask, late)
 
@@ -234,8 +241,3 @@ class RecordedTraining:
         for _ in range(self.outline.steps // self.at_once):
             self.some_steps()
         return self.model.clone()
-
-    @property
-    def is_recorded(self) -> bool:
-        """Whether its steps could be recorded."""
-        return self.some_steps.is_recorded

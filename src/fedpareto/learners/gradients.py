@@ -51,7 +51,7 @@ class ByHand:
     def __init__(self, readout: Readout, model: Tensor, scalarised: Callable[[Tensor], Tensor]) -> None:
         """`scalarised` turns the losses `[n, m]` of `readout` into the one that is minimised, `[n]`."""
         self.readout, self.scalarised = readout, scalarised
-        self.gradient = torch.empty_like(model)
+        self.gradient, self.ones = torch.empty_like(model), model.new_ones(len(model))
         self.network = Backprop(readout.network, model, self.gradient)
 
     def __call__(self, batch: Batch) -> tuple[Tensor, Tensor]:
@@ -60,7 +60,7 @@ class ByHand:
             outputs = self.network.forward(self.readout.inputs(batch))
         outputs.requires_grad_()
         losses = self.scalarised(self.readout.losses(outputs, batch))
-        (of_outputs,) = torch.autograd.grad(losses.sum(), outputs)
+        (of_outputs,) = torch.autograd.grad(losses, outputs, grad_outputs=self.ones)
         with torch.no_grad():
             self.network.backward(of_outputs)
         return losses.detach(), self.gradient

@@ -158,7 +158,7 @@ class Supervised(Learner):
         if not outline.steps:
             return start.clone(), start.new_zeros(len(start))
         inputs = given | _falsified(clients)
-        if clients.recordings.pay(start.device) and identity is not None and can_be_recorded(pull):
+        if self._is_recorded(clients, start, identity, pull, purpose):
             key = self, id(rows), layout, start.shape, start.dtype, purpose, identity, pull is not None, watched
             if pull is not None:
                 inputs |= {"towards": pull.towards, "strength": _column(pull.strength, start)}
@@ -171,6 +171,8 @@ class Supervised(Learner):
 
             recording = clients.recordings.get((*key, frozenset(inputs), outline.form), record)
             model = recording.train(inputs, tensors)
+            if recording.some_steps.refused:
+                clients.recordings.refused[purpose] = recording.some_steps.refused
             given.update(_clones({name: recording.inputs[name] for name in given if name in changed}))
             return model, model if recording.watch is None else recording.watch.means
         model, kept, watch = start.clone(), _clones(inputs), Watch(start)
@@ -182,6 +184,19 @@ class Supervised(Learner):
                 watch.see(losses, batch.mask, plan.last_epoch[:, step])
         given.update({name: kept[name] for name in given})
         return model, watch.means
+
+    def _is_recorded(
+        self, clients: Clients, start: Tensor, identity: Hashable, pull: Pull | None, purpose: str
+    ) -> bool:
+        if not clients.recordings.are_made(start.device):
+            return False
+        if identity is None:
+            clients.recordings.refused[purpose] = "its loss is a closure, which may refer to something else next time"
+        elif not can_be_recorded(pull):
+            clients.recordings.refused[purpose] = "its pull is of a class of its own, which may read anything"
+        else:
+            return True
+        return False
 
     def gradients(self, clients: Clients, model: Tensor) -> tuple[Tensor, Tensor]:
         """See Learner.gradients; of the plain losses, without weight decay."""

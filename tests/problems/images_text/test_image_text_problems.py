@@ -73,7 +73,7 @@ LEARNS = {
         6,
     ),
     "ag-news": (AGNews(rows=200, vocabulary=500, length=20, partition="iid"), {"lr": 0.3, "batch_size": 10}, 4),
-    "shakespeare": (Shakespeare(rows=80, units=8, layers=1), {"lr": 1.0}, 3),
+    "shakespeare": (Shakespeare(rows=80, units=8, layers=1), {"lr": 1.0}, 6),
     "adult-phd": (AdultPhD(rows=2000), {"lr": 0.05}, 3),
 }
 """A small form of each problem, a learner, and rounds in which it learns something."""
