@@ -76,7 +76,6 @@ def test_networks_need_of_the_contract_only_layouts_and_randomness():
 
 CIRCLES = {
     frozenset({"fedpareto.core.clients", "fedpareto.core.learner", "fedpareto.core.problem"}),
-    frozenset({"fedpareto.learners.descent", "fedpareto.learners.supervised"}),
 }
 """Those that are still closed, by types only; each leaves this set when it is opened."""
 

@@ -23,7 +23,6 @@ from fedpareto.core.problem import Batch, SupervisedProblem
 from fedpareto.errors import UserError
 from fedpareto.moo import scalarise
 from fedpareto.moo.preferences import equidistant
-from fedpareto.networks.training import Training
 
 FROZEN = "frozen "
 """Begins the names of tensors that a loss is given and that stand still."""
@@ -169,8 +168,10 @@ class PraFFL(Algorithm[PraFFLState]):
             return scalarise.smooth_tchebycheff(losses, weights, mu=self.smoothing)
         return scalarise.tchebycheff(losses, weights)
 
-    def tolerances(self, training: Training, objectives: int) -> Tensor:
+    def tolerances(self, batch: Batch, objectives: int) -> Tensor:
         """Line 8, for a minibatch: λ^(1) … λ^(n_λ), `[n, n_λ, m]`, uniform on the simplex."""
+        training = batch.training
+        assert training is not None, "a loss is called in training"
         count = self.sampled * objectives
         every = count + -count % 2  # A stream is read from even places on.
         drawn = training.addresses.exponential(f"{training.purpose} preferences", count, training.step * every)
@@ -251,9 +252,8 @@ class ExpectedG:
 
     def __call__(self, parameters: Mapping[str, Tensor], batch: Batch, given: Message) -> Tensor:
         """See Loss; it is given the body."""
-        assert batch.training is not None, "a loss is called in training"
         m = len(self.problem.objectives)
-        tolerances = self.algorithm.tolerances(batch.training, m)
+        tolerances = self.algorithm.tolerances(batch, m)
         heads = self.algorithm.anatomy(self.problem.layout, m).heads(parameters, tolerances)
         losses = self.problem.losses_each(found_under(FROZEN, given), heads, batch)
         return self.algorithm.g(losses, tolerances).mean(-1)
