@@ -13,6 +13,7 @@ from fedpareto.core.problem import Batch
 from fedpareto.core.rng import Address, Addresses
 from fedpareto.errors import UserError
 from fedpareto.learners.descent import Descent
+from fedpareto.learners.gradients import Autograd
 from fedpareto.learners.optimisers import Schedule, clip_
 from fedpareto.learners.supervised import Supervised
 
@@ -37,7 +38,8 @@ def descended(learner, layout=None, active=None, pull=None, round=1):
         return (parameters["x"] - targets()[next(number)][:, : parameters["x"].shape[1]]).square().sum(1)
 
     addresses = Addresses.of([Address(0, client, round) for client in range(N)])
-    descent = Descent(learner, model, layout or Layout.of({"x": (D,)}), loss, pull, addresses)
+    layout = layout or Layout.of({"x": (D,)})
+    descent = Descent(learner, model, layout, Autograd(layout, model, loss), pull, addresses)
     for _ in range(STEPS):
         descent.step(BATCH, active)
     return model
@@ -93,14 +95,9 @@ def test_no_gradient_pull_or_decay_moves_a_buffer(optimiser):
     pull = Pull(0.5, torch.zeros(N, D, dtype=torch.float64))
     with pytest.raises(UserError, match=r"call it with batch\.training"):
         descended(learner, buffered, pull=pull)
-    descent = Descent(
-        learner,
-        model := start(),
-        buffered,
-        lambda parameters, batch: _read(batch).expand(N) + parameters["x"].square().sum(1),
-        pull,
-        Addresses.of([Address(0, client) for client in range(N)]),
-    )
+    model, addresses = start(), Addresses.of([Address(0, client) for client in range(N)])
+    gradient = Autograd(buffered, model, lambda own, batch: _read(batch).expand(N) + own["x"].square().sum(1))
+    descent = Descent(learner, model, buffered, gradient, pull, addresses)
     descent.step(BATCH, None)
     assert torch.equal(model[:, -2:], start()[:, -2:])
     assert (model[:, :-2] != start()[:, :-2]).all()

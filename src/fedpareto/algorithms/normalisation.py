@@ -27,7 +27,7 @@ from fedpareto.core.algorithm import (
 from fedpareto.core.clients import Clients
 from fedpareto.core.conditioned import Conditioned
 from fedpareto.core.layout import Layout
-from fedpareto.core.messages import Message, Shapes
+from fedpareto.core.messages import Message, Parcels, Replies, Shapes, Tasks
 from fedpareto.errors import UserError
 
 OWN = "normalisation"
@@ -122,15 +122,15 @@ class Normalised(Algorithm[S], Generic[S]):
         """The algorithm's own beginning."""
         return self.algorithm.begin(setting)
 
-    def ask(self, state: S) -> Any:
+    def ask(self, state: S) -> list[Tasks]:
         """The algorithm's own tasks."""
         return self.algorithm.ask(state)
 
-    def tell(self, state: S, replies: Any) -> S:
+    def tell(self, state: S, replies: Replies) -> S:
         """The algorithm's own aggregation."""
         return self.algorithm.tell(state, replies)
 
-    def solutions(self, state: S) -> Any:
+    def solutions(self, state: S) -> Parcels:
         """The algorithm's own."""
         return self.algorithm.solutions(state)
 
