@@ -50,7 +50,7 @@ def test_the_torch_of_the_index_without_cuda_is_one_of_the_lock(lock):
 
 def test_the_development_extra_has_everything_that_users_can_ask_for():
     (all_of_them,) = [entry for entry in map(Requirement, EXTRAS["dev"]) if entry.name == "fedpareto"]
-    assert all_of_them.extras == EXTRAS.keys() - {"dev", "docs"}
+    assert all_of_them.extras == EXTRAS.keys() - {"dev", "docs", "bench"}
 
 
 def test_the_installation_page_names_every_extra():
