@@ -6,7 +6,6 @@ the same numbers, chosen where it is faster.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
@@ -32,7 +31,6 @@ from fedpareto.core.messages import (
     Parcels,
     Replies,
     Tasks,
-    places,
     take_rows,
     taken,
 )
@@ -41,46 +39,14 @@ from fedpareto.core.problem import Problem, Rows
 from fedpareto.core.replay import Recordings
 from fedpareto.engines.attacks import Attack, Raid
 from fedpareto.engines.checks import enforce_quorum, misfit, refusal, rows_missing, sound
+from fedpareto.engines.choosing import Choosing
 from fedpareto.engines.faults import DAMAGES, Fates, Faults, damaged, fates
-from fedpareto.engines.machine import (
-    Choices,
-    LocalOptions,
-    bytes_of,
-    clock_for,
-    device_named,
-    memory_of,
-    products_in,
-    rounded_up,
-)
-from fedpareto.engines.work import Work, by_kind, lane_of
-from fedpareto.errors import UserError
+from fedpareto.engines.machine import Choices, LocalOptions, device_named, products_in
+from fedpareto.engines.registered import Registered
+from fedpareto.engines.work import Results, Work, by_kind, in_order, lane_of
 
 MEMORY = "learner."
 """Prefix of the names of learner state in a client's private state."""
-HOPELESS = 4
-"""Memory estimates are rough and conservative; what exceeds a machine's memory by this factor does not fit."""
-
-
-@dataclass
-class _Results:
-    """What came of some work, until it is judged: rows of it, what their clients replied, and what was measured."""
-
-    rows: list[np.ndarray] = field(default_factory=list)
-    messages: list[Message] = field(default_factory=list)
-    values: list[Tensor | None] = field(default_factory=list)
-    """The trained models' objectives, where requested."""
-
-    def joined(self) -> tuple[np.ndarray, Message, Tensor | None]:
-        """All of them, in the order of the rows."""
-        if not self.rows:
-            return np.empty(0, dtype=np.int64), {}, None
-        if len(self.rows) == 1:
-            return self.rows[0], self.messages[0], self.values[0]
-        rows = np.concatenate(self.rows)
-        order = np.argsort(rows, kind="stable")
-        message = {name: _in_order([one[name] for one in self.messages], order) for name in self.messages[0]}
-        values = [value for value in self.values if value is not None]
-        return rows[order], message, _in_order(values, order) if values else None
 
 
 @dataclass
@@ -113,17 +79,15 @@ class LocalEngine:
         }
         preferences = np.concatenate([federation.preferences for federation in self.federations])
         self._preferences = torch.as_tensor(preferences).to(self.device, self.options.dtype)
-        self._bases = np.cumsum([0, *(len(federation.ids) for federation in self.federations)])
-        self._orders = [np.argsort(federation.ids, kind="stable") for federation in self.federations]
-        self._ids = [np.asarray(one.ids)[order] for one, order in zip(self.federations, self._orders, strict=True)]
+        self._registered = Registered(self.federations)
         self._raid: Raid | None = None
         if self.attack.kind != "none":
             self.attack.must_fit(self.problem, min(len(federation.ids) for federation in self.federations))
             self._raid = Raid(self.attack, [self.attack.attackers(one.clients, one.seed) for one in self.settings])
-            self._splits = dict(self._raid.with_twins(self._splits, self.problem, self._position))
+            self._splits = dict(self._raid.with_twins(self._splits, self.problem, self._registered.of_run))
         self._recordings = Recordings(when="pays" if self.options.record else "never")
         if self.choices is None:
-            self.choices = self._measure()
+            self.choices = self._choosing().choices()
 
     def place(self, setting: Setting) -> Setting:
         """The setting with its initial model on this engine's device and in its precision."""
@@ -224,7 +188,7 @@ class LocalEngine:
             (rows, compute(self._clients(work.only(rows)), work.only(rows).message())) for rows in self._chunks(work)
         ]
         order = np.argsort(np.concatenate([rows for rows, _ in done]), kind="stable")
-        return _in_order([value for _, value in done], order)
+        return in_order([value for _, value in done], order)
 
     def _run(
         self, work: Work, evaluate: Sequence[Parcels | None]
@@ -238,7 +202,7 @@ class LocalEngine:
                 row: self._failure(work, row, "dropped out (injected fault)") for row in _where(fate.drops_out)
             }
             awake = np.flatnonzero(~fate.drops_out)
-        results, measured = _Results(), [solutions is not None for solutions in evaluate]
+        results, measured = Results(), [solutions is not None for solutions in evaluate]
         for rows in self._chunks(work, awake):
             self._step(work, rows, measured, results, failures)
         rows, message, values = results.joined()
@@ -280,7 +244,7 @@ class LocalEngine:
         return found
 
     def _step(
-        self, work: Work, rows: np.ndarray, measured: Sequence[bool], results: _Results, failures: dict[int, Failure]
+        self, work: Work, rows: np.ndarray, measured: Sequence[bool], results: Results, failures: dict[int, Failure]
     ) -> None:
         """One client step over a chunk. If it raises, the clients run one by one to find out which one failed."""
         chunk = work.only(rows)
@@ -340,7 +304,7 @@ class LocalEngine:
             lies = self._raid.lies(run, work.client[rows], tasks.round)
             parts.append((rows, self._raid.forged(tasks.only(work.row[rows]), addresses[rows], own, lies)))
         order = np.argsort(np.concatenate([rows for rows, _ in parts]), kind="stable")
-        return {name: _in_order([part[name] for _, part in parts], order) for name in message}
+        return {name: in_order([part[name] for _, part in parts], order) for name in message}
 
     # -- stacks ----------------------------------------------------------------------------------------------------
 
@@ -348,7 +312,7 @@ class LocalEngine:
         """The rows of some work in stacks of at most the chosen size."""
         rows = work.everything if rows is None else rows
         size = self.choices.chunk if self.choices else 1
-        counts = self._counts[self._positions(work.only(rows))]
+        counts = self._counts[self._registered.positions(work.only(rows))]
         if len(rows) and (counts != counts[0]).any():
             # Clients of similar size side by side: less padding, and no small client waits for a large one.
             rows = rows[np.argsort(-counts, kind="stable")]
@@ -359,23 +323,7 @@ class LocalEngine:
     @cached_property
     def _counts(self) -> np.ndarray:
         """Training rows of every client; 0 where clients have none."""
-        return self._splits["train"].counts if "train" in self._splits else np.zeros(self._total, dtype=int)
-
-    @property
-    def _total(self) -> int:
-        """Clients of all federations."""
-        return int(self._bases[-1])
-
-    def _position(self, run: int, clients: np.ndarray) -> np.ndarray:
-        """Where clients of a federation are in the stack of all clients."""
-        found: np.ndarray = self._bases[run] + self._orders[run][places(self._ids[run], clients)]
-        return found
-
-    def _positions(self, work: Work) -> np.ndarray:
-        found, client = np.empty(len(work), dtype=np.int64), work.client
-        for run, _, rows in work.parts():
-            found[rows] = self._position(run, client[rows])
-        return found
+        return self._splits["train"].counts if "train" in self._splits else np.zeros(len(self._registered), dtype=int)
 
     def _at_work(self, chunk: Work) -> Clients:
         """A chunk's clients as they train: attackers falsify."""
@@ -390,10 +338,14 @@ class LocalEngine:
 
     def _honest(self, clients: Clients, chunk: Work) -> Clients:
         """The same as they are measured: by their real rows."""
-        return clients if self._raid is None else replace(clients, positions=self._positions(chunk), tampering=None)
+        return (
+            clients
+            if self._raid is None
+            else replace(clients, positions=self._registered.positions(chunk), tampering=None)
+        )
 
     def _clients(self, chunk: Work) -> Clients:
-        positions = self._positions(chunk)
+        positions = self._registered.positions(chunk)
         fresh = [self.algorithm.private_state(setting) for setting in self.settings]
         return Clients(
             problem=self.problem,
@@ -430,7 +382,7 @@ class LocalEngine:
             state = self.private.shelf(run, lane_of(parcel)).read(chunk.client[rows], named)
             found.append((rows, state))
         order = np.argsort(np.concatenate([rows for rows, _ in found]), kind="stable")
-        return {name: _in_order([state[prefix + name] for _, state in found], order) for name in fresh[0]}
+        return {name: in_order([state[prefix + name] for _, state in found], order) for name in fresh[0]}
 
     def _keep(self, chunk: Work, before: Message, clients: Clients) -> None:
         """Keeps the private state after a step; what the step left out is as before."""
@@ -465,72 +417,15 @@ class LocalEngine:
         with self.threads(threads), products_in(self.options.precision, self.device):
             yield
 
-    def _measure(self) -> Choices:
-        """Times a few training steps for stacks of several sizes, then the best of them with more threads."""
-        cap = self._largest_chunk()
-        total = self._total
-        crowd = min(total * unwrapped(self.algorithm).lanes, cap)
-        if self.options.chunk:
-            sizes = [min(self.options.chunk, crowd)]
-        else:
-            wanted = [1, total] if self.device.type == "cuda" else [1, 16, 64, 256, *([total] if total < 512 else [])]
-            sizes = sorted({min(size, cap, total) for size in wanted})
-        one = self.options.threads or 1
-        times = {size: self._time(size, one) for size in sizes} if len(sizes) > 1 else {sizes[0]: 0.0}
-        chunk = min(times, key=lambda size: times[size])
-        threads, cores = one, os.cpu_count() or 1
-        if not self.options.threads and cores > 1 and self.device.type == "cpu":
-            threads = min((1, cores), key=lambda count: self._time(min(chunk, total), count))
-        # Where one stack of all clients is best, so is one stack of all their tasks.
-        return Choices(threads, max(chunk, crowd) if chunk == total else chunk)
-
-    def _time(self, size: int, threads: int) -> float:
-        """Seconds per client of a few steps in a stack of `size`; the best of three tries."""
-        clients = self._probe(size)
-        model = self.settings[0].initial.expand(size, -1)
-        learner = self.learner.probe()
-        best = float("inf")
-        clock = clock_for(self.device, threads)
-        with self.working(threads):
-            for _ in range(3):
-                start = clock()
-                learner.train(clients, model, clients.preferences)
-                if self.device.type == "cuda":
-                    torch.cuda.synchronize()
-                best = min(best, clock() - start)
-        return best / size
-
-    def _largest_chunk(self) -> int:
-        """As many clients as the memory budget allows, by the learner's own estimate for the largest client."""
-        whole = memory_of(self.device)
-        budget = bytes_of(self.options.memory) if self.options.memory else whole // 2
-        need = self.learner.bytes_per_client(self._probe(1))
-        if need > budget and self.options.memory:
-            raise UserError(
-                f"engine: one client needs about {rounded_up(need)} of working memory, "
-                f"the budget is {self.options.memory}"
-            )
-        if need > HOPELESS * whole:
-            raise UserError(
-                f"engine: one client needs about {rounded_up(need)} of working memory, this machine has "
-                f"{rounded_up(whole)}; smaller batches, buffers or networks would do"
-            )
-        return max(1, budget // max(need, 1))
+    def _choosing(self) -> Choosing:
+        lanes, initial = unwrapped(self.algorithm).lanes, self.settings[0].initial
+        return Choosing(
+            self.learner, self.options, self.device, initial, len(self._registered), lanes, self._probe, self.working
+        )
 
     def _probe(self, size: int) -> Clients:
         """The largest clients, as a stack outside any round."""
-        largest = np.argsort(-self._counts[: self._total], kind="stable")[:size]
-        runs = np.searchsorted(self._bases, largest, side="right") - 1
-        parcels = [
-            Parcels(np.sort(np.asarray(self.federations[run].ids)[largest[runs == run] - self._bases[run]]))
-            for run in np.unique(runs)
-        ]
-        return self._clients(Work.of(parcels, np.unique(runs).tolist()))
-
-
-def _in_order(parts: Sequence[Tensor], order: np.ndarray) -> Tensor:
-    """The parts one after the other, with rows in this order; a single part in its own order is not copied."""
-    return take_rows(parts[0] if len(parts) == 1 else torch.cat(list(parts)), order)
+        return self._clients(self._registered.largest(self._counts, size))
 
 
 def _taken(values: Tensor | None, rows: np.ndarray) -> Tensor | None:

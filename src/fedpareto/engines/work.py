@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -143,3 +143,30 @@ def _kind(parcel: Parcels) -> Kind:
 def lane_of(parcel: Parcels) -> int:
     """Where its clients' private state is; what is only measured is in lane 0."""
     return parcel.lane if isinstance(parcel, Tasks) else 0
+
+
+@dataclass
+class Results:
+    """What came of some work, until it is judged: rows of it, what their clients replied, and what was measured."""
+
+    rows: list[np.ndarray] = field(default_factory=list)
+    messages: list[Message] = field(default_factory=list)
+    values: list[Tensor | None] = field(default_factory=list)
+    """The trained models' objectives, where requested."""
+
+    def joined(self) -> tuple[np.ndarray, Message, Tensor | None]:
+        """All of them, in the order of the rows."""
+        if not self.rows:
+            return np.empty(0, dtype=np.int64), {}, None
+        if len(self.rows) == 1:
+            return self.rows[0], self.messages[0], self.values[0]
+        rows = np.concatenate(self.rows)
+        order = np.argsort(rows, kind="stable")
+        message = {name: in_order([one[name] for one in self.messages], order) for name in self.messages[0]}
+        values = [value for value in self.values if value is not None]
+        return rows[order], message, in_order(values, order) if values else None
+
+
+def in_order(parts: Sequence[Tensor], order: np.ndarray) -> Tensor:
+    """The parts one after the other, with rows in this order; a single part in its own order is not copied."""
+    return take_rows(parts[0] if len(parts) == 1 else torch.cat(list(parts)), order)

@@ -1,0 +1,88 @@
+"""How many clients an engine stacks and how many threads it uses: measured once, within a memory budget."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fedpareto.core.clients import Clients
+from fedpareto.core.learner import Learner
+from fedpareto.engines.machine import Choices, LocalOptions, bytes_of, clock_for, memory_of, rounded_up
+from fedpareto.errors import UserError
+
+HOPELESS = 4
+"""Memory estimates are rough and conservative; what exceeds a machine's memory by this factor does not fit."""
+
+
+@dataclass(frozen=True)
+class Choosing:
+    """What is needed to try a few training steps."""
+
+    learner: Learner
+    options: LocalOptions
+    device: torch.device
+    initial: Tensor
+    clients: int
+    """All that there are."""
+    lanes: int
+    """Tasks that each of them may have at once."""
+    probe: Callable[[int], Clients]
+    """The largest clients, as a stack of this size."""
+    working: Callable[[int], AbstractContextManager[None]]
+    """Torch with this number of threads."""
+
+    def choices(self) -> Choices:
+        """Times a few training steps for stacks of several sizes, then the best of them with more threads."""
+        cap, total = self.largest_chunk(), self.clients
+        crowd = min(total * self.lanes, cap)
+        if self.options.chunk:
+            sizes = [min(self.options.chunk, crowd)]
+        else:
+            wanted = [1, total] if self.device.type == "cuda" else [1, 16, 64, 256, *([total] if total < 512 else [])]
+            sizes = sorted({min(size, cap, total) for size in wanted})
+        one = self.options.threads or 1
+        times = {size: self._time(size, one) for size in sizes} if len(sizes) > 1 else {sizes[0]: 0.0}
+        chunk = min(times, key=lambda size: times[size])
+        threads, cores = one, os.cpu_count() or 1
+        if not self.options.threads and cores > 1 and self.device.type == "cpu":
+            threads = min((1, cores), key=lambda count: self._time(min(chunk, total), count))
+        # Where one stack of all clients is best, so is one stack of all their tasks.
+        return Choices(threads, max(chunk, crowd) if chunk == total else chunk)
+
+    def _time(self, size: int, threads: int) -> float:
+        """Seconds per client of a few steps in a stack of `size`; the best of three tries."""
+        clients = self.probe(size)
+        model = self.initial.expand(size, -1)
+        learner = self.learner.probe()
+        best = float("inf")
+        clock = clock_for(self.device, threads)
+        with self.working(threads):
+            for _ in range(3):
+                start = clock()
+                learner.train(clients, model, clients.preferences)
+                if self.device.type == "cuda":
+                    torch.cuda.synchronize()
+                best = min(best, clock() - start)
+        return best / size
+
+    def largest_chunk(self) -> int:
+        """As many clients as the memory budget allows, by the learner's own estimate for the largest client."""
+        whole = memory_of(self.device)
+        budget = bytes_of(self.options.memory) if self.options.memory else whole // 2
+        need = self.learner.bytes_per_client(self.probe(1))
+        if need > budget and self.options.memory:
+            raise UserError(
+                f"engine: one client needs about {rounded_up(need)} of working memory, "
+                f"the budget is {self.options.memory}"
+            )
+        if need > HOPELESS * whole:
+            raise UserError(
+                f"engine: one client needs about {rounded_up(need)} of working memory, this machine has "
+                f"{rounded_up(whole)}; smaller batches, buffers or networks would do"
+            )
+        return max(1, budget // max(need, 1))
