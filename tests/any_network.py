@@ -36,8 +36,8 @@ class Transformer(nn.Module):
     def forward(self, texts):
         values = self.words(texts) + self.positions
         if self.batch_first:
-            return self.output(self.encoder(values, mask=self.ahead)[:, -1])
-        return self.output(self.encoder(values.transpose(0, 1), mask=self.ahead)[-1])
+            return self.output(self.encoder(values, mask=self.ahead, is_causal=True)[:, -1])
+        return self.output(self.encoder(values.transpose(0, 1), mask=self.ahead, is_causal=True)[-1])
 
 
 class Recurrent(nn.Module):

@@ -286,7 +286,7 @@ def test_a_resumed_run_keeps_its_spec(setting: str, stopped: Path, fedpareto: Ca
 
 
 def test_below_the_quorum_is_one_line_and_the_run_can_go_on(tmp_path: Path, fedpareto: Callable[..., Any]) -> None:
-    faults = ("--set", "dropout=0.45", "--set", "corrupt=0.1", "--quorum", "4", "--quiet")
+    faults = ("--clients", "5", "--set", "dropout=0.3", "--set", "corrupt=0.1", "--quorum", "4", "--quiet")
     answer = fedpareto("run", "fedavg", *QUICK, *faults, "--out", "run")
     check(answer, "clients gave a valid reply, the quorum is 4 (round ")
     assert json.loads((tmp_path / "run" / "status.json").read_text())["status"] == "failed"

@@ -93,7 +93,8 @@ class Descent:
     def begin(self) -> None:
         """Everything as before the first step of a round."""
         self.optimiser.reset()
-        self.steps.zero_()
+        if self.gradient.counts_steps:
+            self.steps.zero_()
         if isinstance(self.lr, Tensor):
             factors = self.how.schedule(self.addresses.round)
             self.lr.copy_((self.how.lr * factors).unsqueeze(1))

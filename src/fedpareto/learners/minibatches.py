@@ -121,9 +121,13 @@ def drawn(outline: Outline, tensors: Message, addresses: rng.Addresses, purpose:
     orders = addresses.orders(purpose, tensors["counts"], outline.passes, outline.longest)
     n, steps, batch = len(orders), outline.steps, outline.batch_size
     slots = torch.arange(steps * batch, device=orders.device)
-    lengths = tensors["lengths"].unsqueeze(1)
-    number, place = slots // lengths, slots % lengths
     mask = (slots % batch).view(steps, batch) < tensors["of_step"].unsqueeze(2)
-    source = number.clamp_max(outline.passes - 1) * outline.longest + place.clamp_max(outline.longest - 1)
-    rows = orders.view(n, -1).gather(1, source) + tensors["starts"].unsqueeze(1)
+    if outline.passes == 1:
+        taken = orders[:, 0].index_select(1, slots.clamp_max(outline.longest - 1))
+    else:
+        lengths = tensors["lengths"].unsqueeze(1)
+        number, place = slots // lengths, slots % lengths
+        source = number.clamp_max(outline.passes - 1) * outline.longest + place.clamp_max(outline.longest - 1)
+        taken = orders.view(n, -1).gather(1, source)
+    rows = taken + tensors["starts"].unsqueeze(1)
     return Plan(rows.view(n, steps, batch) * mask, mask.to(dtype), tensors["late"].to(dtype))
