@@ -190,9 +190,11 @@ class RecordedTraining:
         pull = Pull(inputs["strength"], inputs["towards"]) if "towards" in inputs else None
         self.descent = Descent(how, self.model, layout, make(self.model, inputs), pull, self.addresses, purpose)
         self.at_once = max(k for k in range(1, STEPS_AT_ONCE + 1) if outline.steps % k == 0)
+        self.is_whole = self.at_once == outline.steps
+        """Whether a round is one recording: the drawing of its minibatches and all its steps."""
         self.draw = Replayed(self._draw, device)
         # Problems may be third-party code that reads a value on the host.
-        self.some_steps = Replayed(self._some_steps, device, or_called=True)
+        self.some_steps = Replayed(self._round if self.is_whole else self._some_steps, device, or_called=True)
 
     def _draw(self) -> None:
         plan = drawn(self.outline, self.inputs, self.addresses, self.purpose, self.model.dtype)
@@ -204,14 +206,15 @@ class RecordedTraining:
             self.late.copy_(plan.last_epoch.T)
         self.number.zero_()
 
+    def _round(self) -> None:
+        self._draw()
+        flags = zip(self.outline.everyone_full, self.outline.someone_idle, strict=True)
+        for number, (full, idle) in enumerate(flags):
+            mask, shares = (self.ones, self.even) if full else (self.mask[number], self.shares[number])
+            self._step(self.rows.take(self.index[number], mask, shares), self.late[number], idle)
+
     def _some_steps(self) -> None:
-        """All steps of a round, one by one, or as many as are recorded at once, from a number that counts on."""
-        if self.at_once == self.outline.steps:
-            flags = zip(self.outline.everyone_full, self.outline.someone_idle, strict=True)
-            for number, (full, idle) in enumerate(flags):
-                mask, shares = (self.ones, self.even) if full else (self.mask[number], self.shares[number])
-                self._step(self.rows.take(self.index[number], mask, shares), self.late[number], idle)
-            return
+        """As many as are recorded at once, from a number that counts on."""
         for _ in range(self.at_once):
             index, late = (one.index_select(0, self.number)[0] for one in (self.index, self.late))
             mask, shares = self.ones, self.even
@@ -238,7 +241,8 @@ class RecordedTraining:
         self.descent.begin()
         if self.watch is not None:
             self.watch.reset()
-        self.draw()
+        if not self.is_whole:
+            self.draw()
         for _ in range(self.outline.steps // self.at_once):
             self.some_steps()
         return self.model.clone()
