@@ -267,9 +267,10 @@ def _of_tables(folder: Path) -> list[Reader]:
 
 
 def _of_messages(folder: Path) -> list[Reader]:
-    from fedpareto.core.messages import Failure, Reply, Task
+    from fedpareto.core.messages import Failure
     from fedpareto.engines.flower import wire
     from fedpareto.engines.flower.private import Moment, PrivateStore
+    from fedpareto.engines.flower.rows import Reply, Task
     from fedpareto.engines.flower.wire import Answer, Envelope, Hello, Job, Result
 
     model = torch.linspace(0, 1, 10)
