@@ -21,16 +21,16 @@ import pytest
 
 import fedpareto
 import processes
-from fedpareto.core.defences import Defence
-from fedpareto.core.privacy import Privacy
 from fedpareto.core.registry import algorithms, problems
-from fedpareto.engines.attacks import Attack
 from fedpareto.engines.faults import Faults
 from fedpareto.engines.machine import LocalOptions
 from fedpareto.learners.ddpg import DDPG
 from fedpareto.learners.dqn import DQN
 from fedpareto.learners.supervised import Supervised
 from fedpareto.problems import data
+from fedpareto.trust.attacks import Attack
+from fedpareto.trust.defences import Defence
+from fedpareto.trust.privacy import Privacy
 from little_work import LITTLE_WORK
 
 with warnings.catch_warnings():

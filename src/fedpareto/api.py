@@ -7,12 +7,9 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from fedpareto.core.algorithm import Algorithm
-from fedpareto.core.defences import Defence
 from fedpareto.core.learner import Learner
 from fedpareto.core.parameters import build, to_plain
-from fedpareto.core.privacy import Privacy
 from fedpareto.core.problem import Problem
-from fedpareto.engines.attacks import Attack
 from fedpareto.engines.faults import Faults
 from fedpareto.engines.machine import LocalOptions
 from fedpareto.errors import UserError
@@ -24,6 +21,9 @@ from fedpareto.problems.fairness.benchmarks import OwnTable
 from fedpareto.problems.fairness.sources import keep_frame
 from fedpareto.serving import runs
 from fedpareto.serving.runs import Source
+from fedpareto.trust.attacks import Attack
+from fedpareto.trust.defences import Defence
+from fedpareto.trust.privacy import Privacy
 
 T = TypeVar("T")
 

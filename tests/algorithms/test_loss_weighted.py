@@ -15,13 +15,13 @@ from fedpareto.algorithms.q_fedavg import QFedAvg
 from fedpareto.core.federation import Federation
 from fedpareto.core.layout import Layout
 from fedpareto.core.messages import Replies
-from fedpareto.core.privacy import Privacy
 from fedpareto.core.registry import make_algorithm, protected
 from fedpareto.errors import UserError
 from fedpareto.learners.supervised import Supervised
 from fedpareto.moo.scalarise import SCALARISATIONS
 from fedpareto.problems.convex import Convex
 from fedpareto.testing.conformance import largest_difference, trial
+from fedpareto.trust.privacy import Privacy
 
 FULL_BATCH = Supervised(lr=0.1, batch_size=1000)
 MODELS = np.array([[1.0, 2.0], [-1.0, 0.5], [0.0, 3.0]])

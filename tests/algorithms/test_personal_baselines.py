@@ -21,7 +21,6 @@ from fedpareto.algorithms.local import Local
 from fedpareto.core.clients import Clients
 from fedpareto.core.federation import Federation
 from fedpareto.core.layout import Layout
-from fedpareto.core.privacy import Privacy
 from fedpareto.core.registry import make_algorithm, protected
 from fedpareto.core.rng import Addresses
 from fedpareto.errors import UserError
@@ -29,6 +28,7 @@ from fedpareto.learners.supervised import Supervised
 from fedpareto.problems.convex import Convex
 from fedpareto.problems.morl.deep_sea_treasure import DeepSeaTreasure
 from fedpareto.testing.conformance import largest_difference, trial
+from fedpareto.trust.privacy import Privacy
 
 DIFFERENT = Convex(heterogeneity=1.0)
 CLIENTS, SEED, LR, STEPS = 7, 3, 0.1, 3

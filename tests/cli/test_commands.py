@@ -125,7 +125,10 @@ def test_every_parameter_of_a_problem_is_listed_with_default_and_meaning(
 
 
 def test_the_networks_of_a_problem_are_listed(fedpareto: Callable[..., Any]) -> None:
-    assert "networks (model): cnn, cnn-small, cnn-femnist, resnet-18, mlp, logistic" in fedpareto("problems", "mnist-writers").out
+    assert (
+        "networks (model): cnn, cnn-small, cnn-femnist, resnet-18, mlp, logistic"
+        in fedpareto("problems", "mnist-writers").out
+    )
     assert "networks" not in fedpareto("problems", "convex").out
 
 

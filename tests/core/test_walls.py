@@ -17,18 +17,19 @@ MAY_IMPORT = {
     "files": {"errors"},
     "workers": set(),
     "moo": {"errors"},
-    "core": {"errors", "moo", "networks"},
+    "core": {"errors", "moo", "networks", "trust"},
+    "trust": {"errors", "moo", "core"},
     "networks": {"errors", "core"},
     "learners": {"errors", "moo", "core", "networks"},
-    "algorithms": {"errors", "moo", "core"},
+    "algorithms": {"errors", "moo", "core", "trust"},
     "problems": {"errors", "files", "moo", "core", "networks", "learners"},
-    "engines": {"errors", "files", "moo", "core", "learners"},
-    "experiments": {"errors", "files", "moo", "core", "engines", "report", "workers"},
+    "engines": {"errors", "files", "moo", "core", "trust", "learners"},
+    "experiments": {"errors", "files", "moo", "core", "trust", "engines", "report", "workers"},
     "report": {"errors", "files", "moo"},
     "serving": {"errors", "files", "moo", "core", "networks", "experiments", "workers"},
-    "api": {"errors", "core", "engines", "experiments", "problems", "serving"},
+    "api": {"errors", "core", "trust", "engines", "experiments", "problems", "serving"},
     "testing": {"errors", "moo", "core", "engines", "experiments", "learners", "problems"},
-    "deploy": {"errors", "files", "moo", "core", "engines", "experiments", "problems"},
+    "deploy": {"errors", "files", "moo", "core", "trust", "engines", "experiments", "problems"},
     "papers": {"errors", "files", "moo", "core", "engines", "experiments", "report"},
     "cli": {"errors", "files", "core", "experiments", "papers", "report", "problems", "serving", "deploy"},
     "__main__": {"cli"},
@@ -72,6 +73,14 @@ def test_networks_need_of_the_contract_only_layouts_and_randomness():
     for name in ("layout", "rng", "quantiles"):
         found = {module for module in imports_of(ROOT / f"core/{name}.py") if module.startswith("fedpareto.")}
         assert found <= {"fedpareto.core.quantiles"}, name
+
+
+def test_the_contract_needs_of_trust_only_what_privacy_is():
+    for path in (ROOT / "core").rglob("*.py"):
+        assert {module for module in imports_of(path) if "fedpareto.trust" in module} <= {"fedpareto.trust.privacy"}, (
+            path
+        )
+    assert {module for module in imports_of(ROOT / "trust/privacy.py") if "fedpareto" in module} <= {"fedpareto.errors"}
 
 
 CIRCLES = {

@@ -14,15 +14,15 @@ from torch import Tensor
 
 from fedpareto.core import registry
 from fedpareto.core.algorithm import Setting
-from fedpareto.core.defences import Defence
 from fedpareto.core.messages import Replies, Tasks
-from fedpareto.core.privacy import Privacy
-from fedpareto.engines.attacks import Attack
 from fedpareto.errors import UserError
 from fedpareto.experiments import runner
 from fedpareto.experiments.runner import Result, Stopped
 from fedpareto.experiments.spec import Draft, Spec, load
 from fedpareto.problems.convex import Convex
+from fedpareto.trust.attacks import Attack
+from fedpareto.trust.defences import Defence
+from fedpareto.trust.privacy import Privacy
 
 RULES = ("clip", "median", "trimmed-mean", "krum", "multi-krum", "fedmgda-plus")
 FAST = {"threads": 1, "chunk": 16}

@@ -14,12 +14,12 @@ from fedpareto.algorithms.fine_tuning import FineTuned
 from fedpareto.algorithms.normalisation import normalised, private_entries
 from fedpareto.algorithms.praffl import PraFFL
 from fedpareto.core.algorithm import normalisation_of, privacy_of
-from fedpareto.core.privacy import Privacy
 from fedpareto.core.registry import make_algorithm, protected
 from fedpareto.errors import UserError
 from fedpareto.experiments.spec import Draft
 from fedpareto.testing import conformance
 from fedpareto.testing.conformance import largest_difference, trial
+from fedpareto.trust.privacy import Privacy
 
 SMALL = AnyNetwork(module="small")
 LAYOUT = SMALL.layout

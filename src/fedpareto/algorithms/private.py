@@ -1,7 +1,7 @@
 """Differential privacy around any algorithm whose clients reply with a model, and nothing else.
 
 Central: McMahan et al., "Learning differentially private recurrent language models", 2018, with a fixed clip. Local:
-the same noise on each client's own update, before it leaves. What ε this is: core.privacy.
+the same noise on each client's own update, before it leaves. What ε this is: trust.privacy.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from fedpareto.core.algorithm import (
 )
 from fedpareto.core.clients import Clients
 from fedpareto.core.messages import Message, Parcels, Replies, Shapes, Tasks
-from fedpareto.core.privacy import Exposure, Privacy, epsilon
 from fedpareto.errors import UserError
+from fedpareto.trust.privacy import Exposure, Privacy, epsilon
 
 KEPT = "kept"
 """The name under which clients are told that they hold a tuned model."""

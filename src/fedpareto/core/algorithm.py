@@ -18,8 +18,8 @@ from fedpareto.core.conditioned import Conditioned
 from fedpareto.core.groups import Comparison
 from fedpareto.core.layout import Layout
 from fedpareto.core.messages import Ids, Message, Parcels, Replies, Shapes, Tasks, places
-from fedpareto.core.privacy import Privacy
 from fedpareto.core.problem import Judge, Objective
+from fedpareto.trust.privacy import Privacy
 
 ABOVE_ZERO: float = torch.finfo(torch.float32).tiny
 """The smallest allowed value of what must be positive, for `Algorithm.reply_limits`."""

@@ -15,9 +15,9 @@ from importlib.metadata import entry_points
 from typing import Any
 
 from fedpareto.core.algorithm import Algorithm
-from fedpareto.core.privacy import Privacy
 from fedpareto.core.problem import Problem
 from fedpareto.errors import UnknownName, UserError
+from fedpareto.trust.privacy import Privacy
 
 FINE_TUNED = "+ft"
 KINDS: dict[str, Any] = {"fedpareto.algorithms": Algorithm, "fedpareto.problems": Problem}

@@ -37,13 +37,13 @@ from fedpareto.core.messages import (
 from fedpareto.core.model_parts import calibrated, lattice, trade_off
 from fedpareto.core.problem import Problem, Rows
 from fedpareto.core.replay import Recordings
-from fedpareto.engines.attacks import Attack, Raid
 from fedpareto.engines.checks import enforce_quorum, misfit, refusal, rows_missing, sound
 from fedpareto.engines.choosing import Choosing
 from fedpareto.engines.faults import DAMAGES, Fates, Faults, damaged, fates
 from fedpareto.engines.machine import Choices, LocalOptions, device_named, products_in
 from fedpareto.engines.registered import Registered
 from fedpareto.engines.work import Results, Work, by_kind, in_order, lane_of
+from fedpareto.trust.attacks import Attack, Raid
 
 MEMORY = "learner."
 """Prefix of the names of learner state in a client's private state."""

@@ -10,11 +10,8 @@ from typing import Any
 import numpy as np
 
 from fedpareto.core import registry
-from fedpareto.core.defences import Defence
 from fedpareto.core.federation import Federation
-from fedpareto.core.privacy import Privacy
 from fedpareto.core.problem import Rows
-from fedpareto.engines.attacks import Attack
 from fedpareto.engines.faults import Faults
 from fedpareto.engines.flower.options import FlowerOptions
 from fedpareto.engines.machine import LocalOptions
@@ -25,6 +22,9 @@ from fedpareto.experiments.spec import Spec
 from fedpareto.experiments.store import RunFolder
 from fedpareto.files import write_atomically
 from fedpareto.report.reading import CENTRAL_FILE
+from fedpareto.trust.attacks import Attack
+from fedpareto.trust.defences import Defence
+from fedpareto.trust.privacy import Privacy
 
 
 def central(spec: Spec, on_round: OnRound | None = None) -> Result:

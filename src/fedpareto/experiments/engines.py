@@ -13,13 +13,13 @@ from typing import Any
 from fedpareto.core.algorithm import Setting
 from fedpareto.core.engine import Engine
 from fedpareto.core.federation import Federation
-from fedpareto.core.privacy import need_accountant
 from fedpareto.engines.flower.options import FlowerOptions, SimulationOptions
 from fedpareto.engines.local import LocalEngine
 from fedpareto.engines.machine import Choices
 from fedpareto.errors import DamagedFile, UserError
 from fedpareto.experiments.spec import Spec
 from fedpareto.files import need_posix
+from fedpareto.trust.privacy import need_accountant
 
 
 @contextmanager

@@ -16,11 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from fedpareto.core.defences import Defence
 from fedpareto.core.parameters import build
 from fedpareto.core.problem import Objective
 from fedpareto.core.solutions import held_out
-from fedpareto.engines.attacks import Attack
 from fedpareto.errors import DamagedFile, UserError, reading
 from fedpareto.experiments import engines, runner
 from fedpareto.experiments.parallel import side_by_side
@@ -28,6 +26,8 @@ from fedpareto.experiments.runner import Result, Stopped
 from fedpareto.experiments.spec import MATRIX, NAMED_SECTIONS, WORDS, Draft, Spec, first_difference
 from fedpareto.experiments.store import RunFolder
 from fedpareto.files import read_object, write_atomically
+from fedpareto.trust.attacks import Attack
+from fedpareto.trust.defences import Defence
 
 AXES = ("algorithm", "attack", "defence")
 FILE, PICTURE = "matrix.json", "matrix.png"

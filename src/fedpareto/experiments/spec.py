@@ -13,13 +13,10 @@ import numpy as np
 
 from fedpareto.core import registry, rng
 from fedpareto.core.algorithm import Algorithm, unwrapped
-from fedpareto.core.defences import DEFENCE_PARAMETERS, Defence
 from fedpareto.core.federation import Federation, draw_preferences
 from fedpareto.core.learner import Learner
 from fedpareto.core.parameters import build, field_names, parse_value, to_plain
-from fedpareto.core.privacy import Privacy
 from fedpareto.core.problem import Problem
-from fedpareto.engines.attacks import Attack
 from fedpareto.engines.faults import Faults
 from fedpareto.engines.flower.options import FlowerOptions, SimulationOptions
 from fedpareto.engines.machine import LocalOptions
@@ -38,6 +35,9 @@ from fedpareto.experiments.spec_values import (
     top_level,
 )
 from fedpareto.moo.preferences import from_spec
+from fedpareto.trust.attacks import Attack
+from fedpareto.trust.defences import DEFENCE_PARAMETERS, Defence
+from fedpareto.trust.privacy import Privacy
 
 ENGINES: dict[str, type[LocalOptions]] = {cls.name: cls for cls in (LocalOptions, FlowerOptions, SimulationOptions)}
 NAMED_SECTIONS = {"algorithm": "fedpref", "problem": "synthetic", "engine": "local"}

@@ -7,15 +7,15 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from fedpareto.core.algorithm import Algorithm, participant_count, unwrapped
-from fedpareto.core.defences import Defence
 from fedpareto.core.learner import Learner
 from fedpareto.core.parameters import convert
-from fedpareto.core.privacy import Privacy
 from fedpareto.core.problem import Problem
-from fedpareto.engines.attacks import Attack
 from fedpareto.engines.flower.options import FlowerOptions
 from fedpareto.engines.machine import LocalOptions
 from fedpareto.errors import UserError
+from fedpareto.trust.attacks import Attack
+from fedpareto.trust.defences import Defence
+from fedpareto.trust.privacy import Privacy
 
 MOST = {"clients": 10**7, "seeds": 10**5, "rounds": 10**9, "evaluate_every": 10**9, "stop_after": 10**9}
 """Larger numbers are a slip of the hand, or mean to fill the memory."""

@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from fedpareto.engines.attacks import USUAL_STRENGTH
 from fedpareto.errors import DamagedFile, UserError
 from fedpareto.experiments.checkpoint import Checkpoint
 from fedpareto.experiments.spec import PRIVATE, Draft, Spec
 from fedpareto.files import PART, Lock, json_text, parse_object, quoted, read_bytes, read_object, write_atomically
 from fedpareto.moo.tested import Tested
+from fedpareto.trust.attacks import USUAL_STRENGTH
 
 FORMAT = 1
 FILES = (

@@ -11,11 +11,11 @@ from test_server import answers_with, with_model
 
 from fedpareto.algorithms.mofld import MOFLDState
 from fedpareto.core.algorithm import small_setting
-from fedpareto.core.defences import Defence
 from fedpareto.errors import UserError
 from fedpareto.experiments.recovery import healed
 from fedpareto.experiments.runner import Experiment
 from fedpareto.experiments.store import RunFolder
+from fedpareto.trust.defences import Defence
 
 SAME = ("seed", "round", "replies", "failures", "bytes_up", "bytes_down", "hypervolume", "trained_hypervolume")
 

@@ -22,7 +22,6 @@ from fedpareto.algorithms.ifca import IFCA
 from fedpareto.core.algorithm import Algorithm
 from fedpareto.core.federation import Federation
 from fedpareto.core.messages import Outcome, Replies
-from fedpareto.engines.attacks import Attack
 from fedpareto.engines.local import LocalEngine
 from fedpareto.engines.machine import Choices, LocalOptions
 from fedpareto.errors import UserError
@@ -30,6 +29,7 @@ from fedpareto.learners.supervised import Supervised
 from fedpareto.problems.convex import Convex
 from fedpareto.problems.morl.deep_sea_treasure import DeepSeaTreasure
 from fedpareto.problems.synthetic import Synthetic
+from fedpareto.trust.attacks import Attack
 
 CONVEX = Convex()
 ATTACKERS = (1, 4)

@@ -16,9 +16,9 @@ from torch import Tensor
 
 from fedpareto.core.algorithm import Algorithm, small_setting
 from fedpareto.core.messages import Message, Replies, Tasks, beginnings, places
-from fedpareto.core.privacy import Privacy
 from fedpareto.errors import UserError
 from fedpareto.moo import robust
+from fedpareto.trust.privacy import Privacy
 
 DEFENCE_PARAMETERS: Mapping[str, Sequence[str]] = {
     "norm": ("clip",),
