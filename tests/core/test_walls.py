@@ -134,7 +134,7 @@ def test_only_one_place_knows_each_heavy_library():
         "cryptography": {"deploy"},
         "pandas": {"problems"},
         "flwr": {"engines", "experiments", "deploy"},
-        "dp_accounting": {"core"},
+        "dp_accounting": {"trust"},
         "fastapi": {"serving"},
         "uvicorn": {"serving"},
         "onnx": {"serving"},
