@@ -112,6 +112,16 @@ class TellsThePreference(FedAvg):
 
 
 @dataclass(frozen=True)
+class ClaimsASum(FedAvg):
+    """Takes a median, which no sum can give."""
+
+    name: ClassVar[str] = "claims-a-sum"
+
+    def tell(self, state, replies):
+        return replace(state, model=replies["model"].median(dim=0).values, round=state.round + 1)
+
+
+@dataclass(frozen=True)
 class Undocumented(FedAvg):
     size: int = 3
 
@@ -126,6 +136,7 @@ class Undecorated(FedAvg):
     ("algorithm", "complaint"),
     [
         (BadName(), "is no lower-case name"),
+        (ClaimsASum(), "does it need all rows"),
         (LooksAtItsNeighbours(), "differ from one stack"),
         (UndeclaredReply(), "replies_are_accepted|valid reply"),
         (UsesGlobalRandomness(), "differ from one stack|different bits"),

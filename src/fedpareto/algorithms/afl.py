@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedpareto.core.algorithm import Algorithm, Setting, State, Taxonomy, to_everyone, to_participants
+from fedpareto.core.algorithm import Algorithm, Needs, Setting, State, Taxonomy, to_everyone, to_participants
 from fedpareto.core.clients import Clients
 from fedpareto.core.messages import Message, Parcels, Replies, Shapes, Tasks
 from fedpareto.errors import UserError
@@ -50,6 +50,7 @@ class AFL(Algorithm[AFLState]):
         "arbitrary",
     )
     needs_losses: ClassVar[bool] = True
+    needs: ClassVar[Needs] = "weighted sum"
     reveals: ClassVar[tuple[str, ...]] = ("loss_before",)
 
     weight_lr: float = 0.1

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedpareto.core.algorithm import Algorithm, Setting, State, Taxonomy, to_everyone, to_participants
+from fedpareto.core.algorithm import Algorithm, Needs, Setting, State, Taxonomy, to_everyone, to_participants
 from fedpareto.core.clients import Clients
 from fedpareto.core.groups import GroupedProblem, cells, comparison_of, grouped
 from fedpareto.core.messages import Message, Parcels, Replies, Shapes, Tasks
@@ -50,6 +50,7 @@ class AgnosticFair(Algorithm[AgnosticFairState]):
         "accuracy and group-fairness",
     )
     needs_groups: ClassVar[bool] = True
+    needs: ClassVar[Needs] = "weighted sum"
 
     penalty: float = 2.0
     """Weight of the squared covariance of group and score beside cross entropy."""

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from fedpareto.algorithms.fedavg import FedAvg, FedAvgState
-from fedpareto.core.algorithm import Setting, by_client
+from fedpareto.core.algorithm import Needs, Setting, by_client
 from fedpareto.core.messages import Replies
 from fedpareto.errors import UserError
 from fedpareto.moo.min_norm import Array
@@ -36,6 +36,7 @@ class CommonDescent(FedAvg):
     """w ← w − η_t Σ_i λ_i ḡ_i with ḡ_i the client's update g_i = w − w_i, or its direction."""
 
     averages: ClassVar[bool] = False
+    needs: ClassVar[Needs] = "Gram matrix"
     normalises: ClassVar[bool] = True
     """Whether ḡ_i = g_i / ‖g_i‖ (line 5 of algorithm 1) or g_i itself."""
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from fedpareto.algorithms import fairbatch
-from fedpareto.core.algorithm import Algorithm, Setting, State, Taxonomy, to_everyone, to_participants
+from fedpareto.core.algorithm import Algorithm, Needs, Setting, State, Taxonomy, to_everyone, to_participants
 from fedpareto.core.clients import Clients
 from fedpareto.core.groups import Comparison, GroupedProblem, cells, comparison_of, differences, grouped, sums
 from fedpareto.core.messages import Message, Parcels, Replies, Shapes, Tasks
@@ -51,6 +51,7 @@ class FairFed(Algorithm[FairFedState]):
         "accuracy and group-fairness",
     )
     needs_groups: ClassVar[bool] = True
+    needs: ClassVar[Needs] = "weighted sum"
 
     beta: float = 1.0
     """β, the fairness budget: how strongly weights react to the distance of a local gap from the global one; 0 is

@@ -9,7 +9,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from fedpareto.core.algorithm import Algorithm, Setting, State, Taxonomy, to_everyone, to_participants
+from fedpareto.core.algorithm import Algorithm, Needs, Setting, State, Taxonomy, to_everyone, to_participants
 from fedpareto.core.clients import Clients
 from fedpareto.core.messages import Message, Parcels, Replies, Shapes, Tasks
 
@@ -28,6 +28,7 @@ class FedAvg(Algorithm[FedAvgState]):
     name: ClassVar[str] = "fedavg"
     taxonomy: ClassVar[Taxonomy] = Taxonomy("client", "baseline", "linearised preferences, averaging", "arbitrary")
     averages: ClassVar[bool] = True
+    needs: ClassVar[Needs] = "weighted sum"
 
     weighting: Literal["size", "equal"] = "size"
     """Whether clients are weighted by their number of training rows, as in the paper, or equally."""

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedpareto.core.algorithm import Algorithm, Setting, State, Taxonomy, to_everyone, to_participants
+from fedpareto.core.algorithm import Algorithm, Needs, Setting, State, Taxonomy, to_everyone, to_participants
 from fedpareto.core.clients import Clients
 from fedpareto.core.messages import Message, Parcels, Replies, Shapes, Tasks
 from fedpareto.errors import UserError
@@ -44,6 +44,7 @@ class FedCMOO(Algorithm[FedCMOOState]):
     name: ClassVar[str] = "fedcmoo"
     taxonomy: ClassVar[Taxonomy] = Taxonomy("client", "single-solution", "linearised objectives, MGDA", "arbitrary")
     needs_losses: ClassVar[bool] = True
+    needs: ClassVar[Needs] = "weighted sum"
 
     server_lr: float = 1.0
     """η_s, the step size of the server ("global learning rate" in the thesis)."""

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from fedpareto.core.algorithm import Algorithm, Setting, State, Taxonomy, to_everyone, to_participants
+from fedpareto.core.algorithm import Algorithm, Needs, Setting, State, Taxonomy, to_everyone, to_participants
 from fedpareto.core.clients import Clients
 from fedpareto.core.groups import GroupedProblem, cells, comparison_of, differences, grouped, row_weights, sums
 from fedpareto.core.messages import Message, Parcels, Replies, Shapes, Tasks
@@ -46,6 +46,7 @@ class FedFB(Algorithm[FedFBState]):
         "client", "baseline", "loss reweighted by group from the server, averaging", "accuracy and group-fairness"
     )
     needs_groups: ClassVar[bool] = True
+    needs: ClassVar[Needs] = "weighted sum"
 
     weight_lr: float = 0.3
     """α: in round t the weights move by α / √t times the gap; 0 is FedAvg on cross entropy."""

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from fedpareto.core.algorithm import Algorithm, Setting, State, Taxonomy, to_everyone, to_participants
+from fedpareto.core.algorithm import Algorithm, Needs, Setting, State, Taxonomy, to_everyone, to_participants
 from fedpareto.core.clients import Clients
 from fedpareto.core.messages import Message, Parcels, Replies, Shapes, Tasks
 from fedpareto.errors import UserError
@@ -38,6 +38,7 @@ class FSMGDA(Algorithm[FSMGDAState]):
     taxonomy: ClassVar[Taxonomy] = Taxonomy(
         "client", "single-solution", "successive single-objective updates, MGDA", "arbitrary"
     )
+    needs: ClassVar[Needs] = "weighted sum"
 
     server_lr: float = 1.0
     """η, the step size of the server ("global learning rate" in the thesis)."""

@@ -18,6 +18,7 @@ from torch import Tensor
 from fedpareto.core.algorithm import (
     Algorithm,
     Found,
+    Needs,
     S,
     Setting,
     Taxonomy,
@@ -102,6 +103,11 @@ class Normalised(Algorithm[S], Generic[S]):
     def taxonomy(self) -> Taxonomy:  # type: ignore[override]
         """The algorithm's own."""
         return self.algorithm.taxonomy
+
+    @property
+    def needs(self) -> Needs:  # type: ignore[override]
+        """As the algorithm itself."""
+        return self.algorithm.needs
 
     @property
     def personalised(self) -> bool:  # type: ignore[override]

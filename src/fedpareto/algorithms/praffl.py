@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from fedpareto.algorithms.objective import found_under, under
-from fedpareto.core.algorithm import Algorithm, Setting, State, Taxonomy, to_everyone, to_participants
+from fedpareto.core.algorithm import Algorithm, Needs, Setting, State, Taxonomy, to_everyone, to_participants
 from fedpareto.core.clients import Clients
 from fedpareto.core.conditioned import Conditioned, inside, tolerances
 from fedpareto.core.layout import Layout
@@ -55,6 +55,7 @@ class PraFFL(Algorithm[PraFFLState]):
         "arbitrary",
     )
     needs_losses: ClassVar[bool] = True
+    needs: ClassVar[Needs] = "weighted sum"
     personalised: ClassVar[bool] = True
 
     head_layers: int = 2

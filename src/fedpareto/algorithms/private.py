@@ -18,6 +18,7 @@ from fedpareto.algorithms.fine_tuning import FineTuned, FineTunedState
 from fedpareto.core import rng
 from fedpareto.core.algorithm import (
     Algorithm,
+    Needs,
     S,
     Setting,
     State,
@@ -70,6 +71,11 @@ class Private(Algorithm[PrivateState[S]]):
     def taxonomy(self) -> Taxonomy:  # type: ignore[override]
         """The algorithm's own."""
         return self.algorithm.taxonomy
+
+    @property
+    def needs(self) -> Needs:  # type: ignore[override]
+        """As the algorithm itself."""
+        return self.algorithm.needs
 
     @property
     def personalised(self) -> bool:  # type: ignore[override]

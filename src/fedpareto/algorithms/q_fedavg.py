@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from fedpareto.algorithms.fedavg import FedAvgState
-from fedpareto.core.algorithm import ABOVE_ZERO, Algorithm, Setting, Taxonomy, to_everyone, to_participants
+from fedpareto.core.algorithm import ABOVE_ZERO, Algorithm, Needs, Setting, Taxonomy, to_everyone, to_participants
 from fedpareto.core.clients import Clients
 from fedpareto.core.learner import Learner
 from fedpareto.core.messages import Message, Parcels, Replies, Shapes, Tasks
@@ -37,6 +37,7 @@ class QFedAvg(Algorithm[FedAvgState]):
         "arbitrary",
     )
     needs_losses: ClassVar[bool] = True
+    needs: ClassVar[Needs] = "norms"
     reveals: ClassVar[tuple[str, ...]] = ("loss_before",)
 
     q: float = 1.0

@@ -6,7 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, Literal, TypeAlias, TypeVar
 
 import numpy as np
 import torch
@@ -93,6 +93,11 @@ class Taxonomy:
     """Which objectives it can handle."""
 
 
+Needs: TypeAlias = Literal["all rows", "weighted sum", "Gram matrix", "norms"]
+"""What a server reads of the tensors that clients reply with: every row; Σ w_i x_i with weights from their single
+numbers; that and the inner products of their updates; or that and the lengths of their updates.
+"""
+
 S = TypeVar("S", bound=State)
 
 
@@ -110,6 +115,8 @@ class Algorithm(ABC, Generic[S]):
     """Whether every client gets a personal model without fine-tuning."""
     averages: ClassVar[bool] = False
     """Whether the server only needs the unweighted mean of the clients' models: then noise on that mean is enough."""
+    needs: ClassVar[Needs] = "all rows"
+    """What `tell` reads of replies. Less than all rows can be added up on the way: in shards, in secret, at a relay."""
     needs_groups: ClassVar[bool] = False
     """Whether it only works on a problem of group fairness."""
     reveals: ClassVar[tuple[str, ...]] = ()

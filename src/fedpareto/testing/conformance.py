@@ -3,8 +3,7 @@
     from fedpareto.testing import check_algorithm
     check_algorithm(MyAlgorithm())
 
-Each check raises an AssertionError whose text says which rule was broken and how.
-"""
+Each check raises an AssertionError that says which rule was broken and how."""
 
 from __future__ import annotations
 
@@ -360,6 +359,36 @@ def only_replies_count(algorithm: Algorithm[Any], problem: Problem) -> None:
             )
 
 
+def reads_what_it_declares(algorithm: Algorithm[Any], problem: Problem) -> None:
+    """One that needs a weighted sum of its replies does not see that two clients moved against each other."""
+    if algorithm.needs != "weighted sum":
+        return
+    done = trial(algorithm, problem, rounds=1)
+    state = done.states[0]
+    for outcome in done.outcomes:
+        for name in outcome.replies.tensors.keys() & {"model", "body", "updates"}:
+
+            def told(moves: Sequence[float], name: str = name, before: Any = state, told: Outcome = outcome) -> Tensor:
+                tensors = dict(told.replies.tensors)
+                tensors[name] = tensors[name].clone()
+                for row, move in enumerate(moves):
+                    tensors[name][row] += move
+                moved = dataclasses.replace(told.replies, tensors=tensors)
+                sent = algorithm.solutions(algorithm.tell(before, moved))
+                return torch.cat([tensor.flatten() for tensor in sent.shared.values()])
+
+            plain = told(())
+            first, second = (float((told(moves) - plain).abs().sum()) for moves in ((0.01,), (0, 0.01)))
+            if not first * second:
+                continue  # A client without weight.
+            difference = gap(told((0.01, -0.01 * first / second)), plain)
+            assert difference <= SINGLE, (
+                f"{algorithm.name} needs a {algorithm.needs} of its replies, but its solution changes by "
+                f"{difference:.1e} when two clients move against each other; does it need all rows?"
+            )
+        state = algorithm.tell(state, outcome.replies)
+
+
 def preferences_stay_private(algorithm: Algorithm[Any], problem: Problem) -> None:
     """No reply says what the client's preference is: without training it is the same under any preference.
 
@@ -415,6 +444,7 @@ ALGORITHM_CHECKS: Sequence[Callable[[Algorithm[Any], Problem], None]] = (
     only_participants_are_asked,
     training_goes_down,
     only_replies_count,
+    reads_what_it_declares,
     preferences_stay_private,
     state_survives_a_file,
 )
