@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -23,9 +26,12 @@ ONES, PI = (1 << 32) - 1, (0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344, 0xA40
         (PI, "d16cfe09 94fdcceb 5001e420 24126ea1"),
     ],
 )
-def test_philox_gives_the_words_that_its_authors_published(counter_and_key: tuple[int, ...], expected: str) -> None:
-    *counter, first, second = (torch.tensor([word]) for word in counter_and_key)
-    assert [f"{int(word):08x}" for word in rng.philox(counter, (first, second))] == expected.split()
+@pytest.mark.parametrize("kind", [torch.tensor, np.array], ids=["torch", "numpy"])
+def test_philox_gives_the_words_that_its_authors_published(
+    counter_and_key: tuple[int, ...], expected: str, kind: Callable[[list[int]], Any]
+) -> None:
+    *counter, first, second = (kind([word]) for word in counter_and_key)
+    assert [f"{int(word[0]):08x}" for word in rng.philox(counter, (first, second))] == expected.split()
 
 
 def _everyone(n: int = 40, seed: int = 3) -> rng.Addresses:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -14,6 +15,7 @@ from fedpareto.core.learner import Pull
 from fedpareto.core.problem import Batch, Rows
 from fedpareto.core.replay import Recordings
 from fedpareto.errors import UserError
+from fedpareto.learners import minibatches
 from fedpareto.learners.supervised import Supervised, can_be_recorded
 from fedpareto.moo.scalarise import SCALARISATIONS
 from fedpareto.problems.convex import Convex
@@ -136,6 +138,28 @@ def test_every_row_is_seen_exactly_once_an_epoch():
         first = clients.splits["train"].starts[client]
         assert rows.tolist() == list(range(first, first + count))
         assert set(times) == {3}
+
+
+@pytest.mark.parametrize("at_once", [1, 3 * SIZES * 16 * 64, 1 << 30])
+def test_minibatches_are_the_rows_of_the_plan_however_many_are_copied_at_once(monkeypatch, at_once):
+    monkeypatch.setattr(minibatches, "GATHERED", at_once)
+    problem, learner = Convex(rows=45), Supervised(batch_size=16, epochs=2)
+    clients = stack_of(problem, learner, range(SIZES))
+    plan, rows = learner.plan(clients), clients.splits["train"]
+    outline = minibatches.Outline.of(rows, clients.positions, 16, 2, 0)
+    for step, (batch, _) in enumerate(plan.batches(rows, outline)):
+        for name, column in batch.columns.items():
+            assert torch.equal(column, rows.columns[name][plan.index[:, step]])
+        assert torch.equal(batch.mask, plan.mask[:, step])
+    assert step == outline.steps - 1
+
+
+def test_training_on_a_cpu_does_not_wait_for_the_import_of_sympy(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch.fx.experimental.symbolic_shapes", None)
+    problem, learner = Synthetic(hidden=(5,)), Supervised(steps=1)
+    clients = stack_of(problem, learner, range(2))
+    start = problem.initial(0).double().expand(2, -1)
+    assert not torch.equal(learner.train(clients, start, clients.preferences), start)
 
 
 def test_a_client_that_is_done_idles_untouched():

@@ -9,8 +9,10 @@ from torch.nn.functional import conv2d
 
 from fedpareto.errors import UserError
 from fedpareto.networks import convolution
+from fedpareto.networks.backprop import Backprop
 from fedpareto.networks.convolution import stacked_conv2d
 from fedpareto.networks.linear import stacked_linear
+from fedpareto.networks.mlp import MLP
 from fedpareto.networks.module import StackedModule
 
 N, ROWS = 3, 4
@@ -191,3 +193,19 @@ def test_lower_precision_is_used_where_it_is_asked_for():
         assert torch.allclose(one, other.float(), atol=0.1, rtol=0.05)
     (gradient,) = torch.autograd.grad(rough[1].float().sum(), kernel)
     assert gradient.dtype == torch.float32, "models stay as they are"
+
+
+@pytest.mark.parametrize("outputs", [1, 3])
+@pytest.mark.parametrize("linear", [1, 2])
+def test_the_passes_of_an_mlp_by_hand_are_those_of_autograd_whatever_the_size_of_the_minibatch(outputs, linear):
+    network = MLP(5, (7, 6), outputs, linear)
+    models = noise(N, network.layout.size)
+    written = torch.empty_like(models).detach()
+    by_hand = Backprop(network, models, written)
+    for rows in (ROWS, 9, ROWS):
+        inputs, of_outputs = noise(N, rows, 5, seed=rows).detach(), noise(N, rows, outputs, seed=2).detach()
+        expected = network(network.layout.unflatten(models), inputs)
+        (gradient,) = torch.autograd.grad(expected, models, of_outputs)
+        torch.testing.assert_close(by_hand.forward(inputs), expected.detach())
+        by_hand.backward(of_outputs)
+        torch.testing.assert_close(written, gradient)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import io
 import json
+import sys
 
 import numpy as np
 import pytest
@@ -239,3 +240,8 @@ def test_the_page_of_one_objective(write_run, tmp_path, monkeypatch):
     data = json.loads((index.parent / "table.json").read_text(encoding="utf-8"))
     assert data["across_clients"][0]["rows"][0]["evaluation"] == "sent"
     assert "share improved" in (index.parent / "table.md").read_text(encoding="utf-8")
+
+
+def test_the_mean_of_one_seed_has_no_interval_and_needs_no_scipy(monkeypatch):
+    monkeypatch.setitem(sys.modules, "scipy.special", None)
+    assert interval([1.0]) is None

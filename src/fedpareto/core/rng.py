@@ -11,6 +11,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -30,6 +31,8 @@ _IN_CACHE = 1 << 14
 """Blocks that a CPU computes at once: their 64-bit words stay in its cache."""
 LAST = 1 << 62
 """A key after all others."""
+Words = TypeVar("Words", Tensor, np.ndarray)
+"""Whole numbers, of torch or of NumPy: the arithmetic is the same."""
 
 
 @dataclass(frozen=True)
@@ -122,11 +125,8 @@ class Addresses:
         words = self._words(tuple(f"{purpose} {number}" for number in range(passes)), longest)
         place = torch.arange(longest, device=words.device)
         # A place in the low bits: keys are never equal, and sorted keys tell their places.
-        keys = words.mul_(2**30).add_(place)
-        keys.masked_fill_((place >= counts.view(-1, 1, 1)), 0).add_(
-            torch.where(place >= counts.view(-1, 1, 1), place + LAST, 0)
-        )
-        return _sorted(keys) & (2**30 - 1)
+        keys = torch.where(place < counts.view(-1, 1, 1), words.mul_(2**30).add_(place), place + LAST)
+        return _sorted(keys).bitwise_and_(2**30 - 1)
 
     def _inside(self, purpose: str, count: int, start: int | Tensor) -> Tensor:
         """Above 0 and below 1, with 52 random bits."""
@@ -145,42 +145,55 @@ class Addresses:
         # Filled on the device: a CUDA graph cannot hold a copy from the host.
         codes = torch.cat([block.new_full((1,), zlib.crc32(purpose.encode())) for purpose in purposes]).view(1, -1, 1)
         columns = [getattr(self, name).view(-1, 1, 1) for name in _FIELDS]
-
-        def drawn(rows: slice) -> Tensor:
-            seed, client, round, lane = (column[rows] for column in columns)
-            key = seed & _MASK, (codes ^ (seed >> 32)) & _MASK
-            counter = block & _MASK, client & _MASK, lane & _MASK, round & _MASK
-            return _together(philox(counter, key)).flatten(-2)[..., :count]
-
+        if device.type != "cpu":
+            return torch.stack(_drawn(columns, codes, block), dim=-1).flatten(-2)[..., :count]
+        # NumPy starts its loops sooner than torch.
+        words = np.empty((len(self), len(purposes), blocks, 4), dtype=np.int64)
+        arrays, codes_, block_ = [column.numpy() for column in columns], codes.numpy(), block.numpy()
         rows_at_once = max(1, _IN_CACHE // max(1, len(purposes) * blocks))
-        if device.type != "cpu" or rows_at_once >= len(self):
-            return drawn(slice(None))
-        return torch.cat([drawn(slice(i, i + rows_at_once)) for i in range(0, len(self), rows_at_once)])
+        for i in range(0, len(self), rows_at_once):
+            rows = slice(i, i + rows_at_once)
+            for place, word in enumerate(_drawn([array[rows] for array in arrays], codes_, block_)):
+                words[rows, ..., place] = word
+        return torch.from_numpy(words).flatten(-2)[..., :count]
 
 
 _FIELDS = ("seed", "client", "round", "lane")
 
 
-def philox(counter: Sequence[Tensor], key: Sequence[Tensor]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def _drawn(columns: Sequence[Words], codes: Words, block: Words) -> tuple[Words, Words, Words, Words]:
+    """The four words of each block, `[n, purposes, blocks]`, of addresses `[n, 1, 1]` each."""
+    seed, client, round, lane = columns
+    key = seed & _MASK, (codes ^ (seed >> 32)) & _MASK
+    return philox((block & _MASK, client & _MASK, lane & _MASK, round & _MASK), key)
+
+
+def philox(counter: Sequence[Words], key: Sequence[Words]) -> tuple[Words, Words, Words, Words]:
     """Philox4x32-10: four words from a counter of four and a key of two, each below 2³² in 64-bit integers.
 
     They need not have the same shape, only shapes that fit: what is small stays small for as long as it can.
     """
     a, b, c, d = counter
-    number = torch.arange(_ROUNDS, device=a.device).view(-1, *[1] * max(one.dim() for one in key))
-    keys = [((one + number * step) & _MASK).unbind() for one, step in zip(key, _WEYL, strict=True)]
+    keys = [_each_round(one, step) for one, step in zip(key, _WEYL, strict=True)]
     for first, second in zip(*keys, strict=True):
         # 64-bit products wrap around alike everywhere. `b` and `d` are only read by ^, so the mask comes after it.
         left, right = a * _MULTIPLIERS[0], c * _MULTIPLIERS[1]
-        a, c = ((right >> 32) ^ (b ^ first)) & _MASK, ((left >> 32) ^ (d ^ second)) & _MASK
+        a, c = _mixed(right, b ^ first), _mixed(left, d ^ second)
         b, d = right, left
     return a, b & _MASK, c, d & _MASK
 
 
-def _together(words: Sequence[Tensor]) -> Tensor:
-    """In one last dimension."""
-    shape = torch.broadcast_shapes(*(word.shape for word in words))  # type: ignore[no-untyped-call]
-    return torch.stack([word.expand(shape) for word in words], dim=-1)
+def _mixed(product: Words, other: Words) -> Words:
+    mixed: Words = (product >> 32) ^ other
+    mixed &= _MASK
+    return mixed
+
+
+def _each_round(key: Words, step: int) -> Sequence[Words]:
+    """The key of each round."""
+    if isinstance(key, np.ndarray):
+        return list((key + np.arange(_ROUNDS).reshape(-1, *[1] * key.ndim) * step) & _MASK)
+    return ((key + torch.arange(_ROUNDS, device=key.device).view(-1, *[1] * key.dim()) * step) & _MASK).unbind()
 
 
 def _sorted(keys: Tensor) -> Tensor:

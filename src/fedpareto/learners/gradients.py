@@ -58,9 +58,11 @@ class ByHand:
         """See Gradient."""
         with torch.no_grad():
             outputs = self.network.forward(self.readout.inputs(batch))
-        outputs.requires_grad_()
+        outputs = outputs.detach().requires_grad_()
         losses = self.scalarised(self.readout.losses(outputs, batch))
-        (of_outputs,) = torch.autograd.grad(losses, outputs, grad_outputs=self.ones)
+        # A sum would be two kernels more on a GPU; on a CPU, torch imports sympy for `grad_outputs`: seconds of a run.
+        total, of_total = (losses, self.ones) if losses.is_cuda else (losses.sum(), None)
+        (of_outputs,) = torch.autograd.grad(total, outputs, grad_outputs=of_total)
         with torch.no_grad():
             self.network.backward(of_outputs)
         return losses.detach(), self.gradient

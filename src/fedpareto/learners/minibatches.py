@@ -14,6 +14,9 @@ from fedpareto.core import rng
 from fedpareto.core.messages import Message
 from fedpareto.core.problem import Batch, Rows
 
+GATHERED = 16 << 20
+"""Bytes of minibatches that are copied out of the table of rows at once."""
+
 
 @dataclass(frozen=True, eq=False)
 class Outline:
@@ -87,10 +90,10 @@ class Outline:
         """What `drawn` needs of it, `[n, ...]` each; they may change from round to round while the shapes stay."""
         numbers = np.arange(self.steps)
         late = (numbers >= (self.own_steps - self.per_epoch)[:, None]) & (numbers < self.own_steps[:, None])
-        columns = np.stack([self.counts, self.starts, self.per_epoch * self.batch_size])
-        counts, starts, lengths = torch.as_tensor(columns, device=device).unbind()
+        columns = np.stack([self.counts, self.starts, self.per_epoch])
+        counts, starts, per_epoch = torch.as_tensor(columns, device=device).unbind()
         of_step, in_last_epoch = (torch.as_tensor(one, device=device) for one in (self.rows_of_steps, late))
-        return {"counts": counts, "starts": starts, "lengths": lengths, "of_step": of_step, "late": in_last_epoch}
+        return {"counts": counts, "starts": starts, "per_epoch": per_epoch, "of_step": of_step, "late": in_last_epoch}
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,10 +110,23 @@ class Plan:
     def batches(self, rows: Rows, outline: Outline) -> Iterator[tuple[Batch, Tensor | None]]:
         """The minibatches, and which clients take part in each (`[n, 1]`; None: all)."""
         ones = torch.ones_like(self.mask[:, 0]) if self.mask.numel() else self.mask
-        for step, (full, idle) in enumerate(zip(outline.everyone_full, outline.someone_idle, strict=True)):
-            here = ones if full else self.mask[:, step]
+        steps = zip(self._gathered(rows), outline.everyone_full, outline.someone_idle, strict=True)
+        for number, (columns, full, idle) in enumerate(steps):
+            here = ones if full else self.mask[:, number]
             active = (here.amax(dim=1, keepdim=True) > 0) if idle else None
-            yield rows.take(self.index[:, step], here), active
+            yield Batch(columns, here), active
+
+    def _gathered(self, rows: Rows) -> Iterator[dict[str, Tensor]]:
+        """The columns of each minibatch. Several are copied at once: a copy of few rows is as dear as its call."""
+        index = self.index.transpose(0, 1)
+        of_a_step = index[0].numel() * sum(one[:1].numel() * one.element_size() for one in rows.columns.values())
+        at_once = max(1, GATHERED // max(1, of_a_step))
+        for some in (index[first : first + at_once] for first in range(0, len(index), at_once)):
+            columns = rows.take(some.flatten(0, 1), some).columns
+            yield from (
+                {name: column.view(*some.shape, *column.shape[2:])[step] for name, column in columns.items()}
+                for step in range(len(some))
+            )
 
 
 def drawn(outline: Outline, tensors: Message, addresses: rng.Addresses, purpose: str, dtype: torch.dtype) -> Plan:
@@ -119,15 +135,14 @@ def drawn(outline: Outline, tensors: Message, addresses: rng.Addresses, purpose:
     In tensor arithmetic only, where the rows are.
     """
     orders = addresses.orders(purpose, tensors["counts"], outline.passes, outline.longest)
-    n, steps, batch = len(orders), outline.steps, outline.batch_size
-    slots = torch.arange(steps * batch, device=orders.device)
-    mask = (slots % batch).view(steps, batch) < tensors["of_step"].unsqueeze(2)
-    if outline.passes == 1:
-        taken = orders[:, 0].index_select(1, slots.clamp_max(outline.longest - 1))
-    else:
-        lengths = tensors["lengths"].unsqueeze(1)
-        number, place = slots // lengths, slots % lengths
-        source = number.clamp_max(outline.passes - 1) * outline.longest + place.clamp_max(outline.longest - 1)
-        taken = orders.view(n, -1).gather(1, source)
-    rows = taken + tensors["starts"].unsqueeze(1)
-    return Plan(rows.view(n, steps, batch) * mask, mask.to(dtype), tensors["late"].to(dtype))
+    n, batch = len(orders), outline.batch_size
+    step, place = (torch.arange(count, device=orders.device) for count in (outline.steps, batch))
+    per_epoch = tensors["per_epoch"].unsqueeze(1)
+    number = (step // per_epoch).clamp_max(outline.passes - 1)
+    first = number * outline.longest + step % per_epoch * batch
+    # Beyond a client's last row is another's place, or none; the mask leaves it out.
+    source = (first.unsqueeze(2) + place).clamp_max_(outline.passes * outline.longest - 1)
+    rows = orders.view(n, -1).gather(1, source.view(n, -1)).view(source.shape)
+    mask = place < tensors["of_step"].unsqueeze(2)
+    index = rows.add_(tensors["starts"].view(-1, 1, 1)).mul_(mask)
+    return Plan(index, mask.to(dtype), tensors["late"].to(dtype))

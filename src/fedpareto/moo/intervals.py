@@ -30,11 +30,11 @@ def interval(values: ArrayLike) -> Interval | None:
 
     Values that are all equal have an interval of no width: it says nothing about other seeds' than these.
     """
-    from scipy.special import stdtrit
-
     known = np.asarray(values, dtype=float)
     if len(known) < 2 or not np.isfinite(known).all():
         return None
+    from scipy.special import stdtrit  # Half a second that a run of one seed need not wait.
+
     mean = float(known.mean())
     half = float(stdtrit(len(known) - 1, (1 + LEVEL) / 2) * known.std(ddof=1) / math.sqrt(len(known)))
     return Interval(mean, mean - half, mean + half)

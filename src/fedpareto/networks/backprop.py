@@ -1,7 +1,12 @@
-"""An MLP's forward and backward pass over a stack of flat models, written out."""
+"""An MLP's forward and backward pass over a stack of flat models, written out.
+
+On a CPU both passes write into the same memory in every step: new memory can cost more than a small product.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import pairwise
 
 import torch
@@ -11,22 +16,63 @@ from fedpareto.networks.linear import to_the_right
 from fedpareto.networks.mlp import MLP
 
 
+@dataclass
+class _Layer:
+    """A layer of all clients: what it computes with, and where to; None: in new memory."""
+
+    weight: Tensor
+    """`[n, in, out]`."""
+    bias: Tensor
+    """`[n, 1, out]`."""
+    of_weight: Tensor
+    of_bias: Tensor
+    output: Tensor | None = None
+    """`[n, b, out]`."""
+    product: Tensor | None = None
+    """The gradient of the weight, before it goes where the caller wants it."""
+    of_input: Tensor | None = None
+    """The gradient of what it got, `[n, b, in]`."""
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """x·W + b."""
+        if self.output is None:
+            return torch.baddbmm(self.bias, inputs, self.weight)
+        return torch.bmm(inputs, self.weight, out=self.output).add_(self.bias)
+
+    def backward(self, inputs: Tensor, gradient: Tensor) -> None:
+        """Writes the gradients of weight and bias, given that of the output."""
+        if gradient.is_cuda and gradient.dtype == self.of_weight.dtype:
+            torch.bmm(inputs.mT, gradient, out=self.of_weight)
+        else:  # A CPU's libraries write into a part of a tensor slowly.
+            self.of_weight.copy_(_product(inputs.mT, gradient, self.product))
+        torch.sum(gradient, dim=1, keepdim=True, dtype=self.of_bias.dtype, out=self.of_bias)
+
+    def to_inputs(self, gradient: Tensor) -> Tensor:
+        """The gradient of the inputs, given that of the output."""
+        if self.of_input is not None and gradient.shape[-1] == 1:
+            return torch.mul(gradient, self.weight.mT, out=self.of_input)
+        return _product(gradient, to_the_right(self.weight.mT), self.of_input)
+
+
 class Backprop:
     """Both passes of n models `[n, d]`; the gradient is written where the caller wants it, `[n, d]`."""
 
     def __init__(self, network: MLP, model: Tensor, gradient: Tensor) -> None:
-        self.network = network
-        self.layers = _views(network, model)
-        self.of_layers = _views(network, gradient)
+        self.network, self.model, self.gradient = network, model, gradient
+        self.batch = 0
+        self.layers: list[_Layer] = []
         self.inputs: list[Tensor] = []
         """Of each layer, from the last forward pass."""
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Outputs `[n, b, out]` for inputs `[n, b, in]`."""
+        """Outputs `[n, b, out]` for inputs `[n, b, in]`; on a CPU, until the next call."""
+        if inputs.shape[1] != self.batch:
+            self.batch = inputs.shape[1]
+            self.layers = list(self._layers())
         self.inputs = []
-        for number, (weight, bias) in enumerate(self.layers):
+        for number, layer in enumerate(self.layers):
             self.inputs.append(inputs)
-            inputs = torch.baddbmm(bias.unsqueeze(1), inputs, weight)
+            inputs = layer.forward(inputs)
             if self.network.has_relu(number):
                 inputs.relu_()
         return inputs
@@ -34,20 +80,26 @@ class Backprop:
     def backward(self, gradient: Tensor) -> None:
         """Writes the gradient of the models, given that of the last forward pass's outputs `[n, b, out]`."""
         for number in reversed(range(len(self.layers))):
-            (weight, _), inputs = self.layers[number], self.inputs[number]
-            of_weight, of_bias = self.of_layers[number]
-            if gradient.is_cuda and gradient.dtype == of_weight.dtype:
-                torch.bmm(inputs.mT, gradient, out=of_weight)
-            else:  # A CPU's libraries write into a part of a tensor slowly.
-                of_weight.copy_(torch.bmm(inputs.mT, gradient))
-            torch.sum(gradient, dim=1, dtype=of_bias.dtype, out=of_bias)
+            layer, inputs = self.layers[number], self.inputs[number]
+            layer.backward(inputs, gradient)
             if number:
-                gradient = torch.bmm(gradient, to_the_right(weight.mT))
+                gradient = layer.to_inputs(gradient)
                 if self.network.has_relu(number - 1):
                     torch.ops.aten.threshold_backward.grad_input(gradient, inputs, 0, grad_input=gradient)
 
+    def _layers(self) -> Iterator[_Layer]:
+        parts, of_parts = (self.network.layout.unflatten(flat.detach()) for flat in (self.model, self.gradient))
+        n, new = len(self.model), self.model.new_empty
+        # A GPU's allocator keeps memory at hand. Autocast decides on the type of what is new, not of what is given.
+        kept = self.model.device.type == "cpu" and not torch.is_autocast_enabled("cpu")
+        for i, (fan_in, fan_out) in enumerate(pairwise(self.network.widths)):
+            weight, bias = parts[f"{i}.weight"], parts[f"{i}.bias"].unsqueeze(1)
+            layer = _Layer(weight, bias, of_parts[f"{i}.weight"], of_parts[f"{i}.bias"].unsqueeze(1))
+            if kept:
+                layer.output, layer.product = new(n, self.batch, fan_out), new(n, fan_in, fan_out)
+                layer.of_input = new(n, self.batch, fan_in) if i else None
+            yield layer
 
-def _views(network: MLP, flat: Tensor) -> list[tuple[Tensor, Tensor]]:
-    """Weight `[n, in, out]` and bias `[n, out]` of each layer."""
-    parts = network.layout.unflatten(flat.detach())
-    return [(parts[f"{i}.weight"], parts[f"{i}.bias"]) for i, _ in enumerate(pairwise(network.widths))]
+
+def _product(left: Tensor, right: Tensor, to: Tensor | None) -> Tensor:
+    return torch.bmm(left, right) if to is None else torch.bmm(left, right, out=to)
