@@ -34,10 +34,14 @@ def sound(replies: Message, algorithm: Algorithm[Any]) -> np.ndarray | None:
     limits = {name: one for name, one in unwrapped(algorithm).reply_limits.items() if name in replies}
     if not replies:
         return None
-    total = torch.stack([tensor.sum() for tensor in replies.values()]).isfinite().all()
-    for name, (least, most) in limits.items():
-        total = total & (replies[name].clamp(least, most) == replies[name]).all()
-    if bool(total):
+    found = [torch.aminmax(tensor) if name in limits else (tensor.sum(),) for name, tensor in replies.items()]
+    numbers = iter(torch.stack([number for some in found for number in some]).tolist())
+    ranges = (limits.get(name, (-math.inf, math.inf)) for name in replies)
+    if all(
+        math.isfinite(number) and least <= number <= most
+        for (least, most), some in zip(ranges, found, strict=True)
+        for number in (next(numbers) for _ in some)
+    ):
         return None
     passed = []
     for name, tensor in replies.items():
@@ -46,8 +50,8 @@ def sound(replies: Message, algorithm: Algorithm[Any]) -> np.ndarray | None:
         if name in limits:
             least, most = limits[name]
             passed.append(((rows >= least) & (rows <= most)).all(1))
-    found: np.ndarray = torch.stack(passed).all(0).cpu().numpy()
-    return found
+    rows_passed: np.ndarray = torch.stack(passed).all(0).cpu().numpy()
+    return rows_passed
 
 
 def rows_missing(replies: Message, clients: int) -> str | None:
