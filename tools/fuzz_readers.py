@@ -44,7 +44,7 @@ def prepare(folder: Path) -> list[Reader]:
 
 def _small_run(folder: Path, algorithm: Any, stop: bool = False) -> Path:
     import fedpareto
-    from fedpareto.experiments.runner import Stopped
+    from fedpareto.experiments.progress import Stopped
     from fedpareto.problems.synthetic import Synthetic
 
     with suppress(Stopped):
@@ -82,7 +82,7 @@ def _file_reader(path: Path, name: str, mutate: Mutate, read: Callable[[], objec
 
 def _of_runs(folder: Path) -> list[Reader]:
     from fedpareto.experiments import runner
-    from fedpareto.experiments.runner import Stopped
+    from fedpareto.experiments.progress import Stopped
     from fedpareto.experiments.spec import Draft
     from fedpareto.report import reading, terminal
 

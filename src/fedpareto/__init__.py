@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from fedpareto.core.solutions import SolutionSet as SolutionSet
     from fedpareto.engines.local import LocalEngine as LocalEngine
     from fedpareto.errors import UserError as UserError
-    from fedpareto.experiments.runner import Result as Result
+    from fedpareto.experiments.result import Result as Result
 
 __version__ = "0.1.0"
 
@@ -36,7 +36,7 @@ _HOMES = {
     "SolutionSet": "fedpareto.core.solutions",
     "LocalEngine": "fedpareto.engines.local",
     "UserError": "fedpareto.errors",
-    "Result": "fedpareto.experiments.runner",
+    "Result": "fedpareto.experiments.result",
 }
 
 __all__ = [

@@ -14,7 +14,8 @@ from fedpareto.engines.faults import Faults
 from fedpareto.engines.machine import LocalOptions
 from fedpareto.errors import UserError
 from fedpareto.experiments import runner
-from fedpareto.experiments.runner import OnRound, Result
+from fedpareto.experiments.progress import OnRound
+from fedpareto.experiments.result import Result
 from fedpareto.experiments.spec import NAMED_SECTIONS, ROUNDS, WORDS, Draft, Spec
 from fedpareto.experiments.spec_values import top_level
 from fedpareto.problems.fairness.benchmarks import OwnTable

@@ -26,7 +26,8 @@ from fedpareto.core.problem import Objective, Rows
 from fedpareto.engines.local import LocalEngine
 from fedpareto.engines.machine import Choices, LocalOptions
 from fedpareto.errors import UserError
-from fedpareto.experiments.runner import Stopped, resume, start
+from fedpareto.experiments.progress import Stopped
+from fedpareto.experiments.runner import resume, start
 from fedpareto.experiments.spec import Draft
 from fedpareto.moo.dominance import is_nondominated
 from fedpareto.moo.preferences import equidistant

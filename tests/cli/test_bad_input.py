@@ -14,7 +14,8 @@ import pytest
 import torch
 
 from fedpareto.experiments.checkpoint import Checkpoint
-from fedpareto.experiments.runner import Stopped, start
+from fedpareto.experiments.progress import Stopped
+from fedpareto.experiments.runner import start
 from fedpareto.experiments.spec import Draft
 
 QUICK = ("--problem", "convex", "--clients", "4", "--rounds", "3", "--set", "threads=1", "--set", "chunk=4")

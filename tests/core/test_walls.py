@@ -15,6 +15,7 @@ ROOT = Path(fedpareto.__file__).parent
 MAY_IMPORT = {
     "errors": set(),
     "files": {"errors"},
+    "columns": {"errors"},
     "workers": set(),
     "moo": {"errors"},
     "core": {"errors", "moo", "networks", "trust"},
@@ -24,13 +25,13 @@ MAY_IMPORT = {
     "algorithms": {"errors", "moo", "core", "trust"},
     "problems": {"errors", "files", "moo", "core", "networks", "learners"},
     "engines": {"errors", "files", "moo", "core", "trust", "learners"},
-    "experiments": {"errors", "files", "moo", "core", "trust", "engines", "report", "workers"},
-    "report": {"errors", "files", "moo"},
+    "experiments": {"errors", "files", "columns", "moo", "core", "trust", "engines", "report", "workers"},
+    "report": {"errors", "files", "columns", "moo"},
     "serving": {"errors", "files", "moo", "core", "networks", "experiments", "workers"},
     "api": {"errors", "core", "trust", "engines", "experiments", "problems", "serving"},
     "testing": {"errors", "moo", "core", "engines", "experiments", "learners", "problems"},
     "deploy": {"errors", "files", "moo", "core", "trust", "engines", "experiments", "problems"},
-    "papers": {"errors", "files", "moo", "core", "engines", "experiments", "report"},
+    "papers": {"errors", "files", "columns", "moo", "core", "engines", "experiments", "report"},
     "cli": {"errors", "files", "core", "experiments", "papers", "report", "problems", "serving", "deploy"},
     "__main__": {"cli"},
 }
@@ -147,10 +148,7 @@ def test_only_one_place_knows_each_heavy_library():
 
 
 MOST_LINES = 450
-TOO_LONG = {
-    *("runner.py",),
-    *("test_gym_environments.py", "test_mofld.py", "test_personal_baselines.py"),
-}
+TOO_LONG = {"test_gym_environments.py", "test_mofld.py", "test_personal_baselines.py"}
 """Files that are still longer; each leaves this list when it is split."""
 
 

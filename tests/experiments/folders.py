@@ -32,7 +32,7 @@ def assert_same_results(one: Path, other: Path) -> None:
     for folder in (one, other):
         assert status(folder)["status"] == "finished"
         assert not list(folder.glob(".*.part")), "a half-written file is left"
-    for name in ("models.safetensors", "solutions.json"):
+    for name in ("models.safetensors", "solutions.json", "columns.bin"):
         assert (one / name).read_bytes() == (other / name).read_bytes(), f"{name} differs"
     assert rows(one) == rows(other)
     assert rows(one, "events.jsonl") == rows(other, "events.jsonl")

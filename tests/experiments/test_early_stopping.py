@@ -19,7 +19,8 @@ from fedpareto.core.layout import Layout
 from fedpareto.core.learner import Learner
 from fedpareto.core.problem import Batch, Objective, Rows, Splits, SupervisedProblem
 from fedpareto.errors import UserError
-from fedpareto.experiments.runner import Stopped, resume, start
+from fedpareto.experiments.progress import Stopped
+from fedpareto.experiments.runner import resume, start
 from fedpareto.experiments.spec import Draft, Spec
 from fedpareto.learners.supervised import Supervised
 from fedpareto.report import reading, terminal
@@ -76,7 +77,7 @@ def models(result, place=0):
 def test_the_stop_follows_validation_rows_although_test_rows_say_go_on(algorithm, objectives):
     result = run(Planted(objective_count=objectives), algorithm)
     whole = run(Planted(objective_count=objectives), algorithm, stop_after=0)
-    values = [row["sent"]["validation"][0][0] for row in whole.history]
+    values = [whole.columns.evaluated(row, "sent")["validation"][0, 0] for row in whole.history]
     best = int(np.argmin(values))
     assert 0 < best < 35
     assert result.kept == (best,)
@@ -110,7 +111,7 @@ def test_a_run_that_gets_better_to_the_end_is_not_stopped():
     assert result.kept == (6,)
     plain = run(Planted(valley=2.0), rounds=6, stop_after=0)
     assert torch.equal(models(result), models(plain))
-    kept = ("sent", "trained", "hypervolume", "replies", "traffic")
+    kept = ("sent", "trained", "hypervolume", "replies", "columns")
     assert [[row[key] for key in kept] for row in result.history] == [
         [row[key] for key in kept] for row in plain.history
     ]

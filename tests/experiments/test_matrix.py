@@ -14,7 +14,7 @@ import fedpareto
 from fedpareto.errors import DamagedFile, UserError
 from fedpareto.experiments import matrix as matrices
 from fedpareto.experiments.matrix import Matrix
-from fedpareto.experiments.runner import Stopped
+from fedpareto.experiments.progress import Stopped
 from fedpareto.experiments.store import RunFolder
 
 TEXT = """

@@ -11,7 +11,7 @@ import pytest
 
 from fedpareto.errors import UserError
 from fedpareto.experiments.parallel import side_by_side
-from fedpareto.experiments.runner import Stopped
+from fedpareto.experiments.progress import Stopped
 from processes import Python
 from waiting import until
 

@@ -15,7 +15,9 @@ from fedpareto.core.messages import Replies
 from fedpareto.engines.machine import Choices
 from fedpareto.errors import DamagedFile, UserError
 from fedpareto.experiments.checkpoint import Checkpoint
-from fedpareto.experiments.runner import Progress, Result, Stopped, resume, start
+from fedpareto.experiments.progress import Progress, Stopped
+from fedpareto.experiments.result import Result
+from fedpareto.experiments.runner import resume, start
 from fedpareto.experiments.spec import Draft, Spec, load
 from fedpareto.report import reading
 from fedpareto.report.page import write_comparison
@@ -120,17 +122,21 @@ def test_a_run_keeps_its_measured_choices_when_resumed(tmp_path: Path) -> None:
 
 
 def test_every_round_is_on_record_with_both_evaluations_on_both_splits(tmp_path: Path) -> None:
-    start(spec_of(seeds=2), tmp_path / "run")
-    record = rows(tmp_path / "run")
+    result = start(spec_of(seeds=2), tmp_path / "run")
+    record, read = rows(tmp_path / "run"), result.columns
     assert [(row["round"], row["seed"]) for row in record] == [(r, s) for r in range(5) for s in range(2)]
     for row in record:
-        assert {split: len(points) for split, points in row["sent"].items()} == {"train": 5, "test": 5}
-        assert (row["trained"] is None) == (row["round"] == 4), "nothing is trained after the last round"
+        assert {split: len(means) for split, means in row["sent"].items()} == {"train": 2, "test": 2}
+        sent, trained = read.evaluated(row, "sent"), read.evaluated(row, "trained")
+        assert {split: points.shape for split, points in sent.items()} == {"train": (5, 2), "test": (5, 2)}
+        assert row["sent"]["test"] == sent["test"].mean(axis=0).tolist()
+        is_last = row["round"] == 4
+        assert (row["trained"] is None) == (trained is None) == is_last, "nothing is trained after the last round"
         assert sorted(client for cluster in row["clusters"] for client in cluster) == list(range(5))
     before, after = record[0], record[2]
     assert before["trained"] != before["sent"]
     assert before["bytes_up"] == before["bytes_down"] == 5 * 8 * 4
-    assert before["traffic"] == [[8 * 4, 8 * 4]] * 5
+    assert read.traffic(before).tolist() == [[8 * 4, 8 * 4]] * 5
     assert after["sent"] != before["sent"]
 
 

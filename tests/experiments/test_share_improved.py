@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from folders import rows
 
 import fedpareto
 from fedpareto.core.algorithm import participants
 from fedpareto.core.federation import Federation, setting_of
 from fedpareto.errors import UserError
-from fedpareto.experiments.runner import Result
+from fedpareto.experiments.result import Result
 from fedpareto.experiments.spec import Draft, load
 from fedpareto.moo.fairness import shares_improved
 from fedpareto.problems.convex import Convex
+from fedpareto.report import reading
 
 ENGINE = {"threads": 1, "chunk": 20, "precision": "float64"}
 PROBLEM = Convex(heterogeneity=0.3)
@@ -36,21 +35,33 @@ def losses_by_hand(clients: int, model: np.ndarray) -> np.ndarray:
     return np.asarray((federation.preferences * 0.5 * ((model - centres) ** 2).sum(-1)).sum(-1))
 
 
+def losses_of(result: Result) -> list[Any]:
+    return [result.columns.losses(row) for row in result.history]
+
+
+def participants_of(result: Result) -> list[list[int]]:
+    return [result.columns.participants(row).tolist() for row in result.history]
+
+
 def test_shares_by_hand() -> None:
     losses = {0: [3.0, 2.0, 1.0], 1: [2.0, 2.5, 1.0], 2: [2.0, 2.0, np.nan], 4: [0.0, 0.0, 0.0]}
+
+    def shares(participants: dict[int, list[int]]) -> dict[int, float]:
+        return shares_improved((done, one, participants.get(done + 1, [])) for done, one in losses.items())
+
     everybody = {1: [0, 1, 2], 2: [0, 1, 2], 3: [0], 4: [0], 5: [0]}
-    assert shares_improved(losses, everybody) == {1: pytest.approx(2 / 3), 2: pytest.approx(2 / 3)}
-    assert shares_improved(losses, {1: [1], 2: [2]}) == {1: 0.0, 2: 0.0}
-    assert shares_improved(losses, {1: [], 2: [0, 1]}) == {2: 1.0}
+    assert shares(everybody) == {1: pytest.approx(2 / 3), 2: pytest.approx(2 / 3)}
+    assert shares({1: [1], 2: [2]}) == {1: 0.0, 2: 0.0}
+    assert shares({1: [], 2: [0, 1]}) == {2: 1.0}
 
 
 def test_losses_are_the_clients_own_objective_and_shares_count_those_that_did_not_rise() -> None:
     result = run_of(rounds=3)
-    untrained, trained = result.history[0]["losses"], result.history[-1]["losses"]
+    untrained, trained = losses_of(result)[0], losses_of(result)[-1]
     assert untrained == pytest.approx(losses_by_hand(12, np.zeros(8)))
     after = losses_by_hand(12, result.models[0][0].numpy())
     assert trained == pytest.approx(after)
-    before = np.array(result.history[2]["losses"])
+    before = losses_of(result)[2]
     assert result.share_improved()[0][3] == np.mean(after <= before)
 
 
@@ -66,23 +77,23 @@ def test_nobody_loses_by_fedmgda_plus_with_full_batches_and_a_falling_step_but_b
 def test_only_participants_count() -> None:
     result = run_of(participation=0.25, rounds=4)
     state = result.spec.algorithm.begin(setting_of(PROBLEM, range(12), 0, 4, 0.25))
-    assert result.history[0]["participants"] == participants(state).tolist()
+    assert participants_of(result)[0] == participants(state).tolist()
     for before, after in zip(result.history, result.history[1:], strict=False):
-        places = before["participants"]
+        places = result.columns.participants(before)
         assert len(places) == 3
-        old, new = np.array(before["losses"])[places], np.array(after["losses"])[places]
+        old, new = (result.columns.losses(row)[places] for row in (before, after))
         assert result.share_improved()[0][after["round"]] == np.mean(new <= old)
 
 
 def test_who_did_not_reply_did_not_take_part() -> None:
     result = run_of(rounds=5, faults={"dropout": 0.5})
-    assert [len(row["participants"]) for row in result.history] == [row["replies"] for row in result.history]
-    assert min(len(row["participants"]) for row in result.history[:-1]) < 12
+    assert [len(some) for some in participants_of(result)] == [row["replies"] for row in result.history]
+    assert min(len(some) for some in participants_of(result)[:-1]) < 12
 
 
 def test_losses_are_measured_on_both_sides_of_an_evaluated_round_only() -> None:
     result = run_of(rounds=7, evaluate_every=3)
-    assert [row["round"] for row in result.history if "losses" in row] == [0, 1, 3, 4, 6, 7]
+    assert [row["round"] for row in result.history if "losses" in row["columns"]] == [0, 1, 3, 4, 6, 7]
     assert list(result.share_improved()[0]) == [1, 4, 7]
 
 
@@ -90,15 +101,16 @@ def test_measuring_changes_no_model_and_several_seeds_equal_their_own_runs() -> 
     both = run_of("fedpref", clients=5, rounds=3, seeds=[0, 4])
     plain = run_of("fedpref", clients=5, rounds=3, seeds=[0, 4], measure_losses=False)
     assert all(both.models[1][c].equal(plain.models[1][c]) for c in both.models[1])
-    assert "losses" not in plain.history[0]
+    assert losses_of(plain)[0] is None
     alone = run_of("fedpref", clients=5, rounds=3, seeds=[4])
-    assert [row["losses"] for row in alone.history] == [row["losses"] for row in both.history if row["seed"] == 4]
+    of_both = [losses for row, losses in zip(both.history, losses_of(both), strict=True) if row["seed"] == 4]
+    np.testing.assert_array_equal(losses_of(alone), of_both)
 
 
 def test_of_attackers_the_true_loss_is_measured() -> None:
     result = run_of(rounds=3, attack={"kind": "scaling", "strength": 5.0, "clients": [1, 7]})
-    assert result.history[-1]["losses"] == pytest.approx(losses_by_hand(12, result.models[0][0].numpy()))
-    assert result.history[-1]["losses"] != pytest.approx(run_of(rounds=3).history[-1]["losses"])
+    assert losses_of(result)[-1] == pytest.approx(losses_by_hand(12, result.models[0][0].numpy()))
+    assert losses_of(result)[-1] != pytest.approx(losses_of(run_of(rounds=3))[-1])
 
 
 def test_without_measuring_there_is_no_share() -> None:
@@ -109,11 +121,12 @@ def test_without_measuring_there_is_no_share() -> None:
 def test_across_clients_of_a_result() -> None:
     result = run_of(clients=6, rounds=4, participation=0.5, seeds=2)
     last, before = [row for row in result.history if row["seed"] == 1][:-3:-1]
-    sent = np.array(last["sent"]["test"])[:, 1]
+    sent = result.columns.evaluated(last, "sent")["test"][:, 1]
     found = result.across_clients()[1]["distance 2"]
     assert found.mean == pytest.approx(sent.mean())
     assert (found.worst, found.best) == (sent.max(), sent.min())
-    trained = np.array([row[0] for row in before["trained"]["test"] if row is not None])
+    trained = result.columns.evaluated(before, "trained")["test"][:, 0]
+    trained = trained[np.isfinite(trained)]
     assert len(trained) == 3
     found = result.across_clients("trained")[1]["distance 1"]
     assert (found.worst, found.deviation) == (trained.max(), pytest.approx(trained.std()))
@@ -131,8 +144,9 @@ def test_it_is_part_of_the_spec_and_of_the_folder(tmp_path: Path) -> None:
     assert load(spec).to_mapping()["measure_losses"] is True
     assert Draft().with_settings(["measure_losses=true"]).finish().measure_losses
     result = run_of(clients=3, rounds=2, out=tmp_path / "run")
-    assert [row["losses"] for row in rows(tmp_path / "run")] == [row["losses"] for row in result.history]
-    assert json.loads((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()[0])["participants"] == [0, 1, 2]
+    kept = reading.load(tmp_path / "run").of_seed(0)
+    np.testing.assert_array_equal([line.losses for line in kept], losses_of(result))
+    assert kept[0].columns.participants(kept[0].row).tolist() == [0, 1, 2]
 
 
 @pytest.mark.parametrize(

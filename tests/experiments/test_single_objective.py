@@ -15,8 +15,7 @@ from torch import Tensor
 
 import fedpareto
 from fedpareto.core.problem import Batch, Objective
-from fedpareto.experiments.progress import Shown
-from fedpareto.experiments.runner import Progress
+from fedpareto.experiments.progress import Progress, Shown
 from fedpareto.problems.convex import Convex
 from fedpareto.report import reading, terminal
 from fedpareto.report.across import in_terminal

@@ -15,6 +15,7 @@ from fedpareto.engines.local import LocalEngine
 from fedpareto.engines.machine import LocalOptions
 from fedpareto.errors import UserError
 from fedpareto.experiments import runner
+from fedpareto.experiments.progress import Stopped
 from fedpareto.experiments.spec import Draft
 from fedpareto.learners.dqn import DQN, DQNAgent
 from fedpareto.problems.convex import Convex
@@ -252,7 +253,7 @@ def test_a_resumed_run_continues_bit_for_bit(tmp_path):
     spec = _spec(PROBLEM, "fedpref", rounds=4, clients=3, learner=LEARNER)
     whole = runner.start(spec)
     rounds = iter(range(1, 10))
-    with pytest.raises(runner.Stopped):
+    with pytest.raises(Stopped):
         runner.start(spec, tmp_path / "run", stop=lambda: next(rounds) == 2)
     resumed = runner.resume(tmp_path / "run")
     assert resumed is not None

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fedpareto.errors import UserError
-from fedpareto.experiments import runner
+from fedpareto.experiments.progress import Stopped
 from fedpareto.papers.thesis import figure_5_1
 from fedpareto.papers.thesis.figure_5_1 import Plan, as_json, draw, reproduce, result_of, side_of
 
@@ -121,7 +121,7 @@ def test_it_runs_is_read_again_and_goes_on_where_it_stopped(tiny, tmp_path):
         return len(steps) == 2
 
     longer = Plan.make(quick=True, configurations=2, repetitions=2, rounds=2, samples=60, test_samples=20)
-    with pytest.raises(runner.Stopped):
+    with pytest.raises(Stopped):
         reproduce(longer, tmp_path, steps.append, stop_in_the_third)
     assert [step.trained for step in steps] == [True, True]
     first = reproduce(longer, tmp_path, steps.append)

@@ -11,7 +11,8 @@ import reproduced
 
 from fedpareto.core.algorithm import Algorithm
 from fedpareto.errors import UnknownName, UserError
-from fedpareto.experiments import runner
+from fedpareto.experiments.experiment import Experiment
+from fedpareto.experiments.progress import Stopped
 from fedpareto.moo.indicators import hypervolume
 from fedpareto.papers import catalogue
 from fedpareto.papers.catalogue import CATALOGUE
@@ -233,7 +234,7 @@ def test_a_table_runs_writes_its_records_and_reads_them_the_second_time(
     def refuse(*arguments, **options):
         raise AssertionError("a finished cell is read, not trained")
 
-    monkeypatch.setattr(runner.Experiment, "_one_round", refuse)
+    monkeypatch.setattr(Experiment, "_one_round", refuse)
     command(*arguments)
     assert json.loads((tmp_path / "t.json").read_text()) == written
     assert "(already done)" in capsys.readouterr().err
@@ -244,7 +245,7 @@ def test_a_table_runs_writes_its_records_and_reads_them_the_second_time(
 @pytest.mark.usefixtures("law_school")
 def test_an_interrupted_reproduction_resumes_with_the_same_result(tmp_path):
     plan = Plan.make("thesis-5.4", rounds=2, clients=3, quick=True, problems=["law-school-race"], algorithms=["local"])
-    with pytest.raises(runner.Stopped):
+    with pytest.raises(Stopped):
         tables.reproduce(plan, tmp_path / "a", stop=lambda: True)
     seen = []
     resumed = tables.reproduce(plan, tmp_path / "a", lambda number, cell, trained, seconds: seen.append(trained))

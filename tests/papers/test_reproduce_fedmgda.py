@@ -11,6 +11,8 @@ import torch
 
 from fedpareto.errors import UnknownName, UserError
 from fedpareto.experiments import runner
+from fedpareto.experiments.experiment import Experiment
+from fedpareto.experiments.progress import Stopped
 from fedpareto.experiments.spec import Draft
 from fedpareto.papers import catalogue, client_runs
 from fedpareto.papers.client_runs import Cell, Values
@@ -161,8 +163,8 @@ def test_an_attacker_that_is_always_there_takes_the_place_of_another(always):
         "attack": {"kind": "scaling", "clients": [3], "always": always},
         "engine": {"threads": 1, "chunk": 10},
     }
-    history = runner.start(Draft(draft).finish()).history
-    present = [row["participants"] for row in history[:-1]]
+    result = runner.start(Draft(draft).finish())
+    present = [result.columns.participants(row).tolist() for row in result.history[:-1]]
     assert {len(one) for one in present} == {2}
     assert len({client for one in present for client in one}) > 5
     assert all(3 in one for one in present) is always
@@ -246,7 +248,7 @@ def test_a_stopped_cell_goes_on(tmp_path):
     cell = Cell(
         "cell", {"algorithm": "fedavg", "problem": "convex", "rounds": 4, "engine": {"threads": 1, "chunk": 10}}
     )
-    with pytest.raises(runner.Stopped):
+    with pytest.raises(Stopped):
         client_runs.find(tmp_path / "a", (), cell, lambda: True)
     resumed, whole = (client_runs.find(tmp_path / name, (), cell, lambda: False) for name in "ab")
     np.testing.assert_array_equal(resumed.sent.values, whole.sent.values)
@@ -280,7 +282,7 @@ def test_the_attack_on_adult_runs_and_is_read_the_second_time(tmp_path, monkeypa
     def refuse(*arguments, **options):
         raise AssertionError("a finished run is read, not repeated")
 
-    monkeypatch.setattr(runner.Experiment, "_one_round", refuse)
+    monkeypatch.setattr(Experiment, "_one_round", refuse)
     again, said = quick("fedmgda-fig-2", tmp_path, **options)
     assert all("already done" in line for line in said)
     assert again.record == outcome.record

@@ -10,7 +10,7 @@ import pytest
 
 from fedpareto.core.registry import problems
 from fedpareto.errors import UnknownName, UserError
-from fedpareto.experiments import runner
+from fedpareto.experiments.experiment import Experiment
 from fedpareto.moo.indicators import hypervolume, igd, sparsity
 from fedpareto.papers import catalogue
 from fedpareto.papers.studies import mofld_generators
@@ -191,7 +191,7 @@ def test_a_table_runs_and_is_read_the_second_time(tmp_path, monkeypatch):
     def refuse(*arguments, **options):
         raise AssertionError("a finished run is read, not repeated")
 
-    monkeypatch.setattr(runner.Experiment, "_one_round", refuse)
+    monkeypatch.setattr(Experiment, "_one_round", refuse)
     again, said = quick("thesis-3.3", tmp_path, **options)
     assert all("already done" in line for line in said)
     assert again.record["rows"] == rows

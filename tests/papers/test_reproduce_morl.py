@@ -11,6 +11,8 @@ import pytest
 from fedpareto.core.registry import make_algorithm, problems
 from fedpareto.errors import UnknownName, UserError
 from fedpareto.experiments import runner
+from fedpareto.experiments.experiment import Experiment
+from fedpareto.experiments.progress import Stopped
 from fedpareto.experiments.spec import Draft
 from fedpareto.moo.indicators import cardinality, hypervolume, igd, sparsity
 from fedpareto.moo.preferences import equidistant
@@ -19,6 +21,7 @@ from fedpareto.papers.thesis.morl import published
 from fedpareto.papers.thesis.morl import reproduction as morl
 from fedpareto.papers.thesis.morl import runs as morl_runs
 from fedpareto.papers.thesis.morl.runs import Plan, Training
+from fedpareto.report.reading import load
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # Typer 0.20 imports what click 8.5 would rather not give.
@@ -217,7 +220,8 @@ def test_the_last_training_is_evaluated_and_few_others(rounds):
 def last_points(result, kind):
     """Of each seed, by part of the data: what clients have before (trained) or after (sent) the last aggregation."""
     wanted = result.spec.rounds - (kind == "trained")
-    return [row[kind] for row in result.history if row["round"] == wanted]
+    found = [result.columns.evaluated(row, kind) for row in result.history if row["round"] == wanted]
+    return [{split: points.tolist() for split, points in of_seed.items()} for of_seed in found]
 
 
 @pytest.mark.parametrize("algorithm", ["fedavg", "fedprox", "cfl", "fedpref"])
@@ -316,10 +320,10 @@ def test_a_table_runs_and_is_read_the_second_time(tmp_path, monkeypatch):
 
     # The same from the folder, without any of the code in between.
     folder = tmp_path / "thesis-4" / "dst" / "equidistant" / "fedavg"
-    history = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    history = load(folder).lines
     weights = np.array([[i / 3, 1 - i / 3] for i in range(4)])
     for row, kind, last in ((rows[1], "sent", 3), (rows[2], "trained", 2)):
-        points = [np.array(line[kind]["return"]) for line in history if line["round"] == last]
+        points = [line.measured(kind)["return"] for line in history if line.round == last]
         assert len(points) == 2
         rewards = [float((weights * found).sum(axis=1).mean()) for found in points]
         assert row["metrics"]["reward"]["seeds"] == pytest.approx(rewards)
@@ -330,7 +334,7 @@ def test_a_table_runs_and_is_read_the_second_time(tmp_path, monkeypatch):
     def refuse(*arguments, **options):
         raise AssertionError("a finished training is read, not repeated")
 
-    monkeypatch.setattr(runner.Experiment, "_one_round", refuse)
+    monkeypatch.setattr(Experiment, "_one_round", refuse)
     again, said = quick("thesis-4.1-dst", tmp_path, **options)
     assert all("already done" in line for line in said)
     assert again.record["rows"] == rows
@@ -342,7 +346,7 @@ def test_a_table_runs_and_is_read_the_second_time(tmp_path, monkeypatch):
 
 def test_a_stopped_training_goes_on(tmp_path):
     plan, training = Plan(1, 3, quick=True, settings=SMALL), Training("dst", "dirichlet", "fedpref")
-    with pytest.raises(runner.Stopped):
+    with pytest.raises(Stopped):
         morl_runs.find(plan, tmp_path / "a", training, lambda: True)
     resumed = morl_runs.find(plan, tmp_path / "a", training, lambda: False)
     whole = morl_runs.find(plan, tmp_path / "b", training, lambda: False)

@@ -9,8 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fedpareto.columns import in_folder
 from fedpareto.moo.indicators import all_indicators, hypervolume, own_utilities
 from fedpareto.moo.preferences import equidistant, groups
+from fedpareto.report.reading import FORMAT
 
 # How close to the known front an algorithm gets, and how much its clients differ.
 CHARACTERS = {"fedpref": (0.03, 0.95), "fedavg": (0.12, 0.1), "local": (0.2, 1.0), "fedprox": (0.1, 0.35)}
@@ -86,7 +88,7 @@ def _write_run(
     maximise, reference = [o["maximise"] for o in objectives], [o["reference"] for o in objectives]
     front = _signed(_losses(equidistant(40 if m == 2 else 21, m))) if known else None
     run = {
-        "format": 1,
+        "format": FORMAT,
         "algorithm": algorithm,
         "problem": problem,
         "seeds": list(seeds),
@@ -100,6 +102,7 @@ def _write_run(
     } | (extra or {})
     reached = rounds if reached is None else reached
     lines, solutions = [], []
+    columns = in_folder(folder, clients, splits, m)
     for seed in seeds:
         rng = np.random.default_rng([seed, len(algorithm)])
         for r in range(reached + 1):
@@ -107,10 +110,12 @@ def _write_run(
             drawn = np.random.default_rng(0) if constant else rng
             sent = {split: _points(algorithm, preferences, progress, drawn) for split in splits}
             held_out = sent[splits[-1]]
+            blocks = {"sent": columns.put(np.stack(list(sent.values()), axis=1))}
             line = {
                 "seed": seed,
                 "round": r,
-                "sent": {split: points.tolist() for split, points in sent.items()},
+                "columns": blocks,
+                "sent": _means(sent),
                 "trained": None,
                 "hypervolume": 0.5 if constant else hypervolume(held_out, reference, maximise),
                 "trained_hypervolume": None,
@@ -121,11 +126,12 @@ def _write_run(
                 "bytes_down": 1000 * clients,
             }
             if r < rounds:
-                line["trained"] = {split: [None, *points[1:].tolist()] for split, points in sent.items()}
-                line["trained_hypervolume"] = line["hypervolume"] * 1.03
+                trained = {split: points[1:] for split, points in sent.items()}
+                line["trained"], line["trained_hypervolume"] = _means(trained), line["hypervolume"] * 1.03
+                blocks["trained"] = columns.put(np.stack(list(trained.values()), axis=1), np.arange(1, clients))
             if measured:
-                line["losses"] = rng.uniform(size=clients).tolist()
-                line["participants"] = list(range(0, clients, 2)) if r < rounds else []
+                blocks["losses"] = columns.put(rng.uniform(size=clients))
+                blocks["participants"] = columns.put_clients(np.arange(0, clients if r < rounds else 0, 2))
             if clustered:
                 line["clusters"] = _clusters(preferences, r, rounds)
                 line["similarity"] = _similarity(preferences, progress, rng)
@@ -135,7 +141,7 @@ def _write_run(
                 "seed": seed,
                 "clients": list(range(clients)),
                 "preferences": preferences.tolist(),
-                "objectives": lines[-1]["sent"],
+                "objectives": {split: points.tolist() for split, points in sent.items()},
                 "indicators": {
                     **all_indicators(held_out, reference, maximise, front, preferences),
                     "own_utility": own_utilities(held_out, preferences, maximise).mean(),
@@ -151,6 +157,10 @@ def _write_run(
     if finished:
         _dump(folder / "solutions.json", solutions)
     return folder
+
+
+def _means(points: dict[str, np.ndarray]) -> dict[str, list[float] | None]:
+    return {split: of_split.mean(axis=0).tolist() if len(of_split) else None for split, of_split in points.items()}
 
 
 def _dump(path: Path, value: object) -> None:

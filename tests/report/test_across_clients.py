@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from fedpareto.columns import Columns, Nowhere, in_folder
 from fedpareto.errors import DamagedFile, UserError
 from fedpareto.moo.intervals import interval
 from fedpareto.report import page
@@ -38,8 +39,14 @@ def rewrite(folder, change) -> None:
 def with_last_values(record, values):
     """The record with these values of a single objective, sent in the last round."""
     *before, last = record.lines
-    sent = {split: np.array(values, dtype=float)[:, None] for split in last.sent}
-    return dataclasses.replace(record, lines=(*before, dataclasses.replace(last, sent=sent)))
+    points = np.array(values, dtype=float)[:, None]
+    columns = Columns(Nowhere(), len(points), record.splits, 1)
+    row = {"columns": {"sent": columns.put(np.stack([points] * len(record.splits), axis=1))}}
+    known = points[np.isfinite(points)]
+    means = {"sent": dict.fromkeys(record.splits, known[:, None].mean(axis=0)) if len(known) else {}}
+    return dataclasses.replace(
+        record, lines=(*before, dataclasses.replace(last, row=row, columns=columns, means=means))
+    )
 
 
 # -- numbers ---------------------------------------------------------------------------------------------------------
@@ -53,7 +60,7 @@ def test_across_clients_of_both_evaluations_and_any_round(write_run):
         found = record.across_clients(round=line.round)[place]["equal opportunity gap"]
         expected = (gap.mean(), gap.std(), gap.max(), gap.min(), np.percentile(gap, 90))
         assert (found.mean, found.deviation, found.worst, found.best, found.low) == pytest.approx(expected)
-        if line.trained is not None:
+        if line.trained:
             accuracy = line.trained["test"][1:, 0]  # The first client has none.
             found = record.across_clients("trained", line.round)[place]["accuracy"]
             expected = (accuracy.mean(), accuracy.min(), accuracy.max(), np.percentile(accuracy, 10))
@@ -67,12 +74,16 @@ def test_across_clients_of_both_evaluations_and_any_round(write_run):
 
 def test_the_share_improved_counts_participants_of_consecutive_rounds(write_run):
     folder = write_run("a", seeds=(3,), clients=4, rounds=4, measured=True)
-    losses = {0: [4, 4, 4, 4], 1: [3, 5, 3, 5], 2: [3, 1, None, 1], 4: [0, 0, 0, 0]}
+    losses = {0: [4, 4, 4, 4], 1: [3, 5, 3, 5], 2: [3, 1, np.nan, 1], 4: [0, 0, 0, 0]}
+    columns = in_folder(folder, 4, ("train", "test"), 2)
 
     def change(line):
-        r = line["round"]
-        del line["losses"]
-        return line | ({"losses": losses[r], "participants": [0, 1, 2]} if r in losses else {})
+        r, blocks = line["round"], line["columns"]
+        del blocks["losses"]
+        if r in losses:
+            blocks["losses"] = columns.put(np.array(losses[r], dtype=float))
+            blocks["participants"] = columns.put_clients(np.arange(3))
+        return line
 
     rewrite(folder, change)
     rounds, shares = load(folder).share_improved()
@@ -84,16 +95,18 @@ def test_the_share_improved_counts_participants_of_consecutive_rounds(write_run)
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"losses": [1.0]}, "has 1 losses of 10 clients"),
-        ({"participants": [3, 10]}, "names unknown clients"),
-        ({"losses": "low"}, "expected a list of numbers"),
+        (lambda columns: {"losses": columns.put(np.zeros(1))}, "has values of 1 clients; there are 10"),
+        (lambda columns: {"losses": columns.put(np.zeros((10, 2)))}, r"has \(\) values, not \(2,\)"),
+        (lambda columns: {"participants": columns.put_clients(np.array([3, 10]))}, "names a client that is not one"),
+        (lambda columns: {"losses": "low"}, "a block is not an object"),
     ],
 )
 def test_damaged_losses_are_named(write_run, change, message):
     folder = write_run("a", measured=True, rounds=2)
-    rewrite(folder, lambda line: line | change)
+    columns = in_folder(folder, 10, ("train", "test"), 2)
+    rewrite(folder, lambda line: line | {"columns": line["columns"] | change(columns)})
     with pytest.raises(DamagedFile, match=message):
-        load(folder)
+        load(folder).share_improved()
 
 
 # -- tables ----------------------------------------------------------------------------------------------------------

@@ -197,7 +197,7 @@ def test_different_preferences_have_a_scale_instead_of_groups(write_run):
 def test_clients_that_change_places_and_many_changes_can_be_drawn(write_run):
     record = load(write_run("a", "ifca", clients=6, rounds=40, clustered=True, seeds=(0,)))
     flips = [((0, 1, 2), (3, 4, 5)), ((0, 3, 4), (1, 2, 5))]
-    lines = tuple(dataclasses.replace(line, clusters=flips[line.round % 2]) for line in record.lines)
+    lines = tuple(dataclasses.replace(line, few_clusters=flips[line.round % 2]) for line in record.lines)
     record = dataclasses.replace(record, lines=lines)
     figure = cluster_evolution(record)
     rows = [t.get_text() for t in figure.axes[0].get_yticklabels()]

@@ -9,7 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fedpareto.columns import in_folder
 from fedpareto.errors import DamagedFile, UserError
+from fedpareto.experiments.store import RunFolder
 from fedpareto.moo.dominance import front
 from fedpareto.moo.indicators import hypervolume
 from fedpareto.report.reading import load
@@ -52,7 +54,6 @@ def test_hypervolume_over_rounds_is_that_of_the_points_that_were_sent(write_run)
 
 def test_a_client_without_a_trained_model_is_a_row_of_nan(write_run):
     line = load(write_run("a", rounds=2)).of_seed(0)[0]
-    assert line.trained is not None
     assert np.isnan(line.trained["test"][0]).all()
     assert np.isfinite(line.trained["test"][1:]).all()
 
@@ -114,9 +115,20 @@ def test_a_broken_line_elsewhere_is_damage_with_file_and_line(write_run):
 @pytest.mark.parametrize(
     ("key", "value", "words"),
     [
-        ("sent", {"test": [[1.0]]}, "expected rows of 2 numbers"),
-        ("sent", {"test": [[1.0, "x"]]}, "expected rows of 2 numbers"),
-        ("sent", {"train": [[1.0, 2.0]]}, "no split 'test'"),
+        ("sent", {"test": [1.0]}, "expected 2 numbers"),
+        ("sent", {"test": [1.0, "x"]}, "'x', expected a number"),
+        ("sent", {"exam": [1.0, 2.0]}, "unknown split 'exam'"),
+        ("columns", {}, "'sent' has no values of clients"),
+        ("columns", [], "'columns' is not an object"),
+        ("columns", {"sent": {"at": 0, "type": "O", "shape": [1], "rows": 1}}, "a block is not where and what"),
+        ("columns", {"sent": {"at": 0, "type": "<f8", "shape": [2, 2, 3], "rows": 10}}, "3 values of 10 clients"),
+        ("columns", {"sent": {"at": 0, "type": "<f8", "shape": [2, 2, 3], "rows": 3}}, "3 clients; there are 10"),
+        (
+            "columns",
+            {"sent": {"at": 0, "type": "<f8", "shape": [2, 10], "rows": 10}},
+            r"has \(2, 2\) values, not \(2,\)",
+        ),
+        ("columns", {"sent": {"at": 9**9, "type": "<f8", "shape": [2, 2, 10], "rows": 10}}, "bytes are left of"),
         ("seed", "0", "'seed' is '0'"),
         ("round", True, "'round' is True"),
         ("hypervolume", "big", "'hypervolume' is 'big'"),
@@ -144,9 +156,10 @@ def test_numbers_that_are_not_finite_are_kept_apart(write_run):
     (folder / "solutions.json").unlink()
 
     def diverge(lines):
-        lines[-1]["sent"]["test"][0] = [float("nan"), 0.1]
-        lines[-1]["sent"]["test"][1] = [None, float("inf")]
-        return lines
+        columns = in_folder(folder, 10, ("train", "test"), 2)
+        values = np.stack([columns.evaluated(lines[-1], "sent")[split] for split in ("train", "test")], axis=1)
+        values[0, 1], values[1, 1] = (np.nan, 0.1), (np.nan, np.inf)
+        return [*lines[:-1], lines[-1] | {"columns": {"sent": columns.put(values)}}]
 
     rewrite(folder / "metrics.jsonl", diverge)
     record = load(folder)
@@ -164,8 +177,18 @@ def test_what_is_not_a_run_folder_says_so(tmp_path, write_run):
 
 
 def test_a_newer_format_asks_for_an_update(write_run):
-    with pytest.raises(UserError, match=r"format 2.*update fedpareto"):
-        load(write_run("a", extra={"format": 2}))
+    with pytest.raises(UserError, match=r"format 3.*update fedpareto"):
+        load(write_run("a", extra={"format": 3}))
+
+
+def test_a_run_of_version_0_1_is_refused_with_what_to_do(write_run):
+    folder = write_run("a", extra={"format": 1})
+    again = rf"older fedpareto \(format 1, .*run it again with 'fedpareto run --spec {folder}/spec.yaml --out NEW'"
+    with pytest.raises(UserError, match=again) as refused:
+        load(folder)
+    assert "\n" not in str(refused.value)
+    with pytest.raises(UserError, match=again):
+        RunFolder.open(folder)
 
 
 def test_a_run_without_rounds_says_so(write_run):

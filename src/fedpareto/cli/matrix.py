@@ -37,8 +37,7 @@ def matrix(
     Example: fedpareto matrix examples/matrix.yaml --out runs/matrix
     """
     from fedpareto.experiments import matrix as matrices
-    from fedpareto.experiments.progress import Interrupts
-    from fedpareto.experiments.runner import Stopped
+    from fedpareto.experiments.progress import Interrupts, Stopped
 
     if jobs is not None and jobs < 1:
         raise UserError(f"--jobs {jobs}: at least 1 is needed")

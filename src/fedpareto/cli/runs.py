@@ -15,7 +15,7 @@ from fedpareto.errors import UserError
 from fedpareto.files import quoted
 
 if TYPE_CHECKING:
-    from fedpareto.experiments.runner import Result
+    from fedpareto.experiments.result import Result
     from fedpareto.experiments.spec import Spec
     from fedpareto.report.record import Record
 
@@ -308,8 +308,7 @@ def _changed(before: Spec, settings: list[str]) -> Spec:
 @contextmanager
 def _watched(spec: Spec, folder: Path, quiet: bool = False) -> Iterator[dict[str, Any]]:
     """Shows a run's progress, and stops it on Ctrl-C or SIGTERM, once or twice."""
-    from fedpareto.experiments.progress import Interrupts, shown
-    from fedpareto.experiments.runner import Stopped
+    from fedpareto.experiments.progress import Interrupts, Stopped, shown
 
     progress = shown(spec, folder, quiet)
     with Interrupts() as interrupts:

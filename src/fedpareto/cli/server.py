@@ -13,7 +13,7 @@ from fedpareto.errors import QuorumLost, UserError
 if TYPE_CHECKING:
     from fedpareto.deploy.layout import Deployment
     from fedpareto.deploy.logs import Memory
-    from fedpareto.experiments.runner import Result
+    from fedpareto.experiments.result import Result
 
 app = typer.Typer(
     rich_markup_mode=None,
@@ -199,7 +199,7 @@ def _run(
 
 def _serve(deployment: Deployment, warnings: Memory, folder: Path, resume: bool, back: bool) -> Result | None:
     from fedpareto.deploy import health, server
-    from fedpareto.experiments.runner import Stopped
+    from fedpareto.experiments.progress import Stopped
 
     try:
         return server.up(deployment, warnings, resume, back)

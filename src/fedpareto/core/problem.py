@@ -37,6 +37,8 @@ class Objective:
     """No model has a value below this; None: there is no such bound. A server refuses reported values outside."""
     highest: float | None = None
     """The same above."""
+    fairness: bool = False
+    """Whether it is a notion of fairness, of which 1 is perfect: see SolutionSet.only."""
 
 
 @dataclass(frozen=True)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from fedpareto.core.problem import OWN_TEST, Objective, Problem, Splits, SupervisedProblem
-from fedpareto.moo import dominance, indicators
+from fedpareto.moo import dominance, filters, indicators
 from fedpareto.moo.tested import Tested
 
 
@@ -48,6 +48,21 @@ class SolutionSet:
     def front(self) -> np.ndarray:
         """The non-dominated points, `[k, m]`."""
         return dominance.front(self.points, maximise=self.maximise)
+
+    def only(self, rank: int = 1, converged: bool = False) -> SolutionSet:
+        """Those that a front is drawn of, without outliers: under noise a front consists of these (thesis, A.3.5).
+
+        `rank` k leaves out the points of the k − 1 fronts before: the front of the rest is the one of rank k (Deb et
+        al. 2002). `converged` first leaves out who is too fair to be true: see `filters.is_converged`.
+        """
+        fairness = [objective.fairness for objective in self.objectives] if converged else None
+        kept = filters.counted(self.points, self.maximise, rank, fairness)
+        return replace(
+            self,
+            clients=tuple(np.array(self.clients)[kept].tolist()),
+            preferences=None if self.preferences is None else self.preferences[kept],
+            values={split: points[kept] for split, points in self.values.items()},
+        )
 
     def hypervolume(self) -> float:
         """Of the points, from the objectives' reference point."""

@@ -17,7 +17,9 @@ from fedpareto.engines.flower.options import FlowerOptions
 from fedpareto.engines.machine import LocalOptions
 from fedpareto.errors import UserError
 from fedpareto.experiments import engines
-from fedpareto.experiments.runner import Experiment, OnRound, Result
+from fedpareto.experiments.experiment import Experiment
+from fedpareto.experiments.progress import OnRound
+from fedpareto.experiments.result import Result
 from fedpareto.experiments.spec import Spec
 from fedpareto.experiments.store import RunFolder
 from fedpareto.files import write_atomically

@@ -1,4 +1,4 @@
-"""What a run saves so that its models can be used without the data, the problem or a download.
+"""The final files of a run: its solutions and models, and what it takes to use these without the data or the problem.
 
 On one machine the run's folder has it; on Flower each node keeps its own, and the server gets nothing of it.
 """
@@ -14,9 +14,10 @@ from fedpareto.core.engine import Engine
 from fedpareto.core.messages import Message, Parcels
 from fedpareto.core.model_parts import anatomy_to_json, lattice
 from fedpareto.experiments.checkpoint import Checkpoint
-from fedpareto.experiments.servable import Card, network_of_problem, node_file, save_conditioned, save_solutions
+from fedpareto.experiments.result import Result
+from fedpareto.experiments.servable import FORMAT, Card, network_of_problem, node_file, save_conditioned, save_solutions
 from fedpareto.experiments.spec import Spec
-from fedpareto.experiments.store import FORMAT, RunFolder
+from fedpareto.experiments.store import RunFolder
 
 if TYPE_CHECKING:
     from fedpareto.engines.flower.node import Node
@@ -38,6 +39,35 @@ def save_for_serving(folder: RunFolder, spec: Spec, engine: Engine, solutions: S
         outputs = [output.to_json() for output in spec.problem.outputs()]
         network = network_of_problem(spec.problem)
         folder.write_json(INPUTS_FILE, {"format": FORMAT, "inputs": known, "outputs": outputs, "network": network})
+
+
+def save_result(folder: RunFolder, result: Result, keep_models: bool) -> None:
+    """Writes the solutions, and unless they are not to be kept, the models."""
+    spec = result.spec
+    models = Checkpoint(
+        {
+            f"seed{seed}/client{client}": model
+            for seed, of_seed in zip(spec.seeds, result.models, strict=True)
+            for client, model in of_seed.items()
+        },
+        {"layout": spec.problem.layout.to_json(), "problem": spec.to_mapping()["problem"]},
+    )
+    if keep_models:
+        models.save(folder.path / "models.safetensors")
+    folder.write_json(
+        "solutions.json",
+        [
+            {
+                "seed": seed,
+                "round": kept,
+                "clients": list(solutions.clients),
+                "preferences": None if solutions.preferences is None else solutions.preferences.tolist(),
+                "objectives": {split: points.tolist() for split, points in solutions.values.items()},
+                "indicators": solutions.indicators(),
+            }
+            for seed, kept, solutions in zip(spec.seeds, result.kept, result.solutions, strict=True)
+        ],
+    )
 
 
 def _save_model_parts(folder: RunFolder, spec: Spec, engine: Engine, solutions: Sequence[Parcels]) -> None:

@@ -7,6 +7,7 @@ held-out rows at the end: so all cells measure the same clients.
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,7 +23,8 @@ from fedpareto.core.solutions import held_out
 from fedpareto.errors import DamagedFile, UserError, reading
 from fedpareto.experiments import engines, runner
 from fedpareto.experiments.parallel import side_by_side
-from fedpareto.experiments.runner import Result, Stopped
+from fedpareto.experiments.progress import Stopped
+from fedpareto.experiments.result import Result
 from fedpareto.experiments.spec import MATRIX, NAMED_SECTIONS, WORDS, Draft, Spec, first_difference
 from fedpareto.experiments.store import RunFolder
 from fedpareto.files import read_object, write_atomically
@@ -250,9 +252,10 @@ def _measure(values: dict[str, Any], stop: Callable[[], bool]) -> dict[str, Any]
 def _first_objective(result: Result, seed: int) -> list[float | None]:
     """Every client's final value on held-out rows; None where it is not finite."""
     kept = result.kept[result.spec.seeds.index(seed)]
-    (last,) = [row for row in result.history if row["seed"] == seed and row["round"] == kept]
-    measured = last["sent"][held_out(list(last["sent"]))]
-    return [None if values is None else round(values[0], 6) for values in measured]
+    measured = result.columns.evaluated(result.of_round(kept, seed), "sent")
+    assert measured is not None, "solutions are measured in the round whose models are kept"
+    values = measured[held_out(list(measured))][:, 0]
+    return [round(value, 6) if math.isfinite(value) else None for value in values.tolist()]
 
 
 class _Store:

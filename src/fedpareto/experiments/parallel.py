@@ -14,7 +14,7 @@ from typing import Protocol, TypeVar
 
 from fedpareto import workers
 from fedpareto.errors import UserError
-from fedpareto.experiments.runner import Stopped
+from fedpareto.experiments.progress import Stopped
 
 Work = TypeVar("Work")
 Answer = TypeVar("Answer")

@@ -7,17 +7,50 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from fedpareto.experiments.runner import Progress
 from fedpareto.experiments.spec import Spec
 
 LINES_IN_A_RUN = 10
 LONGEST_SILENCE = 60.0
 """Seconds after which a message is due although the next tenth of a run is not done."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """The progress of a run, after each round."""
+
+    round: int
+    rounds: int
+    measured: int
+    """The round after which solutions were measured: the one before, whose solutions this round began with."""
+    hypervolume: float
+    """Of the solutions that the server sends, mean over seeds; NaN in a round without an evaluation."""
+    failures: int
+    means: Mapping[str, float] = field(default_factory=dict)
+    """By objective, the mean over clients and seeds of what the server sends; empty without an evaluation."""
+
+    @property
+    def headline(self) -> tuple[str, float]:
+        """The summary measure and its value: the hypervolume, or of a single objective the clients' mean."""
+        if len(self.means) == 1:
+            ((name, mean),) = self.means.items()
+            return f"mean {name}", mean
+        return "hypervolume", self.hypervolume
+
+
+OnRound = Callable[[Progress], None]
+OnBegin = Callable[[int], None]
+"""Called once all is ready, with the number of rounds that are over: 0, or more in a resumed run."""
+
+
+class Stopped(Exception):
+    """The user stopped the run; the folder can be resumed."""
 
 
 class Interrupts:

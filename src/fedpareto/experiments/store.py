@@ -14,19 +14,21 @@ from typing import Any
 
 import numpy as np
 
+from fedpareto.columns import FILE as COLUMNS_FILE
 from fedpareto.errors import DamagedFile, UserError
 from fedpareto.experiments.checkpoint import Checkpoint
 from fedpareto.experiments.spec import PRIVATE, Draft, Spec
 from fedpareto.files import PART, Lock, json_text, parse_object, quoted, read_bytes, read_object, write_atomically
 from fedpareto.moo.tested import Tested
+from fedpareto.report.reading import FORMAT, must_be_readable
 from fedpareto.trust.attacks import USUAL_STRENGTH
 
-FORMAT = 1
 FILES = (
     "spec.yaml",
     "run.json",
     "status.json",
     "metrics.jsonl",
+    COLUMNS_FILE,
     "events.jsonl",
     "checkpoint.safetensors",
     "models.safetensors",
@@ -69,6 +71,7 @@ class RunFolder:
         """An existing run's folder."""
         folder = cls(path)
         folder.must_be_run()
+        must_be_readable(folder.read_json("run.json") or {"format": FORMAT}, path)
         folder.lock()
         for half_written in path.glob(f".*{PART}"):  # Left by a killed process; the folder is locked.
             with suppress(OSError):

@@ -5,12 +5,12 @@ Whether small or large is better is up to the caller: losses and accuracies both
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from fedpareto.errors import UserError
 from fedpareto.moo.min_norm import Array
@@ -84,20 +84,22 @@ def share_improved(before: ArrayLike, after: ArrayLike) -> float:
     return float((new <= old).mean())
 
 
-def shares_improved(losses: Mapping[int, ArrayLike], participants: Mapping[int, Sequence[int]]) -> dict[int, float]:
+def shares_improved(rounds: Iterable[tuple[int, ArrayLike, ArrayLike]]) -> dict[int, float]:
     """`share_improved` of every round between two measurements, by round.
 
-    `losses[t]` `[n]` are those of the models after t rounds; `participants[t]` are the positions of the clients that
-    took part in round t. A loss that is not finite has not improved, nor has one that follows it.
+    A measurement is the number t of rounds that are over, in ascending order; the clients' losses `[n]` of the models
+    after them; and the positions of the clients that take part in round t + 1. A loss that is not finite has not
+    improved, nor has one that follows it.
     """
-    shares = {}
-    for done, before in losses.items():
-        places = list(participants.get(done + 1, ()))
-        if done + 1 not in losses or not places:
-            continue
-        old, new = (np.asarray(values, dtype=np.float64)[places] for values in (before, losses[done + 1]))
-        known = np.isfinite(old) & np.isfinite(new)
-        shares[done + 1] = share_improved(old[known], new[known]) * float(known.mean()) if known.any() else 0.0
+    shares: dict[int, float] = {}
+    last: tuple[int, Array, NDArray[np.int64]] | None = None
+    for done, losses, participants in rounds:
+        now = np.asarray(losses, dtype=np.float64)
+        if last is not None and last[0] + 1 == done and len(last[2]):
+            old, new = last[1][last[2]], now[last[2]]
+            known = np.isfinite(old) & np.isfinite(new)
+            shares[done] = share_improved(old[known], new[known]) * float(known.mean()) if known.any() else 0.0
+        last = done, now, np.asarray(participants, dtype=np.int64)
     return shares
 
 

@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedpareto.errors import UserError
-from fedpareto.moo._points import as_points
+from fedpareto.moo._points import Maximise, as_points
+from fedpareto.moo.dominance import ranks
 
 
 def is_converged(points: ArrayLike, fairness: Sequence[bool], epsilon: float = 1e-3) -> NDArray[np.bool_]:
@@ -28,3 +29,23 @@ def is_converged(points: ArrayLike, fairness: Sequence[bool], epsilon: float = 1
     if not len(values) or not which.any():
         return np.ones(len(values), dtype=np.bool_)
     return np.asarray(~(values[:, which] > 1 - epsilon).all(axis=1), dtype=np.bool_)
+
+
+def counted(
+    points: ArrayLike, maximise: Maximise = False, rank: int = 1, fairness: Sequence[bool] | None = None
+) -> NDArray[np.bool_]:
+    """Mask `[k]` of the points `[k, m]` whose front is the one of this rank; the others are outliers, or not finite.
+
+    The front of rank 1 is the Pareto front; that of rank k is the front of what is left without those of lower ranks
+    (Deb et al. 2002), which the thesis proposes against noise (A.3.5). With `fairness`, points that did not converge
+    are left out before: see `is_converged`.
+    """
+    if rank < 1:
+        raise UserError(f"rank is {rank}; the front itself has rank 1")
+    values = np.asarray(points, dtype=np.float64)
+    mask = np.isfinite(values).all(axis=1)
+    if fairness is not None:
+        mask[mask] = is_converged(values[mask], fairness)
+    if rank > 1:
+        mask[mask] = ranks(values[mask], maximise) >= rank
+    return np.asarray(mask, dtype=np.bool_)

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from fedpareto.experiments.parallel import announced
 from fedpareto.experiments.spec import Draft, Spec
 from fedpareto.experiments.store import RunFolder
-from fedpareto.moo.fairness import Evaluation, shares_improved
+from fedpareto.moo.fairness import Evaluation
 from fedpareto.papers.catalogue import Options, Say
 from fedpareto.papers.runs import Pulse, ensure
 from fedpareto.report import reading
@@ -121,7 +121,7 @@ def find(out: Path, settings: Sequence[str], cell: Cell, stop: Callable[[], bool
         len(loaded.events),
         loaded.status.seconds,
         is_new,
-        *(_losses(RunFolder(folder), spec) if spec.measure_losses else ()),
+        *(_losses(loaded) if spec.measure_losses else ()),
     )
 
 
@@ -132,7 +132,7 @@ def _values(loaded: Record, kind: Evaluation) -> Values:
             {
                 line.round: found[loaded.held_out][:, 0]
                 for line in loaded.of_seed(seed)
-                if (found := getattr(line, kind))
+                if (found := line.measured(kind))
             }
             for seed in loaded.seeds
         ],
@@ -140,18 +140,14 @@ def _values(loaded: Record, kind: Evaluation) -> Values:
     )
 
 
-def _losses(folder: RunFolder, spec: Spec) -> tuple[Values, Values]:
+def _losses(loaded: Record) -> tuple[Values, Values]:
     """Every client's training loss, and the share of participants whose loss did not rise in a round."""
-    losses: list[dict[int, Array]] = []
-    shares: list[dict[int, Array]] = []
-    lines = [row for row in folder.read_lines("metrics.jsonl") if "losses" in row]
-    for seed in spec.seeds:
-        rows = [row for row in lines if row["seed"] == seed]
-        found = {row["round"]: np.array(row["losses"], dtype=np.float64) for row in rows}
-        improved = shares_improved(found, {row["round"] + 1: row["participants"] for row in rows})
-        losses.append(found)
-        shares.append({number: np.array([share]) for number, share in improved.items()})
-    return _table(losses, spec.clients), _table(shares, 1)
+    measured = [
+        {line.round: losses for line in loaded.of_seed(seed) if (losses := line.losses) is not None}
+        for seed in loaded.seeds
+    ]
+    rounds, shares = loaded.share_improved()
+    return _table(measured, loaded.clients), Values(rounds, shares[:, :, None])
 
 
 def _table(by_seed: Sequence[Mapping[int, Array]], width: int) -> Values:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from fedpareto.errors import UserError
 from fedpareto.experiments import runner
-from fedpareto.experiments.progress import LONGEST_SILENCE, Shown, ShownNowhere
-from fedpareto.experiments.runner import Observe, Progress, nothing_more
+from fedpareto.experiments.experiment import Observe, nothing_more
+from fedpareto.experiments.progress import LONGEST_SILENCE, Progress, Shown, ShownNowhere
 from fedpareto.experiments.spec import Spec, first_difference
 from fedpareto.experiments.store import RunFolder
 

@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from fedpareto.moo.indicators import expected_utility, hypervolume, own_utilities
+from fedpareto.moo.dominance import front
+from fedpareto.moo.indicators import expected_utility, hypervolume, igd, own_utilities
 from fedpareto.moo.intervals import interval
 from fedpareto.report._files import Array
 from fedpareto.report.record import Record, comparable, mean_and_deviation
@@ -16,9 +17,11 @@ INDICATORS = {
     "hypervolume": ("hypervolume", 1),
     "igd": ("IGD", -1),
     "igd_plus": ("IGD+", -1),
+    "igd_to_all": ("IGD to all", -1),
     "sparsity": ("sparsity", -1),
     "cardinality": ("cardinality", 1),
     "own_utility": ("own utility", 1),
+    "own_utility_trained": ("own utility, trained", 1),
     "regret": ("regret", -1),
     "expected_utility": ("expected utility", 1),
 }
@@ -35,6 +38,7 @@ CENTRAL = (
     "Central: for each client's preference one model trained on the training rows of all clients, by the same learner "
     "for as many rounds."
 )
+TO_ALL = "IGD to all: the mean distance to a run's front from the front of all these runs together."
 COSTS = ("seconds", "refused", "bytes_up")
 """What is counted, not sampled: the best is marked without an interval."""
 IMPROVED = Column("improved", "share improved", 1)
@@ -103,7 +107,8 @@ def _metrics(runs: Sequence[Record]) -> list[tuple[Column, Callable[[Record], Ar
     """Each column with the function that gives a run's values `[started]`."""
     run, metrics = runs[0], list[tuple[Column, Callable[[Record], Array]]]()
     if not run.single:
-        metrics += [(Column(key, *INDICATORS[key]), _indicator(key)) for key in INDICATORS]
+        special = {"igd_to_all": _igd_to_all(runs), "own_utility_trained": _own_utility_trained}
+        metrics += [(Column(key, *INDICATORS[key]), special.get(key) or _indicator(key)) for key in INDICATORS]
         alone = next((one for one in runs if one.algorithm == LOCAL), None)
         if alone is not None and len(runs) > 1:
             metrics += [(Column(key, *OVER_LOCAL[key]), _over_local(key, alone)) for key in OVER_LOCAL]
@@ -144,6 +149,23 @@ def _gains(record: Record, alone: Record, seed: int) -> Array:
 
 def _indicator(name: str) -> Callable[[Record], Array]:
     return lambda record: record.indicator(name)
+
+
+def _igd_to_all(runs: Sequence[Record]) -> Callable[[Record], Array]:
+    """The distance from the front of all runs together: where no front is known, that is the best there is."""
+    every = np.concatenate([run.pooled() for run in runs])
+    if len(runs) < 2 or not len(every):
+        return lambda record: np.full(len(record.started), np.nan)
+    known, maximise = front(every, runs[0].maximise), runs[0].maximise
+    return lambda record: np.array(
+        [igd(front(record.drawn(one), maximise), known, maximise) for one in record.solutions]
+    )
+
+
+def _own_utility_trained(record: Record) -> Array:
+    """What clients have under their own preferences of the models that they trained last, mean over those."""
+    found = [record.own_utilities(seed, "trained") for seed in record.started]
+    return np.array([np.nan if own is None or not len(own) else own.mean() for own in found])
 
 
 def _objective_mean(j: int) -> Callable[[Record], Array]:
@@ -247,6 +269,12 @@ def _notes(runs: Sequence[Record]) -> list[str]:
     if len({run.measured for run in runs}) > 1:
         own = "; ".join(f"{run.label} {run.measured}" for run in runs)
         notes.append(f"The runs were not measured alike ({own}): their numbers cannot be compared.")
+    if len(runs) > 1 and not runs[0].single:
+        notes.append(TO_ALL)
+    if any(run.rank > 1 or run.converged for run in runs):
+        left = [f"fronts are those of rank {runs[0].rank}"] if runs[0].rank > 1 else []
+        left += ["models fairer than 0.999, which did not converge, are left out of them"] if runs[0].converged else []
+        notes.append(f"{_upper('; '.join(left))}; own utilities and means are of all clients.")
     if any("central" in run.references for run in runs):
         notes.append(CENTRAL)
     told = {warning: [run.label for run in runs if warning in run.warnings] for run in runs for warning in run.warnings}

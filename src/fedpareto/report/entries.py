@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
+import numpy as np
+
+from fedpareto.columns import Columns, Evaluated
 from fedpareto.moo.fairness import Evaluation
 from fedpareto.report._files import (
     Array,
@@ -25,6 +30,8 @@ class Objective:
     name: str
     maximise: bool
     reference: float
+    fairness: bool = False
+    """Whether it is a notion of fairness, of which 1 is perfect."""
 
     @property
     def better(self) -> str:
@@ -70,14 +77,13 @@ class Event:
 
 @dataclass(frozen=True, eq=False)
 class Line:
-    """One seed after one round. Clients without a value have a row of NaN."""
+    """One seed after one round. The values of single clients are read when they are asked for."""
 
     seed: int
     round: int
-    sent: dict[str, Array]
-    """By split, `[n, m]`: the models that the server sends out; empty in a round without an evaluation."""
-    trained: dict[str, Array] | None
-    """By split, `[n, m]`: the models after the local steps that follow; None after the last round."""
+    means: Mapping[str, Mapping[str, Array]]
+    """By evaluation and split, `[m]` over the clients: "sent" is of the models that the server sends out, "trained" of
+    the same after the local steps that follow. Empty in a round without an evaluation, and where nobody has values."""
     hypervolume: float
     trained_hypervolume: float
     """NaN where there is none."""
@@ -86,19 +92,50 @@ class Line:
     failures: int
     bytes_up: int
     bytes_down: int
-    clusters: Clusters | None
     similarity: Array | None
     """`[n, n]`, rows in the order of the client ids."""
+    row: Mapping[str, Any] = field(repr=False)
+    """The line itself."""
+    columns: Columns = field(repr=False)
     epsilon: float = float("nan")
     """ε of differential privacy so far; NaN without it, or without noise."""
-    losses: Array | None = None
-    """`[n]`, of what the server sends: each client's training loss; None where it was not measured."""
-    participants: tuple[int, ...] = ()
-    """The participants of the next round, where losses were measured."""
+    few_clusters: Clusters | None = None
+    """Those that stand in the line."""
 
-    def measured(self, evaluation: Evaluation) -> dict[str, Array]:
-        """By split, `[n, m]`; empty where there was no such evaluation."""
-        return self.sent if evaluation == "sent" else self.trained or {}
+    @property
+    def sent(self) -> Mapping[str, Array]:
+        """By split, `[n, m]`: of the models that the server sends out; empty in a round without an evaluation."""
+        return self.measured("sent")
+
+    @property
+    def trained(self) -> Mapping[str, Array]:
+        """By split, `[n, m]`: of the same after the local steps that follow; empty after the last round."""
+        return self.measured("trained")
+
+    def measured(self, evaluation: Evaluation) -> Mapping[str, Array]:
+        """By split, `[n, m]`, NaN for clients without values; empty where there was no such evaluation."""
+        found: Evaluated | None = self.columns.evaluated(self.row, evaluation)
+        return {} if found is None else found
+
+    def has(self, evaluation: Evaluation, split: str) -> bool:
+        """Whether any client has values."""
+        return split in self.means.get(evaluation, {})
+
+    @property
+    def losses(self) -> Array | None:
+        """`[n]`, of what the server sends: each client's training loss; None where it was not measured."""
+        return self.columns.losses(self.row)
+
+    @property
+    def clusters(self) -> Clusters | None:
+        """The clients by cluster, where that was recorded."""
+        if self.few_clusters is not None or self.columns.block(self.row, "clusters") is None:
+            return self.few_clusters
+        labels = self.columns.described(self.row, "clusters")
+        order = labels.argsort(kind="stable")
+        ends = (labels[order][1:] != labels[order][:-1]).nonzero()[0] + 1
+        groups = [tuple(part.tolist()) for part in np.split(order, ends)]
+        return tuple(group for group in groups if labels[group[0]] >= 0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,6 +147,6 @@ class Solution:
     clients: tuple[int, ...]
     preferences: Array | None
     """`[n, m]`; None until the run has finished, or if the clients keep theirs private."""
-    objectives: dict[str, Array]
+    objectives: Mapping[str, Array]
     """By split, `[n, m]`."""
     indicators: dict[str, float]

@@ -6,14 +6,15 @@ A run that has not finished is described by what it wrote so far.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from fedpareto.columns import Columns, in_folder
 from fedpareto.errors import DamagedFile, UserError
-from fedpareto.files import read_json
+from fedpareto.files import quoted, read_json
 from fedpareto.moo.indicators import all_indicators
 from fedpareto.moo.tested import Tested
 from fedpareto.report._files import (
@@ -34,8 +35,8 @@ from fedpareto.report._files import (
 from fedpareto.report.entries import Event, Line, Objective, Output, Solution, Status
 from fedpareto.report.record import Record
 
-FORMAT = 1
-"""The newest layout of a run folder that this version reads."""
+FORMAT = 2
+"""The layout of a run folder that this version writes and reads."""
 CENTRAL_FILE = "central.json"
 """In a run's folder, where it was asked for: the points of models trained on the rows of all clients."""
 MOST_NAMED = 10
@@ -56,7 +57,10 @@ def load(folder: Path) -> Record:
     if not m:
         raise DamagedFile(f"{where}: 'objectives' is empty")
     status = _read_status(folder / "status.json")
-    lines = _read_lines(folder / "metrics.jsonl", m)
+    clients = get(run, "clients", int, where)
+    splits = _splits(run.get("splits"), f"{where}: 'splits'")
+    columns = in_folder(folder, clients, splits, m)
+    lines = _read_lines(folder / "metrics.jsonl", columns, status.name == "finished")
     seeds = integers(run.get("seeds"), f"{where}: 'seeds'")
     if not any(line.seed in seeds for line in lines):
         if status.name == "finished":
@@ -69,11 +73,11 @@ def load(folder: Path) -> Record:
         algorithm=printable(get(run, "algorithm", str, where)),
         problem=printable(get(run, "problem", str, where)),
         seeds=seeds,
-        clients=get(run, "clients", int, where),
+        clients=clients,
         rounds=get(run, "rounds", int, where),
         objectives=objectives,
         outputs=tuple(_output(entry, where) for entry in get(run, "outputs", list, where, [])),
-        splits=_splits(run.get("splits"), f"{where}: 'splits'"),
+        splits=splits,
         tested=_tested(get(run, "tested", list, where, []), m, f"{where}: 'tested'"),
         central=_central(folder / CENTRAL_FILE, m),
         names=tuple(printable(name) for name in get(run, "names", list, where, [])),
@@ -88,12 +92,6 @@ def load(folder: Path) -> Record:
         events=_read_events(folder / "events.jsonl"),
         solutions=(),
     )
-    for line in lines:
-        place = f"{folder / 'metrics.jsonl'}: seed {line.seed}, round {line.round}"
-        if line.sent:
-            _needs(record.held_out, line.sent, place)
-        if line.losses is not None:
-            _check_losses(line.losses, line.participants, record.clients, place)
     return dataclasses.replace(record, solutions=_solutions(record))
 
 
@@ -162,16 +160,9 @@ def _central(path: Path, m: int) -> dict[int, Array]:
     return {get(one, "seed", int, str(path)): matrix(one.get("points"), m, f"{path}: 'points'") for one in found}
 
 
-def _needs(split: str, found: dict[str, Array], where: str) -> None:
+def _needs(split: str, found: Mapping[str, Array], where: str) -> None:
     if split not in found:
         raise DamagedFile(f"{where} has no split '{split}'")
-
-
-def _check_losses(losses: Array, participants: Sequence[int], clients: int, where: str) -> None:
-    if len(losses) != clients:
-        raise DamagedFile(f"{where} has {len(losses)} losses of {clients} clients")
-    if not set(participants) <= set(range(clients)):
-        raise DamagedFile(f"{where}: 'participants' names unknown clients")
 
 
 def _read_run(folder: Path) -> dict[str, Any]:
@@ -179,13 +170,23 @@ def _read_run(folder: Path) -> dict[str, Any]:
     if not path.is_file():
         raise UserError(_not_a_run(folder))
     run = as_object(read_json(path), str(path))
-    version = get(run, "format", int, str(path))
+    must_be_readable(run, folder)
+    return run
+
+
+def must_be_readable(run: dict[str, Any], folder: Path) -> None:
+    """Raises UserError, with what to do, if a run was written by a fedpareto that kept its record in another way."""
+    version = get(run, "format", int, str(folder / "run.json"))
     if version > FORMAT:
         raise UserError(
-            f"{folder}: written by a newer fedpareto (format {version}, this one reads up to {FORMAT}); "
-            "update fedpareto"
+            f"{folder}: written by a newer fedpareto (format {version}, this one reads {FORMAT}); update fedpareto"
         )
-    return run
+    if version < FORMAT:
+        again = f"fedpareto run --spec {quoted(folder / 'spec.yaml')} --out NEW"
+        raise UserError(
+            f"{folder}: written by an older fedpareto (format {version}, this one reads {FORMAT}); "
+            f"run it again with '{again}', or read it with fedpareto 0.1"
+        )
 
 
 def _not_a_run(folder: Path) -> str:
@@ -199,7 +200,8 @@ def _not_a_run(folder: Path) -> str:
 def _objective(entry: object, where: str) -> Objective:
     data = as_object(entry, f"{where}: 'objectives'")
     name, maximise = get(data, "name", str, where), get(data, "maximise", bool, where)
-    return Objective(printable(name), maximise, number(data.get("reference"), f"{where}: 'reference'"))
+    reference, fairness = number(data.get("reference"), f"{where}: 'reference'"), data.get("fairness") is True
+    return Objective(printable(name), maximise, reference, fairness)
 
 
 def _read_status(path: Path) -> Status:
@@ -214,21 +216,27 @@ def _read_status(path: Path) -> Status:
     )
 
 
-def _read_lines(path: Path, m: int) -> tuple[Line, ...]:
-    # A resumed run writes the round it was stopped in again; the later row counts.
-    lines = {(line.seed, line.round): line for line in (_line(*entry, m) for entry in json_lines(path))}
+def _read_lines(path: Path, columns: Columns, is_over: bool) -> tuple[Line, ...]:
+    """The rounds whose values are all there: after a power cut the last ones of a run may not be."""
+    length, lines = columns.source.length, {}
+    for data, where in json_lines(path):
+        if columns.reaches(data) <= length:
+            # A resumed run writes the round it was stopped in again; the later row counts.
+            line = _line(data, where, columns)
+            lines[line.seed, line.round] = line
+        elif is_over:
+            raise DamagedFile(f"{columns.source.name} is damaged: {length} bytes are left of {columns.reaches(data)}")
     return tuple(lines[key] for key in sorted(lines))
 
 
-def _line(data: dict[str, Any], where: str, m: int) -> Line:
+def _line(data: dict[str, Any], where: str, columns: Columns) -> Line:
     # Empty lists mean nothing, like null.
     clusters = id_groups(data.get("clusters") or [], f"{where}: 'clusters'")
     similarity = square(data.get("similarity") or [], f"{where}: 'similarity'")
     return Line(
         seed=get(data, "seed", int, where),
         round=get(data, "round", int, where),
-        sent=_points_by_split(data.get("sent"), m, f"{where}: 'sent'") or {},
-        trained=_points_by_split(data.get("trained"), m, f"{where}: 'trained'"),
+        means={name: _means(data, name, columns, where) for name in ("sent", "trained")},
         hypervolume=number(data.get("hypervolume"), f"{where}: 'hypervolume'"),
         trained_hypervolume=number(data.get("trained_hypervolume"), f"{where}: 'trained_hypervolume'"),
         seconds=number(data.get("seconds"), f"{where}: 'seconds'"),
@@ -236,12 +244,32 @@ def _line(data: dict[str, Any], where: str, m: int) -> Line:
         failures=get(data, "failures", int, where, 0),
         bytes_up=get(data, "bytes_up", int, where, 0),
         bytes_down=get(data, "bytes_down", int, where, 0),
-        clusters=clusters or None,
+        few_clusters=clusters or None,
         similarity=similarity if similarity.size else None,
         epsilon=number(data.get("epsilon"), f"{where}: 'epsilon'"),
-        losses=numbers(data["losses"], f"{where}: 'losses'") if "losses" in data else None,
-        participants=integers(data.get("participants", []), f"{where}: 'participants'"),
+        row=data,
+        columns=columns,
     )
+
+
+def _means(data: dict[str, Any], evaluation: str, columns: Columns, where: str) -> dict[str, Array]:
+    """By split, of one evaluation, where any client has values; each has its block."""
+    entry = as_object(data.get(evaluation) or {}, f"{where}: '{evaluation}'")
+    if entry and columns.block(data, evaluation) is None:
+        raise DamagedFile(f"{where}: '{evaluation}' has no values of clients")
+    found = {}
+    for split, means in entry.items():
+        _known(split, columns.splits, f"{where}: '{evaluation}'")
+        if means is not None:
+            found[split] = numbers(means, f"{where}: '{evaluation}'")
+            if len(found[split]) != columns.objectives:
+                raise DamagedFile(f"{where}: '{evaluation}': expected {columns.objectives} numbers")
+    return found
+
+
+def _known(split: str, splits: Sequence[str], where: str) -> None:
+    if split not in splits:
+        raise DamagedFile(f"{where} has an unknown split '{printable(split)}'")
 
 
 def _read_events(path: Path) -> tuple[Event, ...]:

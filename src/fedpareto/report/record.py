@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from fedpareto.errors import UserError
 from fedpareto.moo.dominance import front
 from fedpareto.moo.fairness import AcrossClients, Evaluation, across_objectives, shares_improved
-from fedpareto.moo.indicators import own_utilities
+from fedpareto.moo.filters import counted
+from fedpareto.moo.indicators import all_indicators, own_utilities
 from fedpareto.moo.tested import Constant, Tested
 from fedpareto.report._files import (
     Array,
@@ -66,6 +67,10 @@ class Record:
     events: tuple[Event, ...]
     solutions: tuple[Solution, ...] = field(repr=False)
     """One per started seed."""
+    rank: int = 1
+    """Of the fronts that are drawn and measured."""
+    converged: bool = False
+    """Whether models that did not converge are left out of them."""
 
     @property
     def finished(self) -> bool:
@@ -146,9 +151,32 @@ class Record:
         return [solution.objectives[split or self.held_out] for solution in self.solutions]
 
     def pooled(self) -> Array:
-        """`[k, m]`: the finite final points of all seeds on the held-out split."""
-        points = np.concatenate(self.points())
-        return np.asarray(points[np.isfinite(points).all(axis=1)])
+        """`[k, m]`: the final points of all seeds on the held-out split that fronts are drawn of."""
+        return np.concatenate([self.drawn(solution) for solution in self.solutions])
+
+    def drawn(self, solution: Solution) -> Array:
+        """`[k, m]`: those of one seed: the finite ones, but for outliers where these are to be left out."""
+        points = solution.objectives[self.held_out]
+        fairness = [objective.fairness for objective in self.objectives] if self.converged else None
+        return np.asarray(points[counted(points, self.maximise, self.rank, fairness)])
+
+    def without_outliers(self, rank: int = 1, converged: bool = False) -> Record:
+        """The same run with its fronts of this rank, and of the models that converged (thesis, A.3.5).
+
+        Indicators of a front follow; what clients have of their own models stays.
+        """
+        if converged and not any(objective.fairness for objective in self.objectives):
+            raise UserError(f"'{self.problem}' has no fairness objective by which models that did not converge show")
+        chosen = dataclasses.replace(self, rank=rank, converged=converged)
+        return dataclasses.replace(chosen, solutions=tuple(chosen._measured_anew(one) for one in self.solutions))
+
+    def _measured_anew(self, solution: Solution) -> Solution:
+        reference, points = [objective.reference for objective in self.objectives], self.drawn(solution)
+        found = all_indicators(points, reference, self.maximise, self.known_front, solution.preferences)
+        indicators = solution.indicators | {key: value for key, value in found.items() if key in solution.indicators}
+        if "regret" in indicators:
+            indicators["regret"] = indicators["expected_utility"] - indicators["own_utility"]
+        return dataclasses.replace(solution, indicators=indicators)
 
     def front(self) -> Array:
         """`[f, m]`: the non-dominated ones among `pooled`, ascending by the first objective."""
@@ -164,12 +192,22 @@ class Record:
         names = dict.fromkeys(name for solution in self.solutions for name in solution.indicators)
         return {name: mean_and_deviation(self.indicator(name)) for name in names}
 
-    def own_utilities(self, seed: int) -> Array | None:
-        """`[n]`: what each client has of its own model under its own preference; None where that is not known."""
+    def own_utilities(self, seed: int, evaluation: Evaluation = "sent") -> Array | None:
+        """`[n]`: what each client has of its own model under its own preference; None where that is not known.
+
+        Of the final models, or of those that clients trained last, which only participants have.
+        """
         one = self.solution(seed)
         if one.preferences is None:
             return None
-        return own_utilities(one.objectives[self.held_out], one.preferences, self.maximise)
+        if evaluation == "sent":
+            return own_utilities(one.objectives[self.held_out], one.preferences, self.maximise)
+        line = self._last(seed, evaluation)
+        if line is None or len(one.clients) != self.clients:
+            return None
+        points = line.measured(evaluation)[self.held_out]
+        known = np.isfinite(points).all(axis=1)
+        return own_utilities(points[known], one.preferences[known], self.maximise)
 
     def constant(self, seed: int) -> Constant | None:
         """What the best constant answer scores under a seed, if the run says so."""
@@ -210,21 +248,25 @@ class Record:
 
     def values(self, seed: int, evaluation: Evaluation = "sent") -> dict[int, Array]:
         """By round, `[n, m]` on clients' own held-out rows, where any has a value; NaN for those that have none."""
-        lines = ((line.round, line.measured(evaluation).get(self.own_split)) for line in self.of_seed(seed))
-        return {r: points for r, points in lines if points is not None and np.isfinite(points).all(axis=1).any()}
+        return {line.round: line.measured(evaluation)[self.own_split] for line in self._evaluated(seed, evaluation)}
+
+    def _evaluated(self, seed: int, evaluation: Evaluation) -> list[Line]:
+        """The rounds in which any client has a value on its own held-out rows."""
+        return [line for line in self.of_seed(seed) if line.has(evaluation, self.own_split)]
 
     def last_values(self, evaluation: Evaluation = "sent") -> list[Array]:
         """Of each started seed that has any, the last `values`, without the clients that have none.
 
         Where a seed was stopped early, the last of the models that were kept.
         """
-        of_seeds = [list(self._up_to_kept(seed, evaluation).values()) for seed in self.started]
-        return [found[-1][np.isfinite(found[-1]).all(axis=1)] for found in of_seeds if found]
+        lasts = (self._last(seed, evaluation) for seed in self.started)
+        found = [line.measured(evaluation)[self.own_split] for line in lasts if line is not None]
+        return [points[np.isfinite(points).all(axis=1)] for points in found]
 
-    def _up_to_kept(self, seed: int, evaluation: Evaluation) -> dict[int, Array]:
-        """Of `values`, those up to the round whose models were kept."""
+    def _last(self, seed: int, evaluation: Evaluation) -> Line | None:
+        """The last round with such an evaluation, up to the one whose models were kept."""
         kept = self.solution(seed).round
-        return {r: points for r, points in self.values(seed, evaluation).items() if r <= kept}
+        return max((one for one in self._evaluated(seed, evaluation) if one.round <= kept), key=_round, default=None)
 
     @property
     def early_stop(self) -> str:
@@ -241,11 +283,12 @@ class Record:
         """
         found = []
         for seed in self.started:
-            values = self.values(seed, evaluation)
-            if not values or round not in (-1, *values):
+            rounds = {line.round: line for line in self._evaluated(seed, evaluation)}
+            line = self._last(seed, evaluation) if round == -1 else rounds.get(round)
+            if line is None:
                 which = "" if round == -1 else f" after round {round}"
                 raise UserError(f"{self.folder}: seed {seed} has no evaluation '{evaluation}'{which}")
-            points = values[max(self._up_to_kept(seed, evaluation)) if round == -1 else round]
+            points = line.measured(evaluation)[self.own_split]
             names = (objective.name for objective in self.objectives)
             found.append(dict(zip(names, across_objectives(points, self.maximise), strict=True)))
         return found
@@ -254,10 +297,19 @@ class Record:
         """The rounds `[r]` of which all started seeds have the evaluation; and by seed, round and objective,
         statistics over the clients.
         """
-        by_seed = [self.values(seed, evaluation) for seed in self.started]
-        rounds = sorted(set.intersection(*(set(values) for values in by_seed)))
-        found = [[across_objectives(values[r], self.maximise) for r in rounds] for values in by_seed]
+        by_seed = [{line.round: line for line in self._evaluated(seed, evaluation)} for seed in self.started]
+        rounds = sorted(set.intersection(*(set(lines) for lines in by_seed)))
+        found = [
+            [across_objectives(lines[r].measured(evaluation)[self.own_split], self.maximise) for r in rounds]
+            for lines in by_seed
+        ]
         return np.array(rounds, dtype=np.int64), found
+
+    def mean_over_rounds(self, j: int) -> Array:
+        """`[started, r]` over `common_rounds`: the mean over clients of an objective of what the server sends."""
+        rounds, split = self.common_rounds, self.own_split
+        rows = [[_at(lines[int(r)].means["sent"].get(split), j) for r in rounds] for lines in self._by_seed.values()]
+        return np.array(rows, dtype=np.float64)
 
     def share_improved(self) -> tuple[NDArray[np.int64], Array]:
         """Rounds `[r]`, and `[started, r]`: the share of the participants whose training loss did not rise in them.
@@ -266,16 +318,22 @@ class Record:
         """
         by_seed = []
         for seed in self.started:
-            lines = [line for line in self.of_seed(seed) if line.losses is not None]
-            losses = {line.round: line.losses for line in lines if line.losses is not None}
-            by_seed.append(shares_improved(losses, {line.round + 1: line.participants for line in lines}))
+            measured = ((line, line.losses) for line in self.of_seed(seed))
+            by_seed.append(
+                shares_improved(
+                    (line.round, losses, line.columns.participants(line.row))
+                    for line, losses in measured
+                    if losses is not None
+                )
+            )
         rounds = sorted(set.intersection(*(set(shares) for shares in by_seed)))
         shares = np.array([[of_seed[r] for r in rounds] for of_seed in by_seed], dtype=np.float64)
         return np.array(rounds, dtype=np.int64), shares
 
     def clusters(self, seed: int) -> dict[int, Clusters]:
         """By round, where it was recorded: the groups of client ids."""
-        return {line.round: line.clusters for line in self.of_seed(seed) if line.clusters is not None}
+        found = ((line.round, line.clusters) for line in self.of_seed(seed))
+        return {r: clusters for r, clusters in found if clusters is not None}
 
     def similarity(self, seed: int) -> dict[int, Array]:
         """By round, where it was recorded: `[n, n]`, in the order of the client ids."""
@@ -287,6 +345,14 @@ class Record:
         for line in self.lines:
             grouped.setdefault(line.seed, {})[line.round] = line
         return {seed: grouped[seed] for seed in self.seeds if seed in grouped}
+
+
+def _round(line: Line) -> int:
+    return line.round
+
+
+def _at(means: Array | None, j: int) -> float:
+    return np.nan if means is None else float(means[j])
 
 
 def held_out_split(splits: Sequence[str]) -> str:

@@ -256,8 +256,7 @@ def _words(record: Record) -> list[tuple[str, str]]:
 def _courses(record: Record) -> list[tuple[str, str]]:
     """What changed over the rounds, each as a sparkline."""
     if record.single:
-        name, (_, found) = f"mean {record.objectives[0].name}", record.across_rounds("sent")
-        courses = {name: np.array([[at[0].mean for at in of_seed] for of_seed in found]).mean(axis=0)}
+        courses = {f"mean {record.objectives[0].name}": record.mean_over_rounds(0).mean(axis=0)}
     else:
         courses = {"hypervolume": record.hypervolume.mean(axis=0)}
     if len(record.share_improved()[0]):

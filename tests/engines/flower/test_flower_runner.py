@@ -12,8 +12,8 @@ from test_server import answers_with, with_model
 from fedpareto.algorithms.mofld import MOFLDState
 from fedpareto.core.algorithm import small_setting
 from fedpareto.errors import UserError
+from fedpareto.experiments.experiment import Experiment
 from fedpareto.experiments.recovery import healed
-from fedpareto.experiments.runner import Experiment
 from fedpareto.experiments.store import RunFolder
 from fedpareto.trust.defences import Defence
 

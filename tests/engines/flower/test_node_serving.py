@@ -18,6 +18,7 @@ from safetensors.torch import load_file
 import fedpareto
 from fedpareto.errors import UserError
 from fedpareto.experiments import runner
+from fedpareto.experiments.experiment import Experiment
 from fedpareto.experiments.keeping import keep_servable
 from fedpareto.experiments.servable import node_file, node_files
 from fedpareto.experiments.spec import Draft
@@ -47,7 +48,7 @@ def run_on_nodes(spec, folder):
         node.keep = keep_servable
     with RunFolder.create(folder / "server", spec) as place:
         place.write_json("run.json", describe(spec, engine.split_names, engine.chosen))
-        runner.Experiment(spec, engine, place).run()
+        Experiment(spec, engine, place).run()
     return folder
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from fedpareto.columns import in_folder
 from fedpareto.experiments.store import RunFolder
 from fedpareto.moo.fairness import Evaluation, across_clients, jain_index
 from fedpareto.papers.client_runs import Array, Found, Values
@@ -111,8 +112,12 @@ def descent_of(found: Found) -> Descent:
 def smoothed_of(found: Found, scoring: str) -> Smoothed:
     """The entropy of w and the spread of α in the last round, and the clients' accuracies."""
     last = {row["seed"]: row for row in _weighed(found)}
-    inner = [np.array([one for one in row["shares"] if one]) for row in last.values()]
-    alphas = [np.array(row["weights"]) for row in last.values()]
+    spec = RunFolder(found.folder).spec()
+    columns = in_folder(found.folder, spec.clients, (), len(spec.problem.objectives))
+    every, alphas = (
+        [np.array(columns.described(row, name)) for row in last.values()] for name in ("shares", "weights")
+    )
+    inner = [shares[shares.any(axis=1)] for shares in every]  # Of those who took part.
     return Smoothed(
         entropy=float(np.mean([_entropy(shares).mean() for shares in inner])),
         largest=float(np.mean([shares.max(axis=1).mean() for shares in inner])),

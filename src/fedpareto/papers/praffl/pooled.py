@@ -19,7 +19,7 @@ from fedpareto.core.conditioned import Conditioned, tolerances
 from fedpareto.core.federation import Federation
 from fedpareto.core.groups import GroupedProblem
 from fedpareto.core.problem import Batch
-from fedpareto.experiments.runner import Experiment
+from fedpareto.experiments.experiment import Experiment
 from fedpareto.experiments.spec import Spec
 
 KEY = "pooled"
@@ -50,7 +50,7 @@ class Pooled:
     """By seed, partitioned once."""
 
     def __call__(self, experiment: Experiment, run: int) -> Mapping[str, Any]:
-        """See runner.Observe."""
+        """See experiment.Observe."""
         count = self.preferences if experiment.round == experiment.spec.rounds else self.between
         with torch.no_grad():
             return {KEY: np.round(self._points(experiment, run, count), 5).tolist()}

@@ -83,7 +83,10 @@ class Criteria:
 
     def objectives(self) -> tuple[Objective, ...]:
         """Accuracy and 1 − gap, from 0 on, as in chapter 5 of the thesis."""
-        return tuple(Objective(goal.name, maximise=True, reference=0.0, lowest=0.0, highest=1.0) for goal in self.goals)
+        return tuple(
+            Objective(goal.name, maximise=True, reference=0.0, lowest=0.0, highest=1.0, fairness=goal.is_fairness)
+            for goal in self.goals
+        )
 
     def losses(self, logits: Tensor, batch: Batch) -> Tensor:
         """`[n, m]`: cross entropy, and each relaxed gap plus a little cross entropy (eq. A.1 of the thesis).

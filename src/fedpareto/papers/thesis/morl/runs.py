@@ -176,7 +176,7 @@ def find(plan: Plan, out: Path, training: Training, stop: Callable[[], bool]) ->
     run.checkpoint_file.unlink(missing_ok=True)
     loaded = reading.load(folder)
     lines = [{line.round: line for line in loaded.of_seed(seed)} for seed in spec.seeds]
-    trained = [of_seed[spec.rounds - 1].trained or {} for of_seed in lines]
+    trained = [of_seed[spec.rounds - 1].trained for of_seed in lines]
     return Found(
         training=training,
         folder=folder,

@@ -1,0 +1,324 @@
+"""Values of single clients, round after round: one file of plain numbers, column by column, for any number of clients.
+
+The file is only ever appended to. What lies where is told by the round's row in metrics.jsonl, in `columns`: by name a
+block with `at`, the byte it begins at; `type`, of its numbers, such as "<f8"; `shape`, of which the last is the
+clients; and `rows`, how many clients these are. Blocks of some clients only say so (`some`) and begin with their
+numbers, as "<i4". Where all clients have the same, their column holds it once: the last of `shape` is then 1.
+"""
+
+from __future__ import annotations
+
+import math
+import tempfile
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedpareto.errors import DamagedFile, UserError, reading
+
+Array = NDArray[np.float64]
+Row = Mapping[str, Any]
+"""A line of metrics.jsonl."""
+
+FILE = "columns.bin"
+KEY = "columns"
+"""In a row: its blocks by name."""
+NUMBER = "<i4"
+"""The type of clients' numbers."""
+TYPES = ("<i4", "<i8", "<f4", "<f8")
+IN_MEMORY = 2**24
+"""Bytes up to which the values of a run without a folder stay in memory."""
+
+
+class Source(Protocol):
+    """Bytes that can be appended to and read."""
+
+    @property
+    def name(self) -> str:
+        """For messages."""
+
+    @property
+    def length(self) -> int:
+        """In bytes."""
+
+    def append(self, content: bytes) -> int:
+        """Adds bytes at the end; returns where they begin."""
+
+    def read(self, at: int, length: int) -> bytes:
+        """Some of them."""
+
+
+@dataclass(frozen=True)
+class InFile:
+    """In a run's folder."""
+
+    path: Path
+
+    @property
+    def name(self) -> str:
+        """See Source."""
+        return str(self.path)
+
+    @property
+    def length(self) -> int:
+        """See Source; 0 without a file."""
+        return self.path.stat().st_size if self.path.is_file() else 0
+
+    def append(self, content: bytes) -> int:
+        """See Source."""
+        try:
+            with self.path.open("ab") as file:
+                file.write(content)
+                return file.tell() - len(content)
+        except OSError as problem:
+            raise UserError(f"{self.path} cannot be written: {problem.strerror or problem}") from None
+
+    def read(self, at: int, length: int) -> bytes:
+        """See Source."""
+        try:
+            with self.path.open("rb") as file:
+                file.seek(at)
+                return file.read(length)
+        except OSError as problem:
+            raise UserError(f"{self.path} cannot be read: {problem.strerror or problem}") from None
+
+
+class Nowhere:
+    """Of a run without a folder: in memory, or where that gets much, in a file without a name."""
+
+    name = "the run's values"
+
+    def __init__(self, content: bytes = b"") -> None:
+        self._file = tempfile.SpooledTemporaryFile(max_size=IN_MEMORY)  # noqa: SIM115 - closed with its owner.
+        weakref.finalize(self, self._file.close)
+        self.length = 0
+        self.append(content)
+
+    def append(self, content: bytes) -> int:
+        """See Source."""
+        self._file.seek(self.length)
+        self._file.write(content)
+        self.length += len(content)
+        return self.length - len(content)
+
+    def read(self, at: int, length: int) -> bytes:
+        """See Source."""
+        self._file.seek(at)
+        return self._file.read(length)
+
+    def __reduce__(self) -> tuple[type[Nowhere], tuple[bytes]]:
+        return Nowhere, (self.read(0, self.length),)
+
+
+@dataclass(frozen=True)
+class Block:
+    """Where the values of some clients lie."""
+
+    at: int
+    type: str
+    shape: tuple[int, ...]
+    rows: int
+    some: bool = False
+
+    @classmethod
+    def parse(cls, entry: object, where: str) -> Block:
+        """From a row, which may be damaged."""
+        with reading(where):
+            if not isinstance(entry, dict):
+                raise TypeError("a block is not an object")
+            at, kind, shape, rows = (entry[name] for name in ("at", "type", "shape", "rows"))
+            if kind not in TYPES or not shape or any(type(one) is not int or one < 0 for one in (at, rows, *shape)):
+                raise ValueError("a block is not where and what it should be")
+            if shape[-1] not in (1, rows):
+                raise ValueError(f"a block has {shape[-1]} values of {rows} clients")
+            return cls(at, kind, tuple(shape), rows, entry.get("some") is True)
+
+    def to_plain(self) -> dict[str, Any]:
+        """For a row."""
+        plain = {"at": self.at, "type": self.type, "shape": list(self.shape), "rows": self.rows}
+        return plain | ({"some": True} if self.some else {})
+
+    @property
+    def begins(self) -> int:
+        """Of the values, behind the clients' numbers."""
+        return self.at + (self.rows * np.dtype(NUMBER).itemsize if self.some else 0)
+
+    @property
+    def end(self) -> int:
+        """The byte behind it."""
+        return self.begins + math.prod(self.shape) * np.dtype(self.type).itemsize
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluated(Mapping[str, Array]):
+    """One evaluation of a round: by split `[n, m]`, read when it is asked for; a row of NaN for who was not measured.
+
+    A row whose values are not all finite is one of NaN as well.
+    """
+
+    columns: Columns
+    block: Block
+
+    def __getitem__(self, split: str) -> Array:
+        if split not in self.columns.splits:
+            raise KeyError(split)
+        return self.columns.spread(self.block, self.columns.splits.index(split))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.columns.splits)
+
+    def __len__(self) -> int:
+        return len(self.columns.splits)
+
+
+@dataclass(frozen=True, eq=False)
+class Columns:
+    """Writes and reads the clients' values of one run."""
+
+    source: Source = field(repr=False)
+    clients: int
+    """n; clients are numbered from 0."""
+    splits: tuple[str, ...]
+    objectives: int
+    """m."""
+
+    # -- writing ---------------------------------------------------------------------------------------------------
+
+    def put_clients(self, clients: np.ndarray) -> dict[str, Any]:
+        """Appends a list of clients: a block of theirs without any values."""
+        return self.put(np.zeros((len(clients), 0)), clients)
+
+    def put(self, values: np.ndarray, clients: np.ndarray | None = None) -> dict[str, Any]:
+        """Appends values `[k, ...]` of all clients, or of these `[k]`; returns the block, for the row.
+
+        Every number is kept exactly, in as few bytes as that takes.
+        """
+        rows = len(values)
+        some = clients is not None and not (rows == self.clients and np.array_equal(clients, np.arange(rows)))
+        columns = _compact(np.moveaxis(values, 0, -1))
+        numbers = np.asarray(clients, dtype=NUMBER).tobytes() if some else b""
+        at = self.source.append(numbers + columns.tobytes())
+        return Block(at, columns.dtype.str.replace("=", "<"), columns.shape, rows, some).to_plain()
+
+    # -- reading ---------------------------------------------------------------------------------------------------
+
+    def block(self, row: Row, name: str) -> Block | None:
+        """Where a row's values lie, if it has them; `DamagedFile` if they cannot be there."""
+        blocks = row.get(KEY)
+        if blocks is None:
+            return None
+        where = f"'{name}' of seed {row.get('seed')}, round {row.get('round')}"
+        if not isinstance(blocks, dict):
+            raise DamagedFile(f"{where}: '{KEY}' is not an object")
+        if name not in blocks:
+            return None
+        found = Block.parse(blocks[name], where)
+        if found.rows != self.clients and not found.some:
+            raise DamagedFile(f"{where} has values of {found.rows} clients; there are {self.clients}")
+        if found.shape[:-1] != self._shapes.get(name, found.shape[:-1]):
+            raise DamagedFile(f"{where}: a client has {self._shapes[name]} values, not {found.shape[:-1]}")
+        return found
+
+    @property
+    def _shapes(self) -> dict[str, tuple[int, ...]]:
+        """What each client has, by name; of what algorithms tell there may be anything."""
+        points = len(self.splits), self.objectives
+        return {"sent": points, "trained": points, "traffic": (2,), "losses": (), "participants": (0,)}
+
+    def reaches(self, row: Row) -> int:
+        """The length that the file must have for a row to be whole."""
+        blocks = row.get(KEY)
+        found = (self.block(row, name) for name in (blocks if isinstance(blocks, dict) else ()))
+        return max((one.end for one in found if one is not None), default=0)
+
+    def evaluated(self, row: Row, evaluation: str) -> Evaluated | None:
+        """The objectives of the models "sent" or "trained", if they were measured."""
+        found = self.block(row, evaluation)
+        return None if found is None else Evaluated(self, found)
+
+    def traffic(self, row: Row) -> NDArray[np.int64]:
+        """`[n, 2]`: bytes of the tensors in each client's tasks and in its replies."""
+        found = self.block(row, "traffic")
+        whole = np.zeros((self.clients, 2), dtype=np.int64)
+        if found is not None:
+            whole[self.who(found)] = self.values(found)
+        return whole
+
+    def losses(self, row: Row) -> Array | None:
+        """`[n]`, each client's training loss, where it was measured; NaN if it is not finite."""
+        found = self.block(row, "losses")
+        return None if found is None else self.spread(found)
+
+    def participants(self, row: Row) -> NDArray[np.int64]:
+        """`[k]`: the clients whose replies the following round used, where losses were measured."""
+        found = self.block(row, "participants")
+        return np.zeros(0, dtype=np.int64) if found is None else self.who(found)
+
+    def described(self, row: Row, name: str) -> Any:
+        """What an algorithm or a defence tells, as the row has it, or where that is too long for it, an array.
+
+        That is `[n, ...]`, or clients `[k]`. None if they do not tell it.
+        """
+        if name in row:
+            return row[name]
+        found = self.block(row, name)
+        if found is None:
+            return None
+        return self.values(found) if math.prod(found.shape) else self.who(found)
+
+    def who(self, block: Block) -> NDArray[np.int64]:
+        """`[k]`: the clients of a block."""
+        if not block.some:
+            return np.arange(self.clients)
+        found = np.frombuffer(self._read(block.at, block.begins - block.at), dtype=NUMBER).astype(np.int64)
+        if len(found) and not (found.min() >= 0 and found.max() < self.clients):
+            raise DamagedFile(f"{self.source.name} is damaged: it names a client that is not one of {self.clients}")
+        return found
+
+    def values(self, block: Block, part: int | None = None) -> np.ndarray:
+        """`[k, ...]`: the values of a block's clients, of one `part` of the first dimension or of all."""
+        kind, shape, begin = np.dtype(block.type), block.shape, block.begins
+        if part is not None:
+            shape = shape[1:]
+            begin += part * math.prod(shape) * kind.itemsize
+        with reading(self.source.name):
+            found = np.frombuffer(self._read(begin, math.prod(shape) * kind.itemsize), dtype=kind).reshape(shape)
+            exact = found.astype(np.int64 if kind.kind == "i" else np.float64)
+            return np.ascontiguousarray(np.moveaxis(np.broadcast_to(exact, (*shape[:-1], block.rows)), -1, 0))
+
+    def spread(self, block: Block, part: int | None = None) -> Array:
+        """`[n, ...]`: the same for all clients, NaN for those without values."""
+        found = self.values(block, part)
+        if not block.some:
+            return found
+        with reading(self.source.name):
+            whole = np.full((self.clients, *found.shape[1:]), np.nan)
+            whole[self.who(block)] = found
+            return whole
+
+    def _read(self, at: int, length: int) -> bytes:
+        found = self.source.read(at, length)
+        if len(found) < length:
+            raise DamagedFile(f"{self.source.name} is damaged: it ends before byte {at + length}")
+        return found
+
+
+def in_folder(folder: Path, clients: int, splits: Sequence[str], objectives: int) -> Columns:
+    """Those of a run's folder."""
+    return Columns(InFile(folder / FILE), clients, tuple(splits), objectives)
+
+
+def _compact(columns: np.ndarray) -> np.ndarray:
+    """The same numbers in the smallest of `TYPES` that holds all exactly; once, where all clients have the same."""
+    if columns.shape[-1] > 1 and (columns == columns[..., :1]).all():
+        columns = columns[..., :1]
+    types = ("<i4", "<i8") if columns.dtype.kind in "iub" else ("<f4", "<f8")
+    with np.errstate(over="ignore", invalid="ignore"):
+        small = np.ascontiguousarray(columns, dtype=types[0])
+    is_exact = np.array_equal(small, columns, equal_nan=small.dtype.kind == "f")
+    return small if is_exact else np.ascontiguousarray(columns, dtype=types[1])

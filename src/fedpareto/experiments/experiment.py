@@ -1,0 +1,432 @@
+"""The loop, written once: ask, run, tell; all seeds of a run side by side; a record and a checkpoint every round."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from fedpareto.core import rng
+from fedpareto.core.algorithm import Found, State
+from fedpareto.core.engine import Engine
+from fedpareto.core.kept import Kept
+from fedpareto.core.messages import Failure, Outcome, Parcels, Tasks, traffic
+from fedpareto.core.solutions import SolutionSet, held_out, roles, tested_on
+from fedpareto.engines.local import LocalEngine
+from fedpareto.errors import DamagedFile, QuorumLost, UserError, reading
+from fedpareto.experiments import resuming
+from fedpareto.experiments.checkpoint import Checkpoint
+from fedpareto.experiments.keeping import save_for_serving, save_result
+from fedpareto.experiments.progress import OnRound, Progress, Stopped
+from fedpareto.experiments.recording import Entry, Recorder, by_split, event
+from fedpareto.experiments.recovery import healed
+from fedpareto.experiments.result import Result
+from fedpareto.experiments.spec import Spec
+from fedpareto.experiments.stopping import VALIDATION, Watch, score
+from fedpareto.experiments.store import RunFolder
+from fedpareto.moo.tested import Tested
+
+log = logging.getLogger("fedpareto.run")
+
+CHECKPOINT_SHARE = 0.1
+"""Writing checkpoints takes at most about this share of a run's time."""
+
+REFUSED = "refused"
+"""What stands in the reason of a failure that is a reply's own fault."""
+
+
+Observe = Callable[["Experiment", int], Mapping[str, Any]]
+"""More to record of a seed (by its index) after each round: goes into its row of metrics.jsonl."""
+
+
+def nothing_more(experiment: Experiment, run: int) -> Mapping[str, Any]:
+    """Records nothing more."""
+    return {}
+
+
+class Experiment:
+    """A run in progress: its engine and one algorithm state for each seed."""
+
+    def __init__(
+        self,
+        spec: Spec,
+        engine: Engine,
+        folder: RunFolder | None = None,
+        observe: Observe = nothing_more,
+        keep_models: bool = True,
+    ) -> None:
+        self.spec, self.engine, self.folder, self.observe = spec, engine, folder, observe
+        self.keep_models = keep_models
+        settings = [replace(setting, repeats=len(spec.seeds)) for setting in self.engine.settings]
+        self.states: list[State] = [spec.algorithm.begin(setting) for setting in settings]
+        self.recorder = Recorder(spec.problem, settings[0].clients, engine.split_names, folder)
+        self.tested = _tested(spec, engine)
+        self._watches = self._begin_watching()
+        self.seconds = 0.0
+        self._failures = 0
+        self._checkpoint_cost, self._since_checkpoint = 0.0, float("inf")
+
+    @property
+    def round(self) -> int:
+        """Rounds completed by all active seeds; if none is active, those of the one that ran longest."""
+        going = [self.states[run].round for run in self._going()]
+        return min(going) if going else max(state.round for state in self.states)
+
+    def _going(self) -> list[int]:
+        """The seeds, by index, that were not stopped early."""
+        return [run for run in range(len(self.states)) if not (self._watches and self._watches[run].stopped)]
+
+    def _is_over(self) -> bool:
+        return not self._going() or self.round >= self.spec.rounds
+
+    # -- the loop --------------------------------------------------------------------------------------------------
+
+    def run(self, on_round: OnRound | None = None, stop: Callable[[], bool] = lambda: False) -> Result:
+        """To the end, or until `stop` says so after a round."""
+        try:
+            with self.engine.threads():
+                while not self._is_over():
+                    self._one_round(on_round)
+                    if stop() and not self._is_over():
+                        self.checkpoint()
+                        raise Stopped(f"stopped after round {self.round} of {self.spec.rounds}")
+                return self._finish()
+        except Stopped as stopped:
+            self._end("stopped", str(stopped))
+            raise
+        except KeyboardInterrupt:
+            when = f"in round {self.round + 1} of" if self.round < self.spec.rounds else "after all"
+            self._end("stopped", f"interrupted {when} {self.spec.rounds} rounds")
+            raise
+        except BaseException as problem:
+            kind = [] if isinstance(problem, UserError) else [type(problem).__name__]
+            self._end("failed", ": ".join([*kind, *filter(None, [str(problem)])]))
+            raise
+
+    def _one_round(self, on_round: OnRound | None) -> None:
+        """All exchanges of one round of every seed."""
+        start, before = time.perf_counter(), self.round
+        algorithm = self.spec.algorithm
+        entries = {run: self._begun(run, before) for run in self._going()}
+        events: list[dict[str, Any]] = []
+        self._note_losses(entries, before)
+        first = not self._judged(entries, before)
+        going = self._going()
+        while going and self.round == before:
+            # A seed whose round took fewer exchanges waits for the others.
+            tasks = [
+                algorithm.ask(state) if run in going and state.round == before else []
+                for run, state in enumerate(self.states)
+            ]
+            # The trained model is measured in the exchange that trains it, which need not be the first.
+            solutions = self._measured(first, before)
+            outcomes = self._exchange(tasks, solutions)
+            for run in going:
+                outcome = outcomes[run]
+                self.recorder.note(entries[run], outcome, traffic(tasks[run], outcome.replies))
+                if self.states[run].round > before:
+                    continue
+                events += [self._event(run, failure) for failure in outcome.failures]
+                defended = self.spec.defence.applied(tasks[run], outcome.replies)
+                self.recorder.note_clients(entries[run], defended.notes())
+                self.states[run] = algorithm.tell(self.states[run], defended.replies)
+            events += self._heal()
+            first = False
+        elapsed = time.perf_counter() - start
+        self.seconds += elapsed
+        self._failures += len(events)
+        done = list(entries.values())
+        for entry in done:
+            entry.row["seconds"] = elapsed / len(done)
+        self.recorder.record(done, events)
+        if self.folder is not None and self.engine.remote and not any(REFUSED in event["reason"] for event in events):
+            self.folder.keep_good_checkpoint()  # All who replied could train from it.
+        self._since_checkpoint += elapsed
+        is_cheap = self._since_checkpoint * CHECKPOINT_SHARE >= self._checkpoint_cost
+        if is_cheap or self.engine.remote or self._is_over():
+            self.checkpoint()
+        if on_round is not None and going:
+            now = self.recorder.mean_hypervolume(done), self._failures, self.recorder.means(done)
+            on_round(Progress(self.round, self.spec.rounds, before, *now))
+
+    def _heal(self) -> list[dict[str, Any]]:
+        """On other machines' replies a state may have become unsound; clients get models that they can train from.
+
+        What was changed, as events: no client is at fault, so they bear the number of none.
+        """
+        if not self.engine.remote:
+            return []
+        events = []
+        for run, state in enumerate(self.states):
+            self.states[run], names = healed(state, self.spec.algorithm.begin(state.setting))
+            if names:
+                reason = f"not finite, or absurdly large, and begun anew: {', '.join(names)}"
+                log.warning("after round %d: %s", state.round, reason)
+                events.append(self._event(run, Failure(rng.SERVER, state.round, reason, "heal")))
+        return events
+
+    # -- early stopping --------------------------------------------------------------------------------------------
+
+    def _begin_watching(self) -> list[Watch]:
+        """One Watch for each seed; none without early stopping."""
+        if not self.spec.stop_after:
+            return []
+        names = self.engine.split_names
+        if VALIDATION not in names:
+            raise UserError(
+                f"stop_after is {self.spec.stop_after}, but '{self.spec.problem.name}' has no validation rows to "
+                f"decide on, only {' and '.join(names)}; leave it out, or take a problem that sets some aside"
+            )
+        return [Watch(self.spec.stop_after, self.spec.stop_margin, state) for state in self.states]
+
+    def _judged(self, entries: Mapping[int, Entry], done: int) -> bool:
+        """Whether the solutions were measured before training, so that seeds can end with them."""
+        if not self._watches or not self._is_evaluated(done):
+            return False
+        outcomes = self.engine.run_all([[] for _ in self.states], self._measured(True, done))
+        for run, entry in entries.items():
+            self.recorder.note(entry, outcomes[run])
+            self._look(run, entry, outcomes[run])
+        return True
+
+    def _look(self, run: int, entry: Entry, outcome: Outcome) -> None:
+        """Takes one evaluation of a seed into account; its score on validation rows is in the row."""
+        state, watch = self.states[run], self._watches[run]
+        values = by_split(outcome.evaluations.sent, state.setting.clients, self.engine.split_names)
+        found = entry.row["validation_score"] = score(values[VALIDATION], self.spec.problem)
+        watch.look(found, state, self.engine.private, run)
+
+    def _take_best(self) -> list[State]:
+        """The state of every seed's best round, with the clients' private state restored to that round."""
+        self.engine.private = _together(watch.private for watch in self._watches)
+        return [watch.state for watch in self._watches]
+
+    # -- the end of the loop ---------------------------------------------------------------------------------------
+
+    def _is_evaluated(self, done: int) -> bool:
+        """Whether solutions are measured after `done` rounds."""
+        return done % self.spec.evaluate_every == 0
+
+    def _measured(self, first: bool, done: int) -> list[Parcels | None]:
+        """What is measured in an exchange of the round after `done` rounds: all solutions, none of them, or nothing."""
+        if not self._is_evaluated(done):
+            return [None for _ in self.states]
+        going = self._going()
+        of_all = [self.spec.algorithm.solutions(state) if first else Parcels(np.empty(0)) for state in self.states]
+        return [solutions if run in going else None for run, solutions in enumerate(of_all)]
+
+    def _exchange(self, tasks: Sequence[Sequence[Tasks]], solutions: Sequence[Parcels | None]) -> list[Outcome]:
+        """One exchange of every seed; a lost quorum leaves its reasons in the folder."""
+        try:
+            return self.engine.run_all(tasks, solutions)
+        except QuorumLost as lost:
+            self.recorder.record([], [self._event(lost.run, failure) for failure in lost.failures])
+            asked = sum(len(some) for some in tasks[lost.run])
+            mistake = _common_mistake(lost.failures, asked)
+            if mistake:
+                raise QuorumLost(mistake, lost.failures, lost.run) from None
+            seed = f"seed {self.spec.seeds[lost.run]}, " if len(self.spec.seeds) > 1 else ""
+            way_on = ""
+            if len(lost.failures) == asked:
+                way_on = "; without any reply no quorum can be met"
+                if any("not finite" in failure.reason for failure in lost.failures):
+                    way_on += ": a smaller lr may help if training diverges"
+            elif self.folder:
+                way_on = f"; go on with: {self.folder.way_on('quorum=…')}"
+            raise QuorumLost(f"{seed}{lost}{way_on}", lost.failures, lost.run) from None
+
+    def _finish(self) -> Result:
+        """The last evaluation, of the final models."""
+        algorithm, names = self.spec.algorithm, self.engine.split_names
+        states = self.states
+        solutions, outcomes = self._measure(states)
+        entries: dict[int, Entry] = {}
+        for run in self._going():
+            entries[run] = self._begun(run, states[run].round)
+            self.recorder.note(entries[run], outcomes[run])
+            entries[run].row["seconds"] = 0.0
+        self._note_losses(entries, self.spec.rounds)
+        if self._watches:
+            for run, entry in entries.items():
+                self._look(run, entry, outcomes[run])
+            states = self._take_best()
+            solutions, outcomes = self._measure(states)
+        events: list[dict[str, Any]] = []
+        sets: list[SolutionSet] = []
+        models: list[Mapping[int, Tensor]] = []
+        for run, (state, outcome) in enumerate(zip(states, outcomes, strict=True)):
+            values = by_split(outcome.evaluations.sent, state.setting.clients, names)
+            of_clients = self._solution_set(run, values)
+            lost = np.setdiff1d(state.setting.clients, of_clients.clients).tolist()
+            reason = "no solution: the model's objectives are not finite numbers"
+            events += [self._event(run, Failure(client, state.round, reason, "evaluate")) for client in lost]
+            found = algorithm.found(state)
+            if found is not None and len(found.models):
+                sets.append(self._set_of(found))
+                models.append(dict(enumerate(found.models)))
+            else:
+                sets.append(of_clients)
+                models.append(self.engine.models(run, solutions[run]) if self.keep_models else {})
+        self.recorder.record(list(entries.values()), events)
+        kept = tuple(state.round for state in states)
+        where = self.folder.path if self.folder else None
+        record = self.recorder
+        result = Result(self.spec, sets, models, record.history, record.columns, where, kept, self.tested)
+        if self.folder is not None:
+            save_for_serving(self.folder, self.spec, self.engine, solutions)
+            save_result(self.folder, result, self.keep_models)
+        self._status("finished")  # Last: all files are there.
+        return result
+
+    def _measure(self, states: Sequence[State]) -> tuple[list[Parcels], list[Outcome]]:
+        """What every seed's clients would be sent, and its objectives."""
+        solutions = [self.spec.algorithm.solutions(state) for state in states]
+        return solutions, self.engine.run_all([[] for _ in solutions], solutions)
+
+    def _solution_set(self, run: int, values: Mapping[str, np.ndarray]) -> SolutionSet:
+        """The solutions of one seed; a client whose training diverged has none."""
+        good = np.isfinite(values[held_out(list(values))]).all(axis=1)
+        clients = self.states[run].setting.clients
+        preferences = self.spec.preferences_of(self.spec.seeds[run])
+        if not good.any():
+            raise UserError(
+                f"seed {self.spec.seeds[run]}: training diverged, no client's objectives are finite numbers; "
+                "a smaller lr may help"
+            )
+        return SolutionSet(
+            objectives=self.spec.problem.objectives,
+            clients=tuple(clients[good].tolist()),
+            preferences=None if preferences is None else preferences[good],
+            values={split: points[good] for split, points in values.items()},
+            known_front=self.spec.problem.known_front(),
+        )
+
+    def _set_of(self, found: Found) -> SolutionSet:
+        """The solutions of one seed, where they are a set of their own."""
+        names, values = self.engine.split_names, found.values.double().cpu().numpy()
+        return SolutionSet(
+            objectives=self.spec.problem.objectives,
+            clients=tuple(range(len(values))),
+            preferences=found.weights.double().cpu().numpy(),
+            values={names[part]: values[:, place] for place, part in enumerate(roles(names))},
+            known_front=self.spec.problem.known_front(),
+        )
+
+    # -- the record ------------------------------------------------------------------------------------------------
+
+    def _begun(self, run: int, done: int) -> Entry:
+        """What there is to record of a seed before its next round."""
+        algorithm, state = self.spec.algorithm, self.states[run]
+        entry = Entry({"seed": self.spec.seeds[run], "round": done})
+        found = algorithm.found(state)
+        if found is not None:  # The clients' choices from it, which are measured too, may be fewer.
+            entry.row["hypervolume"] = self.recorder.hypervolume(self._set_of(found).points)
+        self.recorder.describe(entry, algorithm.describe(state))
+        entry.row |= {"trained": None, "trained_hypervolume": None} | dict(self.observe(self, run))
+        return entry
+
+    def _note_losses(self, entries: Mapping[int, Entry], done: int) -> None:
+        """Adds each client's training loss after `done` rounds, before and after every round that is evaluated."""
+        wanted = self._is_evaluated(done) or self._is_evaluated(done - 1) or done == self.spec.rounds
+        if not self.spec.measure_losses or not wanted:
+            return
+        measured = self.engine.losses([self.spec.algorithm.solutions(state) for state in self.states])
+        for run, entry in entries.items():
+            self.recorder.note_losses(entry, measured[run])
+
+    def _event(self, run: int, failure: Failure) -> dict[str, Any]:
+        return event(self.spec.seeds[run], failure)
+
+    def _status(self, status: str, message: str = "") -> None:
+        if self.folder is not None:
+            self.folder.status(status, self.round, round(self.seconds, 3), message)
+
+    def _end(self, status: str, message: str) -> None:
+        """Marks a run that ends early. If not even that can be written, the first problem is still the one reported."""
+        with suppress(UserError):
+            self._status(status, message)
+
+    # -- checkpoints -----------------------------------------------------------------------------------------------
+
+    def checkpoint(self) -> None:
+        """Saves the rounds so far."""
+        if self.folder is None:
+            return
+        start = time.perf_counter()
+        checkpoint = Checkpoint(
+            values={
+                "spec": resuming.fixed(self.spec),
+                "seconds": self.seconds,
+                "failures": self._failures,
+                **resuming.settled(self.folder),
+            }
+        )
+        for run, state in enumerate(self.states):
+            checkpoint.put_state(state, f"state/{run}")
+        checkpoint.put_private(self.engine.private)
+        if self._watches:
+            checkpoint.values["watches"] = [watch.to_plain() for watch in self._watches]
+            for run, watch in enumerate(self._watches):
+                checkpoint.put_state(watch.state, f"best/{run}")
+            checkpoint.put_private(_together(watch.private for watch in self._watches), "best-private")
+        checkpoint.save(self.folder.checkpoint_file)
+        self._status("running")
+        self._checkpoint_cost, self._since_checkpoint = time.perf_counter() - start, 0.0
+
+    def restore(self, folder: RunFolder) -> None:
+        """Continues where the folder's last checkpoint was made; without one, at the beginning."""
+        checkpoint = folder.checkpoint()
+        if checkpoint is None:
+            resuming.cut(folder, {})
+            return
+        if "spec" not in checkpoint.values:
+            raise DamagedFile(f"{folder.checkpoint_file} is not a run's checkpoint; delete it to begin the run again")
+        resuming.must_be_same(checkpoint.values["spec"], self.spec, folder)
+        with reading(str(folder.checkpoint_file)):
+            self._restore(checkpoint, folder)
+
+    def _restore(self, checkpoint: Checkpoint, folder: RunFolder) -> None:
+        self.states = [checkpoint.get_state(state, f"state/{run}") for run, state in enumerate(self.states)]
+        for state in self.states:  # What does not fit together is found here, not in the next round.
+            if type(state.round) is not int or not 0 <= state.round <= self.spec.rounds:
+                raise ValueError(f"its round is {state.round}, the run has {self.spec.rounds}")
+            self.spec.algorithm.solutions(state)
+        self.engine.private = checkpoint.get_private(self.engine.device)
+        best = checkpoint.get_private(self.engine.device, "best-private")
+        for run, (watch, state) in enumerate(zip(self._watches, self.states, strict=bool(self._watches))):
+            kept = checkpoint.get_state(state, f"best/{run}")
+            self._watches[run] = watch.restored(checkpoint.values["watches"][run], kept, best.of_run(run))
+        self.seconds, self._failures = float(checkpoint.values["seconds"]), checkpoint.values["failures"]
+        resuming.cut(folder, checkpoint.values)
+        self.recorder.history = folder.read_lines("metrics.jsonl")
+        self.recorder.record([], self._heal())
+
+
+def _common_mistake(failures: Sequence[Failure], asked: int) -> str:
+    """The user error that all selected clients raised, if it is the same for all; or nothing."""
+    reasons, raised = {failure.reason for failure in failures}, f"raised {UserError.__name__}: "
+    if len(failures) == asked and len(reasons) == 1 and (reason := reasons.pop()).startswith(raised):
+        return reason.removeprefix(raised)
+    return ""
+
+
+def _tested(spec: Spec, engine: Engine) -> tuple[Tested, ...]:
+    """What each seed's models are tested on; nothing where the rows are elsewhere, or clients have none."""
+    if not isinstance(engine, LocalEngine):
+        return ()
+    found = [tested_on(spec.problem, federation.splits) for federation in engine.federations]
+    return tuple(one for one in found if one is not None)
+
+
+def _together(parts: Iterable[Kept]) -> Kept:
+    """The clients' private state of all seeds."""
+    whole = Kept()
+    for part in parts:
+        whole.add(part)
+    return whole

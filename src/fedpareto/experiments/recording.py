@@ -1,0 +1,185 @@
+"""What a run puts on record: of every round a readable row of fixed size, and the values of its clients in columns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from fedpareto import columns
+from fedpareto.columns import Columns
+from fedpareto.core.messages import ByClient, Failure, Ids, Outcome, Traffic, places
+from fedpareto.core.problem import Problem
+from fedpareto.core.solutions import held_out
+from fedpareto.experiments.store import RunFolder
+from fedpareto.moo.indicators import hypervolume
+
+MOST_IN_A_ROW = 64
+"""Clients up to which what is known of each of them, or of pairs of them, stands in the row itself."""
+HYPERVOLUMES = {"sent": "hypervolume", "trained": "trained_hypervolume"}
+"""The two evaluations, and what the hypervolume of each is called in a row."""
+
+
+@dataclass
+class Entry:
+    """One round of one seed, while it is going on."""
+
+    row: dict[str, Any]
+    """What becomes a line of metrics.jsonl."""
+    values: dict[str, tuple[np.ndarray, np.ndarray | None]] = field(default_factory=dict)
+    """By name, values `[k, ...]` and whose they are; None: of all clients."""
+    participants: np.ndarray | None = None
+    """Those who replied so far, where losses are measured."""
+    costs: list[Traffic] = field(default_factory=list)
+    """Of each exchange."""
+
+
+class Recorder:
+    """The record of a run: in its folder, or where there is none, with its result."""
+
+    def __init__(self, problem: Problem, clients: Ids, splits: Sequence[str], folder: RunFolder | None = None) -> None:
+        self.problem, self.clients, self.folder = problem, clients, folder
+        self.history: list[dict[str, Any]] = []
+        source = columns.Nowhere() if folder is None else columns.InFile(folder.path / columns.FILE)
+        self.columns = Columns(source, len(clients), tuple(splits), len(problem.objectives))
+
+    # -- a round ---------------------------------------------------------------------------------------------------
+
+    def describe(self, entry: Entry, described: Mapping[str, Any]) -> None:
+        """Adds what an algorithm tells about its state."""
+        for name, value in described.items():
+            array = value.double().cpu().numpy() if isinstance(value, Tensor) else None
+            own = None if len(self.clients) <= MOST_IN_A_ROW else self._of_each(name, value if array is None else array)
+            if own is not None:
+                entry.values[name] = (own, None)
+            elif array is None:
+                entry.row[name] = value
+            elif array.size <= MOST_IN_A_ROW**2:
+                entry.row[name] = np.round(array, 4).tolist()
+            else:
+                entry.row.setdefault("omitted", []).append(name)
+
+    def _of_each(self, name: str, value: Any) -> np.ndarray | None:
+        """`[n, ...]`, if a value has something short for every client: of clusters, the number of each one's."""
+        if name == "clusters":
+            labels = np.full(len(self.clients), -1)
+            for number, members in enumerate(value):
+                labels[places(self.clients, np.sort(members))] = number
+            return labels
+        if not isinstance(value, list | tuple | np.ndarray) or len(value) != len(self.clients):
+            return None
+        try:
+            found = np.asarray(value)
+        except ValueError:  # Lists of different lengths.
+            return None
+        return found if found.dtype.kind in "iuf" and found.size <= MOST_IN_A_ROW * len(found) else None
+
+    def note(self, entry: Entry, outcome: Outcome, cost: Traffic | None = None) -> None:
+        """Adds one exchange."""
+        row = entry.row
+        for kind, values in (("sent", outcome.evaluations.sent), ("trained", outcome.evaluations.trained)):
+            if len(values):
+                self._note_evaluation(entry, kind, values)
+        row["replies"] = row.get("replies", 0) + len(outcome.replies)
+        row["failures"] = row.get("failures", 0) + len(outcome.failures)
+        if entry.participants is not None:
+            entry.participants = np.union1d(entry.participants, outcome.replies.clients)
+        if cost is not None:
+            entry.costs.append(cost)
+        row["bytes_down"], row["bytes_up"] = (
+            int(sum(getattr(one, way).sum() for one in entry.costs)) for way in ("down", "up")
+        )
+
+    def _note_evaluation(self, entry: Entry, kind: str, values: ByClient) -> None:
+        """Means in the row, each client's values `[k, splits, m]` in columns."""
+        found = values.rows.double().cpu().numpy()
+        found = np.where(np.isfinite(found).all(axis=2, keepdims=True), found, np.nan)
+        splits, row = self.columns.splits, entry.row
+        entry.values[kind] = found, places(self.clients, values.clients)
+        row[kind] = {split: _means(found[:, i]) for i, split in enumerate(splits)}
+        if row.get(HYPERVOLUMES[kind]) is None:
+            row[HYPERVOLUMES[kind]] = self.hypervolume(found[:, splits.index(held_out(list(splits)))])
+
+    def note_losses(self, entry: Entry, losses: ByClient) -> None:
+        """Adds each client's training loss; from now on who replies is noted too."""
+        found = losses.rows.double().cpu().numpy()
+        entry.values["losses"] = np.where(np.isfinite(found), found, np.nan), places(self.clients, losses.clients)
+        if entry.participants is None:
+            entry.participants = np.zeros(0, dtype=np.int64)
+
+    def note_clients(self, entry: Entry, named: Mapping[str, Sequence[int]]) -> None:
+        """Adds lists of clients, such as those whom a defence left out."""
+        for name, clients in named.items():
+            if len(clients) <= MOST_IN_A_ROW:
+                entry.row[name] = list(clients)
+            else:
+                entry.values[name] = np.zeros((len(clients), 0)), places(self.clients, np.sort(clients))
+
+    def hypervolume(self, points: np.ndarray) -> float:
+        """Of the points `[k, m]` that are finite."""
+        known = points[np.isfinite(points).all(axis=1)]
+        return hypervolume(known, self.problem.reference, maximise=self.problem.maximise) if len(known) else 0.0
+
+    # -- files -----------------------------------------------------------------------------------------------------
+
+    def record(self, entries: Sequence[Entry], events: Sequence[dict[str, Any]]) -> None:
+        """A round is over. Values are written before the rows that say where they lie."""
+        rows = [self._written(entry) for entry in entries]
+        self.history += rows
+        if self.folder is not None:
+            self.folder.append("metrics.jsonl", rows)
+            self.folder.append("events.jsonl", events)
+
+    def _written(self, entry: Entry) -> dict[str, Any]:
+        values = dict(entry.values)
+        if entry.costs:
+            values["traffic"] = self._traffic(entry.costs)
+        if entry.participants is not None:
+            who = places(self.clients, entry.participants)
+            values["participants"] = np.zeros((len(who), 0)), who
+        return entry.row | {columns.KEY: {name: self.columns.put(*found) for name, found in values.items()}}
+
+    def _traffic(self, costs: Sequence[Traffic]) -> tuple[np.ndarray, np.ndarray]:
+        """Bytes `[k, 2]` to and from the clients that had any, and who they are."""
+        who, place = np.unique(np.concatenate([cost.clients for cost in costs]), return_inverse=True)
+        total = np.zeros((len(who), 2), dtype=np.int64)
+        bytes_of = [np.stack([cost.down, cost.up], axis=1) for cost in costs]
+        np.add.at(total, place, np.concatenate(bytes_of).astype(np.int64))
+        return total, places(self.clients, who)
+
+    # -- over the seeds --------------------------------------------------------------------------------------------
+
+    def means(self, entries: Sequence[Entry]) -> dict[str, float]:
+        """By objective, over clients and seeds, of what was sent; nothing in a round without an evaluation."""
+        split = held_out(list(self.columns.splits))
+        known = [found for entry in entries if (found := entry.row.get("sent", {}).get(split)) is not None]
+        names = [objective.name for objective in self.problem.objectives]
+        return dict(zip(names, np.mean(known, axis=0).tolist(), strict=True)) if known else {}
+
+    def mean_hypervolume(self, entries: Sequence[Entry]) -> float:
+        """Over the seeds; NaN in a round without an evaluation."""
+        return float(np.mean([entry.row.get("hypervolume", np.nan) for entry in entries]))
+
+
+def by_split(values: ByClient, clients: Ids, names: Sequence[str]) -> dict[str, np.ndarray]:
+    """Values `[splits, m]` of clients as `{split: [n, m]}`, with NaN for clients that were not measured."""
+    table = np.full((len(clients), *values.rows.shape[1:]), np.nan)
+    table[places(clients, values.clients)] = values.rows.double().cpu().numpy()
+    return {name: table[:, i] for i, name in enumerate(names)}
+
+
+def event(seed: int, failure: Failure) -> dict[str, Any]:
+    """A line of events.jsonl."""
+    return {"seed": seed, **{name: getattr(failure, name) for name in ("round", "client", "step", "reason")}}
+
+
+def _means(points: np.ndarray) -> list[float] | None:
+    """Over the clients that have values, `[m]`; None if nobody has."""
+    known = points[np.isfinite(points).all(axis=1)]
+    if not len(known):
+        return None
+    means: list[float] = known.mean(axis=0).tolist()
+    return means
