@@ -89,7 +89,8 @@ def _of_runs(folder: Path) -> list[Reader]:
     run = _small_run(folder / "run", "fedpref")
     open_run = _small_run(folder / "open", "fedpref", stop=True)
     files = [
-        open_run / name for name in ("metrics.jsonl", "checkpoint.safetensors", "status.json", "run.json", "spec.yaml")
+        open_run / name
+        for name in ["metrics.jsonl", "checkpoint.safetensors", "status.json", "run.json", "spec.yaml", "columns.bin"]
     ]
 
     def show() -> object:
@@ -114,6 +115,7 @@ def _of_runs(folder: Path) -> list[Reader]:
         _file_reader(run / "solutions.json", "solutions.json (serve)", of_json, served),
         _file_reader(run / "inputs.json", "inputs.json (serve)", of_json, served),
         _file_reader(run / "metrics.jsonl", "metrics.jsonl (show)", of_lines, show),
+        _file_reader(run / "columns.bin", "columns.bin (show)", of_bytes, show),
         _file_reader(files[0], "metrics.jsonl (resume)", of_lines, resume, *files),
         _file_reader(files[1], "checkpoint (resume)", of_tensors, resume, *files),
     ]

@@ -43,9 +43,9 @@ def counted(
     if rank < 1:
         raise UserError(f"rank is {rank}; the front itself has rank 1")
     values = np.asarray(points, dtype=np.float64)
-    mask = np.isfinite(values).all(axis=1)
+    mask = np.asarray(np.isfinite(values).all(axis=1))
     if fairness is not None:
         mask[mask] = is_converged(values[mask], fairness)
     if rank > 1:
         mask[mask] = ranks(values[mask], maximise) >= rank
-    return np.asarray(mask, dtype=np.bool_)
+    return mask

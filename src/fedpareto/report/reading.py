@@ -176,7 +176,9 @@ def _read_run(folder: Path) -> dict[str, Any]:
 
 def must_be_readable(run: dict[str, Any], folder: Path) -> None:
     """Raises UserError, with what to do, if a run was written by a fedpareto that kept its record in another way."""
-    version = get(run, "format", int, str(folder / "run.json"))
+    version = run.get("format")
+    if type(version) is not int:
+        raise DamagedFile(f"{folder / 'run.json'} is damaged: 'format' is {version!r}")
     if version > FORMAT:
         raise UserError(
             f"{folder}: written by a newer fedpareto (format {version}, this one reads {FORMAT}); update fedpareto"
