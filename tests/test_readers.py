@@ -26,7 +26,8 @@ NAMES = [
         "columns.bin (show)",
         "metrics.jsonl (resume)",
     ),
-    *("checkpoint (resume)", "exported model", "schema.json", "node.json", "deployment.json", "status.json (server)"),
+    *("metrics.jsonl (resume)", "checkpoint (resume)", "exported model", "schema.json", "node.json"),
+    *("deployment.json", "status.json (server)"),
     *("status.json (node)", "spec.yaml (node)", "signed headers", "CSV, CSV.gz", "Parquet", "rows of predict"),
     *("wire messages", "private state"),
 ]
