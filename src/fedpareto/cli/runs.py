@@ -27,6 +27,11 @@ Central = Annotated[
     bool,
     typer.Option("--central", help="Train a reference on the rows of all clients, once, and show it beside the rest."),
 ]
+Rank = Annotated[int, typer.Option(min=1, help="Fronts of this rank: without the points of the fronts before it.")]
+Converged = Annotated[
+    bool,
+    typer.Option("--converged", help="Leave models out of fronts that are fairer than 0.999: too fair to be true."),
+]
 RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder.")]
 
 
@@ -160,6 +165,8 @@ def show(
     run: RunPath,
     clients: Annotated[bool, typer.Option("--clients", help="Also list each client of the first seed.")] = False,
     central: Central = False,
+    rank: Rank = 1,
+    converged: Converged = False,
     json: console.AsJson = False,
 ) -> None:
     """Show one run, RUN being its folder: its spec, progress and results.
@@ -175,7 +182,7 @@ def show(
         return f"no process is working on this run; continue it with: {RunFolder(run).way_on()}"
 
     try:
-        loaded = _loaded([run], central)[0]
+        loaded = _loaded([run], central, rank, converged)[0]
     except reading.NoRoundsYet as reason:
         raise reason if RunFolder(run).busy() else UserError(f"{reason}; {way_on()}") from None
     if json:
@@ -196,6 +203,8 @@ def compare(
         Path | None, typer.Option(help="Where the page and the figures go.  [default: a new runs/comparison]")
     ] = None,
     central: Central = False,
+    rank: Rank = 1,
+    converged: Converged = False,
     json: console.AsJson = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No tables, only where the page is.")] = False,
 ) -> None:
@@ -208,10 +217,10 @@ def compare(
     from fedpareto.report import across, page, record
     from fedpareto.report.comparison import comparison
 
-    records = _loaded(runs, central)
+    records = _loaded(runs, central, rank, converged)
     record.comparable(records)  # Before a folder is made for them.
     out = out or _free_folder(Path("runs"), "comparison")
-    where = page.write_comparison(runs, out)
+    where = page.write_comparison(runs, out, rank, converged)
     if json:
         of_clients = [table.to_plain() for table in across.across_clients(records)]
         table = comparison(records).to_plain() | {"across_clients": of_clients}
@@ -278,17 +287,17 @@ def _free_folder(parent: Path, name: str) -> Path:
     raise AssertionError("there is always a next number")
 
 
-def _loaded(runs: list[Path], central: bool) -> list[Record]:
-    """The runs, the first with a central reference if one is wanted."""
+def _loaded(runs: list[Path], central: bool, rank: int, converged: bool) -> list[Record]:
+    """The runs, the first with a central reference if one is wanted, with outliers or without."""
     from fedpareto.report import reading
 
     records = [reading.load(run) for run in runs]
-    if not central or any(one.central for one in records):
-        return records
-    from fedpareto.experiments.central import keep_central
+    if central and not any(one.central for one in records):
+        from fedpareto.experiments.central import keep_central
 
-    keep_central(runs[0])
-    return [reading.load(run) for run in runs]
+        keep_central(runs[0])
+        records = [reading.load(run) for run in runs]
+    return [one.without_outliers(rank, converged) for one in records] if rank > 1 or converged else records
 
 
 def _changed(before: Spec, settings: list[str]) -> Spec:

@@ -42,13 +42,14 @@ class Picture:
     figure: Figure
 
 
-def write_comparison(folders: Sequence[Path], out: Path) -> Path:
+def write_comparison(folders: Sequence[Path], out: Path, rank: int = 1, converged: bool = False) -> Path:
     """Write the comparison of the run folders into `out`; the path of its `index.html`.
 
     Beside the page are its figures as PNG and PDF, `table.md` and `table.json`. Every file appears
-    whole or not at all.
+    whole or not at all. `rank` and `converged` keep outliers out of the fronts: see Record.without_outliers.
     """
-    records = comparable([load(folder) for folder in _distinct(folders)])
+    found = comparable([load(folder) for folder in _distinct(folders)])
+    records = [one.without_outliers(rank, converged) for one in found] if rank > 1 or converged else found
     table, of_clients = comparison(records), across.across_clients(records)
     out = Path(out)
     # Before the drawing, which takes seconds that a wrong folder would waste.
