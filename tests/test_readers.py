@@ -19,13 +19,7 @@ fuzz = importlib.import_module("fuzz")
 
 NAMES = [
     *("spec.yaml", "run.json (show)", "run.json (serve)", "status.json (show)", "solutions.json (show)"),
-    *(
-        "solutions.json (serve)",
-        "inputs.json (serve)",
-        "metrics.jsonl (show)",
-        "columns.bin (show)",
-        "metrics.jsonl (resume)",
-    ),
+    *("solutions.json (serve)", "inputs.json (serve)", "metrics.jsonl (show)", "columns.bin (show)"),
     *("metrics.jsonl (resume)", "checkpoint (resume)", "exported model", "schema.json", "node.json"),
     *("deployment.json", "status.json (server)"),
     *("status.json (node)", "spec.yaml (node)", "signed headers", "CSV, CSV.gz", "Parquet", "rows of predict"),

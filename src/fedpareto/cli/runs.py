@@ -175,16 +175,13 @@ def show(
     """
     from rich.console import Console
 
-    from fedpareto.experiments.store import RunFolder
     from fedpareto.report import reading, terminal
-
-    def way_on() -> str:
-        return f"no process is working on this run; continue it with: {RunFolder(run).way_on()}"
 
     try:
         loaded = _loaded([run], central, rank, converged)[0]
     except reading.NoRoundsYet as reason:
-        raise reason if RunFolder(run).busy() else UserError(f"{reason}; {way_on()}") from None
+        left = _left_alone(run)
+        raise UserError(f"{reason}; {left}") if left else reason from None
     if json:
         console.print_json(terminal.plain(loaded))
         return
@@ -193,8 +190,18 @@ def show(
     if clients:
         screen.print(terminal.clients(loaded))
     typer.echo(terminal.front_in_terminal(loaded, width=min(screen.width, 90), height=18))
-    if not loaded.finished and not RunFolder(run).busy():
-        typer.echo(way_on())
+    left = "" if loaded.finished else _left_alone(run)
+    if left:
+        typer.echo(left)
+
+
+def _left_alone(run: Path) -> str:
+    """How an unfinished run goes on that no process is working on; empty if one is."""
+    # Not for a finished run: this needs torch, which takes longer to load than the run to show.
+    from fedpareto.experiments.store import RunFolder
+
+    folder = RunFolder(run)
+    return "" if folder.busy() else f"no process is working on this run; continue it with: {folder.way_on()}"
 
 
 def compare(
