@@ -34,6 +34,10 @@ class Engine(Protocol):
     def chosen(self) -> dict[str, Any]:
         """What was measured once, for a resumed run to reuse."""
 
+    @property
+    def not_recorded(self) -> dict[str, str]:
+        """What of the clients' work could not be recorded on a GPU so far, and why."""
+
     def threads(self) -> AbstractContextManager[None]:
         """The engine's own settings for the time of a run."""
 

@@ -70,6 +70,7 @@ class Experiment:
         self._watches = self._begin_watching()
         self.seconds = 0.0
         self._failures = 0
+        self._not_recorded: dict[str, str] = {}
         self._checkpoint_cost, self._since_checkpoint = 0.0, float("inf")
 
     @property
@@ -151,9 +152,21 @@ class Experiment:
         is_cheap = self._since_checkpoint * CHECKPOINT_SHARE >= self._checkpoint_cost
         if is_cheap or self.engine.remote or self._is_over():
             self.checkpoint()
+        self._tell_what_is_not_recorded()
         if on_round is not None and going:
             now = self.recorder.mean_hypervolume(done), self._failures, self.recorder.means(done)
             on_round(Progress(self.round, self.spec.rounds, before, *now))
+
+    def _tell_what_is_not_recorded(self) -> None:
+        """Once: in the log, and in run.json."""
+        found = dict(self.engine.not_recorded)
+        if found == self._not_recorded:
+            return
+        self._not_recorded = found
+        said = "; ".join(f"{what} ({why})" for what, why in found.items())
+        log.warning("not recorded as a CUDA graph, so slower: %s", said)
+        if self.folder is not None:
+            self.folder.write_json("run.json", (self.folder.read_json("run.json") or {}) | {"not_recorded": found})
 
     def _heal(self) -> list[dict[str, Any]]:
         """On other machines' replies a state may have become unsound; clients get models that they can train from.

@@ -124,6 +124,11 @@ class FlowerEngine:
         """The federation's name, by which nodes find their private state again."""
         return {"federation": self.federation}
 
+    @property
+    def not_recorded(self) -> dict[str, str]:
+        """Nothing is known of it here: training is on the nodes."""
+        return {}
+
     def threads(self) -> AbstractContextManager[None]:
         """Leaves torch on the server unchanged: training is on the nodes."""
         return nullcontext()
