@@ -116,6 +116,7 @@ class ClaimsASum(FedAvg):
     """Takes a median, which no sum can give."""
 
     name: ClassVar[str] = "claims-a-sum"
+    needs: ClassVar[str] = "weighted sum"
 
     def tell(self, state, replies):
         return replace(state, model=replies["model"].median(dim=0).values, round=state.round + 1)
@@ -155,6 +156,20 @@ class Undecorated(FedAvg):
 def test_a_faulty_algorithm_does_not_pass(algorithm, complaint):
     with pytest.raises((AssertionError, ValueError), match=complaint):
         check_algorithm(algorithm)
+
+
+@dataclass(frozen=True)
+class Median(FedAvg):
+    """Does not say what it needs."""
+
+    tell = ClaimsASum.tell
+
+
+def test_a_tell_of_its_own_needs_all_rows_unless_the_class_says_less():
+    assert FedAvg.needs == "weighted sum"
+    assert Median.needs == "all rows"
+    assert ClaimsASum.needs == "weighted sum"
+    assert TellsThePreference.needs == "weighted sum"  # FedAvg's own `tell`.
 
 
 @dataclass(frozen=True)

@@ -129,6 +129,12 @@ class Algorithm(ABC, Generic[S]):
     ends_as_planned: ClassVar[bool] = False
     """Whether its last round differs from the others, so that a run cannot stop before it."""
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        """A `tell` of its own needs all rows, whatever it inherits, unless the class says that it needs less."""
+        super().__init_subclass__(**options)
+        if "tell" in vars(cls) and "needs" not in vars(cls):
+            cls.needs = "all rows"
+
     @property
     def lanes(self) -> int:
         """The most tasks that a client has in one exchange."""
