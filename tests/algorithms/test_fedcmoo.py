@@ -20,7 +20,7 @@ from fedpareto.engines.local import LocalEngine
 from fedpareto.engines.machine import Choices, LocalOptions
 from fedpareto.errors import UserError
 from fedpareto.learners.supervised import Supervised
-from fedpareto.moo.compression import mean_jacobian, near_square
+from fedpareto.moo.compression import near_square, restore
 from fedpareto.moo.epo import adjustments
 from fedpareto.moo.min_norm import projected_gradient
 from fedpareto.problems.convex import Convex
@@ -105,6 +105,11 @@ class Uncompressed(FedCMOO):
         return {"gradients": {"jacobian": (len(setting.objectives), setting.layout.size)}}
 
 
+def mean_jacobian(replies, d, m):
+    """`[m, d]`, from the clients' factors."""
+    return restore(replies.sum_of_products("left", "right")[None] / len(replies), d, m)[0]
+
+
 def gram_errors(goals, ranks, clients=3):
     """The relative error of the Gram matrix, and the bytes of one client's gradients, by rank."""
     problem = Labels(goals=goals)
@@ -120,7 +125,7 @@ def gram_errors(goals, ranks, clients=3):
     exact, errors, sizes = mean @ mean.T, [], []
     for rank in ranks:
         replies = first_exchange(FedCMOO(rank=rank))
-        jacobian = mean_jacobian(replies["left"], replies["right"], setting.layout.size, goals)
+        jacobian = mean_jacobian(replies, setting.layout.size, goals)
         errors.append(float((jacobian @ jacobian.T - exact).norm() / exact.norm()))
         sizes.append(bytes_of(replies))
     return errors, sizes
@@ -147,7 +152,7 @@ def test_the_exact_gram_is_that_of_the_mean_gradient():
     ).engine
     state = algorithm.begin(engine.settings[0])
     replies = engine.run(algorithm.ask(state)).replies
-    found = mean_jacobian(replies["left"], replies["right"], problem.layout.size, 3)
+    found = mean_jacobian(replies, problem.layout.size, 3)
     mean = torch.zeros_like(found)
     for client in range(2):
         rows = federation.splits["train"].of_client(client)

@@ -9,9 +9,15 @@ import torch
 from torch import Tensor
 
 from fedpareto.core import rng
-from fedpareto.moo.compression import compress, default_rank, mean_jacobian, near_square, rearrange, restore
+from fedpareto.moo.compression import compress, default_rank, near_square, rearrange, restore
+from fedpareto.moo.updates import sum_of_products
 
 SHAPES = [(1, 2), (8, 2), (7, 3), (100, 6), (8577, 2), (8577, 6), (2, 8)]
+
+
+def mean_jacobian(left: Tensor, right: Tensor, d: int, m: int) -> Tensor:
+    """`[m, d]`, from factors."""
+    return restore(sum_of_products(left, right)[None] / len(left), d, m)[0]
 
 
 def streams(count: int) -> Callable[[int], Tensor]:

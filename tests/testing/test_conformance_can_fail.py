@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from fedpareto.algorithms.fedavg import FedAvg
+from fedpareto.algorithms.fedmgda import FedMGDA
 from fedpareto.problems.convex import Convex
 from fedpareto.testing import check_algorithm, check_problem
 
@@ -123,6 +124,24 @@ class ClaimsASum(FedAvg):
 
 
 @dataclass(frozen=True)
+class LooksAtOneRow(FedAvg):
+    """A sum by itself: what it gives is right, but it takes all rows for it."""
+
+    needs: ClassVar[str] = "weighted sum"
+
+    def tell(self, state, replies):
+        told = super().tell(state, replies)
+        return replace(told, model=told.model + 0 * replies["model"][0])
+
+
+@dataclass(frozen=True)
+class ClaimsNorms(FedMGDA):
+    """Compares updates with each other."""
+
+    needs: ClassVar[str] = "norms"
+
+
+@dataclass(frozen=True)
 class Undocumented(FedAvg):
     size: int = 3
 
@@ -137,7 +156,9 @@ class Undecorated(FedAvg):
     ("algorithm", "complaint"),
     [
         (BadName(), "is no lower-case name"),
-        (ClaimsASum(), "does it need all rows"),
+        (ClaimsASum(), "also reads: all rows"),
+        (LooksAtOneRow(), "also reads: all rows"),
+        (ClaimsNorms(), "also reads: Gram matrix"),
         (LooksAtItsNeighbours(), "differ from one stack"),
         (UndeclaredReply(), "replies_are_accepted|valid reply"),
         (UsesGlobalRandomness(), "differ from one stack|different bits"),

@@ -82,10 +82,10 @@ class AFL(Algorithm[AFLState]):
     def tell(self, state: AFLState, replies: Replies) -> AFLState:
         """w ← Σ_k λ_k w_k, and λ ← Π(λ + γ_λ F(w)) with the losses of the w that was sent."""
         places = state.setting.rows(replies.clients)
-        weights, models = np.array(state.weights), replies["model"]
+        weights = np.array(state.weights)
         total = weights[places].sum()
         present = weights[places] / total if total > 0 else np.full(len(places), 1 / len(places))
-        model = torch.as_tensor(present).to(models) @ models
+        model = replies.sum("model", torch.as_tensor(present).to(state.model))
         weights[places] += self.weight_lr * replies["loss_before"].double().cpu().numpy()
         return replace(
             state,

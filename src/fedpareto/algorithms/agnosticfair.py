@@ -81,12 +81,10 @@ class AgnosticFair(Algorithm[AgnosticFairState]):
         present = (
             alpha[places] / alpha[places].sum() if alpha[places].sum() > 0 else np.full(len(places), 1 / len(places))
         )
-        models = replies["model"]
         alpha[places] += self.weight_lr * replies["loss"].double().cpu().numpy()
         weights = tuple(project_to_simplex(alpha).tolist())
-        return replace(
-            state, model=torch.as_tensor(present).to(models) @ models, weights=weights, round=state.round + 1
-        )
+        model = replies.sum("model", torch.as_tensor(present).to(state.model))
+        return replace(state, model=model, weights=weights, round=state.round + 1)
 
     def solutions(self, state: AgnosticFairState) -> Parcels:
         """The global model for every client."""

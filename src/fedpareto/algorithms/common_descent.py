@@ -20,7 +20,6 @@ from fedpareto.core.algorithm import Needs, Setting, by_client
 from fedpareto.core.messages import Replies
 from fedpareto.errors import UserError
 from fedpareto.moo.min_norm import Array
-from fedpareto.moo.updates import gram_of_updates, sum_of_updates
 
 
 @dataclass(frozen=True)
@@ -66,12 +65,11 @@ class CommonDescent(FedAvg):
     def tell(self, state: FedAvgState, replies: Replies) -> CommonDescentState:
         """λ from the updates' Gram matrix, whose diagonal is their squared lengths; then one step along the mixture."""
         assert isinstance(state, CommonDescentState), "a state made by begin"
-        models = replies["model"]
-        gram = gram_of_updates(models, state.model).cpu().numpy()
-        scales = _inverse(np.sqrt(gram.diagonal())) if self.normalises else np.ones(len(models))
+        gram = replies.gram("model", state.model).cpu().numpy()
+        scales = _inverse(np.sqrt(gram.diagonal())) if self.normalises else np.ones(len(replies))
         shares = self._shares(state, replies).double().cpu().numpy()
         weights = self._weigh(gram * np.outer(scales, scales), shares / shares.sum())
-        step = sum_of_updates(torch.as_tensor(weights * scales), models, state.model)
+        step = replies.sum("model", torch.as_tensor(weights * scales), state.model)
         model = state.model + (self.step_size(state) * step).to(state.model)
         placed = by_client(state.setting, replies, torch.as_tensor(weights, device=model.device))
         return replace(state, model=model, weights=placed, round=state.round + 1)

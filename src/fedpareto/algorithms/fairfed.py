@@ -90,7 +90,7 @@ class FairFed(Algorithm[FairFedState]):
         weights = weights / weights.sum() if weights.sum() > 0 else natural
         shift = state.shift.clone()
         shift[places] = weights - natural
-        model = weights @ replies["model"]
+        model = replies.sum("model", weights)
         return replace(state, model=model, shift=shift, weights=tuple(weights.tolist()), round=state.round + 1)
 
     def solutions(self, state: FairFedState) -> Parcels:

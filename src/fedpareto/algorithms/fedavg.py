@@ -59,7 +59,7 @@ class FedAvg(Algorithm[FedAvgState]):
 
     def tell(self, state: FedAvgState, replies: Replies) -> FedAvgState:
         """θ ← Σ_i (n_i / Σ n) θ_i."""
-        model = self._shares(state, replies) @ replies["model"]
+        model = replies.sum("model", self._shares(state, replies))
         return replace(state, model=model, round=state.round + 1)
 
     def _shares(self, state: FedAvgState, replies: Replies) -> Tensor:

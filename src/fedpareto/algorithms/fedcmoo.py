@@ -20,7 +20,7 @@ from fedpareto.core.algorithm import Algorithm, Needs, Setting, State, Taxonomy,
 from fedpareto.core.clients import Clients
 from fedpareto.core.messages import Message, Parcels, Replies, Shapes, Tasks
 from fedpareto.errors import UserError
-from fedpareto.moo.compression import compress, default_rank, mean_jacobian, near_square
+from fedpareto.moo.compression import compress, default_rank, near_square, restore
 from fedpareto.moo.epo import epo_weights
 from fedpareto.moo.min_norm import Array, projected_gradient
 
@@ -115,10 +115,11 @@ class FedCMOO(Algorithm[FedCMOOState]):
         """λ from the Gram matrix of the mean gradients; then w ← w + η_s · mean of the clients' updates."""
         if not state.weighed:
             d, m = len(state.model), len(state.weights)
-            jacobian = mean_jacobian(replies["left"], replies["right"], d, m).double()
+            mean = replies.sum_of_products("left", "right") / len(replies)
+            jacobian = restore(mean[None], d, m)[0].double()
             weights = self._weigh(state, (jacobian @ jacobian.T).cpu().numpy(), replies)
             return replace(state, weights=tuple(weights.tolist()), weighed=True)
-        update = replies["model"].mean(dim=0) - state.model
+        update = replies.mean("model") - state.model
         return replace(state, model=state.model + self.server_lr * update, weighed=False, round=state.round + 1)
 
     def solutions(self, state: FedCMOOState) -> Parcels:

@@ -74,7 +74,7 @@ class FedFB(Algorithm[FedFBState]):
             weights = self._moved(state, replies["losses"].sum(0), replies["rows"].sum(0))
             return replace(state, weights=weights, measuring=False, round=state.round + 1)
         mass = replies["mass"].clamp_min(torch.finfo(state.model.dtype).tiny)
-        return replace(state, model=(mass / mass.sum()) @ replies["model"], measuring=True)
+        return replace(state, model=replies.sum("model", mass / mass.sum()), measuring=True)
 
     def _moved(self, state: FedFBState, losses: Tensor, rows: Tensor) -> Tensor:
         """λ_{0,z} ← λ_{0,z} + α_t F_z for z > 0, λ_{0,0} ← λ_{0,0} − α_t Σ_z F_z; the other way round for y = 1.

@@ -12,12 +12,11 @@ from torch import Tensor
 
 from fedpareto.algorithms import few
 from fedpareto.algorithms.few import FewState
-from fedpareto.core.algorithm import Algorithm, Setting, Taxonomy, by_client
+from fedpareto.core.algorithm import Algorithm, Needs, Setting, Taxonomy, by_client
 from fedpareto.core.clients import Clients
 from fedpareto.core.messages import Message, Parcels, Replies, Shapes, Tasks
 from fedpareto.errors import UserError
 from fedpareto.moo.set_scalarise import set_weights, smooth_tchebycheff_set
-from fedpareto.moo.updates import sum_of_updates
 
 
 @dataclass(frozen=True)
@@ -45,6 +44,7 @@ class FedFew(Algorithm[FedFewState]):
         "federation", "clients as objectives", "linearised preferences, Tchebycheff set scalarisation", "arbitrary"
     )
     needs_losses: ClassVar[bool] = True
+    needs: ClassVar[Needs] = "weighted sum"
     reveals: ClassVar[tuple[str, ...]] = ("losses",)
     personalised: ClassVar[bool] = True
 
@@ -100,11 +100,8 @@ class FedFew(Algorithm[FedFewState]):
         """θ_k ← θ_k + η Σ_i α_i w_ik Δ_ik (line 15) with Δ_ik the client's local update of θ_k."""
         losses, importance = replies["losses"].double(), self._importance(replies)
         outer, inner = set_weights(losses, importance, self.mu)
-        steps = [
-            sum_of_updates(outer * column, replies["models"][:, k], state.models[k])
-            for k, column in enumerate(inner.unbind(dim=1))
-        ]
-        models = state.models + (self.server_lr * torch.stack(steps)).to(state.models)
+        steps = replies.sum_each("models", outer[:, None] * inner, state.models)
+        models = state.models + (self.server_lr * steps).to(state.models)
         return replace(
             state,
             models=models,

@@ -81,7 +81,7 @@ class FSMGDA(Algorithm[FSMGDAState]):
 
     def tell(self, state: FSMGDAState, replies: Replies) -> FSMGDAState:
         """x ← x + η Σ_s λ_s Δ_s with λ = argmin ‖Σ_s λ_s Δ_s‖² and Δ_s the mean over clients."""
-        updates = replies["updates"].mean(dim=0)
+        updates = replies.mean("updates")
         exact = updates.double()  # The squares of large or small updates leave the range of single precision.
         weights = min_norm_weights((exact @ exact.T).cpu().numpy())
         step = torch.as_tensor(weights).to(updates) @ updates

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fedpareto.algorithms import few
 from fedpareto.algorithms.few import FewState
-from fedpareto.core.algorithm import Algorithm, Setting, Taxonomy, by_client
+from fedpareto.core.algorithm import Algorithm, Needs, Setting, Taxonomy, by_client
 from fedpareto.core.clients import Clients
 from fedpareto.core.messages import Message, Parcels, Replies, Shapes, Tasks
 from fedpareto.errors import UserError
@@ -40,6 +40,7 @@ class IFCA(Algorithm[IFCAState]):
         "client", "multi-task", "linearised preferences, averaging inside clusters chosen by loss", "arbitrary"
     )
     needs_losses: ClassVar[bool] = True
+    needs: ClassVar[Needs] = "weighted sum"
     personalised: ClassVar[bool] = True
 
     models: int = 3
@@ -83,12 +84,12 @@ class IFCA(Algorithm[IFCAState]):
 
     def tell(self, state: IFCAState, replies: Replies) -> IFCAState:
         """θ_j ← the mean of the models that clients trained from θ_j; a model that no client chose stays as it is."""
-        choice, models = replies["choice"].long(), state.models.clone()
+        choice = replies["choice"].long()
         weights = replies["size"] if self.weighting == "size" else torch.ones_like(replies["choice"])
-        for j in range(len(models)):
-            of_j = weights * (choice == j)
-            if of_j.any():
-                models[j] = of_j / of_j.sum() @ replies["model"]
+        weights = weights * (choice == torch.arange(self.models, device=choice.device)[:, None])
+        total = weights.sum(dim=1, keepdim=True)
+        means = replies.sum("model", weights / total.where(total > 0, 1))
+        models = torch.where(total > 0, means, state.models)
         chosen = by_client(state.setting, replies, choice, absent=UNKNOWN)
         choices = torch.where(chosen == UNKNOWN, state.choices, chosen)
         return replace(state, models=models, choices=choices, round=state.round + 1)

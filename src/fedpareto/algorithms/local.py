@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from fedpareto.core.algorithm import Algorithm, Setting, State, Taxonomy, to_everyone, to_participants
+from fedpareto.core.algorithm import Algorithm, Needs, Setting, State, Taxonomy, to_everyone, to_participants
 from fedpareto.core.clients import Clients
 from fedpareto.core.messages import Message, Parcels, Replies, Shapes, Tasks
 
@@ -20,6 +20,7 @@ class Local(Algorithm[State]):
     name: ClassVar[str] = "local"
     taxonomy: ClassVar[Taxonomy] = Taxonomy("client", "baseline", "linearised preferences, no federation", "arbitrary")
     personalised: ClassVar[bool] = True
+    needs: ClassVar[Needs] = "weighted sum"  # Of nothing.
 
     def begin(self, setting: Setting) -> State:
         """The server only counts rounds."""

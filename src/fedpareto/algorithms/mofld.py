@@ -19,7 +19,7 @@ from torch import Tensor
 from fedpareto.algorithms.fedavg import FedAvg, FedAvgState
 from fedpareto.algorithms.fedpref import FedPref, FedPrefState
 from fedpareto.core import rng
-from fedpareto.core.algorithm import Algorithm, Found, Setting, State, Taxonomy, participants, to_everyone
+from fedpareto.core.algorithm import Algorithm, Found, Needs, Setting, State, Taxonomy, participants, to_everyone
 from fedpareto.core.clients import Clients
 from fedpareto.core.messages import Message, Parcels, Replies, Shapes, Tasks
 from fedpareto.core.solutions import roles
@@ -148,6 +148,11 @@ class MOFLD(Algorithm[MOFLDState]):
             raise UserError("alpha is at least 1 (for example 1.05), step is positive, tolerance not negative")
         if self.confirmations < 1:
             raise UserError(f"confirmations is {self.confirmations}; it is at least 1: no corner is believed untrained")
+
+    @property
+    def needs(self) -> Needs:  # type: ignore[override]
+        """As the algorithm that trains candidates."""
+        return FedAvg.needs if self.inner == "fedavg" else FedPref.needs
 
     @property
     def lanes(self) -> int:

@@ -107,7 +107,7 @@ class PraFFL(Algorithm[PraFFLState]):
 
     def tell(self, state: PraFFLState, replies: Replies) -> PraFFLState:
         """Line 10, eq. 14: ω ← 1/|S| Σ ω_k."""
-        return replace(state, body=replies["body"].mean(0), round=state.round + 1)
+        return replace(state, body=replies.mean("body"), round=state.round + 1)
 
     def solutions(self, state: PraFFLState) -> Parcels:
         """The body for every client; the rest stays with the clients."""

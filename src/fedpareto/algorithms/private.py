@@ -131,8 +131,9 @@ class Private(Algorithm[PrivateState[S]]):
         if self.privacy.kind != "central" or not self.privacy.deviation:
             return replies
         address = rng.Addresses.of([rng.Address(state.setting.seed, round=state.round + 1)])
-        noise = self.privacy.deviation / len(replies) * self._normal(address, replies["model"][:1])
-        return replace(replies, tensors={"model": replies["model"] + noise})
+        (size,) = self.reply_shapes(state.setting)["train"]["model"]
+        noise = self.privacy.deviation / len(replies) * self._normal(address, state.setting.initial[None, :size])
+        return replies.moved("model", noise[0])
 
     def solutions(self, state: PrivateState[S]) -> Parcels:
         """The algorithm's own."""
@@ -174,6 +175,11 @@ class PrivatelyTuned(FineTuned[S]):
     """
 
     personalised: ClassVar[bool] = True
+
+    @property
+    def needs(self) -> Needs:  # type: ignore[override]
+        """As the algorithm itself: tuned models stay with their clients."""
+        return self.algorithm.needs
 
     def begin(self, setting: Setting) -> KeptState[S]:
         """The algorithm's own beginning."""

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import torch
-from torch import Tensor
 
 from fedpareto.algorithms.fedavg import FedAvgState
 from fedpareto.core.algorithm import ABOVE_ZERO, Algorithm, Needs, Setting, Taxonomy, to_everyone, to_participants
@@ -16,7 +15,6 @@ from fedpareto.core.clients import Clients
 from fedpareto.core.learner import Learner
 from fedpareto.core.messages import Message, Parcels, Replies, Shapes, Tasks
 from fedpareto.errors import UserError
-from fedpareto.moo.updates import sum_of_updates
 
 SMALLEST_LOSS = 1e-10
 """Below this a loss counts as this: F^(q−1) has no value at 0."""
@@ -82,13 +80,12 @@ class QFedAvg(Algorithm[FedAvgState]):
         """w ← w − Σ_k F_k^q Δ_k / Σ_k h_k with Δ_k = L(w − w_k) and h_k = q F_k^(q−1) ‖Δ_k‖² + L F_k^q."""
         losses = replies["loss_before"].double().clamp_min(SMALLEST_LOSS)
         powers = (losses / losses.max()) ** self.q  # The largest loss cancels out, and nothing over- or underflows.
-        models = replies["model"]
         # All clients train alike and report the same L. Torch's median is the lower of two: one client that reports
         # another L can at most undo the shortening of the step.
         lipschitz = self.lipschitz or float(replies["lipschitz"].median())
-        squares = lipschitz**2 * _squared_lengths(models, state)
+        squares = lipschitz**2 * replies.squared_norms("model", state.model)
         h = self.q * powers / losses * squares + lipschitz * powers
-        step = sum_of_updates(lipschitz * powers / h.sum(), models, state.model)
+        step = replies.sum("model", lipschitz * powers / h.sum(), state.model)
         return replace(state, model=state.model + step.to(state.model), round=state.round + 1)
 
     def solutions(self, state: FedAvgState) -> Parcels:
@@ -101,8 +98,3 @@ def _step_size(learner: Learner) -> float:
     if not step:
         raise UserError(f"{type(learner).__name__} has no step size lr from which to take L; set lipschitz")
     return float(step)
-
-
-def _squared_lengths(models: Tensor, state: FedAvgState) -> Tensor:
-    """‖w − w_k‖² `[n]`."""
-    return (models.double() - state.model.double()).square().sum(1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Generic, Literal, TypeAlias, TypeVar
 
 import numpy as np
@@ -93,9 +93,10 @@ class Taxonomy:
     """Which objectives it can handle."""
 
 
-Needs: TypeAlias = Literal["all rows", "weighted sum", "Gram matrix", "norms"]
-"""What a server reads of the tensors that clients reply with: every row; Σ w_i x_i with weights from their single
-numbers; that and the inner products of their updates; or that and the lengths of their updates.
+Needs: TypeAlias = Literal["all rows", "weighted sum", "norms", "Gram matrix"]
+"""What a server reads of the tensors that clients reply with, as far as these grow with the model (`model_sized`):
+every row; sums over clients; these and the lengths of updates; or these and the inner products of updates. Each has
+its methods of `Replies`. A few numbers of each client it may read in any case.
 """
 
 S = TypeVar("S", bound=State)
@@ -116,7 +117,9 @@ class Algorithm(ABC, Generic[S]):
     averages: ClassVar[bool] = False
     """Whether the server only needs the unweighted mean of the clients' models: then noise on that mean is enough."""
     needs: ClassVar[Needs] = "all rows"
-    """What `tell` reads of replies. Less than all rows can be added up on the way: in shards, in secret, at a relay."""
+    """What `tell` reads of replies, by these methods. Less than all rows can be added up on the way: in shards, in
+    secret, at a relay.
+    """
     needs_groups: ClassVar[bool] = False
     """Whether it only works on a problem of group fairness."""
     reveals: ClassVar[tuple[str, ...]] = ()
@@ -231,6 +234,15 @@ def normalisation_of(algorithm: Algorithm[Any]) -> str:
             return str(found)
         layer = getattr(layer, "algorithm", None)
     return "averaged"
+
+
+def model_sized(algorithm: Algorithm[Any], setting: Setting, step: str) -> frozenset[str]:
+    """The tensors in replies to a step that grow with the model; the others are a few numbers of each client."""
+    layout = setting.layout
+    doubled = replace(layout, shapes=tuple((2 * shape[0], *shape[1:]) if shape else () for shape in layout.shapes))
+    larger = replace(setting, layout=doubled, initial=setting.initial.new_empty(doubled.size))
+    after = algorithm.reply_shapes(larger)[step]
+    return frozenset(name for name, shape in algorithm.reply_shapes(setting)[step].items() if shape != after[name])
 
 
 def small_setting() -> Setting:

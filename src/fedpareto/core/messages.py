@@ -13,6 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedpareto.moo import updates
+
 Message: TypeAlias = dict[str, Tensor]
 """Tensors by name. In a client step stacked: `[n, ...]`."""
 
@@ -23,6 +25,7 @@ Ids: TypeAlias = np.ndarray
 """Clients' ids, whole numbers `[n]`, ascending."""
 
 P = TypeVar("P", bound="Parcels")
+R = TypeVar("R", bound="Replies")
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,6 +122,9 @@ class Tasks(Parcels):
 class Replies:
     """Valid replies to the tasks of one step: row i is from client `clients[i]`. Sorted by lane and client.
 
+    `replies[name]` is all rows of a tensor. `sum`, `mean`, `gram` and the like read less: an engine whose clients are
+    elsewhere adds up there, and need not bring all rows here.
+
     On an engine that does not wait for everybody a reply may answer tasks of an earlier round: `rounds` says which.
     """
 
@@ -171,19 +177,68 @@ class Replies:
     def __contains__(self, name: object) -> bool:
         return name in self.tensors
 
-    def by_client(self, name: str) -> ByClient:
-        """The same, as a mapping from a client to its row; of one lane."""
-        return ByClient(self.clients, self.tensors[name])
+    @property
+    def size(self) -> int:
+        """Bytes of each reply."""
+        return sum(size_of({name: tensor[:1]}) for name, tensor in self.tensors.items()) if len(self) else 0
 
-    def only(self, rows: np.ndarray) -> Replies:
+    def by_client(self, name: str) -> ByClient:
+        """All rows of a tensor as a mapping from a client to its row; of one lane."""
+        return ByClient(self.clients, self[name])
+
+    def only(self: R, rows: np.ndarray) -> R:
         """Some of them, by their rows."""
         if is_all(rows, len(self)):
             return self
-        return Replies(self.clients[rows], taken(self.tensors, rows), self.step, self.lanes[rows], self.rounds[rows])
+        return replace(
+            self,
+            clients=self.clients[rows],
+            tensors=taken(self.tensors, rows),
+            lanes=self.lanes[rows],
+            rounds=self.rounds[rows],
+        )
 
-    def in_lane(self, lane: int) -> Replies:
+    def in_lane(self: R, lane: int) -> R:
         """Those of one lane."""
         return self.only(np.flatnonzero(self.lanes == lane))
+
+    def whole(self) -> Replies:
+        """The same with all rows of everything in this process: for what works on `tensors`."""
+        return self
+
+    # -- less than all rows ----------------------------------------------------------------------------------------
+
+    def sum(self, name: str, weights: Tensor, origin: Tensor | None = None) -> Tensor:
+        """Σ_i w_i x_i for weights `[n]`; for `[k, n]` one such sum for each row of weights.
+
+        With an `origin` `[d]` and weights `[n]` of the updates x_i − origin, in double precision.
+        """
+        rows = self.tensors[name]
+        return updates.weighted_sum(weights, rows) if origin is None else updates.sum_of_updates(weights, rows, origin)
+
+    def sum_each(self, name: str, weights: Tensor, origins: Tensor) -> Tensor:
+        """Σ_i w_ik (x_ik − origin_k) `[K, d]` of tensors `[n, K, d]`, for weights `[n, K]`; in double precision."""
+        return updates.sums_of_updates(weights, self.tensors[name], origins)
+
+    def mean(self, name: str) -> Tensor:
+        """Of all rows."""
+        return self.tensors[name].mean(dim=0)
+
+    def sum_of_products(self, left: str, right: str) -> Tensor:
+        """Σ_i L_i R_i `[r, c]` of two tensors, `[n, r, k]` and `[n, k, c]`."""
+        return updates.sum_of_products(self.tensors[left], self.tensors[right])
+
+    def gram(self, name: str, origin: Tensor) -> Tensor:
+        """The inner products `[n, n]` of the updates x_i − origin, in double precision."""
+        return updates.gram_of_updates(self.tensors[name], origin)
+
+    def squared_norms(self, name: str, origin: Tensor) -> Tensor:
+        """‖x_i − origin‖² `[n]`, in double precision."""
+        return updates.squared_lengths(self.tensors[name], origin)
+
+    def moved(self: R, name: str, by: Tensor) -> R:
+        """With the same added to each row of a tensor."""
+        return replace(self, tensors={**self.tensors, name: self.tensors[name] + by})
 
 
 @dataclass(frozen=True)
@@ -240,10 +295,9 @@ def traffic(tasks: Sequence[Tasks], replies: Replies) -> Traffic:
 
     What is sent only for evaluation is not part of the algorithm and not counted.
     """
-    size = sum(size_of({name: tensor[:1]}) for name, tensor in replies.tensors.items()) if len(replies) else 0
     clients = [task.clients for task in tasks] + [replies.clients]
     down = [np.full(len(task), task.size if len(task) else 0) for task in tasks] + [np.zeros(len(replies), dtype=int)]
-    up = [np.zeros(len(task), dtype=int) for task in tasks] + [np.full(len(replies), size)]
+    up = [np.zeros(len(task), dtype=int) for task in tasks] + [np.full(len(replies), replies.size)]
     return Traffic(np.concatenate(clients), np.concatenate(down), np.concatenate(up))
 
 

@@ -22,28 +22,18 @@ from fedpareto.core.clients import Clients
 from fedpareto.core.federation import Federation
 from fedpareto.core.kept import Kept
 from fedpareto.core.learner import Learner
-from fedpareto.core.messages import (
-    ByClient,
-    Evaluations,
-    Failure,
-    Message,
-    Outcome,
-    Parcels,
-    Replies,
-    Tasks,
-    take_rows,
-    taken,
-)
+from fedpareto.core.messages import ByClient, Failure, Message, Outcome, Parcels, Tasks, take_rows, taken
 from fedpareto.core.model_parts import calibrated, lattice, trade_off
 from fedpareto.core.problem import Problem, Rows
 from fedpareto.core.replay import Recordings
-from fedpareto.engines.checks import enforce_quorum, misfit, refusal, rows_missing, sound
+from fedpareto.engines.checks import enforce_quorum, rows_missing
 from fedpareto.engines.choosing import Choosing
-from fedpareto.engines.faults import DAMAGES, Fates, Faults, damaged, fates
+from fedpareto.engines.faults import Faults
+from fedpareto.engines.judging import Done, Judge, failure, together
 from fedpareto.engines.machine import Choices, LocalOptions, device_named, products_in
 from fedpareto.engines.registered import Registered
 from fedpareto.engines.work import Results, Work, by_kind, in_order, lane_of
-from fedpareto.trust.attacks import Attack, Raid
+from fedpareto.trust.attacks import Attack, raid_on
 
 MEMORY = "learner."
 """Prefix of the names of learner state in a client's private state."""
@@ -80,11 +70,12 @@ class LocalEngine:
         preferences = np.concatenate([federation.preferences for federation in self.federations])
         self._preferences = torch.as_tensor(preferences).to(self.device, self.options.dtype)
         self._registered = Registered(self.federations)
-        self._raid: Raid | None = None
-        if self.attack.kind != "none":
-            self.attack.must_fit(self.problem, min(len(federation.ids) for federation in self.federations))
-            self._raid = Raid(self.attack, [self.attack.attackers(one.clients, one.seed) for one in self.settings])
-            self._splits = dict(self._raid.with_twins(self._splits, self.problem, self._registered.of_run))
+        self._raid = raid_on(self.settings, self.attack, self.problem)
+        if self._raid is not None:
+            here = self._raid.among([federation.ids for federation in self.federations])
+            self._splits = dict(here.with_twins(self._splits, self.problem, self._registered.of_run))
+            self._raid = here
+        self.judge = Judge(self.algorithm, self.settings, self.options.dtype, self.device, self.faults, self._raid)
         self._recordings = Recordings(when="pays" if self.options.record else "never")
         if self.choices is None:
             self.choices = self._choosing().choices()
@@ -117,21 +108,28 @@ class LocalEngine:
 
     def run_all(self, tasks: Sequence[Sequence[Tasks]], evaluate: Sequence[Parcels | None]) -> list[Outcome]:
         """One exchange of every federation, all clients in one stack."""
+        outcomes = self.exchange(tasks, evaluate)
+        for run, outcome in enumerate(outcomes):
+            enforce_quorum(self.quorum, outcome.replies, outcome.failures, run)
+        return outcomes
+
+    def exchange(self, tasks: Sequence[Sequence[Tasks]], evaluate: Sequence[Parcels | None]) -> list[Outcome]:
+        """The same, whatever the quorum is."""
+        sent, done = self.work(tasks, evaluate)
+        measured = [solutions is not None for solutions in evaluate]
+        return together(sent, [part for one in done for part in self.judge.judged(one, measured)])
+
+    def work(
+        self, tasks: Sequence[Sequence[Tasks]], evaluate: Sequence[Parcels | None]
+    ) -> tuple[list[ByClient], list[Done]]:
+        """The objectives of what is sent, and what came of the tasks before anybody has judged it."""
         with self.working():
             for run, of_run in enumerate(tasks):
                 if of_run:  # Lanes that its tasks no longer name are over.
                     self.private.keep_lanes(run, (some.lane for some in of_run))
             sent = self._measured(evaluate, Clients.evaluate)
-            found = [self._run(work, evaluate) for work in by_kind(tasks)]
-        outcomes = []
-        for run, measured in enumerate(sent):
-            own = [part for parts in found for part in parts if part[0] == run]
-            replies = Replies.cat([part for _, part, _, _ in own])
-            failures = [failure for _, _, some, _ in own for failure in some]
-            enforce_quorum(self.quorum, replies, failures, run)
-            trained = [values for _, _, _, values in own if values is not None]
-            outcomes.append(Outcome(replies, failures, Evaluations(measured, *trained[:1])))
-        return outcomes
+            measured = [solutions is not None for solutions in evaluate]
+            return sent, [self.done(work, measured) for work in by_kind(tasks)]
 
     def models(self, run: int, solutions: Parcels) -> ByClient:
         """The models that the clients would use, `[d]` each: what they are sent, combined with what they keep."""
@@ -190,58 +188,13 @@ class LocalEngine:
         order = np.argsort(np.concatenate([rows for rows, _ in done]), kind="stable")
         return in_order([value for _, value in done], order)
 
-    def _run(
-        self, work: Work, evaluate: Sequence[Parcels | None]
-    ) -> list[tuple[int, Replies, list[Failure], ByClient | None]]:
-        """The client steps of some work: by federation the replies, the failures and the trained models' objectives."""
-        failures: dict[int, Failure] = {}
-        fate = fates(self.faults, self._addresses(work)) if self.faults.happen else None
-        awake = work.everything
-        if fate is not None:
-            failures |= {
-                row: self._failure(work, row, "dropped out (injected fault)") for row in _where(fate.drops_out)
-            }
-            awake = np.flatnonzero(~fate.drops_out)
-        results, measured = Results(), [solutions is not None for solutions in evaluate]
+    def done(self, work: Work, measured: Sequence[bool]) -> Done:
+        """The client steps of some work, not judged yet; `measured`: of which federations trained models are."""
+        awake, failures = self.judge.awake(work)
+        results = Results()
         for rows in self._chunks(work, awake):
             self._step(work, rows, measured, results, failures)
-        rows, message, values = results.joined()
-        message = self._forged(work.only(rows), message)
-        setting = self.settings[work.runs[0]]
-        why = misfit(message, self.algorithm, setting, work.step, self.options.dtype, len(rows)) if len(rows) else None
-        if why is None:
-            refused = self._refused(work, rows, message, fate)
-        else:
-            refused = dict.fromkeys(range(len(rows)), f"refused: {why}")
-        if refused:
-            failures |= {rows[place]: self._failure(work, rows[place], reason) for place, reason in refused.items()}
-            kept = np.setdiff1d(np.arange(len(rows)), list(refused))
-            rows, message, values = rows[kept], taken(message, kept), _taken(values, kept)
-        return self._by_run(work.only(rows), message, values, failures, work, measured)
-
-    def _by_run(
-        self,
-        done: Work,
-        message: Message,
-        values: Tensor | None,
-        failures: dict[int, Failure],
-        asked: Work,
-        measured: Sequence[bool],
-    ) -> list[tuple[int, Replies, list[Failure], ByClient | None]]:
-        found = []
-        run, client, lane, round_, of_asked = done.run, done.client, done.lane, done.round, asked.run
-        for number in sorted(set(asked.runs)):
-            rows = done.everything
-            if len(asked.parcels) > 1 or not (client[1:] > client[:-1]).all():
-                rows = np.flatnonzero(run == number)
-                rows = rows[np.lexsort((client[rows], lane[rows]))]
-            replies = Replies(client[rows], taken(message, rows), done.step, lane[rows], round_[rows])
-            own = [failure for row, failure in sorted(failures.items()) if of_asked[row] == number]
-            trained = (
-                None if values is None or not measured[number] else ByClient(client[rows], take_rows(values, rows))
-            )
-            found.append((number, replies, own, trained))
-        return found
+        return Done(work, *results.joined(), failures)
 
     def _step(
         self, work: Work, rows: np.ndarray, measured: Sequence[bool], results: Results, failures: dict[int, Failure]
@@ -262,7 +215,7 @@ class LocalEngine:
         except Exception as problem:  # Whatever a client's own code raises is that client's failure, not the round's.
             if len(rows) == 1:
                 reason = f"raised {type(problem).__name__}: {problem}"
-                failures[int(rows[0])] = self._failure(work, int(rows[0]), reason)
+                failures[int(rows[0])] = failure(work, int(rows[0]), reason)
             for row in rows if len(rows) > 1 else ():
                 self._step(work, np.array([row]), measured, results, failures)
             return
@@ -270,41 +223,6 @@ class LocalEngine:
         results.rows.append(rows)
         results.messages.append(result)
         results.values.append(values)
-
-    def _refused(self, work: Work, rows: np.ndarray, message: Message, fate: Fates | None) -> dict[int, str]:
-        """By place among `rows`, why a reply does not count. The few that fail are looked at one by one."""
-        reasons: dict[int, str] = {}
-        passed = sound(message, self.algorithm)
-        suspects = [] if passed is None else _where(~passed)
-        for place in suspects:
-            why = self._refusal(work, rows[place], {name: tensor[place] for name, tensor in message.items()})
-            if why is not None:
-                reasons[place] = f"refused: {why}"
-        if fate is None:
-            return reasons
-        for place in _where(fate.damage[rows] > 0) if message else []:
-            broken = {name: tensor[place] for name, tensor in message.items()}
-            broken = damaged(broken, DAMAGES[fate.damage[rows[place]] - 1])
-            reasons[place] = f"refused: {self._refusal(work, rows[place], broken)} (injected fault)"
-        late = _where(fate.straggles[rows])
-        return reasons | dict.fromkeys(late, "answered after the round was over (injected straggler)")
-
-    def _refusal(self, work: Work, row: int, message: Message) -> str | None:
-        setting = self.settings[int(work.run[row])]
-        return refusal(message, self.algorithm, setting, work.step, self.options.dtype)
-
-    def _forged(self, work: Work, message: Message) -> Message:
-        """The replies, with those of attackers replaced: these may collude."""
-        if self._raid is None or not self._raid.forges or not message:
-            return message
-        addresses, parts = self._addresses(work), []
-        for run, tasks, rows in work.parts():
-            assert isinstance(tasks, Tasks), "only tasks are answered"
-            own = taken(message, rows)
-            lies = self._raid.lies(run, work.client[rows], tasks.round)
-            parts.append((rows, self._raid.forged(tasks.only(work.row[rows]), addresses[rows], own, lies)))
-        order = np.argsort(np.concatenate([rows for rows, _ in parts]), kind="stable")
-        return {name: in_order([part[name] for _, part in parts], order) for name in message}
 
     # -- stacks ----------------------------------------------------------------------------------------------------
 
@@ -391,10 +309,6 @@ class LocalEngine:
             for run, parcel, rows in chunk.parts():
                 self.private.shelf(run, lane_of(parcel)).write(chunk.client[rows], taken(kept, rows))
 
-    def _failure(self, work: Work, row: int, reason: str) -> Failure:
-        one = work.only(np.array([row]))
-        return Failure(int(one.client[0]), int(one.round[0]), reason, work.step, int(one.lane[0]))
-
     # -- choices ---------------------------------------------------------------------------------------------------
 
     @contextmanager
@@ -426,11 +340,3 @@ class LocalEngine:
     def _probe(self, size: int) -> Clients:
         """The largest clients, as a stack outside any round."""
         return self._clients(self._registered.largest(self._counts, size))
-
-
-def _taken(values: Tensor | None, rows: np.ndarray) -> Tensor | None:
-    return None if values is None else take_rows(values, rows)
-
-
-def _where(mask: np.ndarray) -> list[int]:
-    return np.flatnonzero(mask).tolist()

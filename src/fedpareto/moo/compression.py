@@ -59,10 +59,3 @@ def compress(jacobians: Tensor, rank: int, normal: Callable[[int], Tensor]) -> t
         q = torch.linalg.qr(a @ torch.linalg.qr(a.mT @ q).Q).Q
     u, s, vh = torch.linalg.svd(q.mT @ a, full_matrices=False)
     return q @ (u[..., :rank] * s[:, None, :rank]), vh[:, :rank]
-
-
-def mean_jacobian(left: Tensor, right: Tensor, d: int, m: int) -> Tensor:
-    """The mean `[m, d]` of the Jacobians behind the factors `[n, rows, rank]` and `[n, rank, columns]`."""
-    side_by_side = left.permute(1, 0, 2).flatten(1)
-    mean = side_by_side @ right.flatten(0, 1) / len(left)
-    return restore(mean[None], d, m)[0]

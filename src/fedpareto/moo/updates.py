@@ -1,8 +1,12 @@
-"""Inner products and sums of many clients' updates, in double precision, of which there is never a whole copy."""
+"""Sums, inner products and lengths of many clients' models or of their updates.
+
+Those of updates are in double precision, of which there is never a whole copy.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -13,7 +17,27 @@ ENTRIES = 2**21
 """Numbers in a block: 16 MB in double precision, little beside the models and long enough for fast products."""
 
 
-def gram_of_updates(models: Tensor, origin: Tensor) -> Tensor:
+class Columns(Protocol):
+    """Models `[n, d]` of which some columns can be read at a time: a tensor, or rows that lie elsewhere."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, place: tuple[slice, slice]) -> Tensor: ...
+
+
+def weighted_sum(weights: Tensor, rows: Tensor) -> Tensor:
+    """Σ_i w_i x_i of rows `[n, ...]` for weights `[n]`, or one such sum for each row of weights `[k, n]`."""
+    sums = weights.to(rows) @ rows.reshape(len(rows), -1)
+    return sums.view(*weights.shape[:-1], *rows.shape[1:])
+
+
+def sum_of_products(left: Tensor, right: Tensor) -> Tensor:
+    """Σ_i L_i R_i `[r, c]` of stacks of matrices `[n, r, k]` and `[n, k, c]`."""
+    side_by_side = left.permute(1, 0, 2).flatten(1)
+    return side_by_side @ right.flatten(0, 1)
+
+
+def gram_of_updates(models: Columns, origin: Tensor) -> Tensor:
     """The inner products `[n, n]` of models `[n, d]` less `origin` `[d]`, in double precision.
 
     Squares of very large or small updates leave the range of single precision, and so would the difference between
@@ -34,7 +58,18 @@ def sum_of_updates(coefficients: Tensor, models: Tensor, origin: Tensor) -> Tens
     return total
 
 
-def blocks(models: Tensor, origin: Tensor) -> Iterator[tuple[slice, Tensor]]:
+def sums_of_updates(coefficients: Tensor, models: Tensor, origins: Tensor) -> Tensor:
+    """Σ_i coefficient_ik · (model_ik − origin_k), `[K, d]`, of models `[n, K, d]` for coefficients `[n, K]`."""
+    each = zip(coefficients.unbind(dim=1), models.unbind(dim=1), origins, strict=True)
+    return torch.stack([sum_of_updates(*one) for one in each])
+
+
+def squared_lengths(models: Tensor, origin: Tensor) -> Tensor:
+    """‖model_i − origin‖², `[n]`, in double precision."""
+    return (models.double() - origin.double()).square().sum(1)
+
+
+def blocks(models: Columns, origin: Tensor) -> Iterator[tuple[slice, Tensor]]:
     """The updates `[n, columns]` by groups of parameters, in double precision."""
     columns = max(ENTRIES // len(models), 64)
     for start in range(0, len(origin), columns):

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedpareto.core.algorithm import Algorithm, State, Taxonomy, participant_count, unwrapped
+from fedpareto.core.algorithm import Algorithm, State, Taxonomy, model_sized, participant_count, unwrapped
 from fedpareto.core.federation import Federation
 from fedpareto.core.learner import Learner
 from fedpareto.core.messages import ByClient, Message, Outcome, Tasks, beginnings, places
@@ -34,6 +34,7 @@ from fedpareto.learners.supervised import Supervised
 from fedpareto.problems.convex import Convex
 from fedpareto.problems.synthetic import Synthetic
 from fedpareto.testing.problem_checks import EXACT, PLAY_CHECKS, PROBLEM_CHECKS, SINGLE, gap, losses_of
+from fedpareto.testing.watched import ALLOWED, Watched
 
 ROUNDS, CLIENTS = 3, 7
 """A first round, one that begins with what clients kept, and a last one, which some methods treat differently."""
@@ -360,33 +361,17 @@ def only_replies_count(algorithm: Algorithm[Any], problem: Problem) -> None:
 
 
 def reads_what_it_declares(algorithm: Algorithm[Any], problem: Problem) -> None:
-    """One that needs a weighted sum of its replies does not see that two clients moved against each other."""
-    if algorithm.needs != "weighted sum":
-        return
-    done = trial(algorithm, problem, rounds=1)
-    state = done.states[0]
+    """Of tensors that grow with the model `tell` reads no more than its `needs`."""
+    done = _plain(algorithm, problem)
+    state = algorithm.begin(done.engine.settings[0])
     for outcome in done.outcomes:
-        for name in outcome.replies.tensors.keys() & {"model", "body", "updates"}:
-
-            def told(moves: Sequence[float], name: str = name, before: Any = state, told: Outcome = outcome) -> Tensor:
-                tensors = dict(told.replies.tensors)
-                tensors[name] = tensors[name].clone()
-                for row, move in enumerate(moves):
-                    tensors[name][row] += move
-                moved = dataclasses.replace(told.replies, tensors=tensors)
-                sent = algorithm.solutions(algorithm.tell(before, moved))
-                return torch.cat([tensor.flatten() for tensor in sent.shared.values()])
-
-            plain = told(())
-            first, second = (float((told(moves) - plain).abs().sum()) for moves in ((0.01,), (0, 0.01)))
-            if not first * second:
-                continue  # A client without weight.
-            difference = gap(told((0.01, -0.01 * first / second)), plain)
-            assert difference <= SINGLE, (
-                f"{algorithm.name} needs a {algorithm.needs} of its replies, but its solution changes by "
-                f"{difference:.1e} when two clients move against each other; does it need all rows?"
-            )
-        state = algorithm.tell(state, outcome.replies)
+        replies = Watched.of_replies(outcome.replies, model_sized(algorithm, state.setting, outcome.replies.step))
+        state = algorithm.tell(state, replies)
+        more = sorted(replies.read - ALLOWED[algorithm.needs])
+        assert not more, (
+            f"{algorithm.name} needs a {algorithm.needs} of its replies, but in the step {replies.step} `tell` also "
+            f"reads: {', '.join(more)}; does it need all rows?"
+        )
 
 
 def preferences_stay_private(algorithm: Algorithm[Any], problem: Problem) -> None:

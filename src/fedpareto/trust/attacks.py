@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from fedpareto.core import rng
+from fedpareto.core.algorithm import Setting
 from fedpareto.core.clients import Clients, Tampering
 from fedpareto.core.messages import Message, Tasks, beginnings
 from fedpareto.core.problem import Problem, Rows, Splits, SupervisedProblem
@@ -122,6 +123,10 @@ class Raid:
     twins: np.ndarray = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     """By a client's position in the rows, that of its copy with flipped labels; its own if it does not attack."""
 
+    def among(self, clients: Sequence[Sequence[int]]) -> Raid:
+        """The part of it that these clients of each federation take."""
+        return replace(self, attackers=[one & set(some) for one, some in zip(self.attackers, clients, strict=True)])
+
     def lies(self, run: int, clients: np.ndarray, round_: int) -> np.ndarray:
         """Which clients of a federation attack in a round, `[n]`; none in round 0, which only measures."""
         if round_ < self.attack.from_round:
@@ -196,6 +201,14 @@ class Raid:
         lengths = updates.flatten(1).norm(dim=1).view(-1, *[1] * (updates.dim() - 1))
         scale: Tensor = self.attack.force / math.sqrt(entries) * lengths
         return scale * noise
+
+
+def raid_on(settings: Sequence[Setting], attack: Attack, problem: Problem) -> Raid | None:
+    """The attack on these federations; None without one."""
+    if attack.kind == "none":
+        return None
+    attack.must_fit(problem, min(len(setting.clients) for setting in settings))
+    return Raid(attack, [attack.attackers(setting.clients, setting.seed) for setting in settings])
 
 
 def _flipped(rows: Rows, positions: np.ndarray, column: str, classes: int) -> Rows:

@@ -80,7 +80,8 @@ class Defence:
         """What the algorithm receives instead of the replies to these tasks; only replies with a model change."""
         if self.rule == "none" or not len(replies):
             return Defended(replies)
-        done = [self._of_group(some, own) for some in tasks if len(own := replies.in_lane(some.lane))]
+        whole = replies.whole()
+        done = [self._of_group(some, own) for some in tasks if len(own := whole.in_lane(some.lane))]
         told = Replies.cat([one.replies for one in done])
         left_out, shortened = (tuple(c for one in done for c in getattr(one, name)) for name in _NOTES)
         return Defended(told, left_out, shortened)

@@ -1,0 +1,77 @@
+"""Replies that note what a server reads of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+
+from torch import Tensor
+
+from fedpareto.core.messages import Replies
+
+SUM, NORMS, GRAM, ALL = "weighted sum", "norms", "Gram matrix", "all rows"
+ALLOWED: Mapping[str, frozenset[str]] = {
+    SUM: frozenset({SUM}),
+    NORMS: frozenset({SUM, NORMS}),
+    GRAM: frozenset({SUM, NORMS, GRAM}),
+    ALL: frozenset({SUM, NORMS, GRAM, ALL}),
+}
+"""What may be read, by what an algorithm `needs`."""
+
+
+@dataclass(frozen=True, eq=False)
+class Watched(Replies):
+    """As any replies; parts of them note what is read in the same place."""
+
+    large: frozenset[str] = frozenset()
+    """The tensors that are watched."""
+    read: set[str] = field(default_factory=set, repr=False)
+    """What was read of them."""
+
+    @classmethod
+    def of_replies(cls, replies: Replies, large: frozenset[str]) -> Watched:
+        """The same replies, watched."""
+        return cls(**{part.name: getattr(replies, part.name) for part in fields(Replies)}, large=large)
+
+    def _note(self, what: str, *names: str) -> None:
+        if self.large.intersection(names):
+            self.read.add(what)
+
+    def __getitem__(self, name: str) -> Tensor:
+        self._note(ALL, name)
+        return super().__getitem__(name)
+
+    def whole(self) -> Replies:
+        """See Replies."""
+        self._note(ALL, *self.tensors)
+        return super().whole()
+
+    def sum(self, name: str, weights: Tensor, origin: Tensor | None = None) -> Tensor:
+        """See Replies."""
+        self._note(SUM, name)
+        return super().sum(name, weights, origin)
+
+    def sum_each(self, name: str, weights: Tensor, origins: Tensor) -> Tensor:
+        """See Replies."""
+        self._note(SUM, name)
+        return super().sum_each(name, weights, origins)
+
+    def mean(self, name: str) -> Tensor:
+        """See Replies."""
+        self._note(SUM, name)
+        return super().mean(name)
+
+    def sum_of_products(self, left: str, right: str) -> Tensor:
+        """See Replies."""
+        self._note(SUM, left, right)
+        return super().sum_of_products(left, right)
+
+    def gram(self, name: str, origin: Tensor) -> Tensor:
+        """See Replies."""
+        self._note(GRAM, name)
+        return super().gram(name, origin)
+
+    def squared_norms(self, name: str, origin: Tensor) -> Tensor:
+        """See Replies."""
+        self._note(NORMS, name)
+        return super().squared_norms(name, origin)
