@@ -77,7 +77,7 @@ class Tabular(SupervisedProblem):
         return {"train": Rows.end_to_end(columns, [self.rows] * clients)}
 
     def readout(self):
-        return Readout(self.model, lambda batch: batch.columns["x"], self.losses_of)
+        return Readout(self.model, lambda batch: batch.columns["x"], self.losses_of, self.slopes)
 
     def losses(self, parameters, batch):
         return self.losses_of(self.model(parameters, batch.columns["x"]), batch)
@@ -86,6 +86,11 @@ class Tabular(SupervisedProblem):
         logits = outputs.squeeze(-1)
         entropy = batch.mean(binary_cross_entropy_with_logits(logits, batch.columns["y"], reduction="none"))
         return torch.stack([entropy, batch.mean(logits).square()], dim=-1)
+
+    def slopes(self, outputs, batch, weights):
+        logits, (fits, centred) = outputs.squeeze(-1), weights.unsqueeze(-1).unbind(1)
+        missed, mean = logits.sigmoid() - batch.columns["y"], batch.mean(logits).unsqueeze(-1)
+        return (torch.addcmul(2 * centred * mean, fits, missed) * batch.shares).unsqueeze(-1)
 
     def evaluate(self, parameters, batch):
         return self.losses(parameters, batch)

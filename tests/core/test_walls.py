@@ -67,11 +67,11 @@ def test_imports_point_one_way(part):
                 assert other in MAY_IMPORT[part] | {part}, f"{path.relative_to(ROOT)} imports {module}"
 
 
-def test_networks_need_of_the_contract_only_layouts_and_randomness():
-    allowed = {"fedpareto.core", "fedpareto.core.layout", "fedpareto.core.rng"}
+def test_networks_need_of_the_contract_only_layouts_randomness_and_memory():
+    allowed = {"fedpareto.core", "fedpareto.core.layout", "fedpareto.core.rng", "fedpareto.core.workspace"}
     for path in (ROOT / "networks").rglob("*.py"):
         assert {module for module in imports_of(path) if module.startswith("fedpareto.core")} <= allowed, path
-    for name in ("layout", "rng", "quantiles"):
+    for name in ("layout", "rng", "quantiles", "workspace"):
         found = {module for module in imports_of(ROOT / f"core/{name}.py") if module.startswith("fedpareto.")}
         assert found <= {"fedpareto.core.quantiles"}, name
 

@@ -7,6 +7,7 @@ import torch
 from torch import nn
 from torch.nn.functional import conv2d
 
+from fedpareto.core.workspace import Workspace
 from fedpareto.errors import UserError
 from fedpareto.networks import convolution
 from fedpareto.networks.backprop import Backprop
@@ -201,7 +202,7 @@ def test_the_passes_of_an_mlp_by_hand_are_those_of_autograd_whatever_the_size_of
     network = MLP(5, (7, 6), outputs, linear)
     models = noise(N, network.layout.size)
     written = torch.empty_like(models).detach()
-    by_hand = Backprop(network, models, written)
+    by_hand = Backprop(network, models, written, Workspace())
     for rows in (ROWS, 9, ROWS):
         inputs, of_outputs = noise(N, rows, 5, seed=rows).detach(), noise(N, rows, outputs, seed=2).detach()
         expected = network(network.layout.unflatten(models), inputs)

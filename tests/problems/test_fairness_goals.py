@@ -114,6 +114,22 @@ def test_relaxations_pass_gradcheck(relaxation, notion, groups):
     assert torch.autograd.grad(loss(z).sum(), z)[0].abs().max() > 0
 
 
+@pytest.mark.parametrize("groups", [2, 3])
+@pytest.mark.parametrize("notion", CONDITIONS)
+@pytest.mark.parametrize("relaxation", TANH)
+def test_slopes_that_are_written_out_are_those_of_autograd(relaxation, notion, groups):
+    clients = [people(seed, rows=24, groups=groups) for seed in range(4)]
+    logits, label, sensitive = (torch.as_tensor(np.stack(part)).double() for part in zip(*clients, strict=True))
+    mask = torch.ones_like(label)
+    mask[1, 20:], mask[2, 1:], mask[3] = 0, 0, 0  # Padding, a single row, and none.
+    batch = Batch({"label": label, "sensitive": sensitive}, mask)
+    criteria = Criteria((Goal("accuracy"), Goal(notion)), {"": groups}, relaxation)
+    weights, z = torch.rand(4, 2, dtype=torch.float64), logits.requires_grad_()
+    (expected,) = torch.autograd.grad((weights * criteria.losses(z, batch)).sum(), z)
+    torch.testing.assert_close(criteria.slopes(z.detach(), batch, weights), expected, rtol=1e-12, atol=1e-14)
+    assert expected[0].abs().max() > 0
+
+
 @pytest.mark.parametrize("notion", CONDITIONS)
 @pytest.mark.parametrize(("relaxation", "share"), [("tanh", 1), ("tanh-masked", 1), ("tanh-halved", 0.5)])
 def test_as_c_grows_the_relaxation_tends_to_the_metric_and_eq_5_5_as_printed_to_half_of_it(relaxation, share, notion):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -14,6 +15,7 @@ from torch import Tensor
 from fedpareto.core.layout import Layout
 from fedpareto.core.outputs import Output
 from fedpareto.core.raw_inputs import Inputs
+from fedpareto.core.workspace import Workspace
 from fedpareto.networks.mlp import MLP
 from fedpareto.networks.training import Training
 
@@ -53,12 +55,17 @@ class Batch:
     """The step in which models are trained on these rows; None: they are evaluated. `losses` hands it to the network,
     whose layers may drop values at random and keep statistics of rows."""
 
-    shares: Tensor | None = None
-    """What each row counts in a mean, if it is known already: see shares_of."""
+    counted: Tensor | None = None
+    """The same as `shares`, if it is known already."""
+
+    @cached_property
+    def shares(self) -> Tensor:
+        """What each row counts in a client's mean, `[n, b]`: 1 / its rows, or 0."""
+        return shares_of(self.mask) if self.counted is None else self.counted
 
     def mean(self, values: Tensor) -> Tensor:
         """The mean of `values` `[n, b]` over each client's real rows; 0 where there is none."""
-        return (values * (shares_of(self.mask) if self.shares is None else self.shares)).sum(-1)
+        return (values * self.shares).sum(-1)
 
     def shared_by(self, clients: int) -> Batch:
         """One client's rows for several that hold the same ones; without a copy."""
@@ -121,14 +128,17 @@ class Rows:
         place = slice(int(self.starts[position]), int(self.starts[position] + self.counts[position]))
         return {name: column[place] for name, column in self.columns.items()}
 
-    def take(self, index: Tensor, mask: Tensor, shares: Tensor | None = None) -> Batch:
+    def take(
+        self, index: Tensor, mask: Tensor, shares: Tensor | None = None, workspace: Workspace | None = None
+    ) -> Batch:
         """The rows at `index` `[n, b]` (absolute), with their mask and, if known, their shares in a mean."""
-        flat = index.reshape(-1)
-        taken = {
-            name: column.index_select(0, flat).reshape(*index.shape, *column.shape[1:])
-            for name, column in self.columns.items()
-        }
-        return Batch(taken, mask, shares=shares)
+        flat, taken = index.reshape(-1), {}
+        for name, column in self.columns.items():
+            space = None
+            if workspace is not None and not column.is_cuda:
+                space = workspace.take(f"rows' {name}", (len(flat), *column.shape[1:]), column.dtype)
+            taken[name] = torch.index_select(column, 0, flat, out=space).view(*index.shape, *column.shape[1:])
+        return Batch(taken, mask, counted=shares)
 
     @property
     def are_shared(self) -> bool:
@@ -154,6 +164,10 @@ class Readout:
     """What it gets of a minibatch, `[n, b, in]`."""
     losses: Callable[[Tensor, Batch], Tensor]
     """Losses `[n, m]` of outputs `[n, b, out]`."""
+    slopes: Callable[[Tensor, Batch, Tensor], Tensor] | None = None
+    """Σ_j w_j·∂loss_j/∂outputs, `[n, b, out]`, for weights w `[n, m]`; None: autograd finds it. That takes as long as
+    a small network's products.
+    """
 
 
 Judge = Callable[[Tensor], Tensor]

@@ -10,6 +10,8 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 import torch
 
+from fedpareto.core.workspace import Workspace
+
 T = TypeVar("T")
 
 MOST_NOTES = 256
@@ -40,6 +42,7 @@ class Recordings:
         self.refused: dict[str, str] = {}
         """What could not be recorded, and why."""
         self.notes: dict[Hashable, tuple[np.ndarray, Any]] = {}
+        self.workspace = Workspace()
 
     def get(self, key: Hashable, make: Callable[[], T]) -> T:
         """What was recorded for `key`, or is recorded now."""

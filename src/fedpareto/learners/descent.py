@@ -21,7 +21,7 @@ from fedpareto.core.messages import Message
 from fedpareto.core.problem import Batch, Rows, shares_of
 from fedpareto.core.replay import Replayed
 from fedpareto.errors import UserError
-from fedpareto.learners.gradients import Gradient
+from fedpareto.learners.gradients import Gradient, Losses
 from fedpareto.learners.minibatches import Outline, drawn
 from fedpareto.learners.optimisers import SGD, Adam, Optimiser, Schedule, clip_
 from fedpareto.networks.training import Training
@@ -99,8 +99,8 @@ class Descent:
             factors = self.how.schedule(self.addresses.round)
             self.lr.copy_((self.how.lr * factors).unsqueeze(1))
 
-    def step(self, batch: Batch, active: Tensor | None) -> Tensor:
-        """One step of the clients that are `active` (`[n, 1]`; None: all); the losses before it, `[n]`."""
+    def step(self, batch: Batch, active: Tensor | None) -> Losses:
+        """One step of the clients that are `active` (`[n, 1]`; None: all); the losses before it."""
         training = Training(batch.mask, self.addresses, self.steps, self.purpose)
         losses, gradient = self.gradient(replace(batch, training=training))
         with torch.no_grad():
@@ -141,10 +141,11 @@ class Watch:
         self.sums.zero_()
         self.rows.zero_()
 
-    def see(self, losses: Tensor, mask: Tensor, counts: Tensor) -> None:
+    def see(self, losses: Losses, mask: Tensor, counts: Tensor) -> None:
         """Losses `[n]` of a step on the rows of `mask` `[n, b]`; `counts` `[n]` is 1 for clients in their last
         epoch.
         """
+        assert losses is not None, "a gradient whose losses are watched gives them"
         rows = mask.sum(1) * counts
         self.sums += losses * rows
         self.rows += rows

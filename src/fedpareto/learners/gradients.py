@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import torch
 from torch import Tensor
 
 from fedpareto.core.layout import Layout
 from fedpareto.core.problem import Batch, Readout
+from fedpareto.core.workspace import Workspace
 from fedpareto.networks.backprop import Backprop
 
 OfParameters = Callable[[Mapping[str, Tensor], Batch], Tensor]
 """A loss `[n]` of parameters (each `[n, ...]`) on a minibatch of each client."""
+Losses: TypeAlias = Tensor | None
+"""Of n models, `[n]`; None where nobody watches them and a gradient does not need them."""
+OfOutputs = Callable[[Tensor, Batch], tuple[Losses, Tensor]]
+"""Losses of outputs `[n, b, out]`, and their gradient."""
 
 
 class Gradient(Protocol):
@@ -22,8 +27,8 @@ class Gradient(Protocol):
     counts_steps: bool
     """Whether it reads the number of the step, by which what is drawn in a step differs."""
 
-    def __call__(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Losses `[n]` and gradients `[n, d]` of the models as they are now; the latter until the next call."""
+    def __call__(self, batch: Batch) -> tuple[Losses, Tensor]:
+        """Losses and gradients `[n, d]` of the models as they are now; the latter until the next call."""
 
 
 class Autograd:
@@ -41,31 +46,51 @@ class Autograd:
 
 
 class ByHand:
-    """For losses of the outputs of an MLP: its own two passes, and autograd from its outputs on.
+    """For losses of the outputs of an MLP: its own two passes, which are most of a small network's step.
 
-    That is most of the time of a small network's step: no graph of its layers is built, and nothing is copied.
+    No graph of its layers is built, and nothing is copied.
     """
 
     counts_steps = False
 
-    def __init__(self, readout: Readout, model: Tensor, scalarised: Callable[[Tensor], Tensor]) -> None:
-        """`scalarised` turns the losses `[n, m]` of `readout` into the one that is minimised, `[n]`."""
-        self.readout, self.scalarised = readout, scalarised
-        self.gradient, self.ones = torch.empty_like(model), model.new_ones(len(model))
-        self.network = Backprop(readout.network, model, self.gradient)
+    def __init__(self, readout: Readout, model: Tensor, of_outputs: OfOutputs, workspace: Workspace) -> None:
+        """`of_outputs` gives the loss that is minimised, from the outputs on."""
+        self.readout, self.of_outputs = readout, of_outputs
+        self.gradient = torch.empty_like(model)
+        self.network = Backprop(readout.network, model, self.gradient, workspace)
 
-    def __call__(self, batch: Batch) -> tuple[Tensor, Tensor]:
+    def __call__(self, batch: Batch) -> tuple[Losses, Tensor]:
         """See Gradient."""
         with torch.no_grad():
             outputs = self.network.forward(self.readout.inputs(batch))
-        outputs = outputs.detach().requires_grad_()
-        losses = self.scalarised(self.readout.losses(outputs, batch))
-        # A sum would be two kernels more on a GPU; on a CPU, torch imports sympy for `grad_outputs`: seconds of a run.
-        total, of_total = (losses, self.ones) if losses.is_cuda else (losses.sum(), None)
-        (of_outputs,) = torch.autograd.grad(total, outputs, grad_outputs=of_total)
+        losses, of_outputs = self.of_outputs(outputs, batch)
         with torch.no_grad():
             self.network.backward(of_outputs)
-        return losses.detach(), self.gradient
+        return losses, self.gradient
+
+
+def found_by_autograd(losses_of: Callable[[Tensor, Batch], Tensor]) -> OfOutputs:
+    """For any losses `[n]` of outputs."""
+
+    def of_outputs(outputs: Tensor, batch: Batch) -> tuple[Losses, Tensor]:
+        outputs = outputs.detach().requires_grad_()
+        losses = losses_of(outputs, batch)
+        # A sum would be two kernels more on a GPU; on a CPU, torch imports sympy for `grad_outputs`: seconds of a run.
+        total, of_total = (losses, torch.ones_like(losses)) if losses.is_cuda else (losses.sum(), None)
+        (found,) = torch.autograd.grad(total, outputs, grad_outputs=of_total)
+        return losses.detach(), found
+
+    return of_outputs
+
+
+def written_out(slopes: Callable[[Tensor, Batch, Tensor], Tensor], weights: Callable[[], Tensor]) -> OfOutputs:
+    """For a weighted sum of losses whose slopes a problem has; nobody watches the losses."""
+
+    def of_outputs(outputs: Tensor, batch: Batch) -> tuple[Losses, Tensor]:
+        with torch.no_grad():
+            return None, slopes(outputs, batch, weights())
+
+    return of_outputs
 
 
 def leaves(layout: Layout, model: Tensor) -> dict[str, Tensor]:

@@ -12,7 +12,8 @@ from torch import Tensor
 
 from fedpareto.core import rng
 from fedpareto.core.messages import Message
-from fedpareto.core.problem import Batch, Rows
+from fedpareto.core.problem import Batch, Rows, shares_of
+from fedpareto.core.workspace import Workspace
 
 GATHERED = 16 << 20
 """Bytes of minibatches that are copied out of the table of rows at once."""
@@ -107,22 +108,28 @@ class Plan:
     last_epoch: Tensor
     """1 in the steps of a client's last epoch, `[n, steps]`."""
 
-    def batches(self, rows: Rows, outline: Outline) -> Iterator[tuple[Batch, Tensor | None]]:
-        """The minibatches, and which clients take part in each (`[n, 1]`; None: all)."""
+    def batches(
+        self, rows: Rows, outline: Outline, workspace: Workspace | None = None
+    ) -> Iterator[tuple[Batch, Tensor | None]]:
+        """The minibatches, and which clients take part in each (`[n, 1]`; None: all).
+
+        With a workspace, each is to be used before the next.
+        """
         ones = torch.ones_like(self.mask[:, 0]) if self.mask.numel() else self.mask
-        steps = zip(self._gathered(rows), outline.everyone_full, outline.someone_idle, strict=True)
+        even = ones / outline.batch_size
+        steps = zip(self._gathered(rows, workspace), outline.everyone_full, outline.someone_idle, strict=True)
         for number, (columns, full, idle) in enumerate(steps):
             here = ones if full else self.mask[:, number]
             active = (here.amax(dim=1, keepdim=True) > 0) if idle else None
-            yield Batch(columns, here), active
+            yield Batch(columns, here, counted=even if full else shares_of(here)), active
 
-    def _gathered(self, rows: Rows) -> Iterator[dict[str, Tensor]]:
+    def _gathered(self, rows: Rows, workspace: Workspace | None) -> Iterator[dict[str, Tensor]]:
         """The columns of each minibatch. Several are copied at once: a copy of few rows is as dear as its call."""
         index = self.index.transpose(0, 1)
         of_a_step = index[0].numel() * sum(one[:1].numel() * one.element_size() for one in rows.columns.values())
         at_once = max(1, GATHERED // max(1, of_a_step))
         for some in (index[first : first + at_once] for first in range(0, len(index), at_once)):
-            columns = rows.take(some.flatten(0, 1), some).columns
+            columns = rows.take(some.flatten(0, 1), some, workspace=workspace).columns
             yield from (
                 {name: column.view(*some.shape, *column.shape[2:])[step] for name, column in columns.items()}
                 for step in range(len(some))

@@ -23,7 +23,15 @@ from fedpareto.core.messages import Message
 from fedpareto.core.problem import ROWS_AT_ONCE, Batch, SupervisedProblem
 from fedpareto.errors import UserError
 from fedpareto.learners.descent import ADDRESS, Descent, Make, RecordedTraining, Watch
-from fedpareto.learners.gradients import Autograd, ByHand, Gradient, flat_gradient, leaves
+from fedpareto.learners.gradients import (
+    Autograd,
+    ByHand,
+    Gradient,
+    flat_gradient,
+    found_by_autograd,
+    leaves,
+    written_out,
+)
 from fedpareto.learners.minibatches import Outline, Plan, drawn
 from fedpareto.learners.optimisers import Schedule
 from fedpareto.moo.scalarise import SCALARISATIONS
@@ -109,9 +117,14 @@ class Supervised(Learner):
             def scalarised(losses: Tensor) -> Tensor:
                 return _tampered(self.scalarised(losses, given["weights"]), given)
 
-            if readout is not None:
-                return ByHand(readout, model, scalarised)
-            return Autograd(problem.layout, model, lambda own, batch: scalarised(problem.losses(own, batch)))
+            if readout is None:
+                return Autograd(problem.layout, model, lambda own, batch: scalarised(problem.losses(own, batch)))
+            if readout.slopes is None or watched or self.scalarisation != "linear":
+                losses_of = readout.losses
+                of_outputs = found_by_autograd(lambda *given: scalarised(losses_of(*given)))
+            else:
+                of_outputs = written_out(readout.slopes, lambda: _weights(given))
+            return ByHand(readout, model, of_outputs, clients.recordings.workspace)
 
         given = {"weights": weights}
         return self._descend(clients, model, problem.layout, make, given, pull, "batches", "train", watched)
@@ -178,7 +191,7 @@ class Supervised(Learner):
         model, kept, watch = start.clone(), _clones(inputs), Watch(start)
         descent = Descent(self, model, layout, make(model, kept), pull, clients.addresses, purpose)
         plan = drawn(outline, tensors, clients.addresses, purpose, start.dtype)
-        for step, (batch, active) in enumerate(plan.batches(rows, outline)):
+        for step, (batch, active) in enumerate(plan.batches(rows, outline, clients.recordings.workspace)):
             losses = descent.step(batch, active)
             if watched:
                 watch.see(losses, batch.mask, plan.last_epoch[:, step])
@@ -273,6 +286,11 @@ class Supervised(Learner):
     def probe(self) -> Supervised:
         """Three steps."""
         return replace(self, steps=3, epochs=1)
+
+
+def _weights(given: Message) -> Tensor:
+    """Of the losses in a weighted sum, `[n, m]`, as far as attackers leave them."""
+    return given[SCALE].unsqueeze(-1) * given["weights"] if SCALE in given else given["weights"]
 
 
 def _tampered(loss: Tensor, given: Message) -> Tensor:

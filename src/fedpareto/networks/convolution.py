@@ -76,8 +76,7 @@ class _StackedConvolution(torch.autograd.Function):
         patches = inputs.new_empty(n, rows, *size, kernel.shape[1])
         shown = patches[..., :entries].view(n, rows, *size, height, width, channels)
         shown.copy_(windows.permute(0, 1, 2, 3, 5, 6, 4))
-        patches[..., entries] = 1
-        patches[..., entries + 1 :] = 0
+        patches[..., entries:] = F.pad(inputs.new_ones(1), (0, kernel.shape[1] - entries - 1))
         patches = patches.flatten(1, 3)
         values = torch.bmm(patches, kernel)
         return values.view(n, rows, *size, out).permute(0, 1, 4, 2, 3), patches
@@ -86,6 +85,7 @@ class _StackedConvolution(torch.autograd.Function):
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
         """Keeps what the gradient needs."""
         ctx.mark_non_differentiable(output[1])
+        ctx.set_materialize_grads(False)  # Of the patches: zeros, as many as they are.
         ctx.save_for_backward(inputs[1], output[1])
         ctx.shape, ctx.stride = inputs[0].shape, inputs[3]
 

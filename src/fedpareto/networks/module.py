@@ -16,6 +16,7 @@ from fedpareto.errors import UserError
 from fedpareto.networks.convolution import is_stacked, stacked_conv2d
 from fedpareto.networks.layers import NORMALISATIONS, is_noisy, prepared
 from fedpareto.networks.linear import stacked_linear
+from fedpareto.networks.pooling import halved, halves
 from fedpareto.networks.training import Current, Now, Training
 
 ON_PICTURES = (nn.Conv2d, nn.MaxPool2d, nn.AvgPool2d, nn.LocalResponseNorm, nn.ReLU)
@@ -99,7 +100,9 @@ class StackedModule:
             values, ordered = self._client_by_client(ordered[:count], parameters, values, training), ordered[count:]
         for name, layer in ordered:
             own = _own(name, layer, parameters)
-            if not own and _is_plainly_applied(layer):
+            if values.is_cuda and halves(layer, values):
+                values = halved(values)
+            elif not own and _is_plainly_applied(layer):
                 rows = layer(values.flatten(0, 1))
                 values = rows.unflatten(0, values.shape[:2])
             elif type(layer) is nn.Linear and layer.bias is not None and values.dim() == 3:

@@ -111,7 +111,11 @@ class Synthetic(GroupedProblem):
             self.model,
             lambda batch: batch.columns["features"],
             lambda outputs, batch: self._criteria.losses(outputs.squeeze(-1), batch),
+            self._slopes if self._criteria.has_slopes else None,
         )
+
+    def _slopes(self, outputs: Tensor, batch: Batch, weights: Tensor) -> Tensor:
+        return self._criteria.slopes(outputs.squeeze(-1), batch, weights).unsqueeze(-1)
 
     def values(self, logits: Tensor, batch: Batch) -> Tensor:
         """Accuracy and 1 − |gap|; 0 where a client lacks a group, so that there is no gap to measure."""

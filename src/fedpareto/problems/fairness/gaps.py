@@ -51,6 +51,25 @@ def gap(notion: str, decisions: Tensor, batch: Batch, sensitive: str = SENSITIVE
     return Gap(torch.stack(sizes).amax(0), torch.stack(known).all(0))
 
 
+def gap_slopes(notion: str, decisions: Tensor, batch: Batch, sensitive: str = SENSITIVE, groups: int = 2) -> Tensor:
+    """∂gap/∂decisions, `[n, b]`: a row of the group with the largest rate raises the gap by its share of that group."""
+    slopes, sizes = [], []
+    codes = torch.arange(groups, device=decisions.device)
+    for label in CONDITIONS[notion]:
+        counted = members(batch, label, sensitive, groups)
+        rows = counted.sum(-1)
+        shares, present = counted / rows.clamp_min(1).unsqueeze(-1), rows > 0
+        rates = (decisions.unsqueeze(-2) * shares).sum(-1)
+        largest, smallest = torch.where(present, rates, -1).argmax(-1), torch.where(present, rates, 2).argmin(-1)
+        signs = (codes == largest.unsqueeze(-1)).to(rates) - (codes == smallest.unsqueeze(-1)).to(rates)
+        slopes.append((signs.unsqueeze(-1) * shares).sum(-2))
+        sizes.append((signs * rates).sum(-1))
+    if len(slopes) == 1:
+        return slopes[0]
+    first, second = slopes
+    return torch.where((sizes[0] >= sizes[1]).unsqueeze(-1), first, second)
+
+
 def demographic_parity_gap(decisions: Tensor, batch: Batch) -> Tensor:
     """DDP, eq. 5.4: P(ŷ = 1 | s = 0) − P(ŷ = 1 | s = 1), `[n]`."""
     return _gap(decisions, batch, None).size
@@ -72,6 +91,13 @@ def relaxed_decisions(logits: Tensor, steepness: float) -> Tensor:
     It tends to the decision f > ½ as c grows; eq. 5.5 as printed, halved and shifted, tends to half the gap.
     """
     return torch.tanh(steepness * (2 * torch.sigmoid(logits) - 1).clamp_min(0))
+
+
+def relaxed_slopes(logits: Tensor, steepness: float) -> tuple[Tensor, Tensor]:
+    """Relaxed decisions t and dt/dlogit = 2c·f·(1 − f)·(1 − t²) where f > ½, else 0."""
+    likely = torch.sigmoid(logits)
+    decisions = torch.tanh(steepness * (2 * likely - 1).clamp_min(0))
+    return decisions, 2 * steepness * (likely * (1 - likely)) * (1 - decisions.square()) * (logits > 0)
 
 
 def members(batch: Batch, label: int | None, sensitive: str = SENSITIVE, groups: int = 2) -> Tensor:

@@ -12,7 +12,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 from fedpareto.core.problem import Batch, Objective
 from fedpareto.errors import UnknownName, UserError
 from fedpareto.problems.fairness.gaps import CONDITIONS, SENSITIVE, gap, hard_decisions
-from fedpareto.problems.fairness.relaxations import relaxed_gap
+from fedpareto.problems.fairness.relaxations import relaxed_gap, relaxed_gap_slopes
 
 ACCURACY = "accuracy"
 FEWEST, MOST = 2, 6
@@ -106,6 +106,23 @@ class Criteria:
     def _relaxed(self, goal: Goal, logits: Tensor, batch: Batch) -> Tensor:
         count = self.groups.get(goal.attribute, 2)
         return relaxed_gap(self.relaxation, goal.kind, logits, batch, goal.column, count, self.steepness)
+
+    @property
+    def has_slopes(self) -> bool:
+        """Whether `slopes` is written out for the relaxation in use."""
+        return self.relaxation != "covariance"
+
+    def slopes(self, logits: Tensor, batch: Batch, weights: Tensor) -> Tensor:
+        """∂(Σ_j w_j·loss_j)/∂logits, `[n, b]`, for weights `[n, m]`."""
+        missed = (torch.sigmoid(logits) - batch.columns["label"]) * batch.shares
+        found = torch.zeros_like(logits)
+        for goal, weight in zip(self.goals, weights.unsqueeze(-1).unbind(1), strict=True):
+            rises = missed
+            if goal.is_fairness:
+                of_gap = (goal.kind, logits, batch, goal.column, self.groups.get(goal.attribute, 2), self.steepness)
+                rises = relaxed_gap_slopes(self.relaxation, *of_gap).add_(missed, alpha=self.regularisation)
+            found.addcmul_(weight, rises)
+        return found
 
     def values(self, logits: Tensor, batch: Batch) -> Tensor:
         """`[n, m]`: accuracy, and 1 − gap; 0 where a gap is unknown, so that no model is called fair unmeasured.

@@ -225,7 +225,11 @@ class Fairness(GroupedProblem):
             self.model,
             lambda batch: self._features(batch.columns),
             lambda outputs, batch: self._scaled(self._criteria.losses(outputs.squeeze(-1), batch), batch),
+            self._slopes if self._criteria.has_slopes else None,
         )
+
+    def _slopes(self, outputs: Tensor, batch: Batch, weights: Tensor) -> Tensor:
+        return self._criteria.slopes(outputs.squeeze(-1), batch, self._scaled(weights, batch)).unsqueeze(-1)
 
     def losses_each(self, shared: Mapping[str, Tensor], own: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """The losses of several models of each client, which share their first layers."""

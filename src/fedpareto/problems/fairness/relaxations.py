@@ -6,7 +6,15 @@ import torch
 from torch import Tensor
 
 from fedpareto.core.problem import Batch
-from fedpareto.problems.fairness.gaps import CONDITIONS, SENSITIVE, gap, members, relaxed_decisions
+from fedpareto.problems.fairness.gaps import (
+    CONDITIONS,
+    SENSITIVE,
+    gap,
+    gap_slopes,
+    members,
+    relaxed_decisions,
+    relaxed_slopes,
+)
 
 RELAXATIONS = ("tanh", "tanh-halved", "tanh-masked", "covariance")
 
@@ -43,6 +51,25 @@ def relaxed_gap(
     elif relaxation == "tanh-masked":
         decisions = (decisions / 2 + 0.5) * (logits > 0)
     return gap(notion, decisions, batch, sensitive, groups).size
+
+
+def relaxed_gap_slopes(
+    relaxation: str,
+    notion: str,
+    logits: Tensor,
+    batch: Batch,
+    sensitive: str = SENSITIVE,
+    groups: int = 2,
+    steepness: float = 0.0,
+) -> Tensor:
+    """∂relaxed_gap/∂logits, `[n, b]`, of the relaxations by tanh, written out."""
+    decisions, slopes = relaxed_slopes(logits, steepness or STEEPNESS[notion])
+    if relaxation == "tanh":
+        return gap_slopes(notion, decisions, batch, sensitive, groups) * slopes
+    decisions = decisions / 2 + 0.5
+    if relaxation == "tanh-masked":
+        decisions = decisions * (logits > 0)
+    return gap_slopes(notion, decisions, batch, sensitive, groups) * slopes / 2
 
 
 def covariance(notion: str, logits: Tensor, batch: Batch, sensitive: str = SENSITIVE, groups: int = 2) -> Tensor:
