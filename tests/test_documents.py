@@ -52,6 +52,7 @@ LINK = re.compile(r"\]\(([^)\s]+)\)")
 COMMANDS = typer.main.get_command(app)
 QUICK = ["--quiet", "--rounds", "2", "--set", "threads=1", "--set", "chunk=64"]
 """What makes a run short; the last word on an option counts."""
+LONG = ("demo", "sweep", "reproduce", "matrix")
 LITTLE_TRAINING = {"deep-sea-treasure": {"steps": 50}, "praffl": LITTLE_WORK["praffl"]}
 """What else, for those that train for long in a round."""
 MOST_BYTES_OF_A_PICTURE = 150_000
@@ -127,9 +128,9 @@ def parse(words):
 
 @pytest.mark.parametrize("document", [name for name in DOCUMENTS if any(commands(name)) and name not in TUTORIALS])
 def test_commands_run_one_after_the_other(document, tmp_path, monkeypatch, capsys, published):
-    """With two rounds instead of many, and without measuring. `demo`, `reproduce` and `matrix`, which take long, are
-    parsed, so are `server` and `node`, which wait for each other (tests/deploy runs them), `serve`, without end, and
-    those of the gallery, whose pictures are kept.
+    """With two rounds instead of many, and without measuring. Those that take long are parsed, so are `server` and
+    `node`, which wait for each other (tests/deploy runs them), `serve`, without end, and those of the gallery, whose
+    pictures are kept.
 
     So are commands on data sets that are not here: the test then counts as skipped, after all others were tried.
     """
@@ -144,7 +145,7 @@ def test_commands_run_one_after_the_other(document, tmp_path, monkeypatch, capsy
         Path(body.splitlines()[0].removeprefix("# ")).write_text(body, encoding="utf-8")
     missing = []
     for words in commands(document):
-        if words[0] in ("demo", "reproduce", "matrix", "server", "node", "serve") or document == "docs/gallery.md":
+        if words[0] in (*LONG, "server", "node", "serve") or document == "docs/gallery.md":
             parse(words)
             continue
         monkeypatch.setattr(sys, "argv", ["fedpareto", *shortened(words)])

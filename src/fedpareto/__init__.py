@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from fedpareto.api import load as load
     from fedpareto.api import resume as resume
     from fedpareto.api import run as run
+    from fedpareto.api import sweep as sweep
     from fedpareto.api import table as table
     from fedpareto.core.federation import Federation as Federation
     from fedpareto.core.registry import make_algorithm as make_algorithm
@@ -30,6 +31,7 @@ _HOMES = {
     "load": "fedpareto.api",
     "run": "fedpareto.api",
     "resume": "fedpareto.api",
+    "sweep": "fedpareto.api",
     "table": "fedpareto.api",
     "Federation": "fedpareto.core.federation",
     "make_algorithm": "fedpareto.core.registry",
@@ -50,6 +52,7 @@ __all__ = [
     "make_algorithm",
     "resume",
     "run",
+    "sweep",
     "table",
 ]
 

@@ -1,4 +1,4 @@
-"""The Python API: run, resume, and load a run's models."""
+"""The Python API: run, sweep, resume, and load a run's models."""
 
 from __future__ import annotations
 
@@ -13,15 +13,19 @@ from fedpareto.core.problem import Problem
 from fedpareto.engines.faults import Faults
 from fedpareto.engines.machine import LocalOptions
 from fedpareto.errors import UserError
-from fedpareto.experiments import runner
-from fedpareto.experiments.progress import OnRound
+from fedpareto.experiments import grid, runner
+from fedpareto.experiments import sweep as sweeps
+from fedpareto.experiments.grid import Source
+from fedpareto.experiments.parallel import OnRay
+from fedpareto.experiments.progress import OnRound, tallied
 from fedpareto.experiments.result import Result
 from fedpareto.experiments.spec import NAMED_SECTIONS, ROUNDS, WORDS, Draft, Spec
 from fedpareto.experiments.spec_values import top_level
+from fedpareto.experiments.sweep import Campaign
 from fedpareto.problems.fairness.benchmarks import OwnTable
 from fedpareto.problems.fairness.sources import keep_frame
 from fedpareto.serving import runs
-from fedpareto.serving.runs import Source
+from fedpareto.serving.runs import Source as ModelSource
 from fedpareto.trust.attacks import Attack
 from fedpareto.trust.defences import Defence
 from fedpareto.trust.privacy import Privacy
@@ -105,6 +109,33 @@ def run(
     return runner.start(spec, None if out is None else Path(out), on_round)
 
 
+def sweep(
+    specs: Source | Sequence[Source],
+    out: str | Path,
+    *,
+    jobs: int | Literal["ray"] = 1,
+    address: str = "",
+    quiet: bool = False,
+) -> Campaign:
+    """Runs a list of specs, or every point of a grid in a spec, as one campaign in the folder `out`.
+
+    A spec is the path of a YAML file, or what such a file holds; its section `sweep` lists values by parameter, named
+    as on the command line. `jobs` is how many run at a time, each in a process of its own; "ray" hands them to the Ray
+    cluster at `address`, or to a Ray on this machine. The same call again continues what was stopped or killed. Runs
+    that fail are in `Campaign.failed`, and the others go on.
+
+        campaign = fedpareto.sweep({"problem": "convex", "sweep": {"lr": [0.1, 0.2], "seeds": 3}}, "runs/steps")
+    """
+    listed = [specs] if isinstance(specs, str | Path | Mapping) else list(specs)
+    plan = grid.plan(listed)
+    if isinstance(jobs, str) and jobs != "ray":
+        raise UserError(f"jobs is {jobs!r}; it is a number, or 'ray'")
+    if isinstance(jobs, int) and jobs < 1:
+        raise UserError(f"jobs is {jobs}; at least 1 is needed")
+    where = OnRay(address, gpus=int(sweeps.on_gpu(plan))) if isinstance(jobs, str) else jobs
+    return sweeps.run(plan, Path(out), where, tallied("runs", len(plan), quiet), lambda: False)
+
+
 def table(
     data: Any, label: str, sensitive: str | Sequence[str], *, positive: str | int | float = "", **parameters: Any
 ) -> Problem:
@@ -136,7 +167,7 @@ def resume(folder: str | Path, on_round: OnRound | None = None, *, frame: Any = 
     return runner.resume(Path(folder), on_round)
 
 
-def load(path: str | Path) -> Source:
+def load(path: str | Path) -> ModelSource:
     """A finished run's folder, a file that `fedpareto export` wrote or a Flower node's folder, to use its models.
 
     model = fedpareto.load("runs/praffl-synthetic").conditioned(client=0)

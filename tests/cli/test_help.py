@@ -12,7 +12,19 @@ from typing import Any
 
 import pytest
 
-HEAVY = {"torch", "numpy", "scipy", "sklearn", "matplotlib", "pandas", "gymnasium", "flwr", "uvicorn", "starlette"}
+HEAVY = {
+    "torch",
+    "ray",
+    "numpy",
+    "scipy",
+    "sklearn",
+    "matplotlib",
+    "pandas",
+    "gymnasium",
+    "flwr",
+    "uvicorn",
+    "starlette",
+}
 """Packages that take long to import; with none of them, help takes a fraction of a second."""
 GROUPS = ("completion", "data", "server", "node")
 COMMANDS = ("run", "resume", "show", "compare", "algorithms", "problems", "demo")
@@ -50,7 +62,7 @@ def test_help_lists_every_command(fedpareto: Callable[..., Any]) -> None:
     answer = fedpareto("--help")
     listed = re.findall(r"^  ([a-z]+) {2,}\S", answer.out.partition("Commands:")[2], flags=re.MULTILINE)
     assert answer.code == 0
-    assert tuple(listed) == (*COMMANDS, "reproduce", "matrix", "predict", "export", "serve", *GROUPS)
+    assert tuple(listed) == (*COMMANDS, "sweep", "reproduce", "matrix", "predict", "export", "serve", *GROUPS)
 
 
 def test_no_arguments_are_answered_with_help(fedpareto: Callable[..., Any]) -> None:
@@ -64,7 +76,7 @@ def test_the_version_is_the_packages_own(fedpareto: Callable[..., Any]) -> None:
         assert fedpareto(*arguments).out == f"fedpareto {version('fedpareto')}\n"
 
 
-@pytest.mark.parametrize("command", ["", *COMMANDS])
+@pytest.mark.parametrize("command", ["", *COMMANDS, "sweep"])
 def test_the_example_in_help_is_a_command_that_parses(command: str, fedpareto: Callable[..., Any]) -> None:
     from typer.main import get_command
 

@@ -71,11 +71,11 @@ def test_an_interrupt_keeps_the_finished_cells(
 ) -> None:
     measure, calls = matrix._measure, []
 
-    def interrupted(values: dict[str, Any], stop: Callable[[], bool]) -> dict[str, Any]:
+    def interrupted(out: Path, values: dict[str, Any], stop: Callable[[], bool]) -> dict[str, Any]:
         calls.append(values)
         if len(calls) == 3:
             os.kill(os.getpid(), signal.SIGINT)
-        return measure(values, stop)
+        return measure(out, values, stop)
 
     monkeypatch.setattr(matrix, "_measure", interrupted)
     command = ("matrix", spec, "--out", "cells", "--jobs", "1", "--set", "rounds=2")

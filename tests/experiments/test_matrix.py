@@ -125,9 +125,9 @@ def test_a_stopped_matrix_goes_on_with_what_is_missing(
     runs: list[Any] = []
     measure = matrices._measure
 
-    def counted(values: dict[str, Any], stop: Callable[[], bool]) -> dict[str, Any]:
+    def counted(out: Path, values: dict[str, Any], stop: Callable[[], bool]) -> dict[str, Any]:
         runs.append(values)
-        return measure(values, stop)
+        return measure(out, values, stop)
 
     monkeypatch.setattr(matrices, "_measure", counted)
     lines: list[str] = []
@@ -174,7 +174,7 @@ def test_a_cell_without_a_number_of_an_honest_client_says_so_as_long_as_that_one
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = {"clients": [[None, *[0.5] * 7]] * 2, "seconds": 0.1}
-    monkeypatch.setattr(matrices, "_measure", lambda values, stop: dict(found))
+    monkeypatch.setattr(matrices, "_measure", lambda out, values, stop: dict(found))
     assert "training diverged" in cell_at(finished(tmp_path), 0, 0, 0)["failed"]
     other = TEXT.replace("clients: [1, 2]", "clients: [0, 1]")
     cell = cell_at(finished(tmp_path, other), 0, 0, 0)

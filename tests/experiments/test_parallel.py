@@ -10,17 +10,17 @@ from pathlib import Path
 import pytest
 
 from fedpareto.errors import UserError
-from fedpareto.experiments.parallel import side_by_side
+from fedpareto.experiments.parallel import Pieces, side_by_side
 from fedpareto.experiments.progress import Stopped
 from processes import Python
 from waiting import until
 
 
-def square(number, stop):
+def square(out, number, stop):
     return number * number, os.getpid()
 
 
-def until_told(path, stop):
+def until_told(out, path, stop):
     """Works until it is to stop; its pid is in the file meanwhile."""
     path.write_text(str(os.getpid()))
     until(stop)
@@ -28,13 +28,13 @@ def until_told(path, stop):
     raise Stopped("stopped in the middle")
 
 
-def fails(number, stop):
+def fails(out, number, stop):
     raise ValueError(f"no {number}")
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_every_piece_is_answered_once(jobs):
-    found = dict(side_by_side(square, [3, 4, 5], jobs, lambda: False))
+    found = dict(side_by_side(Pieces(square, [3, 4, 5]), jobs, lambda: False))
     assert {number: answer for number, (answer, _) in found.items()} == {0: 9, 1: 16, 2: 25}
     assert (os.getpid() in {pid for _, pid in found.values()}) == (jobs == 1)
 
@@ -42,31 +42,39 @@ def test_every_piece_is_answered_once(jobs):
 def test_a_wish_to_stop_reaches_the_workers(tmp_path):
     work = [tmp_path / "a", tmp_path / "b"]
     with pytest.raises(Stopped):
-        list(side_by_side(until_told, work, 2, lambda: all(path.exists() for path in work)))
+        list(side_by_side(Pieces(until_told, work), 2, lambda: all(path.exists() for path in work)))
     assert not any(path.exists() for path in work)
 
 
 def test_a_failure_is_the_callers():
     with pytest.raises(ValueError, match="no 7"):
-        list(side_by_side(fails, [7, 7], 1, lambda: False))
+        list(side_by_side(Pieces(fails, [7, 7]), 1, lambda: False))
 
 
-def is_killed(number, stop):
-    os.kill(os.getpid(), signal.SIGKILL)
+def is_killed(out, number, stop):
+    if number % 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return number
 
 
 def test_a_killed_worker_is_one_clear_line():
     with pytest.raises(
         UserError, match="a worker process was killed, perhaps for lack of memory: try fewer jobs than 2"
     ):
-        list(side_by_side(is_killed, [1, 2, 3], 2, lambda: False))
+        list(side_by_side(Pieces(is_killed, [1, 2, 3]), 2, lambda: False))
+
+
+def test_where_a_killed_worker_has_an_answer_the_others_go_on():
+    pieces = Pieces(is_killed, [1, 2, 4], lost=str)
+    found = dict(side_by_side(pieces, 2, lambda: False))
+    assert found == {0: "its process was killed, perhaps for lack of memory", 1: 2, 2: 4}
 
 
 def test_workers_of_a_killed_parent_end(tmp_path):
     code = (
         "import pathlib, test_parallel as t\n"
         f"work = [pathlib.Path({str(tmp_path)!r}) / name for name in 'ab']\n"
-        "list(t.side_by_side(t.until_told, work, 2, lambda: False))\n"
+        "list(t.side_by_side(t.Pieces(t.until_told, work), 2, lambda: False))\n"
     )
     places = os.pathsep.join([str(Path(__file__).parent), *sys.path])
     parent = Python([sys.executable, "-c", code], env=os.environ | {"PYTHONPATH": places})

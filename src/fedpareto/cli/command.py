@@ -13,7 +13,7 @@ import typer.core
 from typer.core import TyperGroup
 
 from fedpareto import __version__
-from fedpareto.cli import completion, console, data, lists, matrix, node, reproduce, runs, serve, server
+from fedpareto.cli import completion, console, data, lists, matrix, node, reproduce, runs, serve, server, sweep
 from fedpareto.errors import UnknownName, UserError
 
 # Help is plain text here; without this, Typer 0.20 escapes brackets in it as if Rich were to print it.
@@ -62,7 +62,7 @@ def _root(
 for command in (
     *(runs.run, runs.resume, runs.show, runs.compare),
     *(lists.algorithms, lists.problems),
-    *(runs.demo, reproduce.reproduce, matrix.matrix),
+    *(runs.demo, sweep.sweep, reproduce.reproduce, matrix.matrix),
     *(serve.predict, serve.export, serve.serve),
     completion.completion,
 ):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from fedpareto.cli import jobs as parallel
 from fedpareto.cli.console import Quiet, print_json, print_table, say
 from fedpareto.errors import UserError
 from fedpareto.files import quoted
@@ -20,7 +20,8 @@ MOST_REASONS = 3
 def matrix(
     spec: Annotated[Path, typer.Argument(metavar="SPEC", help="A YAML file with a section 'matrix'.")],
     out: Annotated[Path, typer.Option(metavar="DIR", help="Where cells and figures are kept.")] = Path("runs/matrix"),
-    jobs: Annotated[int | None, typer.Option(help="Parallel cells.  [default: one per core]")] = None,
+    jobs: parallel.HowMany = None,
+    address: parallel.Address = None,
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="A parameter of every cell, such as rounds=5."),
@@ -39,12 +40,11 @@ def matrix(
     from fedpareto.experiments import matrix as matrices
     from fedpareto.experiments.progress import Interrupts, Stopped
 
-    if jobs is not None and jobs < 1:
-        raise UserError(f"--jobs {jobs}: at least 1 is needed")
+    where = parallel.chosen(jobs, address, parallel.on_gpu(settings or ()))
     ready = matrices.Matrix.read(spec, settings or ())
     with Interrupts() as interrupts:
         try:
-            record = matrices.run(ready, out, jobs or os.cpu_count() or 1, _nothing if quiet else say, interrupts.asked)
+            record = matrices.run(ready, out, where, _nothing if quiet else say, interrupts.asked)
         except (Stopped, KeyboardInterrupt) as stopped:
             say(f"{str(stopped) or 'interrupted'}; finished cells are kept in {quoted(out)}: run it again")
             raise typer.Exit(interrupts.exit_code) from None

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fedpareto.cli import jobs as parallel
 from fedpareto.cli.console import Quiet, print_json, print_table, say
 from fedpareto.errors import UserError
 from fedpareto.files import json_text, quoted, write_atomically
@@ -31,7 +31,8 @@ def reproduce(
     seeds: Annotated[int | None, typer.Option(help="Repetitions, for the deviation.  [default: as published]")] = None,
     rounds: Annotated[int | None, typer.Option(help="If there is a choice.  [default: as published]")] = None,
     clients: Annotated[int | None, typer.Option(help="How many.  [default: the table's]")] = None,
-    jobs: Annotated[int | None, typer.Option(help="Parallel cells.  [default: one per core, or one on a GPU]")] = None,
+    jobs: parallel.HowMany = None,
+    address: parallel.Address = None,
     problem: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME", help="Only this problem, such as adult-gender or dst; may be repeated."),
@@ -72,7 +73,7 @@ def reproduce(
             algorithms=tuple(algorithm or ()),
             preferences=tuple(preferences or ()),
             settings=tuple(settings or ()),
-            jobs=_usual_jobs(settings or []) if jobs is None else jobs,
+            jobs=parallel.chosen(jobs, address, parallel.on_gpu(settings or ())),
         ),
     )
     if json not in (None, STDOUT) and not json.absolute().parent.is_dir():  # Now, not after the last cell.
@@ -92,12 +93,6 @@ def reproduce(
     if json is not None:
         write_atomically(json, record_text(outcome.record))
     _print(outcome)
-
-
-def _usual_jobs(settings: list[str]) -> int:
-    """One per core; one on a GPU, which a single stack of clients uses better than several processes."""
-    on_gpu = any(text.replace(" ", "").startswith("engine.device=cuda") for text in settings)
-    return 1 if on_gpu else os.cpu_count() or 1
 
 
 def _list(json: Path | None) -> None:

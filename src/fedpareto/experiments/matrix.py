@@ -22,8 +22,8 @@ from fedpareto.core.problem import Objective
 from fedpareto.core.solutions import held_out
 from fedpareto.errors import DamagedFile, UserError, reading
 from fedpareto.experiments import engines, runner
-from fedpareto.experiments.parallel import side_by_side
-from fedpareto.experiments.progress import Stopped
+from fedpareto.experiments.parallel import ONE_TO_A_CORE, Jobs, Pieces, side_by_side
+from fedpareto.experiments.progress import Stopped, Tally
 from fedpareto.experiments.result import Result
 from fedpareto.experiments.spec import MATRIX, NAMED_SECTIONS, WORDS, Draft, Spec, first_difference
 from fedpareto.experiments.store import RunFolder
@@ -35,15 +35,8 @@ AXES = ("algorithm", "attack", "defence")
 FILE, PICTURE = "matrix.json", "matrix.png"
 NAMES = {"algorithm": "name", **WORDS}
 """By axis, the parameter that names an entry."""
-BETWEEN_LINES = 5.0
-"""Fewest seconds between two progress messages."""
-ENOUGH_TO_TELL = 10
-"""Cells after which the time left is estimated; the first ones also wait for the processes to start."""
-
 BETWEEN_WRITES = 1.0
-"""The same for writing finished cells: no more is lost if the process is killed."""
-MOST_IN_A_STACK = 1024
-"""Clients in a stack, as far as memory allows, unless the spec says otherwise."""
+"""Fewest seconds between two times that finished cells are written: no more is lost if the process is killed."""
 DIVERGED = "training diverged: not every honest client's objectives are finite numbers"
 NEVER = 10**9
 """Rounds between two evaluations, so that only the final models are measured."""
@@ -187,7 +180,7 @@ class Matrix:
         return found
 
 
-def run(matrix: Matrix, out: Path, jobs: int, say: Say, stop: Callable[[], bool]) -> dict[str, Any]:
+def run(matrix: Matrix, out: Path, jobs: Jobs, say: Say, stop: Callable[[], bool]) -> dict[str, Any]:
     """Runs what the folder does not hold yet, keeps every finished cell there, and draws the heat map."""
     matrix.must_begin()
     _make(out)
@@ -196,7 +189,7 @@ def run(matrix: Matrix, out: Path, jobs: int, say: Say, stop: Callable[[], bool]
         return _run(matrix, out, jobs, say, stop)
 
 
-def _run(matrix: Matrix, out: Path, jobs: int, say: Say, stop: Callable[[], bool]) -> dict[str, Any]:
+def _run(matrix: Matrix, out: Path, jobs: Jobs, say: Say, stop: Callable[[], bool]) -> dict[str, Any]:
     """The same in a folder that is locked."""
     store = _Store(out, matrix)
     missing = [cell for cell in matrix.cells if matrix.key(cell) not in store.found]
@@ -206,14 +199,15 @@ def _run(matrix: Matrix, out: Path, jobs: int, say: Say, stop: Callable[[], bool
             store.keep(cell, {"refused": spec})
     work = [cell for cell in missing if isinstance(specs[cell], Spec)]
     say(_counts(store, len(work)))
-    progress = _Progress(len(work), say)
+    tally = Tally("cells", len(work), say)
     try:
-        for number, found in side_by_side(_measure, [matrix.draft(cell).values for cell in work], jobs, stop):
+        pieces = Pieces(_measure, [matrix.draft(cell).values for cell in work], out)
+        for number, found in side_by_side(pieces, jobs, stop):
             store.keep(work[number], found)
             store.write(now=False)
-            progress.one_more()
+            tally.one_more()
     except Stopped:
-        raise Stopped(f"stopped after {progress.done} of {len(work)} cells") from None
+        raise Stopped(f"stopped after {tally.done} of {len(work)} cells") from None
     finally:
         store.write()
     record = store.record()
@@ -237,8 +231,8 @@ def _counts(store: _Store, work: int) -> str:
     return f"{len(cells)} cells: {before}{work} to run, {unfit} that do not fit together"
 
 
-def _measure(values: dict[str, Any], stop: Callable[[], bool]) -> dict[str, Any]:
-    """Runs one cell."""
+def _measure(out: Path, values: dict[str, Any], stop: Callable[[], bool]) -> dict[str, Any]:
+    """Runs one cell; no file is kept of it."""
     start = time.perf_counter()
     spec = Draft(values).finish()
     try:
@@ -324,24 +318,6 @@ class _Store:
             self.written = time.monotonic()
 
 
-class _Progress:
-    """A progress message now and then."""
-
-    def __init__(self, cells: int, say: Say) -> None:
-        self.cells, self.say, self.done = cells, say, 0
-        self.begun = self.last = time.monotonic()
-
-    def one_more(self) -> None:
-        """After each cell."""
-        self.done += 1
-        now = time.monotonic()
-        if now - self.last >= BETWEEN_LINES or self.done == self.cells:
-            left = (now - self.begun) / self.done * (self.cells - self.done)
-            told = f", about {left:.0f} s left" if left and self.done >= ENOUGH_TO_TELL else ""
-            self.last = now
-            self.say(f"{self.done} of {self.cells} cells{told}")
-
-
 def values_of(record: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray]:
     """The values `[defences, algorithms, attacks]`, NaN where there is none, and where two did not fit together."""
     rows, columns, panels = (len(record["labels"][axis]) for axis in AXES)
@@ -403,12 +379,8 @@ def _in_words(entry: Mapping[str, Any], name: str) -> str:
 
 def _quick(draft: Draft) -> Draft:
     """What a cell omits by default: intermediate evaluations, and measuring how to stack clients."""
-    values = dict(draft.values)
-    engine = values.get("engine") or {}
-    if isinstance(engine, dict) and engine.get("name", NAMED_SECTIONS["engine"]) == NAMED_SECTIONS["engine"]:
-        values["engine"] = {"threads": 1, "chunk": MOST_IN_A_STACK, **engine}
-    values.setdefault("evaluate_every", NEVER)
-    return Draft(values, draft.where)
+    draft = draft.with_engine(ONE_TO_A_CORE)
+    return Draft({"evaluate_every": NEVER, **draft.values}, draft.where)
 
 
 def _measured(cell: Mapping[str, Any]) -> dict[str, Any]:

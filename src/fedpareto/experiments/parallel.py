@@ -1,16 +1,20 @@
-"""Independent pieces of a reproduction side by side, one process for each core; stopping keeps all that was done."""
+"""Independent pieces of work side by side, in one process for each core or on a Ray cluster: the runs of a sweep, the
+cells of a matrix or of a reproduction. Stopping keeps all that was done.
+"""
 
 from __future__ import annotations
 
 import multiprocessing
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
 from datetime import timedelta
 from multiprocessing.synchronize import Event
-from typing import Protocol, TypeVar
+from pathlib import Path
+from typing import Any, Generic, Protocol, TypeVar
 
 from fedpareto import workers
 from fedpareto.errors import UserError
@@ -19,36 +23,103 @@ from fedpareto.experiments.progress import Stopped
 Work = TypeVar("Work")
 Answer = TypeVar("Answer")
 Kept = TypeVar("Kept", bound="Done")
-Piece = Callable[[Work, Callable[[], bool]], Answer]
-"""Runs one job; calls its second argument after every round to see whether to stop, and raises Stopped then."""
+Stop = Callable[[], bool]
+"""Whether the user wants to stop."""
 
+KILLED = "its process was killed, perhaps for lack of memory"
 PATIENCE = 0.2
 """Seconds between two checks whether the user wants to stop."""
+ONE_TO_A_CORE = {"threads": 1, "chunk": 1024}
+"""Of an engine among others: one thread, and stacks as large as memory allows. Nothing is measured, so every piece is
+the same whenever it is done.
+"""
 
 
-def side_by_side(
-    piece: Piece[Work, Answer], work: Sequence[Work], jobs: int, stop: Callable[[], bool]
-) -> Iterator[tuple[int, Answer]]:
+def nothing(item: Any) -> str:
+    """For pieces that keep no files."""
+    return ""
+
+
+@dataclass(frozen=True)
+class Pieces(Generic[Work, Answer]):
+    """Independent pieces of work."""
+
+    do: Callable[[Path, Work, Stop], Answer]
+    """Does one in a folder; calls its last argument after every round to see whether to stop, and raises Stopped
+    then.
+    """
+    work: Sequence[Work]
+    out: Path = Path()
+    """The folder."""
+    own: Callable[[Work], str] = nothing
+    """The file or folder in it that belongs to one piece: all that it reads and writes."""
+    lost: Callable[[str], Answer] | None = None
+    """The answer for a piece whose process was killed, of the reason; without it, that ends everything."""
+
+
+@dataclass(frozen=True)
+class OnRay:
+    """The tasks of a Ray cluster, instead of processes of this machine."""
+
+    address: str = ""
+    """Of the cluster; empty: RAY_ADDRESS, or a Ray of our own on this machine."""
+    gpus: float = 0
+    """That a piece has to itself."""
+
+
+Jobs = int | OnRay
+"""How many pieces at a time, or where."""
+
+
+def side_by_side(pieces: Pieces[Work, Answer], jobs: Jobs, stop: Stop) -> Iterator[tuple[int, Answer]]:
     """Index and result of each piece of work as it is done; with one job in this process, in order."""
-    if jobs == 1 or len(work) < 2:
-        for number, item in enumerate(work):
-            if stop():
-                raise Stopped(f"stopped after {number} of {len(work)} pieces")
-            yield number, piece(item, stop)
-        return
-    context = workers.context("fedpareto.api")
-    asked = context.Event()
-    with ProcessPoolExecutor(min(jobs, len(work)), context, _begin, (asked,)) as pool:
-        futures = {pool.submit(_do, piece, item): number for number, item in enumerate(work)}
-        try:
-            for future in _as_done(futures, asked, stop):
-                yield futures[future], future.result()
-        except BrokenProcessPool:
-            asked.set()
+    if isinstance(jobs, OnRay):
+        from fedpareto.experiments.on_ray import as_tasks
+
+        return as_tasks(pieces, jobs, stop)
+    if jobs == 1 or len(pieces.work) < 2:
+        return _one_by_one(pieces, stop)
+    return _in_workers(pieces, jobs, stop)
+
+
+def _one_by_one(pieces: Pieces[Work, Answer], stop: Stop) -> Iterator[tuple[int, Answer]]:
+    for number, item in enumerate(pieces.work):
+        if stop():
+            raise Stopped(f"stopped after {number} of {len(pieces.work)} pieces")
+        yield number, pieces.do(pieces.out, item, stop)
+
+
+def _in_workers(pieces: Pieces[Work, Answer], jobs: int, stop: Stop) -> Iterator[tuple[int, Answer]]:
+    left = dict(enumerate(pieces.work))
+    try:
+        for number, answer in _pooled(pieces, left, jobs, stop):
+            yield number, answer
+            del left[number]
+    except BrokenProcessPool:
+        if pieces.lost is None:
             raise UserError(
                 f"a worker process was killed, perhaps for lack of memory: try fewer jobs than {jobs}; "
                 "what was done is kept, and the same command goes on with the rest"
             ) from None
+    else:
+        return
+    for number, item in list(left.items()):  # One at a time, so that it is known whose process is killed.
+        try:
+            yield from _pooled(pieces, {number: item}, 1, stop)
+        except BrokenProcessPool:
+            yield number, pieces.lost(KILLED)
+
+
+def _pooled(
+    pieces: Pieces[Work, Answer], work: Mapping[int, Work], jobs: int, stop: Stop
+) -> Iterator[tuple[int, Answer]]:
+    context = workers.context("fedpareto.api")
+    asked = context.Event()
+    with ProcessPoolExecutor(min(jobs, len(work)), context, _begin, (asked,)) as pool:
+        futures = {pool.submit(_do, pieces.do, pieces.out, item): number for number, item in work.items()}
+        try:
+            for future in _as_done(futures, asked, stop):
+                yield futures[future], future.result()
         except BaseException:
             asked.set()
             pool.shutdown(cancel_futures=True)
@@ -71,14 +142,12 @@ class Done(Protocol):
         """Whether it was done now, and not only read."""
 
 
-def announced(
-    piece: Piece[Work, Kept], work: Sequence[Work], jobs: int, say: Callable[[str], None], stop: Callable[[], bool]
-) -> list[Kept]:
+def announced(pieces: Pieces[Work, Kept], jobs: Jobs, say: Callable[[str], None], stop: Stop) -> list[Kept]:
     """The answers in the order of the work; a message for each as it is done, with an estimate of the time left."""
-    start, reading = time.monotonic(), 0.0
+    start, reading, work = time.monotonic(), 0.0, pieces.work
     last, new = start, 0
     found: dict[int, Kept] = {}
-    for number, one in side_by_side(piece, work, jobs, stop):
+    for number, one in side_by_side(pieces, jobs, stop):
         found[number] = one
         now, left = time.monotonic(), ""
         new += one.is_new
@@ -92,7 +161,7 @@ def announced(
     return [found[number] for number in range(len(work))]
 
 
-def _as_done(futures: dict[Future[Answer], int], asked: Event, stop: Callable[[], bool]) -> Iterator[Future[Answer]]:
+def _as_done(futures: dict[Future[Answer], int], asked: Event, stop: Stop) -> Iterator[Future[Answer]]:
     """Like concurrent.futures.as_completed, but passes a request to stop on to the workers."""
     left = set(futures)
     while left:
@@ -119,7 +188,7 @@ def _is_to_stop() -> bool:
     return _asked.is_set() or (parent is not None and not parent.is_alive())
 
 
-def _do(piece: Piece[Work, Answer], item: Work) -> Answer:
+def _do(piece: Callable[[Path, Work, Stop], Answer], out: Path, item: Work) -> Answer:
     if _is_to_stop():
         raise Stopped("stopped before it began")
-    return piece(item, _is_to_stop)
+    return piece(out, item, _is_to_stop)

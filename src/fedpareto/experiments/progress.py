@@ -124,6 +124,19 @@ class Shown:
         return f", {timedelta(seconds=round(seconds))} left"
 
 
+class Pulse(Shown):
+    """For a long training among others, one message a minute."""
+
+    def begin(self, done: int) -> None:
+        """See Shown."""
+        self.first = self.last = (done, time.monotonic())
+
+    def round(self, now: Progress) -> None:
+        """See Shown."""
+        if time.monotonic() - self.last[1] >= LONGEST_SILENCE:
+            super().round(now)
+
+
 class ShownInTerminal(Shown):
     """A run's progress as a bar."""
 
@@ -131,7 +144,9 @@ class ShownInTerminal(Shown):
         """See Shown."""
         super().begin(done)
         self.bar = _bar()
-        self.task = self.bar.add_task(self.name, total=self.spec.rounds, completed=done, found="", refused="")
+        self.task = self.bar.add_task(
+            self.name, total=self.spec.rounds, completed=done, noun="rounds", found="", refused=""
+        )
         self.bar.start()
 
     def round(self, now: Progress) -> None:
@@ -157,6 +172,65 @@ class ShownNowhere(Shown):
         """Nothing."""
 
 
+class Tally:
+    """The progress of many runs: a message now and then, with an estimate of the time left."""
+
+    BETWEEN = 5.0
+    """Fewest seconds between two messages."""
+    ENOUGH = 10
+    """Runs after which the time left is estimated; the first ones also wait for the processes to start."""
+
+    def __init__(self, noun: str, total: int, say: Callable[[str], None]) -> None:
+        self.noun, self.total, self.say = noun, total, say
+        self.done = self.failed = 0
+        self.begun = self.last = time.monotonic()
+
+    def one_more(self, failed: bool = False) -> None:
+        """After each run."""
+        self.done += 1
+        self.failed += failed
+        now = time.monotonic()
+        if now - self.last >= self.BETWEEN or self.done == self.total:
+            left = (now - self.begun) / self.done * (self.total - self.done)
+            told = f", about {timedelta(seconds=round(left))} left" if left and self.done >= self.ENOUGH else ""
+            self.last = now
+            self.say(f"{self.done} of {self.total} {self.noun}{self._bad}{told}")
+
+    @property
+    def _bad(self) -> str:
+        return f", {self.failed} failed" if self.failed else ""
+
+    def end(self) -> None:
+        """However it ended."""
+
+
+class TallyInTerminal(Tally):
+    """The same as a bar."""
+
+    def __init__(self, noun: str, total: int, say: Callable[[str], None]) -> None:
+        super().__init__(noun, total, say)
+        self.bar = _bar()
+        self.task = self.bar.add_task("", total=total, noun=noun, found="", refused="")
+        self.bar.start()
+
+    def one_more(self, failed: bool = False) -> None:
+        """Moves the bar."""
+        self.done += 1
+        self.failed += failed
+        self.bar.update(self.task, completed=self.done, refused=self._bad)
+
+    def end(self) -> None:
+        """Leaves the terminal as it was."""
+        self.bar.stop()
+
+
+def tallied(noun: str, total: int, quiet: bool = False) -> Tally:
+    """The kind of progress that fits where stderr goes."""
+    if quiet:
+        return Tally(noun, total, lambda line: None)
+    return (TallyInTerminal if sys.stderr.isatty() else Tally)(noun, total, _print)
+
+
 def shown(spec: Spec, folder: Path, quiet: bool = False) -> Shown:
     """The kind of progress that fits where stderr goes."""
     if quiet:
@@ -173,7 +247,7 @@ def _bar() -> Any:
         progress.TextColumn("{task.description}"),
         progress.BarColumn(),
         progress.MofNCompleteColumn(),
-        progress.TextColumn("rounds{task.fields[found]}{task.fields[refused]}"),
+        progress.TextColumn("{task.fields[noun]}{task.fields[found]}{task.fields[refused]}"),
         progress.TimeElapsedColumn(),
         progress.TextColumn("left"),
         progress.TimeRemainingColumn(),

@@ -7,11 +7,12 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from fedpareto.core.federation import setting_of
+from fedpareto.errors import UserError
 from fedpareto.experiments import engines, resuming
 from fedpareto.experiments.experiment import Experiment, Observe, nothing_more
-from fedpareto.experiments.progress import OnBegin, OnRound
+from fedpareto.experiments.progress import OnBegin, OnRound, Shown, ShownNowhere
 from fedpareto.experiments.result import Result
-from fedpareto.experiments.spec import Spec
+from fedpareto.experiments.spec import Spec, first_difference
 from fedpareto.experiments.store import RunFolder, describe
 
 
@@ -66,6 +67,33 @@ def resume(
         resuming.note_changes(folder, experiment.round, before, experiment.spec)
         on_begin(experiment.round)
         return experiment.run(on_round, stop)
+
+
+def ensure(
+    folder: Path,
+    spec: Spec,
+    stop: Callable[[], bool] = lambda: False,
+    observe: Observe = nothing_more,
+    shown: Shown | None = None,
+    keep_models: bool = True,
+) -> bool:
+    """Makes sure that the folder holds this run, finished; returns whether anything had to be trained.
+
+    `keep_models`: see start.
+    """
+    shown = shown or ShownNowhere(spec, folder)
+    if not (folder / "spec.yaml").exists():
+        start(spec, folder, shown.round, stop, shown.begin, observe, keep_models)
+        return True
+    must_hold(folder, spec)
+    return resume(folder, shown.round, stop, shown.begin, None, observe, keep_models) is not None
+
+
+def must_hold(folder: Path, spec: Spec) -> None:
+    """Raises UserError if a folder holds another run than this."""
+    different = first_difference(RunFolder(folder).spec().to_mapping(), spec.to_mapping())
+    if different:
+        raise UserError(f"{folder} holds a run with {different}; choose another --out")
 
 
 def _in_folder(spec: Spec, folder: RunFolder, stack: ExitStack, observe: Observe, keep_models: bool) -> Experiment:

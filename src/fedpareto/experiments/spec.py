@@ -45,8 +45,8 @@ NAMED_SECTIONS = {"algorithm": "fedpref", "problem": "synthetic", "engine": "loc
 WORDS = {"privacy": "kind", "attack": "kind", "defence": "rule"}
 """Sections that may be a single word, and the parameter that it sets."""
 SECTIONS = ("algorithm", "problem", "learner", "engine", "faults", "privacy", "attack", "defence")
-MATRIX = "matrix"
-"""The section of a file that lists many runs."""
+MATRIX, SWEEP = "matrix", "sweep"
+"""The sections of a file that list many runs."""
 ROUNDS = 20
 PRIVATE = "private"
 """The preferences in the spec of a deployment, which only its nodes know."""
@@ -180,6 +180,13 @@ class Draft:
         where = {path: place for path, place in self.where.items() if path not in [(section, key) for key in given]}
         return Draft({**self.values, section: self._section(section) | given}, where)
 
+    def with_engine(self, options: Mapping[str, Any]) -> Draft:
+        """With options of the local engine that the user did not give; another engine has its own."""
+        given = self._section("engine")
+        if given.get("name", NAMED_SECTIONS["engine"]) != NAMED_SECTIONS["engine"]:
+            return self
+        return Draft({**self.values, "engine": {**options, **given}}, self.where)
+
     def with_settings(self, settings: Iterable[str]) -> Draft:
         """With `key=value` texts applied; a key may name its section (learner.lr) or be bare (lr)."""
         draft, seen = self, dict[str, str]()
@@ -191,10 +198,11 @@ class Draft:
                 both = f"--set {key}={seen[key]},{value}"
                 raise UserError(f"--set {text}: {key} is set twice; if both are meant, write them as a list: {both}")
             seen[key] = value
-            draft = draft._set(key, parse_value(value), f"--set {text}")
+            draft = draft.with_value(key, parse_value(value), f"--set {text}")
         return draft
 
-    def _set(self, key: str, value: Any, place: str) -> Draft:
+    def with_value(self, key: str, value: Any, place: str) -> Draft:
+        """With one value set; a key may name its section or be bare, a message about it begins with `place`."""
         if key in NAMED_SECTIONS:
             draft = self.with_values({key: value})
             return Draft(draft.values, {**draft.where, (key,): place})
@@ -255,9 +263,9 @@ class Draft:
 
     def finish(self) -> Spec:
         """The spec, or a clear message saying what is wrong and where."""
-        if MATRIX in self.values:
-            with self._at(MATRIX):
-                raise UserError(f"a section '{MATRIX}' lists many runs; this file is for 'fedpareto matrix'")
+        for section in {MATRIX, SWEEP} & self.values.keys():
+            with self._at(section):
+                raise UserError(f"a section '{section}' lists many runs; this file is for 'fedpareto {section}'")
         for key in self.values:
             if key not in (*TOP_LEVEL, *SECTIONS):
                 with self._at(str(key)):

@@ -7,9 +7,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from fedpareto.errors import UnknownName, UserError
+
+if TYPE_CHECKING:
+    from fedpareto.experiments.parallel import Jobs
 
 Say = Callable[[str], None]
 """Shows the user the progress, one message at a time."""
@@ -28,13 +31,13 @@ class Options:
     preferences: tuple[str, ...] = ()
     settings: tuple[str, ...] = ()
     """Parameters of every run, such as engine.device=cuda."""
-    jobs: int = 1
-    """Parallel jobs."""
+    jobs: Jobs = 1
+    """Parallel jobs, or where."""
 
     def __post_init__(self) -> None:
         for key in ("seeds", "rounds", "clients", "jobs"):
             value = getattr(self, key)
-            if value is not None and value < 1:
+            if isinstance(value, int) and value < 1:
                 raise UserError(f"{key} is {value}; at least 1 is needed")
 
     def must_name_parts(self) -> None:

@@ -8,7 +8,7 @@ the server sends, and of the same after the local steps that follow.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,12 +16,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedpareto.experiments.parallel import announced
+from fedpareto.experiments.parallel import Pieces, announced
+from fedpareto.experiments.progress import Pulse
+from fedpareto.experiments.runner import ensure
 from fedpareto.experiments.spec import Draft, Spec
 from fedpareto.experiments.store import RunFolder
 from fedpareto.moo.fairness import Evaluation
 from fedpareto.papers.catalogue import Options, Say
-from fedpareto.papers.runs import Pulse, ensure
 from fedpareto.report import reading
 from fedpareto.report.record import Record
 
@@ -102,10 +103,17 @@ def spec_of(cell: Cell, settings: Sequence[str] = ()) -> Spec:
 
 def find_all(cells: Sequence[Cell], out: Path, options: Options, say: Say, stop: Callable[[], bool]) -> list[Found]:
     """All cells in the order given, `options.jobs` at a time; a message for each as it is done."""
-    return announced(partial(find, out, tuple(options.settings)), cells, options.jobs, say, stop)
+    pieces = Pieces(partial(find, tuple(options.settings)), cells, out, name_of)
+    found = announced(pieces, options.jobs, say, stop)
+    return [replace(one, folder=out / one.name) for one in found]  # Wherever it was found.
 
 
-def find(out: Path, settings: Sequence[str], cell: Cell, stop: Callable[[], bool]) -> Found:
+def name_of(cell: Cell) -> str:
+    """Of its folder."""
+    return cell.name
+
+
+def find(settings: Sequence[str], out: Path, cell: Cell, stop: Callable[[], bool]) -> Found:
     """Runs a cell, or what is missing of it."""
     spec, folder = spec_of(cell, settings), out / cell.name
     shown = Pulse(spec, folder)

@@ -209,11 +209,11 @@ def _best(values: list[Array], means: Array, column: Column, runs: Sequence[Reco
         return [False] * len(means)
     first = int(np.flatnonzero(marks)[0]) if marks.any() else 0
     others = [i for i in range(len(means)) if np.isfinite(scores[i]) and not marks[i]]
-    is_certain = column.key in COSTS or all(_differ(first, i, values, runs) for i in others)
+    is_certain = column.key in COSTS or all(differ(first, i, values, runs) for i in others)
     return marks.tolist() if is_certain else [False] * len(means)
 
 
-def _differ(a: int, b: int, values: list[Array], runs: Sequence[Record]) -> bool:
+def differ(a: int, b: int, values: list[Array], runs: Sequence[Record]) -> bool:
     """Whether the interval of the paired differences of two runs, over the seeds of both, excludes zero."""
     found = interval(paired(a, b, values, runs))
     return found is not None and found.excludes_zero

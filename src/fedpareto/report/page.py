@@ -42,11 +42,14 @@ class Picture:
     figure: Figure
 
 
-def write_comparison(folders: Sequence[Path], out: Path, rank: int = 1, converged: bool = False) -> Path:
+def write_comparison(
+    folders: Sequence[Path], out: Path, rank: int = 1, converged: bool = False, drawn: Sequence[Path] = ()
+) -> Path:
     """Write the comparison of the run folders into `out`; the path of its `index.html`.
 
     Beside the page are its figures as PNG and PDF, `table.md` and `table.json`. Every file appears
     whole or not at all. `rank` and `converged` keep outliers out of the fronts: see Record.without_outliers.
+    Of many runs only those in `drawn` are in the figures; the tables have all.
     """
     found = comparable([load(folder) for folder in _distinct(folders)])
     records = [one.without_outliers(rank, converged) for one in found] if rank > 1 or converged else found
@@ -56,7 +59,8 @@ def write_comparison(folders: Sequence[Path], out: Path, rank: int = 1, converge
     with _as_user_error(out):
         out.mkdir(parents=True, exist_ok=True)
     files: dict[str, bytes] = {}
-    pictures = list(_pictures(records))
+    chosen = [record for record in records if not drawn or record.folder in drawn]
+    pictures = list(_pictures(chosen, bool(drawn)))
     for picture in pictures:
         for ending in ("png", "pdf"):
             files[f"{picture.name}.{ending}"] = figures.render(picture.figure, ending)
@@ -64,7 +68,7 @@ def write_comparison(folders: Sequence[Path], out: Path, rank: int = 1, converge
     plain = table.to_plain() | {"across_clients": [one.to_plain() for one in of_clients]}
     files["table.json"] = (json.dumps(plain, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
     # Last, so that a page never points to a figure that is not there yet.
-    files["index.html"] = _page(records, table, of_clients, pictures, files).encode()
+    files["index.html"] = _page(records, table, of_clients, pictures, files, len(chosen)).encode()
     with _as_user_error(out):
         for name, content in files.items():
             write_atomically(out / name, content)
@@ -89,7 +93,7 @@ def _distinct(folders: Sequence[Path]) -> list[Path]:
     return list({Path(folder).resolve(): Path(folder) for folder in folders}.values())
 
 
-def _pictures(records: Sequence[Record]) -> Iterator[Picture]:
+def _pictures(records: Sequence[Record], is_some: bool) -> Iterator[Picture]:
     if records[0].single:
         yield Picture(
             CLIENTS,
@@ -109,6 +113,8 @@ def _pictures(records: Sequence[Record]) -> Iterator[Picture]:
             figures.hypervolume_over_rounds(records),
         )
     yield from _client_pictures(records)
+    if is_some:  # Of many runs, what single ones look like is for a page of their own.
+        return
     names = _file_names(records)
     for record, name in zip(records, names, strict=True):
         yield from _cluster_pictures(record, name)
@@ -181,6 +187,7 @@ def _page(
     of_clients: Sequence[Table],
     pictures: Sequence[Picture],
     files: dict[str, bytes],
+    drawn: int,
 ) -> str:
     title = f"{records[0].problem}: {counted(len(records), 'run')} compared"
     sections = [
@@ -197,7 +204,8 @@ def _page(
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f"<title>{html.escape(title)}</title>\n<style>{CSS}</style>\n</head>\n<body>\n"
-        f"<h1>{html.escape(title)}</h1>\n{_objectives(records[0])}{_disturbed(records)}{''.join(sections)}"
+        f"<h1>{html.escape(title)}</h1>\n{_objectives(records[0])}{_drawn(records, drawn)}{_disturbed(records)}"
+        f"{''.join(sections)}"
         f"<script>{SCRIPT}</script>\n</body>\n</html>\n"
     )
 
@@ -220,6 +228,13 @@ def _section(title: str, sentence: str, body: str) -> str:
 def _objectives(record: Record) -> str:
     goals = ", ".join(f"{o.name} ({o.better} is better)" for o in record.objectives)
     return f'<p class="soft">Objectives: {html.escape(goals)}.</p>\n'
+
+
+def _drawn(records: Sequence[Record], drawn: int) -> str:
+    """How many runs are in the figures, where not all are."""
+    if drawn == len(records):
+        return ""
+    return f'<p class="soft">The tables have all {len(records)} runs, the figures the best {drawn} of them.</p>\n'
 
 
 def _disturbed(records: Sequence[Record]) -> str:

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedpareto.errors import UnknownName
-from fedpareto.experiments.parallel import side_by_side
+from fedpareto.experiments.parallel import Jobs, Pieces, side_by_side
+from fedpareto.experiments.runner import ensure
 from fedpareto.experiments.spec import Draft, Spec
 from fedpareto.experiments.store import RunFolder
 from fedpareto.files import write_atomically
@@ -25,7 +26,6 @@ from fedpareto.moo.dominance import is_nondominated
 from fedpareto.moo.indicators import hypervolume
 from fedpareto.papers.catalogue import Options, Outcome, Say
 from fedpareto.papers.praffl import pooled, published
-from fedpareto.papers.runs import ensure
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -169,13 +169,19 @@ def spec_of(plan: Plan, cell: Cell) -> Spec:
 
 def find(plan: Plan, out: Path, cell: Cell, stop: Callable[[], bool]) -> Found:
     """Runs a cell, or what is missing of it."""
-    folder = out / "praffl" / cell.data / cell.label.replace(": ", "-").replace(", ", "-").replace(" ", "-")
+    folder = out / own(cell)
     trained = ensure(folder, spec_of(plan, cell), stop, pooled.Pooled(plan.preferences, BETWEEN))
     run = RunFolder(folder)
     rows = run.read_lines("metrics.jsonl")
     points = [[np.array(row[pooled.KEY]) for row in rows if row["seed"] == seed] for seed in range(plan.seeds)]
     seconds = float((run.read_json("status.json") or {}).get("seconds", np.nan))
     return Found(cell, points, seconds, trained)
+
+
+def own(cell: Cell) -> str:
+    """The folder of a cell."""
+    label = cell.label.replace(": ", "-").replace(", ", "-").replace(" ", "-")
+    return f"praffl/{cell.data}/{label}"
 
 
 # -- on the command line -------------------------------------------------------------------------------------------
@@ -216,7 +222,7 @@ class PraFFLStudy:
     name: str
     plan: Plan
     cells: list[Cell]
-    jobs: int
+    jobs: Jobs
 
     @property
     def headline(self) -> str:
@@ -229,7 +235,8 @@ class PraFFLStudy:
     def run(self, folder: Path, say: Say, stop: Callable[[], bool]) -> Outcome:
         """The cells, a table of them and the figure."""
         start, found = time.monotonic(), dict[int, Found]()
-        for number, one in side_by_side(partial(find, self.plan, folder), self.cells, self.jobs, stop):
+        pieces = Pieces(partial(find, self.plan), self.cells, folder, own)
+        for number, one in side_by_side(pieces, self.jobs, stop):
             found[number] = one
             left = (time.monotonic() - start) / len(found) * (len(self.cells) - len(found))
             how = f"{one.seconds:.0f} s" if one.trained else "already done"

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fedpareto.experiments.parallel import Jobs
 from fedpareto.files import write_atomically
 from fedpareto.moo.indicators import hypervolume
 from fedpareto.papers.catalogue import CATALOGUE, Options, Outcome, Say, json_text, known
@@ -86,7 +87,7 @@ class Study:
     plan: Plan
     variants: list[str]
     clients: int
-    jobs: int
+    jobs: Jobs
     seeds: tuple[int, ...]
 
     @property

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedpareto.errors import UserError
-from fedpareto.experiments.parallel import side_by_side
+from fedpareto.experiments.parallel import Jobs, Pieces, side_by_side
 from fedpareto.files import write_atomically
 from fedpareto.papers.catalogue import CATALOGUE, Options, Outcome, Say, json_text, known
 from fedpareto.papers.claims import Claim, Part, judged
@@ -58,7 +58,7 @@ class Study:
     seeds: int
     steps: int
     device: str
-    jobs: int
+    jobs: Jobs
     is_quick: bool
 
     @property
@@ -68,10 +68,15 @@ class Study:
         size = f"{len(self.keys)} descents of {self.steps} steps, {self.seeds} problems each"
         return f"{quick}{self.name} ({CATALOGUE[self.name].about}): {size}"
 
+    def own(self, key: Key) -> str:
+        """The file of a descent."""
+        return f"{self.name}/{key[0]}/{key[1]}.json"
+
     def run(self, folder: Path, say: Say, stop: Callable[[], bool]) -> Outcome:
         """The descents that are not in the folder yet, a table, and the verdicts on the claims."""
         found: dict[Key, Served] = {}
-        for number, one in side_by_side(partial(kept, self, folder), self.keys, self.jobs, stop):
+        pieces = Pieces(partial(kept, self), self.keys, folder, self.own)
+        for number, one in side_by_side(pieces, self.jobs, stop):
             found[self.keys[number]] = one
             say(f"{len(found)} of {len(self.keys)}, {' '.join(self.keys[number])}")
         found = {key: found[key] for key in self.keys}
@@ -91,7 +96,7 @@ class Study:
 def kept(study: Study, folder: Path, key: Key, stop: Callable[[], bool]) -> Served:
     """The result of a method on a problem: read from the folder, or computed now and written there."""
     problem, method = key
-    file = folder / study.name / problem / f"{method}.json"
+    file = folder / study.own(key)
     plan = {"seeds": study.seeds, "steps": study.steps}
     if file.exists():
         held: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))

@@ -23,14 +23,14 @@ from typing import Any
 import numpy as np
 
 from fedpareto.errors import UserError
-from fedpareto.experiments.parallel import side_by_side
+from fedpareto.experiments.parallel import Jobs, Pieces, side_by_side
+from fedpareto.experiments.runner import ensure
 from fedpareto.experiments.spec import Draft, Spec
 from fedpareto.files import write_atomically
 from fedpareto.moo import preferences
 from fedpareto.moo.dominance import dominates, front
 from fedpareto.moo.indicators import hypervolume
 from fedpareto.papers.catalogue import Options, Outcome, Say
-from fedpareto.papers.runs import ensure
 from fedpareto.report import reading
 
 NAME = "thesis-fig-5.1"
@@ -204,19 +204,20 @@ def reproduce(
     out: Path,
     on_step: OnStep = lambda step: None,
     stop: Callable[[], bool] = lambda: False,
-    jobs: int = 1,
+    jobs: Jobs = 1,
 ) -> Result:
     """The experiment; runs are kept in OUT/thesis-fig-5.1/SIDE/weights-…, and finished ones are reused."""
     start = time.monotonic()
     # Configuration by configuration, so that a stopped experiment has both sides of some.
-    pieces = [(title, weights) for weights in plan.preferences for title in ALGORITHMS]
+    work = [(title, weights) for weights in plan.preferences for title in ALGORITHMS]
+    pieces = Pieces(partial(_configuration, plan), work, out, _own)
     values: dict[int, np.ndarray] = {}
-    for number, (found, trained) in side_by_side(partial(_configuration, plan, out), pieces, jobs, stop):
+    for number, (found, trained) in side_by_side(pieces, jobs, stop):
         values[number] = found
-        on_step(Step(len(values), len(pieces), _name(*pieces[number]), trained, time.monotonic() - start))
+        on_step(Step(len(values), len(work), _name(*work[number]), trained, time.monotonic() - start))
     sides = {
         title: side_of(
-            title, plan.preferences, np.stack([values[i] for i, piece in enumerate(pieces) if piece[0] == title])
+            title, plan.preferences, np.stack([values[i] for i, piece in enumerate(work) if piece[0] == title])
         )
         for title in ALGORITHMS
     }
@@ -228,9 +229,13 @@ def _configuration(
 ) -> tuple[np.ndarray, bool]:
     """The accuracies of one side of one configuration, and whether it had to be trained."""
     title, weights = piece
-    folder = out / NAME / _name(title, weights)
+    folder = out / _own(piece)
     trained = ensure(folder, spec(plan, ALGORITHMS[title], weights), stop)
     return accuracies(folder), trained
+
+
+def _own(piece: tuple[str, list[list[float]]]) -> str:
+    return f"{NAME}/{_name(*piece)}"
 
 
 def _name(title: str, weights: Sequence[Sequence[float]]) -> str:
@@ -345,7 +350,7 @@ class Figure51:
     """Figure 5.1, ready to run."""
 
     plan: Plan
-    jobs: int = 1
+    jobs: Jobs = 1
 
     @property
     def headline(self) -> str:

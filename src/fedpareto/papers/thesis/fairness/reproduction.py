@@ -8,6 +8,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fedpareto.experiments.parallel import Jobs
 from fedpareto.files import write_atomically
 from fedpareto.papers.catalogue import Options, Outcome, Say, json_text, read_json
 from fedpareto.papers.claims import Claim
@@ -40,7 +41,7 @@ class ThesisTable:
     """A table, ready to run."""
 
     plan: Plan
-    jobs: int = 1
+    jobs: Jobs = 1
 
     @property
     def headline(self) -> str:

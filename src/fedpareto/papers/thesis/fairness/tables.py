@@ -16,12 +16,12 @@ import numpy as np
 
 from fedpareto.core.registry import FINE_TUNED
 from fedpareto.errors import UnknownName
-from fedpareto.experiments.parallel import side_by_side
+from fedpareto.experiments.parallel import Jobs, Pieces, side_by_side
+from fedpareto.experiments.runner import ensure
 from fedpareto.experiments.spec import Draft, Spec
 from fedpareto.moo.dominance import front
 from fedpareto.moo.filters import is_converged
 from fedpareto.moo.indicators import hypervolume
-from fedpareto.papers.runs import ensure
 from fedpareto.papers.thesis.fairness import published
 from fedpareto.papers.thesis.fairness.published import PublishedTable
 from fedpareto.report import reading
@@ -138,15 +138,20 @@ def reproduce(
     out: Path,
     on_cell: OnCell = lambda number, cell, trained, seconds: None,
     stop: Callable[[], bool] = lambda: False,
-    jobs: int = 1,
+    jobs: Jobs = 1,
 ) -> list[Cell]:
     """All cells of a plan; runs are kept in OUT/TABLE/PROBLEM/ALGORITHM/…, and finished ones are reused."""
     start, cells = time.monotonic(), {}
-    piece = partial(_reproduce_cell, plan, out)
-    for number, (cell, trained) in side_by_side(piece, plan.cells, jobs, stop):
+    pieces = Pieces(partial(_reproduce_cell, plan), plan.cells, out, partial(_own, plan))
+    for number, (cell, trained) in side_by_side(pieces, jobs, stop):
         cells[number] = cell
         on_cell(len(cells), cell, trained, time.monotonic() - start)
     return [cells[number] for number in sorted(cells)]
+
+
+def _own(plan: Plan, names: tuple[str, str]) -> str:
+    """The folder of a cell."""
+    return "/".join([plan.table, *names])
 
 
 def _reproduce_cell(plan: Plan, out: Path, names: tuple[str, str], stop: Callable[[], bool]) -> tuple[Cell, bool]:
@@ -154,7 +159,7 @@ def _reproduce_cell(plan: Plan, out: Path, names: tuple[str, str], stop: Callabl
     problem, algorithm = names
     trained, fronts = False, []
     for repetition in range(plan.repetitions):
-        folder = out / plan.table / problem / algorithm / f"repetition-{repetition}"
+        folder = out / _own(plan, names) / f"repetition-{repetition}"
         trained |= ensure(folder, spec_of(plan, problem, algorithm, repetition), stop)
         fronts.append(pooled(points(folder), plan.published.heterogeneous))
     return cell_of(problem, algorithm, fronts, plan.published.cells[problem][algorithm]), trained

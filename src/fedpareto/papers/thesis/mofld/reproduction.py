@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fedpareto.experiments.parallel import Jobs
 from fedpareto.files import write_atomically
 from fedpareto.moo.dominance import front
 from fedpareto.moo.indicators import all_indicators
@@ -102,7 +103,7 @@ class Study:
     plan: Plan
     runs: list[tuple[str, str]]
     """Environment and configuration of each."""
-    jobs: int
+    jobs: Jobs
 
     @property
     def headline(self) -> str:

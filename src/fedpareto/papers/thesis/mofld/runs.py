@@ -11,12 +11,13 @@ from typing import Any
 import numpy as np
 
 from fedpareto.errors import UserError
-from fedpareto.experiments.parallel import announced
+from fedpareto.experiments.parallel import Jobs, Pieces, announced
+from fedpareto.experiments.progress import Pulse
+from fedpareto.experiments.runner import ensure
 from fedpareto.experiments.spec import Draft, Spec
 from fedpareto.experiments.store import RunFolder
 from fedpareto.moo.indicators import hypervolume
 from fedpareto.papers.catalogue import Options, Say
-from fedpareto.papers.runs import Pulse, ensure
 
 SAME_POINT = 1e-3
 """A solution that is nearer to a point of the known front in every objective is that point (rounded in float32)."""
@@ -215,10 +216,16 @@ def find(plan: Plan, out: Path, search: Search, stop: Callable[[], bool]) -> Fou
 
 
 def find_all(
-    plan: Plan, searches: Sequence[Search], out: Path, say: Say, stop: Callable[[], bool], jobs: int
+    plan: Plan, searches: Sequence[Search], out: Path, say: Say, stop: Callable[[], bool], jobs: Jobs
 ) -> list[Found]:
     """All searches in the order given; a message for each as it is done."""
-    return announced(partial(find, plan, out), searches, jobs, say, stop)
+    found = announced(Pieces(partial(find, plan), searches, out, name_of), jobs, say, stop)
+    return [replace(one, folder=out / one.name) for one in found]  # Wherever it was found.
+
+
+def name_of(search: Search) -> str:
+    """Of its folder."""
+    return search.name
 
 
 def spread(values: Sequence[float]) -> str:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fedpareto.experiments.parallel import Jobs
 from fedpareto.files import write_atomically
 from fedpareto.papers.catalogue import CATALOGUE, Options, Outcome, Say, json_text
 from fedpareto.papers.claims import Claim, Part, judged
@@ -99,7 +100,7 @@ class Study:
     plan: Plan
     trainings: Mapping[tuple[str, str], Training]
     """By environment and kind."""
-    jobs: int
+    jobs: Jobs
 
     @property
     def headline(self) -> str:

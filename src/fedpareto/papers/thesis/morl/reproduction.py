@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedpareto.core.registry import FINE_TUNED
+from fedpareto.experiments.parallel import Jobs
 from fedpareto.files import write_atomically
 from fedpareto.papers.catalogue import CATALOGUE, Options, Outcome, Say, json_text, known, read_json
 from fedpareto.papers.claims import Claim
@@ -107,7 +108,7 @@ class Study:
     name: str
     plan: Plan
     trainings: list[Training]
-    jobs: int
+    jobs: Jobs
 
     @property
     def headline(self) -> str:

@@ -17,14 +17,15 @@ import numpy as np
 
 from fedpareto.core.registry import FINE_TUNED
 from fedpareto.errors import UserError
-from fedpareto.experiments.parallel import announced
+from fedpareto.experiments.parallel import Jobs, Pieces, announced
+from fedpareto.experiments.progress import Pulse
+from fedpareto.experiments.runner import ensure
 from fedpareto.experiments.spec import Draft, Spec
 from fedpareto.experiments.store import RunFolder
 from fedpareto.moo.dominance import front
 from fedpareto.moo.indicators import all_indicators
 from fedpareto.papers.catalogue import Options, Say, known
 from fedpareto.papers.measured import Entry, Measured
-from fedpareto.papers.runs import Pulse, ensure
 from fedpareto.papers.thesis.morl import published
 from fedpareto.report import reading
 
@@ -167,7 +168,7 @@ def evaluate_every(rounds: int) -> int:
 
 def find(plan: Plan, out: Path, training: Training, stop: Callable[[], bool]) -> Found:
     """Runs a training, or what is missing of it."""
-    spec, folder = spec_of(plan, training), out / "thesis-4" / training.name
+    spec, folder = spec_of(plan, training), out / own(training)
     shown = Pulse(spec, folder)
     shown.name = training.name
     is_new = ensure(folder, spec, stop, shown=shown)
@@ -199,10 +200,16 @@ def preferences_of(spec: Spec, seed: int) -> np.ndarray:
 
 
 def find_all(
-    plan: Plan, trainings: Sequence[Training], out: Path, say: Say, stop: Callable[[], bool], jobs: int
+    plan: Plan, trainings: Sequence[Training], out: Path, say: Say, stop: Callable[[], bool], jobs: Jobs
 ) -> list[Found]:
     """All trainings, each at most once, in the order given; a message for each as it is done."""
-    return announced(partial(find, plan, out), trainings, jobs, say, stop)
+    found = announced(Pieces(partial(find, plan), trainings, out, own), jobs, say, stop)
+    return [replace(one, folder=out / own(one.training)) for one in found]  # Wherever it was found.
+
+
+def own(training: Training) -> str:
+    """The folder of a training."""
+    return f"thesis-4/{training.name}"
 
 
 # -- clients' results ----------------------------------------------------------------------------------------------

@@ -1,0 +1,46 @@
+"""How many pieces of a command run at a time, and where: `--jobs 4`, or `--jobs ray` on a cluster."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fedpareto.errors import UserError
+
+if TYPE_CHECKING:
+    from fedpareto.experiments.parallel import Jobs
+
+RAY = "ray"
+ON_A_GPU = "engine.device=cuda"
+
+HowMany = Annotated[
+    str | None,
+    typer.Option("--jobs", metavar="N|ray", help="How many at a time, or ray: on a cluster.  [default: one per core]"),
+]
+Address = Annotated[
+    str | None,
+    typer.Option(help="With --jobs ray: of its head, or auto.  [default: RAY_ADDRESS, or a Ray on this machine]"),
+]
+
+
+def on_gpu(settings: Sequence[str]) -> bool:
+    """Whether `--set` puts every piece on a GPU."""
+    return any(text.replace(" ", "").startswith(ON_A_GPU) for text in settings)
+
+
+def chosen(jobs: str | None, address: str | None, on_gpu: bool) -> Jobs:
+    """What the user asked for: one per core, but one on a GPU, which a single stack of clients uses better."""
+    from fedpareto.experiments.parallel import OnRay
+
+    if jobs == RAY:
+        return OnRay(address or "", gpus=int(on_gpu))
+    if address is not None:
+        raise UserError(f"--address {address} is that of a Ray cluster; it goes with --jobs {RAY}")
+    if jobs is None:
+        return 1 if on_gpu else os.cpu_count() or 1
+    if not jobs.isdecimal() or int(jobs) < 1:
+        raise UserError(f"--jobs {jobs}: write how many, at least 1, or {RAY}")
+    return int(jobs)

@@ -1,0 +1,74 @@
+"""`fedpareto sweep`: any list of specs, or a grid in one, as one campaign."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fedpareto.cli import jobs as parallel
+from fedpareto.cli.console import AsJson, print_json, print_table, say
+from fedpareto.cli.runs import Setting
+from fedpareto.errors import UserError
+from fedpareto.files import quoted
+
+if TYPE_CHECKING:
+    from fedpareto.experiments.sweep import Campaign
+
+SOME_FAILED = 1
+"""The exit code if some runs failed and others did not."""
+
+
+def sweep(
+    specs: Annotated[list[Path], typer.Argument(metavar="SPEC...", help="YAML files, with a grid or without.")],
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Where the runs are kept.")] = Path("runs/sweep"),
+    jobs: parallel.HowMany = None,
+    address: parallel.Address = None,
+    settings: Setting = None,
+    json: AsJson = False,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="No progress and no table, only where the page is.")
+    ] = False,
+) -> None:
+    """Run many specs, or every point of a grid in a spec, as one campaign: a table and a page at the end.
+
+    A grid is a section such as sweep: {lr: [0.1, 0.01], algorithm: [fedavg, fedpref], seeds: 5}.
+
+    Ctrl-C or SIGTERM stops after the current round; the same command continues. Runs that fail are named, and the
+    others go on; the exit code is then 1.
+
+    Example: fedpareto sweep examples/sweep.yaml --out runs/sweep
+    """
+    from fedpareto.experiments import grid
+    from fedpareto.experiments import sweep as sweeps
+    from fedpareto.experiments.progress import Interrupts, Stopped, tallied
+
+    plan = grid.plan(specs, settings or ())
+    where = parallel.chosen(jobs, address, sweeps.on_gpu(plan))
+    with Interrupts() as interrupts:
+        tally = tallied("runs", len(plan), quiet)
+        try:
+            campaign = sweeps.run(plan, out, where, tally, interrupts.asked)
+        except (Stopped, KeyboardInterrupt) as stopped:
+            say(f"{str(stopped) or 'interrupted'}; everything is kept in {quoted(out)}, the same command continues")
+            raise typer.Exit(interrupts.exit_code) from None
+    if json:
+        print_json(campaign.to_plain())
+    else:
+        _print(campaign, quiet)
+    for run in campaign.failed:
+        say(f"failed: {run.name}: {run.reason}")
+    if len(campaign.failed) == len(campaign.runs):
+        raise UserError(f"every run failed; the first reason: {campaign.failed[0].reason}")
+    if campaign.failed:
+        raise typer.Exit(SOME_FAILED)
+
+
+def _print(campaign: Campaign, quiet: bool) -> None:
+    if not quiet:
+        for summary in campaign.summaries:
+            print_table(summary.to_rich())
+            typer.echo(summary.sentence)
+    for page in campaign.pages:
+        typer.echo(f"page: {page}")

@@ -1,0 +1,71 @@
+"""Ray, which another machine's work is handed to: the cluster at an address, or a Ray of our own on this machine."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from typing import Any
+
+from fedpareto.errors import UserError, in_words
+
+ADDRESS = "RAY_ADDRESS"
+"""The environment variable that Ray itself reads."""
+HERE = "127.0.0.1"
+"""A Ray of our own has no listener and no dashboard on any other interface."""
+ENVIRONMENT = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
+"""Ray tells nobody that it is used, and keeps its coming behaviour: tasks without GPUs leave the environment alone."""
+PATIENCE = 5.0
+"""Seconds after which nobody listens at an address."""
+
+
+@contextmanager
+def connected(address: str = "", what: str = "--jobs ray") -> Iterator[Any]:
+    """The module `ray`, connected; `what` needs it. Without an address RAY_ADDRESS counts, and without that a Ray is
+    started on this machine and ended again. A connection that exists already is used and left.
+    """
+    if find_spec("ray") is None:
+        raise UserError(f"{what} needs Ray; try: pip install 'fedpareto[cluster]'")
+    for name, value in ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+    import ray
+
+    if ray.is_initialized():
+        yield ray
+        return
+    _connect(ray, address or os.environ.get(ADDRESS, ""))
+    try:
+        yield ray
+    finally:
+        ray.shutdown()
+
+
+def _connect(ray: Any, address: str) -> None:
+    quiet = {"log_to_driver": False, "logging_level": "ERROR"}
+    if not address:
+        ray.init(address="local", include_dashboard=False, _node_ip_address=HERE, **quiet)
+        return
+    _must_listen(address)
+    try:
+        ray.init(address=address, **quiet)
+    except (ConnectionError, RuntimeError, ValueError) as problem:
+        if "mismatch" in str(problem):  # Of Ray's or Python's version.
+            raise UserError(f"the Ray cluster at {address} does not fit: {in_words(problem)}") from None
+        raise UserError(_nobody(address)) from None
+
+
+def _must_listen(address: str) -> None:
+    """Raises UserError if nobody does: Ray itself would try for minutes."""
+    host, colon, port = address.removeprefix("ray://").rpartition(":")
+    if not colon or not port.isdecimal():
+        return
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), PATIENCE).close()
+    except (OSError, OverflowError):
+        raise UserError(_nobody(address)) from None
+
+
+def _nobody(address: str) -> str:
+    return f"there is no Ray cluster at '{address}'; start one with: ray start --head, or leave the address out"

@@ -1,0 +1,145 @@
+"""The runs of a sweep in one table: what was varied, and the headline figures over the seeds.
+
+A choice among runs is made on validation rows, which test rows have no say in, and only where the seeds support it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fedpareto.moo.indicators import hypervolume
+from fedpareto.report._files import Array
+from fedpareto.report.comparison import comparison, differ, marked_cells
+from fedpareto.report.record import Record, comparable, mean_and_deviation
+from fedpareto.report.table import MISSING, Cell, Column, Table
+from fedpareto.report.words import counted
+
+if TYPE_CHECKING:
+    from rich.table import Table as RichTable
+
+VALIDATION = "validation"
+HEADLINES = ("hypervolume", "own_utility", "seconds")
+"""Of the metrics that a comparison has, besides the means of the objectives."""
+MOST_NAMED = 5
+"""Runs in a sentence."""
+MOST_DRAWN = 7
+"""Runs in a figure: as many as there are colours that a reader tells apart."""
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Finished runs that can be compared."""
+
+    records: tuple[Record, ...]
+    settings: tuple[Mapping[str, str], ...]
+    """What was varied, of each run."""
+    table: Table
+    """All metrics of all runs."""
+    columns: tuple[Column, ...]
+    """The headline figures, on validation rows first."""
+    cells: tuple[tuple[Cell, ...], ...]
+    """By run, those of the columns."""
+    chosen: str
+    """The run that is best on validation rows beyond doubt; empty if there is none."""
+    sentence: str
+    """The same in words, or why no choice is named."""
+
+    @property
+    def axes(self) -> list[str]:
+        """What was varied in any run."""
+        return list(dict.fromkeys(key for one in self.settings for key in one))
+
+    def to_rich(self) -> RichTable:
+        """A row for each run."""
+        from rich.table import Table as RichTable
+        from rich.text import Text
+
+        table = RichTable()
+        for axis in self.axes:
+            table.add_column(Text(axis))
+        for column in self.columns:
+            table.add_column(Text(column.heading), justify="right")
+        for settings, cells in zip(self.settings, self.cells, strict=True):
+            words = (Text(settings.get(axis, MISSING)) for axis in self.axes)
+            table.add_row(*words, *(Text(cell.text, style="bold green" if cell.best else "") for cell in cells))
+        return table
+
+    def to_plain(self) -> dict[str, Any]:
+        """The table of a comparison, with what was varied and what is chosen."""
+        table = self.table.to_plain()
+        for settings, row in zip(self.settings, table["rows"], strict=False):  # References come after the runs.
+            row["settings"] = dict(settings)
+        return table | {"chosen": self.chosen or None, "choice": self.sentence}
+
+    def write_page(self, out: Path) -> Path:
+        """The page of a comparison of these runs, with figures of the best of them; its path."""
+        from fedpareto.report import page
+
+        scores = np.array([cells[0].mean for cells in self.cells]) * -self.columns[0].direction
+        best = np.argsort(scores, kind="stable")[:MOST_DRAWN]
+        drawn = [self.records[place].folder for place in sorted(best.tolist())]
+        return page.write_comparison([record.folder for record in self.records], out, drawn=drawn)
+
+
+def summary(records: Sequence[Record], settings: Sequence[Mapping[str, str]]) -> Summary:
+    """Of finished runs on one problem, and what was varied in each."""
+    runs = comparable(records)
+    table = comparison(records)
+    means = [f"mean_{j}" for j in range(len(runs[0].objectives))]
+    shown = [place for place, column in enumerate(table.columns) if column.key in (*HEADLINES, *means)]
+    columns = [table.columns[place] for place in shown]
+    cells = [[row.cells[place] for row in table.rows[: len(runs)]] for place in shown]
+    chosen, sentence = "", f"No choice is named: '{runs[0].problem}' has no validation rows to choose by."
+    if all(VALIDATION in run.splits for run in runs):
+        column, values = _on_validation(runs)
+        marked = marked_cells(values, column, runs)
+        columns, cells = [column, *columns], [marked, *cells]
+        chosen, sentence = _choice(runs, marked, values, column)
+    of_runs = tuple(zip(*cells, strict=True))
+    return Summary(tuple(records), tuple(settings), table, tuple(columns), of_runs, chosen, sentence)
+
+
+def _on_validation(runs: Sequence[Record]) -> tuple[Column, list[Array]]:
+    """The headline figure on validation rows, one value for each seed of each run."""
+    first = runs[0].objectives[0]
+    if runs[0].single:
+        direction = 1 if first.maximise else -1
+        column = Column(VALIDATION, f"mean {first.name} on validation rows", direction)
+        return column, [np.array([points[:, 0].mean() for points in run.points(VALIDATION)]) for run in runs]
+    reference = [objective.reference for objective in runs[0].objectives]
+    return Column(VALIDATION, "hypervolume on validation rows", 1), [
+        np.array([hypervolume(_finite(points), reference, run.maximise) for points in run.points(VALIDATION)])
+        for run in runs
+    ]
+
+
+def _finite(points: Array) -> Array:
+    return points[np.isfinite(points).all(axis=1)]
+
+
+def _choice(runs: Sequence[Record], marked: Sequence[Cell], values: list[Array], column: Column) -> tuple[str, str]:
+    """The run that is chosen, if the seeds support it, and a sentence about it."""
+    names = [run.folder.name for run in runs]
+    if len(runs) < 2:
+        return "", "There is nothing to choose: this is the only run."
+    best = [name for name, cell in zip(names, marked, strict=True) if cell.best]
+    if len(best) == 1:
+        return best[0], (
+            f"Chosen: {best[0]}, the best {column.title}; the 95 % intervals of its paired differences to all others "
+            "exclude zero."
+        )
+    if min(len(run.started) for run in runs) < 2:
+        return "", "No choice is named: one seed says nothing about others; sweep with several, such as seeds: 5."
+    scores = np.array([mean_and_deviation(one)[0] for one in values]) * column.direction
+    first = int(np.argmax(np.where(np.isfinite(scores), scores, -np.inf)))
+    alike = [name for place, name in enumerate(names) if place == first or not differ(first, place, values, runs)]
+    more = f" and {len(alike) - MOST_NAMED} more" if len(alike) > MOST_NAMED else ""
+    return "", (
+        f"No choice is named: {counted(len(alike), 'run')} cannot be told apart by the {column.title} over these "
+        f"seeds ({', '.join(alike[:MOST_NAMED])}{more})."
+    )
