@@ -149,7 +149,7 @@ MISTAKES: list[tuple[list[str], str]] = [
     (["resume"], "Missing argument 'RUN'"),
     (["matrix"], "Missing argument 'SPEC'"),
     (["matrix", "missing.yaml"], "the spec missing.yaml cannot be read: No such file or directory"),
-    (["matrix", "missing.yaml", "--jobs", "0"], "--jobs 0: at least 1 is needed"),
+    (["matrix", "missing.yaml", "--jobs", "0"], "--jobs 0: write how many, at least 1, or ray"),
 ]
 
 

@@ -227,7 +227,7 @@ def test_a_cell_gives_what_its_run_gave(tmp_path):
         "engine": {"threads": 1, "chunk": 10},
     }
     cell = Cell("a/cell", draft)
-    found = client_runs.find(tmp_path, (), cell, lambda: False)
+    found = client_runs.find((), tmp_path, cell, lambda: False)
     result = runner.start(Draft(draft).finish())
     assert found.is_new
     assert found.sent.rounds.tolist() == [0, 2, 4, 5]
@@ -239,7 +239,7 @@ def test_a_cell_gives_what_its_run_gave(tmp_path):
         assert found.improved.rounds.tolist() == list(shares)
         np.testing.assert_allclose(found.improved.values[seed, :, 0], list(shares.values()))
     assert not list((tmp_path / "a" / "cell").glob("*.safetensors")), "a hundred copies of a network are large"
-    again = client_runs.find(tmp_path, (), cell, lambda: False)
+    again = client_runs.find((), tmp_path, cell, lambda: False)
     assert not again.is_new
     np.testing.assert_array_equal(again.losses.values, found.losses.values)
 
@@ -249,8 +249,8 @@ def test_a_stopped_cell_goes_on(tmp_path):
         "cell", {"algorithm": "fedavg", "problem": "convex", "rounds": 4, "engine": {"threads": 1, "chunk": 10}}
     )
     with pytest.raises(Stopped):
-        client_runs.find(tmp_path / "a", (), cell, lambda: True)
-    resumed, whole = (client_runs.find(tmp_path / name, (), cell, lambda: False) for name in "ab")
+        client_runs.find((), tmp_path / "a", cell, lambda: True)
+    resumed, whole = (client_runs.find((), tmp_path / name, cell, lambda: False) for name in "ab")
     np.testing.assert_array_equal(resumed.sent.values, whole.sent.values)
 
 
@@ -293,7 +293,7 @@ def test_training_on_doctors_alone_is_judged_on_everybody(tmp_path):
     """Against a logistic regression by hand."""
     study = prepared("fedmgda-fig-2", quick=True, seeds=1, problems=("adult-bias",), algorithms=("local",))
     ((_, _, cell),) = study.cells()
-    found = client_runs.find(tmp_path, (), cell, lambda: False)
+    found = client_runs.find((), tmp_path, cell, lambda: False)
     spec = client_runs.spec_of(cell)
     measured = fedmgda_adult.measures(found, spec)
 

@@ -27,7 +27,7 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # Typer 0.20 imports what click 8.5 would rather not give.
     import typer
 
-    from fedpareto.cli import reproduce
+    from fedpareto.cli import jobs, reproduce
 
 SMALL = ("problem.hidden=[8,8]",)
 DST = problems()["deep-sea-treasure"]()
@@ -414,8 +414,9 @@ def test_settings_reach_every_run_and_name_their_part():
 
 
 def test_a_gpu_gets_one_job():
-    assert reproduce._usual_jobs(["engine.device=cuda:1"]) == 1
-    assert reproduce._usual_jobs([]) >= 1
+    assert jobs.chosen(None, None, jobs.on_gpu(["engine.device=cuda:1"])) == 1
+    assert jobs.chosen(None, None, jobs.on_gpu([])) >= 1
+    assert jobs.chosen("3", None, on_gpu=True) == 3
 
 
 def test_the_command_line_passes_everything_on(tmp_path, capsys):
