@@ -29,7 +29,8 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 
 from fedpareto.algorithms.fedpref import FedPref
 from fedpareto.core.federation import Federation
-from fedpareto.core.problem import Objective, Readout, Rows, SupervisedProblem
+from fedpareto.core.problem import Objective, Readout, SupervisedProblem
+from fedpareto.core.rows import Rows
 from fedpareto.engines.local import LocalEngine
 from fedpareto.engines.machine import Choices, LocalOptions
 from fedpareto.learners.supervised import Supervised

@@ -23,7 +23,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 from fedpareto.algorithms.fedavg import FedAvg
 from fedpareto.core import rng
 from fedpareto.core.federation import Federation
-from fedpareto.core.problem import Rows
+from fedpareto.core.rows import Rows
 from fedpareto.engines.local import LocalEngine
 from fedpareto.engines.machine import Choices, LocalOptions
 from fedpareto.learners.supervised import Supervised

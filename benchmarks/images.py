@@ -28,7 +28,8 @@ from torch import Tensor, nn
 from fedpareto.algorithms.fedavg import FedAvg
 from fedpareto.core.clients import Clients
 from fedpareto.core.federation import Federation
-from fedpareto.core.problem import Objective, Rows, SupervisedProblem
+from fedpareto.core.problem import Objective, SupervisedProblem
+from fedpareto.core.rows import Rows
 from fedpareto.engines.local import LocalEngine
 from fedpareto.engines.machine import Choices, LocalOptions
 from fedpareto.learners.supervised import Supervised

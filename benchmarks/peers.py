@@ -42,7 +42,7 @@ from jax import lax
 from fedpareto.algorithms.ditto import Ditto
 from fedpareto.algorithms.fedavg import FedAvg
 from fedpareto.core.federation import Federation
-from fedpareto.core.problem import Batch
+from fedpareto.core.rows import Batch
 from fedpareto.engines.local import LocalEngine
 from fedpareto.engines.machine import Choices, LocalOptions
 

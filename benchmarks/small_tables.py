@@ -25,8 +25,8 @@ import numpy as np
 import torch
 
 import fedpareto
-from fedpareto.core.problem import Batch, Rows
 from fedpareto.core.registry import algorithms
+from fedpareto.core.rows import Batch, Rows
 from fedpareto.errors import UserError
 from fedpareto.experiments.central import central
 from fedpareto.moo.indicators import hypervolume

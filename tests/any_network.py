@@ -12,7 +12,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fedpareto.core import rng
-from fedpareto.core.problem import Batch, Objective, Rows, SupervisedProblem
+from fedpareto.core.problem import Objective, SupervisedProblem
+from fedpareto.core.rows import Batch, Rows
 from fedpareto.learners.supervised import Supervised
 from fedpareto.networks.module import StackedModule
 from fedpareto.networks.resnet import ResNet18

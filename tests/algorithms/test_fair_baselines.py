@@ -23,8 +23,9 @@ from fedpareto.core.federation import Federation, setting_of
 from fedpareto.core.groups import Comparison, cells, differences
 from fedpareto.core.layout import Layout
 from fedpareto.core.messages import Replies
-from fedpareto.core.problem import Batch, Objective
+from fedpareto.core.problem import Objective
 from fedpareto.core.registry import make_algorithm
+from fedpareto.core.rows import Batch
 from fedpareto.errors import UserError
 from fedpareto.learners.supervised import Supervised
 from fedpareto.problems.convex import Convex

@@ -22,7 +22,8 @@ from fedpareto.algorithms.mofld import MOFLD
 from fedpareto.core.algorithm import small_setting
 from fedpareto.core.federation import Federation
 from fedpareto.core.messages import Replies
-from fedpareto.core.problem import Objective, Rows
+from fedpareto.core.problem import Objective
+from fedpareto.core.rows import Rows
 from fedpareto.engines.local import LocalEngine
 from fedpareto.engines.machine import Choices, LocalOptions
 from fedpareto.errors import UserError

@@ -22,8 +22,9 @@ from fedpareto.algorithms.praffl import PraFFL
 from fedpareto.core.conditioned import tolerances
 from fedpareto.core.federation import Federation
 from fedpareto.core.layout import Layout
-from fedpareto.core.problem import Batch, Objective, SupervisedProblem
+from fedpareto.core.problem import Objective, SupervisedProblem
 from fedpareto.core.registry import make_algorithm
+from fedpareto.core.rows import Batch
 from fedpareto.engines.local import LocalEngine
 from fedpareto.engines.machine import Choices, LocalOptions
 from fedpareto.errors import UserError
@@ -235,7 +236,7 @@ class Concave(SupervisedProblem):
         return Supervised(lr=0.005, optimiser="adam", batch_size=8)
 
     def data(self, clients: int, seed: int):
-        from fedpareto.core.problem import Rows
+        from fedpareto.core.rows import Rows
 
         rows = [{"nothing": torch.zeros(32)} for _ in range(clients)]
         return {"train": Rows.of(rows), "test": Rows.of(rows)}

@@ -17,7 +17,8 @@ from fedpareto.algorithms.fedprox import FedProx
 from fedpareto.api import resume
 from fedpareto.core.layout import Layout
 from fedpareto.core.learner import Learner
-from fedpareto.core.problem import Batch, Objective, Rows, Splits, SupervisedProblem
+from fedpareto.core.problem import Objective, SupervisedProblem
+from fedpareto.core.rows import Batch, Rows, Splits
 from fedpareto.engines.faults import Faults
 from fedpareto.engines.machine import LocalOptions
 from fedpareto.learners.supervised import Supervised

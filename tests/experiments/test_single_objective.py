@@ -14,7 +14,8 @@ from rich.console import Console
 from torch import Tensor
 
 import fedpareto
-from fedpareto.core.problem import Batch, Objective
+from fedpareto.core.problem import Objective
+from fedpareto.core.rows import Batch
 from fedpareto.experiments.progress import Progress, Shown
 from fedpareto.problems.convex import Convex
 from fedpareto.report import reading, terminal

@@ -22,7 +22,15 @@ CLOSE = {"rtol": 1e-5, "atol": 1e-5}
 def clients_of(numbers, learner=LEARNER, round=1, memory=None):
     preferences = torch.tensor([[0.2 + 0.15 * i, 0.8 - 0.15 * i] for i in range(5)])[list(numbers)]
     addresses = rng.Addresses.at(3, np.array(list(numbers)), round)
-    return Clients(PROBLEM, learner, {}, addresses, np.array(list(numbers)), preferences, memory=memory or {})
+    return Clients(
+        problem=PROBLEM,
+        learner=learner,
+        splits={},
+        addresses=addresses,
+        positions=np.array(list(numbers)),
+        preferences=preferences,
+        memory=memory or {},
+    )
 
 
 def trained(clients, models=None):

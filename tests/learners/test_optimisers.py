@@ -9,8 +9,8 @@ import torch
 
 from fedpareto.core.layout import Layout
 from fedpareto.core.learner import Pull
-from fedpareto.core.problem import Batch
 from fedpareto.core.rng import Address, Addresses
+from fedpareto.core.rows import Batch
 from fedpareto.errors import UserError
 from fedpareto.learners.descent import Descent
 from fedpareto.learners.gradients import Autograd

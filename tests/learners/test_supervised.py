@@ -12,8 +12,8 @@ import torch
 from fedpareto.core import rng
 from fedpareto.core.clients import Clients
 from fedpareto.core.learner import Pull
-from fedpareto.core.problem import Batch, Rows
 from fedpareto.core.replay import Recordings
+from fedpareto.core.rows import Batch, Rows
 from fedpareto.errors import UserError
 from fedpareto.learners import minibatches
 from fedpareto.learners.supervised import Supervised, can_be_recorded
@@ -28,7 +28,14 @@ def stack_of(problem, learner, positions, clients=SIZES, seed=0):
     splits = {name: rows.to(torch.device("cpu"), torch.float64) for name, rows in problem.data(clients, seed).items()}
     weights = np.random.default_rng(5).dirichlet([1.0] * len(problem.objectives), clients)[list(positions)]
     addresses = rng.Addresses.at(seed, np.array(positions), round=3)
-    return Clients(problem, learner, splits, addresses, np.array(positions), torch.as_tensor(weights))
+    return Clients(
+        problem=problem,
+        learner=learner,
+        splits=splits,
+        addresses=addresses,
+        positions=np.array(positions),
+        preferences=torch.as_tensor(weights),
+    )
 
 
 def by_torch(problem, learner, position, start):
@@ -171,10 +178,22 @@ def test_a_client_that_is_done_idles_untouched():
         splits = {"train": Rows.of(order).to(torch.device("cpu"), torch.float64)}
         where = 0 if order[0] is small else 1
         addresses = rng.Addresses.at(0, np.array((7, 8) if where == 0 else (8, 7)), round=0)
-        both = Clients(problem, learner, splits, addresses, np.array([0, 1]), torch.full((2, 2), 0.5).double())
+        both = Clients(
+            problem=problem,
+            learner=learner,
+            splits=splits,
+            addresses=addresses,
+            positions=np.array([0, 1]),
+            preferences=torch.full((2, 2), 0.5).double(),
+        )
         start = torch.zeros(2, problem.layout.size, dtype=torch.float64)
         alone = Clients(
-            problem, learner, splits, addresses[where : where + 1], np.array([where]), torch.full((1, 2), 0.5).double()
+            problem=problem,
+            learner=learner,
+            splits=splits,
+            addresses=addresses[where : where + 1],
+            positions=np.array([where]),
+            preferences=torch.full((1, 2), 0.5).double(),
         )
         assert torch.equal(both.learn(start)[where], alone.learn(start[:1])[0])
 

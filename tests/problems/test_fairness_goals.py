@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedpareto.core.problem import Batch
+from fedpareto.core.rows import Batch
 from fedpareto.errors import UserError
 from fedpareto.problems.fairness.gaps import CONDITIONS, gap, hard_decisions
 from fedpareto.problems.fairness.goals import Criteria, Goal, parse

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from fedpareto.core.problem import Batch
 from fedpareto.core.registry import problems
 from fedpareto.core.reinforcement import ReinforcementProblem
+from fedpareto.core.rows import Batch
 from fedpareto.errors import UserError
 from fedpareto.problems.convex import Convex
 from fedpareto.problems.fairness.gaps import (

@@ -8,8 +8,8 @@ import torch
 from six_goals import SIX
 
 import fedpareto
-from fedpareto.core.problem import Rows
 from fedpareto.core.registry import problems
+from fedpareto.core.rows import Rows
 from fedpareto.errors import UserError
 from fedpareto.moo.dominance import is_nondominated
 from fedpareto.problems import data
@@ -229,7 +229,7 @@ def test_numbers_are_standardised_on_all_clients_training_rows(published):
 
 def test_losses_are_divided_by_what_they_are_for_the_initial_model_on_each_client(published):
     published("compas")
-    from fedpareto.core.problem import Batch
+    from fedpareto.core.rows import Batch
 
     problem = Compas(normalise=True, goals=("accuracy", "equal-opportunity"))
     splits = problem.data(4, 7)

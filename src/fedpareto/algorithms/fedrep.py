@@ -15,7 +15,7 @@ from fedpareto.core.algorithm import Setting, Taxonomy
 from fedpareto.core.clients import Clients
 from fedpareto.core.layout import Layout
 from fedpareto.core.messages import Message, Shapes
-from fedpareto.core.problem import Batch
+from fedpareto.core.rows import Batch
 from fedpareto.errors import UserError
 
 REST = "rest "

@@ -10,7 +10,8 @@ from torch import Tensor
 from fedpareto.core.clients import Clients
 from fedpareto.core.learner import Learner
 from fedpareto.core.messages import Message
-from fedpareto.core.problem import Batch, SupervisedProblem
+from fedpareto.core.problem import SupervisedProblem
+from fedpareto.core.rows import Batch
 from fedpareto.errors import UserError
 
 PREFERENCES = "preferences"

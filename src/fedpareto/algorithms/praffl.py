@@ -19,7 +19,8 @@ from fedpareto.core.clients import Clients
 from fedpareto.core.conditioned import Conditioned, inside, tolerances
 from fedpareto.core.layout import Layout
 from fedpareto.core.messages import Message, Parcels, Replies, Shapes, Tasks
-from fedpareto.core.problem import Batch, SupervisedProblem
+from fedpareto.core.problem import SupervisedProblem
+from fedpareto.core.rows import Batch
 from fedpareto.errors import UserError
 from fedpareto.moo import scalarise
 from fedpareto.moo.preferences import equidistant

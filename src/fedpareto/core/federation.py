@@ -10,7 +10,8 @@ import numpy as np
 from fedpareto.core import rng
 from fedpareto.core.algorithm import Setting
 from fedpareto.core.groups import GroupedProblem
-from fedpareto.core.problem import Problem, Rows, Splits
+from fedpareto.core.problem import Problem
+from fedpareto.core.rows import Rows, Splits
 from fedpareto.errors import UserError
 from fedpareto.moo import preferences as preference_sets
 

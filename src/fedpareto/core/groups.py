@@ -5,18 +5,17 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from fedpareto.core.problem import Batch, Rows, SupervisedProblem, of_each
+from fedpareto.core.problem import SupervisedProblem, of_each
+from fedpareto.core.rows import Batch, Rows
+from fedpareto.core.stack import Stack
 from fedpareto.errors import UserError
-
-if TYPE_CHECKING:
-    from fedpareto.core.clients import Clients
 
 
 @dataclass(frozen=True)
@@ -84,7 +83,7 @@ class GroupedProblem(SupervisedProblem):
         """The cross entropy of each row, `[n, b]`."""
         return binary_cross_entropy_with_logits(self.logits(parameters, batch), self.labels(batch), reduction="none")
 
-    def score(self, clients: Clients, model: Tensor) -> Tensor:
+    def score(self, clients: Stack, model: Tensor) -> Tensor:
         """As for one model of each client, `[n, d]`; k models, `[n, k, d]`, are evaluated as an ensemble."""
         if model.dim() == 2:
             return super().score(clients, model)
@@ -101,7 +100,7 @@ class GroupedProblem(SupervisedProblem):
         return self.values((votes / len(voters)).logit(), batch)
 
 
-def grouped(clients: Clients, algorithm: str) -> GroupedProblem:
+def grouped(clients: Stack, algorithm: str) -> GroupedProblem:
     """The clients' problem, if it is one with groups."""
     if not isinstance(clients.problem, GroupedProblem):
         raise _no_groups(algorithm)

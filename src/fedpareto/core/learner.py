@@ -5,20 +5,18 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from torch import Tensor
 
+from fedpareto.core.layout import Layout
+from fedpareto.core.messages import Message
+from fedpareto.core.rows import Batch
+from fedpareto.core.stack import Named, Stack
 from fedpareto.errors import UserError
 from fedpareto.moo.scalarise import linear
 
-if TYPE_CHECKING:
-    from fedpareto.core.clients import Clients
-    from fedpareto.core.layout import Layout
-    from fedpareto.core.messages import Message
-    from fedpareto.core.problem import Batch, Problem
-
-Loss: TypeAlias = "Callable[[Mapping[str, Tensor], Batch, Message], Tensor]"
+Loss: TypeAlias = Callable[[Mapping[str, Tensor], Batch, Message], Tensor]
 """What an algorithm minimises, `[n]`, of parameters (each `[n, ...]`) on a minibatch of each client.
 
 The third argument are tensors `[n, ...]` that it was given (see Learner.minimise) and may change in place. On a GPU a
@@ -45,11 +43,11 @@ class Learner(ABC):
     """Local training of n clients at once: a frozen dataclass whose fields are its hyper-parameters."""
 
     @abstractmethod
-    def train(self, clients: Clients, model: Tensor, weights: Tensor, pull: Pull | None = None) -> Tensor:
+    def train(self, clients: Stack, model: Tensor, weights: Tensor, pull: Pull | None = None) -> Tensor:
         """New models `[n, d]` from `model` `[n, d]`, for objectives weighted by `weights` `[n, m]`."""
 
     def train_watched(
-        self, clients: Clients, model: Tensor, weights: Tensor, pull: Pull | None = None
+        self, clients: Stack, model: Tensor, weights: Tensor, pull: Pull | None = None
     ) -> tuple[Tensor, Tensor]:
         """The same, and the mean loss `[n]` over a client's last epoch, as the model changed."""
         raise UserError(
@@ -61,7 +59,7 @@ class Learner(ABC):
         """Several losses `[n, m]` as the one that training minimises, `[n]`: their weighted sum by default."""
         return linear(losses, weights)
 
-    def memory(self, problem: Problem) -> Message:
+    def memory(self, problem: Named) -> Message:
         """Private state that a client keeps from round to round to continue training, without a client dimension.
 
         Zeros for a client that has not trained yet. A supervised learner keeps nothing: it starts afresh every round.
@@ -70,7 +68,7 @@ class Learner(ABC):
 
     def minimise(
         self,
-        clients: Clients,
+        clients: Stack,
         start: Tensor,
         layout: Layout,
         loss: Loss,
@@ -91,14 +89,14 @@ class Learner(ABC):
             "it works on problems with losses on rows"
         )
 
-    def gradients(self, clients: Clients, model: Tensor) -> tuple[Tensor, Tensor]:
+    def gradients(self, clients: Stack, model: Tensor) -> tuple[Tensor, Tensor]:
         """The losses `[n, m]` of `model` `[n, d]` on a minibatch, and the gradient of each, `[n, m, d]`."""
         raise UserError(
             f"{type(self).__name__} has no gradient of a single objective, which this algorithm needs; "
             "it works on problems with losses on rows"
         )
 
-    def loss(self, clients: Clients, model: Tensor) -> Tensor:
+    def loss(self, clients: Stack, model: Tensor) -> Tensor:
         """The training loss under each client's own preference, `[n]`, of `model` `[n, d]` on all its rows."""
         raise UserError(
             f"{type(self).__name__} has no loss of a model as it stands, which this algorithm needs; "
@@ -106,7 +104,7 @@ class Learner(ABC):
         )
 
     @abstractmethod
-    def bytes_per_client(self, clients: Clients) -> int:
+    def bytes_per_client(self, clients: Stack) -> int:
         """Working memory that training one more client in the stack takes; `clients` is a stack of one."""
 
     @abstractmethod

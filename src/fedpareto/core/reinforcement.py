@@ -10,15 +10,16 @@ import torch
 from torch import Tensor
 
 from fedpareto.core import rng
-from fedpareto.core.clients import Clients
 from fedpareto.core.environment import Environment
 from fedpareto.core.inputs import InputSchema, numbers
 from fedpareto.core.layout import Layout
 from fedpareto.core.outputs import VALUE, Output
 from fedpareto.core.policies import Policy, ValuePolicy
-from fedpareto.core.problem import Judge, Problem, Splits
+from fedpareto.core.problem import Judge, Problem
 from fedpareto.core.replay import Replayed
+from fedpareto.core.rows import Splits
 from fedpareto.core.solutions import roles
+from fedpareto.core.stack import Stack
 
 LOOK_UP = 20
 """Steps between two checks whether every episode is over."""
@@ -73,7 +74,7 @@ class ReinforcementProblem(Problem):
             return self.policy.network(parameters, inputs).unsqueeze(2)
         return self.environment.scaled(self.policy.act(parameters, inputs)).unsqueeze(-1)
 
-    def score(self, clients: Clients, model: Tensor) -> Tensor:
+    def score(self, clients: Stack, model: Tensor) -> Tensor:
         """The discounted and the undiscounted return `[n, 2, m]` of the policy without exploration.
 
         The episodes follow from the clients' own random streams.

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fedpareto.core.problem import OWN_TEST, Objective, Problem, Splits, SupervisedProblem
+from fedpareto.core.problem import Objective, Problem, SupervisedProblem
+from fedpareto.core.rows import OWN_TEST, Splits
 from fedpareto.moo import dominance, filters, indicators
 from fedpareto.moo.tested import Tested
 

@@ -24,8 +24,9 @@ from fedpareto.core.kept import Kept
 from fedpareto.core.learner import Learner
 from fedpareto.core.messages import ByClient, Failure, Message, Outcome, Parcels, Tasks, take_rows, taken
 from fedpareto.core.model_parts import calibrated, lattice, trade_off
-from fedpareto.core.problem import Problem, Rows
+from fedpareto.core.problem import Problem
 from fedpareto.core.replay import Recordings
+from fedpareto.core.rows import Rows
 from fedpareto.engines.checks import enforce_quorum, rows_missing
 from fedpareto.engines.choosing import Choosing
 from fedpareto.engines.faults import Faults

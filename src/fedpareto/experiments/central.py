@@ -11,7 +11,7 @@ import numpy as np
 
 from fedpareto.core import registry
 from fedpareto.core.federation import Federation
-from fedpareto.core.problem import Rows
+from fedpareto.core.rows import Rows
 from fedpareto.engines.faults import Faults
 from fedpareto.engines.flower.options import FlowerOptions
 from fedpareto.engines.machine import LocalOptions

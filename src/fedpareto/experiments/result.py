@@ -11,7 +11,7 @@ import numpy as np
 from torch import Tensor
 
 from fedpareto.columns import Columns
-from fedpareto.core.problem import OWN_TEST
+from fedpareto.core.rows import OWN_TEST
 from fedpareto.core.solutions import SolutionSet, held_out
 from fedpareto.errors import UserError
 from fedpareto.experiments.spec import Spec

@@ -18,8 +18,8 @@ from fedpareto.core import rng
 from fedpareto.core.layout import Layout
 from fedpareto.core.learner import Pull
 from fedpareto.core.messages import Message
-from fedpareto.core.problem import Batch, Rows, shares_of
 from fedpareto.core.replay import Replayed
+from fedpareto.core.rows import Batch, Rows, shares_of
 from fedpareto.errors import UserError
 from fedpareto.learners.gradients import Gradient, Losses
 from fedpareto.learners.minibatches import Outline, drawn

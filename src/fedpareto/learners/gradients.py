@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from fedpareto.core.layout import Layout
-from fedpareto.core.problem import Batch, Readout
+from fedpareto.core.problem import Readout
+from fedpareto.core.rows import Batch
 from fedpareto.core.workspace import Workspace
 from fedpareto.networks.backprop import Backprop
 

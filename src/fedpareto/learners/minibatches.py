@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fedpareto.core import rng
 from fedpareto.core.messages import Message
-from fedpareto.core.problem import Batch, Rows, shares_of
+from fedpareto.core.rows import Batch, Rows, shares_of
 from fedpareto.core.workspace import Workspace
 
 GATHERED = 16 << 20

@@ -21,12 +21,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedpareto.core.clients import Clients
 from fedpareto.core.learner import Learner, Pull
 from fedpareto.core.messages import Message
-from fedpareto.core.problem import Problem
 from fedpareto.core.reinforcement import ReinforcementProblem
 from fedpareto.core.replay import Replayed
+from fedpareto.core.stack import Named, Stack
 from fedpareto.errors import UserError
 
 PLACE = "environment."
@@ -87,7 +86,7 @@ class OffPolicy(Learner):
         """Of one turn."""
         return self.train_freq if self.gradient_steps < 0 else self.gradient_steps
 
-    def train(self, clients: Clients, model: Tensor, weights: Tensor, pull: Pull | None = None) -> Tensor:
+    def train(self, clients: Stack, model: Tensor, weights: Tensor, pull: Pull | None = None) -> Tensor:
         """See Learner.train."""
         agent = self.agent(self, clients, model, weights, pull)
         try:
@@ -98,10 +97,10 @@ class OffPolicy(Learner):
             agent.close()
         return agent.model
 
-    def memory(self, problem: Problem) -> Message:
+    def memory(self, problem: Named) -> Message:
         """See Learner.memory."""
-        problem = reinforcement(problem)
-        environment, size = problem.environment, problem.layout.size
+        played = reinforcement(problem)
+        environment, size = played.environment, played.layout.size
         place = {PLACE + name: tensor for name, tensor in environment.blank().items()}
         return place | {
             "steps": torch.zeros((), dtype=torch.int64),
@@ -109,10 +108,10 @@ class OffPolicy(Learner):
             "first": torch.zeros(size),
             "second": torch.zeros(size),
             "moves": torch.zeros(()),
-            "buffer": torch.zeros(self.buffer_size, Rows.of(problem).width),
+            "buffer": torch.zeros(self.buffer_size, Rows.of(played).width),
         }
 
-    def bytes_per_client(self, clients: Clients) -> int:
+    def bytes_per_client(self, clients: Stack) -> int:
         """Three times a client's learner state (kept, in use, new), and what an update keeps."""
         problem = reinforcement(clients.problem)
         item = clients.preferences.element_size()
@@ -127,7 +126,7 @@ class OffPolicy(Learner):
         return replace(self, steps=2 * self.train_freq, learning_starts=0, buffer_size=min(self.buffer_size, 1_000))
 
 
-def reinforcement(problem: Problem) -> ReinforcementProblem:
+def reinforcement(problem: Named) -> ReinforcementProblem:
     """The problem as a reinforcement learning problem."""
     if not isinstance(problem, ReinforcementProblem):
         raise UserError(f"the problem '{problem.name}' has no environment to play in; it needs a learner of its own")
@@ -163,7 +162,7 @@ class Rows:
 class Agent:
     """n clients in one round: tensors that every step changes in place, so that CUDA graphs can replay it."""
 
-    def __init__(self, learner: OffPolicy, clients: Clients, model: Tensor, weights: Tensor, pull: Pull | None) -> None:
+    def __init__(self, learner: OffPolicy, clients: Stack, model: Tensor, weights: Tensor, pull: Pull | None) -> None:
         self.learner, self.clients, self.weights, self.pull = learner, clients, weights, pull
         self.problem = reinforcement(clients.problem)
         self.environment, self.policy = self.problem.environment, self.problem.policy

@@ -1,6 +1,6 @@
 """Minibatch gradient descent for n clients at once, in real epochs.
 
-Clients are independent, so the gradient of the *sum* of their losses with respect to the stacked parameters is each
+Stack are independent, so the gradient of the *sum* of their losses with respect to the stacked parameters is each
 client's own gradient. A client with fewer rows than its neighbours idles at the end of an epoch: its parameters and
 its optimiser state stay untouched.
 """
@@ -16,11 +16,12 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from fedpareto.core.clients import Clients
 from fedpareto.core.layout import Layout
 from fedpareto.core.learner import Learner, Loss, Pull
 from fedpareto.core.messages import Message
-from fedpareto.core.problem import ROWS_AT_ONCE, Batch, SupervisedProblem
+from fedpareto.core.problem import ROWS_AT_ONCE, SupervisedProblem
+from fedpareto.core.rows import Batch
+from fedpareto.core.stack import Stack
 from fedpareto.errors import UserError
 from fedpareto.learners.descent import ADDRESS, Descent, Make, RecordedTraining, Watch
 from fedpareto.learners.gradients import (
@@ -96,18 +97,18 @@ class Supervised(Learner):
         """What the step size of a round is multiplied by."""
         return Schedule(self.lr_schedule, self.lr_period, self.lr_decay, self.lr_warm_up)
 
-    def train(self, clients: Clients, model: Tensor, weights: Tensor, pull: Pull | None = None) -> Tensor:
+    def train(self, clients: Stack, model: Tensor, weights: Tensor, pull: Pull | None = None) -> Tensor:
         """See Learner.train."""
         return self._train(clients, model, weights, pull, watched=False)[0]
 
     def train_watched(
-        self, clients: Clients, model: Tensor, weights: Tensor, pull: Pull | None = None
+        self, clients: Stack, model: Tensor, weights: Tensor, pull: Pull | None = None
     ) -> tuple[Tensor, Tensor]:
         """See Learner.train_watched."""
         return self._train(clients, model, weights, pull)
 
     def _train(
-        self, clients: Clients, model: Tensor, weights: Tensor, pull: Pull | None, watched: bool = True
+        self, clients: Stack, model: Tensor, weights: Tensor, pull: Pull | None, watched: bool = True
     ) -> tuple[Tensor, Tensor]:
         """New models, and the mean loss of the last epoch if it is wanted."""
         problem = _supervised(clients)
@@ -131,7 +132,7 @@ class Supervised(Learner):
 
     def minimise(
         self,
-        clients: Clients,
+        clients: Stack,
         start: Tensor,
         layout: Layout,
         loss: Loss,
@@ -152,7 +153,7 @@ class Supervised(Learner):
 
     def _descend(
         self,
-        clients: Clients,
+        clients: Stack,
         start: Tensor,
         layout: Layout,
         make: Make,
@@ -198,9 +199,7 @@ class Supervised(Learner):
         given.update({name: kept[name] for name in given})
         return model, watch.means
 
-    def _is_recorded(
-        self, clients: Clients, start: Tensor, identity: Hashable, pull: Pull | None, purpose: str
-    ) -> bool:
+    def _is_recorded(self, clients: Stack, start: Tensor, identity: Hashable, pull: Pull | None, purpose: str) -> bool:
         if not clients.recordings.are_made(start.device):
             return False
         if identity is None:
@@ -211,7 +210,7 @@ class Supervised(Learner):
             return True
         return False
 
-    def gradients(self, clients: Clients, model: Tensor) -> tuple[Tensor, Tensor]:
+    def gradients(self, clients: Stack, model: Tensor) -> tuple[Tensor, Tensor]:
         """See Learner.gradients; of the plain losses, without weight decay."""
         problem = _supervised(clients)
         parameters = leaves(problem.layout, model)
@@ -222,7 +221,7 @@ class Supervised(Learner):
         gradients = [flat_gradient(loss.sum(), parameters, retain_graph=True) for loss in losses.unbind(dim=1)]
         return losses.detach(), torch.stack(gradients, dim=1)
 
-    def loss(self, clients: Clients, model: Tensor) -> Tensor:
+    def loss(self, clients: Stack, model: Tensor) -> Tensor:
         """See Learner.loss; without weight decay."""
         problem = _supervised(clients)
         parameters = problem.layout.unflatten(model)
@@ -234,7 +233,7 @@ class Supervised(Learner):
         """See Learner.scalarised."""
         return SCALARISATIONS[self.scalarisation](losses, weights)
 
-    def _outline(self, clients: Clients) -> tuple[Outline, Message]:
+    def _outline(self, clients: Stack) -> tuple[Outline, Message]:
         """What is known of the minibatches ahead of a round; looked up where it was made for the same clients."""
         rows, positions = clients.splits["train"], clients.positions
 
@@ -244,12 +243,12 @@ class Supervised(Learner):
 
         return clients.recordings.noted((self, id(rows)), positions, make)
 
-    def plan(self, clients: Clients, purpose: str = "batches") -> Plan:
+    def plan(self, clients: Stack, purpose: str = "batches") -> Plan:
         """The minibatches of one round."""
         outline, tensors = self._outline(clients)
         return drawn(outline, tensors, clients.addresses, purpose, clients.preferences.dtype)
 
-    def first_batch(self, clients: Clients, purpose: str = "batches") -> Batch | None:
+    def first_batch(self, clients: Stack, purpose: str = "batches") -> Batch | None:
         """The first minibatch of a round, as that of a training step; None where no client has rows."""
         outline, _ = self._outline(clients)
         found = next(self.plan(clients, purpose).batches(clients.splits["train"], outline), None)
@@ -258,7 +257,7 @@ class Supervised(Learner):
         first = torch.zeros((), dtype=torch.int64, device=clients.preferences.device)
         return replace(found[0], training=Training(found[0].mask, clients.addresses, first, purpose))
 
-    def bytes_per_client(self, clients: Clients) -> int:
+    def bytes_per_client(self, clients: Stack) -> int:
         """Training: eight model-sized tensors and three times what a forward pass keeps. Evaluation: all rows at
         once.
         """
@@ -298,7 +297,7 @@ def _tampered(loss: Tensor, given: Message) -> Tensor:
     return given[SCALE] * loss + given[BIAS] if SCALE in given else loss
 
 
-def _falsified(clients: Clients) -> Message:
+def _falsified(clients: Stack) -> Message:
     if clients.tampering is None:
         return {}
     return {SCALE: clients.tampering.scale, BIAS: clients.tampering.bias}
@@ -341,7 +340,7 @@ def can_be_recorded(pull: Pull | None) -> bool:
     return pull is None or type(pull) is Pull
 
 
-def _supervised(clients: Clients) -> SupervisedProblem:
+def _supervised(clients: Stack) -> SupervisedProblem:
     if not isinstance(clients.problem, SupervisedProblem):
         raise UserError(f"the problem '{clients.problem.name}' has no losses on rows; it needs a learner of its own")
     return clients.problem

@@ -14,7 +14,8 @@ from torch import Tensor
 from fedpareto.core import rng
 from fedpareto.core.layout import Layout
 from fedpareto.core.learner import Learner
-from fedpareto.core.problem import Batch, Objective, Rows, Splits, SupervisedProblem
+from fedpareto.core.problem import Objective, SupervisedProblem
+from fedpareto.core.rows import Batch, Rows, Splits
 from fedpareto.errors import UserError
 from fedpareto.learners.supervised import Supervised
 

@@ -10,8 +10,9 @@ from torch import Tensor
 
 from fedpareto.core import rng
 from fedpareto.core.clients import Clients
-from fedpareto.core.problem import Batch, Rows, SupervisedProblem
+from fedpareto.core.problem import SupervisedProblem
 from fedpareto.core.reinforcement import ReinforcementProblem
+from fedpareto.core.rows import Batch, Rows
 
 EXACT, SINGLE = 1e-9, 1e-4
 """Tolerances for two ways of computing the same, in double and in single precision."""
@@ -26,7 +27,14 @@ def _stack(problem: SupervisedProblem, clients: int, positions: Sequence[int]) -
     splits = {name: rows.to(torch.device("cpu"), torch.float64) for name, rows in problem.data(clients, 0).items()}
     preferences = torch.full((len(positions), len(problem.objectives)), 1 / len(problem.objectives)).double()
     addresses = rng.Addresses.at(0, np.array(positions), round=0)
-    return Clients(problem, problem.learner(), splits, addresses, np.array(positions), preferences)
+    return Clients(
+        problem=problem,
+        learner=problem.learner(),
+        splits=splits,
+        addresses=addresses,
+        positions=np.array(positions),
+        preferences=preferences,
+    )
 
 
 def _models(problem: SupervisedProblem, count: int) -> Tensor:
@@ -154,7 +162,14 @@ def returns_fit(problem: ReinforcementProblem, clients: int) -> None:
     assert problem.initial(0).shape == (problem.layout.size,), "the initial model does not fit the layout"
     assert problem.environment.objectives == len(problem.objectives), "a reward has not one entry per objective"
     weights = torch.full((clients, len(problem.objectives)), 1 / len(problem.objectives))
-    stack = Clients(problem, problem.learner(), {}, _addresses(range(clients)), np.arange(clients), weights)
+    stack = Clients(
+        problem=problem,
+        learner=problem.learner(),
+        splits={},
+        addresses=_addresses(range(clients)),
+        positions=np.arange(clients),
+        preferences=weights,
+    )
     model = problem.initial(0).expand(clients, -1)
     returns = stack.evaluate(model)
     assert returns.shape == (clients, 2, len(problem.objectives)), f"returns have the shape {list(returns.shape)}"

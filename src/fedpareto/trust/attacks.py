@@ -17,9 +17,11 @@ from torch import Tensor
 
 from fedpareto.core import rng
 from fedpareto.core.algorithm import Setting
-from fedpareto.core.clients import Clients, Tampering
+from fedpareto.core.clients import Clients
 from fedpareto.core.messages import Message, Tasks, beginnings
-from fedpareto.core.problem import Problem, Rows, Splits, SupervisedProblem
+from fedpareto.core.problem import Problem, SupervisedProblem
+from fedpareto.core.rows import Rows, Splits
+from fedpareto.core.stack import Tampering
 from fedpareto.errors import UserError
 
 USUAL_STRENGTH: Mapping[str, float] = {

@@ -327,7 +327,14 @@ def test_a_policy_earns_what_it_earns_in_a_plain_loop():
         id="mo-lunar-lander-v3", horizon=120, episodes=3, hidden=(8,), reference_point=(-1.0,) * 4
     )
     where = rng.Addresses.at(3, np.arange(2), round=2)
-    clients = Clients(problem, problem.learner(), {}, where, np.arange(2), torch.full((2, 4), 0.25))
+    clients = Clients(
+        problem=problem,
+        learner=problem.learner(),
+        splits={},
+        addresses=where,
+        positions=np.arange(2),
+        preferences=torch.full((2, 4), 0.25),
+    )
     models = torch.stack([problem.initial(0), problem.initial(1)])
     score = problem.score(clients, models)
     # The streams of evaluation are `score`'s own business; that these are theirs is seen from what it opens.
@@ -370,7 +377,15 @@ def test_two_short_rounds_of_learning_are_the_same_in_one_stack_and_alone_in_oth
         for number in range(2):
             where = rng.Addresses.at(3, np.array(who), number)
             weights = torch.full((len(who), m), 1 / m, dtype=torch.float64)
-            clients = Clients(problem, learner, {}, where, np.arange(len(who)), weights, memory=memory)
+            clients = Clients(
+                problem=problem,
+                learner=learner,
+                splits={},
+                addresses=where,
+                positions=np.arange(len(who)),
+                preferences=weights,
+                memory=memory,
+            )
             model = clients.learn(model)
             memory = clients.memory
             if len(who) == 1:

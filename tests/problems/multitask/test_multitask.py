@@ -10,8 +10,8 @@ import torch
 import torch.nn.functional as F
 
 import fedpareto
-from fedpareto.core.problem import Batch
 from fedpareto.core.registry import make_algorithm, problems
+from fedpareto.core.rows import Batch
 from fedpareto.errors import DamagedFile, UserError
 from fedpareto.problems.multitask import pairs
 from fedpareto.problems.multitask.datasets import CATALOGUE, MNIST, parse_idx

@@ -15,7 +15,8 @@ from fedpareto.core.algorithm import Algorithm, Setting, privacy_of, unwrapped
 from fedpareto.core.federation import Federation
 from fedpareto.core.learner import Learner
 from fedpareto.core.messages import ByClient, Evaluations, Failure, Message, Outcome, Parcels, Replies, Tasks
-from fedpareto.core.problem import Problem, Rows
+from fedpareto.core.problem import Problem
+from fedpareto.core.rows import Rows
 from fedpareto.engines.faults import Faults
 from fedpareto.engines.flower import schema, wire
 from fedpareto.engines.flower.private import Ledger, Moment, PrivateStore

@@ -11,7 +11,7 @@ from typing import Any
 from fedpareto.core.algorithm import Algorithm, Setting, normalisation_of, privacy_of, unwrapped
 from fedpareto.core.learner import Learner
 from fedpareto.core.parameters import to_plain
-from fedpareto.core.problem import Splits
+from fedpareto.core.rows import Splits
 
 MEANING = {
     "model": "the model's layers or the objectives",

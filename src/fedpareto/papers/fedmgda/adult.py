@@ -8,7 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedpareto.core.problem import Batch, Rows, SupervisedProblem
+from fedpareto.core.problem import SupervisedProblem
+from fedpareto.core.rows import Batch, Rows
 from fedpareto.experiments.checkpoint import Checkpoint
 from fedpareto.experiments.spec import Spec
 from fedpareto.papers.client_runs import MODELS, Array, Found

@@ -18,7 +18,7 @@ from fedpareto.core.algorithm import unwrapped
 from fedpareto.core.conditioned import Conditioned, tolerances
 from fedpareto.core.federation import Federation
 from fedpareto.core.groups import GroupedProblem
-from fedpareto.core.problem import Batch
+from fedpareto.core.rows import Batch
 from fedpareto.experiments.experiment import Experiment
 from fedpareto.experiments.spec import Spec
 

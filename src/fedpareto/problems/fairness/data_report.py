@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedpareto.core.problem import tested_on_all
+from fedpareto.core.rows import tested_on_all
 from fedpareto.core.solutions import tested_on
 from fedpareto.errors import UserError
 from fedpareto.moo.tested import FEWEST_ROWS

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from fedpareto.core.problem import Batch, Objective
+from fedpareto.core.problem import Objective
+from fedpareto.core.rows import Batch
 from fedpareto.errors import UnknownName, UserError
 from fedpareto.problems.fairness.gaps import CONDITIONS, SENSITIVE, gap, hard_decisions
 from fedpareto.problems.fairness.relaxations import relaxed_gap, relaxed_gap_slopes

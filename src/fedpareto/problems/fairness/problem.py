@@ -19,7 +19,8 @@ from fedpareto.core.inputs import InputSchema
 from fedpareto.core.layout import Layout
 from fedpareto.core.learner import Learner
 from fedpareto.core.outputs import Output
-from fedpareto.core.problem import Batch, Objective, Readout, Rows, Splits, tested_on_all
+from fedpareto.core.problem import Objective, Readout
+from fedpareto.core.rows import Batch, Rows, Splits, tested_on_all
 from fedpareto.errors import UserError
 from fedpareto.learners.supervised import Supervised
 from fedpareto.networks.mlp import MLP

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from fedpareto.core.problem import Batch
+from fedpareto.core.rows import Batch
 from fedpareto.problems.fairness.gaps import (
     CONDITIONS,
     SENSITIVE,

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from fedpareto.core.inputs import InputSchema
 from fedpareto.core.outputs import Output
-from fedpareto.core.problem import Rows
+from fedpareto.core.rows import Rows
 from fedpareto.errors import UserError
 from fedpareto.problems.fairness import tables
 from fedpareto.problems.fairness.problem import Fairness, listed

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from dataclasses import dataclass
 
-from fedpareto.core.problem import Splits
+from fedpareto.core.rows import Splits
 from fedpareto.problems.morl.gym_environment import GymEnvironment
 from fedpareto.problems.morl.problem import MORLProblem
 

@@ -10,7 +10,8 @@ import torch
 from fedpareto.algorithms.fedavg import FedAvg
 from fedpareto.core.algorithm import Taxonomy
 from fedpareto.core.layout import Layout
-from fedpareto.core.problem import Objective, Rows, SupervisedProblem
+from fedpareto.core.problem import Objective, SupervisedProblem
+from fedpareto.core.rows import Rows
 from fedpareto.learners.supervised import Supervised
 
 
