@@ -65,6 +65,7 @@ def pytest_runtestloop(session: pytest.Session) -> None:
 
 SLOW = (
     "flower",
+    "ray",
     "test_federation.py",
     "test_documents.py",
     "test_conformance.py",
@@ -94,7 +95,7 @@ def pytest_xdist_auto_num_workers() -> int:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """A file goes to one worker as a whole, so its fixtures are made once; tests on Flower share theirs, too.
+    """A file goes to one worker as a whole, so its fixtures are made once; tests on Flower, and on Ray, share theirs.
 
     Tests of the documents have none, and take minutes together: each goes to whoever is free.
     """
@@ -105,7 +106,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             file = nodeid.partition("::")[0]
             if file.endswith("test_documents.py"):
                 return nodeid
-            return "flower" if "/flower/" in file else file
+            return next((folder for folder in ("flower", "ray") if f"/{folder}/" in file), file)
 
     config.option.loadscopereorder = False
     return ByFixtures(config, log)

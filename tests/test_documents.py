@@ -24,6 +24,7 @@ import processes
 from fedpareto.core.registry import algorithms, problems
 from fedpareto.engines.faults import Faults
 from fedpareto.engines.machine import LocalOptions
+from fedpareto.engines.ray.options import RayOptions
 from fedpareto.learners.ddpg import DDPG
 from fedpareto.learners.dqn import DQN
 from fedpareto.learners.supervised import Supervised
@@ -286,12 +287,13 @@ def test_every_problem_is_documented_with_its_parameters_and_objectives(name):
         ("docs/reinforcement-learning.md", "DQN", DQN),
         ("docs/reinforcement-learning.md", "DDPG", DDPG),
         ("docs/engine.md", "Chunks", LocalOptions),
+        ("docs/cluster.md", "Options", RayOptions),
         ("docs/running.md", "Participation, quorum, faults", Faults),
         ("docs/concepts.md", "Differential privacy", Privacy),
         ("docs/attacks.md", "Attacks", Attack),
         ("docs/attacks.md", "Defences", Defence),
     ],
-    ids=["learner", "dqn", "ddpg", "engine", "faults", "privacy", "attack", "defence"],
+    ids=["learner", "dqn", "ddpg", "engine", "ray", "faults", "privacy", "attack", "defence"],
 )
 def test_every_other_parameter_is_documented(document, heading, cls):
     assert dict(ROW.findall(section(document, heading))) == defaults(cls)

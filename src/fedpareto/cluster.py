@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import socket
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -13,39 +15,54 @@ from fedpareto.errors import UserError, in_words
 
 ADDRESS = "RAY_ADDRESS"
 """The environment variable that Ray itself reads."""
-HERE = "127.0.0.1"
-"""A Ray of our own has no listener and no dashboard on any other interface."""
 ENVIRONMENT = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
 """Ray tells nobody that it is used, and keeps its coming behaviour: tasks without GPUs leave the environment alone."""
+ALONE = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
+"""A Ray of our own is for this machine only, on Linux as elsewhere: all its listeners are on loopback. An address of
+the node would not do: Ray takes 127.0.0.1 for a mistake. It reads this when it is imported.
+"""
 PATIENCE = 5.0
 """Seconds after which nobody listens at an address."""
 
 
 @contextmanager
-def connected(address: str = "", what: str = "--jobs ray") -> Iterator[Any]:
+def connected(address: str = "", what: str = "--jobs ray", cpus: int | None = None) -> Iterator[Any]:
     """The module `ray`, connected; `what` needs it. Without an address RAY_ADDRESS counts, and without that a Ray is
-    started on this machine and ended again. A connection that exists already is used and left.
+    started on this machine, with all its CPUs or with `cpus`, and ended again. A connection that exists already is used
+    and left.
     """
     if find_spec("ray") is None:
         raise UserError(f"{what} needs Ray; try: pip install 'fedpareto[cluster]'")
-    for name, value in ENVIRONMENT.items():
+    address = address or os.environ.get(ADDRESS, "")
+    for name, value in (ENVIRONMENT if address else ENVIRONMENT | ALONE).items():
         os.environ.setdefault(name, value)
     import ray
 
     if ray.is_initialized():
         yield ray
         return
-    _connect(ray, address or os.environ.get(ADDRESS, ""))
+    with _quietly():
+        _connect(ray, address, cpus)
     try:
         yield ray
     finally:
-        ray.shutdown()
+        with _quietly():
+            ray.shutdown()
 
 
-def _connect(ray: Any, address: str) -> None:
+@contextmanager
+def _quietly() -> Iterator[None]:
+    """Without what Ray warns of about itself; files that it leaves open are warned of when they go."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+        gc.collect()
+
+
+def _connect(ray: Any, address: str, cpus: int | None) -> None:
     quiet = {"log_to_driver": False, "logging_level": "ERROR"}
     if not address:
-        ray.init(address="local", include_dashboard=False, _node_ip_address=HERE, **quiet)
+        ray.init(address="local", include_dashboard=False, num_cpus=cpus, **quiet)
         return
     _must_listen(address)
     try:

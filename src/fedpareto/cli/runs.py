@@ -141,7 +141,12 @@ def run(
 def resume(
     run: RunPath,
     settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="quorum=… or a fault, such as dropout=0.")
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="quorum=…, a fault, such as dropout=0, or on Ray workers=… and address=….",
+        ),
     ] = None,
     quiet: console.Quiet = False,
 ) -> None:
@@ -310,14 +315,19 @@ def _loaded(runs: list[Path], central: bool, rank: int, converged: bool) -> list
 def _changed(before: Spec, settings: list[str]) -> Spec:
     """A resumed run's spec: only what decides whether it continues may be changed, never what it computes."""
     from fedpareto.core.parameters import field_names
+    from fedpareto.experiments.resuming import MOVABLE
     from fedpareto.experiments.spec import Draft
 
     if not settings:
         return before
+    movable = [name for name in MOVABLE if name in field_names(before.engine)]
     for text in settings:
         key = text.partition("=")[0].strip()
+        if key.removeprefix("engine.") in movable:
+            continue
         if key.removeprefix("faults.") not in ("quorum", *field_names(before.faults)):
-            raise UserError(f"--set {text}: a resumed run keeps its spec; only quorum and faults may be changed")
+            may = "quorum and faults" if not movable else f"quorum, faults, {' and '.join(movable)}"
+            raise UserError(f"--set {text}: a resumed run keeps its spec; only {may} may be changed")
     return Draft(before.to_mapping()).with_settings(settings).finish()
 
 

@@ -11,6 +11,7 @@ import torch
 from fedpareto.core.algorithm import Setting
 from fedpareto.core.kept import Kept
 from fedpareto.core.messages import ByClient, Message, Outcome, Parcels, Tasks
+from fedpareto.moo.tested import Tested
 
 
 class Engine(Protocol):
@@ -33,6 +34,10 @@ class Engine(Protocol):
     @property
     def chosen(self) -> dict[str, Any]:
         """What was measured once, for a resumed run to reuse."""
+
+    @property
+    def tested(self) -> tuple[Tested, ...]:
+        """What each seed's models are tested on; nothing where the rows are elsewhere, or clients have none."""
 
     @property
     def not_recorded(self) -> dict[str, str]:

@@ -52,6 +52,12 @@ class Federation:
         """What is public about this federation."""
         return setting_of(problem, self.ids, self.seed, rounds, participation, self.common_preference)
 
+    def only(self, rows: np.ndarray) -> Federation:
+        """Some neighbouring clients with their data, by their rows; the rest can be forgotten."""
+        splits = {name: table.only(rows) for name, table in self.splits.items()}
+        ids = tuple(np.asarray(self.ids)[rows].tolist())
+        return replace(self, ids=ids, splits=splits, preferences=self.preferences[rows].copy())
+
     def reordered(self, order: list[int]) -> Federation:
         """The same clients, each with its id, in another order."""
         splits = {name: Rows.of([rows.of_client(i) for i in order]) for name, rows in self.splits.items()}

@@ -99,6 +99,15 @@ class Rows:
         place = slice(int(self.starts[position]), int(self.starts[position] + self.counts[position]))
         return {name: column[place] for name, column in self.columns.items()}
 
+    def only(self, positions: np.ndarray) -> Rows:
+        """Of neighbouring clients; rows that none of them holds are left behind, as far as they lie at the ends."""
+        starts, counts = self.starts[positions], self.counts[positions]
+        first, last = int(starts.min()), int((starts + counts).max())
+        columns = {name: column[first:last] for name, column in self.columns.items()}
+        if last - first < max((len(column) for column in self.columns.values()), default=0):
+            columns = {name: column.clone() for name, column in columns.items()}
+        return Rows(columns, starts - first, counts)
+
     def take(
         self, index: Tensor, mask: Tensor, shares: Tensor | None = None, workspace: Workspace | None = None
     ) -> Batch:

@@ -25,9 +25,9 @@ from fedpareto.engines.flower.options import FlowerOptions
 from fedpareto.engines.flower.server import FlowerEngine
 from fedpareto.errors import UserError
 from fedpareto.experiments.experiment import Experiment
-from fedpareto.experiments.flower import settings_of
 from fedpareto.experiments.progress import Interrupts, Progress, Stopped
 from fedpareto.experiments.result import Result
+from fedpareto.experiments.settings import settings_of
 from fedpareto.experiments.spec import Spec
 from fedpareto.experiments.store import RunFolder, describe
 from fedpareto.problems.fairness.silo import Silo

@@ -27,6 +27,7 @@ from fedpareto.core.model_parts import calibrated, lattice, trade_off
 from fedpareto.core.problem import Problem
 from fedpareto.core.replay import Recordings
 from fedpareto.core.rows import Rows
+from fedpareto.core.solutions import tested_on
 from fedpareto.engines.checks import enforce_quorum, rows_missing
 from fedpareto.engines.choosing import Choosing
 from fedpareto.engines.faults import Faults
@@ -34,6 +35,7 @@ from fedpareto.engines.judging import Done, Judge, failure, together
 from fedpareto.engines.machine import Choices, LocalOptions, device_named, products_in
 from fedpareto.engines.registered import Registered
 from fedpareto.engines.work import Results, Work, by_kind, in_order, lane_of
+from fedpareto.moo.tested import Tested
 from fedpareto.trust.attacks import Attack, raid_on
 
 MEMORY = "learner."
@@ -95,6 +97,12 @@ class LocalEngine:
         """Threads and chunk."""
         assert self.choices is not None, "an engine has measured its choices once it exists"
         return asdict(self.choices)
+
+    @property
+    def tested(self) -> tuple[Tested, ...]:
+        """See Engine.tested."""
+        found = [tested_on(self.problem, federation.splits) for federation in self.federations]
+        return tuple(one for one in found if one is not None)
 
     @property
     def not_recorded(self) -> dict[str, str]:

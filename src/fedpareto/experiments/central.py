@@ -13,7 +13,6 @@ from fedpareto.core import registry
 from fedpareto.core.federation import Federation
 from fedpareto.core.rows import Rows
 from fedpareto.engines.faults import Faults
-from fedpareto.engines.flower.options import FlowerOptions
 from fedpareto.engines.machine import LocalOptions
 from fedpareto.errors import UserError
 from fedpareto.experiments import engines
@@ -38,7 +37,7 @@ def central(spec: Spec, on_round: OnRound | None = None) -> Result:
     alone = replace(
         spec,
         algorithm=registry.algorithm_class("local")(),
-        engine=LocalOptions() if isinstance(spec.engine, FlowerOptions) else spec.engine,
+        engine=spec.engine if type(spec.engine) is LocalOptions else LocalOptions(),
         faults=Faults(),
         privacy=Privacy(),
         attack=Attack(),

@@ -5,18 +5,18 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from fedpareto.core.algorithm import Setting
 from fedpareto.core.engine import Engine
 from fedpareto.core.federation import Federation
 from fedpareto.engines.flower.options import FlowerOptions, SimulationOptions
 from fedpareto.engines.local import LocalEngine
 from fedpareto.engines.machine import Choices
+from fedpareto.engines.ray.options import RayOptions
 from fedpareto.errors import DamagedFile, UserError
+from fedpareto.experiments.settings import settings_of
 from fedpareto.experiments.spec import Spec
 from fedpareto.files import need_posix
 from fedpareto.trust.privacy import need_accountant
@@ -26,6 +26,12 @@ from fedpareto.trust.privacy import need_accountant
 def opened(spec: Spec, folder: Path | None = None, chosen: Mapping[str, Any] | None = None) -> Iterator[Engine]:
     """The engine that a spec names, for a run in `folder`; `chosen` is what one measured when that run began."""
     need_accountant(spec.privacy)
+    if isinstance(spec.engine, RayOptions):
+        from fedpareto.experiments import ray
+
+        with ray.opened(spec, folder, chosen) as on_ray:
+            yield on_ray
+        return
     if not isinstance(spec.engine, FlowerOptions):
         yield local(spec, None if chosen is None else _choices(chosen, folder))
         return
@@ -52,21 +58,13 @@ def local(spec: Spec, choices: Choices | None = None, federations: Sequence[Fede
         spec.problem,
         spec.learner,
         federations,
-        [_setting(spec, one) for one in federations],
+        settings_of(spec),
         options=spec.engine,
         faults=spec.faults,
         attack=spec.attack,
         quorum=spec.quorum,
         choices=choices,
     )
-
-
-def _setting(spec: Spec, federation: Federation) -> Setting:
-    """The public settings, with the attackers that take part in every round."""
-    setting = federation.setting(spec.problem, spec.rounds, spec.participation)
-    if not spec.attack.always:
-        return setting
-    return replace(setting, regulars=tuple(sorted(spec.attack.attackers(setting.clients, setting.seed))))
 
 
 def _choices(chosen: Mapping[str, Any], folder: Path | None) -> Choices:

@@ -17,8 +17,7 @@ from fedpareto.core.algorithm import Found, State
 from fedpareto.core.engine import Engine
 from fedpareto.core.kept import Kept
 from fedpareto.core.messages import Failure, Outcome, Parcels, Tasks, traffic
-from fedpareto.core.solutions import SolutionSet, held_out, roles, tested_on
-from fedpareto.engines.local import LocalEngine
+from fedpareto.core.solutions import SolutionSet, held_out, roles
 from fedpareto.errors import DamagedFile, QuorumLost, UserError, reading
 from fedpareto.experiments import resuming
 from fedpareto.experiments.checkpoint import Checkpoint
@@ -30,7 +29,6 @@ from fedpareto.experiments.result import Result
 from fedpareto.experiments.spec import Spec
 from fedpareto.experiments.stopping import VALIDATION, Watch, score
 from fedpareto.experiments.store import RunFolder
-from fedpareto.moo.tested import Tested
 
 log = logging.getLogger("fedpareto.run")
 
@@ -66,7 +64,7 @@ class Experiment:
         settings = [replace(setting, repeats=len(spec.seeds)) for setting in self.engine.settings]
         self.states: list[State] = [spec.algorithm.begin(setting) for setting in settings]
         self.recorder = Recorder(spec.problem, settings[0].clients, engine.split_names, folder)
-        self.tested = _tested(spec, engine)
+        self.tested = engine.tested
         self._watches = self._begin_watching()
         self.seconds = 0.0
         self._failures = 0
@@ -427,14 +425,6 @@ def _common_mistake(failures: Sequence[Failure], asked: int) -> str:
     if len(failures) == asked and len(reasons) == 1 and (reason := reasons.pop()).startswith(raised):
         return reason.removeprefix(raised)
     return ""
-
-
-def _tested(spec: Spec, engine: Engine) -> tuple[Tested, ...]:
-    """What each seed's models are tested on; nothing where the rows are elsewhere, or clients have none."""
-    if not isinstance(engine, LocalEngine):
-        return ()
-    found = [tested_on(spec.problem, federation.splits) for federation in engine.federations]
-    return tuple(one for one in found if one is not None)
 
 
 def _together(parts: Iterable[Kept]) -> Kept:

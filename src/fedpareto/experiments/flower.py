@@ -16,15 +16,14 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedpareto.core.algorithm import Setting
-from fedpareto.core.federation import Federation, setting_of
+from fedpareto.core.federation import Federation
 from fedpareto.engines.flower.node import Node, only
 from fedpareto.engines.flower.options import FlowerOptions, SimulationOptions
 from fedpareto.errors import DamagedFile
 from fedpareto.experiments.keeping import keep_servable
+from fedpareto.experiments.settings import settings_of
 from fedpareto.experiments.spec import Spec, load
 from fedpareto.files import write_atomically
-from fedpareto.moo.preferences import is_common
 
 if TYPE_CHECKING:
     from flwr.serverapp import Grid
@@ -59,18 +58,6 @@ def opened(spec: Spec, folder: Path, chosen: Mapping[str, Any] | None = None) ->
             flower=spec.engine,
             quorum=spec.quorum,
         )
-
-
-def settings_of(spec: Spec) -> list[Setting]:
-    """The federation's public setting for each seed; made without any data."""
-    common = is_common(spec.preferences)
-    settings = []
-    for seed in spec.seeds:
-        preferences = spec.preferences_of(seed)
-        shared = tuple(preferences[0].tolist()) if common and preferences is not None else None
-        clients = range(spec.clients)
-        settings.append(setting_of(spec.problem, clients, seed, spec.rounds, spec.participation, shared))
-    return settings
 
 
 def make_node(config: Mapping[str, Any]) -> Node:

@@ -14,6 +14,8 @@ from fedpareto.files import write_atomically
 
 CHANGEABLE = ("quorum", "faults")
 """What a resumed run may change in its spec: whether it continues, not what an undisturbed round computes."""
+MOVABLE = ("address", "workers")
+"""Parameters of an engine that may be others: where clients are, which is not what they compute."""
 APPENDED = {"metrics": "metrics.jsonl", "events": "events.jsonl", "columns": columns.FILE}
 """The files that only grow, by the name under which a checkpoint has their length."""
 
@@ -48,7 +50,7 @@ def note_changes(folder: RunFolder, done: int, before: Spec, now: Spec) -> None:
     """Updates spec.yaml and run.json when a run is resumed with another quorum or other packages."""
     record = folder.read_json("run.json") or {}
     old, new = before.to_mapping(), now.to_mapping()
-    changes = {key: [old[key], new[key]] for key in CHANGEABLE if old[key] != new[key]}
+    changes = {key: [old[key], new[key]] for key in (*CHANGEABLE, "engine") if old[key] != new[key]}
     if record.get("versions") != versions():
         changes["versions"] = [record.get("versions"), versions()]
     if not changes:
@@ -60,7 +62,9 @@ def note_changes(folder: RunFolder, done: int, before: Spec, now: Spec) -> None:
 
 def fixed(spec: Spec) -> Any:
     """The parts of a spec that may not change during a run, as JSON values."""
-    return json.loads(json.dumps({key: value for key, value in spec.to_mapping().items() if key not in CHANGEABLE}))
+    kept = {key: value for key, value in spec.to_mapping().items() if key not in CHANGEABLE}
+    kept["engine"] = {key: value for key, value in kept["engine"].items() if key not in MOVABLE}
+    return json.loads(json.dumps(kept))
 
 
 def _difference(before: Any, now: Any, path: str = "") -> str:

@@ -20,6 +20,7 @@ from fedpareto.core.problem import Problem
 from fedpareto.engines.faults import Faults
 from fedpareto.engines.flower.options import FlowerOptions, SimulationOptions
 from fedpareto.engines.machine import LocalOptions
+from fedpareto.engines.ray.options import RayOptions
 from fedpareto.errors import UnknownName, UserError
 from fedpareto.experiments import spec_yaml
 from fedpareto.experiments.spec_values import (
@@ -39,7 +40,9 @@ from fedpareto.trust.attacks import Attack
 from fedpareto.trust.defences import DEFENCE_PARAMETERS, Defence
 from fedpareto.trust.privacy import Privacy
 
-ENGINES: dict[str, type[LocalOptions]] = {cls.name: cls for cls in (LocalOptions, FlowerOptions, SimulationOptions)}
+ENGINES: dict[str, type[LocalOptions]] = {
+    cls.name: cls for cls in (LocalOptions, RayOptions, FlowerOptions, SimulationOptions)
+}
 NAMED_SECTIONS = {"algorithm": "fedpref", "problem": "synthetic", "engine": "local"}
 """Sections that begin with a name, and its default."""
 WORDS = {"privacy": "kind", "attack": "kind", "defence": "rule"}

@@ -33,6 +33,7 @@ from fedpareto.engines.flower.post import EXCHANGE, Lost, Post
 from fedpareto.engines.flower.rows import Reply, Task, stacked
 from fedpareto.engines.machine import LocalOptions
 from fedpareto.errors import UserError
+from fedpareto.moo.tested import Tested
 
 END_OF_TIME = wire.LARGEST_NUMBER
 """The round of an exchange that only measures: after all training."""
@@ -123,6 +124,11 @@ class FlowerEngine:
     def chosen(self) -> dict[str, Any]:
         """The federation's name, by which nodes find their private state again."""
         return {"federation": self.federation}
+
+    @property
+    def tested(self) -> tuple[Tested, ...]:
+        """The rows are the nodes' own."""
+        return ()
 
     @property
     def not_recorded(self) -> dict[str, str]:

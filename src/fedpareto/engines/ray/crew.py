@@ -1,0 +1,164 @@
+"""The workers of one run. One that dies is replaced by another, which does again what it had done."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+from fedpareto.engines.ray import packing, room
+from fedpareto.engines.ray.options import RayOptions
+from fedpareto.engines.ray.packing import Plain
+from fedpareto.engines.ray.worker import MISTAKE, Worker, versions
+from fedpareto.errors import UserError, in_words
+
+log = logging.getLogger("fedpareto.ray")
+
+MOST_DEATHS = 5
+"""Workers that die one after the other over the same call; then something is wrong that no other worker mends."""
+INLINE = 100_000
+"""Bytes up to which Ray sends an argument with the call; larger ones are stored once for all workers."""
+WAIT = 30.0
+"""Seconds after which it is said that workers are still waited for."""
+
+Call = tuple[str, tuple[Any, ...]]
+"""A method of Worker and its arguments."""
+
+
+class Crew:
+    """Calls workers, all at once. `down` and `up` count the bytes of tensors that have travelled."""
+
+    def __init__(self, options: RayOptions, count: int) -> None:
+        import ray
+
+        self._ray, self._options = ray, options
+        self._class = ray.remote(max_restarts=0, max_task_retries=0)(Worker)
+        self._history: list[list[Call]] = [[] for _ in range(count)]
+        """What a replacement does first, for each worker: its beginning, and the work since."""
+        self._beginning: list[int] = [0] * count
+        self._workers = [self._hired() for _ in range(count)]
+        self._hosts = [""] * count
+        self.down = self.up = 0
+
+    def __len__(self) -> int:
+        return len(self._workers)
+
+    def dismiss(self) -> None:
+        """Ends all of them."""
+        for worker in self._workers:
+            self._ray.kill(worker)
+
+    # -- beginning -------------------------------------------------------------------------------------------------
+
+    def begin(self, make: str, given: Sequence[dict[str, Plain]], chosen: dict[str, int] | None) -> dict[str, Plain]:
+        """The workers load their clients; the first one measures how they are stacked, unless that is `chosen`."""
+        for number, about in enumerate(self._introduced()):
+            self._hosts[number] = f"{about['host']}, process {about['pid']}"
+            self._must_fit(number, about)
+        more = self.each("prepare", [(make, one) for one in given])
+        first: list[tuple[Any, ...] | None] = [None] * len(self)
+        first[0] = (chosen,)
+        found: dict[str, Plain] = self.each("start", first)[0]
+        rest: list[tuple[Any, ...] | None] = [(found["chosen"],)] * len(self)
+        self.each("start", [None, *rest[1:]])
+        self._history = [[("prepare", (make, one)), ("start", (found["chosen"],))] for one in given]
+        self._beginning = [2] * len(self)
+        return {**found, "more": more[0]}
+
+    def _introduced(self) -> list[dict[str, Plain]]:
+        calls = [worker.do.remote("about") for worker in self._workers]
+        while self._ray.wait(calls, num_returns=len(calls), timeout=WAIT)[1]:
+            log.warning("still waiting for %d workers; is somebody else using the cluster?", len(calls))
+        try:
+            return [about for _, about in self._ray.get(calls)]
+        except self._ray.exceptions.RayError as problem:
+            last = str(problem).strip().splitlines()[-1]
+            raise UserError(
+                f"engine: a worker cannot begin; is the same fedpareto installed everywhere? ({last})"
+            ) from None
+
+    def _must_fit(self, number: int, about: dict[str, Plain]) -> None:
+        for name, version in versions().items():
+            if about[name] != version:
+                raise UserError(
+                    f"engine: worker {number} ({self._hosts[number]}) has {name} {about[name]}, this process has "
+                    f"{version}; install the same version everywhere"
+                )
+
+    # -- calls -----------------------------------------------------------------------------------------------------
+
+    def share(self, plain: Plain) -> Any:
+        """An argument for several workers: if it is large, it is stored once."""
+        return self._ray.put(plain) if packing.size(plain) > INLINE else plain
+
+    def each(self, what: str, arguments: Sequence[tuple[Any, ...] | None]) -> list[Any]:
+        """What a method returns at each worker that there are arguments for."""
+        calls = [
+            None if one is None else worker.do.remote(what, *one)
+            for worker, one in zip(self._workers, arguments, strict=True)
+        ]
+        found = []
+        for number, (call, one) in enumerate(zip(calls, arguments, strict=True)):
+            found.append(None if one is None else self._received(number, call, (what, one)))
+        self.up += sum(packing.size(one) for one in found)
+        return found
+
+    def _received(self, number: int, reference: Any, call: Call) -> Any:
+        """What a call returned; if the worker died, of its replacement."""
+        errors = self._ray.exceptions
+        reason = ""
+        for _ in range(MOST_DEATHS):
+            try:
+                if reference is None:
+                    reference = self._replaced(number).do.remote(call[0], *call[1])
+                return self._value(number, self._ray.get(reference))
+            except (errors.RayActorError, errors.ObjectLostError, errors.OutOfMemoryError) as died:
+                reference, reason = None, in_words(died)
+                log.warning("worker %d (%s) died, and another one does its work again", number, self._hosts[number])
+        raise UserError(
+            f"engine: worker {number} died {MOST_DEATHS} times over the same work; is there enough memory? ({reason})"
+        )
+
+    def _value(self, number: int, answer: tuple[str, Any]) -> Any:
+        kind, value = answer
+        if kind == MISTAKE:
+            raise UserError(f"worker {number} ({self._hosts[number]}): {value}")
+        return value
+
+    # -- replacements ----------------------------------------------------------------------------------------------
+
+    def note(self, calls: Sequence[Call]) -> None:
+        """What each worker has done, which a replacement does again."""
+        for history, call in zip(self._history, calls, strict=True):
+            history.append(call)
+
+    def forget(self, private: Sequence[Plain] | None = None) -> None:
+        """Nothing before now needs to be done again: clients keep what is in `private`, by worker, or nothing."""
+        for number, (history, beginning) in enumerate(zip(self._history, self._beginning, strict=True)):
+            del history[beginning:]
+            if private is not None:
+                history.append(("restore", (private[number],)))
+
+    @property
+    def noted(self) -> int:
+        """How many calls a replacement would have to do again after its beginning."""
+        return max(len(history) - beginning for history, beginning in zip(self._history, self._beginning, strict=True))
+
+    def _replaced(self, number: int) -> Any:
+        """A new worker in a dead one's place, as far as that one was."""
+        self._ray.kill(self._workers[number])  # If only the way to it was broken: there must not be two.
+        self._workers[number] = worker = self._hired()
+        about = self._value(number, self._ray.get(worker.do.remote("about")))
+        self._hosts[number] = f"{about['host']}, process {about['pid']}"
+        for what, arguments in self._history[number]:
+            self._value(number, self._ray.get(worker.do.remote(what, *arguments)))
+        return worker
+
+    def _hired(self) -> Any:
+        """A worker, spread over the machines; where one was lost, the others make room for its workers."""
+        gpus = 1 if self._options.device == "cuda" else 0
+        has_room = room.places(self._options) >= len(self._history)
+        if not has_room and gpus:
+            raise UserError("engine: a GPU was lost with its machine; go on with 'fedpareto resume' once it is back")
+        cpus = self._options.cpus if has_room else 0
+        return self._class.options(num_cpus=cpus, num_gpus=gpus, scheduling_strategy="SPREAD").remote()

@@ -1,0 +1,45 @@
+"""The options of a federation on Ray; does not import Ray."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import ClassVar
+
+from fedpareto.engines.machine import LocalOptions
+from fedpareto.errors import UserError
+
+MOST_WORKERS = 10_000
+ADDRESS = re.compile(r"auto|(\[[0-9a-fA-F:.]+\]|[\w.-]+):\d{1,5}")
+
+
+@dataclass(frozen=True)
+class RayOptions(LocalOptions):
+    """How many workers hold the clients, and on which cluster; none of it changes the numbers beyond rounding."""
+
+    name: ClassVar[str] = "ray"
+
+    address: str = ""
+    """The cluster: "auto" for the one that this machine belongs to, or the head's host:port; empty: one is started on
+    this machine for the time of the run.
+    """
+    workers: int = 0
+    """Processes that hold a part of the clients each; 0: as many as there are GPUs with device=cuda, else as the CPUs
+    allow.
+    """
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.address and not ADDRESS.fullmatch(self.address):
+            raise UserError(f"engine: address is '{self.address}'; it is auto, or host:port such as 10.0.0.1:6379")
+        if not 0 <= self.workers <= MOST_WORKERS:
+            raise UserError(f"engine: workers is {self.workers}; it is a number up to {MOST_WORKERS} (0: as they fit)")
+        if self.device not in ("cpu", "cuda"):
+            raise UserError(
+                f"engine: device is '{self.device}'; on Ray it is cpu or cuda: each worker is given its GPU"
+            )
+
+    @property
+    def cpus(self) -> int:
+        """CPUs of each worker, which are also its threads."""
+        return max(self.threads, 1)

@@ -1,0 +1,132 @@
+"""A run on Ray: every worker makes its part of the clients from the run's own spec."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from fedpareto import cluster
+from fedpareto.core.solutions import tested_on
+from fedpareto.engines.judging import Judge
+from fedpareto.engines.local import LocalEngine
+from fedpareto.engines.machine import Choices, memory_of
+from fedpareto.engines.ray import room
+from fedpareto.engines.ray.options import RayOptions
+from fedpareto.errors import DamagedFile
+from fedpareto.experiments.settings import settings_of
+from fedpareto.experiments.spec import Draft, Spec
+from fedpareto.moo.tested import Tested
+from fedpareto.trust.attacks import raid_on
+
+if TYPE_CHECKING:
+    from fedpareto.engines.ray.crew import Crew
+    from fedpareto.engines.ray.engine import RayEngine
+    from fedpareto.engines.ray.packing import Plain
+    from fedpareto.engines.ray.worker import Begin
+
+COLLUSION = "collusion"
+"""The attack whose attackers need to know each other's updates."""
+DATA = "FEDPARETO_DATA"
+
+
+@contextmanager
+def opened(spec: Spec, folder: Path | None, chosen: Mapping[str, Any] | None = None) -> Iterator[RayEngine]:
+    """An engine whose workers live as long as the block; `chosen` is what one measured when the run began."""
+    assert isinstance(spec.engine, RayOptions)
+    before = None if chosen is None else _chosen(chosen, folder)
+    with cluster.connected(spec.engine.address, f"the engine {spec.engine.name}"):
+        from fedpareto.engines.ray.crew import Crew
+
+        count = room.workers_for(spec.engine, spec.clients, before.pop("workers") if before else 0)
+        crew = Crew(spec.engine, count)
+        try:
+            yield engine_on(spec, crew, before)
+        finally:
+            crew.dismiss()
+
+
+def engine_on(spec: Spec, crew: Crew, chosen: dict[str, int] | None) -> RayEngine:
+    """An engine on these workers, who make their clients now."""
+    from fedpareto.engines.ray.engine import RayEngine
+    from fedpareto.engines.ray.packing import Shards
+
+    assert isinstance(spec.engine, RayOptions)
+    dtype = spec.engine.dtype
+    settings = [replace(one, initial=one.initial.to(dtype)) for one in settings_of(spec)]
+    shards = Shards(settings[0].clients, len(crew))
+    common = {"spec": spec.to_mapping(), "folder": str(Path.cwd()), "data": os.environ.get(DATA, "")}
+    memory = room.workers_here(len(crew))
+    given = [
+        common | {"places": shards.places(shard), "tested": shard == 0, "workers": memory} for shard in range(len(crew))
+    ]
+    begun = crew.begin(f"{__name__}:{make_shard.__name__}", given, chosen)
+    judge = None
+    if spec.attack.kind == COLLUSION:
+        raid = raid_on(settings, spec.attack, spec.problem)
+        judge = Judge(spec.algorithm, settings, dtype, torch.device("cpu"), spec.faults, raid)
+    return RayEngine(
+        crew,
+        shards,
+        spec.algorithm,
+        settings,
+        spec.engine,
+        begun["split_names"],
+        {**begun["chosen"], "workers": len(crew)},
+        judge=judge,
+        forges=spec.attack.kind != "none",
+        quorum=spec.quorum,
+        tested=tuple(Tested(*one) for one in begun["more"]),
+    )
+
+
+def make_shard(given: dict[str, Plain]) -> tuple[Begin, Plain]:
+    """A worker's part of the clients, and what models are tested on; called in the worker's own process."""
+    if given["data"]:
+        os.environ.setdefault(DATA, given["data"])
+    with suppress(OSError):  # On another machine there may be no such folder.
+        os.chdir(given["folder"])
+    spec = Draft(given["spec"]).finish()
+    rows = np.arange(*given["places"])
+    federations, tested = [], []
+    for seed in spec.seeds:
+        whole = spec.federation(seed)
+        if given["tested"] and (one := tested_on(spec.problem, whole.splits)) is not None:
+            tested.append((one.rows, one.smallest, one.constants))
+        federations.append(whole.only(rows))
+    assert isinstance(spec.engine, RayOptions)
+    options = spec.engine
+    if not options.memory:
+        budget = memory_of(torch.device(options.device)) // 2
+        options = replace(options, memory=f"{budget // (1 if options.device == 'cuda' else given['workers'])}B")
+    options = replace(options, threads=options.cpus)
+    attack = replace(spec.attack, kind="none") if spec.attack.kind == COLLUSION else spec.attack
+
+    def begin(choices: Choices | None) -> LocalEngine:
+        return LocalEngine(
+            spec.algorithm,
+            spec.problem,
+            spec.learner,
+            federations,
+            settings_of(spec),
+            options=options,
+            faults=spec.faults,
+            attack=attack,
+            choices=choices,
+        )
+
+    return begin, tested
+
+
+def _chosen(chosen: Mapping[str, Any], folder: Path | None) -> dict[str, int]:
+    names = ("threads", "chunk", "workers")
+    if set(chosen) != set(names) or not all(type(chosen[name]) is int and chosen[name] > 0 for name in names):
+        where = "run.json" if folder is None else folder / "run.json"
+        raise DamagedFile(f"{where} is damaged: 'choices' should hold {', '.join(names)}")
+    return dict(chosen)

@@ -1,0 +1,24 @@
+"""The public settings of a run, made from its spec without any data."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from fedpareto.core.algorithm import Setting
+from fedpareto.core.federation import setting_of
+from fedpareto.experiments.spec import Spec
+from fedpareto.moo.preferences import is_common
+
+
+def settings_of(spec: Spec) -> list[Setting]:
+    """Of each seed, with the attackers that take part in every round."""
+    common = is_common(spec.preferences)
+    settings = []
+    for seed in spec.seeds:
+        preferences = spec.preferences_of(seed) if common else None
+        shared = None if preferences is None else tuple(preferences[0].tolist())
+        one = setting_of(spec.problem, range(spec.clients), seed, spec.rounds, spec.participation, shared)
+        if spec.attack.always:
+            one = replace(one, regulars=tuple(sorted(spec.attack.attackers(one.clients, seed))))
+        settings.append(one)
+    return settings
