@@ -35,9 +35,9 @@ from load import Tally, load, post
 from torch import Tensor, nn
 
 from fedpareto.algorithms.praffl import PraFFL
-from fedpareto.core.inputs import NUMBER, VALUE, Input, InputSchema
 from fedpareto.core.problem import Objective
 from fedpareto.experiments.servable import Card
+from fedpareto.inputs.table import NUMBER, VALUE, Input, InputSchema
 from fedpareto.networks.mlp import MLP
 from fedpareto.serving import files
 from fedpareto.serving.models import AnyPreference

@@ -233,7 +233,7 @@ TABLE = "hired,gender,age,town\n" + "".join(
 def _of_tables(folder: Path) -> list[Reader]:
     import pandas
 
-    from fedpareto.core.inputs import Input, InputSchema
+    from fedpareto.inputs.table import Input, InputSchema
     from fedpareto.problems.fairness.sources import Source
     from fedpareto.serving import runs, tables
     from fedpareto.serving.predictions import predict

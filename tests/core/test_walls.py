@@ -19,16 +19,29 @@ MAY_IMPORT = {
     "workers": set(),
     "cluster": {"errors"},
     "moo": {"errors"},
-    "core": {"errors", "moo", "networks", "trust"},
+    "inputs": {"errors", "core"},
+    "core": {"errors", "moo", "inputs", "networks", "trust"},
     "trust": {"errors", "moo", "core"},
     "networks": {"errors", "core"},
     "learners": {"errors", "moo", "core", "networks"},
     "algorithms": {"errors", "moo", "core", "trust"},
-    "problems": {"errors", "files", "moo", "core", "networks", "learners"},
+    "problems": {"errors", "files", "moo", "core", "inputs", "networks", "learners"},
     "engines": {"errors", "files", "moo", "core", "trust", "learners"},
-    "experiments": {"errors", "files", "columns", "moo", "core", "trust", "engines", "report", "workers", "cluster"},
+    "experiments": {
+        "errors",
+        "files",
+        "columns",
+        "moo",
+        "core",
+        "inputs",
+        "trust",
+        "engines",
+        "report",
+        "workers",
+        "cluster",
+    },
     "report": {"errors", "files", "columns", "moo"},
-    "serving": {"errors", "files", "moo", "core", "networks", "experiments", "workers"},
+    "serving": {"errors", "files", "moo", "core", "inputs", "networks", "experiments", "workers"},
     "api": {"errors", "core", "trust", "engines", "experiments", "problems", "serving"},
     "testing": {"errors", "moo", "core", "engines", "experiments", "learners", "problems"},
     "deploy": {"errors", "files", "moo", "core", "trust", "engines", "experiments", "problems"},
@@ -75,6 +88,14 @@ def test_networks_need_of_the_contract_only_layouts_randomness_and_memory():
     for name in ("layout", "rng", "quantiles", "workspace"):
         found = {module for module in imports_of(ROOT / f"core/{name}.py") if module.startswith("fedpareto.")}
         assert found <= {"fedpareto.core.quantiles"}, name
+
+
+def test_inputs_need_of_the_contract_only_how_a_dataclass_is_built_of_plain_values():
+    for path in (ROOT / "inputs").rglob("*.py"):
+        found = {module for module in imports_of(path) if module.startswith("fedpareto.core")}
+        assert found <= {"fedpareto.core.parameters"}, path
+    found = {module for module in imports_of(ROOT / "core/parameters.py") if "fedpareto" in module}
+    assert found <= {"fedpareto.errors"}
 
 
 def test_the_contract_needs_of_trust_only_what_privacy_is():

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 import fedpareto
-from fedpareto.core.frames import features_of
 from fedpareto.errors import UserError
+from fedpareto.inputs.frames import features_of
 from fedpareto.problems.fairness import sources
 from fedpareto.problems.fairness.benchmarks import OwnTable
 

@@ -17,10 +17,10 @@ from test_serving_commands import command  # noqa: F401 (a fixture)
 
 import fedpareto
 from fedpareto.algorithms.praffl import PraFFL
-from fedpareto.core.raw_inputs import ImageInputs, TextInputs, inputs_from_json
 from fedpareto.core.registry import problem_class
 from fedpareto.errors import UserError
 from fedpareto.experiments.servable import Card, network_of_problem
+from fedpareto.inputs.images_texts import ImageInputs, TextInputs, inputs_from_json
 from fedpareto.problems.images_text.images import CIFAR10, Digits
 from fedpareto.problems.images_text.text_sets import CHARACTERS
 from fedpareto.problems.images_text.texts import AGNews, Shakespeare

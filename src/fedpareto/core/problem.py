@@ -14,9 +14,9 @@ from torch import Tensor
 from fedpareto.core.layout import Layout
 from fedpareto.core.learner import Learner
 from fedpareto.core.outputs import Output
-from fedpareto.core.raw_inputs import Inputs
 from fedpareto.core.rows import Batch, Rows, Splits
 from fedpareto.core.stack import Stack
+from fedpareto.inputs.images_texts import Inputs
 from fedpareto.networks.mlp import MLP
 
 ROWS_AT_ONCE = 128

@@ -11,7 +11,6 @@ from torch import Tensor
 
 from fedpareto.core import rng
 from fedpareto.core.environment import Environment
-from fedpareto.core.inputs import InputSchema, numbers
 from fedpareto.core.layout import Layout
 from fedpareto.core.outputs import VALUE, Output
 from fedpareto.core.policies import Policy, ValuePolicy
@@ -20,6 +19,7 @@ from fedpareto.core.replay import Replayed
 from fedpareto.core.rows import Splits
 from fedpareto.core.solutions import roles
 from fedpareto.core.stack import Stack
+from fedpareto.inputs.table import InputSchema, numbers
 
 LOOK_UP = 20
 """Steps between two checks whether every episode is over."""

@@ -20,8 +20,8 @@ from fedpareto.core.model_parts import anatomy_to_json, layout_to_json
 from fedpareto.core.outputs import Output
 from fedpareto.core.parameters import build, to_plain
 from fedpareto.core.problem import Objective, Problem
-from fedpareto.core.raw_inputs import Inputs, inputs_from_json
 from fedpareto.experiments.checkpoint import Checkpoint
+from fedpareto.inputs.images_texts import Inputs, inputs_from_json
 
 FORMAT = 1
 CONDITIONED, SOLUTIONS = "conditioned", "solutions"

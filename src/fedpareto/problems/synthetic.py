@@ -14,13 +14,13 @@ from torch import Tensor
 
 from fedpareto.core import rng
 from fedpareto.core.groups import Comparison, GroupedProblem
-from fedpareto.core.inputs import InputSchema, numbers
 from fedpareto.core.layout import Layout
 from fedpareto.core.learner import Learner
 from fedpareto.core.outputs import Output
 from fedpareto.core.problem import Objective, Readout
 from fedpareto.core.rows import Batch, Rows, Splits, tested_on_all
 from fedpareto.errors import UserError
+from fedpareto.inputs.table import InputSchema, numbers
 from fedpareto.learners.supervised import Supervised
 from fedpareto.networks.mlp import MLP
 from fedpareto.problems import partitions

@@ -6,9 +6,9 @@ from typing import Any
 
 import torch
 
-from fedpareto.core.frames import features_of, is_frame
-from fedpareto.core.inputs import InputSchema
 from fedpareto.errors import UserError
+from fedpareto.inputs.frames import features_of, is_frame
+from fedpareto.inputs.table import InputSchema
 from fedpareto.serving.answers import decided
 from fedpareto.serving.models import Servable
 

@@ -20,13 +20,13 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from fedpareto.core.conditioned import Conditioned, tolerances
-from fedpareto.core.inputs import InputSchema
 from fedpareto.core.layout import Layout
 from fedpareto.core.parameters import build
 from fedpareto.core.problem import Problem
 from fedpareto.core.registry import problem_class
 from fedpareto.errors import UserError, reading
 from fedpareto.experiments.servable import CONDITIONED, SOLUTIONS, Card
+from fedpareto.inputs.table import InputSchema
 from fedpareto.moo.dominance import is_nondominated
 from fedpareto.networks.mlp import MLP
 from fedpareto.serving.layers import CodedLinear, Layer, forward, layers_of, network_of

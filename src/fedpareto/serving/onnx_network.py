@@ -15,9 +15,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fedpareto.core.inputs import InputSchema
-from fedpareto.core.raw_inputs import ImageInputs, Inputs
 from fedpareto.errors import UserError
+from fedpareto.inputs.images_texts import ImageInputs, Inputs
+from fedpareto.inputs.table import InputSchema
 from fedpareto.serving.models import AnyPreference, OneOfMany, Servable
 
 OPSET = 18

@@ -16,7 +16,6 @@ from fedpareto.core.model_parts import anatomy_from_json
 from fedpareto.core.outputs import Output
 from fedpareto.core.parameters import build
 from fedpareto.core.problem import Objective
-from fedpareto.core.raw_inputs import inputs_from_json
 from fedpareto.core.solutions import SolutionSet, chosen_on
 from fedpareto.errors import UserError, reading
 from fedpareto.experiments.checkpoint import Checkpoint
@@ -24,6 +23,7 @@ from fedpareto.experiments.keeping import CONDITIONED_FILE, INPUTS_FILE
 from fedpareto.experiments.servable import Card, node_files
 from fedpareto.experiments.store import RunFolder
 from fedpareto.files import read_json, read_object
+from fedpareto.inputs.images_texts import inputs_from_json
 from fedpareto.serving import files
 from fedpareto.serving.models import AnyPreference, OneOfMany, Servable
 

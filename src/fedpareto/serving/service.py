@@ -19,9 +19,9 @@ from fastapi.responses import HTMLResponse, JSONResponse, Response
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat, StrictInt, StrictStr, ValidationError
 
 import fedpareto
-from fedpareto.core.raw_inputs import ImageInputs
 from fedpareto.errors import UserError
 from fedpareto.experiments.servable import Card
+from fedpareto.inputs.images_texts import ImageInputs
 from fedpareto.serving.access_log import AccessLog
 from fedpareto.serving.answers import by_row, is_yes_or_no
 from fedpareto.serving.batching import Batcher

@@ -9,13 +9,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from fedpareto.core import dialect
-from fedpareto.core.dialect import SEPARATORS
-from fedpareto.core.inputs import NUMBER, InputSchema, as_number
-from fedpareto.core.raw_inputs import ImageInputs, Inputs, TextInputs
 from fedpareto.errors import BadPreference, UserError
 from fedpareto.experiments.servable import Card
 from fedpareto.files import must_be_ordinary, read_bytes
+from fedpareto.inputs import dialect
+from fedpareto.inputs.dialect import SEPARATORS
+from fedpareto.inputs.images_texts import ImageInputs, Inputs, TextInputs
+from fedpareto.inputs.table import NUMBER, InputSchema, as_number
 from fedpareto.serving import answers, images
 from fedpareto.serving.predictions import Predictions
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from fedpareto.core.raw_inputs import WORD
 from fedpareto.errors import DamagedFile, UserError
+from fedpareto.inputs.images_texts import WORD
 from fedpareto.problems.data import catalogue
 from fedpareto.problems.images_text import datasets, image_sets, text_sets
 from fedpareto.problems.images_text import people as adult

@@ -14,8 +14,8 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from fedpareto.core.inputs import InputSchema, Marks
 from fedpareto.errors import UnknownName, UserError
+from fedpareto.inputs.table import InputSchema, Marks
 from fedpareto.problems.fairness import datasets, reading, tables
 from fedpareto.problems.fairness.columns import Reading
 from fedpareto.problems.fairness.problem import Fairness, listed

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedpareto.core.inputs import MISSING_TEXTS, as_number
 from fedpareto.errors import UserError
+from fedpareto.inputs.table import MISSING_TEXTS, as_number
 from fedpareto.problems.fairness.labels import as_text
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedpareto.core.inputs import MISSING, NUMBER, VALUE, Input, InputSchema
 from fedpareto.errors import UserError
+from fedpareto.inputs.table import MISSING, NUMBER, VALUE, Input, InputSchema
 from fedpareto.problems.fairness.columns import are_dates, quoted
 
 if TYPE_CHECKING:

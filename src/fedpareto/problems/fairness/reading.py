@@ -13,8 +13,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedpareto.core import dialect
 from fedpareto.errors import DAMAGE, UnknownName, UserError
+from fedpareto.inputs import dialect
 from fedpareto.problems.fairness.columns import MOST_VALUES, Column, Mixed, Reading, quoted
 
 if TYPE_CHECKING:

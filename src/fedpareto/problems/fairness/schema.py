@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedpareto.core import inputs
-from fedpareto.core.inputs import Input, InputSchema
 from fedpareto.core.outputs import Output
 from fedpareto.core.parameters import build
 from fedpareto.errors import UserError, reading
 from fedpareto.files import read_object
+from fedpareto.inputs import table as inputs
+from fedpareto.inputs.table import Input, InputSchema
 from fedpareto.problems.fairness import tables
 from fedpareto.problems.fairness.encoding import MOST_TEXTS
 from fedpareto.problems.fairness.labels import Choice, as_text

@@ -12,10 +12,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedpareto.core.inputs import InputSchema
 from fedpareto.core.outputs import Output
 from fedpareto.core.rows import Rows
 from fedpareto.errors import UserError
+from fedpareto.inputs.table import InputSchema
 from fedpareto.problems.fairness import tables
 from fedpareto.problems.fairness.problem import Fairness, listed
 from fedpareto.problems.fairness.schema import TableSchema

@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from fedpareto.core.raw_inputs import ImageInputs
+from fedpareto.inputs.images_texts import ImageInputs
 from fedpareto.problems.images_text import image_sets
 from fedpareto.problems.images_text.examples import Examples
 from fedpareto.problems.images_text.networks import FlatNetwork, ImageNetwork, Network

@@ -11,7 +11,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from fedpareto.core.raw_inputs import WORD, TextInputs
+from fedpareto.inputs.images_texts import WORD, TextInputs
 from fedpareto.problems.data import GITHUB, DataFile, DataSet
 from fedpareto.problems.images_text.examples import Examples
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from fedpareto.core.inputs import InputSchema
 from fedpareto.core.outputs import Output
-from fedpareto.core.raw_inputs import TextInputs
 from fedpareto.errors import UserError
+from fedpareto.inputs.images_texts import TextInputs
+from fedpareto.inputs.table import InputSchema
 from fedpareto.problems.images_text import people, text_sets
 from fedpareto.problems.images_text.examples import Examples
 from fedpareto.problems.images_text.networks import CharacterLSTM, FlatNetwork, Network, TextCNN

@@ -17,9 +17,9 @@ from fedpareto.core.layout import Layout
 from fedpareto.core.learner import Learner
 from fedpareto.core.outputs import Output
 from fedpareto.core.problem import Objective, SupervisedProblem
-from fedpareto.core.raw_inputs import ImageInputs
 from fedpareto.core.rows import Batch, Rows, Splits
 from fedpareto.errors import UserError
+from fedpareto.inputs.images_texts import ImageInputs
 from fedpareto.learners.supervised import Supervised
 from fedpareto.problems.multitask import pairs
 from fedpareto.problems.multitask.datasets import (

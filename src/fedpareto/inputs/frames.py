@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from fedpareto.core.inputs import MISSING, NUMBER, VALUE, InputSchema, Marks, number_of, place_of
 from fedpareto.errors import UserError
+from fedpareto.inputs.table import MISSING, NUMBER, VALUE, InputSchema, Marks, number_of, place_of
 
 
 def is_frame(value: Any) -> bool:

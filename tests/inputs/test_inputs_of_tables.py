@@ -9,10 +9,10 @@ import json
 import numpy as np
 import pytest
 
-from fedpareto.core.inputs import MISSING, NUMBER, VALUE, Input, InputSchema
-from fedpareto.core.raw_inputs import inputs_from_json
 from fedpareto.core.registry import problem_class
 from fedpareto.errors import DamagedFile, UserError
+from fedpareto.inputs.images_texts import inputs_from_json
+from fedpareto.inputs.table import MISSING, NUMBER, VALUE, Input, InputSchema
 from fedpareto.problems.fairness.schema import TableSchema
 
 SCHEMA = InputSchema(

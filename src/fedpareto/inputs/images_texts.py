@@ -1,4 +1,4 @@
-"""How images and texts become what a network reads; tables of columns have `core.inputs`."""
+"""How images and texts become what a network reads; tables of columns have `inputs.table`."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from fedpareto.core.inputs import Encoded, InputSchema
 from fedpareto.errors import UserError, reading
+from fedpareto.inputs.table import Encoded, InputSchema
 
 WORD = re.compile(r"[a-z0-9]+(?:'[a-z]+)?")
 """A word in a lower-case text."""
