@@ -51,6 +51,20 @@ def test_stacked_convolutions_and_their_gradients_are_those_of_torch(channels, s
         assert torch.allclose(one, other, atol=1e-12)
 
 
+@pytest.mark.parametrize("steps", [((1, 1), (0, 0)), ((2, 1), (1, 2))])
+def test_gradients_of_stacked_convolutions_in_a_precision_of_16_bits_are_torchs_but_for_rounding(steps):
+    """Lines of patches are summed in another way there."""
+    tensors = noise(N, ROWS, 2, 9, 8), noise(N, 6, 2, 3, 4, seed=1), noise(N, 6, seed=2)
+    lowered = [tensor.detach().bfloat16().requires_grad_() for tensor in tensors]
+    exact = [tensor.detach().double().requires_grad_() for tensor in lowered]
+    values = stacked_conv2d(*lowered, *steps)
+    expected = torch.stack([conv2d(x, w, b, *steps) for x, w, b in zip(*exact, strict=True)])
+    towards = torch.randn_like(values)
+    found = torch.autograd.grad(values, lowered, towards)
+    for one, other in zip(found, torch.autograd.grad(expected, exact, towards.double()), strict=True):
+        torch.testing.assert_close(one.double(), other, rtol=0.02, atol=0.01 * float(other.abs().max()))
+
+
 class Flat(nn.Module):
     """A layer of somebody's own that counts on rows which lie one number after the other."""
 
