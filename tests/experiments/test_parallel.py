@@ -79,7 +79,17 @@ def test_workers_of_a_killed_parent_end(tmp_path):
     places = os.pathsep.join([str(Path(__file__).parent), *sys.path])
     parent = Python([sys.executable, "-c", code], env=os.environ | {"PYTHONPATH": places})
     work = [tmp_path / name for name in "ab"]
-    until(lambda: all(path.exists() for path in work))
+    until(lambda: all(path.exists() and path.read_text() for path in work))
+    workers = [int(path.read_text()) for path in work]
     parent.send_signal(signal.SIGKILL)
     parent.wait()
     until(lambda: not any(path.exists() for path in work))
+    until(lambda: not any(is_there(worker) for worker in workers))
+
+
+def is_there(process):
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    return True

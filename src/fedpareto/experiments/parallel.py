@@ -5,7 +5,9 @@ cells of a matrix or of a reproduction. Stopping keeps all that was done.
 from __future__ import annotations
 
 import multiprocessing
+import os
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
@@ -172,6 +174,8 @@ def _as_done(futures: dict[Future[Answer], int], asked: Event, stop: Stop) -> It
 
 
 _asked: Event
+_busy = threading.Lock()
+"""Held while a worker does a piece."""
 
 
 def _begin(asked: Event) -> None:
@@ -180,6 +184,16 @@ def _begin(asked: Event) -> None:
     _asked = asked
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    threading.Thread(target=_end_with_the_parent, daemon=True).start()
+
+
+def _end_with_the_parent() -> None:
+    """A worker that waits for work would wait for ever if the parent was killed; one that is busy ends its round."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None, "a worker has one"
+    parent.join()
+    with _busy:
+        os._exit(1)
 
 
 def _is_to_stop() -> bool:
@@ -189,6 +203,7 @@ def _is_to_stop() -> bool:
 
 
 def _do(piece: Callable[[Path, Work, Stop], Answer], out: Path, item: Work) -> Answer:
-    if _is_to_stop():
-        raise Stopped("stopped before it began")
-    return piece(out, item, _is_to_stop)
+    with _busy:
+        if _is_to_stop():
+            raise Stopped("stopped before it began")
+        return piece(out, item, _is_to_stop)
