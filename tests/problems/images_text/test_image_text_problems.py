@@ -97,7 +97,14 @@ def stacked(problem, positions, clients=3):
     splits = {name: rows.to(torch.device("cpu"), torch.float64) for name, rows in problem.data(clients, 0).items()}
     preferences = torch.ones(len(positions), 1, dtype=torch.float64)
     places = np.array(positions)
-    return Clients(problem, problem.learner(), splits, rng.Addresses.at(0, places, round=0), places, preferences)
+    return Clients(
+        problem=problem,
+        learner=problem.learner(),
+        splits=splits,
+        addresses=rng.Addresses.at(0, places, round=0),
+        positions=places,
+        preferences=preferences,
+    )
 
 
 @pytest.mark.parametrize("problem", [FashionMNIST(rows=60, model="cnn-small"), *[SMALL[n] for n in ("shakespeare",)]])
