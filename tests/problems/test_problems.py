@@ -6,9 +6,14 @@ import numpy as np
 import pytest
 import torch
 
+from fedpareto.algorithms.fedavg import FedAvg
+from fedpareto.core.federation import Federation
+from fedpareto.core.messages import Parcels
 from fedpareto.core.registry import problems
 from fedpareto.core.reinforcement import ReinforcementProblem
 from fedpareto.core.rows import Batch
+from fedpareto.engines.local import LocalEngine
+from fedpareto.engines.machine import Choices
 from fedpareto.errors import UserError
 from fedpareto.problems.convex import Convex
 from fedpareto.problems.fairness.gaps import (
@@ -178,3 +183,23 @@ def test_the_relaxation_tends_to_the_decision_as_its_steepness_grows():
     assert wrong[0] > wrong[1] > wrong[2]
     assert wrong[2] < 1e-6
     assert torch.autograd.gradcheck(lambda z: relaxed_decisions(z, 1.5), (logits[:, ::7].clone().requires_grad_(),))
+
+
+def test_one_model_on_rows_that_all_clients_hold_is_evaluated_once_with_the_same_values(monkeypatch):
+    problem = Synthetic()
+    federation = Federation.create(problem, 5, 0)
+    setting = federation.setting(problem, rounds=1)
+    engine = LocalEngine(FedAvg(), problem, problem.learner(), [federation], [setting], choices=Choices(1, 5))
+    alike = Parcels(setting.clients, {"model": setting.initial})
+    each = Parcels(setting.clients, own={"model": setting.initial.expand(5, -1).clone()})
+    seen = []
+
+    def noted(self, parameters, batch, evaluate=Synthetic.evaluate):
+        seen.append(len(batch.mask))
+        return evaluate(self, parameters, batch)
+
+    monkeypatch.setattr(Synthetic, "evaluate", noted)
+    once, one_by_one = (engine.run([], solutions).evaluations.sent for solutions in (alike, each))
+    assert engine.split_names == ["train", "test", "own-test"]
+    assert seen == [5, 1, 5, 5, 5, 5]
+    torch.testing.assert_close(once.rows, one_by_one.rows)

@@ -80,6 +80,17 @@ class Stack:
         )
         return scale * loss + bias
 
+    @property
+    def first(self) -> Stack:
+        """The first of them alone, as far as rows are concerned."""
+        positions, preferences = self.positions[:1], self.preferences[:1]
+        return replace(self, addresses=self.addresses[:1], positions=positions, preferences=preferences)
+
+    def share(self, split: str) -> bool:
+        """Whether all of them hold the same rows of a split."""
+        rows = self.splits[split]
+        return Rows({}, rows.starts[self.positions], rows.counts[self.positions]).are_shared
+
     def all_rows(self, split: str) -> Batch:
         """Every row of a split, padded to the longest client of the stack."""
         longest = self.splits[split].counts[self.positions].max()
@@ -89,9 +100,8 @@ class Stack:
         """The rows of a split, at most `size` of each client at a time; at least one slice."""
         rows = self.splits[split]
         counts, starts = rows.counts[self.positions][:, None], rows.starts[self.positions][:, None]
-        if len(counts) > 1 and Rows({}, starts, counts).are_shared:
-            alone = replace(self, positions=self.positions[:1]).slices(split, size)
-            yield from (batch.shared_by(len(self)) for batch in alone)
+        if len(counts) > 1 and self.share(split):
+            yield from (batch.shared_by(len(self)) for batch in self.first.slices(split, size))
             return
         for begin in range(0, max(counts.max(), 1), size):
             column = np.arange(begin, min(begin + size, max(counts.max(), 1)))
