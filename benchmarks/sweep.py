@@ -109,7 +109,7 @@ def measured(place: Path, rates: Sequence[float], seeds: int, tries: int) -> dic
     runs, cores = len(rates) * seeds, os.cpu_count() or 1
     grid = [written(place / "grid.yaml", {**BASE, "sweep": {"lr": list(rates), "seeds": seeds}})]
     pairs = [(lr, seed) for lr in rates for seed in range(seeds)]
-    # A seed of its own axis would be one stack: the number of rows tells nothing apart, and makes 200 different specs.
+    # Specs that differ only in their seeds would be one stack; a quorum that every round meets tells them apart.
     apart = [
         written(place / f"run-{n}.yaml", {**BASE, "seeds": [seed], "learner": {"lr": lr}, "quorum": (n + 1) / 1e6})
         for n, (lr, seed) in enumerate(pairs)
