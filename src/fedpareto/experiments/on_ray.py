@@ -6,13 +6,15 @@ is of its piece, works in a folder of its own, and sends the files back when the
 
 from __future__ import annotations
 
+import itertools
 import secrets
 import socket
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,8 @@ from fedpareto.files import PART, write_atomically
 
 AHEAD = 1000
 """Tasks that wait in the cluster at most."""
+TRIES = 3
+"""Of a piece whose workers die."""
 MARK = ".seen-by-"
 """Prefix of a file by which a worker knows that it sees the folder."""
 
@@ -36,7 +40,9 @@ class _Back:
     """What a task sends back."""
 
     answer: Any = None
-    problem: BaseException | None = None
+    mistake: str = ""
+    """Of the user; then there is no answer."""
+    stopped: bool = False
     files: Files = field(default_factory=dict)
 
 
@@ -49,58 +55,78 @@ class _Task:
     mark: str
     own: str
     files: Files
-    version: str
+    version: str = __version__
 
 
 def as_tasks(pieces: Pieces[Work, Answer], jobs: OnRay, stop: Stop) -> Iterator[tuple[int, Answer]]:
     """Index and result of each piece as it is done."""
-    with cluster.connected(jobs.address) as ray, _marked(pieces.out.resolve()) as mark:
+    out = pieces.out.resolve()
+    with cluster.connected(jobs.address) as ray, _marked(out) as mark:
         _must_suffice(ray.cluster_resources(), jobs)
-        wish = _wish(ray)
-        remote = ray.remote(num_cpus=1, num_gpus=jobs.gpus)(_work)
-        left = iter(enumerate(pieces.work))
-        waiting: dict[Any, int] = {}
-        told, answered = False, 0
+        yield from _Campaign(ray, pieces, out, mark, jobs).answers(stop)
+
+
+class _Campaign:
+    """The tasks of some pieces."""
+
+    def __init__(self, ray: Any, pieces: Pieces[Any, Any], out: Path, mark: str, jobs: OnRay) -> None:
+        self.ray, self.pieces, self.out, self.mark = ray, pieces, out, mark
+        self.wish = _wish(ray)
+        # Not by Ray, which would try for ever what is killed for lack of memory.
+        self.remote = ray.remote(num_cpus=1, num_gpus=jobs.gpus, max_retries=0)(_work)
+        self.sends = not _is_seen(ray, out, mark)
+        self.waiting: dict[Any, int] = {}
+        self.tries: Counter[int] = Counter()
+
+    def answers(self, stop: Stop) -> Iterator[tuple[int, Any]]:
+        """As they come."""
+        left, told, answered = iter(range(len(self.pieces.work))), False, 0
         while True:
-            while len(waiting) < AHEAD and not told and (following := next(left, None)) is not None:
-                number, item = following
-                own = pieces.own(item)
-                files = _packed(pieces.out, own)
-                task = _Task(pieces.do, pieces.out.resolve(), mark, own, files, __version__)
-                waiting[remote.remote(task, item, wish)] = number
-            if not waiting:
+            for number in itertools.islice(left, 0 if told else AHEAD - len(self.waiting)):
+                self._submit(number)
+            if not self.waiting:
                 break
-            done, _ = ray.wait(list(waiting), num_returns=1, timeout=PATIENCE)
+            done, _ = self.ray.wait(list(self.waiting), num_returns=1, timeout=PATIENCE)
             if stop() and not told:
-                wish.ask.remote()
+                self.wish.ask.remote()
                 told = True
-            for one in done:
-                for answer in _settled(ray, pieces, one, waiting.pop(one), told):
+            for task in done:
+                for answer in self._settled(task, told):
                     answered += 1
                     yield answer
-        if answered < len(pieces.work):
-            raise Stopped(f"stopped after {answered} of {len(pieces.work)} pieces")
+        if answered < len(self.pieces.work):
+            raise Stopped(f"stopped after {answered} of {len(self.pieces.work)} pieces")
 
+    def _submit(self, number: int) -> None:
+        item = self.pieces.work[number]
+        own = self.pieces.own(item)
+        task = _Task(self.pieces.do, self.out, self.mark, own, _packed(self.out, own) if self.sends else {})
+        self.tries[number] += 1
+        self.waiting[self.remote.remote(task, item, self.wish)] = number
 
-def _settled(
-    ray: Any, pieces: Pieces[Work, Answer], task: Any, number: int, told: bool
-) -> Iterator[tuple[int, Answer]]:
-    """The answer of a task that is over, with its files in their place; none of a piece that was stopped."""
-    try:
-        back: _Back = ray.get(task)
-    except ray.exceptions.RayTaskError as problem:
-        raise UserError(f"a worker of the Ray cluster cannot do the work: {in_words(problem.cause)}") from None
-    except ray.exceptions.RayError as problem:
-        if pieces.lost is None:
-            raise UserError(f"a worker of the Ray cluster was lost: {in_words(problem)}") from None
-        yield number, pieces.lost(KILLED)
-        return
-    _unpack(pieces.out, back.files)
-    if isinstance(back.problem, Stopped) and told:
-        return
-    if back.problem is not None:
-        raise back.problem
-    yield number, back.answer
+    def _settled(self, task: Any, told: bool) -> Iterator[tuple[int, Any]]:
+        """The answer of a task that is over, with its files in their place; none if it was stopped or is tried again.
+
+        Whatever becomes of a worker, its piece was not to blame: another one does it.
+        """
+        number, errors = self.waiting.pop(task), self.ray.exceptions
+        try:
+            back: _Back = self.ray.get(task)
+        except errors.RayTaskError as problem:
+            raise UserError(f"a worker of the Ray cluster cannot do its piece: {in_words(problem.cause)}") from None
+        except errors.RayError as problem:
+            if self.tries[number] < TRIES and not told:
+                self._submit(number)
+            elif self.pieces.lost is None:
+                raise UserError(f"a worker of the Ray cluster died: {in_words(problem)}") from None
+            else:
+                yield number, self.pieces.lost(KILLED)
+            return
+        _unpack(self.out, back.files)
+        if back.mistake:
+            raise UserError(back.mistake)
+        if not back.stopped:
+            yield number, back.answer
 
 
 def _must_suffice(resources: Mapping[str, float], jobs: OnRay) -> None:
@@ -125,30 +151,53 @@ def _wish(ray: Any) -> Any:
     return ray.remote(num_cpus=0)(Wish).remote()
 
 
+def _is_seen(ray: Any, out: Path, mark: str) -> bool:
+    """Whether every machine of the cluster sees the folder."""
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    look = ray.remote(num_cpus=0)(_sees)
+    alive = [node["NodeID"] for node in ray.nodes() if node["Alive"]]
+    there = [NodeAffinitySchedulingStrategy(node, soft=True) for node in alive]
+    try:
+        return all(ray.get([look.options(scheduling_strategy=one).remote(out, mark) for one in there]))
+    except ray.exceptions.RayError as problem:
+        last = str(problem).strip().splitlines()[-1]
+        raise UserError(
+            f"--jobs ray: a worker cannot begin; is the same fedpareto installed everywhere? ({last})"
+        ) from None
+
+
 # -- on a worker ---------------------------------------------------------------------------------------------------
 
 
 def _work(task: _Task, item: Any, wish: Any) -> _Back:
+    return carried_out(task, item, _Asked(wish))
+
+
+def carried_out(task: _Task, item: Any, stop: Stop) -> _Back:
+    """A piece in the folder of the work, or if that is not seen from here, in one whose files are sent back."""
     if task.version != __version__:
-        theirs = f"the worker on {socket.gethostname()} has fedpareto {__version__}"
-        return _Back(problem=UserError(f"{theirs}, this is {task.version}; install the same on all machines"))
-    stop = _Asked(wish)
+        theirs = f"a worker on {socket.gethostname()} has fedpareto {__version__}"
+        return _Back(mistake=f"{theirs}, this process has {task.version}; install the same version everywhere")
     if (task.out / task.mark).exists():
         return _tried(task, task.out, item, stop)
     with tempfile.TemporaryDirectory(prefix="fedpareto-") as temporary:
         place = Path(temporary)
         _unpack(place, task.files)
-        back = _tried(task, place, item, stop)
-        return _Back(back.answer, back.problem, _packed(place, task.own))
+        return replace(_tried(task, place, item, stop), files=_packed(place, task.own))
 
 
 def _tried(task: _Task, place: Path, item: Any, stop: Stop) -> _Back:
     try:
-        if stop():
-            raise Stopped("stopped before it began")
-        return _Back(task.do(place, item, stop))
-    except (Stopped, UserError) as problem:
-        return _Back(problem=problem)
+        return _Back(stopped=True) if stop() else _Back(task.do(place, item, stop))
+    except Stopped:
+        return _Back(stopped=True)
+    except UserError as problem:
+        return _Back(mistake=str(problem))
+
+
+def _sees(out: Path, mark: str) -> bool:
+    return (out / mark).exists()
 
 
 class _Asked:

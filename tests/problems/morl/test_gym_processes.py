@@ -230,3 +230,5 @@ def test_one_of_several_processes_side_by_side_has_one_worker(monkeypatch):
     assert gym_pool.cores() == len(os.sched_getaffinity(0))
     with ProcessPoolExecutor(1, get_context("spawn")) as executor:
         assert executor.submit(gym_pool.cores).result() == 1
+    monkeypatch.setenv("RAY_RAYLET_PID", "1")
+    assert gym_pool.cores() == 1

@@ -22,6 +22,8 @@ from fedpareto.problems.morl.gym_worker import HEADER, LENGTH, Command
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 PATIENCE = 5.0
 """Seconds that a worker has to exit."""
+WORKER_OF_RAY = "RAY_RAYLET_PID"
+"""The environment variable that Ray sets for its workers."""
 
 
 class WorkerDied(RuntimeError):
@@ -168,6 +170,6 @@ def close_pool() -> None:
 
 def cores() -> int:
     """Cores that this process may use: one, if it is itself one of several parallel processes."""
-    if multiprocessing.parent_process() is not None:
+    if multiprocessing.parent_process() is not None or WORKER_OF_RAY in os.environ:
         return 1
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
