@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 import hypothesis
 import pytest
 
+from fedpareto.cluster import ALONE
 from fedpareto.problems.data import DataSet, data_folder, data_set
 from minutes import (  # noqa: F401
     begin,
@@ -36,6 +37,7 @@ os.environ |= dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
 os.environ |= dict.fromkeys(("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "all_proxy"), NOWHERE)
 os.environ |= dict.fromkeys(("no_proxy", "NO_PROXY"), "localhost,127.0.0.1,::1")
 os.environ |= QUIET
+os.environ |= ALONE  # Ray is on this machine only, too.
 
 # How long an example takes says something about the machine, not about the code.
 hypothesis.settings.register_profile("anywhere", deadline=None)

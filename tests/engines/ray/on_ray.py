@@ -56,14 +56,20 @@ def remotely(spec, crew):
     return engine_on(spec, crew, dict(CHOSEN))
 
 
-def played(spec, engine):
-    """The states after a run's last round, what was measured, and all failures; each seed for itself."""
+def played(spec, engine, strike=lambda moment, exchange: None):
+    """The states after a run's last round, what was measured, and all failures; each seed for itself.
+
+    `strike` is called before each exchange, and again before the server hears of its replies.
+    """
     states = [spec.algorithm.begin(setting) for setting in engine.settings]
-    measured, failures = [], []
+    measured, failures, exchange = [], [], 0
     while any(state.round < spec.rounds for state in states):
         going = [state.round < spec.rounds for state in states]
         tasks = [spec.algorithm.ask(state) if go else [] for state, go in zip(states, going, strict=True)]
+        strike("asked", exchange)
         outcomes = engine.run_all(tasks, [spec.algorithm.solutions(state) for state in states])
+        strike("replied", exchange)
+        exchange += 1
         for run, outcome in enumerate(outcomes):
             failures += map(str, outcome.failures)
             measured += [outcome.evaluations.sent, outcome.evaluations.trained]

@@ -18,8 +18,8 @@ MOST_DEATHS = 5
 """Workers that die one after the other over the same call; then something is wrong that no other worker mends."""
 INLINE = 100_000
 """Bytes up to which Ray sends an argument with the call; larger ones are stored once for all workers."""
-WAIT = 30.0
-"""Seconds after which it is said that workers are still waited for."""
+WAIT, SHORT_WAIT = 30.0, 3.0
+"""Seconds after which it is said that workers are still waited for, and after which a replacement is looked after."""
 
 Call = tuple[str, tuple[Any, ...]]
 """A method of Worker and its arguments."""
@@ -37,7 +37,8 @@ class Crew:
         """What a replacement does first, for each worker: its beginning, and the work since."""
         self._beginning: list[int] = [0] * count
         self._workers = [self._hired() for _ in range(count)]
-        self._hosts = [""] * count
+        self._hosts, self.processes = [""] * count, [0] * count
+        """Where each worker is, and the number of its process there."""
         self.down = self.up = 0
 
     def __len__(self) -> int:
@@ -53,8 +54,7 @@ class Crew:
     def begin(self, make: str, given: Sequence[dict[str, Plain]], chosen: dict[str, int] | None) -> dict[str, Plain]:
         """The workers load their clients; the first one measures how they are stacked, unless that is `chosen`."""
         for number, about in enumerate(self._introduced()):
-            self._hosts[number] = f"{about['host']}, process {about['pid']}"
-            self._must_fit(number, about)
+            self._meet(number, about)
         more = self.each("prepare", [(make, one) for one in given])
         first: list[tuple[Any, ...] | None] = [None] * len(self)
         first[0] = (chosen,)
@@ -77,7 +77,9 @@ class Crew:
                 f"engine: a worker cannot begin; is the same fedpareto installed everywhere? ({last})"
             ) from None
 
-    def _must_fit(self, number: int, about: dict[str, Plain]) -> None:
+    def _meet(self, number: int, about: dict[str, Plain]) -> None:
+        """Notes where a worker is; it must have what this process has."""
+        self._hosts[number], self.processes[number] = f"{about['host']}, process {about['pid']}", about["pid"]
         for name, version in versions().items():
             if about[name] != version:
                 raise UserError(
@@ -147,17 +149,28 @@ class Crew:
     def _replaced(self, number: int) -> Any:
         """A new worker in a dead one's place, as far as that one was."""
         self._ray.kill(self._workers[number])  # If only the way to it was broken: there must not be two.
-        self._workers[number] = worker = self._hired()
-        about = self._value(number, self._ray.get(worker.do.remote("about")))
-        self._hosts[number] = f"{about['host']}, process {about['pid']}"
+        self._workers[number] = worker = self._arrived()
+        self._meet(number, self._value(number, self._ray.get(worker.do.remote("about"))))
         for what, arguments in self._history[number]:
             self._value(number, self._ray.get(worker.do.remote(what, *arguments)))
         return worker
 
-    def _hired(self) -> Any:
+    def _arrived(self) -> Any:
+        """A new worker that has begun. It may turn out late that a machine is gone, and that there is no room."""
+        has_room = self._has_room()
+        worker = self._hired(has_room)
+        while not self._ray.wait([worker.do.remote("about")], timeout=SHORT_WAIT)[0]:
+            if has_room and not self._has_room():
+                self._ray.kill(worker)
+                has_room, worker = False, self._hired(has_room=False)
+        return worker
+
+    def _has_room(self) -> bool:
+        return room.places(self._options) >= len(self._history)
+
+    def _hired(self, has_room: bool = True) -> Any:
         """A worker, spread over the machines; where one was lost, the others make room for its workers."""
         gpus = 1 if self._options.device == "cuda" else 0
-        has_room = room.places(self._options) >= len(self._history)
         if not has_room and gpus:
             raise UserError("engine: a GPU was lost with its machine; go on with 'fedpareto resume' once it is back")
         cpus = self._options.cpus if has_room else 0
