@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import pytest
 import torch
 
 import fedpareto
 from any_network import AnyNetwork
 from fedpareto.algorithms.fedavg import FedAvg
+from fedpareto.algorithms.fedcmoo import FedCMOO
+from fedpareto.algorithms.fedfew import FedFew
 from fedpareto.algorithms.fedrep import FedRep
 from fedpareto.algorithms.few import distinct_start
 from fedpareto.algorithms.fine_tuning import FineTuned
-from fedpareto.algorithms.normalisation import normalised, private_entries
+from fedpareto.algorithms.fsmgda import FSMGDA
+from fedpareto.algorithms.ifca import IFCA
+from fedpareto.algorithms.normalisation import OWN, normalised, private_entries
 from fedpareto.algorithms.praffl import PraFFL
 from fedpareto.core.algorithm import normalisation_of, privacy_of
 from fedpareto.core.registry import make_algorithm, protected
 from fedpareto.errors import UserError
 from fedpareto.experiments.spec import Draft
+from fedpareto.moo.compression import restore
 from fedpareto.testing import conformance
 from fedpareto.testing.conformance import largest_difference, trial
 from fedpareto.trust.privacy import Privacy
@@ -30,6 +37,16 @@ WAYS = {"private-statistics": STATISTICS, "private": WHOLE}
 
 def stacked(models):
     return torch.stack([models[client] for client in sorted(models)])
+
+
+def own_of(size=LAYOUT.size):
+    """Which of the first entries of a model are private."""
+    return torch.isin(torch.arange(size), WHOLE)
+
+
+def kept(done):
+    """The private entries of every client at the end, `[n, p]` or `[n, K, p]`."""
+    return torch.stack([done.engine.private[0, 0, client][OWN] for client in sorted(done.models)])
 
 
 def test_statistics_are_a_part_of_a_normalisation_layer():
@@ -59,10 +76,94 @@ def test_of_one_client_all_ways_are_the_same():
     assert all(largest_difference(averaged, other) <= 1e-12 for other in others)
 
 
-@pytest.mark.parametrize("algorithm", [make_algorithm("fedprox"), make_algorithm("ditto"), FedRep(head_epochs=1)])
+FEW, CLUSTERS, BODY = FedFew(models=2), IFCA(models=2), PraFFL(head_layers=1, body_epochs=1, head_epochs=1, sampled=2)
+
+
+@pytest.mark.parametrize(
+    "algorithm",
+    [*map(make_algorithm, ("fedprox", "ditto", "fsmgda", "fedcmoo")), FedRep(head_epochs=1), FEW, CLUSTERS, BODY],
+    ids=lambda algorithm: algorithm.name,
+)
 def test_an_algorithm_keeps_the_contract(algorithm):
-    conformance.replies_are_accepted(normalised(algorithm, "private"), SMALL)
-    conformance.stack_equals_loop(normalised(algorithm, "private"), SMALL)
+    private = normalised(algorithm, "private")
+    conformance.replies_are_accepted(private, SMALL)
+    conformance.stack_equals_loop(private, SMALL)
+    conformance.reads_what_it_declares(private, SMALL)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "name"),
+    [(FEW, "models"), (CLUSTERS, "model"), (BODY, "body")],
+    ids=["several models", "one of several", "first layers"],
+)
+def test_of_every_model_that_a_client_trains_private_entries_stay_and_the_others_are_sent(algorithm, name):
+    """The first round begins alike, so a client keeps what it would have sent."""
+    plain, done = (trial(normalised(algorithm, way), SMALL, rounds=1) for way in ("averaged", "private"))
+    averaged, replies = (one.outcomes[0].replies[name] for one in (plain, done))
+    is_own = own_of(replies.shape[-1])
+    assert torch.equal(replies[..., ~is_own], averaged[..., ~is_own])
+    assert (replies[..., is_own] == SMALL.initial(3).double()[WHOLE]).all(), "what the client was sent"
+    assert torch.equal(kept(done), averaged[..., is_own])
+    assert (kept(done) != SMALL.initial(3).double()[WHOLE]).flatten(1).any(1).all()
+
+
+@pytest.mark.parametrize("algorithm", [FEW, CLUSTERS, BODY, FSMGDA(), FedCMOO()], ids=lambda algorithm: algorithm.name)
+def test_clients_end_with_the_private_entries_that_they_kept_from_round_to_round(algorithm):
+    early, done = (trial(normalised(algorithm, "private"), SMALL, rounds=rounds) for rounds in (1, 3))
+    models, own = stacked(done.models), kept(done)
+    choices = own if own.dim() == 3 else own[:, None]
+    assert (models[:, None, WHOLE] == choices).all(2).any(1).all(), "of one of its models, or the only ones"
+    assert (kept(early) != own).flatten(1).any(1).all(), "they went on"
+    assert (own[1:] != own[:1]).flatten(1).any(1).all(), "each client has its own"
+
+
+@pytest.mark.parametrize(
+    "algorithm",
+    [FedFew(models=1), IFCA(models=1), BODY, FedCMOO(weight_steps=1, weight_lr=1e-15)],
+    ids=lambda algorithm: algorithm.name,
+)
+def test_of_one_client_all_ways_are_the_same_for_several_models_and_for_parts_too(algorithm):
+    federation = fedpareto.Federation.create(SMALL, 1, 3, "dirichlet")
+    averaged, *others = (
+        trial(normalised(algorithm, way), SMALL, federation=federation).models for way in ("averaged", *WAYS)
+    )
+    assert all(largest_difference(averaged, other) <= 1e-9 for other in others)
+
+
+def test_of_updates_for_single_objectives_a_client_keeps_the_mean_and_sends_0():
+    plain, done = (trial(normalised(FSMGDA(), way), SMALL, rounds=1) for way in ("averaged", "private"))
+    averaged, replies = (one.outcomes[0].replies["updates"] for one in (plain, done))
+    assert torch.equal(replies[..., ~own_of()], averaged[..., ~own_of()])
+    assert not replies[..., WHOLE].any()
+    assert torch.allclose(kept(done), SMALL.initial(3).double()[WHOLE] + averaged[..., WHOLE].mean(1), atol=1e-12)
+    assert averaged[..., WHOLE].any()
+
+
+def test_a_model_for_any_preference_has_its_clients_own_layers():
+    done = trial(normalised(BODY, "private"), SMALL, rounds=1)
+    parts = done.engine.model_parts(0, done.engine.algorithm.solutions(done.states[-1]))
+    assert torch.equal(torch.stack([parts[client]["body"][WHOLE] for client in sorted(parts)]), kept(done))
+
+
+def test_compressed_gradients_hold_nothing_of_private_entries():
+    """With the largest rank nothing is lost, so what was sent can be restored."""
+    plain, done = (trial(normalised(FedCMOO(rank=1000), way), SMALL, rounds=1) for way in ("averaged", "private"))
+    sent = [one.outcomes[0].replies["left"] @ one.outcomes[0].replies["right"] for one in (plain, done)]
+    averaged, replies = (restore(matrices, LAYOUT.size, 2) for matrices in sent)
+    trained = private_entries(LAYOUT, "private")[averaged[..., WHOLE].abs().amax((0, 1)) > 1e-6]
+    assert len(trained), "the layers have gradients"
+    assert replies[..., WHOLE].abs().max() < 1e-12
+    assert torch.allclose(replies[..., ~own_of()], averaged[..., ~own_of()], atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["fedfew+ft", "ifca+ft", "fsmgda+ft", "fedcmoo+ft"])
+def test_fine_tuned_models_have_their_clients_own_layers(name):
+    done = trial(normalised(make_algorithm(name), "private"), SMALL)
+    last = done.outcomes[-1].replies.tensors
+    (tuned,) = (last[name] for name in ("model", "models") if name in last)
+    assert (tuned[..., WHOLE] == SMALL.initial(3).double()[WHOLE]).all(), "even then they do not leave"
+    own = kept(done) if kept(done).dim() == 3 else kept(done)[:, None]
+    assert (stacked(done.models)[:, None, WHOLE] == own).all(2).any(1).all()
 
 
 def test_fine_tuning_ends_with_the_model_that_a_client_trained():
@@ -96,16 +197,26 @@ def test_private_entries_take_no_part_in_clipping_and_carry_no_noise():
 @pytest.mark.parametrize(
     ("name", "why"),
     [
-        ("praffl", "do not send a model back"),
-        ("fsmgda", "do not send a model back"),
-        ("fedfew", "do not send a model back"),
-        ("ifca", "send models beside a model"),
+        ("lft-ensemble", "its clients train on their own, and are sent no model to train further"),
         ("mofld", "its solutions are the server's own"),
     ],
 )
-def test_where_clients_have_no_model_of_their_own_it_is_refused(name, why):
+def test_where_clients_have_no_model_of_their_own_or_train_without_others_it_is_refused(name, why):
     with pytest.raises(UserError, match=f"normalisation=private does not fit {name}: .*{why}"):
         normalised(make_algorithm(name), "private")
+
+
+@dataclass(frozen=True)
+class Sketching(FedAvg):
+    """Sends a summary of its model as well."""
+
+    def reply_shapes(self, setting):
+        return {"train": {**super().reply_shapes(setting)["train"], "sketch": (setting.layout.size // 2,)}}
+
+
+def test_what_may_hold_private_entries_in_some_other_form_is_refused():
+    with pytest.raises(UserError, match="its clients send sketch, of which nobody knows what comes from such layers"):
+        normalised(Sketching(), "private")
 
 
 def test_clients_that_send_nothing_keep_everything_anyway():
