@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import socket
+import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -41,7 +43,7 @@ def connected(address: str = "", what: str = "--jobs ray", cpus: int | None = No
     if ray.is_initialized():
         yield ray
         return
-    with _quietly():
+    with _quietly(), _own_signals():
         _connect(ray, address, cpus)
     try:
         yield ray
@@ -57,6 +59,18 @@ def _quietly() -> Iterator[None]:
         warnings.simplefilter("ignore")
         yield
         gc.collect()
+
+
+@contextmanager
+def _own_signals() -> Iterator[None]:
+    """Ray takes SIGTERM when it begins, and would end the process; whoever had it before has it again."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
 
 def _connect(ray: Any, address: str, cpus: int | None) -> None:

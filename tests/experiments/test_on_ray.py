@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -78,6 +79,13 @@ def test_a_mistake_comes_back_as_its_line_and_another_version_is_refused(tmp_pat
     assert carried_out(task, None, lambda: False).mistake == "rounds is 0"
     other = carried_out(replace(task, version="0.0.7"), None, lambda: False).mistake
     assert "this process has 0.0.7; install the same version everywhere" in other
+
+
+def test_ray_takes_no_signal_away_from_the_command() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    with cluster._own_signals():
+        signal.signal(signal.SIGTERM, lambda number, frame: None)
+    assert signal.getsignal(signal.SIGTERM) is before
 
 
 def test_what_ray_cannot_give_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -49,6 +49,13 @@ def test_the_best_run_on_validation_rows_is_chosen_where_every_seed_agrees(recor
     assert found.to_plain()["chosen"] == "b"
 
 
+def test_a_narrow_terminal_shows_means_without_deviations(record: Record) -> None:
+    found = summed_up(record, a=[0.0, 0.01, 0.02, 0.0], b=[0.2, 0.21, 0.22, 0.21])
+    wide, narrow = (list(found.to_rich(width).columns[1].cells) for width in (500, 40))
+    assert all("±" in str(cell) for cell in wide)
+    assert not any("±" in str(cell) for cell in narrow)
+
+
 def test_no_run_is_chosen_where_seeds_disagree(record: Record) -> None:
     found = summed_up(record, a=[0.0, 0.2, 0.1, 0.1], b=[0.2, 0.0, 0.1, 0.15], c=[-0.2, -0.21, -0.2, -0.2])
     assert found.chosen == ""

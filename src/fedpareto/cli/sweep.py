@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedpareto.cli import jobs as parallel
-from fedpareto.cli.console import AsJson, print_json, print_table, say
+from fedpareto.cli.console import AsJson, print_json, print_table, say, terminal_width
 from fedpareto.cli.runs import Setting
 from fedpareto.errors import UserError
 from fedpareto.files import quoted
@@ -68,7 +68,7 @@ def sweep(
 def _print(campaign: Campaign, quiet: bool) -> None:
     if not quiet:
         for summary in campaign.summaries:
-            print_table(summary.to_rich())
+            print_table(summary.to_rich(terminal_width()))
             typer.echo(summary.sentence)
     for page in campaign.pages:
         typer.echo(f"page: {page}")

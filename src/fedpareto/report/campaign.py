@@ -54,11 +54,12 @@ class Summary:
         """What was varied in any run."""
         return list(dict.fromkeys(key for one in self.settings for key in one))
 
-    def to_rich(self) -> RichTable:
-        """A row for each run."""
+    def to_rich(self, width: int | None = None) -> RichTable:
+        """A row for each run; without deviations if it would not fit into so many characters."""
         from rich.table import Table as RichTable
         from rich.text import Text
 
+        is_short = width is not None and self._width > width
         table = RichTable()
         for axis in self.axes:
             table.add_column(Text(axis))
@@ -66,8 +67,20 @@ class Summary:
             table.add_column(Text(column.heading), justify="right")
         for settings, cells in zip(self.settings, self.cells, strict=True):
             words = (Text(settings.get(axis, MISSING)) for axis in self.axes)
-            table.add_row(*words, *(Text(cell.text, style="bold green" if cell.best else "") for cell in cells))
+            texts = (cell.mean_text if is_short else cell.text for cell in cells)
+            styles = ("bold green" if cell.best else "" for cell in cells)
+            table.add_row(*words, *map(Text, texts, styles))
         return table
+
+    @property
+    def _width(self) -> int:
+        """Characters of a line of the whole table."""
+        axes = [max([len(axis), *(len(one.get(axis, "")) for one in self.settings)]) for axis in self.axes]
+        columns = [
+            max([len(column.heading), *(len(cells[place].text) for cells in self.cells)])
+            for place, column in enumerate(self.columns)
+        ]
+        return sum(width + len("  │") for width in (*axes, *columns)) + 1
 
     def to_plain(self) -> dict[str, Any]:
         """The table of a comparison, with what was varied and what is chosen."""
