@@ -25,8 +25,8 @@ import numpy as np
 import torch
 
 from fedpareto.core import rng
-from fedpareto.core.clients import Clients
 from fedpareto.core.registry import problem_class
+from fedpareto.core.stack import Stack
 from fedpareto.learners.dqn import DQN
 from fedpareto.problems.morl.problem import MORLProblem
 
@@ -49,7 +49,8 @@ def ours(problem: MORLProblem, learner: DQN, count: int, device: str = "cpu") ->
     """Seconds of one round of `count` clients."""
     weights = preferences(count, len(problem.objectives)).to(device)
     addresses = rng.Addresses.at(0, np.arange(count), round=1).to(device)
-    clients = Clients(problem, learner, {}, addresses, np.arange(count), weights)
+    positions = np.arange(count)
+    clients = Stack(problem=problem, splits={}, addresses=addresses, positions=positions, preferences=weights)
     model = problem.initial(0).to(device).expand(count, -1)
     learner.probe().train(replace(clients), model, weights)  # Sets libraries and worker processes up.
     start = time.perf_counter()

@@ -22,8 +22,8 @@ import torch
 from morl import IDS, their_agent
 
 from fedpareto.core import rng
-from fedpareto.core.clients import Clients
 from fedpareto.core.registry import problem_class
+from fedpareto.core.stack import Stack
 
 SEEDS = range(5)
 EPISODES = 20
@@ -36,7 +36,8 @@ def ours(name: str, steps: int, device: str) -> list[float]:
     objectives = len(problem.objectives)
     weights = torch.full((len(SEEDS), objectives), 1 / objectives, device=device)
     addresses = rng.Addresses.of([rng.Address(seed, 0, 1) for seed in SEEDS], device)
-    clients = Clients(problem, learner, {}, addresses, np.arange(len(SEEDS)), weights)
+    positions = np.arange(len(SEEDS))
+    clients = Stack(problem=problem, splits={}, addresses=addresses, positions=positions, preferences=weights)
     start = torch.stack([problem.initial(seed) for seed in SEEDS]).to(device)
     model = learner.train(clients, start, weights)
     returns = problem.score(clients, model)[:, -1]
