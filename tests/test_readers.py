@@ -18,7 +18,15 @@ sys.path.append(str(Path(__file__).parents[1] / "tools"))
 fuzz = importlib.import_module("fuzz")
 
 NAMES = [
-    *("spec.yaml", "run.json (show)", "run.json (serve)", "status.json (show)", "solutions.json (show)"),
+    *(
+        "spec.yaml",
+        "sweep.yaml",
+        "sweep.json",
+        "run.json (show)",
+        "run.json (serve)",
+        "status.json (show)",
+        "solutions.json (show)",
+    ),
     *("solutions.json (serve)", "inputs.json (serve)", "metrics.jsonl (show)", "columns.bin (show)"),
     *("metrics.jsonl (resume)", "checkpoint (resume)", "exported model", "schema.json", "node.json"),
     *("deployment.json", "status.json (server)"),

@@ -81,7 +81,7 @@ def _file_reader(path: Path, name: str, mutate: Mutate, read: Callable[[], objec
 
 
 def _of_runs(folder: Path) -> list[Reader]:
-    from fedpareto.experiments import runner
+    from fedpareto.experiments import grid, runner, sweep
     from fedpareto.experiments.progress import Stopped
     from fedpareto.experiments.spec import Draft
     from fedpareto.report import reading, terminal
@@ -105,9 +105,14 @@ def _of_runs(folder: Path) -> list[Reader]:
     def served() -> object:
         return _predicted(run)
 
-    spec = run / "spec.yaml"
+    spec, listed, record = run / "spec.yaml", folder / "sweep.yaml", folder / sweep.FILE
+    listed.write_text("problem: convex\nsweep: {lr: [0.1, 0.2], algorithm: [local, {name: fedprox}], seeds: 2}\n")
+    plan = grid.plan([listed])
+    sweep.Record(folder, plan)
     return [
         _file_reader(spec, "spec.yaml", of_yaml, lambda: Draft.read(spec).finish()),
+        _file_reader(listed, "sweep.yaml", of_yaml, lambda: grid.plan([listed])),
+        _file_reader(record, "sweep.json", of_json, lambda: sweep.Record(folder, plan)),
         _file_reader(run / "run.json", "run.json (show)", of_json, show),
         _file_reader(run / "run.json", "run.json (serve)", of_json, served),
         _file_reader(run / "status.json", "status.json (show)", of_json, show),

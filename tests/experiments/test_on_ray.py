@@ -17,6 +17,7 @@ from fedpareto.errors import UserError
 from fedpareto.experiments import grid, on_ray, sweep
 from fedpareto.experiments.on_ray import carried_out
 from fedpareto.experiments.parallel import OnRay, Pieces, side_by_side
+from fedpareto.experiments.progress import Tally
 from fedpareto.report.campaign import Summary
 from processes import Commands
 
@@ -93,6 +94,8 @@ def test_what_ray_cannot_give_is_one_line(monkeypatch: pytest.MonkeyPatch) -> No
         on_ray._must_suffice({"CPU": 4.0}, OnRay(gpus=1))
     with pytest.raises(UserError, match=r"there is no Ray cluster at .*; start one with: ray start --head"):
         cluster._must_listen("127.0.0.1:9")
+    with pytest.raises(UserError, match="but the engine flower-sim has workers of its own"):
+        sweep.run(grid.plan([{**SPEC, "engine": "flower-sim"}]), Path("none"), OnRay(), Tally("runs", 2, str), bool)
     monkeypatch.setattr(cluster, "find_spec", lambda name: None)
     with pytest.raises(UserError, match=r"--jobs ray needs Ray; try: pip install 'fedpareto\[cluster\]'"):
         list(side_by_side(Pieces(carried_out, [1]), OnRay(), lambda: False))

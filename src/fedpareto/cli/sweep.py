@@ -45,6 +45,8 @@ def sweep(
     from fedpareto.experiments.progress import Interrupts, Stopped, tallied
 
     plan = grid.plan(specs, settings or ())
+    if jobs is None and sweeps.other_engines(plan):
+        jobs = "1"
     where = parallel.chosen(jobs, address, sweeps.on_gpu(plan))
     with Interrupts() as interrupts:
         tally = tallied("runs", len(plan), quiet)

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 from fedpareto.errors import DamagedFile, UserError, in_words, reading
 from fedpareto.experiments import grid
 from fedpareto.experiments.grid import Planned
-from fedpareto.experiments.parallel import PATIENCE, Jobs, Pieces, Stop, side_by_side
+from fedpareto.experiments.parallel import PATIENCE, Jobs, OnRay, Pieces, Stop, side_by_side
 from fedpareto.experiments.progress import Stopped, Tally
 from fedpareto.experiments.runner import ensure, must_hold
-from fedpareto.experiments.spec import Draft
+from fedpareto.experiments.spec import NAMED_SECTIONS, Draft
 from fedpareto.experiments.store import RunFolder
 from fedpareto.files import json_text, read_object, write_atomically
 
@@ -78,13 +78,15 @@ class Campaign:
 
 def run(plan: Sequence[Planned], out: Path, jobs: Jobs, tally: Tally, stop: Stop) -> Campaign:
     """Runs what the folder does not hold yet; then the tables and pages of all finished runs."""
+    if isinstance(jobs, OnRay) and (others := other_engines(plan)):
+        raise UserError(f"--jobs ray gives each run to one worker, but the engine {others[0]} has workers of its own")
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as problem:
         raise UserError(f"the folder {out} cannot be made: {problem.strerror or problem}") from None
     with RunFolder(out) as folder:
         folder.lock()
-        record = _Record(out, plan)
+        record = Record(out, plan)
         missing = [one for one in plan if record.runs[one.name].status != "finished"]
         for _ in range(len(plan) - len(missing)):
             tally.one_more()
@@ -107,6 +109,11 @@ def _own(piece: tuple[str, dict[str, Any]]) -> str:
 
 def _lost(reason: str) -> str:
     return reason
+
+
+def other_engines(plan: Sequence[Planned]) -> list[str]:
+    """The engines that start processes of their own."""
+    return sorted({one.spec.engine.name for one in plan} - {NAMED_SECTIONS["engine"]})
 
 
 def on_gpu(plan: Sequence[Planned]) -> bool:
@@ -137,7 +144,7 @@ def _wait_for(folder: RunFolder, stop: Stop) -> None:
         time.sleep(PATIENCE)
 
 
-class _Record:
+class Record:
     """The file of a campaign: what its runs are, and what came of each."""
 
     def __init__(self, out: Path, plan: Sequence[Planned]) -> None:
