@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from fedpareto.algorithms.fedavg import FedAvg
-from fedpareto.algorithms.fedpref import Cluster, FedPref, bipartition, similarities, top_entries
+from fedpareto.algorithms.fedpref import FedPref, bipartition, similarities, top_entries
 from fedpareto.algorithms.local import Local
 from fedpareto.core.federation import Federation
 from fedpareto.core.layout import Layout
@@ -129,7 +129,7 @@ def test_weights_are_clipped_at_the_bound_then_rescaled():
 def test_aggregation_by_hand():
     models = torch.tensor([[0.0, 0], [4, 0], [0, 8]])
     similarity = torch.tensor([[1.0, 1, -1], [1, 1, -1], [-1, -1, 1]])
-    weights = FedPref(similarity_bound=-1.0)._weights([Cluster((0, 1, 2))], similarity, np.arange(3))
+    weights = FedPref(similarity_bound=-1.0)._weights([np.arange(3)], similarity)
     assert (weights @ models).tolist() == [[2, 0], [2, 0], [0, 8]]
 
 

@@ -22,11 +22,14 @@ from fedpareto.core import rng
 from fedpareto.core.algorithm import Algorithm, Setting, Taxonomy
 from fedpareto.core.clients import Clients
 from fedpareto.core.layout import Layout
-from fedpareto.core.messages import Message, Parcels, Replies, Shapes, Tasks
+from fedpareto.core.messages import Message, Parcels, Replies, Shapes, Tasks, take_rows
 from fedpareto.errors import UserError
 from fedpareto.moo.selection import kth_smallest
 from fedpareto.moo.separation import separation_p_value
 from fedpareto.moo.similarity import cosines
+
+SHOWN = 1000
+"""Clients whose similarities are recorded; of more nobody draws them."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +39,11 @@ class FedPrefState(PersonalState):
     clusters: tuple[Cluster, ...] = ()
     """𝒞."""
     similarity: Tensor = torch.empty(0)
-    """sim(Δθ_i, Δθ_j) of the last round, `[n, n]`; each Δθ is taken from its client's own cluster mean."""
+    """sim(Δθ_i, Δθ_j) of the clients that replied in the last round, `[k, k]`; each Δθ is taken from its client's own
+    cluster mean.
+    """
+    compared: Tensor = torch.empty(0, dtype=torch.int64)
+    """Which they are, as rows of the state's tensors, ascending, `[k]`."""
 
 
 @dataclass(frozen=True)
@@ -91,13 +98,8 @@ class FedPref(Algorithm[FedPrefState]):
 
     def begin(self, setting: Setting) -> FedPrefState:
         """Lines 1 and 2: one cluster, all clients at the same model."""
-        n = len(setting.clients)
-        return FedPrefState(
-            setting,
-            models=personal.same_start(setting),
-            clusters=(Cluster(tuple(range(n))),),
-            similarity=torch.eye(n, dtype=setting.initial.dtype),
-        )
+        everyone = Cluster(tuple(range(len(setting.clients))))
+        return FedPrefState(setting, models=personal.same_start(setting), clusters=(everyone,))
 
     def ask(self, state: FedPrefState) -> list[Tasks]:
         """Line 4: each client trains its own model θ_i."""
@@ -113,27 +115,45 @@ class FedPref(Algorithm[FedPrefState]):
 
     def tell(self, state: FedPrefState, replies: Replies) -> FedPrefState:
         """Lines 5 to 21. A client without a valid reply keeps its model and its cluster."""
-        trained, replied = personal.trained_models(state, replies)
+        replied, trained = state.setting.rows(replies.clients), replies["model"]
         clusters = self._split_converged(state, trained, replied)
-        similarity = self._similarity(clusters, state.models, trained, state.setting.layout)
-        weights = self._weights(clusters, similarity, replied)
-        return replace(state, models=weights @ trained, clusters=clusters, similarity=similarity, round=state.round + 1)
+        here = [_places(cluster, replied) for cluster in clusters]
+        similarity = self._similarity(state, clusters, here, trained)
+        mixed = self._weights(here, similarity) @ trained
+        return replace(
+            state,
+            models=personal.with_rows(state.models, replied, mixed),
+            clusters=clusters,
+            similarity=similarity,
+            compared=torch.as_tensor(replied),
+            round=state.round + 1,
+        )
 
     def solutions(self, state: FedPrefState) -> Parcels:
         """Each client's personal model."""
         return personal.solutions(state)
 
     def describe(self, state: FedPrefState) -> dict[str, Any]:
-        """The clusters as client ids, and the similarities."""
-        return {"clusters": personal.ids(state, state.clusters), "similarity": state.similarity}
+        """The clusters as client ids, and the similarities `[n, n]`, unless there are too many to be looked at."""
+        described: dict[str, Any] = {"clusters": personal.ids(state, state.clusters)}
+        clients = len(state.models)
+        if clients > SHOWN:
+            return described
+        similarity = torch.eye(clients, dtype=state.models.dtype, device=state.models.device)
+        if len(state.compared):
+            similarity[state.compared[:, None], state.compared] = state.similarity.to(similarity)
+        return described | {"similarity": similarity}
 
     # -- algorithm 3, weighted aggregation -------------------------------------------------------------------------
 
-    def _weights(self, clusters: Sequence[Cluster], similarity: Tensor, replied: np.ndarray) -> Tensor:
-        """ŵ of all clients, `[n, n]`: rows sum to one, zero outside a client's cluster (lines 8 to 11)."""
-        weights = torch.eye(len(similarity), dtype=similarity.dtype, device=similarity.device)
-        for cluster in clusters:
-            present = torch.as_tensor(np.intersect1d(cluster.members, replied), device=weights.device)
+    def _weights(self, here: Sequence[np.ndarray], similarity: Tensor) -> Tensor:
+        """ŵ of the clients that replied, `[k, k]`: rows sum to one, zero outside a client's cluster (lines 8 to 11).
+
+        `here` are the places of each cluster's members among them.
+        """
+        weights = torch.zeros_like(similarity)
+        for places in here:
+            present = torch.as_tensor(places, device=weights.device)
             block = present[:, None], present
             own = self._scaled(similarity[block]) if self.weighting else torch.ones_like(similarity[block])
             weights[block] = own / own.sum(dim=1, keepdim=True)
@@ -156,46 +176,52 @@ class FedPref(Algorithm[FedPrefState]):
         """
         if not self.clustering:
             return state.clusters
-        before = means(state.clusters, state.models)
-        change = (before - means(state.clusters, trained)).norm(dim=1)
+        before, here = means(state.clusters, state.models), [_places(cluster, replied) for cluster in state.clusters]
+        # Of a cluster that did not reply as a whole this is no movement, and does not count: see split_calm.
+        change = (before - personal.means_of(here, trained)).norm(dim=1)
         if self.threshold_in == "percent":
             change = 100 * change / before.norm(dim=1).clamp_min(1e-12)
 
         def halve(number: int) -> list[list[int]]:
-            members = list(state.clusters[number].members)
+            own = trained[torch.as_tensor(here[number], device=trained.device)]
             if self.split_level < 1:
-                return self._confirmed_halves(state, trained, members)
-            updates = trained[members] - before[number]
-            return bipartition(similarities(updates, state.setting.layout, self.top_ratio))
+                return self._confirmed_halves(state, own, np.array(state.clusters[number].members))
+            return bipartition(similarities(own - before[number], state.setting.layout, self.top_ratio))
 
-        learned = (trained != state.models).any(dim=1).cpu().numpy()
+        learned = (trained != take_rows(state.models, replied)).any(dim=1).cpu().numpy()
         stands_still = [
-            moved <= self.threshold and bool(learned[list(cluster.members)].any())
-            for cluster, moved in zip(state.clusters, change.tolist(), strict=True)
+            moved <= self.threshold and bool(learned[places].any())
+            for places, moved in zip(here, change.tolist(), strict=True)
         ]
         return split_calm(state.clusters, stands_still, replied, self.patience, halve)
 
-    def _confirmed_halves(self, state: FedPrefState, trained: Tensor, members: list[int]) -> list[list[int]]:
+    def _confirmed_halves(self, state: FedPrefState, trained: Tensor, members: np.ndarray) -> list[list[int]]:
         """Two halves that differ in two rounds, or all members in one. Ours: algorithm 4 has no such test.
 
         Halves that similarities chose look different in them even if nobody differs. So the round before chooses, and
         this one judges, by what clients did in it: θ'_i − θ_i, for Δθ_i holds what the weights of the round before did.
+        `trained` are the members' models `[members, d]`.
         """
-        rows = torch.tensor(members, device=trained.device)
-        halves = bipartition(state.similarity[rows[:, None], rows])
-        moves = similarities(trained[rows] - state.models[rows], state.setting.layout, self.top_ratio)
+        everyone, compared = [list(range(len(members)))], state.compared.cpu().numpy()
+        if not np.isin(members, compared).all():
+            return everyone  # There was no such round.
+        places = torch.as_tensor(np.searchsorted(compared, members), device=state.similarity.device)
+        halves = bipartition(state.similarity[places[:, None], places])
+        moves = similarities(trained - take_rows(state.models, members), state.setting.layout, self.top_ratio)
         address = rng.Address(state.setting.seed, client=int(state.setting.clients[members[0]]), round=state.round)
         p = separation_p_value(moves, halves[0], rng.generator(address, "split"))
-        return halves if p <= self.split_level else [list(range(len(members)))]
+        return halves if p <= self.split_level else everyone
 
-    def _similarity(self, clusters: Sequence[Cluster], before: Tensor, trained: Tensor, layout: Layout) -> Tensor:
+    def _similarity(
+        self, state: FedPrefState, clusters: Sequence[Cluster], here: Sequence[np.ndarray], trained: Tensor
+    ) -> Tensor:
         """sim(Δθ_i, Δθ_j) with Δθ_i = θ'_i − θ̄_C (eq. 4.2), where θ̄_C is the mean of i's cluster before training."""
         cluster_of = torch.empty(len(trained), dtype=torch.long, device=trained.device)
-        for number, cluster in enumerate(clusters):
-            cluster_of[list(cluster.members)] = number
-        reference = means(clusters, before)
+        for number, places in enumerate(here):
+            cluster_of[torch.as_tensor(places, device=trained.device)] = number
+        reference = means(clusters, state.models)
         updates = trained - (reference if len(clusters) == 1 else reference[cluster_of])
-        return similarities(updates, layout, self.top_ratio)
+        return similarities(updates, state.setting.layout, self.top_ratio)
 
 
 @dataclass(frozen=True)
@@ -218,6 +244,11 @@ class FedPrefWeighting(FedPref):
         FedPref.taxonomy, method="linearised preferences, similarity-based aggregation"
     )
     clustering: bool = False
+
+
+def _places(cluster: Cluster, replied: np.ndarray) -> np.ndarray:
+    """Where a cluster's members are among the clients that replied."""
+    return np.flatnonzero(np.isin(replied, cluster.members))
 
 
 def similarities(updates: Tensor, layout: Layout, ratio: float) -> Tensor:

@@ -50,10 +50,13 @@ def tasks(state: PersonalState) -> list[Tasks]:
 
 def trained_models(state: PersonalState, replies: Replies) -> tuple[Tensor, np.ndarray]:
     """The models after training, `[n, d]`, and the rows that replied; a client that did not keeps its model."""
-    replied, trained = state.setting.rows(replies.clients), replies["model"]
-    if len(replied) < len(state.models):
-        trained = state.models.index_copy(0, torch.as_tensor(replied, device=trained.device), trained)
-    return trained, replied
+    replied = state.setting.rows(replies.clients)
+    return with_rows(state.models, replied, replies["model"]), replied
+
+
+def with_rows(models: Tensor, rows: np.ndarray, new: Tensor) -> Tensor:
+    """The models `[n, d]` with some rows replaced; without a copy where all are."""
+    return new if len(rows) == len(models) else models.index_copy(0, torch.as_tensor(rows, device=new.device), new)
 
 
 def solutions(state: PersonalState) -> Parcels:
@@ -68,9 +71,14 @@ def ids(state: PersonalState, clusters: Sequence[Cluster]) -> list[list[int]]:
 
 def means(clusters: Sequence[Cluster], models: Tensor) -> Tensor:
     """θ̄_C of every cluster, `[clusters, d]`."""
-    shares = models.new_zeros(len(clusters), len(models))
-    for row, cluster in zip(shares, clusters, strict=True):
-        row[list(cluster.members)] = 1 / len(cluster.members)
+    return means_of([np.array(cluster.members) for cluster in clusters], models)
+
+
+def means_of(groups: Sequence[np.ndarray], models: Tensor) -> Tensor:
+    """The mean of some rows of `models`, of each group, `[groups, d]`; 0 without any."""
+    shares = models.new_zeros(len(groups), len(models))
+    for row, group in zip(shares, groups, strict=True):
+        row[torch.as_tensor(group, device=row.device)] = 1 / max(len(group), 1)
     return shares @ models
 
 
