@@ -101,13 +101,15 @@ def speed_up(clients: int, tries: int) -> dict[str, float]:
     return found | {"speed_up": found["round_ms_1"] / found["round_ms_2"]}
 
 
-def exchange(workers: int, tries: int) -> float:
-    """Milliseconds of an exchange in which no client does anything, and of the sum of what they send back."""
+def exchange(workers: int, tries: int) -> dict[str, float]:
+    """Milliseconds of an exchange in which no client does anything; and of a round, with the sum of what they send."""
     crew = Crew(RayOptions(), workers)
     engine = on_ray(crew, {"clients": workers, "rows": 1, "algorithm": "idle", "device": "cpu"}, CHUNK)
-    found = in_turns({"idle": rounds(engine)}, tries)["idle"]
+    tasks = engine.algorithm.ask(engine.algorithm.begin(engine.settings[0]))
+    works = {"exchange_ms": lambda: engine.run(tasks) and None, "idle_round_ms": rounds(engine)}
+    found = in_turns(works, tries)
     crew.dismiss()
-    return found
+    return {f"{name}_{workers}": value for name, value in found.items()}
 
 
 def travelled(clients: int) -> dict[str, float]:
@@ -151,7 +153,7 @@ def main() -> None:
                 found |= {f"{name}_{clients}": value for name, value in on_gpu(clients, 3 * tries).items()}
         else:
             found |= speed_up(100 if options.quick else CLIENTS, tries)
-            found |= {f"exchange_ms_{count}": exchange(count, 20 * tries) for count in (2, 8)}
+            found |= exchange(2, 20 * tries) | exchange(8, 20 * tries)
             found |= travelled(1000 if options.quick else MANY)
     for name, value in found.items():
         print(f"{name:20} {value:,.2f}")

@@ -19,9 +19,10 @@ ADDRESS = "RAY_ADDRESS"
 """The environment variable that Ray itself reads."""
 ENVIRONMENT = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
 """Ray tells nobody that it is used, and keeps its coming behaviour: tasks without GPUs leave the environment alone."""
-ALONE = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
+ALONE = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_worker_niceness": "0"}
 """A Ray of our own is for this machine only, on Linux as elsewhere: all its listeners are on loopback. An address of
-the node would not do: Ray takes 127.0.0.1 for a mistake. It reads this when it is imported.
+the node would not do: Ray takes 127.0.0.1 for a mistake. It reads this when it is imported. And its workers, which do
+the work here, do not stand back behind everybody else's.
 """
 PATIENCE = 5.0
 """Seconds after which nobody listens at an address."""

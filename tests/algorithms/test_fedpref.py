@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from fedpareto.algorithms.fedavg import FedAvg
-from fedpareto.algorithms.fedpref import FedPref, bipartition, similarities, top_entries
+from fedpareto.algorithms.fedpref import FedPref, FedPrefWeighting, bipartition, similarities, top_entries
 from fedpareto.algorithms.local import Local
 from fedpareto.core.federation import Federation
 from fedpareto.core.layout import Layout
@@ -194,6 +194,25 @@ def test_a_cluster_nobody_replies_from_stays_as_it_is():
     assert silent.members in [cluster.members for cluster in told.clusters]
     rows = list(silent.members)
     assert torch.equal(told.models[rows], state.models[rows])
+
+
+def test_a_round_compares_those_who_replied_and_costs_what_they_cost():
+    """Of many clients there is no matrix of all pairs: 100,000 of them would need 40 GB for it."""
+    problem = Convex()
+    federation = Federation.create(problem, 60, 3, "dirichlet")
+    done = trial(FedPrefWeighting(), problem, federation=federation, participation=0.1, chunk=60)
+    for before, after, outcome in zip(done.states[:-1], done.states[1:], done.outcomes, strict=True):
+        rows = after.setting.rows(outcome.replies.clients)
+        assert after.similarity.shape == (6, 6)
+        assert after.compared.tolist() == rows.tolist()
+        others = np.setdiff1d(np.arange(60), rows)
+        assert torch.equal(after.models[others], before.models[others])
+        reference = before.models.mean(dim=0)
+        own = similarities(outcome.replies["model"] - reference, problem.layout, FedPref().top_ratio)
+        assert torch.allclose(after.similarity, own)
+        shown = FedPrefWeighting().describe(after)["similarity"]
+        assert torch.equal(shown[rows][:, rows], after.similarity)
+        assert torch.equal(shown[others][:, others], torch.eye(54, dtype=torch.float64))
 
 
 def test_after_a_split_the_reference_is_the_new_clusters_mean():
