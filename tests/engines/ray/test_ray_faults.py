@@ -7,6 +7,7 @@ import signal
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 import torch
 from on_ray import played, remotely, small
@@ -103,3 +104,15 @@ def test_without_ray_one_line_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(UserError, match=r"the engine ray needs Ray; try: pip install 'fedpareto\[cluster\]'"):
         start(small("fedavg"))
+
+
+def test_a_ray_of_our_own_listens_on_loopback_only(crews):
+    crews(2)
+    listening = [
+        connection.laddr.ip
+        for process in [psutil.Process(), *psutil.Process().children(recursive=True)]
+        for connection in process.net_connections(kind="inet")
+        if connection.status == psutil.CONN_LISTEN
+    ]
+    assert len(listening) > 3, "its server, its daemon and its workers"
+    assert {ip.removeprefix("::ffff:") for ip in listening} == {"127.0.0.1"}
