@@ -17,7 +17,7 @@ from fedpareto.experiments.ray import engine_on
 from fedpareto.experiments.spec import Draft
 
 CHOSEN = {"threads": 1, "chunk": 8}
-ROOM = 4
+ROOM = 16
 """CPUs that Ray believes to have."""
 
 

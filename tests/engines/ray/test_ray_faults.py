@@ -75,11 +75,11 @@ def test_work_that_kills_every_worker_ends_the_run_in_one_line(crews, monkeypatc
 
 
 def test_more_workers_than_there_is_room_for_are_refused(crews):
-    crews(2)  # A Ray with room for four.
-    with pytest.raises(UserError, match="workers is 5, but the cluster has room for 4, with a CPU for each of them"):
-        workers_for(RayOptions(workers=5), 7)
-    with pytest.raises(UserError, match="workers is 3, but the cluster has room for 2, with 2 CPUs for each of them"):
-        workers_for(RayOptions(workers=3, threads=2), 7)
+    crews(2)  # A Ray with room for sixteen.
+    with pytest.raises(UserError, match="workers is 17, but the cluster has room for 16, with a CPU for each of them"):
+        workers_for(RayOptions(workers=17), 7)
+    with pytest.raises(UserError, match="workers is 9, but the cluster has room for 8, with 2 CPUs for each of them"):
+        workers_for(RayOptions(workers=9, threads=2), 7)
     with pytest.raises(UserError, match="there is no worker, but the cluster has room for 0, with a GPU for each"):
         workers_for(RayOptions(device="cuda"), 7)
     assert workers_for(RayOptions(), 3) == 3, "no worker is without a client"

@@ -156,11 +156,13 @@ class Crew:
         return worker
 
     def _arrived(self) -> Any:
-        """A new worker that has begun. It may turn out late that a machine is gone, and that there is no room."""
+        """A new worker that has begun. If no CPU becomes free for it soon, because a machine is gone or somebody else
+        works there, it shares those of others: a run never waits for room that it has had.
+        """
         has_room = self._has_room()
         worker = self._hired(has_room)
         while not self._ray.wait([worker.do.remote("about")], timeout=SHORT_WAIT)[0]:
-            if has_room and not self._has_room():
+            if has_room and (self._options.device == "cpu" or not self._has_room()):
                 self._ray.kill(worker)
                 has_room, worker = False, self._hired(has_room=False)
         return worker
