@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 from engine import LEARNER, Tabular
-from scale import Idle
+from scale import Idle, rounds_of
 
 from fedpareto.algorithms.fedavg import FedAvg
 from fedpareto.cluster import connected
@@ -66,19 +66,6 @@ def on_ray(crew: Crew, given: dict[str, Any], chunk: int) -> RayEngine:
     return RayEngine(crew, shards, algorithm, [setting], options, begun["split_names"], begun["chosen"])
 
 
-def rounds(engine: Any) -> Callable[[], None]:
-    """A function that runs the next round."""
-    algorithm = engine.algorithm
-    state = algorithm.begin(engine.settings[0])
-
-    def one() -> None:
-        nonlocal state
-        with engine.threads():
-            state = algorithm.tell(state, engine.run(algorithm.ask(state)).replies)
-
-    return one
-
-
 def in_turns(works: dict[str, Callable[[], None]], tries: int) -> dict[str, float]:
     """Milliseconds of each, the median of several tries after one that does not count."""
     times: dict[str, list[float]] = {name: [] for name in works}
@@ -95,7 +82,7 @@ def speed_up(clients: int, tries: int) -> dict[str, float]:
     """One worker against two, which are there at the same time and work in turns."""
     given = {"clients": clients, "rows": 1000, "algorithm": "fedavg", "device": "cpu"}
     crews = {f"round_ms_{count}": Crew(RayOptions(), count) for count in (1, 2)}
-    found = in_turns({name: rounds(on_ray(crew, given, CHUNK)) for name, crew in crews.items()}, tries)
+    found = in_turns({name: rounds_of(on_ray(crew, given, CHUNK)) for name, crew in crews.items()}, tries)
     for crew in crews.values():
         crew.dismiss()
     return found | {"speed_up": found["round_ms_1"] / found["round_ms_2"]}
@@ -106,7 +93,7 @@ def exchange(workers: int, tries: int) -> dict[str, float]:
     crew = Crew(RayOptions(), workers)
     engine = on_ray(crew, {"clients": workers, "rows": 1, "algorithm": "idle", "device": "cpu"}, CHUNK)
     tasks = engine.algorithm.ask(engine.algorithm.begin(engine.settings[0]))
-    works = {"exchange_ms": lambda: engine.run(tasks) and None, "idle_round_ms": rounds(engine)}
+    works = {"exchange_ms": lambda: engine.run(tasks) and None, "idle_round_ms": rounds_of(engine)}
     found = in_turns(works, tries)
     crew.dismiss()
     return {f"{name}_{workers}": value for name, value in found.items()}
@@ -116,7 +103,7 @@ def travelled(clients: int) -> dict[str, float]:
     """Bytes of a round of FedAvg with two workers, beside those of one model."""
     crew = Crew(RayOptions(), 2)
     engine = on_ray(crew, {"clients": clients, "rows": 1, "algorithm": "idle", "device": "cpu"}, 1024)
-    one = rounds(engine)
+    one = rounds_of(engine)
     one()
     before = crew.down, crew.up
     one()
@@ -131,8 +118,8 @@ def on_gpu(clients: int, tries: int) -> dict[str, float]:
     given = {"clients": clients, "rows": 1000, "algorithm": "fedavg", "device": "cuda"}
     crew = Crew(RayOptions(device="cuda"), 1)
     works = {
-        "gpu_ms_local": rounds(local(given, (0, clients), Choices(1, clients))),
-        "gpu_ms_ray": rounds(on_ray(crew, given, clients)),
+        "gpu_ms_local": rounds_of(local(given, (0, clients), Choices(1, clients))),
+        "gpu_ms_ray": rounds_of(on_ray(crew, given, clients)),
     }
     found = in_turns(works, tries)
     crew.dismiss()

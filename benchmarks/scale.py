@@ -46,7 +46,12 @@ def rounds(algorithm: FedAvg, clients: int, rows: int, device: str) -> Callable[
     setting = federation.setting(problem, rounds=10_000)
     chunk = clients if device == "cuda" else 64
     options, choices = LocalOptions(device=device), Choices(1, chunk)
-    engine = LocalEngine(algorithm, problem, LEARNER, [federation], [setting], options, choices=choices)
+    return rounds_of(LocalEngine(algorithm, problem, LEARNER, [federation], [setting], options, choices=choices))
+
+
+def rounds_of(engine: Any) -> Callable[[], None]:
+    """The same on any engine."""
+    algorithm = engine.algorithm
     state = algorithm.begin(engine.settings[0])
 
     def one() -> None:

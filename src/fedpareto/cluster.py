@@ -37,8 +37,7 @@ def connected(address: str = "", what: str = "--jobs ray", cpus: int | None = No
     if find_spec("ray") is None:
         raise UserError(f"{what} needs Ray; try: pip install 'fedpareto[cluster]'")
     address = address or os.environ.get(ADDRESS, "")
-    for name, value in (ENVIRONMENT if address else ENVIRONMENT | ALONE).items():
-        os.environ.setdefault(name, value)
+    prepare(alone=not address)
     import ray
 
     if ray.is_initialized():
@@ -51,6 +50,12 @@ def connected(address: str = "", what: str = "--jobs ray", cpus: int | None = No
     finally:
         with _quietly():
             ray.shutdown()
+
+
+def prepare(alone: bool) -> None:
+    """What Ray must know before it is imported; `alone` if it is to be for this machine only."""
+    for name, value in (ENVIRONMENT | ALONE if alone else ENVIRONMENT).items():
+        os.environ.setdefault(name, value)
 
 
 @contextmanager

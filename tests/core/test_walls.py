@@ -26,7 +26,7 @@ MAY_IMPORT = {
     "learners": {"errors", "moo", "core", "networks"},
     "algorithms": {"errors", "moo", "core", "trust"},
     "problems": {"errors", "files", "moo", "core", "inputs", "networks", "learners"},
-    "engines": {"errors", "files", "moo", "core", "trust", "learners"},
+    "engines": {"errors", "files", "cluster", "moo", "core", "trust", "learners"},
     "experiments": {
         "errors",
         "files",

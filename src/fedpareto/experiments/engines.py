@@ -33,7 +33,8 @@ def opened(spec: Spec, folder: Path | None = None, chosen: Mapping[str, Any] | N
             yield on_ray
         return
     if not isinstance(spec.engine, FlowerOptions):
-        yield local(spec, None if chosen is None else _choices(chosen, folder))
+        before = None if chosen is None else Choices(**measured_before(chosen, ("threads", "chunk"), folder))
+        yield local(spec, before)
         return
     need_posix(f"the engine {spec.engine.name}")
     if find_spec("flwr") is None:
@@ -67,8 +68,9 @@ def local(spec: Spec, choices: Choices | None = None, federations: Sequence[Fede
     )
 
 
-def _choices(chosen: Mapping[str, Any], folder: Path | None) -> Choices:
-    if set(chosen) != {"threads", "chunk"} or not all(type(number) is int and number > 0 for number in chosen.values()):
+def measured_before(chosen: Mapping[str, Any], names: Sequence[str], folder: Path | None) -> dict[str, int]:
+    """What a run's record says was chosen when it began."""
+    if set(chosen) != set(names) or not all(type(number) is int and number > 0 for number in chosen.values()):
         where = "run.json" if folder is None else folder / "run.json"
-        raise DamagedFile(f"{where} is damaged: 'choices' should hold threads and chunk")
-    return Choices(**chosen)
+        raise DamagedFile(f"{where} is damaged: 'choices' should hold {', '.join(names)}")
+    return dict(chosen)

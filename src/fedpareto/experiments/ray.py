@@ -15,11 +15,10 @@ import torch
 from fedpareto import cluster
 from fedpareto.core.solutions import tested_on
 from fedpareto.engines.judging import Judge
-from fedpareto.engines.local import LocalEngine
-from fedpareto.engines.machine import Choices, memory_of
+from fedpareto.engines.machine import memory_of
 from fedpareto.engines.ray import room
 from fedpareto.engines.ray.options import RayOptions
-from fedpareto.errors import DamagedFile
+from fedpareto.experiments import engines
 from fedpareto.experiments.settings import settings_of
 from fedpareto.experiments.spec import Draft, Spec
 from fedpareto.moo.tested import Tested
@@ -40,7 +39,7 @@ DATA = "FEDPARETO_DATA"
 def opened(spec: Spec, folder: Path | None, chosen: Mapping[str, Any] | None = None) -> Iterator[RayEngine]:
     """An engine whose workers live as long as the block; `chosen` is what one measured when the run began."""
     assert isinstance(spec.engine, RayOptions)
-    before = None if chosen is None else _chosen(chosen, folder)
+    before = None if chosen is None else engines.measured_before(chosen, ("threads", "chunk", "workers"), folder)
     with cluster.connected(spec.engine.address, f"the engine {spec.engine.name}"):
         from fedpareto.engines.ray.crew import Crew
 
@@ -108,25 +107,6 @@ def make_shard(given: dict[str, Plain]) -> tuple[Begin, Plain]:
     options = replace(options, threads=options.cpus)
     attack = replace(spec.attack, kind="none") if spec.attack.kind == COLLUSION else spec.attack
 
-    def begin(choices: Choices | None) -> LocalEngine:
-        return LocalEngine(
-            spec.algorithm,
-            spec.problem,
-            spec.learner,
-            federations,
-            settings_of(spec),
-            options=options,
-            faults=spec.faults,
-            attack=attack,
-            choices=choices,
-        )
-
-    return begin, tested
-
-
-def _chosen(chosen: Mapping[str, Any], folder: Path | None) -> dict[str, int]:
-    names = ("threads", "chunk", "workers")
-    if set(chosen) != set(names) or not all(type(chosen[name]) is int and chosen[name] > 0 for name in names):
-        where = "run.json" if folder is None else folder / "run.json"
-        raise DamagedFile(f"{where} is damaged: 'choices' should hold {', '.join(names)}")
-    return dict(chosen)
+    # A quorum is of all workers' clients together.
+    here = replace(spec, engine=options, attack=attack, quorum=0.0)
+    return lambda choices: engines.local(here, choices, federations), tested

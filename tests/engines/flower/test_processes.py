@@ -68,6 +68,7 @@ def test_the_simulation_gives_the_same_models(importable, tmp_path, monkeypatch)
     draft = DRAFT | {"algorithm": "local"}
     spec = Draft(draft).finish()
     monkeypatch.setenv("FLWR_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:9")  # A cluster is none of its business, nor one that is not there.
     measured = simulate(nodes_of(draft, tmp_path), lambda grid: play(spec, server_of(spec, grid))[1])
     _, expected = play(spec, local_engine(spec))
     for client, objectives in measured[-1].sent.items():

@@ -25,6 +25,7 @@ from typing import Any, TypeVar
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
+from fedpareto.cluster import prepare
 from fedpareto.engines.flower.apps import make_client_app, node_from
 from fedpareto.engines.flower.link import Address, server_grid, submit_run
 from fedpareto.engines.flower.node import Node
@@ -235,8 +236,11 @@ def simulate(nodes: Sequence[Mapping[str, Any]], main: Callable[[Grid], T]) -> T
     telemetry.FLWR_TELEMETRY_ENABLED = "0"  # Flower read the environment when it was imported.
     resources = {
         "client_resources": {"num_cpus": 1, "num_gpus": 0.0},
-        "init_args": {"include_dashboard": False},  # It would listen on a port, and take seconds.
+        # A Ray of its own: by itself it would join any cluster that is here, and wait for the CPUs of others. And no
+        # dashboard, which would listen on a port, and take seconds.
+        "init_args": {"address": "local", "include_dashboard": False},
     }
+    prepare(alone=True)
     run_simulation(server, make_client_app(find), len(configs), backend_config=resources)  # type: ignore[arg-type]
     if problems:
         raise problems[0]

@@ -19,7 +19,7 @@ MOST_DEATHS = 5
 INLINE = 100_000
 """Bytes up to which Ray sends an argument with the call; larger ones are stored once for all workers."""
 WAIT, SHORT_WAIT = 30.0, 3.0
-"""Seconds after which it is said that workers are still waited for, and after which a replacement is looked after."""
+"""Seconds after which it is said that workers are still waited for, and between two looks whether GPUs are there."""
 
 Call = tuple[str, tuple[Any, ...]]
 """A method of Worker and its arguments."""
@@ -36,7 +36,7 @@ class Crew:
         self._history: list[list[Call]] = [[] for _ in range(count)]
         """What a replacement does first, for each worker: its beginning, and the work since."""
         self._beginning: list[int] = [0] * count
-        self._workers = [self._hired() for _ in range(count)]
+        self._workers = [self._hired(options.cpus) for _ in range(count)]
         self._hosts, self.processes = [""] * count, [0] * count
         """Where each worker is, and the number of its process there."""
         self.down = self.up = 0
@@ -156,24 +156,23 @@ class Crew:
         return worker
 
     def _arrived(self) -> Any:
-        """A new worker that has begun. If no CPU becomes free for it soon, because a machine is gone or somebody else
-        works there, it shares those of others: a run never waits for room that it has had.
+        """A worker in a dead one's place. It asks for no CPU: that of the dead one may not be free yet, or taken by
+        somebody else, or gone with its machine, and a run never waits for room that it has had. For a GPU it waits, as
+        long as there are enough of them.
         """
-        has_room = self._has_room()
-        worker = self._hired(has_room)
-        while not self._ray.wait([worker.do.remote("about")], timeout=SHORT_WAIT)[0]:
-            if has_room and (self._options.device == "cpu" or not self._has_room()):
+        worker = self._hired(cpus=0)
+        while self._gpus and not self._ray.wait([worker.do.remote("about")], timeout=SHORT_WAIT)[0]:
+            if room.places(self._options) < len(self):
                 self._ray.kill(worker)
-                has_room, worker = False, self._hired(has_room=False)
+                raise UserError(
+                    "engine: a GPU was lost with its machine; go on with 'fedpareto resume' once it is back"
+                )
         return worker
 
-    def _has_room(self) -> bool:
-        return room.places(self._options) >= len(self._history)
+    @property
+    def _gpus(self) -> int:
+        return 1 if self._options.device == "cuda" else 0
 
-    def _hired(self, has_room: bool = True) -> Any:
-        """A worker, spread over the machines; where one was lost, the others make room for its workers."""
-        gpus = 1 if self._options.device == "cuda" else 0
-        if not has_room and gpus:
-            raise UserError("engine: a GPU was lost with its machine; go on with 'fedpareto resume' once it is back")
-        cpus = self._options.cpus if has_room else 0
-        return self._class.options(num_cpus=cpus, num_gpus=gpus, scheduling_strategy="SPREAD").remote()
+    def _hired(self, cpus: int) -> Any:
+        """A new worker, spread over the machines."""
+        return self._class.options(num_cpus=cpus, num_gpus=self._gpus, scheduling_strategy="SPREAD").remote()

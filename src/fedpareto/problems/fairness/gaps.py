@@ -90,14 +90,18 @@ def relaxed_decisions(logits: Tensor, steepness: float) -> Tensor:
 
     It tends to the decision f > ½ as c grows; eq. 5.5 as printed, halved and shifted, tends to half the gap.
     """
-    return torch.tanh(steepness * (2 * torch.sigmoid(logits) - 1).clamp_min(0))
+    return _relaxed(torch.sigmoid(logits), steepness)
 
 
 def relaxed_slopes(logits: Tensor, steepness: float) -> tuple[Tensor, Tensor]:
     """Relaxed decisions t and dt/dlogit = 2c·f·(1 − f)·(1 − t²) where f > ½, else 0."""
     likely = torch.sigmoid(logits)
-    decisions = torch.tanh(steepness * (2 * likely - 1).clamp_min(0))
+    decisions = _relaxed(likely, steepness)
     return decisions, 2 * steepness * (likely * (1 - likely)) * (1 - decisions.square()) * (logits > 0)
+
+
+def _relaxed(likely: Tensor, steepness: float) -> Tensor:
+    return torch.tanh(steepness * (2 * likely - 1).clamp_min(0))
 
 
 def members(batch: Batch, label: int | None, sensitive: str = SENSITIVE, groups: int = 2) -> Tensor:

@@ -45,31 +45,25 @@ def relaxed_gap(
     """
     if relaxation == "covariance":
         return covariance(notion, logits, batch, sensitive, groups)
-    decisions = relaxed_decisions(logits, steepness or STEEPNESS[notion])
-    if relaxation == "tanh-halved":
-        decisions = decisions / 2 + 0.5
-    elif relaxation == "tanh-masked":
-        decisions = (decisions / 2 + 0.5) * (logits > 0)
+    decisions = _named(relaxation, relaxed_decisions(logits, steepness or STEEPNESS[notion]), logits)
     return gap(notion, decisions, batch, sensitive, groups).size
 
 
 def relaxed_gap_slopes(
-    relaxation: str,
-    notion: str,
-    logits: Tensor,
-    batch: Batch,
-    sensitive: str = SENSITIVE,
-    groups: int = 2,
-    steepness: float = 0.0,
+    relaxation: str, notion: str, logits: Tensor, batch: Batch, sensitive: str, groups: int, steepness: float
 ) -> Tensor:
     """∂relaxed_gap/∂logits, `[n, b]`, of the relaxations by tanh, written out."""
     decisions, slopes = relaxed_slopes(logits, steepness or STEEPNESS[notion])
+    slopes = gap_slopes(notion, _named(relaxation, decisions, logits), batch, sensitive, groups) * slopes
+    return slopes if relaxation == "tanh" else slopes / 2
+
+
+def _named(relaxation: str, decisions: Tensor, logits: Tensor) -> Tensor:
+    """What a relaxation by tanh makes of t; see relaxed_gap."""
     if relaxation == "tanh":
-        return gap_slopes(notion, decisions, batch, sensitive, groups) * slopes
-    decisions = decisions / 2 + 0.5
-    if relaxation == "tanh-masked":
-        decisions = decisions * (logits > 0)
-    return gap_slopes(notion, decisions, batch, sensitive, groups) * slopes / 2
+        return decisions
+    halved = decisions / 2 + 0.5
+    return halved if relaxation == "tanh-halved" else halved * (logits > 0)
 
 
 def covariance(notion: str, logits: Tensor, batch: Batch, sensitive: str = SENSITIVE, groups: int = 2) -> Tensor:
