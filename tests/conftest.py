@@ -1,7 +1,8 @@
-"""The suite holds anywhere: it uses no network, and what needs a published data set says so.
+"""The suite holds anywhere: it uses no network, and what needs a published data set, or a lot of time, says so.
 
 The published data sets are not in the repository: FEDPARETO_DATA says where they lie. A test that reads one is marked
-`needs_data("adult")`, or asks the fixture `published` for it.
+`needs_data("adult")`, or asks the fixture `published` for it. One that starts machines of Ray, or waits for processes
+that were killed, is marked `takes_long`, and is run in CI.
 """
 
 from __future__ import annotations
@@ -46,6 +47,12 @@ hypothesis.settings.load_profile("anywhere")
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "needs_data(*names): reads these published data sets; skipped without them")
+    config.addinivalue_line("markers", "takes_long: starts machines of Ray, or waits for the dead; run with CI=true")
+
+
+def in_ci() -> bool:
+    """Whether nothing may be left out."""
+    return os.environ.get("CI", "").lower() in ("1", "true")
 
 
 def pytest_collection_finish() -> None:
@@ -118,6 +125,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("takes_long") and not in_ci():
+        pytest.skip("takes long; CI=true runs it")
     for mark in item.iter_markers("needs_data"):
         for name in mark.args:
             at_hand(name)
@@ -128,7 +137,7 @@ def at_hand(name: str) -> DataSet:
     dataset = data_set(name)
     if not all(dataset.paths()):
         message = f"the data set {name} is not in {data_folder()}; set FEDPARETO_DATA to where it lies"
-        if os.environ.get("CI", "").lower() in ("1", "true"):
+        if in_ci():
             pytest.fail(message)
         pytest.skip(message)
     return dataset

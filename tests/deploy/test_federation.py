@@ -233,6 +233,7 @@ def test_no_log_holds_rows_preferences_or_keys(undisturbed, tables):
     assert not [secret for secret in secrets if secret in everything]
 
 
+@pytest.mark.takes_long
 def test_a_killed_server_resumes_to_the_models_of_an_undisturbed_run(undisturbed, schema, tables, parties, tmp_path):
     deployment = made(tmp_path / "federation", schema)
     server = parties.start("server", "server", "up", deployment.folder)
@@ -279,6 +280,7 @@ def test_nodes_that_were_never_told_of_the_end_hear_of_it_on_resume(undisturbed,
     assert (found.state, found.round, found.told) == ("finished", ROUNDS, [0, 1])
 
 
+@pytest.mark.takes_long
 def test_a_killed_node_is_missed_by_the_quorum_and_serves_again(schema, tables, parties, tmp_path):
     patience = 30  # Seconds: above an honest node's time for a round, also on a busy machine.
     settings = [f"timeout={patience}", "retries=0", "quorum=1"]

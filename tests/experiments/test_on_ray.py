@@ -21,6 +21,8 @@ from fedpareto.experiments.progress import Tally
 from fedpareto.report.campaign import Summary
 from processes import Commands
 
+pytestmark = pytest.mark.takes_long
+
 SPEC = {"problem": "convex", "clients": 4, "rounds": 4, "sweep": {"algorithm": ["fedavg", "local"], "seeds": 2}}
 NAMES = ("algorithm=fedavg", "algorithm=local")
 

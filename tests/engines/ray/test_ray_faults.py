@@ -20,6 +20,8 @@ from fedpareto.errors import UserError
 from fedpareto.experiments.runner import start
 from waiting import until
 
+pytestmark = pytest.mark.takes_long
+
 
 def kill(process):
     """kill -9, and it is gone."""

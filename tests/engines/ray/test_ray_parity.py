@@ -13,6 +13,8 @@ from fedpareto.engines.ray.replies import RemoteReplies
 from fedpareto.errors import QuorumLost
 from little_work import LITTLE_WORK
 
+pytestmark = pytest.mark.takes_long
+
 EXACT = 1e-9
 GROUPS = {"problem": {"name": "synthetic", "hidden": [4], "partition": "dirichlet"}, "learner": {"epochs": 1}}
 """A problem of group fairness, for those that need one."""
