@@ -27,6 +27,7 @@ MAY_IMPORT = {
     "algorithms": {"errors", "moo", "core", "trust"},
     "problems": {"errors", "files", "moo", "core", "inputs", "networks", "learners"},
     "engines": {"errors", "files", "cluster", "moo", "core", "trust", "learners"},
+    "fleet": {"errors", "files", "moo", "core"},
     "experiments": {
         "errors",
         "files",
@@ -36,6 +37,7 @@ MAY_IMPORT = {
         "inputs",
         "trust",
         "engines",
+        "fleet",
         "report",
         "workers",
         "cluster",

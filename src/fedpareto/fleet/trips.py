@@ -1,0 +1,127 @@
+"""Simulated time and energy: a task travels to a client, is worked on there, and the reply travels back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from scipy import special
+
+from fedpareto.core.messages import Ids
+from fedpareto.core.rng import Addresses, signed
+from fedpareto.fleet.presence import Presence
+
+PACKET = 1400
+"""Bytes of a message in one packet: an Ethernet frame of 1500 without the headers of IP, TCP and TLS."""
+
+
+@dataclass(frozen=True, eq=False)
+class Trips:
+    """k tasks on their way, `[k]` each; times in simulated seconds, infinite for what never happens."""
+
+    received: np.ndarray
+    """When each client has the task …"""
+    computed: np.ndarray
+    """… has done the work …"""
+    arrived: np.ndarray
+    """… and its reply is at the server."""
+    joules: np.ndarray
+    """What the client spends on all of that."""
+
+
+@dataclass(frozen=True, eq=False)
+class Fleet:
+    """The machines of n clients, `[n]` each; row i belongs to `clients[i]`. See Machine for the numbers."""
+
+    clients: Ids
+    seed: int
+    speed: np.ndarray
+    down: np.ndarray
+    up: np.ndarray
+    latency: np.ndarray
+    loss: np.ndarray
+    memory: np.ndarray
+    compute_watts: np.ndarray
+    radio_watts: np.ndarray
+    width: np.ndarray
+    tier: np.ndarray
+    """The number of each client's tier in `tiers`."""
+    tiers: tuple[str, ...]
+    """Names of kinds of machines; a single one where none are distinguished."""
+    presence: Presence
+
+    def __len__(self) -> int:
+        return len(self.clients)
+
+    def trips(
+        self,
+        rows: np.ndarray,
+        started: np.ndarray | float,
+        operations: np.ndarray | float,
+        bytes_down: np.ndarray | float,
+        bytes_up: np.ndarray | float,
+        rounds: np.ndarray | int = 0,
+        exchange: int = 0,
+        lanes: np.ndarray | int = 0,
+    ) -> Trips:
+        """What becomes of tasks that the server has for these rows at the time `started`; one number or `[k]` each.
+
+        A client that is present over a link that loses nothing has its reply at the server at `started` + latency +
+        bytes_down / down + operations / speed + latency + bytes_up / up. It receives, works and sends only while it is
+        present, and goes on where it stopped.
+
+        Lost packets are sent again until all have arrived. How many that takes is drawn from (seed, client, round,
+        lane) and the number of the exchange within its round: it does not depend on the other rows.
+        """
+        rows = np.asarray(rows, dtype=np.int64)
+        start, work, size_down, size_up = (
+            np.broadcast_to(np.asarray(value, dtype=np.float64), rows.shape)
+            for value in (started, operations, bytes_down, bytes_up)
+        )
+        again_down, again_up = self._tries(rows, np.stack([size_down, size_up]), rounds, exchange, lanes)
+        receiving, sending = size_down * again_down / self.down[rows], size_up * again_up / self.up[rows]
+        computing, latency = work / self.speed[rows], self.latency[rows]
+        received = self.presence.finish(rows, start, latency + receiving)
+        computed = self.presence.finish(rows, received, computing)
+        arrived = self.presence.finish(rows, computed, latency + sending)
+        # What never ends is not paid for either: nobody knows where it stopped.
+        parts = (received, receiving, self.radio_watts), (computed, computing, self.compute_watts)
+        joules = sum(
+            np.where(np.isfinite(when), seconds * watts[rows], 0.0)
+            for when, seconds, watts in (*parts, (arrived, sending, self.radio_watts))
+        )
+        return Trips(received, computed, arrived, np.asarray(joules))
+
+    def expected(
+        self, operations: np.ndarray | float, bytes_down: np.ndarray | float, bytes_up: np.ndarray | float
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Seconds and joules of one task for every client, `[n]`, on average over losses and while it is present."""
+        tries = 1 / (1 - self.loss)
+        transfer = tries * (bytes_down / self.down + bytes_up / self.up)
+        computing = operations / self.speed
+        seconds: np.ndarray = 2 * self.latency + transfer + computing
+        joules: np.ndarray = self.radio_watts * transfer + self.compute_watts * computing
+        return seconds, joules
+
+    def _tries(
+        self, rows: np.ndarray, sizes: np.ndarray, rounds: np.ndarray | int, exchange: int, lanes: np.ndarray | int
+    ) -> np.ndarray:
+        """How often each packet is sent on average, for messages of these sizes `[2, k]`: 1 where nothing is lost.
+
+        N packets, each of which is lost with probability p, are lost a number of times that has the negative binomial
+        distribution; it is drawn by its quantile function.
+        """
+        tries = np.ones(sizes.shape)
+        lossy = np.flatnonzero(self.loss[rows] > 0)
+        if not len(lossy):
+            return tries
+        columns = (signed(self.seed), self.clients[rows], rounds, lanes)
+        whole = (np.broadcast_to(np.asarray(one, dtype=np.int64), rows.shape)[lossy] for one in columns)
+        addresses = Addresses(*(torch.from_numpy(one.copy()) for one in whole))
+        # Inside (0, 1): at its ends the quantile function has no value.
+        level = addresses.uniform("loss", 2, start=2 * exchange, dtype=torch.float64).numpy().T + 2.0**-54
+        packets = np.maximum(np.ceil(sizes[:, lossy] / PACKET), 1)
+        lost = np.ceil(special.nbdtrik(level, packets, 1 - self.loss[rows[lossy]]))
+        tries[:, lossy] = 1 + np.maximum(lost, 0) / packets
+        return tries
