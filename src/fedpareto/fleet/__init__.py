@@ -1,1 +1,1 @@
-"""The clients' machines: how fast, how well connected and when present; the time and energy that work takes them."""
+"""The clients' machines: how fast, how connected, when present; what time and energy work takes; and who is asked."""
