@@ -64,8 +64,12 @@ class FedAvg(Algorithm[FedAvgState]):
 
     def _shares(self, state: FedAvgState, replies: Replies) -> Tensor:
         """n_i / Σ n, or equal weights."""
-        weights = replies["size"] if self.weighting == "size" else state.model.new_ones(len(replies))
+        weights = self._weights(state, replies)
         return weights / weights.sum()
+
+    def _weights(self, state: FedAvgState, replies: Replies) -> Tensor:
+        """n_i, or 1."""
+        return replies["size"] if self.weighting == "size" else state.model.new_ones(len(replies))
 
     def solutions(self, state: FedAvgState) -> Parcels:
         """The global model for every client."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Generic
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -92,16 +93,20 @@ class FineTuned(Algorithm[FineTunedState[S]]):
         if not len(state.tuners):
             return sent
         name = _kept(sent)
+        shared = {other: tensor for other, tensor in sent.shared.items() if other != name}
         if len(state.tuners) == len(sent):
-            return Parcels(sent.clients, own={name: state.tuned})
+            return Parcels(sent.clients, shared, {**sent.own, name: state.tuned})
         # Of those with a tuned model each of several models is that one.
         whole = sent.stacked()[name].clone()
         rows = torch.as_tensor(state.setting.rows(state.tuners.cpu().numpy()), device=whole.device)
         between = [1] * (whole.dim() - state.tuned.dim())
         tuned = state.tuned.view(len(rows), *between, *state.tuned.shape[1:])
         whole[rows] = tuned.expand(-1, *whole.shape[1:])
-        shared = {other: tensor for other, tensor in sent.shared.items() if other != name}
         return Parcels(sent.clients, shared, {**sent.own, name: whole})
+
+    def shares(self, setting: Setting) -> np.ndarray | None:
+        """The algorithm's own."""
+        return self.algorithm.shares(setting)
 
     def describe(self, state: FineTunedState[S]) -> dict[str, Any]:
         """The algorithm's own."""

@@ -166,6 +166,10 @@ class Normalised(Algorithm[S], Generic[S]):
         """The algorithm's own."""
         return self.algorithm.found(state)
 
+    def shares(self, setting: Setting) -> np.ndarray | None:
+        """The algorithm's own."""
+        return self.algorithm.shares(setting)
+
     def describe(self, state: S) -> dict[str, Any]:
         """The algorithm's own."""
         return self.algorithm.describe(state)

@@ -143,6 +143,10 @@ class Private(Algorithm[PrivateState[S]]):
         """The algorithm's own."""
         return self.algorithm.reply_shapes(setting)
 
+    def shares(self, setting: Setting) -> np.ndarray | None:
+        """The algorithm's own."""
+        return self.algorithm.shares(setting)
+
     def describe(self, state: PrivateState[S]) -> dict[str, Any]:
         """What the algorithm itself describes, and ε of the rounds so far, of all seeds together."""
         setting = state.setting

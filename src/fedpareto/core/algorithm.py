@@ -49,6 +49,10 @@ class Setting:
     """How the server measures models by itself, where the problem lets it."""
     repeats: int = 1
     """How many runs, one for each seed, train on the same clients' rows: each of them costs privacy."""
+    widths: np.ndarray | None = None
+    """The share of the widest network that each client's device can train, `[n]`, in the order of `clients`; None:
+    nothing is known about devices.
+    """
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "clients", np.asarray(self.clients, dtype=np.int64))
@@ -177,6 +181,12 @@ class Algorithm(ABC, Generic[S]):
     def describe(self, state: S) -> dict[str, Any]:
         """Plain values to record every round, such as clusters."""
         return {}
+
+    def shares(self, setting: Setting) -> np.ndarray | None:
+        """Which share of a whole training's operations and of a whole model's bytes each client has, `[n, 2]`, in the
+        order of `setting.clients`; None: everybody has all of it.
+        """
+        return None
 
     # -- the client half ------------------------------------------------------------------------------------------
 

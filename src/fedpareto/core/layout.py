@@ -16,6 +16,27 @@ LARGEST_SIZE = 2**31
 
 
 @dataclass(frozen=True)
+class Hidden:
+    """A hidden layer: how many units it has, and where they are in a model's tensors."""
+
+    units: int
+    along: tuple[tuple[str, int, int], ...]
+    """Each tensor that holds something of them, the dimension along which they lie, and the length of their blocks:
+    place p of that dimension belongs to unit ⌊p / block⌋ mod `units`.
+    """
+
+    @classmethod
+    def between(cls, units: int, before: Iterable[str], after: Iterable[str], block: int = 1) -> Hidden:
+        """The outputs of some layers that are the inputs of others, with a weight `[in, out]` and a bias each."""
+        own = [place for name in before for place in ((f"{name}.weight", 1, 1), (f"{name}.bias", 0, 1))]
+        return cls(units, (*own, *((f"{name}.weight", 0, block) for name in after)))
+
+    def under(self, prefix: str) -> Hidden:
+        """The same in a larger model, where the names of tensors begin with `prefix`."""
+        return Hidden(self.units, tuple((prefix + name, dimension, block) for name, dimension, block in self.along))
+
+
+@dataclass(frozen=True)
 class Layout:
     """Names and shapes of a model's tensors, in the order in which they lie in a flat vector of length `size`.
 
@@ -28,10 +49,18 @@ class Layout:
     """Tensors that no gradient moves, such as running statistics: a network in training writes them itself."""
     normalisation: tuple[str, ...] = field(default=(), compare=False)
     """Tensors of normalisation layers, which may stay with a client (see algorithms.normalisation)."""
+    hidden: tuple[Hidden, ...] | None = field(default=None, compare=False)
+    """The hidden layers of a network that can be narrowed (see core.widths), none if it has no hidden units; None: it
+    cannot be narrowed, or nobody knows.
+    """
 
     @classmethod
     def of(
-        cls, shapes: Mapping[str, Sequence[int]], buffers: Iterable[str] = (), normalisation: Iterable[str] = ()
+        cls,
+        shapes: Mapping[str, Sequence[int]],
+        buffers: Iterable[str] = (),
+        normalisation: Iterable[str] = (),
+        hidden: Iterable[Hidden] | None = None,
     ) -> Layout:
         """A layout from `{"0.weight": (64, 100), …}`; of `buffers` and `normalisation` those that are in it."""
         return cls(
@@ -39,6 +68,7 @@ class Layout:
             tuple(tuple(shape) for shape in shapes.values()),
             tuple(name for name in buffers if name in shapes),
             tuple(name for name in normalisation if name in shapes),
+            None if hidden is None else tuple(hidden),
         )
 
     @classmethod

@@ -10,7 +10,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from fedpareto.core.layout import Layout
+from fedpareto.core.layout import Hidden, Layout
 from fedpareto.networks.mlp import MLP
 
 
@@ -33,10 +33,12 @@ class Policy(ABC):
     def layout(self) -> Layout:
         """All networks, one after the other."""
         shapes: dict[str, tuple[int, ...]] = {}
+        hidden: list[Hidden] = []
         for prefix, network in self.networks.items():
             inner = network.layout
+            hidden += [layer.under(prefix) for layer in inner.hidden or ()]
             shapes |= {prefix + name: shape for name, shape in zip(inner.names, inner.shapes, strict=True)}
-        return Layout.of(shapes)
+        return Layout.of(shapes, hidden=hidden)
 
     def initial(self, seed: int) -> Tensor:
         """The networks as PyTorch initialises them, `[d]`."""

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from fedpareto.core import rng
-from fedpareto.core.layout import Layout
+from fedpareto.core.layout import Hidden, Layout
 from fedpareto.errors import UserError
 from fedpareto.networks.linear import linear_of_each, stacked_linear
 
@@ -42,7 +42,8 @@ class MLP:
         shapes: dict[str, tuple[int, ...]] = {}
         for i, (fan_in, fan_out) in enumerate(pairwise(self.widths)):
             shapes |= {f"{i}.weight": (fan_in, fan_out), f"{i}.bias": (fan_out,)}
-        return Layout.of(shapes)
+        hidden = [Hidden.between(units, [f"{i}"], [f"{i + 1}"]) for i, units in enumerate(self.hidden)]
+        return Layout.of(shapes, hidden=hidden)
 
     def has_relu(self, layer: int) -> bool:
         """Whether a ReLU follows that layer, counted from 0."""

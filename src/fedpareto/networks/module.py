@@ -14,6 +14,7 @@ from fedpareto.core import rng
 from fedpareto.core.layout import Layout
 from fedpareto.errors import UserError
 from fedpareto.networks.convolution import is_stacked, stacked_conv2d
+from fedpareto.networks.hidden import hidden_layers
 from fedpareto.networks.layers import NORMALISATIONS, is_noisy, prepared
 from fedpareto.networks.linear import stacked_linear
 from fedpareto.networks.pooling import halved, halves
@@ -182,7 +183,7 @@ def layout_of(module: nn.Module) -> Layout:
                 buffers.append(name)
             if isinstance(part, NORMALISATIONS):
                 normalisation.append(name)
-    return Layout.of(shapes, buffers, normalisation)
+    return Layout.of(shapes, buffers, normalisation, hidden_layers(_sequence(module), shapes))
 
 
 def _calls(training: Training | None, clients: int) -> list[Now]:

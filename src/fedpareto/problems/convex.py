@@ -64,9 +64,9 @@ class Convex(SupervisedProblem):
 
     @property
     def layout(self) -> Layout:
-        """The parameters in two layers, for layer-wise methods."""
+        """The parameters in two layers, for layer-wise methods; there are no hidden units."""
         half = self.dimension // 2
-        return Layout.of({"first.weight": (half,), "second.weight": (self.dimension - half,)})
+        return Layout.of({"first.weight": (half,), "second.weight": (self.dimension - half,)}, hidden=())
 
     def centres(self) -> Tensor:
         """c_1 … c_m, orthonormal and dense, `[m, d]`; the same for every seed."""

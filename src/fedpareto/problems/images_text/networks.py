@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from fedpareto.core import rng
-from fedpareto.core.layout import Layout
+from fedpareto.core.layout import Hidden, Layout
 from fedpareto.networks.embedding import embedded
 from fedpareto.networks.linear import stacked_linear
 from fedpareto.networks.lstm import stacked_lstm
@@ -166,7 +166,10 @@ class TextCNN:
         shapes: dict[str, tuple[int, ...]] = {"embedding.weight": (self.vocabulary, self.embedding)}
         for width in self.widths:
             shapes |= _linear(f"convolution{width}", width * self.embedding, self.channels)
-        return Layout.of(shapes | _linear("output", len(self.widths) * self.channels, self.classes))
+        # A unit is a channel of every width: what is pooled lies side by side, one width after the other.
+        hidden = Hidden.between(self.channels, [f"convolution{width}" for width in self.widths], ["output"])
+        shapes |= _linear("output", len(self.widths) * self.channels, self.classes)
+        return Layout.of(shapes, hidden=[hidden])
 
     def initial(self, seed: int) -> Tensor:
         """PyTorch's own initialisation of such layers."""
@@ -204,7 +207,14 @@ class CharacterLSTM:
             shapes[f"lstm{i}.input"] = (inputs, 4 * self.hidden)
             shapes[f"lstm{i}.recurrent"] = (self.hidden, 4 * self.hidden)
             shapes[f"lstm{i}.bias"] = (4 * self.hidden,)
-        return Layout.of(shapes | _linear("output", self.hidden, self.characters))
+        return Layout.of(shapes | _linear("output", self.hidden, self.characters), hidden=self._hidden())
+
+    def _hidden(self) -> Iterator[Hidden]:
+        """A cell without weights stays at 0, whatever its gates say, and so does what it gives out."""
+        for i in range(self.layers):
+            own = ((f"lstm{i}.input", 1), (f"lstm{i}.recurrent", 1), (f"lstm{i}.bias", 0), (f"lstm{i}.recurrent", 0))
+            after = (f"lstm{i + 1}.input" if i + 1 < self.layers else "output.weight", 0)
+            yield Hidden(self.hidden, tuple((name, dimension, 1) for name, dimension in (*own, after)))
 
     def initial(self, seed: int) -> Tensor:
         """PyTorch's own initialisation, that of an LSTM being uniform within 1/√hidden; it has one bias for two."""

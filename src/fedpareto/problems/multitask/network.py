@@ -8,7 +8,7 @@ of the strided network, 576 against 712 µs with pooling (ten clients, batches o
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from fedpareto.core import rng
-from fedpareto.core.layout import Layout
+from fedpareto.core.layout import Hidden, Layout
 from fedpareto.errors import UserError
 from fedpareto.networks.linear import stacked_linear
 
@@ -72,7 +72,18 @@ class TwoHeads:
         shapes: dict[str, tuple[int, ...]] = {}
         for name, (fan_in, fan_out) in self.layers.items():
             shapes |= {f"{name}.weight": (fan_in, fan_out), f"{name}.bias": (fan_out,)}
-        return Layout.of(shapes)
+        return Layout.of(shapes, hidden=self._hidden())
+
+    def _hidden(self) -> Iterator[Hidden]:
+        """The channels and units: patches have the pixels of a channel side by side, a flattened image the channels."""
+        heads = [f"{task}0" for task in self.tasks]
+        trunk = [f"convolution{i}" for i in range(len(self.channels))] + [f"shared{i}" for i in range(len(self.hidden))]
+        for i, (name, units) in enumerate(zip(trunk, (*self.channels, *self.hidden), strict=True)):
+            block = KERNEL**2 if i + 1 < len(self.channels) else 1
+            yield Hidden.between(units, [name], trunk[i + 1 : i + 2] or heads, block)
+        for task in self.tasks:
+            for i, units in enumerate(self.head):
+                yield Hidden.between(units, [f"{task}{i}"], [f"{task}{i + 1}"])
 
     def initial(self, seed: int) -> Tensor:
         """PyTorch's own initialisation of such layers: uniform within 1/√fan-in."""
