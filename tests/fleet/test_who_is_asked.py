@@ -133,15 +133,15 @@ def test_power_of_choice_among_all_takes_exactly_the_worst(seed: int) -> None:
 
 
 def test_power_of_choice_with_as_many_candidates_as_places_draws_by_rows() -> None:
-    often = frequencies(Selection("power-of-choice", candidates=1), known(4, rows=[1, 2, 7, 0]), 1, 4000)
+    often = frequencies(Selection("power-of-choice", candidates=1), known(4, rows=[1, 2, 7, 0]), 1, 2000)
     # Who told no rows counts as an average client, with 10/3.
-    np.testing.assert_allclose(often, np.array([1, 2, 7, 10 / 3]) / (10 + 10 / 3), atol=0.04)
+    np.testing.assert_allclose(often, np.array([1, 2, 7, 10 / 3]) / (10 + 10 / 3), atol=0.05)
 
 
 def test_power_of_choice_takes_the_worse_of_two_drawn() -> None:
     """Two of three are drawn alike: the worst is in two of three pairs, the best never wins."""
-    often = frequencies(Selection("power-of-choice"), known(3, value=[1.0, 3.0, 2.0]), 1, 3000)
-    np.testing.assert_allclose(often, [0, 2 / 3, 1 / 3], atol=0.04)
+    often = frequencies(Selection("power-of-choice"), known(3, value=[1.0, 3.0, 2.0]), 1, 1500)
+    np.testing.assert_allclose(often, [0, 2 / 3, 1 / 3], atol=0.06)
 
 
 def test_power_of_choice_hears_everybody_once_before_anybody_twice() -> None:
@@ -190,8 +190,8 @@ def test_oort_returns_to_those_not_heard_for_long() -> None:
 
 
 def test_oort_draws_among_those_that_nearly_reach_the_cut() -> None:
-    often = frequencies(EXPLOIT, known(3, value=[1.0, 0.97, 0.9]), 1, 2000)
-    np.testing.assert_allclose(often, [0.5, 0.5, 0.0], atol=0.05)
+    often = frequencies(EXPLOIT, known(3, value=[1.0, 0.97, 0.9]), 1, 500)
+    np.testing.assert_allclose(often, [0.5, 0.5, 0.0], atol=0.09)
 
 
 def test_oort_counts_negative_values_from_the_best() -> None:
@@ -209,13 +209,13 @@ def test_oort_explores_a_share_that_falls_to_the_least(version: int, explored: i
 def test_oort_asked_for_one_explores_as_often_as_the_share_says() -> None:
     asked = np.repeat([0, 1], [5, 5])
     state = known(10, asked=asked, value=np.where(asked, 1.0, np.nan), version=0)
-    often = frequencies(Selection("oort", exploration=0.3), state, 1, 2000)
-    assert often[:5].sum() == pytest.approx(0.3, abs=0.05)
+    often = frequencies(Selection("oort", exploration=0.3), state, 1, 500)
+    assert often[:5].sum() == pytest.approx(0.3, abs=0.08)
 
 
 def test_oort_explores_quick_clients_first() -> None:
     state = known(3, asked=[0, 0, 0], value=[np.nan] * 3, seconds=[1.0, 2.0, 4.0])
-    np.testing.assert_allclose(frequencies(Selection("oort"), state, 1, 4000), np.array([4, 2, 1]) / 7, atol=0.04)
+    np.testing.assert_allclose(frequencies(Selection("oort"), state, 1, 1000), np.array([4, 2, 1]) / 7, atol=0.06)
 
 
 def test_oort_fills_up_from_either_side() -> None:
@@ -245,6 +245,20 @@ def test_where_only_one_objective_differs_its_best_are_chosen(name: str, values:
     assert set(chosen.tolist()) == set(np.argsort(sign * shuffled)[:6].tolist())
 
 
+def test_nsga2_asked_for_one_takes_exactly_the_client_nearest_to_the_ideal() -> None:
+    state = varied(30)
+    state.asked[:] = 1  # Who never told a value counts as average, by hand below.
+    value = np.where(np.isnan(state.value), np.nanmean(state.value), state.value)
+    free = np.flatnonzero(state.present)
+    worth, silence = state.rows * value, np.minimum(state.heard, state.version + 1)
+    costs = np.column_stack([state.seconds, state.joules, -worth, -silence])[free]
+    corners = np.array([costs[costs[:, j].argmin()] for j in range(4)])
+    distances = [np.linalg.norm((row - costs.min(axis=0)) / np.ptp(corners, axis=0)) for row in costs]
+    chosen = Selection("nsga2").chosen(state, np.arange(30), 1, stream())
+    assert chosen.tolist() == [free[int(np.argmin(distances))]]
+    assert is_nondominated(costs, keep_duplicates=True)[int(np.argmin(distances))]
+
+
 def test_the_subset_of_nsga2_is_on_the_exact_front_and_nearly_the_nearest_to_the_ideal() -> None:
     state = varied(12)
     state.present[:] = True
@@ -261,9 +275,11 @@ def test_the_subset_of_nsga2_is_on_the_exact_front_and_nearly_the_nearest_to_the
     )
     front = is_nondominated(losses, keep_duplicates=True)
     exact = members[front]
-    width = np.ptp(losses[front], axis=0)
-    distance = np.sqrt((((losses - losses.min(axis=0)) / width) ** 2).sum(axis=1))
-    assert nearest_ideal(losses[front]) == distance[front].argmin()
+    costs = np.column_stack([state.seconds, state.joules, -worth, -silence])
+    alone = np.sort(np.argsort(costs, axis=0, kind="stable")[:4].T)
+    corners = losses[[np.flatnonzero((members == row).all(axis=1))[0] for row in alone]]
+    np.testing.assert_array_equal(corners.diagonal(), losses.min(axis=0))
+    distance = np.sqrt((((losses - losses.min(axis=0)) / np.ptp(corners, axis=0)) ** 2).sum(axis=1))
     for seed in range(5):
         chosen = Selection("nsga2").chosen(state, np.arange(12), 4, stream(seed))
         (place,) = np.flatnonzero((members == chosen).all(axis=1))
@@ -273,9 +289,10 @@ def test_the_subset_of_nsga2_is_on_the_exact_front_and_nearly_the_nearest_to_the
 
 def test_nearest_to_the_ideal_does_not_depend_on_units() -> None:
     losses = np.array([[0.0, 1.0], [0.3, 0.4], [1.0, 0.0]])
-    assert nearest_ideal(losses) == 1
-    assert nearest_ideal(losses * [1e6, 1e-3] + [5, -7]) == 1
-    assert nearest_ideal(np.ones((3, 2))) == 0
+    assert nearest_ideal(losses, losses[[0, 2]]) == 1
+    other = losses * [1e6, 1e-3] + [5, -7]
+    assert nearest_ideal(other, other[[0, 2]]) == 1
+    assert nearest_ideal(np.ones((3, 2)), np.ones((2, 2))) == 0
 
 
 # -- bad input -----------------------------------------------------------------------------------------------------

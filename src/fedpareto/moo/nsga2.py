@@ -2,8 +2,11 @@
 
 Deb, Pratap, Agarwal and Meyarivan, "A fast and elitist multiobjective genetic algorithm: NSGA-II", 2002: non-dominated
 ranks, crowding distance, binary tournaments, and the best of parents and children together. A genome is a row of n
-booleans of which always `size` are true. Crossover and mutation are ours, because the usual ones on bits change the
-size; and of equal genomes only one survives, because with few subsets a population soon consists of copies.
+booleans of which always the same number are true.
+
+Ours are crossover and mutation, because the usual ones on bits change the size of a subset; that of equal genomes only
+one survives, because with few subsets a population soon consists of copies; and that whatever is found and not
+dominated is kept beside the population, which with more than two objectives soon has no room for all of it.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedpareto.moo._points import Array
-from fedpareto.moo.dominance import ranks
+from fedpareto.moo.dominance import is_nondominated, ranks
 
 Genomes = NDArray[np.bool_]
 Evaluate = Callable[[Genomes], Array]
@@ -29,22 +32,24 @@ def nsga2(
     population: int,
     generations: int,
 ) -> tuple[Genomes, Array]:
-    """The non-dominated subsets `[f, n]` of the last population, and their objectives `[f, m]`.
+    """The subsets `[f, n]` that no other one it saw dominates, and their objectives `[f, m]`; of equal ones the first.
 
     It begins with the genomes `start` `[s, n]`, all of the same size, of which there may be more than `population`.
     """
-    genomes, losses = survivors(start, evaluate(start), population)
+    seen = start, evaluate(start)
+    front, population_now = _front(*seen), survivors(*seen, population)
     for _ in range(generations):
+        genomes, _losses = population_now
         children = mutated(crossed(genomes, *_parents(len(genomes), population, stream), stream), stream)
-        both = np.vstack([genomes, children]), np.vstack([losses, evaluate(children)])
-        genomes, losses = survivors(*both, population)
-    best = ranks(losses) == 1
-    return genomes[best], losses[best]
+        born = children, evaluate(children)
+        front = _front(*_together(front, born))
+        population_now = survivors(*_together(population_now, born), population)
+    return front
 
 
-def random_subsets(count: int, n: int, size: int, stream: np.random.Generator) -> Genomes:
-    """`count` genomes `[count, n]`, every subset equally likely."""
-    return _largest(stream.random((count, n)), size)
+def smallest(scores: Array, size: int) -> Genomes:
+    """The genomes `[p, n]` of the `size` smallest scores in each row `[p, n]`; of equal ones the first."""
+    return _with_members(np.argsort(scores, axis=1, kind="stable")[:, :size], scores.shape[1])
 
 
 def survivors(genomes: Genomes, losses: Array, population: int) -> tuple[Genomes, Array]:
@@ -83,7 +88,9 @@ def crossed(
     scores = stream.random((len(mothers), genomes.shape[1]))
     scores += genomes[mothers]
     scores += genomes[fathers]
-    return _largest(scores, int(genomes[0].sum()))
+    size = int(genomes[0].sum())
+    # Quicker than a sort; it may break ties in any way, but random numbers have none.
+    return _with_members(np.argpartition(-scores, size - 1, axis=1)[:, :size], scores.shape[1])
 
 
 def mutated(genomes: Genomes, stream: np.random.Generator) -> Genomes:
@@ -109,10 +116,15 @@ def _parents(count: int, children: int, stream: np.random.Generator) -> tuple[ND
     return mothers, fathers
 
 
-def _largest(scores: Array, size: int) -> Genomes:
-    """The `size` largest of each row."""
-    n = scores.shape[1]
-    return _with_members(np.argpartition(-scores, size - 1, axis=1)[:, :size], n)
+def _together(some: tuple[Genomes, Array], others: tuple[Genomes, Array]) -> tuple[Genomes, Array]:
+    """Genomes and their objectives, one after the other."""
+    return np.vstack([some[0], others[0]]), np.vstack([some[1], others[1]])
+
+
+def _front(genomes: Genomes, losses: Array) -> tuple[Genomes, Array]:
+    """Those that are not dominated."""
+    best = is_nondominated(losses)
+    return genomes[best], losses[best]
 
 
 def _with_members(members: NDArray[np.int64], n: int) -> Genomes:
