@@ -82,7 +82,7 @@ class Selection:
     """Of oort, α: a client that takes t > T has (T/t)^α of its utility; 0: time does not matter."""
     population: int = 40
     """Of nsga2: subsets in a generation."""
-    generations: int = 25
+    generations: int = 20
     """Of nsga2: how often the subsets are crossed, mutated and selected."""
 
     def __post_init__(self) -> None:
