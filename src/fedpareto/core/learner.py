@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
+import numpy as np
 from torch import Tensor
 
 from fedpareto.core.layout import Layout
@@ -110,3 +111,18 @@ class Learner(ABC):
     @abstractmethod
     def probe(self) -> Learner:
         """A much shorter version of itself, with which an engine finds the best stack size."""
+
+    # -- how much work it is ---------------------------------------------------------------------------------------
+
+    def effort(self, counts: np.ndarray) -> np.ndarray:
+        """How much clients with so many rows train in one `train`, `[n]`, in a unit of its own. By default their rows;
+        where nobody has any, 1 each.
+        """
+        return counts.astype(np.float64) if counts.any() else np.ones(len(counts))
+
+    def countable(self, rows: int) -> tuple[Learner, tuple[int, ...]]:
+        """A version of itself, perhaps shorter, whose operations are counted on one or two numbers of rows of a client
+        that has so many. Everything that it computes there is work: no minibatch is padded, and no update is left out
+        because training has just begun.
+        """
+        return self, (rows,)

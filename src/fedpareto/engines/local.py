@@ -30,6 +30,7 @@ from fedpareto.core.rows import Rows
 from fedpareto.core.solutions import tested_on
 from fedpareto.engines.checks import enforce_quorum, rows_missing
 from fedpareto.engines.choosing import Choosing
+from fedpareto.engines.counting import Law, law_of
 from fedpareto.engines.faults import Faults
 from fedpareto.engines.judging import Done, Judge, failure, together
 from fedpareto.engines.machine import Choices, LocalOptions, device_named, products_in
@@ -170,6 +171,19 @@ class LocalEngine:
         """See Engine.losses; for attackers the true ones."""
         with self.working():
             return self._measured(solutions, Clients.loss)
+
+    def operations(self, run: int) -> np.ndarray:
+        """Operations of one `train` step for each client of a federation, `[n]`, in the order of its setting's clients.
+
+        Products of matrices and convolutions, where a multiplication and an addition are two operations; what is done
+        number by number is not counted. They are counted on a few rows of one client, and grow with the rows of each.
+        """
+        return self._law.operations(self._counts[self._registered.of_run(run, self.settings[run].clients)])
+
+    @cached_property
+    def _law(self) -> Law:
+        with self.working():
+            return law_of(self.algorithm, self.settings[0], self._probe(1))
 
     def _measured(
         self, solutions: Sequence[Parcels | None], measure: Callable[[Clients, Tensor], Tensor]

@@ -125,6 +125,14 @@ class OffPolicy(Learner):
         """Two turns with updates, of clients with a small buffer."""
         return replace(self, steps=2 * self.train_freq, learning_starts=0, buffer_size=min(self.buffer_size, 1_000))
 
+    def effort(self, counts: np.ndarray) -> np.ndarray:
+        """Turns; everybody takes as many."""
+        return np.full(len(counts), float(self.turns))
+
+    def countable(self, rows: int) -> tuple[Self, tuple[int, ...]]:
+        """Its probe, which updates from the first turn on."""
+        return self.probe(), (0,)
+
 
 def reinforcement(problem: Named) -> ReinforcementProblem:
     """The problem as a reinforcement learning problem."""
@@ -177,12 +185,13 @@ class Agent:
         self.followed = self.problem.layout.unflatten(self.target)
         self.gradient = torch.empty_like(self.model)
         self._draw()
+        recorded = self.device if clients.recordings.are_made(self.device) else None
         # A step whose environment is in another process is recorded in two parts, before and after it.
-        whole, part = (self.device, None) if self.session.capturable else (None, self.device)
+        whole, part = (recorded, None) if self.session.capturable else (None, recorded)
         self._play = Replayed(self.play, whole)
         self._choose = Replayed(self.choose, part)
         self._store = Replayed(self.store, part)
-        self._learn = Replayed(self._update_all, self.device)
+        self._learn = Replayed(self._update_all, recorded)
 
     def close(self) -> None:
         """Releases the round's resources."""

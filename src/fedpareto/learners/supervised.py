@@ -13,6 +13,7 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from types import FunctionType
 from typing import Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -285,6 +286,18 @@ class Supervised(Learner):
     def probe(self) -> Supervised:
         """Three steps."""
         return replace(self, steps=3, epochs=1)
+
+    def effort(self, counts: np.ndarray) -> np.ndarray:
+        """Rows in all minibatches of a round, the same ones again in every epoch."""
+        per_epoch = np.maximum(-(-counts // self.batch_size), 1)
+        passes, rest = divmod(self.steps, per_epoch) if self.steps else (self.epochs, 0)
+        return np.asarray(passes * counts + rest * self.batch_size * (counts > 0), dtype=np.float64)
+
+    def countable(self, rows: int) -> tuple[Supervised, tuple[int, ...]]:
+        """One full minibatch of rows, and two of them if there are as many."""
+        # Of a single row, torch computes products of matrices as if they were none.
+        size = min(max(self.batch_size, 2), max(rows // 2, 1))
+        return replace(self, batch_size=size), tuple(times * size for times in (1, 2) if times * size <= rows)
 
 
 def _weights(given: Message) -> Tensor:
