@@ -25,6 +25,7 @@ from fedpareto.core.registry import algorithms, problems
 from fedpareto.engines.faults import Faults
 from fedpareto.engines.machine import LocalOptions
 from fedpareto.engines.ray.options import RayOptions
+from fedpareto.fleet.devices import Devices
 from fedpareto.fleet.selection import Selection
 from fedpareto.learners.ddpg import DDPG
 from fedpareto.learners.dqn import DQN
@@ -293,9 +294,10 @@ def test_every_problem_is_documented_with_its_parameters_and_objectives(name):
         ("docs/concepts.md", "Differential privacy", Privacy),
         ("docs/attacks.md", "Attacks", Attack),
         ("docs/attacks.md", "Defences", Defence),
+        ("docs/time.md", "Devices", Devices),
         ("docs/time.md", "Who is asked", Selection),
     ],
-    ids=["learner", "dqn", "ddpg", "engine", "ray", "faults", "privacy", "attack", "defence", "selection"],
+    ids=["learner", "dqn", "ddpg", "engine", "ray", "faults", "privacy", "attack", "defence", "devices", "selection"],
 )
 def test_every_other_parameter_is_documented(document, heading, cls):
     assert dict(ROW.findall(section(document, heading))) == defaults(cls)

@@ -31,7 +31,7 @@ NAMES = [
     *("metrics.jsonl (resume)", "checkpoint (resume)", "exported model", "schema.json", "node.json"),
     *("deployment.json", "status.json (server)"),
     *("status.json (node)", "spec.yaml (node)", "signed headers", "CSV, CSV.gz", "Parquet", "rows of predict"),
-    *("wire messages", "private state"),
+    *("devices and traces", "wire messages", "private state"),
 ]
 
 

@@ -234,10 +234,14 @@ TABLE = "hired,gender,age,town\n" + "".join(
     for row in range(50)
 )
 
+MACHINES = b"client,speed,up,loss\n0,1e9,1e6,0\n2,2e9,1e6,0.1\n1,5e9,2e6,0.05\n"
+TRACE = b"client,start,end\n0,0,100\n1,5,50\n2,0,7.5\n1,60,inf\n2,8,9\n"
+
 
 def _of_tables(folder: Path) -> list[Reader]:
     import pandas
 
+    from fedpareto.fleet.devices import Devices
     from fedpareto.inputs.table import Input, InputSchema
     from fedpareto.problems.fairness.sources import Source
     from fedpareto.serving import runs, tables
@@ -266,10 +270,19 @@ def _of_tables(folder: Path) -> list[Reader]:
             return schema.encode(tables.read_rows(csv_file, schema))
         return predict(model, tables.read_rows(csv_file, model.card.inputs), [0.5, 0.5])
 
+    def read_devices(content: bytes) -> object:
+        csv_file.write_bytes(content)
+        if b"start" in content:
+            fleet = Devices("equal", availability=str(csv_file)).fleet(np.arange(3), 0)
+        else:
+            fleet = Devices("file", file=str(csv_file)).fleet(np.arange(3), 0)
+        return fleet.trips(np.arange(3), 1.0, 1e9, 1e6, 1e6)
+
     return [
         Reader("CSV, CSV.gz", (content, gzip.compress(content)), of_gzip, read_csv),
         Reader("Parquet", (parquet.read_bytes(),), of_bytes, read_parquet),
         Reader("rows of predict", (asked.encode(), content), of_bytes, read_rows),
+        Reader("devices and traces", (MACHINES, TRACE), of_bytes, read_devices),
     ]
 
 

@@ -38,6 +38,14 @@ def _everyone(n: int = 40, seed: int = 3) -> rng.Addresses:
     return rng.Addresses.at(seed, np.arange(n), round=2, lane=1)
 
 
+def test_pairs_of_numbers_without_tensors_are_those_of_addresses() -> None:
+    wanted = rng.Addresses.at(2**63 + 5, np.arange(40), round=2, lane=1).uniform("x", 8, dtype=torch.float64)
+    for place in range(4):
+        first, second = rng.pairs(2**63 + 5, np.arange(40), 2, 1, "x", place)
+        assert first.tolist() == wanted[:, 2 * place].tolist()
+        assert second.tolist() == wanted[:, 2 * place + 1].tolist()
+
+
 def test_a_client_draws_the_same_alone_and_in_any_stack() -> None:
     everyone, order = _everyone(), np.array([7, 3, 31])
     for draw in ("words", "uniform", "normal", "exponential"):

@@ -104,6 +104,14 @@ def test_with_tiers_a_list_is_one_number_for_each_tier():
         Devices("tiers", width=(0.5, 0.5, 0.5, 1.0)).fleet(CLIENTS, 0)
 
 
+def test_too_little_memory_is_told():
+    fleet = Devices("equal", memory=(1e6, 4e6, 2e6, 3e6)).fleet(CLIENTS, 0)
+    fleet.must_hold(np.array([1e6, 3e6, 2e6, 3e6]))
+    says = "client 0 (and 1 more) has 1e+06 bytes of memory; training takes at least 2.5e+06"
+    with pytest.raises(UserError, match=re.escape(says)):
+        fleet.must_hold(2.5e6)
+
+
 MACHINES = {
     "line 3: speed is missing": "client,speed\n0,1\n1,\n2,1\n5,1\n",
     "line 3: it has 1 cells; the first line has 2": "client,speed\n0,1\n1\n2,1\n5,1\n",

@@ -168,6 +168,22 @@ def _drawn(columns: Sequence[Words], codes: Words, block: Words) -> tuple[Words,
     return philox((block & _MASK, client & _MASK, lane & _MASK, round & _MASK), key)
 
 
+def pairs(
+    seed: int, clients: np.ndarray, rounds: np.ndarray | int, lanes: np.ndarray | int, purpose: str, place: int = 0
+) -> tuple[np.ndarray, np.ndarray]:
+    """Two numbers for each client, at least 0 and below 1, `[n]` each: those of `Addresses.uniform` in double precision
+    from the position 2 · `place` on. Without tensors, which take longer to make if clients are few.
+    """
+    # Even a single number is an array: those wrap around without a warning.
+    *columns, code, block = (
+        np.atleast_1d(np.asarray(value, dtype=np.int64))
+        for value in (signed(seed), clients, rounds, lanes, zlib.crc32(purpose.encode()), place)
+    )
+    a, b, c, d = _drawn(columns, code, block)
+    first, second = (((high >> 5) * 2**26 + (low >> 6)) * 2.0**-53 for high, low in ((a, b), (c, d)))
+    return first, second
+
+
 def philox(counter: Sequence[Words], key: Sequence[Words]) -> tuple[Words, Words, Words, Words]:
     """Philox4x32-10: four words from a counter of four and a key of two, each below 2³² in 64-bit integers.
 

@@ -71,6 +71,8 @@ class Presence:
 
         Infinite: never. Even what takes no time waits until the client is present.
         """
+        if self.is_always:
+            return np.asarray(start + seconds)
         when, base, index, at = self._next(rows, start)
         left = self.ends[index] - at
         done: np.ndarray = when + seconds
@@ -79,6 +81,11 @@ class Presence:
             rest = seconds[later] - left[later]
             done[later] = self._beyond(np.asarray(rows)[later], base[later], index[later], rest)
         return done
+
+    @cached_property
+    def is_always(self) -> bool:
+        """Whether nobody ever leaves."""
+        return len(self.starts) == len(self.bounds) - 1 and not self.starts.any() and bool(np.isinf(self.ends).all())
 
     def _next(self, rows: np.ndarray, time: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """When each is present from `time` on: that time, where its period begins, its interval, and the time in its

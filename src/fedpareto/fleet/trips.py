@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 from scipy import special
 
+from fedpareto.core import rng
 from fedpareto.core.messages import Ids
-from fedpareto.core.rng import Addresses, signed
+from fedpareto.errors import UserError
 from fedpareto.fleet.presence import Presence
 
 PACKET = 1400
@@ -53,6 +53,17 @@ class Fleet:
 
     def __len__(self) -> int:
         return len(self.clients)
+
+    def must_hold(self, needed: np.ndarray | float) -> None:
+        """Raises UserError if training needs more bytes, one number or `[n]`, than a client has memory."""
+        needed = np.broadcast_to(needed, self.memory.shape)
+        short = np.flatnonzero(self.memory < needed)
+        if len(short):
+            first, more = short[0], f" (and {len(short) - 1} more)" if len(short) > 1 else ""
+            raise UserError(
+                f"devices: client {self.clients[first]}{more} has {self.memory[first]:g} bytes of memory; "
+                f"training takes at least {needed[first]:g}: give it more, or take a smaller network"
+            )
 
     def trips(
         self,
@@ -116,12 +127,11 @@ class Fleet:
         lossy = np.flatnonzero(self.loss[rows] > 0)
         if not len(lossy):
             return tries
-        columns = (signed(self.seed), self.clients[rows], rounds, lanes)
-        whole = (np.broadcast_to(np.asarray(one, dtype=np.int64), rows.shape)[lossy] for one in columns)
-        addresses = Addresses(*(torch.from_numpy(one.copy()) for one in whole))
-        # Inside (0, 1): at its ends the quantile function has no value.
-        level = addresses.uniform("loss", 2, start=2 * exchange, dtype=torch.float64).numpy().T + 2.0**-54
+        who = rows[lossy]
+        when, lane = (np.broadcast_to(one, rows.shape)[lossy] for one in (rounds, lanes))
+        level = np.stack(rng.pairs(self.seed, self.clients[who], when, lane, "loss", exchange))
         packets = np.maximum(np.ceil(sizes[:, lossy] / PACKET), 1)
-        lost = np.ceil(special.nbdtrik(level, packets, 1 - self.loss[rows[lossy]]))
+        # At 0 the quantile function has no value.
+        lost = np.ceil(special.nbdtrik(np.maximum(level, 2.0**-54), packets, 1 - self.loss[who]))
         tries[:, lossy] = 1 + np.maximum(lost, 0) / packets
         return tries
