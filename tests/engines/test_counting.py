@@ -94,6 +94,13 @@ def test_the_step_that_trains_is_counted_where_a_round_begins_with_another():
     assert fedcmoo.operations(0).tolist() == fedavg.operations(0).tolist()
 
 
+def test_what_is_counted_is_the_whole_network_whoever_has_slices_of_it():
+    problem = Synthetic(hidden=(8,))
+    fedavg, heterofl = (engine_of(name, problem) for name in ("fedavg", "heterofl"))
+    heterofl.settings = [replace(heterofl.settings[0], widths=np.array([0.25, 0.5, 0.5, 1.0, 1.0]))]
+    assert heterofl.operations(0).tolist() == fedavg.operations(0).tolist()
+
+
 def test_who_plays_has_no_rows_and_all_work_alike_in_proportion_to_their_steps():
     problem = DeepSeaTreasure(hidden=(8,))
     some = {"train_freq": 4, "gradient_steps": 1, "batch_size": 8, "buffer_size": 100}

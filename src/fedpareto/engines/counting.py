@@ -70,7 +70,8 @@ def _counted(algorithm: Algorithm[Any], setting: Setting, clients: Clients) -> i
     """Operations of one `train` of a client that is alone in its federation; of an algorithm without such a step in its
     first round, of the step with the most.
     """
-    alone = replace(setting, clients=clients.addresses.client.cpu().numpy(), participation=1.0, regulars=())
+    who = clients.addresses.client.cpu().numpy()
+    alone = replace(setting, clients=who, participation=1.0, regulars=(), widths=None)
     state, found = algorithm.begin(alone), dict[str, int]()
     while state.round == 0 and STEP not in found:
         replies = []
