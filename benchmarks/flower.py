@@ -39,7 +39,8 @@ from fedpareto.engines.flower.link import Address, submit_run
 from fedpareto.engines.flower.node import Node, only
 from fedpareto.engines.flower.rows import Reply, Task
 from fedpareto.engines.flower.server import FlowerEngine
-from fedpareto.experiments.spec import Draft, Spec
+from fedpareto.experiments.draft import Draft
+from fedpareto.experiments.spec import Spec
 
 NODES, SIZE = 3, 8
 MILLION = 1_000_000

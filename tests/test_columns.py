@@ -16,10 +16,11 @@ from fedpareto.columns import Columns, InFile, Nowhere, in_folder
 from fedpareto.core.messages import ByClient, Evaluations, Outcome, Replies, Traffic
 from fedpareto.errors import DamagedFile
 from fedpareto.experiments import recording
+from fedpareto.experiments.draft import Draft
 from fedpareto.experiments.progress import Stopped
 from fedpareto.experiments.recording import Entry, Recorder
 from fedpareto.experiments.runner import resume, start
-from fedpareto.experiments.spec import Draft, Spec
+from fedpareto.experiments.spec import Spec
 from fedpareto.problems.convex import Convex
 from fedpareto.report import reading
 

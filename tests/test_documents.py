@@ -26,6 +26,7 @@ from fedpareto.engines.faults import Faults
 from fedpareto.engines.machine import LocalOptions
 from fedpareto.engines.ray.options import RayOptions
 from fedpareto.fleet.devices import Devices
+from fedpareto.fleet.policy import Policy
 from fedpareto.fleet.selection import Selection
 from fedpareto.learners.ddpg import DDPG
 from fedpareto.learners.dqn import DQN
@@ -296,8 +297,9 @@ def test_every_problem_is_documented_with_its_parameters_and_objectives(name):
         ("docs/attacks.md", "Defences", Defence),
         ("docs/time.md", "Devices", Devices),
         ("docs/time.md", "Who is asked", Selection),
+        ("docs/time.md", "For whom a round waits", Policy),
     ],
-    ids=["learner", "dqn", "ddpg", "engine", "ray", "faults", "privacy", "attack", "defence", "devices", "selection"],
+    ids=lambda value: getattr(value, "__name__", None),
 )
 def test_every_other_parameter_is_documented(document, heading, cls):
     assert dict(ROW.findall(section(document, heading))) == defaults(cls)

@@ -82,8 +82,8 @@ def _file_reader(path: Path, name: str, mutate: Mutate, read: Callable[[], objec
 
 def _of_runs(folder: Path) -> list[Reader]:
     from fedpareto.experiments import grid, runner, sweep
+    from fedpareto.experiments.draft import Draft
     from fedpareto.experiments.progress import Stopped
-    from fedpareto.experiments.spec import Draft
     from fedpareto.report import reading, terminal
 
     run = _small_run(folder / "run", "fedpref")
@@ -164,7 +164,7 @@ def _of_deployments(folder: Path) -> list[Reader]:
     from fedpareto.deploy.create import create
     from fedpareto.deploy.layout import Deployment, NodeFolder
     from fedpareto.deploy.status import NodeStatus, ServerStatus
-    from fedpareto.experiments.spec import Draft
+    from fedpareto.experiments.draft import Draft
     from fedpareto.problems.fairness.schema import TableSchema
 
     random_numbers = np.random.default_rng(0)

@@ -15,11 +15,12 @@ from fedpareto.engines.machine import LocalOptions
 from fedpareto.errors import UserError
 from fedpareto.experiments import grid, runner
 from fedpareto.experiments import sweep as sweeps
+from fedpareto.experiments.draft import Draft
 from fedpareto.experiments.grid import Source
 from fedpareto.experiments.parallel import OnRay
 from fedpareto.experiments.progress import OnRound, tallied
 from fedpareto.experiments.result import Result
-from fedpareto.experiments.spec import NAMED_SECTIONS, ROUNDS, WORDS, Draft, Spec
+from fedpareto.experiments.spec import NAMED_SECTIONS, ROUNDS, WORDS, Spec
 from fedpareto.experiments.spec_values import top_level
 from fedpareto.experiments.sweep import Campaign
 from fedpareto.problems.fairness.benchmarks import OwnTable

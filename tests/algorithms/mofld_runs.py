@@ -7,7 +7,7 @@ import json
 from fedpareto.core.federation import Federation
 from fedpareto.engines.local import LocalEngine
 from fedpareto.engines.machine import Choices, LocalOptions
-from fedpareto.experiments.spec import Draft
+from fedpareto.experiments.draft import Draft
 
 
 def spec_of(rounds=6, problem="convex", learner=None, **parameters):

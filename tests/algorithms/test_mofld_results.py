@@ -21,9 +21,9 @@ from fedpareto.core.federation import Federation
 from fedpareto.core.messages import Replies
 from fedpareto.core.problem import Objective
 from fedpareto.errors import UserError
+from fedpareto.experiments.draft import Draft
 from fedpareto.experiments.progress import Stopped
 from fedpareto.experiments.runner import resume, start
-from fedpareto.experiments.spec import Draft
 from fedpareto.moo.dominance import is_nondominated
 from fedpareto.problems.convex import Convex
 from fedpareto.problems.morl.deep_sea_treasure import DeepSeaTreasure

@@ -17,7 +17,7 @@ from fedpareto.core.messages import places
 from fedpareto.core.registry import make_algorithm
 from fedpareto.core.rng import Addresses
 from fedpareto.errors import UserError
-from fedpareto.experiments.spec import Draft, load
+from fedpareto.experiments.draft import Draft, load
 from fedpareto.problems.convex import Convex
 from fedpareto.testing.conformance import ALGORITHM_CHECKS, CLIENTS, largest_difference, only_replies_count, trial
 from fedpareto.trust.privacy import Exposure, Privacy, epsilon

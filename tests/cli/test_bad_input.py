@@ -14,9 +14,9 @@ import pytest
 import torch
 
 from fedpareto.experiments.checkpoint import Checkpoint
+from fedpareto.experiments.draft import Draft
 from fedpareto.experiments.progress import Stopped
 from fedpareto.experiments.runner import start
-from fedpareto.experiments.spec import Draft
 
 QUICK = ("--problem", "convex", "--clients", "4", "--rounds", "3", "--set", "threads=1", "--set", "chunk=4")
 

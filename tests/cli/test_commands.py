@@ -10,7 +10,7 @@ import pytest
 
 from fedpareto.core import registry
 from fedpareto.core.parameters import field_names
-from fedpareto.experiments.spec import load
+from fedpareto.experiments.draft import load
 
 QUICK = ("--problem", "convex", "--clients", "4", "--rounds", "3", "--set", "threads=1", "--set", "chunk=4")
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fedpareto.errors import UserError
-from fedpareto.experiments.spec import Draft
+from fedpareto.experiments.draft import Draft
 from fedpareto.files import read_json
 from processes import run
 

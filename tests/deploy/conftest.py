@@ -50,6 +50,6 @@ def schema(tables):
 def deployment(tmp_path, schema):
     """A deployment of three nodes that nobody has started."""
     from fedpareto.deploy.create import create
-    from fedpareto.experiments.spec import Draft
+    from fedpareto.experiments.draft import Draft
 
     return create(tmp_path / "federation", schema, Draft({"rounds": 3}), [], 3, "127.0.0.1", 18443)

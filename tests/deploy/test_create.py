@@ -13,7 +13,7 @@ from fedpareto.deploy import certificates
 from fedpareto.deploy.create import create
 from fedpareto.deploy.layout import Deployment, NodeFolder
 from fedpareto.errors import UserError
-from fedpareto.experiments.spec import Draft
+from fedpareto.experiments.draft import Draft
 
 NODE_FILES = {
     "README.md",

@@ -14,7 +14,7 @@ from fedpareto.deploy.layout import NodeFolder
 from fedpareto.deploy.silo_node import make_node
 from fedpareto.engines.flower import wire
 from fedpareto.engines.flower.server import END_OF_TIME
-from fedpareto.experiments.spec import Draft
+from fedpareto.experiments.draft import Draft
 from fedpareto.problems.fairness.sources import Source
 
 with warnings.catch_warnings():

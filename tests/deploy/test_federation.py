@@ -21,7 +21,7 @@ from fedpareto.deploy.layout import Deployment, NodeFolder
 from fedpareto.deploy.silo_node import make_node
 from fedpareto.engines.flower.launch import free_ports
 from fedpareto.errors import UserError
-from fedpareto.experiments.spec import Draft
+from fedpareto.experiments.draft import Draft
 from fedpareto.experiments.store import RunFolder
 from processes import FLOWER, Commands
 from waiting import PATIENCE

@@ -16,7 +16,7 @@ import typer
 import yaml
 
 from fedpareto.deploy.create import create
-from fedpareto.experiments.spec import Draft
+from fedpareto.experiments.draft import Draft
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # Typer 0.20 imports what click 8.5 would rather not give.

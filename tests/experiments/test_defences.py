@@ -17,9 +17,10 @@ from fedpareto.core.algorithm import Setting
 from fedpareto.core.messages import Replies, Tasks
 from fedpareto.errors import UserError
 from fedpareto.experiments import runner
+from fedpareto.experiments.draft import Draft, load
 from fedpareto.experiments.progress import Stopped
 from fedpareto.experiments.result import Result
-from fedpareto.experiments.spec import Draft, Spec, load
+from fedpareto.experiments.spec import Spec
 from fedpareto.problems.convex import Convex
 from fedpareto.trust.attacks import Attack
 from fedpareto.trust.defences import Defence

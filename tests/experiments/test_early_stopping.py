@@ -20,9 +20,10 @@ from fedpareto.core.learner import Learner
 from fedpareto.core.problem import Objective, SupervisedProblem
 from fedpareto.core.rows import Batch, Rows, Splits
 from fedpareto.errors import UserError
+from fedpareto.experiments.draft import Draft
 from fedpareto.experiments.progress import Stopped
 from fedpareto.experiments.runner import resume, start
-from fedpareto.experiments.spec import Draft, Spec
+from fedpareto.experiments.spec import Spec
 from fedpareto.learners.supervised import Supervised
 from fedpareto.report import reading, terminal
 

@@ -10,8 +10,8 @@ import pytest
 from folders import assert_same_results, assert_whole, rows, status
 
 from fedpareto.errors import QuorumLost
+from fedpareto.experiments.draft import Draft
 from fedpareto.experiments.runner import resume, start
-from fedpareto.experiments.spec import Draft
 
 CLIENTS, ROUNDS, SEEDS = 10, 12, 2
 

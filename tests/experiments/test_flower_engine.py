@@ -13,8 +13,8 @@ import pytest
 
 from fedpareto.errors import UserError
 from fedpareto.experiments import engines
+from fedpareto.experiments.draft import Draft
 from fedpareto.experiments.runner import start
-from fedpareto.experiments.spec import Draft
 from processes import FLOWER, Commands
 from waiting import until
 

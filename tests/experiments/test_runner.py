@@ -15,10 +15,11 @@ from fedpareto.core.messages import Replies
 from fedpareto.engines.machine import Choices
 from fedpareto.errors import DamagedFile, UserError
 from fedpareto.experiments.checkpoint import Checkpoint
+from fedpareto.experiments.draft import Draft, load
 from fedpareto.experiments.progress import Progress, Stopped
 from fedpareto.experiments.result import Result
 from fedpareto.experiments.runner import resume, start
-from fedpareto.experiments.spec import Draft, Spec, load
+from fedpareto.experiments.spec import Spec
 from fedpareto.report import reading
 from fedpareto.report.page import write_comparison
 

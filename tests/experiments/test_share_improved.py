@@ -12,8 +12,8 @@ import fedpareto
 from fedpareto.core.algorithm import participants
 from fedpareto.core.federation import Federation, setting_of
 from fedpareto.errors import UserError
+from fedpareto.experiments.draft import Draft, load
 from fedpareto.experiments.result import Result
-from fedpareto.experiments.spec import Draft, load
 from fedpareto.moo.fairness import shares_improved
 from fedpareto.problems.convex import Convex
 from fedpareto.report import reading

@@ -11,7 +11,8 @@ import yaml
 from fedpareto.core import registry
 from fedpareto.core.parameters import field_names
 from fedpareto.errors import UserError
-from fedpareto.experiments.spec import SECTIONS, Draft, Spec, load
+from fedpareto.experiments.draft import Draft, load
+from fedpareto.experiments.spec import SECTIONS, Spec
 from fedpareto.problems.convex import Convex
 
 PAIRS = [*((name, "convex") for name in registry.algorithms()), *(("local", name) for name in registry.problems())]

@@ -15,8 +15,8 @@ from fedpareto.engines.local import LocalEngine
 from fedpareto.engines.machine import LocalOptions
 from fedpareto.errors import UserError
 from fedpareto.experiments import runner
+from fedpareto.experiments.draft import Draft
 from fedpareto.experiments.progress import Stopped
-from fedpareto.experiments.spec import Draft
 from fedpareto.learners.dqn import DQN, DQNAgent
 from fedpareto.problems.convex import Convex
 from fedpareto.problems.morl.deep_sea_treasure import DeepSeaTreasure

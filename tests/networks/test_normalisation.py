@@ -22,7 +22,7 @@ from fedpareto.algorithms.praffl import PraFFL
 from fedpareto.core.algorithm import normalisation_of, privacy_of
 from fedpareto.core.registry import make_algorithm, protected
 from fedpareto.errors import UserError
-from fedpareto.experiments.spec import Draft
+from fedpareto.experiments.draft import Draft
 from fedpareto.moo.compression import restore
 from fedpareto.testing import conformance
 from fedpareto.testing.conformance import largest_difference, trial

@@ -11,9 +11,9 @@ import pytest
 from fedpareto.core.registry import make_algorithm, problems
 from fedpareto.errors import UnknownName, UserError
 from fedpareto.experiments import runner
+from fedpareto.experiments.draft import Draft
 from fedpareto.experiments.experiment import Experiment
 from fedpareto.experiments.progress import Stopped
-from fedpareto.experiments.spec import Draft
 from fedpareto.moo.indicators import cardinality, hypervolume, igd, sparsity
 from fedpareto.moo.preferences import equidistant
 from fedpareto.papers import catalogue

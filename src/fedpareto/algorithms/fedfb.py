@@ -45,6 +45,7 @@ class FedFB(Algorithm[FedFBState]):
     taxonomy: ClassVar[Taxonomy] = Taxonomy(
         "client", "baseline", "loss reweighted by group from the server, averaging", "accuracy and group-fairness"
     )
+    waits: ClassVar[str] = "its second exchange measures the model that its first one has made, on the same clients"
     needs_groups: ClassVar[bool] = True
     needs: ClassVar[Needs] = "weighted sum"
 

@@ -37,6 +37,7 @@ class LFTEnsemble(Algorithm[LFTEnsembleState]):
     taxonomy: ClassVar[Taxonomy] = Taxonomy(
         "client", "baseline", "loss reweighted by group, ensemble", "accuracy and group-fairness"
     )
+    waits: ClassVar[str] = "clients train alone, and hand in once: there is nothing to wait for"
     needs_groups: ClassVar[bool] = True
     ends_as_planned: ClassVar[bool] = True
 

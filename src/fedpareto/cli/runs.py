@@ -85,8 +85,8 @@ def run(
 
     Example: fedpareto run fedavg+ft --problem convex --clients 20 --rounds 30 --seeds 3 --set lr=0.2
     """
+    from fedpareto.experiments.draft import Draft
     from fedpareto.experiments.runner import start
-    from fedpareto.experiments.spec import Draft
 
     if algorithm is not None and algorithm.endswith((".yaml", ".yml")):
         raise UserError(f"'{algorithm}' is a file, not an algorithm; give a spec with --spec: --spec {algorithm}")
@@ -260,8 +260,8 @@ def demo(
     """
     import shutil
 
+    from fedpareto.experiments.draft import Draft
     from fedpareto.experiments.runner import start
-    from fedpareto.experiments.spec import Draft
 
     names = ("local", "fedavg", "fedprox", "fedpref")
     specs = {name: Draft({"algorithm": name, "seeds": seeds, "preferences": "equidistant"}).finish() for name in names}
@@ -315,8 +315,8 @@ def _loaded(runs: list[Path], central: bool, rank: int, converged: bool) -> list
 def _changed(before: Spec, settings: list[str]) -> Spec:
     """A resumed run's spec: only what decides whether it continues may be changed, never what it computes."""
     from fedpareto.core.parameters import field_names
+    from fedpareto.experiments.draft import Draft
     from fedpareto.experiments.resuming import MOVABLE
-    from fedpareto.experiments.spec import Draft
 
     if not settings:
         return before

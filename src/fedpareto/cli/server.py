@@ -71,7 +71,7 @@ def init(
     """
     _check_here()
     from fedpareto.deploy import create
-    from fedpareto.experiments.spec import Draft
+    from fedpareto.experiments.draft import Draft
 
     draft = Draft().with_values({"algorithm": algorithm, "rounds": rounds, "quorum": quorum})
     if (schema is None) == (schema_from is None):

@@ -135,6 +135,10 @@ class Algorithm(ABC, Generic[S]):
 
     ends_as_planned: ClassVar[bool] = False
     """Whether its last round differs from the others, so that a run cannot stop before it."""
+    policy: ClassVar[Literal["sync", "buffered", "asynchronous"]] = "sync"
+    """For whom its rounds wait, if a run does not say (see fleet.policy)."""
+    waits: ClassVar[str] = ""
+    """Why a round has to wait for all who were asked; empty: a late reply has a meaning, see `refreshed`."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         """A `tell` of its own needs all rows, whatever it inherits, unless the class says that it needs less."""
@@ -173,6 +177,14 @@ class Algorithm(ABC, Generic[S]):
     def reply_limits(self) -> Mapping[str, tuple[float, float]]:
         """By name, the smallest and largest value that an honest reply can hold; an engine refuses others."""
         return {"size": (1.0, math.inf)}
+
+    def refreshed(self, reply: Message, begun: Message, now: Message, weights: Tensor) -> Message:
+        """Late replies `[k, ...]` as if they began from the state that they meet: x ← now + s·(x − begun).
+
+        `begun` is where their tensors began, `now` where they would begin in this round (both only of tensors for which
+        that can be said: the others are taken as they are), `weights` the s(τ) of each, `[k]`.
+        """
+        return {**reply, **{name: now[name] + _times(weights, reply[name] - begun[name]) for name in begun}}
 
     def found(self, state: S) -> Found | None:
         """The solutions of a run where they are a set of their own; None: one solution for each client."""
@@ -215,6 +227,11 @@ class Algorithm(ABC, Generic[S]):
     def model_parts(self, clients: Clients, message: Message) -> Message:
         """What clients need to make models later, `[n, ...]` each: "body" and "hypernetwork" of their `anatomy`."""
         return {}
+
+
+def _times(weights: Tensor, rows: Tensor) -> Tensor:
+    """Each row `[k, ...]` times its weight `[k]`."""
+    return weights.to(rows).view(-1, *[1] * (rows.dim() - 1)) * rows
 
 
 def unwrapped(algorithm: Algorithm[Any]) -> Algorithm[Any]:

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any, ClassVar, Protocol
 
+import numpy as np
 import torch
 
 from fedpareto.core.algorithm import Setting
 from fedpareto.core.kept import Kept
-from fedpareto.core.messages import ByClient, Message, Outcome, Parcels, Tasks
+from fedpareto.core.messages import ByClient, Ids, Message, Outcome, Parcels, Tasks
 from fedpareto.moo.tested import Tested
 
 
@@ -71,3 +72,21 @@ class Engine(Protocol):
 
         With it comes "front" `[k, m]`, the objectives of such models at the preferences of `model_parts.lattice`.
         """
+
+
+class Simulating(Engine, Protocol):
+    """An engine whose clients can be late: it computes what they do now, and somebody says when it arrives."""
+
+    holds: bool
+    """Whether what clients keep after a step counts only once their replies have `landed`."""
+    held: Kept
+    """Until then it is here."""
+
+    def exchange(self, tasks: Sequence[Sequence[Tasks]], evaluate: Sequence[Parcels | None]) -> list[Outcome]:
+        """As `run_all`, whatever the quorum is."""
+
+    def landed(self, run: int, clients: Ids) -> None:
+        """The replies of these clients have arrived."""
+
+    def operations(self, run: int) -> np.ndarray:
+        """Of one training of each client of a seed, `[n]`."""

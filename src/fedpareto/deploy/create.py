@@ -24,7 +24,8 @@ from fedpareto.deploy.layout import (
 )
 from fedpareto.deploy.specs import finish
 from fedpareto.errors import UnknownName, UserError
-from fedpareto.experiments.spec import Draft, Spec
+from fedpareto.experiments.draft import Draft
+from fedpareto.experiments.spec import Spec
 from fedpareto.files import write_atomically, write_secret
 from fedpareto.problems.fairness import tables
 from fedpareto.problems.fairness.problem import listed

@@ -8,7 +8,8 @@ from typing import Any
 
 from fedpareto.deploy.layout import SCHEMA, SPEC
 from fedpareto.errors import UserError
-from fedpareto.experiments.spec import PRIVATE, Draft, Spec
+from fedpareto.experiments.draft import Draft
+from fedpareto.experiments.spec import PRIVATE, Spec
 
 
 @dataclass(frozen=True)

@@ -59,6 +59,10 @@ class LocalEngine:
     choices: Choices | None = None
     private: Kept = field(default_factory=Kept)
     """Every client's private state."""
+    holds: bool = False
+    """Whether what clients keep after a step counts only once their replies have `landed`."""
+    held: Kept = field(default_factory=Kept)
+    """Until then it is here."""
     remote: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
@@ -330,7 +334,15 @@ class LocalEngine:
         kept = before | clients.state | {MEMORY + name: tensor for name, tensor in clients.memory.items()}
         if kept:
             for run, parcel, rows in chunk.parts():
-                self.private.shelf(run, lane_of(parcel)).write(chunk.client[rows], taken(kept, rows))
+                shelves = self.held if self.holds else self.private
+                shelves.shelf(run, lane_of(parcel)).write(chunk.client[rows], taken(kept, rows))
+
+    def landed(self, run: int, clients: np.ndarray) -> None:
+        """The replies of these clients have arrived."""
+        for (of, lane), shelf in self.held.shelves.items():
+            if of == run and len(shelf.clients):
+                blank = {name: tensor[0] for name, tensor in shelf.tensors.items()}
+                self.private.shelf(run, lane).write(clients, shelf.read(clients, blank))
 
     # -- choices ---------------------------------------------------------------------------------------------------
 

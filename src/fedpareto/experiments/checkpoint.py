@@ -127,6 +127,17 @@ class Checkpoint:
             found[name] = self._unpack(item, [*_dataclasses(hints[name]), type(own)], own, setting)
         return cls(**found)
 
+    # -- other tensors ---------------------------------------------------------------------------------------------
+
+    def put_tensors(self, name: str, tensors: Mapping[str, Tensor]) -> None:
+        """Adds tensors of one purpose."""
+        self.tensors |= {f"{name}/{part}": tensor for part, tensor in tensors.items()}
+
+    def get_tensors(self, name: str) -> dict[str, Tensor]:
+        """The tensors of one purpose."""
+        place = f"{name}/"
+        return {key.removeprefix(place): one for key, one in self.tensors.items() if key.startswith(place)}
+
     # -- the clients' private state ---------------------------------------------------------------------------------
 
     def put_private(self, private: Kept, name: str = "private") -> None:

@@ -6,7 +6,6 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,11 +15,12 @@ from fedpareto.core import rng
 from fedpareto.core.algorithm import Found, State
 from fedpareto.core.engine import Engine
 from fedpareto.core.kept import Kept
-from fedpareto.core.messages import Failure, Outcome, Parcels, Tasks, traffic
+from fedpareto.core.messages import Failure, Outcome, Parcels, Tasks
 from fedpareto.core.solutions import SolutionSet, held_out, roles
 from fedpareto.errors import DamagedFile, QuorumLost, UserError, reading
 from fedpareto.experiments import resuming
 from fedpareto.experiments.checkpoint import Checkpoint
+from fedpareto.experiments.dispatch import Dispatch, Handed, begun_as
 from fedpareto.experiments.keeping import save_for_serving, save_result
 from fedpareto.experiments.progress import OnRound, Progress, Stopped
 from fedpareto.experiments.recording import Entry, Recorder, by_split, event
@@ -61,9 +61,10 @@ class Experiment:
     ) -> None:
         self.spec, self.engine, self.folder, self.observe = spec, engine, folder, observe
         self.keep_models = keep_models
-        settings = [replace(setting, repeats=len(spec.seeds)) for setting in self.engine.settings]
+        settings = [begun_as(spec, setting) for setting in self.engine.settings]
         self.states: list[State] = [spec.algorithm.begin(setting) for setting in settings]
         self.recorder = Recorder(spec.problem, settings[0].clients, engine.split_names, folder)
+        self.dispatch = Dispatch(spec, engine, settings)
         self.tested = engine.tested
         self._watches = self._begin_watching()
         self.seconds = 0.0
@@ -125,14 +126,14 @@ class Experiment:
             ]
             # The trained model is measured in the exchange that trains it, which need not be the first.
             solutions = self._measured(first, before)
-            outcomes = self._exchange(tasks, solutions)
+            handed = self._exchange(tasks, solutions)
             for run in going:
-                outcome = outcomes[run]
-                self.recorder.note(entries[run], outcome, traffic(tasks[run], outcome.replies))
+                outcome = handed[run].outcome
+                self.recorder.note(entries[run], outcome, handed[run].cost, handed[run].staleness)
                 if self.states[run].round > before:
                     continue
                 events += [self._event(run, failure) for failure in outcome.failures]
-                defended = self.spec.defence.applied(tasks[run], outcome.replies)
+                defended = self.spec.defence.applied(handed[run].tasks, outcome.replies)
                 self.recorder.note_clients(entries[run], defended.notes())
                 self.states[run] = algorithm.tell(self.states[run], defended.replies)
             events += self._heal()
@@ -232,10 +233,10 @@ class Experiment:
         of_all = [self.spec.algorithm.solutions(state) if first else Parcels(np.empty(0)) for state in self.states]
         return [solutions if run in going else None for run, solutions in enumerate(of_all)]
 
-    def _exchange(self, tasks: Sequence[Sequence[Tasks]], solutions: Sequence[Parcels | None]) -> list[Outcome]:
+    def _exchange(self, tasks: Sequence[Sequence[Tasks]], solutions: Sequence[Parcels | None]) -> list[Handed]:
         """One exchange of every seed; a lost quorum leaves its reasons in the folder."""
         try:
-            return self.engine.run_all(tasks, solutions)
+            return self.dispatch.exchange(self.states, tasks, solutions)
         except QuorumLost as lost:
             self.recorder.record([], [self._event(lost.run, failure) for failure in lost.failures])
             asked = sum(len(some) for some in tasks[lost.run])
@@ -334,7 +335,7 @@ class Experiment:
     def _begun(self, run: int, done: int) -> Entry:
         """What there is to record of a seed before its next round."""
         algorithm, state = self.spec.algorithm, self.states[run]
-        entry = Entry({"seed": self.spec.seeds[run], "round": done})
+        entry = Entry({"seed": self.spec.seeds[run], "round": done} | self.dispatch.noted(run))
         found = algorithm.found(state)
         if found is not None:  # The clients' choices from it, which are measured too, may be fewer.
             entry.row["hypervolume"] = self.recorder.hypervolume(self._set_of(found).points)
@@ -381,6 +382,7 @@ class Experiment:
         for run, state in enumerate(self.states):
             checkpoint.put_state(state, f"state/{run}")
         checkpoint.put_private(self.engine.private)
+        self.dispatch.save(checkpoint)
         if self._watches:
             checkpoint.values["watches"] = [watch.to_plain() for watch in self._watches]
             for run, watch in enumerate(self._watches):
@@ -409,6 +411,7 @@ class Experiment:
                 raise ValueError(f"its round is {state.round}, the run has {self.spec.rounds}")
             self.spec.algorithm.solutions(state)
         self.engine.private = checkpoint.get_private(self.engine.device)
+        self.dispatch.restore(checkpoint)
         best = checkpoint.get_private(self.engine.device, "best-private")
         for run, (watch, state) in enumerate(zip(self._watches, self.states, strict=bool(self._watches))):
             kept = checkpoint.get_state(state, f"best/{run}")

@@ -20,9 +20,10 @@ from fedpareto.core.federation import Federation
 from fedpareto.engines.flower.node import Node, only
 from fedpareto.engines.flower.options import FlowerOptions, SimulationOptions
 from fedpareto.errors import DamagedFile
+from fedpareto.experiments.draft import load
 from fedpareto.experiments.keeping import keep_servable
 from fedpareto.experiments.settings import settings_of
-from fedpareto.experiments.spec import Spec, load
+from fedpareto.experiments.spec import Spec
 from fedpareto.files import write_atomically
 
 if TYPE_CHECKING:

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from fedpareto.errors import UserError
+from fedpareto.experiments.draft import Draft
 from fedpareto.experiments.parallel import ONE_TO_A_CORE
-from fedpareto.experiments.spec import NAMED_SECTIONS, SWEEP, Draft, Spec
+from fedpareto.experiments.spec import NAMED_SECTIONS, SWEEP, Spec
 
 SEEDS, SPEC = "seeds", "spec"
 MOST = 10_000

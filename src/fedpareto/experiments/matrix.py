@@ -22,10 +22,11 @@ from fedpareto.core.problem import Objective
 from fedpareto.core.solutions import held_out
 from fedpareto.errors import DamagedFile, UserError, reading
 from fedpareto.experiments import engines, runner
+from fedpareto.experiments.draft import Draft
 from fedpareto.experiments.parallel import ONE_TO_A_CORE, Jobs, Pieces, side_by_side
 from fedpareto.experiments.progress import Stopped, Tally
 from fedpareto.experiments.result import Result
-from fedpareto.experiments.spec import MATRIX, NAMED_SECTIONS, WORDS, Draft, Spec, first_difference
+from fedpareto.experiments.spec import MATRIX, NAMED_SECTIONS, WORDS, Spec, first_difference
 from fedpareto.experiments.store import RunFolder
 from fedpareto.files import read_object, write_atomically
 from fedpareto.trust.attacks import Attack

@@ -19,8 +19,9 @@ from fedpareto.engines.machine import memory_of
 from fedpareto.engines.ray import room
 from fedpareto.engines.ray.options import RayOptions
 from fedpareto.experiments import engines
+from fedpareto.experiments.draft import Draft
 from fedpareto.experiments.settings import settings_of
-from fedpareto.experiments.spec import Draft, Spec
+from fedpareto.experiments.spec import Spec
 from fedpareto.moo.tested import Tested
 from fedpareto.trust.attacks import raid_on
 

@@ -77,9 +77,13 @@ class Recorder:
             return None
         return found if found.dtype.kind in "iuf" and found.size <= MOST_IN_A_ROW * len(found) else None
 
-    def note(self, entry: Entry, outcome: Outcome, cost: Traffic | None = None) -> None:
-        """Adds one exchange."""
+    def note(
+        self, entry: Entry, outcome: Outcome, cost: Traffic | None = None, staleness: np.ndarray | None = None
+    ) -> None:
+        """Adds one exchange; `staleness`: how many rounds ago each reply began, where that may differ."""
         row = entry.row
+        if staleness is not None and len(staleness):
+            row["staleness"] = float(staleness.mean())
         for kind, values in (("sent", outcome.evaluations.sent), ("trained", outcome.evaluations.trained)):
             if len(values):
                 self._note_evaluation(entry, kind, values)

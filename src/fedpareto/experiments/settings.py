@@ -18,6 +18,8 @@ def settings_of(spec: Spec) -> list[Setting]:
         preferences = spec.preferences_of(seed) if common else None
         shared = None if preferences is None else tuple(preferences[0].tolist())
         one = setting_of(spec.problem, range(spec.clients), seed, spec.rounds, spec.participation, shared)
+        if spec.devices.kind != "none":
+            one = replace(one, widths=spec.devices.fleet(one.clients, seed).width)
         if spec.attack.always:
             one = replace(one, regulars=tuple(sorted(spec.attack.attackers(one.clients, seed))))
         settings.append(one)

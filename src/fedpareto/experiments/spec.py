@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field, fields
-from pathlib import Path
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
 from typing import Any, Literal
 
 import numpy as np
 
-from fedpareto.core import registry, rng
+from fedpareto.core import registry
 from fedpareto.core.algorithm import Algorithm, unwrapped
 from fedpareto.core.federation import Federation, draw_preferences
 from fedpareto.core.learner import Learner
-from fedpareto.core.parameters import build, field_names, parse_value, to_plain
+from fedpareto.core.parameters import to_plain
 from fedpareto.core.problem import Problem
 from fedpareto.engines.faults import Faults
 from fedpareto.engines.flower.options import FlowerOptions, SimulationOptions
 from fedpareto.engines.machine import LocalOptions
 from fedpareto.engines.ray.options import RayOptions
-from fedpareto.errors import UnknownName, UserError
+from fedpareto.errors import UserError
 from fedpareto.experiments import spec_yaml
 from fedpareto.experiments.spec_values import (
     TOP_LEVEL,
@@ -31,13 +28,15 @@ from fedpareto.experiments.spec_values import (
     check_losses,
     check_normalisation,
     check_stopping,
+    check_time,
     check_value,
     need_losses,
-    top_level,
 )
-from fedpareto.moo.preferences import from_spec
+from fedpareto.fleet.devices import Devices
+from fedpareto.fleet.policy import Policy
+from fedpareto.fleet.selection import Selection
 from fedpareto.trust.attacks import Attack
-from fedpareto.trust.defences import DEFENCE_PARAMETERS, Defence
+from fedpareto.trust.defences import Defence
 from fedpareto.trust.privacy import Privacy
 
 ENGINES: dict[str, type[LocalOptions]] = {
@@ -45,9 +44,26 @@ ENGINES: dict[str, type[LocalOptions]] = {
 }
 NAMED_SECTIONS = {"algorithm": "fedpref", "problem": "synthetic", "engine": "local"}
 """Sections that begin with a name, and its default."""
-WORDS = {"privacy": "kind", "attack": "kind", "defence": "rule"}
+WORDS = {
+    "privacy": "kind",
+    "attack": "kind",
+    "defence": "rule",
+    "devices": "kind",
+    "policy": "kind",
+    "selection": "kind",
+}
 """Sections that may be a single word, and the parameter that it sets."""
-SECTIONS = ("algorithm", "problem", "learner", "engine", "faults", "privacy", "attack", "defence")
+PARTS: dict[str, type] = {
+    "faults": Faults,
+    "privacy": Privacy,
+    "attack": Attack,
+    "defence": Defence,
+    "devices": Devices,
+    "policy": Policy,
+    "selection": Selection,
+}
+"""Sections that are one dataclass each."""
+SECTIONS = ("algorithm", "problem", "learner", "engine", *PARTS)
 MATRIX, SWEEP = "matrix", "sweep"
 """The sections of a file that list many runs."""
 ROUNDS = 20
@@ -88,6 +104,9 @@ class Spec:
     privacy: Privacy = Privacy()
     attack: Attack = Attack()
     defence: Defence = Defence()
+    devices: Devices = Devices()
+    policy: Policy = Policy()
+    selection: Selection = Selection()
 
     def __post_init__(self) -> None:
         # Here, so that no spec can name a protection that its algorithm does not have.
@@ -105,6 +124,18 @@ class Spec:
         check_attack(self.attack, self.engine, self.problem, self.clients)
         check_begin(self.attack, self.rounds)
         check_defence(self.defence, self.algorithm, self.privacy, self.clients, self.participation)
+        check_time(self.devices, self.policy, self.selection, self.engine, self.privacy)
+        self.policy.must_fit(self.algorithm, self.clients)
+
+    @property
+    def timed(self) -> bool:
+        """Whether the run has a simulated clock."""
+        return self.devices.kind != "none" or self.chooses
+
+    @property
+    def chooses(self) -> bool:
+        """Whether policy and selection say who is asked, and not the algorithm's own draw."""
+        return not self.policy.waits or self.selection.kind != "random"
 
     def federation(self, seed: int) -> Federation:
         """The clients of one seed."""
@@ -138,10 +169,7 @@ class Spec:
             "normalisation": self.normalisation,
             "learner": to_plain(self.learner),
             "engine": {"name": self.engine.name, **to_plain(self.engine)},
-            "faults": to_plain(self.faults),
-            "privacy": to_plain(self.privacy),
-            "attack": to_plain(self.attack),
-            "defence": to_plain(self.defence),
+            **{name: to_plain(getattr(self, name)) for name in PARTS},
         }
 
     def to_yaml(self) -> str:
@@ -149,288 +177,7 @@ class Spec:
         return spec_yaml.text_of(self.to_mapping())
 
 
-@dataclass(frozen=True)
-class Draft:
-    """A spec as the user wrote it: nested plain values, and the line of each."""
-
-    values: dict[str, Any] = field(default_factory=dict)
-    where: Mapping[tuple[str, ...], str] = field(default_factory=dict)
-    """By path of keys, "spec.yaml, line 3" or "--set lr=0.1"."""
-
-    @classmethod
-    def read(cls, path: Path) -> Draft:
-        """From a YAML file."""
-        return cls(*spec_yaml.read(path))
-
-    def with_values(self, changes: Mapping[str, Any]) -> Draft:
-        """With some top-level values set (the command line's flags); None means: not given."""
-        values, where = dict(self.values), dict(self.where)
-        for key, value in changes.items():
-            if value is None:
-                continue
-            old = values.get(key)
-            if key in NAMED_SECTIONS and isinstance(old, dict) and old.get("name", NAMED_SECTIONS[key]) == value:
-                continue  # The same one again: its parameters stay. Another one would not inherit them.
-            values[key] = value
-            where = {path: place for path, place in where.items() if path[0] != key}
-        return Draft(values, where)
-
-    def with_section(self, section: str, changes: Mapping[str, Any]) -> Draft:
-        """With some parameters of a section set as they are; None means: not given."""
-        given = {key: value for key, value in changes.items() if value is not None}
-        if not given:
-            return self
-        where = {path: place for path, place in self.where.items() if path not in [(section, key) for key in given]}
-        return Draft({**self.values, section: self._section(section) | given}, where)
-
-    def with_engine(self, options: Mapping[str, Any]) -> Draft:
-        """With options of the local engine that the user did not give; another engine has its own."""
-        given = self._section("engine")
-        if given.get("name", NAMED_SECTIONS["engine"]) != NAMED_SECTIONS["engine"]:
-            return self
-        return Draft({**self.values, "engine": {**options, **given}}, self.where)
-
-    def with_settings(self, settings: Iterable[str]) -> Draft:
-        """With `key=value` texts applied; a key may name its section (learner.lr) or be bare (lr)."""
-        draft, seen = self, dict[str, str]()
-        for text in settings:
-            key, equals, value = (part.strip() for part in text.partition("="))
-            if not equals or not key:
-                raise UserError(f"--set {text}: write key=value, for example --set lr=0.1")
-            if key in seen and draft._holds_several(draft._path(key, f"--set {text}")):
-                both = f"--set {key}={seen[key]},{value}"
-                raise UserError(f"--set {text}: {key} is set twice; if both are meant, write them as a list: {both}")
-            seen[key] = value
-            draft = draft.with_value(key, parse_value(value), f"--set {text}")
-        return draft
-
-    def with_value(self, key: str, value: Any, place: str) -> Draft:
-        """With one value set; a key may name its section or be bare, a message about it begins with `place`."""
-        if key in NAMED_SECTIONS:
-            draft = self.with_values({key: value})
-            return Draft(draft.values, {**draft.where, (key,): place})
-        path = self._path(key, place)
-        values = dict(self.values)
-        if len(path) == 1:
-            values[key] = value
-        else:
-            values[path[0]] = self._section(path[0]) | {path[1]: value}
-        return Draft(values, {**self.where, path: place})
-
-    def _holds_several(self, path: tuple[str, ...]) -> bool:
-        """Whether a parameter is a list of values, such as columns; of a single one the last that is set counts."""
-        classes = {"algorithm": registry.algorithm_class, "problem": registry.problem_class}
-        if len(path) == 1 or path[0] not in classes:
-            return False
-        owner = classes[path[0]](self._named(path[0])[0])
-        return isinstance(getattr(owner, path[1], None), tuple)
-
-    def _path(self, key: str, place: str) -> tuple[str, ...]:
-        """The path that a key of --set means."""
-        section, dot, name = key.partition(".")
-        if dot:
-            if section not in SECTIONS:
-                raise UnknownName(f"section in {place}:", section, SECTIONS)
-            return section, name
-        if key in TOP_LEVEL:
-            return (key,)
-        if key in WORDS:
-            return key, WORDS[key]
-        parameters = self._parameters()
-        owners = [section for section, names in parameters.items() if key in names]
-        if len(owners) > 1:
-            choices = " or ".join(f"{owner}.{key}" for owner in owners)
-            raise UserError(f"{place}: several parts have a '{key}'; write {choices}")
-        if not owners:
-            sections = {"privacy": Privacy, "attack": Attack, "defence": Defence}
-            full = [f"{section}.{name}" for section, cls in sections.items() for name in field_names(cls)]
-            known = [*TOP_LEVEL, *(name for names in parameters.values() for name in names), *full]
-            raise UserError(f"{place}: {UnknownName('parameter', key, known)}")
-        return owners[0], key
-
-    def _parameters(self) -> dict[str, list[str]]:
-        """The parameters that may be bare, by section, for the algorithm and problem that this draft names.
-
-        Those of privacy, attack and defence may not: a bare "noise", "clip" or "share" could mean the data or the
-        gradients.
-        """
-        algorithm = registry.algorithm_class(self._named("algorithm")[0])
-        problem = registry.problem_class(self._named("problem")[0])
-        return {
-            "algorithm": field_names(algorithm),
-            "problem": field_names(problem),
-            "learner": field_names(problem().learner()),
-            "engine": field_names(ENGINES.get(self._named("engine")[0], LocalOptions)),
-            "faults": field_names(Faults),
-        }
-
-    def finish(self) -> Spec:
-        """The spec, or a clear message saying what is wrong and where."""
-        for section in {MATRIX, SWEEP} & self.values.keys():
-            with self._at(section):
-                raise UserError(f"a section '{section}' lists many runs; this file is for 'fedpareto {section}'")
-        for key in self.values:
-            if key not in (*TOP_LEVEL, *SECTIONS):
-                with self._at(str(key)):
-                    raise UnknownName("key", str(key), (*TOP_LEVEL, *SECTIONS))
-        algorithm, problem = self._algorithm(), self._problem()
-        learner = problem.learner()
-        if self._section("learner"):
-            learner = self._build("learner", type(learner), to_plain(learner) | self._section("learner"), "learner")
-        name, options = self._named("engine")
-        with self._at("engine"):
-            if name not in ENGINES:
-                raise UnknownName("engine", name, ENGINES)
-        parts = {
-            "engine": self._build("engine", ENGINES[name], options, "engine"),
-            "faults": self._build("faults", Faults, self._section("faults"), "faults"),
-            "privacy": self._build("privacy", Privacy, self._section("privacy"), "privacy"),
-            "attack": self._build("attack", Attack, self._section("attack"), "attack"),
-            "defence": self._build("defence", Defence, self._section("defence"), "defence"),
-        }
-        self._need_word("attack", "sign-flip")
-        self._need_word("defence", "median")
-        values: dict[str, Any] = {"clients": problem.default_clients()}
-        for key in TOP_LEVEL:
-            if key in self.values:
-                with self._at(key):
-                    values[key] = top_level(key, self.values[key])
-        with self._at("normalisation"):
-            way = values.get("normalisation", "averaged")
-            algorithm = registry.normalised(algorithm, way)
-            check_normalisation(way, problem)
-        with self._at("privacy", "kind"):
-            algorithm = registry.protected(algorithm, parts["privacy"])
-        if values.get("measure_losses"):
-            with self._at("measure_losses"):
-                need_losses(parts["engine"], learner)
-        with self._at("stop_after"):
-            stopping = values.get("stop_after", 0), values.get("stop_margin", 0.0)
-            check_stopping(*stopping, algorithm, parts["engine"], parts["privacy"])
-        with self._at("algorithm", "name"):
-            check_losses(algorithm, problem, learner)
-        with self._in("attack"):
-            check_attack(parts["attack"], parts["engine"], problem, values["clients"])
-        with self._at("attack", "from_round"):
-            check_begin(parts["attack"], values.get("rounds", ROUNDS))
-        with self._in("defence"):
-            self._need_use_of_defence(parts["defence"])
-            participation = values.get("participation", 1.0)
-            check_defence(parts["defence"], algorithm, parts["privacy"], values["clients"], participation)
-        with self._at("quorum"):  # Each value was good on its own; only quorum and clients may still disagree.
-            spec = Spec(algorithm, problem, learner, **values, **parts)
-        with self._at("preferences"):
-            from_spec(spec.preferences, spec.clients, len(problem.objectives), rng.generator(rng.Address(0), "check"))
-        return spec
-
-    def _need_word(self, section: str, example: str) -> None:
-        """Raises UserError if a section has parameters of something that it does not name."""
-        given, word = list(self._section(section)), f"{section}.{WORDS[section]}"
-        if given and WORDS[section] not in given:
-            with self._at(section, given[0]):
-                raise UserError(f"{section}.{given[0]} is set, but no {word} that it belongs to, such as {example}")
-
-    def _need_use_of_defence(self, defence: Defence) -> None:
-        """Raises UserError if a parameter is set that the rule does not have."""
-        for key in self._section("defence"):
-            rules = DEFENCE_PARAMETERS.get(key, ())
-            if rules and defence.rule not in rules and getattr(defence, key) != getattr(Defence(), key):
-                raise UserError(f"defence: {key} is for the rule {' or '.join(rules)}, not for {defence.rule}")
-
-    def _algorithm(self) -> Algorithm[Any]:
-        name, parameters = self._named("algorithm")
-        with self._at("algorithm"):
-            cls = registry.algorithm_class(name)
-        # Built once for messages that know their line, and once by the registry, which knows what "+ft" means.
-        self._build("algorithm", cls, parameters, f"algorithm {name}")
-        return registry.make_algorithm(name, parameters)
-
-    def _problem(self) -> Problem:
-        name, parameters = self._named("problem")
-        with self._at("problem"):
-            cls = registry.problem_class(name)
-        problem: Problem = self._build("problem", cls, parameters, f"problem {name}")
-        return problem
-
-    def _named(self, section: str) -> tuple[str, dict[str, Any]]:
-        """A section's name and its parameters."""
-        values = self._section(section)
-        name = values.pop("name", NAMED_SECTIONS[section])
-        if not isinstance(name, str):
-            with self._at(section, "name"):
-                raise UserError(f"{section}: name is {name!r}; it should be a text, such as {NAMED_SECTIONS[section]}")
-        return name, values
-
-    def _section(self, name: str) -> dict[str, Any]:
-        value = self.values.get(name)
-        if value is None:
-            return {}
-        if isinstance(value, str) and name in NAMED_SECTIONS:
-            return {"name": value}
-        if isinstance(value, str) and name in WORDS:
-            return {WORDS[name]: value}
-        if not isinstance(value, dict):
-            with self._at(name):
-                a_name = f"its {WORDS.get(name, 'name')}, or " if name in (*NAMED_SECTIONS, *WORDS) else ""
-                raise UserError(f"{name} is {value!r}; it should be {a_name}a group of 'key: value' lines")
-        return {str(key): entry for key, entry in value.items()}
-
-    def _build(self, section: str, cls: type, values: Mapping[str, Any], what: str) -> Any:
-        """One section's dataclass; a message names the line of the key that does not fit."""
-        blamed: list[str] = []
-
-        def blame(key: str) -> str:
-            blamed.append(key)
-            return ""
-
-        try:
-            return build(cls, values, what, blame)
-        except UserError as problem:
-            with self._at(section, *(blamed or self._named_in(problem, section))[:1]):
-                raise
-
-    def _named_in(self, problem: UserError, section: str) -> list[str]:
-        """The parameters of a section that a message mentions: a class that checks its own values names them.
-
-        A message about one of several ("unknown goal") is about the parameter that holds them (`goals`).
-        """
-        words = {key: re.escape(key.removesuffix("s")) + "s?" for key in self._section(section)}
-        return [key for key, word in words.items() if re.search(rf"\b{word}\b", str(problem))]
-
-    @contextmanager
-    def _in(self, section: str) -> Iterator[None]:
-        """Prefixes a message with the line of the parameter that it names, or that of the section's name."""
-        try:
-            yield
-        except UserError as problem:
-            named = [key for key in self._named_in(problem, section) if key != WORDS[section]]
-            with self._at(section, *(named or [WORDS[section]])[:1]):
-                raise
-
-    @contextmanager
-    def _at(self, *path: str) -> Iterator[None]:
-        """Prefixes a message with the line of the value that is wrong."""
-        try:
-            yield
-        except _Placed:
-            raise
-        except UserError as problem:
-            place = self.where.get(path) or self.where.get(path[:1])
-            if place is None:
-                raise
-            raise _Placed(f"{place}: {problem}") from None
-
-
-class _Placed(UserError):
-    """An error whose message already names its line."""
-
-
 assert set(TOP_LEVEL) | set(SECTIONS) == {f.name for f in fields(Spec)}, "a new field of Spec needs its place here"
-
-
-def load(path: Path) -> Spec:
-    """The spec in a YAML file."""
-    return Draft.read(path).finish()
 
 
 def first_difference(before: Mapping[str, Any], now: Mapping[str, Any], section: str = "") -> str:

@@ -12,7 +12,11 @@ from fedpareto.core.parameters import convert
 from fedpareto.core.problem import Problem
 from fedpareto.engines.flower.options import FlowerOptions
 from fedpareto.engines.machine import LocalOptions
+from fedpareto.engines.ray.options import RayOptions
 from fedpareto.errors import UserError
+from fedpareto.fleet.devices import Devices
+from fedpareto.fleet.policy import Policy
+from fedpareto.fleet.selection import Selection
 from fedpareto.trust.attacks import Attack
 from fedpareto.trust.defences import Defence
 from fedpareto.trust.privacy import Privacy
@@ -150,6 +154,18 @@ def check_defence(
 ) -> None:
     """Raises UserError if a defence does not fit the rest of a spec."""
     defence.must_fit(algorithm, privacy, participant_count(participation, clients))
+
+
+def check_time(devices: Devices, policy: Policy, selection: Selection, engine: LocalOptions, privacy: Privacy) -> None:
+    """Raises UserError where a clock, a policy or a choice of clients does not fit the engine or the privacy."""
+    if isinstance(engine, FlowerOptions) and devices.kind != "none":
+        raise UserError(f"devices are simulated by the engine local; with {engine.name} time is what the clock says")
+    if isinstance(engine, RayOptions) and (devices.kind != "none" or not policy.waits or selection.kind != "random"):
+        raise UserError("devices, policy and selection work with the engine local; on ray all clients are alike")
+    if selection.kind != "random" and privacy.kind != "none":
+        raise UserError(
+            f"selection.kind={selection.kind}: what privacy costs is known for clients that are drawn by chance"
+        )
 
 
 def _seeds(value: Any) -> list[Any]:

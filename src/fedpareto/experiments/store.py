@@ -17,7 +17,8 @@ import numpy as np
 from fedpareto.columns import FILE as COLUMNS_FILE
 from fedpareto.errors import DamagedFile, UserError
 from fedpareto.experiments.checkpoint import Checkpoint
-from fedpareto.experiments.spec import PRIVATE, Draft, Spec
+from fedpareto.experiments.draft import Draft
+from fedpareto.experiments.spec import PRIVATE, Spec
 from fedpareto.files import PART, Lock, json_text, parse_object, quoted, read_bytes, read_object, write_atomically
 from fedpareto.moo.tested import Tested
 from fedpareto.report.reading import FORMAT, must_be_readable

@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 from fedpareto.errors import DamagedFile, UserError, in_words, reading
 from fedpareto.experiments import grid
+from fedpareto.experiments.draft import Draft
 from fedpareto.experiments.grid import Planned
 from fedpareto.experiments.parallel import PATIENCE, Jobs, OnRay, Pieces, Stop, side_by_side
 from fedpareto.experiments.progress import Stopped, Tally
 from fedpareto.experiments.runner import ensure, must_hold
-from fedpareto.experiments.spec import NAMED_SECTIONS, Draft
+from fedpareto.experiments.spec import NAMED_SECTIONS
 from fedpareto.experiments.store import RunFolder
 from fedpareto.files import json_text, read_object, write_atomically
 

@@ -16,10 +16,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedpareto.experiments.draft import Draft
 from fedpareto.experiments.parallel import Pieces, announced
 from fedpareto.experiments.progress import Pulse
 from fedpareto.experiments.runner import ensure
-from fedpareto.experiments.spec import Draft, Spec
+from fedpareto.experiments.spec import Spec
 from fedpareto.experiments.store import RunFolder
 from fedpareto.moo.fairness import Evaluation
 from fedpareto.papers.catalogue import Options, Say
@@ -37,7 +38,7 @@ class Cell:
     name: str
     """Also its folder, such as cifar10-b10/fedavg."""
     draft: Mapping[str, Any]
-    """The spec as plain values; see spec.Draft."""
+    """The spec as plain values; see experiments.draft."""
     keeps_models: bool = False
     """Whether the clients' models stay in the folder: a hundred copies of a network with 800,000 parameters are
     320 MB."""

@@ -14,7 +14,7 @@ from memory_federation import federations_of, node_of
 from fedpareto.core.federation import Federation
 from fedpareto.engines.flower.apps import node_from
 from fedpareto.engines.flower.node import Node, only
-from fedpareto.experiments.spec import Draft
+from fedpareto.experiments.draft import Draft
 
 
 def make(config):

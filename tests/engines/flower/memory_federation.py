@@ -14,7 +14,7 @@ from fedpareto.engines.flower.post import HELLO
 from fedpareto.engines.flower.server import FlowerEngine
 from fedpareto.engines.local import LocalEngine
 from fedpareto.engines.machine import Choices
-from fedpareto.experiments.spec import Draft
+from fedpareto.experiments.draft import Draft
 
 QUICK = FlowerOptions(join_timeout=0.2, timeout=0.3, hello_timeout=0.2, poll=0.001, retries=0, forgiveness=0.0)
 

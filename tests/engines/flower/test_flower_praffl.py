@@ -13,7 +13,7 @@ from test_flower_parity import assert_same_run
 from test_flower_tap import forms, pieces
 
 from fedpareto.core.conditioned import tolerances
-from fedpareto.experiments.spec import Draft
+from fedpareto.experiments.draft import Draft
 
 DRAFT = {
     "algorithm": {"name": "praffl", "body_epochs": 2, "head_epochs": 2, "sampled": 8},

@@ -10,7 +10,7 @@ from test_flower_praffl import sizes
 from test_flower_tap import forms, pieces
 
 from fedpareto.engines.local import MEMORY
-from fedpareto.experiments.spec import Draft
+from fedpareto.experiments.draft import Draft
 from fedpareto.learners.off_policy import PLACE
 
 DRAFT = {

@@ -13,7 +13,7 @@ from real_federation import messages_on, nodes_of, server_of
 from safetensors.numpy import load_file
 
 from fedpareto.engines.flower import wire
-from fedpareto.experiments.spec import Draft
+from fedpareto.experiments.draft import Draft
 
 ROWS = 100
 """As many are looked for in each part of the data, the first among them."""

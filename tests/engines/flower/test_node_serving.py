@@ -18,10 +18,10 @@ from safetensors.torch import load_file
 import fedpareto
 from fedpareto.errors import UserError
 from fedpareto.experiments import runner
+from fedpareto.experiments.draft import Draft
 from fedpareto.experiments.experiment import Experiment
 from fedpareto.experiments.keeping import keep_servable
 from fedpareto.experiments.servable import node_file, node_files
-from fedpareto.experiments.spec import Draft
 from fedpareto.experiments.store import RunFolder, describe
 from fedpareto.serving.models import AnyPreference
 

@@ -13,7 +13,7 @@ from real_federation import nodes_of, server_of
 from test_flower_parity import largest_difference
 
 from fedpareto.engines.flower.launch import Processes, simulate
-from fedpareto.experiments.spec import Draft
+from fedpareto.experiments.draft import Draft
 from processes import Python
 from waiting import until
 

@@ -13,8 +13,8 @@ from fedpareto.engines.machine import LocalOptions
 from fedpareto.engines.ray.crew import Crew
 from fedpareto.engines.ray.options import RayOptions
 from fedpareto.experiments import engines
+from fedpareto.experiments.draft import Draft
 from fedpareto.experiments.ray import engine_on
-from fedpareto.experiments.spec import Draft
 
 CHOSEN = {"threads": 1, "chunk": 8}
 ROOM = 16

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from fedpareto.errors import UnknownName
-from fedpareto.experiments.spec import Draft
+from fedpareto.experiments.draft import Draft
 from fedpareto.files import write_atomically
 from fedpareto.papers.catalogue import CATALOGUE, Options, Outcome, Say, json_text, known
 from fedpareto.papers.client_runs import Cell, find_all, spec_of

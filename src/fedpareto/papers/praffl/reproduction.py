@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedpareto.errors import UnknownName
+from fedpareto.experiments.draft import Draft
 from fedpareto.experiments.parallel import Jobs, Pieces, side_by_side
 from fedpareto.experiments.runner import ensure
-from fedpareto.experiments.spec import Draft, Spec
+from fedpareto.experiments.spec import Spec
 from fedpareto.experiments.store import RunFolder
 from fedpareto.files import write_atomically
 from fedpareto.moo.dominance import is_nondominated

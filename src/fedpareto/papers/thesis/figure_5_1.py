@@ -23,9 +23,10 @@ from typing import Any
 import numpy as np
 
 from fedpareto.errors import UserError
+from fedpareto.experiments.draft import Draft
 from fedpareto.experiments.parallel import Jobs, Pieces, side_by_side
 from fedpareto.experiments.runner import ensure
-from fedpareto.experiments.spec import Draft, Spec
+from fedpareto.experiments.spec import Spec
 from fedpareto.files import write_atomically
 from fedpareto.moo import preferences
 from fedpareto.moo.dominance import dominates, front

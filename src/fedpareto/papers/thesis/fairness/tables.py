@@ -16,9 +16,10 @@ import numpy as np
 
 from fedpareto.core.registry import FINE_TUNED
 from fedpareto.errors import UnknownName
+from fedpareto.experiments.draft import Draft
 from fedpareto.experiments.parallel import Jobs, Pieces, side_by_side
 from fedpareto.experiments.runner import ensure
-from fedpareto.experiments.spec import Draft, Spec
+from fedpareto.experiments.spec import Spec
 from fedpareto.moo.dominance import front
 from fedpareto.moo.filters import is_converged
 from fedpareto.moo.indicators import hypervolume

@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 
 from fedpareto.errors import UserError
+from fedpareto.experiments.draft import Draft
 from fedpareto.experiments.parallel import Jobs, Pieces, announced
 from fedpareto.experiments.progress import Pulse
 from fedpareto.experiments.runner import ensure
-from fedpareto.experiments.spec import Draft, Spec
+from fedpareto.experiments.spec import Spec
 from fedpareto.experiments.store import RunFolder
 from fedpareto.moo.indicators import hypervolume
 from fedpareto.papers.catalogue import Options, Say

@@ -17,10 +17,11 @@ import numpy as np
 
 from fedpareto.core.registry import FINE_TUNED
 from fedpareto.errors import UserError
+from fedpareto.experiments.draft import Draft
 from fedpareto.experiments.parallel import Jobs, Pieces, announced
 from fedpareto.experiments.progress import Pulse
 from fedpareto.experiments.runner import ensure
-from fedpareto.experiments.spec import Draft, Spec
+from fedpareto.experiments.spec import Spec
 from fedpareto.experiments.store import RunFolder
 from fedpareto.moo.dominance import front
 from fedpareto.moo.indicators import all_indicators

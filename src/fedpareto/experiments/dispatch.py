@@ -1,0 +1,298 @@
+"""Between the loop and the engine: who is asked, and whose replies a round has, by the run's policy and its clock."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import cast
+
+import numpy as np
+import torch
+
+from fedpareto.core import rng
+from fedpareto.core.algorithm import Setting, State, participant_count
+from fedpareto.core.engine import Engine, Simulating
+from fedpareto.core.messages import (
+    Failure,
+    Outcome,
+    Parcels,
+    Replies,
+    Tasks,
+    Traffic,
+    places,
+    traffic,
+)
+from fedpareto.engines.checks import enforce_quorum
+from fedpareto.experiments.checkpoint import Checkpoint
+from fedpareto.experiments.spec import Spec
+from fedpareto.fleet import logbook
+from fedpareto.fleet.flight import Flight
+from fedpareto.fleet.gathering import Choose, Gathering
+from fedpareto.fleet.selection import Known
+from fedpareto.fleet.staleness import refreshed
+
+
+@dataclass(frozen=True)
+class Handed:
+    """What the algorithm of one seed gets in an exchange."""
+
+    tasks: Sequence[Tasks]
+    """What those who replied would be asked now: late replies are measured from there, too."""
+    outcome: Outcome
+    cost: Traffic
+    staleness: np.ndarray | None = None
+    """How many rounds ago each reply began, where that may differ."""
+
+
+def begun_as(spec: Spec, setting: Setting) -> Setting:
+    """The setting with which an algorithm begins: where somebody else chooses who is asked, it asks everybody."""
+    return replace(setting, repeats=len(spec.seeds), participation=1.0 if spec.chooses else setting.participation)
+
+
+class Dispatch:
+    """Exchanges of all seeds, each with a clock of its own where devices are known."""
+
+    def __init__(self, spec: Spec, engine: Engine, settings: Sequence[Setting]) -> None:
+        self.spec, self.engine, self.settings = spec, cast(Simulating, engine), settings
+        self.flights = [_flight(spec, self.engine, run, one) for run, one in enumerate(settings)] if spec.timed else []
+        self._known = [_known(flight) for flight in self.flights]
+        self._heard = [np.zeros(len(setting.clients), dtype=np.int64) for setting in settings]
+        """The round in which each client was last heard, of each seed; 0: never."""
+        self._chosen: dict[int, tuple[int, np.ndarray]] = {}
+        count = participant_count(spec.participation, spec.clients)
+        self._gatherings = [
+            Gathering(spec.policy, flight, count, _tiers(spec, flight, known.seconds))
+            for flight, known in zip(self.flights, self._known, strict=True)
+        ]
+        for known in self._known:
+            spec.policy.must_be_met(known.seconds)
+        if not spec.policy.waits:
+            self.engine.holds = True
+
+    # -- an exchange -----------------------------------------------------------------------------------------------
+
+    def exchange(
+        self, states: Sequence[State], tasks: Sequence[Sequence[Tasks]], evaluate: Sequence[Parcels | None]
+    ) -> list[Handed]:
+        """One of every seed that has tasks; with `evaluate`, its solutions are measured before."""
+        if not self.spec.policy.waits:
+            return self._whoever_came(states, tasks, evaluate)
+        if self.flights:
+            tasks = [self._asked(run, states[run], of_run) for run, of_run in enumerate(tasks)]
+        outcomes = self.engine.run_all(tasks, evaluate)
+        for run, outcome in enumerate(outcomes):
+            self._learn(run, states[run].round + 1, outcome)
+        return [Handed(some, one, traffic(some, one.replies)) for some, one in zip(tasks, outcomes, strict=True)]
+
+    def _asked(self, run: int, state: State, tasks: Sequence[Tasks]) -> list[Tasks]:
+        """The tasks of those who are asked in this round; the clock goes on to where all of them have replied."""
+        if not tasks:
+            return []
+        flight, gathering, clients = self.flights[run], self._gatherings[run], self.settings[run].clients
+        askable = _askable(clients, tasks)
+        if self.spec.chooses:
+            if self._chosen.get(run, (-1,))[0] != state.round:  # All exchanges of a round have the same clients.
+                choose = self._choose(run, state)
+                rows = choose(np.flatnonzero(askable), gathering.count)
+                self._chosen[run] = state.round, rows
+            askable &= np.isin(np.arange(len(clients)), self._chosen[run][1])
+        rows = gathering.all_of(tasks, np.flatnonzero(askable))
+        flight.free(rows)
+        return _only(tasks, clients[np.sort(rows)])
+
+    def _whoever_came(
+        self, states: Sequence[State], tasks: Sequence[Sequence[Tasks]], evaluate: Sequence[Parcels | None]
+    ) -> list[Handed]:
+        """As the policy says. What is measured are solutions only, not what clients trained: that may be on its way."""
+        measured = self.engine.run_all([[] for _ in tasks], evaluate)
+        for run, outcome in enumerate(measured):
+            self._learn(run, states[run].round, outcome)
+        handed = [Handed([], outcome, traffic([], outcome.replies)) for outcome in measured]
+        missing = {run: _Waiting() for run, of_run in enumerate(tasks) if of_run}
+        while missing:
+            for run, waiting in missing.items():
+                waiting.rows = self._gather(run, states[run], tasks[run], waiting.sent)
+            self._compute({run: waiting.rows for run, waiting in missing.items()})
+            for run, waiting in list(missing.items()):
+                replies = self._taken(run, waiting)
+                if len(replies) or len(waiting.failures) >= self.spec.clients:
+                    handed[run] = self._handed(run, states[run], tasks[run], replies, waiting, handed[run].outcome)
+                    del missing[run]
+                self.flights[run].free(waiting.rows)
+        return handed
+
+    def _gather(self, run: int, state: State, tasks: Sequence[Tasks], sent: list[np.ndarray]) -> np.ndarray:
+        """The rows of those whose replies this round has; `sent` gets those of whom was asked."""
+        flight, clients = self.flights[run], self.settings[run].clients
+        everyone = self.spec.algorithm.ends_as_planned and state.round == self.spec.rounds - 1
+        before = self._known[run].asked.copy()
+        came = self._gatherings[run].gathered(tasks, _askable(clients, tasks), self._choose(run, state), everyone)
+        if everyone:
+            self._known[run].asked[came] += 1
+        sent.append(np.repeat(clients, self._known[run].asked - before))
+        assert flight.now < np.inf
+        return came
+
+    def _choose(self, run: int, state: State) -> Choose:
+        known, flight = self._known[run], self.flights[run]
+        stream = rng.generator(rng.Address(self.settings[run].seed, round=state.round + 1), "selection")
+        known.version, known.heard = state.round, state.round + 1 - self._heard[run]
+
+        def choose(free: np.ndarray, count: int) -> np.ndarray:
+            known.present = flight.present
+            rows = free if len(free) <= count else self.spec.selection.chosen(known, free, count, stream)
+            known.asked[rows] += 1
+            return rows
+
+        return choose
+
+    def _compute(self, arrived: Mapping[int, np.ndarray]) -> None:
+        """What these replies hold, and with it all that is under way: one stack of all seeds."""
+        due = [self.flights[run].due(arrived[run]) if run in arrived else [] for run in range(len(self.flights))]
+        if not any(due):
+            return
+        outcomes = self.engine.exchange(due, [None for _ in due])
+        for run, outcome in enumerate(outcomes):
+            if due[run]:
+                self.flights[run].computed(outcome)
+
+    def _taken(self, run: int, waiting: _Waiting) -> Replies:
+        replies, failures = self.flights[run].taken(waiting.rows)
+        waiting.failures += failures
+        self.engine.landed(run, replies.clients)
+        return replies
+
+    def _handed(
+        self,
+        run: int,
+        state: State,
+        tasks: Sequence[Tasks],
+        replies: Replies,
+        waiting: _Waiting,
+        measured: Outcome,
+    ) -> Handed:
+        enforce_quorum(self.spec.quorum, replies, waiting.failures, run)
+        now = _only(tasks, replies.clients)
+        fresh = refreshed(self.spec.algorithm, self.spec.policy, self.flights[run], now, replies)
+        outcome = Outcome(fresh, waiting.failures, measured.evaluations)
+        self._learn(run, state.round + 1, Outcome(replies))
+        sent = np.concatenate(waiting.sent)
+        return Handed(now, outcome, _cost(tasks, sent, replies), state.round + 1 - replies.rounds)
+
+    def _learn(self, run: int, round_: int, outcome: Outcome) -> None:
+        """What the server knows of clients from what they said."""
+        if not self.flights:
+            return
+        clients, known = self.settings[run].clients, self._known[run]
+        self._heard[run][places(clients, np.unique(outcome.replies.clients))] = round_
+        sent = outcome.evaluations.sent
+        if len(sent):
+            names, worse = (
+                self.engine.split_names,
+                [1.0 if not one.maximise else -1.0 for one in self.spec.problem.objectives],
+            )
+            part = names.index("train") if "train" in names else 0
+            values = sent.rows[:, part].double().cpu().numpy() * worse
+            known.value[places(clients, sent.clients)] = values.mean(axis=1)
+
+    # -- the record ------------------------------------------------------------------------------------------------
+
+    def noted(self, run: int) -> dict[str, float]:
+        """What a row of the record says of the clock: seconds, and joules of all clients, so far."""
+        if not self.flights:
+            return {}
+        return {"clock": self.flights[run].now, "joules": self.flights[run].joules}
+
+    # -- checkpoints -----------------------------------------------------------------------------------------------
+
+    def save(self, checkpoint: Checkpoint) -> None:
+        """Adds everything that is under way."""
+        for run, (flight, known) in enumerate(zip(self.flights, self._known, strict=True)):
+            tensors, checkpoint.values[f"flight/{run}"] = logbook.written(flight)
+            checkpoint.put_tensors(f"flight/{run}", tensors)
+            about = {"asked": known.asked, "value": known.value, "heard": self._heard[run]}
+            checkpoint.put_tensors(f"known/{run}", {name: torch.as_tensor(array) for name, array in about.items()})
+        if self.flights:
+            checkpoint.put_private(self.engine.held, "held")
+
+    def restore(self, checkpoint: Checkpoint) -> None:
+        """As it was saved."""
+        for run, (flight, known) in enumerate(zip(self.flights, self._known, strict=True)):
+            logbook.read(flight, checkpoint.get_tensors(f"flight/{run}"), checkpoint.values[f"flight/{run}"])
+            found = {name: one.numpy().copy() for name, one in checkpoint.get_tensors(f"known/{run}").items()}
+            known.asked, known.value, self._heard[run] = found["asked"], found["value"], found["heard"]
+        if self.flights:
+            self.engine.held = checkpoint.get_private(self.engine.device, "held")
+
+
+@dataclass
+class _Waiting:
+    """A seed that has no reply yet."""
+
+    rows: np.ndarray = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    """Who came."""
+    sent: list[np.ndarray] = field(default_factory=list)
+    """Who was asked."""
+    failures: list[Failure] = field(default_factory=list)
+
+
+def _flight(spec: Spec, engine: Simulating, run: int, setting: Setting) -> Flight:
+    fleet = spec.devices.fleet(setting.clients, setting.seed)
+    width = setting.initial.element_size()
+    shapes = spec.algorithm.reply_shapes(setting)
+    sizes = {step: width * sum(math.prod(shape) for shape in of_step.values()) for step, of_step in shapes.items()}
+    shares = spec.algorithm.shares(setting)
+    # The model, its gradient and what it began from: without these nobody trains.
+    fleet.must_hold(3.0 * width * setting.layout.size * (1.0 if shares is None else shares[:, 1]))
+    return Flight(fleet, setting, engine.operations(run), sizes, shares)
+
+
+def _known(flight: Flight) -> Known:
+    """What is known before anybody was heard."""
+    clients = len(flight.setting.clients)
+    seconds, joules = flight.expected()
+    return Known(
+        seconds=seconds,
+        joules=joules,
+        rows=flight.operations / max(flight.operations.max(), 1.0),
+        value=np.full(clients, np.nan),
+        heard=np.zeros(clients, dtype=np.int64),
+        asked=np.zeros(clients, dtype=np.int64),
+        present=np.ones(clients, dtype=bool),
+        version=0,
+    )
+
+
+def _tiers(spec: Spec, flight: Flight, seconds: np.ndarray) -> np.ndarray:
+    """The tier of each client: that of its device, or equal shares of all by how long a round takes them."""
+    if flight.fleet.tier.any():
+        return flight.fleet.tier
+    order = np.argsort(np.argsort(seconds, kind="stable"), kind="stable")
+    found: np.ndarray = order * min(spec.policy.tiers, len(order)) // len(order)
+    return found
+
+
+def _askable(clients: np.ndarray, tasks: Sequence[Tasks]) -> np.ndarray:
+    """Which clients there is work for, `[n]`."""
+    found: np.ndarray = np.isin(clients, np.concatenate([some.clients for some in tasks]))
+    return found
+
+
+def _only(tasks: Sequence[Tasks], clients: np.ndarray) -> list[Tasks]:
+    """The tasks of some clients."""
+    found = [some.only(np.flatnonzero(np.isin(some.clients, clients))) for some in tasks]
+    return [some for some in found if len(some)]
+
+
+def _cost(tasks: Sequence[Tasks], sent: np.ndarray, replies: Replies) -> Traffic:
+    """Bytes of what was sent since the last round, and of what came."""
+    down = np.zeros(len(sent), dtype=np.int64)
+    for some in tasks:
+        down[np.isin(sent, some.clients)] += some.size
+    of_replies = np.full(len(replies), replies.size)
+    return Traffic(
+        np.concatenate([sent, replies.clients]),
+        np.concatenate([down, np.zeros_like(of_replies)]),
+        np.concatenate([np.zeros_like(down), of_replies]),
+    )

@@ -1,0 +1,135 @@
+"""The policies: whom to ask now, and when a round has enough. The same on a simulated clock and on a real one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from fedpareto.core.messages import Tasks
+from fedpareto.errors import UserError
+from fedpareto.fleet.policy import Policy
+
+IDLE, OUT, HERE = 0, 1, 2
+"""A client has nothing to do; is at work, or its reply under way; its reply is here, and no round had it yet."""
+Choose = Callable[[np.ndarray, int], np.ndarray]
+"""Of clients who are free, by their rows, so many: whom to ask; their rows, ascending."""
+
+
+class Air(Protocol):
+    """What is under way between a server and its clients, which are named by their rows."""
+
+    now: float
+
+    @property
+    def idle(self) -> np.ndarray:
+        """Whether each client could be asked, `[n]`."""
+
+    @property
+    def out(self) -> int:
+        """How many are at work."""
+
+    @property
+    def status(self) -> np.ndarray:
+        """IDLE, OUT or HERE of each client, `[n]`."""
+
+    def send(self, rows: np.ndarray, tasks: Sequence[Tasks]) -> None:
+        """Asks clients, who are among those of the tasks."""
+
+    def wait(self, count: int, until: float = math.inf) -> np.ndarray:
+        """Those who arrive next: at most `count` of them, and nobody after the time `until`."""
+
+    def free(self, rows: np.ndarray) -> None:
+        """These clients have nothing to do any more."""
+
+
+@dataclass
+class Gathering:
+    """One federation's way to fill a round."""
+
+    policy: Policy
+    air: Air
+    count: int
+    """How many take part in a round."""
+    tier: np.ndarray
+    """Of each client, `[n]`: 0, 1, …, the slowest last."""
+
+    def gathered(self, tasks: Sequence[Tasks], askable: np.ndarray, choose: Choose, everyone: bool) -> np.ndarray:
+        """Asks some of those who are `askable` (`[n]`), and waits as the policy says; the rows of those who are here.
+
+        `everyone`: this round needs all of them, whatever the policy is.
+        """
+        if everyone:
+            self.air.free(np.concatenate([self.air.wait(self.air.out), np.flatnonzero(~self.air.idle)]))
+            return self.all_of(tasks, np.flatnonzero(askable))
+        kind = self.policy.kind
+        if kind == "sync":
+            return self.all_of(tasks, choose(np.flatnonzero(askable & self.air.idle), self.count))
+        if kind == "deadline":
+            return self._in_time(tasks, askable, choose)
+        if kind == "tiers":
+            return self._a_tier(tasks, askable, choose)
+        return self._any(tasks, askable, choose, self.policy.replies(self.count))
+
+    def all_of(self, tasks: Sequence[Tasks], rows: np.ndarray) -> np.ndarray:
+        """Asks these, and waits for all of them."""
+        self.air.send(rows, tasks)
+        came = self.air.wait(len(rows))
+        if len(came) < len(rows):
+            raise UserError(
+                f"policy: sync waits for ever for {_some(len(rows) - len(came))} that will never be present again; "
+                "deadline and buffered do not"
+            )
+        return came
+
+    def _in_time(self, tasks: Sequence[Tasks], askable: np.ndarray, choose: Choose) -> np.ndarray:
+        air = self.air
+        air.send(choose(np.flatnonzero(askable & air.idle), self.count), tasks)
+        came = air.wait(air.out, air.now + self.policy.deadline)
+        if not len(came):
+            came = self._first(1)
+        if self.policy.late == "dropped":
+            air.free(np.flatnonzero(~air.idle & ~np.isin(np.arange(len(air.status)), came)))
+        return came
+
+    def _any(self, tasks: Sequence[Tasks], askable: np.ndarray, choose: Choose, wanted: int) -> np.ndarray:
+        """FedBuff's rule: whoever replies makes room for another, who starts from what the server has then."""
+        air, busy = self.air, self.policy.at_work(self.count)
+        came = np.empty(0, dtype=np.int64)
+        while len(came) < wanted:
+            free = np.flatnonzero(askable & air.idle)
+            if len(free) and busy > air.out:
+                chosen = choose(free, busy - air.out)
+                air.send(chosen, tasks)
+                free = np.setdiff1d(free, chosen)
+            if not air.out and len(came):
+                break  # Fewer clients than the buffer has room for.
+            came = np.concatenate([came, self._first(1 if len(free) else wanted - len(came))])
+        return came
+
+    def _a_tier(self, tasks: Sequence[Tasks], askable: np.ndarray, choose: Choose) -> np.ndarray:
+        """Each tier for itself waits for all its clients; the first that is complete closes the round."""
+        air = self.air
+        for number in range(int(self.tier.max()) + 1):
+            own = self.tier == number
+            if (air.idle | ~own).all() and (askable & own).any():
+                share = math.ceil(self.count * np.count_nonzero(own) / len(own))
+                air.send(choose(np.flatnonzero(askable & own), share), tasks)
+        while True:
+            (last,) = self._first(1)
+            own = self.tier == self.tier[last]
+            if not (own & (air.status == OUT)).any():
+                return np.flatnonzero(own & (air.status == HERE))
+
+    def _first(self, count: int) -> np.ndarray:
+        came = self.air.wait(count)
+        if not len(came):
+            raise UserError(f"policy: {_some(self.air.out)} at work will never be present again, and nobody else is")
+        return came
+
+
+def _some(count: int) -> str:
+    return "a client" if count == 1 else f"{count} clients"

@@ -1,0 +1,111 @@
+"""For whom a round waits, and what a late reply is worth. Part of a run's spec."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from fedpareto.core.algorithm import Algorithm, privacy_of, unwrapped
+from fedpareto.errors import UserError
+
+
+@dataclass(frozen=True)
+class Policy:
+    """When a round closes. A round is one step of the server, whatever it waited for."""
+
+    kind: Literal["sync", "deadline", "buffered", "asynchronous", "tiers"] = "sync"
+    """`sync` waits for all who were asked; `deadline` for those who reply in time; `buffered` for any `buffer` replies,
+    while others work on; `asynchronous` for one; `tiers` for all of those who are about equally fast.
+    """
+    deadline: float = 0.0
+    """Of deadline: seconds that a round waits."""
+    late: Literal["used", "dropped"] = "used"
+    """Of deadline: whether a reply that comes later counts in a later round, or is forgotten."""
+    buffer: int = 0
+    """Of buffered, K: replies in a round; 0: 10, or half of those at work if they are fewer than 20."""
+    concurrency: int = 0
+    """Of buffered and asynchronous: clients at work at any time; 0: as many as `participation` says."""
+    tiers: int = 3
+    """Of tiers: how many; those of the devices, where these have tiers."""
+    staleness: Literal["constant", "polynomial", "hinge"] = "polynomial"
+    """s(τ), what an update counts that began τ rounds ago: 1; (1 + τ)^−exponent; or 1 up to `grace`, then
+    1/(slope·(τ − grace) + 1).
+    """
+    exponent: float = 0.5
+    """Of the polynomial staleness."""
+    grace: float = 4.0
+    """Of the hinge: rounds without loss."""
+    slope: float = 10.0
+    """Of the hinge: how fast an update loses its weight after that."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.deadline < math.inf:
+            raise UserError(f"policy: deadline is {self.deadline:g}; it is a number of seconds")
+        if (self.kind == "deadline") != bool(self.deadline):
+            raise UserError(
+                "policy: kind is deadline, but how long it is is not said; set policy.deadline, in seconds"
+                if self.kind == "deadline"
+                else f"policy: deadline is for the kind deadline, not for {self.kind}"
+            )
+        if self.tiers < 1:
+            raise UserError(f"policy: tiers is {self.tiers}; at least 1 is needed")
+        for name in ("buffer", "concurrency"):
+            if getattr(self, name) < 0:
+                raise UserError(f"policy: {name} is {getattr(self, name)}; it is a number of clients, or 0")
+        for name in ("exponent", "grace", "slope"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise UserError(f"policy: {name} is {getattr(self, name):g}; it is a number from 0 on")
+
+    @property
+    def waits(self) -> bool:
+        """Whether every round waits for all who were asked."""
+        return self.kind == "sync"
+
+    def at_work(self, count: int) -> int:
+        """How many clients work at any time, where so many take part in a round."""
+        return self.concurrency or count
+
+    def replies(self, count: int) -> int:
+        """How many replies close a round of buffered or asynchronous, where so many take part."""
+        if self.kind == "asynchronous":
+            return 1
+        return self.buffer or min(10, math.ceil(self.at_work(count) / 2))
+
+    def weights(self, staleness: np.ndarray) -> np.ndarray:
+        """s(τ), `[k]`."""
+        late = np.asarray(staleness, dtype=np.float64)
+        if self.staleness == "polynomial":
+            return np.asarray((1 + late) ** -self.exponent)
+        if self.staleness == "hinge":
+            return np.asarray(1 / (self.slope * np.maximum(late - self.grace, 0) + 1))
+        return np.ones_like(late)
+
+    def must_fit(self, algorithm: Algorithm[Any], clients: int) -> None:
+        """Raises UserError if an algorithm cannot have this policy, or there are too few clients for it."""
+        why = "" if self.waits else _why_not(algorithm)
+        if why:
+            raise UserError(f"policy.kind={self.kind} does not fit {algorithm.name}: {why}")
+        for name in ("buffer", "concurrency"):
+            if self.kind in _WITH[name] and getattr(self, name) > clients:
+                raise UserError(f"policy: {name} is {getattr(self, name)}, but there are only {clients} clients")
+
+    def must_be_met(self, seconds: np.ndarray) -> None:
+        """Raises UserError if no client can meet a deadline, which take so long for one training, `[n]`."""
+        if self.kind == "deadline" and len(seconds) and seconds.min() > self.deadline:
+            raise UserError(
+                f"policy: deadline is {self.deadline:g} s, but the fastest client needs {seconds.min():.3g} s"
+            )
+
+
+_WITH = {"buffer": ("buffered",), "concurrency": ("buffered", "asynchronous")}
+"""Which kinds use each number of clients."""
+
+
+def _why_not(algorithm: Algorithm[Any]) -> str:
+    """Why a late reply has no meaning; or nothing."""
+    if privacy_of(algorithm).kind != "none":
+        return "what privacy costs is known for clients that are drawn anew in every round"
+    return unwrapped(algorithm).waits
