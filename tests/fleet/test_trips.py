@@ -52,18 +52,18 @@ def test_each_packet_is_sent_1_over_1_minus_loss_times_on_average():
             assert abs(tries.mean() - 1 / (1 - loss)) < tolerance
 
 
-def test_draws_do_not_depend_on_the_other_rows_and_differ_by_client_round_lane_exchange_and_seed():
+def test_draws_do_not_depend_on_the_other_rows_and_differ_by_client_number_and_seed():
     clients = np.arange(50)
     machines = Devices("equal", loss=(0.3,))
     fleet = machines.fleet(clients, 7)
-    whole = fleet.trips(clients, 0.0, 1e9, 1e6, 1e6, rounds=4).arrived
+    whole = fleet.trips(clients, 0.0, 1e9, 1e6, 1e6, number=4).arrived
     some = np.array([31, 2, 17])
-    assert fleet.trips(some, 0.0, 1e9, 1e6, 1e6, rounds=np.array([4, 4, 4])).arrived.tolist() == whole[some].tolist()
+    assert fleet.trips(some, 0.0, 1e9, 1e6, 1e6, number=np.array([4, 4, 4])).arrived.tolist() == whole[some].tolist()
     others = [
-        fleet.trips(clients, 0.0, 1e9, 1e6, 1e6, rounds=5).arrived,
-        fleet.trips(clients, 0.0, 1e9, 1e6, 1e6, rounds=4, exchange=1).arrived,
-        fleet.trips(clients, 0.0, 1e9, 1e6, 1e6, rounds=4, lanes=1).arrived,
-        machines.fleet(clients, 8).trips(clients, 0.0, 1e9, 1e6, 1e6, rounds=4).arrived,
+        fleet.trips(clients, 0.0, 1e9, 1e6, 1e6, number=5).arrived,
+        fleet.trips(clients, 0.0, 1e9, 1e6, 1e6, number=6).arrived,
+        fleet.trips(clients, 0.0, 1e9, 1e6, 1e6, number=400).arrived,
+        machines.fleet(clients, 8).trips(clients, 0.0, 1e9, 1e6, 1e6, number=4).arrived,
     ]
     for other in others:
         assert (other != whole).mean() > 0.8

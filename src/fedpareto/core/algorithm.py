@@ -184,7 +184,7 @@ class Algorithm(ABC, Generic[S]):
         `begun` is where their tensors began, `now` where they would begin in this round (both only of tensors for which
         that can be said: the others are taken as they are), `weights` the s(τ) of each, `[k]`.
         """
-        return {**reply, **{name: now[name] + _times(weights, reply[name] - begun[name]) for name in begun}}
+        return {**reply, **{name: _moved(now[name], weights, reply[name] - begun[name]) for name in begun}}
 
     def found(self, state: S) -> Found | None:
         """The solutions of a run where they are a set of their own; None: one solution for each client."""
@@ -229,9 +229,9 @@ class Algorithm(ABC, Generic[S]):
         return {}
 
 
-def _times(weights: Tensor, rows: Tensor) -> Tensor:
-    """Each row `[k, ...]` times its weight `[k]`."""
-    return weights.to(rows).view(-1, *[1] * (rows.dim() - 1)) * rows
+def _moved(rows: Tensor, weights: Tensor, updates: Tensor) -> Tensor:
+    """Each row `[k, ...]` plus its update times its weight `[k]`."""
+    return torch.addcmul(rows, weights.to(rows).view(-1, *[1] * (rows.dim() - 1)), updates)
 
 
 def unwrapped(algorithm: Algorithm[Any]) -> Algorithm[Any]:

@@ -301,6 +301,15 @@ def traffic(tasks: Sequence[Tasks], replies: Replies) -> Traffic:
     return Traffic(np.concatenate(clients), np.concatenate(down), np.concatenate(up))
 
 
+def bytes_down(tasks: Sequence[Tasks], clients: np.ndarray) -> np.ndarray:
+    """What each of these clients, in any order, gets of the tasks, `[n]`."""
+    found = np.zeros(len(clients), dtype=np.int64)
+    for some in tasks:
+        rows = np.searchsorted(some.clients, clients).clip(max=len(some) - 1)
+        found += np.where(some.clients[rows] == clients, some.size, 0)
+    return found
+
+
 def size_of(message: Message) -> int:
     """Bytes of a message's tensors."""
     return sum(tensor.numel() * tensor.element_size() for tensor in message.values())
@@ -323,6 +332,26 @@ def beginnings(tasks: Tasks, reply: Message) -> Message:
 
 
 # -- rows ----------------------------------------------------------------------------------------------------------
+
+
+def only_of(tasks: Sequence[Tasks], clients: Ids) -> list[Tasks]:
+    """The tasks of some clients, who are ascending."""
+    found = []
+    for some in tasks:
+        own = _common(some.clients, clients)
+        if len(own):
+            found.append(some.only(own))
+    return found
+
+
+def _common(clients: Ids, wanted: Ids) -> np.ndarray:
+    """The rows of those clients who are among the wanted."""
+    found = np.searchsorted(clients, wanted)
+    inside = found < len(clients)
+    if not inside.all():
+        found, wanted = found[inside], wanted[inside]
+    same = clients[found] == wanted
+    return found if same.all() else found[same]
 
 
 def taken(message: Message, rows: np.ndarray) -> Message:

@@ -20,6 +20,8 @@ from fedpareto.core.messages import (
     Replies,
     Tasks,
     Traffic,
+    bytes_down,
+    only_of,
     places,
     traffic,
 )
@@ -31,6 +33,9 @@ from fedpareto.fleet.flight import Flight
 from fedpareto.fleet.gathering import Choose, Gathering
 from fedpareto.fleet.selection import Known
 from fedpareto.fleet.staleness import refreshed
+
+_NOTHING = Outcome(Replies(np.empty(0)))
+_NO_TRAFFIC = traffic([], _NOTHING.replies)
 
 
 @dataclass(frozen=True)
@@ -93,22 +98,24 @@ class Dispatch:
         askable = _askable(clients, tasks)
         if self.spec.chooses:
             if self._chosen.get(run, (-1,))[0] != state.round:  # All exchanges of a round have the same clients.
-                choose = self._choose(run, state)
+                choose = self._choose(run, state, [])
                 rows = choose(np.flatnonzero(askable), gathering.count)
                 self._chosen[run] = state.round, rows
             askable &= np.isin(np.arange(len(clients)), self._chosen[run][1])
         rows = gathering.all_of(tasks, np.flatnonzero(askable))
         flight.free(rows)
-        return _only(tasks, clients[np.sort(rows)])
+        return only_of(tasks, clients[np.sort(rows)])
 
     def _whoever_came(
         self, states: Sequence[State], tasks: Sequence[Sequence[Tasks]], evaluate: Sequence[Parcels | None]
     ) -> list[Handed]:
         """As the policy says. What is measured are solutions only, not what clients trained: that may be on its way."""
-        measured = self.engine.run_all([[] for _ in tasks], evaluate)
-        for run, outcome in enumerate(measured):
-            self._learn(run, states[run].round, outcome)
-        handed = [Handed([], outcome, traffic([], outcome.replies)) for outcome in measured]
+        measured = [_NOTHING] * len(tasks)
+        if any(solutions is not None for solutions in evaluate):
+            measured = self.engine.run_all([[] for _ in tasks], evaluate)
+            for run, outcome in enumerate(measured):
+                self._learn(run, states[run].round, outcome)
+        handed = [Handed([], outcome, _NO_TRAFFIC) for outcome in measured]
         missing = {run: _Waiting() for run, of_run in enumerate(tasks) if of_run}
         while missing:
             for run, waiting in missing.items():
@@ -124,25 +131,31 @@ class Dispatch:
 
     def _gather(self, run: int, state: State, tasks: Sequence[Tasks], sent: list[np.ndarray]) -> np.ndarray:
         """The rows of those whose replies this round has; `sent` gets those of whom was asked."""
-        flight, clients = self.flights[run], self.settings[run].clients
+        askable = _askable(self.settings[run].clients, tasks)
         everyone = self.spec.algorithm.ends_as_planned and state.round == self.spec.rounds - 1
-        before = self._known[run].asked.copy()
-        came = self._gatherings[run].gathered(tasks, _askable(clients, tasks), self._choose(run, state), everyone)
+        choose = self._choose(run, state, sent)
+        came = self._gatherings[run].gathered(tasks, askable, choose, everyone)
         if everyone:
-            self._known[run].asked[came] += 1
-        sent.append(np.repeat(clients, self._known[run].asked - before))
-        assert flight.now < np.inf
+            choose(came, len(came))
         return came
 
-    def _choose(self, run: int, state: State) -> Choose:
-        known, flight = self._known[run], self.flights[run]
-        stream = rng.generator(rng.Address(self.settings[run].seed, round=state.round + 1), "selection")
+    def _choose(self, run: int, state: State, sent: list[np.ndarray]) -> Choose:
+        """Who is asked, by the run's selection; `sent` gets the rows of everybody who was."""
+        known, flight, selection = self._known[run], self.flights[run], self.spec.selection
+        address = rng.Address(self.settings[run].seed, round=state.round + 1)
+        streams: list[np.random.Generator] = []  # Made if needed.
         known.version, known.heard = state.round, state.round + 1 - self._heard[run]
 
         def choose(free: np.ndarray, count: int) -> np.ndarray:
-            known.present = flight.present
-            rows = free if len(free) <= count else self.spec.selection.chosen(known, free, count, stream)
+            rows = free
+            if len(free) > count:
+                if not streams:
+                    streams.append(rng.generator(address, "selection"))
+                if selection.kind != "random":
+                    known.present = flight.present
+                rows = selection.chosen(known, free, count, streams[0])
             known.asked[rows] += 1
+            sent.append(rows)
             return rows
 
         return choose
@@ -173,11 +186,11 @@ class Dispatch:
         measured: Outcome,
     ) -> Handed:
         enforce_quorum(self.spec.quorum, replies, waiting.failures, run)
-        now = _only(tasks, replies.clients)
+        now = only_of(tasks, replies.clients)
         fresh = refreshed(self.spec.algorithm, self.spec.policy, self.flights[run], now, replies)
         outcome = Outcome(fresh, waiting.failures, measured.evaluations)
         self._learn(run, state.round + 1, Outcome(replies))
-        sent = np.concatenate(waiting.sent)
+        sent = self.settings[run].clients[np.concatenate(waiting.sent)]
         return Handed(now, outcome, _cost(tasks, sent, replies), state.round + 1 - replies.rounds)
 
     def _learn(self, run: int, round_: int, outcome: Outcome) -> None:
@@ -185,7 +198,7 @@ class Dispatch:
         if not self.flights:
             return
         clients, known = self.settings[run].clients, self._known[run]
-        self._heard[run][places(clients, np.unique(outcome.replies.clients))] = round_
+        self._heard[run][places(clients, outcome.replies.clients)] = round_
         sent = outcome.evaluations.sent
         if len(sent):
             names, worse = (
@@ -275,21 +288,15 @@ def _tiers(spec: Spec, flight: Flight, seconds: np.ndarray) -> np.ndarray:
 
 def _askable(clients: np.ndarray, tasks: Sequence[Tasks]) -> np.ndarray:
     """Which clients there is work for, `[n]`."""
+    if len(tasks) == 1 and len(tasks[0]) == len(clients):
+        return np.ones(len(clients), dtype=bool)
     found: np.ndarray = np.isin(clients, np.concatenate([some.clients for some in tasks]))
     return found
 
 
-def _only(tasks: Sequence[Tasks], clients: np.ndarray) -> list[Tasks]:
-    """The tasks of some clients."""
-    found = [some.only(np.flatnonzero(np.isin(some.clients, clients))) for some in tasks]
-    return [some for some in found if len(some)]
-
-
 def _cost(tasks: Sequence[Tasks], sent: np.ndarray, replies: Replies) -> Traffic:
     """Bytes of what was sent since the last round, and of what came."""
-    down = np.zeros(len(sent), dtype=np.int64)
-    for some in tasks:
-        down[np.isin(sent, some.clients)] += some.size
+    down = bytes_down(tasks, sent)
     of_replies = np.full(len(replies), replies.size)
     return Traffic(
         np.concatenate([sent, replies.clients]),

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from fedpareto.core.algorithm import Setting
-from fedpareto.core.messages import Failure, Outcome, Replies, Tasks, places
+from fedpareto.core.messages import Failure, Outcome, Replies, Tasks, bytes_down, only_of, places
 from fedpareto.fleet.gathering import HERE, IDLE, OUT
 from fedpareto.fleet.trips import Fleet, Trips
 
@@ -42,6 +43,8 @@ class Flight:
     status: np.ndarray = field(init=False)
     arrives: np.ndarray = field(init=False)
     """When each reply will be here; infinity for clients that are not at work, or never done."""
+    number: np.ndarray = field(init=False)
+    """How many tasks each client has had."""
     version: np.ndarray = field(init=False)
     """The round of the task that each client has …"""
     tasks: dict[int, list[Tasks]] = field(init=False, repr=False)
@@ -58,12 +61,24 @@ class Flight:
         clients = len(self.setting.clients)
         self.status = np.full(clients, IDLE, dtype=np.int8)
         self.arrives = np.full(clients, np.inf)
+        self.number = np.zeros(clients, dtype=np.int64)
         self.version = np.zeros(clients, dtype=np.int64)
         self.stack = np.full(clients, UNKNOWN, dtype=np.int64)
         self.row = np.zeros(clients, dtype=np.int64)
         self.tasks: dict[int, list[Tasks]] = {}
         self.replies: dict[int, Replies] = {}
         self.failures: dict[int, Failure] = {}
+        self._users: dict[int, int] = {}
+        self._readers: dict[int, int] = {}
+
+    def count_users(self) -> None:
+        """How many clients need each round's tasks and each stack of replies, from what is there."""
+        busy = self.status != IDLE
+        for users, numbers in (
+            (self._users, self.version[busy]),
+            (self._readers, self.stack[busy & (self.stack >= 0)]),
+        ):
+            users |= dict(zip(*(some.tolist() for some in np.unique(numbers, return_counts=True)), strict=True))
 
     # -- the clock -------------------------------------------------------------------------------------------------
 
@@ -89,20 +104,19 @@ class Flight:
             return
         round_ = tasks[0].round
         self.tasks.setdefault(round_, list(tasks))
-        trips = self._trips(rows, self.setting.clients[rows], tasks)
+        self._users[round_] = self._users.get(round_, 0) + len(rows)
+        trips = self._trips(rows, tasks)
         self.joules += float(trips.joules.sum())
         self.status[rows], self.version[rows], self.arrives[rows] = OUT, round_, trips.arrived
         self.stack[rows] = UNKNOWN
 
-    def _trips(self, rows: np.ndarray, clients: np.ndarray, tasks: Sequence[Tasks]) -> Trips:
-        down = np.zeros(len(rows))
-        for some in tasks:
-            down[np.isin(clients, some.clients)] += some.size
+    def _trips(self, rows: np.ndarray, tasks: Sequence[Tasks]) -> Trips:
+        down = bytes_down(tasks, self.setting.clients[rows])
         step = tasks[0].step
         work = self.operations[rows] if step == "train" else np.zeros(len(rows))
         work, down, up = self._sizes(rows, work, down, float(self.reply_bytes[step]))
-        exchange = list(self.reply_bytes).index(step)
-        return self.fleet.trips(rows, self.now, work, down, up, tasks[0].round, exchange)
+        self.number[rows] += 1
+        return self.fleet.trips(rows, self.now, work, down, up, self.number[rows])
 
     def _sizes(self, rows: np.ndarray, *sizes: np.ndarray | float) -> list[np.ndarray]:
         """Operations and bytes both ways of these clients, if those of a whole training are these."""
@@ -150,6 +164,10 @@ class Flight:
         number = max(self.replies, default=0) + 1
         self.stack[rows], self.row[rows] = number, np.arange(len(rows))
         self.replies[number] = outcome.replies
+        if len(rows):
+            self._readers[number] = len(rows)
+        else:
+            del self.replies[number]
         for failure in outcome.failures:
             (row,) = places(self.setting.clients, np.array([failure.client])).tolist()
             self.stack[row], self.failures[row] = FAILED, failure
@@ -158,7 +176,7 @@ class Flight:
         """The replies of clients who are here, sorted by client, and of the others why there is none."""
         rows = np.sort(rows)
         stacks, parts = self.stack[rows], []
-        for number in np.unique(stacks[stacks >= 0]).tolist():
+        for number in sorted(set(stacks[stacks >= 0].tolist())):
             parts.append(self.replies[number].only(self.row[rows[stacks == number]]))
         replies = Replies.cat(parts)
         if len(parts) > 1:
@@ -166,21 +184,29 @@ class Flight:
         return replies, [self.failures[row] for row in rows[stacks == FAILED].tolist()]
 
     def tasks_of(self, clients: np.ndarray) -> list[Tasks]:
-        """What these clients were asked, each in one of them."""
+        """What these clients, ascending, were asked; each is in one of them."""
         versions = self.version[places(self.setting.clients, clients)]
+        if len(versions) == 1:
+            return only_of(self.tasks[int(versions[0])], clients)
         found = []
         for round_ in np.unique(versions).tolist():
-            own = clients[versions == round_]
-            found += [some.only(np.flatnonzero(np.isin(some.clients, own))) for some in self.tasks[round_]]
-        return [some for some in found if len(some)]
+            found += only_of(self.tasks[round_], clients[versions == round_])
+        return found
 
     def free(self, rows: np.ndarray) -> None:
         """These clients have nothing to do any more; what nobody needs is forgotten."""
         self.status[rows], self.arrives[rows] = IDLE, np.inf
-        for row in rows[self.stack[rows] == FAILED].tolist():
+        stacks = self.stack[rows]
+        for row in rows[stacks == FAILED].tolist():
             del self.failures[row]
         self.stack[rows] = UNKNOWN
-        busy = self.status != IDLE
-        rounds, stacks = set(self.version[busy].tolist()), set(self.stack[busy].tolist())
-        self.tasks = {round_: tasks for round_, tasks in self.tasks.items() if round_ in rounds}
-        self.replies = {number: replies for number, replies in self.replies.items() if number in stacks}
+        _leave(self._users, self.tasks, self.version[rows])
+        _leave(self._readers, self.replies, stacks[stacks >= 0])
+
+
+def _leave(users: dict[int, int], things: dict[int, Any], numbers: np.ndarray) -> None:
+    """Some users of things, by their numbers, are gone; what nobody uses is forgotten."""
+    for number in numbers.tolist():
+        users[number] -= 1
+        if not users[number]:
+            del users[number], things[number]

@@ -100,14 +100,14 @@ class Gathering:
         air, busy = self.air, self.policy.at_work(self.count)
         came = np.empty(0, dtype=np.int64)
         while len(came) < wanted:
-            free = np.flatnonzero(askable & air.idle)
-            if len(free) and busy > air.out:
-                chosen = choose(free, busy - air.out)
-                air.send(chosen, tasks)
-                free = np.setdiff1d(free, chosen)
+            free, room = np.flatnonzero(askable & air.idle), busy - air.out
+            chosen = choose(free, room) if len(free) and room > 0 else free[:0]
+            air.send(chosen, tasks)
             if not air.out and len(came):
                 break  # Fewer clients than the buffer has room for.
-            came = np.concatenate([came, self._first(1 if len(free) else wanted - len(came))])
+            # If nobody is left to be asked when the next reply is here, several can be waited for at once.
+            others = len(free) - len(chosen)
+            came = np.concatenate([came, self._first(1 if others else wanted - len(came))])
         return came
 
     def _a_tier(self, tasks: Sequence[Tasks], askable: np.ndarray, choose: Choose) -> np.ndarray:

@@ -14,7 +14,7 @@ from fedpareto.core.messages import Failure, Message, Replies, Tasks
 from fedpareto.fleet.flight import Flight
 from fedpareto.fleet.gathering import IDLE
 
-ARRAYS = ("status", "arrives", "version", "stack", "row")
+ARRAYS = ("status", "arrives", "number", "version", "stack", "row")
 PARTS = ("shared", "own", "begun")
 
 
@@ -66,6 +66,7 @@ def read(flight: Flight, tensors: Mapping[str, Tensor], values: Mapping[str, Any
         about = {part: found.pop(f" {part}").cpu().numpy() for part in ("lanes", "rounds")}
         flight.replies[int(name)] = Replies(found.pop(" clients").cpu().numpy(), found, step, **about)
     flight.failures |= {int(row): Failure(**about) for row, about in values["failures"].items()}
+    flight.count_users()
 
 
 def _below(tensors: Mapping[str, Tensor], place: str, device: torch.device) -> Message:

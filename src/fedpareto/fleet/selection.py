@@ -117,7 +117,7 @@ class Selection:
 
     def chosen(self, known: Known, free: np.ndarray, count: int, stream: np.random.Generator) -> np.ndarray:
         """The rows of those to ask, ascending: of the rows `free`, `count` of them or all if there are fewer."""
-        free = np.unique(np.asarray(free, dtype=np.int64))
+        free = np.sort(np.asarray(free, dtype=np.int64))
         count = min(count, len(free))
         if self.kind == "random":
             return np.sort(stream.choice(free, count, replace=False))

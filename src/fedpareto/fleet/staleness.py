@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from fedpareto.core.algorithm import Algorithm, unwrapped
-from fedpareto.core.messages import Message, Replies, Tasks, beginnings, is_all, places, take_rows, taken
+from fedpareto.core.messages import Message, Replies, Tasks, beginnings, is_all, only_of, places, take_rows, taken
 from fedpareto.fleet.flight import Flight
 from fedpareto.fleet.policy import Policy
 
@@ -27,7 +27,7 @@ def refreshed(
         return replies
     clients, reply = replies.clients[late], taken(replies.tensors, late)
     begun = _beginnings(flight.tasks_of(clients), clients, reply)
-    at = _beginnings([some.only(np.flatnonzero(np.isin(some.clients, clients))) for some in now], clients, reply)
+    at = _beginnings(only_of(now, clients), clients, reply)
     weights = torch.as_tensor(policy.weights(staleness[late]))
     fresh = unwrapped(algorithm).refreshed(reply, begun, at, weights)
     if is_all(late, len(replies)):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from scipy import special
@@ -12,6 +13,8 @@ from fedpareto.core.messages import Ids
 from fedpareto.errors import UserError
 from fedpareto.fleet.presence import Presence
 
+AHEAD, KEPT = 8, 16
+"""Tasks of each client for which is drawn at once, and how many such blocks stay in memory."""
 PACKET = 1400
 """Bytes of a message in one packet: an Ethernet frame of 1500 without the headers of IP, TCP and TLS."""
 
@@ -72,9 +75,7 @@ class Fleet:
         operations: np.ndarray | float,
         bytes_down: np.ndarray | float,
         bytes_up: np.ndarray | float,
-        rounds: np.ndarray | int = 0,
-        exchange: int = 0,
-        lanes: np.ndarray | int = 0,
+        number: np.ndarray | int = 0,
     ) -> Trips:
         """What becomes of tasks that the server has for these rows at the time `started`; one number or `[k]` each.
 
@@ -82,15 +83,15 @@ class Fleet:
         bytes_down / down + operations / speed + latency + bytes_up / up. It receives, works and sends only while it is
         present, and goes on where it stopped.
 
-        Lost packets are sent again until all have arrived. How many that takes is drawn from (seed, client, round,
-        lane) and the number of the exchange within its round: it does not depend on the other rows.
+        Lost packets are sent again until all have arrived. How many that takes is drawn from (seed, client, `number`):
+        that of the task among all that the client has had. It does not depend on the other rows.
         """
         rows = np.asarray(rows, dtype=np.int64)
         start, work, size_down, size_up = (
             np.broadcast_to(np.asarray(value, dtype=np.float64), rows.shape)
             for value in (started, operations, bytes_down, bytes_up)
         )
-        again_down, again_up = self._tries(rows, np.stack([size_down, size_up]), rounds, exchange, lanes)
+        again_down, again_up = self._tries(rows, np.stack([size_down, size_up]), number)
         receiving, sending = size_down * again_down / self.down[rows], size_up * again_up / self.up[rows]
         computing, latency = work / self.speed[rows], self.latency[rows]
         received = self.presence.finish(rows, start, latency + receiving)
@@ -115,9 +116,7 @@ class Fleet:
         joules: np.ndarray = self.radio_watts * transfer + self.compute_watts * computing
         return seconds, joules
 
-    def _tries(
-        self, rows: np.ndarray, sizes: np.ndarray, rounds: np.ndarray | int, exchange: int, lanes: np.ndarray | int
-    ) -> np.ndarray:
+    def _tries(self, rows: np.ndarray, sizes: np.ndarray, number: np.ndarray | int) -> np.ndarray:
         """How often each packet is sent on average, for messages of these sizes `[2, k]`: 1 where nothing is lost.
 
         N packets, each of which is lost with probability p, are lost a number of times that has the negative binomial
@@ -128,10 +127,31 @@ class Fleet:
         if not len(lossy):
             return tries
         who = rows[lossy]
-        when, lane = (np.broadcast_to(one, rows.shape)[lossy] for one in (rounds, lanes))
-        level = np.stack(rng.pairs(self.seed, self.clients[who], when, lane, "loss", exchange))
+        level = self._levels(who, np.broadcast_to(number, rows.shape)[lossy])
         packets = np.maximum(np.ceil(sizes[:, lossy] / PACKET), 1)
-        # At 0 the quantile function has no value.
-        lost = np.ceil(special.nbdtrik(np.maximum(level, 2.0**-54), packets, 1 - self.loss[who]))
+        lost = np.ceil(special.nbdtrik(level, packets, 1 - self.loss[who]))
         tries[:, lossy] = 1 + np.maximum(lost, 0) / packets
         return tries
+
+    def _levels(self, rows: np.ndarray, number: np.ndarray) -> np.ndarray:
+        """Numbers between 0 and 1 for these tasks, `[2, k]`. They are drawn for all clients and some tasks at once:
+        one by one it would take longer than the training of a small model.
+        """
+        block, place = number // AHEAD, number % AHEAD
+        found = np.empty((2, len(rows)))
+        for one in set(block.tolist()):
+            if one not in self._drawn:
+                clients, numbers = np.repeat(self.clients, AHEAD), np.tile(one * AHEAD + np.arange(AHEAD), len(self))
+                drawn = np.stack(rng.pairs(self.seed, clients, numbers, 0, "loss"))
+                # At 0 the quantile function has no value.
+                self._drawn[one] = np.maximum(drawn, 2.0**-54).reshape(2, len(self), AHEAD)
+            here = block == one
+            found[:, here] = self._drawn[one][:, rows[here], place[here]]
+        for old in [one for one in self._drawn if one < max(self._drawn) - KEPT]:
+            del self._drawn[old]
+        return found
+
+    @cached_property
+    def _drawn(self) -> dict[int, np.ndarray]:
+        """By their number over AHEAD, the last blocks of draws, `[2, n, AHEAD]`."""
+        return {}

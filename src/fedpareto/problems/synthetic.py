@@ -27,7 +27,8 @@ from fedpareto.problems import partitions
 from fedpareto.problems.fairness.gaps import CONDITIONS, SENSITIVE
 from fedpareto.problems.fairness.goals import ACCURACY, Criteria, Goal
 
-TRAIN_ROWS, TEST_ROWS = 3500, 1500
+SHARES = {"train": 0.7, "test": 0.3}
+"""Of all rows."""
 
 FEDFB_SHARES = {
     "fedfb-low": ((0.33, 0.33, 0.34), (0.33, 0.33, 0.34)),
@@ -43,7 +44,7 @@ class Synthetic(GroupedProblem):
     """Accuracy against group fairness on two-dimensional Gaussians whose sensitive group is correlated with the label.
 
     As in FedFB (Zeng et al., 2021), also used by PraFFL: y ~ Bernoulli(0.6), x | y is Gaussian, and the sensitive
-    attribute follows the class densities at x rotated by π/4. 3,500 rows to train, 1,500 to test.
+    attribute follows the class densities at x rotated by π/4. 3,500 rows to train, 1,500 to test, or as many as wanted.
     """
 
     name: ClassVar[str] = "synthetic"
@@ -57,6 +58,8 @@ class Synthetic(GroupedProblem):
     also with less and with more heterogeneity."""
     alpha: float = 1.0
     """Of the Dirichlet partition; smaller is more uneven."""
+    rows: int = 5000
+    """Of all clients together, 7 of 10 to train and 3 to test; many clients need more."""
     test: Literal["common", "own"] = "common"
     """Test rows of a model: those of all clients, with each client's own as a second evaluation, or the latter only."""
     server_rows: int = 0
@@ -71,6 +74,8 @@ class Synthetic(GroupedProblem):
     def __post_init__(self) -> None:
         if self.alpha <= 0:
             raise UserError(f"alpha is {self.alpha}; a Dirichlet parameter is positive, for example 0.5")
+        if self.rows < 10:
+            raise UserError(f"rows is {self.rows}; at least 10 are needed")
         if self.server_rows < 0:
             raise UserError(f"server_rows is {self.server_rows}; it is a number of rows, or 0 for none")
 
@@ -162,8 +167,8 @@ class Synthetic(GroupedProblem):
     def data(self, clients: int, seed: int) -> Splits:
         """Rows drawn and partitioned over the clients."""
         splits = {
-            split: Rows.of(self._partitioned(self._draw(count, seed, split), clients, seed, split))
-            for split, count in (("train", TRAIN_ROWS), ("test", TEST_ROWS))
+            split: Rows.of(self._partitioned(self._draw(round(share * self.rows), seed, split), clients, seed, split))
+            for split, share in SHARES.items()
         }
         return tested_on_all(splits) if self.test == "common" else splits
 
@@ -189,7 +194,7 @@ class Synthetic(GroupedProblem):
         for client in range(clients):
             rows = np.flatnonzero(owner == client)
             if not len(rows):
-                advice = "fewer clients or a larger alpha" if self.partition == "dirichlet" else "fewer clients"
+                advice = "more rows, fewer clients" + (" or a larger alpha" if self.partition == "dirichlet" else "")
                 raise UserError(f"client {client} would get no row of '{split}'; use {advice}")
             parts.append({name: torch.as_tensor(column[rows]).float() for name, column in table.items()})
         return parts
