@@ -77,6 +77,7 @@ def _write_run(
     known: bool = False,
     constant: bool = False,
     measured: bool = False,
+    slow: float = 0.0,
     splits: tuple[str, ...] = ("train", "test"),
     events: list[dict] | None = None,
     extra: dict | None = None,
@@ -132,6 +133,8 @@ def _write_run(
             if measured:
                 blocks["losses"] = columns.put(rng.uniform(size=clients))
                 blocks["participants"] = columns.put_clients(np.arange(0, clients if r < rounds else 0, 2))
+            if slow:  # Seconds that a round takes under seed 0; the others are slower, each by the same again.
+                line |= {"clock": slow * (seed + 1) * r, "joules": 50.0 * r, "staleness": float(seed)}
             if clustered:
                 line["clusters"] = _clusters(preferences, r, rounds)
                 line["similarity"] = _similarity(preferences, progress, rng)

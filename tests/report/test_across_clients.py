@@ -16,7 +16,7 @@ from fedpareto.errors import DamagedFile, UserError
 from fedpareto.moo.intervals import interval
 from fedpareto.report import page
 from fedpareto.report.across import across_clients, in_terminal
-from fedpareto.report.client_figures import clients_at_the_end, clients_over_rounds, share_improved_over_rounds
+from fedpareto.report.client_figures import clients_at_the_end, clients_curves, share_improved_curves
 from fedpareto.report.comparison import comparison
 from fedpareto.report.figures import fronts
 from fedpareto.report.page import write_comparison
@@ -217,7 +217,7 @@ def test_every_client_is_a_dot_and_the_diamond_the_mean(write_run):
 
 def test_the_curves_are_mean_and_worst_and_the_band_ends_at_the_percentile(write_run):
     record = load(write_run("a", rounds=3))
-    figure = clients_over_rounds([record])
+    figure = clients_curves([record])
     assert len(figure.axes) == 4  # two objectives, two evaluations
     trained = figure.axes[3]
     assert trained.get_title() == ""
@@ -233,7 +233,7 @@ def test_the_curves_are_mean_and_worst_and_the_band_ends_at_the_percentile(write
 
 def test_the_share_improved_is_drawn_for_runs_that_measured_it(write_run):
     with_losses, without = load(write_run("a", "fedpref", measured=True)), load(write_run("b"))
-    (axes,) = share_improved_over_rounds([without, with_losses]).axes
+    (axes,) = share_improved_curves([without, with_losses]).axes
     (line,) = axes.lines
     rounds, shares = with_losses.share_improved()
     assert rounds.tolist() == list(range(1, 13))
@@ -245,7 +245,7 @@ def test_the_page_of_one_objective(write_run, tmp_path, monkeypatch):
     folders = [write_run("a", "fedpref", m=1, measured=True, rounds=2), write_run("b", m=1, rounds=2)]
     index = write_comparison(folders, tmp_path / "out")
     pictures = {path.stem for path in index.parent.glob("*.png")}
-    assert pictures == {"clients", "clients-over-rounds", "share-improved"}
+    assert pictures == {"clients", "clients-curves", "share-improved"}
     assert page.main_picture([load(folder) for folder in folders]) == "clients.png"
     text = index.read_text(encoding="utf-8")
     assert "ypervolume" not in text

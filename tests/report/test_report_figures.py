@@ -16,7 +16,7 @@ from fedpareto.errors import UserError
 from fedpareto.report.figures import (
     cluster_evolution,
     fronts,
-    hypervolume_over_rounds,
+    hypervolume_curves,
     render,
     similarity_matrices,
 )
@@ -123,7 +123,7 @@ def test_an_unfinished_run_says_so_in_the_legend(write_run):
 
 def test_hypervolume_is_the_mean_with_a_band_of_one_deviation(write_run):
     records = [load(write_run("a", "fedpref")), load(write_run("b", "fedavg"))]
-    figure = hypervolume_over_rounds(records)
+    figure = hypervolume_curves(records)
     (axes,) = figure.axes
     sent, trained = axes.lines[:2]
     np.testing.assert_allclose(sent.get_ydata(), records[0].hypervolume.mean(axis=0))
@@ -140,24 +140,24 @@ def test_hypervolume_is_the_mean_with_a_band_of_one_deviation(write_run):
 def test_a_run_keeps_its_colour_across_figures(write_run):
     records = [load(write_run("a", "fedpref")), load(write_run("b", "fedavg"))]
     of_fronts = [line.get_color() for line in fronts(records).axes[0].lines]
-    of_curves = [line.get_color() for line in hypervolume_over_rounds(records).axes[0].lines[::2]]
+    of_curves = [line.get_color() for line in hypervolume_curves(records).axes[0].lines[::2]]
     assert of_fronts == of_curves
     assert len(set(of_fronts)) == 2
 
 
 def test_a_constant_hypervolume_a_single_seed_and_a_single_round_can_be_drawn(write_run):
     constant = load(write_run("a", constant=True))
-    assert is_png(hypervolume_over_rounds([constant]))
-    one = hypervolume_over_rounds([load(write_run("b", seeds=(5,)))])
+    assert is_png(hypervolume_curves([constant]))
+    one = hypervolume_curves([load(write_run("b", seeds=(5,)))])
     assert not one.axes[0].collections
-    start = hypervolume_over_rounds([load(write_run("c", reached=0, status="running"))])
+    start = hypervolume_curves([load(write_run("c", reached=0, status="running"))])
     assert start.axes[0].lines[0].get_marker() == "o"
 
 
 def test_a_hypervolume_that_is_not_finite_is_a_gap(write_run):
     record = load(write_run("a", rounds=4))
     lines = [dataclasses.replace(x, hypervolume=np.inf) if x.round == 2 else x for x in record.lines]
-    assert is_png(hypervolume_over_rounds([dataclasses.replace(record, lines=tuple(lines))]))
+    assert is_png(hypervolume_curves([dataclasses.replace(record, lines=tuple(lines))]))
 
 
 def test_fifteen_runs_of_one_name_differ_in_colour_or_marker(write_run):
@@ -232,7 +232,7 @@ def test_one_client_can_be_drawn(write_run):
     record = load(write_run("a", "fedpref", clients=1, seeds=(0,), rounds=2, clustered=True))
     for figure in (
         fronts([record]),
-        hypervolume_over_rounds([record]),
+        hypervolume_curves([record]),
         cluster_evolution(record),
         similarity_matrices(record),
     ):

@@ -68,7 +68,7 @@ def example(tmp_path_factory, write_run_at) -> tuple[list[Path], Path]:
 def test_the_page_and_its_parts_are_all_there(example):
     _, index = example
     names = {path.name for path in index.parent.iterdir()}
-    stems = ("fronts", "hypervolume", "clients-over-rounds", "clusters-fedpref", "similarity-fedpref")
+    stems = ("fronts", "hypervolume", "clients-curves", "clusters-fedpref", "similarity-fedpref")
     pictures = {f"{stem}.{ending}" for stem in stems for ending in ("png", "pdf")}
     assert names == pictures | {"index.html", "table.md", "table.json"}
     assert (index.parent / "fronts.pdf").read_bytes().startswith(b"%PDF")
@@ -78,7 +78,7 @@ def test_every_figure_is_embedded_with_a_heading_and_a_sentence(example):
     _, index = example
     found = read(index)
     images = found.all("img")
-    stems = ("fronts", "hypervolume", "clients-over-rounds", "clusters-fedpref", "similarity-fedpref")
+    stems = ("fronts", "hypervolume", "clients-curves", "clusters-fedpref", "similarity-fedpref")
     for image, stem in zip(images, stems, strict=True):
         kind, data = image["src"].split(",")
         assert kind == "data:image/png;base64"

@@ -32,6 +32,13 @@ Converged = Annotated[
     bool,
     typer.Option("--converged", help="Leave models out of fronts that are fairer than 0.999: too fair to be true."),
 ]
+Over = Annotated[
+    str | None,
+    typer.Option(
+        help="What a run is seen over: round, clock (simulated time), joules, bytes, updates (replies) or seconds.  "
+        "[default: clock where there is one, else round]"
+    ),
+]
 RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder.")]
 
 
@@ -172,6 +179,7 @@ def show(
     central: Central = False,
     rank: Rank = 1,
     converged: Converged = False,
+    over: Over = None,
     json: console.AsJson = False,
 ) -> None:
     """Show one run, RUN being its folder: its spec, progress and results.
@@ -188,10 +196,10 @@ def show(
         left = _left_alone(run)
         raise UserError(f"{reason}; {left}") if left else reason from None
     if json:
-        console.print_json(terminal.plain(loaded))
+        console.print_json(terminal.plain(loaded, over))
         return
     screen = Console()
-    screen.print(terminal.show(loaded, screen.width))
+    screen.print(terminal.show(loaded, screen.width, over))
     if clients:
         screen.print(terminal.clients(loaded))
     typer.echo(terminal.front_in_terminal(loaded, width=min(screen.width, 90), height=18))
@@ -217,30 +225,31 @@ def compare(
     central: Central = False,
     rank: Rank = 1,
     converged: Converged = False,
+    over: Over = None,
     json: console.AsJson = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No tables, only where the page is.")] = False,
 ) -> None:
     """Compare runs, each RUN being a folder: a table here, and a page with figures (HTML, PNG, PDF) in a folder.
 
-    Example: fedpareto compare runs/fedavg-synthetic runs/fedpref-synthetic --out runs/comparison
+    Example: fedpareto compare runs/fedavg-synthetic runs/fedpref-synthetic --out runs/comparison --over bytes
     """
     from rich.console import Console
 
-    from fedpareto.report import across, page, record
+    from fedpareto.report import across, axes, page, record
     from fedpareto.report.comparison import comparison
 
     records = _loaded(runs, central, rank, converged)
-    record.comparable(records)  # Before a folder is made for them.
+    axes.chosen_of(record.comparable(records), over)  # Before a folder is made for them.
     out = out or _free_folder(Path("runs"), "comparison")
-    where = page.write_comparison(runs, out, rank, converged)
+    where = page.write_comparison(runs, out, rank, converged, over=over)
     if json:
         of_clients = [table.to_plain() for table in across.across_clients(records)]
-        table = comparison(records).to_plain() | {"across_clients": of_clients}
+        table = comparison(records, over).to_plain() | {"across_clients": of_clients}
         console.print_json({"page": str(where), "picture": str(out / page.main_picture(records)), **table})
         return
     if not quiet:
         screen = Console()
-        screen.print(comparison(records).to_rich(screen.width))
+        screen.print(comparison(records, over).to_rich(screen.width))
         shown = across.in_terminal(records)
         if shown is not None:
             screen.print(shown)

@@ -30,6 +30,7 @@ td.best { font-weight: 700; color: var(--best); }
 figure { margin: .5rem 0; }
 figure img { display: block; max-width: 100%; height: auto; background: #ffffff;
   border-radius: 6px; padding: .5rem; box-sizing: border-box; border: 1px solid var(--edge); }
+figure img[hidden] { display: none; } select.over { font: inherit; margin-bottom: .4rem; }
 details { margin: .5rem 0; } summary { cursor: pointer; }
 pre { background: var(--card); padding: .8rem; overflow-x: auto; font-size: .85rem; border-radius: 6px; }
 """
@@ -53,5 +54,11 @@ for (const table of document.querySelectorAll("table.sortable")) {
       return x === "" || y === "" ? (x === "") - (y === "") : sign * compare(x, y);
     }).forEach(row => body.append(row));
   }));
+}
+for (const choice of document.querySelectorAll("select.over")) {
+  const images = choice.closest("figure").querySelectorAll("img");
+  const show = () => images.forEach((image, place) => { image.hidden = place !== choice.selectedIndex; });
+  choice.addEventListener("change", show);
+  show();
 }
 """

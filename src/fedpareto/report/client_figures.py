@@ -1,4 +1,4 @@
-"""Figures of the clients' results: at the end, over the rounds, and the share whose loss did not rise. Compared runs
+"""Figures of the clients' results: at the end, on the way, and the share whose loss did not rise. Compared runs
 keep their colour in every figure, by their position in the list.
 """
 
@@ -16,9 +16,10 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 from fedpareto.moo.fairness import LOW_SHARE, Evaluation
 from fedpareto.report._files import Array
 from fedpareto.report._style import axis_label, colour, render, run_label, short, styled, width_with_legend
+from fedpareto.report.axes import Axis, axis_of
 from fedpareto.report.record import Record, comparable
 
-__all__ = ["clients_at_the_end", "clients_over_rounds", "render", "share_improved_over_rounds"]
+__all__ = ["clients_at_the_end", "clients_curves", "render", "share_improved_curves"]
 
 TITLES: dict[Evaluation, str] = {"sent": "sent by the server", "trained": "after local training"}
 JITTER = 0.13
@@ -48,47 +49,53 @@ def clients_at_the_end(records: Sequence[Record]) -> Figure:
 
 
 @styled
-def clients_over_rounds(records: Sequence[Record]) -> Figure:
-    """Round by round and for each objective: the clients' mean, the band down to what nine tenths of them reach, and
-    the worst of them (thin); all means over the seeds. Left is what the server sends, right after local training."""
+def clients_curves(records: Sequence[Record], over: str | None = None) -> Figure:
+    """For each objective, over rounds or another axis: the clients' mean, the band down to what nine tenths of them
+    reach, and the worst of them (thin); all means over the seeds. Left is what the server sends, right after local
+    training.
+    """
     runs = comparable(records)
+    axis = axis_of(runs, over)
     objectives = runs[0].objectives
-    handles = _over_rounds_handles(runs)
+    handles = _curve_handles(runs)
     width = width_with_legend(6.4, [str(handle.get_label()) for handle in handles])
     figure = Figure(figsize=(width, 0.7 + 2.3 * len(objectives)), layout="constrained")
     grid = figure.subplots(len(objectives), len(TITLES), sharex=True, sharey="row", squeeze=False)
     for column, (evaluation, title) in enumerate(TITLES.items()):
         grid[0, column].set_title(title)
-        grid[-1, column].set_xlabel("round")
+        grid[-1, column].set_xlabel(axis.label)
         for i, run in enumerate(runs):
-            _draw_over_rounds(list(grid[:, column]), run, evaluation, colour(i))
+            _draw_curves(list(grid[:, column]), axis, run, evaluation, colour(i))
     for axes, objective in zip(grid[:, 0], objectives, strict=True):
         axes.set_ylabel(axis_label(objective, "\n"))
-        axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+        axes.xaxis.set_major_locator(MaxNLocator(5, integer=not axis.is_stepped))
     figure.legend(handles=handles, loc="outside right upper")
     return figure
 
 
 @styled
-def share_improved_over_rounds(records: Sequence[Record]) -> Figure:
+def share_improved_curves(records: Sequence[Record], over: str | None = None) -> Figure:
     """Of each round's participants, the share whose training loss did not rise: mean over the seeds and a band of one
     population deviation, for the runs that measured it."""
     runs = comparable(records)
+    axis = axis_of(runs, over)
     measured = [(i, run) for i, run in enumerate(runs) if len(run.share_improved()[0])]
     handles = [Line2D([], [], color=colour(i), label=short(run.label)) for i, run in measured]
     width = width_with_legend(4.7, [str(handle.get_label()) for handle in handles])
     figure = Figure(figsize=(width, 3.0), layout="constrained")
     axes = figure.add_subplot()
     for i, run in measured:
-        rounds, shares = run.share_improved()
+        places, shares = axis.placed(run, *run.share_improved())
         mean, deviation = shares.mean(axis=0), shares.std(axis=0)
-        axes.plot(rounds, mean, color=colour(i), lw=1.6, marker="o" if len(rounds) == 1 else None, ms=4)
-        axes.fill_between(rounds, mean - deviation, np.minimum(mean + deviation, 1), color=colour(i), alpha=0.15, lw=0)
-    axes.set_xlabel("round")
+        dot = "o" if len(places) == 1 else None
+        axes.plot(places, mean, color=colour(i), lw=1.6, marker=dot, ms=4, drawstyle=axis.drawstyle)
+        high = np.minimum(mean + deviation, 1)
+        axes.fill_between(places, mean - deviation, high, color=colour(i), alpha=0.15, lw=0, step=axis.step)
+    axes.set_xlabel(axis.label)
     axes.set_ylabel("participants whose loss did not rise")
     axes.set_ylim(None, 1.02)
     axes.yaxis.set_major_formatter(PercentFormatter(1.0))
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.xaxis.set_major_locator(MaxNLocator(integer=not axis.is_stepped))
     figure.legend(handles=handles, loc="outside right upper")
     return figure
 
@@ -104,7 +111,7 @@ def _box(axes: Axes, values: Array, place: float, paint: str) -> None:
     axes.plot([values.mean()], [place], "D", color=paint, ms=5, mec="white", mew=0.6, zorder=3)
 
 
-def _draw_over_rounds(column: Sequence[Axes], run: Record, evaluation: Evaluation, paint: str) -> None:
+def _draw_curves(column: Sequence[Axes], axis: Axis, run: Record, evaluation: Evaluation, paint: str) -> None:
     rounds, found = run.across_rounds(evaluation)
     if not len(rounds):
         return
@@ -112,16 +119,17 @@ def _draw_over_rounds(column: Sequence[Axes], run: Record, evaluation: Evaluatio
     rounds = rounds + (1 if evaluation == "trained" else 0)
     dot = "o" if len(rounds) == 1 else None
     for j, axes in enumerate(column):
-        mean, low, worst = (
-            np.array([[getattr(at[j], name) for at in of_seed] for of_seed in found]).mean(axis=0)
-            for name in ("mean", "low", "worst")
-        )
-        axes.plot(rounds, mean, color=paint, lw=1.6, marker=dot, ms=4)
-        axes.fill_between(rounds, low, mean, color=paint, alpha=0.15, lw=0)
-        axes.plot(rounds, worst, color=paint, lw=0.8, alpha=0.8, marker=dot, ms=2)
+        drawn = {}
+        for name in ("mean", "low", "worst"):
+            values = np.array([[getattr(at[j], name) for at in of_seed] for of_seed in found])
+            places, of_seeds = axis.placed(run, rounds, values)
+            drawn[name] = of_seeds.mean(axis=0)
+        axes.plot(places, drawn["mean"], color=paint, lw=1.6, marker=dot, ms=4, drawstyle=axis.drawstyle)
+        axes.fill_between(places, drawn["low"], drawn["mean"], color=paint, alpha=0.15, lw=0, step=axis.step)
+        axes.plot(places, drawn["worst"], color=paint, lw=0.8, alpha=0.8, marker=dot, ms=2, drawstyle=axis.drawstyle)
 
 
-def _over_rounds_handles(runs: Sequence[Record]) -> list[Line2D | Patch]:
+def _curve_handles(runs: Sequence[Record]) -> list[Line2D | Patch]:
     named = [Line2D([], [], color=colour(i), label=short(run.label)) for i, run in enumerate(runs)]
     return [
         *named,

@@ -10,6 +10,7 @@ from fedpareto.moo.dominance import front
 from fedpareto.moo.indicators import expected_utility, hypervolume, igd, own_utilities
 from fedpareto.moo.intervals import interval
 from fedpareto.report._files import Array
+from fedpareto.report.costs import OF_TIME, metrics_of_time
 from fedpareto.report.record import Record, comparable, mean_and_deviation
 from fedpareto.report.table import Cell, Column, Row, Table, cell_text, decimals_of, number_text
 
@@ -44,18 +45,24 @@ COSTS = ("seconds", "refused", "bytes_up")
 IMPROVED = Column("improved", "share improved", 1)
 """Of a round's participants, those whose training loss did not rise; mean over the rounds."""
 
+MAY_BE_UNKNOWN = (*INDICATORS, *OVER_LOCAL, IMPROVED.key, *OF_TIME)
+"""Columns that a table has only if they are known of a run."""
 
-def comparison(records: Sequence[Record]) -> Table:
-    """Every metric of every run; runs on different problems or objectives are refused."""
+
+def comparison(records: Sequence[Record], over: str | None = None) -> Table:
+    """Every metric of every run; runs on different problems or objectives are refused.
+
+    `over`: in what the way to 95 % of the result is measured; see axes.axis_of.
+    """
     runs = comparable(records)
     columns, cells = [], []
-    for column, measure in _metrics(runs):
+    for column, measure in [*_metrics(runs), *metrics_of_time(runs, over)]:
         values = [measure(run) for run in runs]
         # A metric that no run has, such as the distance to an unknown front, gets no column.
-        if all(np.isnan(v).all() for v in values) and column.key in (*INDICATORS, IMPROVED.key, *OVER_LOCAL):
+        if all(np.isnan(v).all() for v in values) and column.key in MAY_BE_UNKNOWN:
             continue
-        columns.append(column)
-        cells.append(marked_cells(values, column, runs))
+        columns.append(column.suited(values))
+        cells.append(marked_cells(values, columns[-1], runs))
     rows = (
         Row(
             r.label,
@@ -190,8 +197,10 @@ def marked_cells(values: list[Array], column: Column, runs: Sequence[Record]) ->
     """A column: what each run has of it, one value per seed, the best marked."""
     means = np.array([mean_and_deviation(v)[0] for v in values])
     best = _best(values, means, column, runs)
-    decimals = decimals_of(values, means)
-    return [Cell(tuple(v.tolist()), cell_text(v, decimals), bool(mark)) for v, mark in zip(values, best, strict=True)]
+    seen = [v / column.unit[1] for v in values]
+    decimals = decimals_of(seen, means / column.unit[1])
+    texts = [cell_text(one, decimals) for one in seen]
+    return [Cell(tuple(v.tolist()), text, bool(mark)) for v, text, mark in zip(values, texts, best, strict=True)]
 
 
 def _best(values: list[Array], means: Array, column: Column, runs: Sequence[Record]) -> list[bool]:

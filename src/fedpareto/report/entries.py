@@ -101,6 +101,12 @@ class Line:
     """ε of differential privacy so far; NaN without it, or without noise."""
     few_clusters: Clusters | None = None
     """Those that stand in the line."""
+    clock: float = float("nan")
+    """Simulated seconds after which the solutions existed; NaN without devices."""
+    joules: float = float("nan")
+    """That all clients had spent by then."""
+    staleness: float = float("nan")
+    """How many rounds ago the replies of the following round began, on average; NaN where all began in it."""
 
     @property
     def sent(self) -> Mapping[str, Array]:

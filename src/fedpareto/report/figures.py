@@ -12,15 +12,15 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
-from numpy.typing import NDArray
 
 from fedpareto.report._clusters import cluster_evolution, similarity_matrices
 from fedpareto.report._files import Array
 from fedpareto.report._style import axis_label, colour, marker, render, run_label, short, styled, width_with_legend
+from fedpareto.report.axes import Axis, axis_of
 from fedpareto.report.client_figures import clients_at_the_end
 from fedpareto.report.record import Record, comparable
 
-__all__ = ["cluster_evolution", "fronts", "hypervolume_over_rounds", "render", "similarity_matrices"]
+__all__ = ["cluster_evolution", "fronts", "hypervolume_curves", "render", "similarity_matrices"]
 
 FEW = 25
 """Most points of a known front that are drawn as dots: such a front is a set, not a curve."""
@@ -42,21 +42,22 @@ def fronts(records: Sequence[Record]) -> Figure:
 
 
 @styled
-def hypervolume_over_rounds(records: Sequence[Record]) -> Figure:
-    """Mean hypervolume over the seeds with a band of one population deviation, round by round.
+def hypervolume_curves(records: Sequence[Record], over: str | None = None) -> Figure:
+    """Mean hypervolume over the seeds with a band of one population deviation, over rounds or another axis.
 
     Solid is what the server sends. Dotted is what the clients have after their local steps: those of round r + 1 are
     drawn at r + 1, just before the server's aggregation.
     """
     runs = comparable(records)
+    axis = axis_of(runs, over)
     handles = _curve_handles(runs)
     figure, axes = _beside_legend(4.7, 3.4, handles)
     for i, run in enumerate(runs):
-        _curve(axes, run.common_rounds, run.hypervolume, i, "-")
-        _curve(axes, run.common_rounds + 1, run.trained_hypervolume, i, ":")
-    axes.set_xlabel("round")
+        _curve(axes, axis, *axis.placed(run, run.common_rounds, run.hypervolume), i, "-")
+        _curve(axes, axis, *axis.placed(run, run.common_rounds + 1, run.trained_hypervolume), i, ":")
+    axes.set_xlabel(axis.label)
     axes.set_ylabel("hypervolume (higher is better)")
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.xaxis.set_major_locator(MaxNLocator(integer=not axis.is_stepped))
     return figure
 
 
@@ -76,21 +77,22 @@ def _beside_legend(width: float, height: float, handles: Sequence[Line2D]) -> tu
     return figure, figure.add_subplot()
 
 
-def _curve(axes: Axes, rounds: NDArray[np.int64], values: Array, i: int, line: str) -> None:
+def _curve(axes: Axes, axis: Axis, places: Array, values: Array, i: int, line: str) -> None:
     # A run that diverged has a gap where its mean is not finite.
     with np.errstate(invalid="ignore", over="ignore"):
         mean, deviation = values.mean(axis=0), values.std(axis=0)
     # A line through one point is invisible.
     dot = "o" if np.isfinite(mean).sum() == 1 else None
-    axes.plot(rounds, mean, line, color=colour(i), lw=1.6, marker=dot, ms=4)
+    axes.plot(places, mean, line, color=colour(i), lw=1.6, marker=dot, ms=4, drawstyle=axis.drawstyle)
     if len(values) > 1:
         axes.fill_between(
-            rounds,
+            places,
             mean - deviation,
             mean + deviation,
             color=colour(i),
             alpha=0.15 if line == "-" else 0.07,
             lw=0,
+            step=axis.step,
         )
 
 

@@ -8,8 +8,8 @@ import html
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from matplotlib.figure import Figure
@@ -18,6 +18,7 @@ from fedpareto.errors import UserError
 from fedpareto.files import write_atomically
 from fedpareto.report import across, client_figures, figures
 from fedpareto.report._template import CSS, SCRIPT
+from fedpareto.report.axes import MEANINGS, Over, chosen_of, common
 from fedpareto.report.comparison import comparison
 from fedpareto.report.reading import load
 from fedpareto.report.record import Record, comparable
@@ -40,27 +41,36 @@ class Picture:
     sentence: str
     """What it shows."""
     figure: Figure
+    others: Mapping[str, Figure] = field(default_factory=dict)
+    """By what else it is over, the same over that: the reader chooses."""
 
 
 def write_comparison(
-    folders: Sequence[Path], out: Path, rank: int = 1, converged: bool = False, drawn: Sequence[Path] = ()
+    folders: Sequence[Path],
+    out: Path,
+    rank: int = 1,
+    converged: bool = False,
+    drawn: Sequence[Path] = (),
+    over: str | None = None,
 ) -> Path:
     """Write the comparison of the run folders into `out`; the path of its `index.html`.
 
     Beside the page are its figures as PNG and PDF, `table.md` and `table.json`. Every file appears
     whole or not at all. `rank` and `converged` keep outliers out of the fronts: see Record.without_outliers.
-    Of many runs only those in `drawn` are in the figures; the tables have all.
+    Of many runs only those in `drawn` are in the figures; the tables have all. `over` is what curves are drawn over:
+    see axes.axis_of.
     """
     found = comparable([load(folder) for folder in _distinct(folders)])
     records = [one.without_outliers(rank, converged) for one in found] if rank > 1 or converged else found
-    table, of_clients = comparison(records), across.across_clients(records)
+    chosen_axis = chosen_of(records, over)
+    table, of_clients = comparison(records, over), across.across_clients(records)
     out = Path(out)
     # Before the drawing, which takes seconds that a wrong folder would waste.
     with _as_user_error(out):
         out.mkdir(parents=True, exist_ok=True)
     files: dict[str, bytes] = {}
     chosen = [record for record in records if not drawn or record.folder in drawn]
-    pictures = list(_pictures(chosen, bool(drawn)))
+    pictures = list(_pictures(chosen, bool(drawn), chosen_axis))
     for picture in pictures:
         for ending in ("png", "pdf"):
             files[f"{picture.name}.{ending}"] = figures.render(picture.figure, ending)
@@ -93,7 +103,7 @@ def _distinct(folders: Sequence[Path]) -> list[Path]:
     return list({Path(folder).resolve(): Path(folder) for folder in folders}.values())
 
 
-def _pictures(records: Sequence[Record], is_some: bool) -> Iterator[Picture]:
+def _pictures(records: Sequence[Record], is_some: bool, over: Over) -> Iterator[Picture]:
     if records[0].single:
         yield Picture(
             CLIENTS,
@@ -107,12 +117,13 @@ def _pictures(records: Sequence[Record], is_some: bool) -> Iterator[Picture]:
         yield Picture(FRONTS, "Pareto fronts", _front_sentence(records), figures.fronts(records))
         yield Picture(
             "hypervolume",
-            "Hypervolume over rounds",
+            f"Hypervolume over {MEANINGS[over].words}",
             "The line is the mean over the seeds and the band one deviation; where it rises, the clients "
             "together offer better trade-offs.",
-            figures.hypervolume_over_rounds(records),
+            figures.hypervolume_curves(records, over),
+            _others(records, over, figures.hypervolume_curves),
         )
-    yield from _client_pictures(records)
+    yield from _client_pictures(records, over)
     if is_some:  # Of many runs, what single ones look like is for a page of their own.
         return
     names = _file_names(records)
@@ -120,14 +131,21 @@ def _pictures(records: Sequence[Record], is_some: bool) -> Iterator[Picture]:
         yield from _cluster_pictures(record, name)
 
 
-def _client_pictures(records: Sequence[Record]) -> Iterator[Picture]:
+def _others(records: Sequence[Record], over: Over, draw: Callable[..., Figure]) -> dict[str, Figure]:
+    """The same over everything else; only of runs with a clock, for drawing takes time."""
+    known = common(records)
+    return {MEANINGS[one].words: draw(records, one) for one in known if one != over} if "clock" in known else {}
+
+
+def _client_pictures(records: Sequence[Record], over: Over) -> Iterator[Picture]:
     if any(record.clients > 1 for record in records):
         yield Picture(
-            "clients-over-rounds",
-            "Clients over rounds",
+            "clients-curves",
+            f"Clients over {MEANINGS[over].words}",
             "The line is the mean of the clients, the band reaches down to what nine tenths of them have, the thin "
             "line is the worst client; means over the seeds.",
-            client_figures.clients_over_rounds(records),
+            client_figures.clients_curves(records, over),
+            _others(records, over, client_figures.clients_curves) if records[0].single else {},
         )
     if any(len(record.share_improved()[0]) for record in records):
         yield Picture(
@@ -135,7 +153,7 @@ def _client_pictures(records: Sequence[Record]) -> Iterator[Picture]:
             "Participants whose loss did not rise",
             "Of each round's participants, the share whose training loss was not larger after it; mean over the seeds "
             "and a band of one deviation.",
-            client_figures.share_improved_over_rounds(records),
+            client_figures.share_improved_curves(records, over),
         )
 
 
@@ -249,13 +267,29 @@ def _disturbed(records: Sequence[Record]) -> str:
 
 
 def _picture_section(picture: Picture, png: bytes) -> str:
-    data = base64.b64encode(png).decode("ascii")
-    title, name = html.escape(picture.title), html.escape(picture.name)
+    name = html.escape(picture.name)
+    about, _, words = picture.title.rpartition(" over ")
+    images = {words: png} | {one: figures.render(figure, "png") for one, figure in picture.others.items()}
+    shown = "".join(
+        _image(f"{about} over {one}" if picture.others else picture.title, data, hidden=i > 0)
+        for i, (one, data) in enumerate(images.items())
+    )
+    choice = _choice(name, list(images)) if picture.others else ""
     body = (
-        f'<figure>\n<img alt="{title}" src="data:image/png;base64,{data}">\n'
-        f'<figcaption>For a paper: <a href="{name}.pdf">{name}.pdf</a></figcaption>\n</figure>'
+        f'<figure>\n{choice}{shown}<figcaption>For a paper: <a href="{name}.pdf">{name}.pdf</a></figcaption>\n</figure>'
     )
     return _section(picture.title, picture.sentence, body)
+
+
+def _image(title: str, png: bytes, hidden: bool) -> str:
+    data = base64.b64encode(png).decode("ascii")
+    return f'<img alt="{html.escape(title)}"{" hidden" if hidden else ""} src="data:image/png;base64,{data}">\n'
+
+
+def _choice(name: str, words: Sequence[str]) -> str:
+    """What to see a figure over: the script shows one image of several."""
+    options = "".join(f"<option>{html.escape(one)}</option>" for one in words)
+    return f'<label class="soft">over <select class="over" name="{name}">{options}</select></label>\n'
 
 
 def _refusals(records: Sequence[Record]) -> str:

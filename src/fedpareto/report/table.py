@@ -7,7 +7,7 @@ import json
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from fedpareto.moo.fairness import Evaluation
 from fedpareto.moo.intervals import interval
 from fedpareto.report._files import Array
 from fedpareto.report.record import mean_and_deviation
+from fedpareto.report.units import COUNT, Quantity
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -35,11 +36,21 @@ class Column:
     title: str
     direction: int = 0
     """1 when higher is better, -1 when lower is, 0 when neither is."""
+    quantity: Quantity = COUNT
+    """What is counted; a program gets it as it is counted, a reader in a unit that suits the column."""
+    unit: tuple[str, float] = ("", 1.0)
+    """The reader's, and how many of what is counted it holds."""
 
     @property
     def heading(self) -> str:
-        """The title with an arrow towards better."""
-        return self.title + {1: " ↑", -1: " ↓", 0: ""}[self.direction]
+        """The title with its unit, and an arrow towards better."""
+        unit = f" ({self.unit[0]})" if self.unit[0] else ""
+        return self.title + unit + {1: " ↑", -1: " ↓", 0: ""}[self.direction]
+
+    def suited(self, values: Sequence[Array]) -> Column:
+        """The same in a unit that suits these values of several runs."""
+        means = [mean_and_deviation(one)[0] for one in values]
+        return replace(self, unit=self.quantity.unit(max((one for one in means if math.isfinite(one)), default=0.0)))
 
 
 @dataclass(frozen=True)
@@ -175,7 +186,10 @@ class Table:
     def to_plain(self) -> dict[str, Any]:
         """Everything, with one value per seed; numbers that are not finite are null."""
         words = {1: "higher", -1: "lower", 0: None}
-        columns = [{"key": c.key, "title": c.title, "better": words[c.direction]} for c in self.columns]
+        columns = [
+            {"key": c.key, "title": c.title, "better": words[c.direction], **c.quantity.counted_in}
+            for c in self.columns
+        ]
         keys = [column.key for column in self.columns]
         rows = [
             {

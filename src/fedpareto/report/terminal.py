@@ -12,6 +12,7 @@ import numpy as np
 
 from fedpareto.report import across
 from fedpareto.report._files import Array
+from fedpareto.report.axes import MEANINGS, Axis, axis_of
 from fedpareto.report.comparison import comparison
 from fedpareto.report.entries import OWN_TEST, Objective
 from fedpareto.report.record import Record, comparable
@@ -35,13 +36,20 @@ LEAST_ROWS = 4
 """Fewest lines of the plane, even where a long legend exceeds the height."""
 
 
-def show(record: Record, width: int = 80) -> RenderableType:
-    """One run: its spec, progress, metrics, statistics over clients, and last refused replies."""
+def show(record: Record, width: int = 80, over: str | None = None) -> RenderableType:
+    """One run: its spec, progress, metrics, statistics over clients, and last refused replies.
+
+    `over` is what its course is shown over: see axes.axis_of.
+    """
     from rich.console import Group
     from rich.panel import Panel
     from rich.text import Text
 
-    parts: list[RenderableType] = [_facts(record), Text(), comparison([record]).to_rich(width - len("│  │"))]
+    parts: list[RenderableType] = [
+        _facts(record, axis_of([record], over)),
+        Text(),
+        comparison([record], over).to_rich(width - len("│  │")),
+    ]
     clients = across.in_terminal([record])
     if clients is not None:
         parts += [Text(), clients]
@@ -96,9 +104,9 @@ def _in_cell(value: Any) -> str:
     return f"{value:.4f}" if isinstance(value, float) else str(value)
 
 
-def plain(record: Record) -> dict[str, Any]:
+def plain(record: Record, over: str | None = None) -> dict[str, Any]:
     """The same for a program; keys are stable."""
-    row, *references = comparison([record]).to_plain()["rows"]
+    row, *references = comparison([record], over).to_plain()["rows"]
     return {
         "folder": str(record.folder),
         "algorithm": record.algorithm,
@@ -214,19 +222,19 @@ def _edges(values: Array) -> Array:
     return np.array([step * (first + i) for i in range(bins + 1)])
 
 
-def _facts(record: Record) -> RichTable:
+def _facts(record: Record, axis: Axis) -> RichTable:
     from rich.table import Table as RichTable
     from rich.text import Text
 
     grid = RichTable.grid(padding=(0, 2))
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column()
-    for name, value in _described(record):
+    for name, value in _described(record, axis):
         grid.add_row(name, Text(value))
     return grid
 
 
-def _described(record: Record) -> list[tuple[str, str]]:
+def _described(record: Record, axis: Axis) -> list[tuple[str, str]]:
     goals = ", ".join(f"{o.name} {'↑' if o.maximise else '↓'}" for o in record.objectives)
     facts = [
         ("folder", str(record.folder)),
@@ -239,7 +247,7 @@ def _described(record: Record) -> list[tuple[str, str]]:
         ("objectives", goals),
         *(("predicts", output.in_words) for output in record.outputs),
         *((name, words) for name, words in _words(record) if words),
-        *_courses(record),
+        *_courses(record, axis),
     ]
     spent = max((line.epsilon for line in record.lines if np.isfinite(line.epsilon)), default=None)
     if spent is not None:
@@ -253,19 +261,34 @@ def _words(record: Record) -> list[tuple[str, str]]:
     return [("attack", record.attack), ("defence", record.defence), ("early stop", record.early_stop)]
 
 
-def _courses(record: Record) -> list[tuple[str, str]]:
-    """What changed over the rounds, each as a sparkline."""
+def _courses(record: Record, axis: Axis) -> list[tuple[str, str]]:
+    """What changed on the way, mean over the seeds, each as a sparkline."""
+    rounds = record.common_rounds
     if record.single:
-        courses = {f"mean {record.objectives[0].name}": record.mean_over_rounds(0).mean(axis=0)}
+        courses = {f"mean {record.objectives[0].name}": (rounds, record.mean_over_rounds(0))}
     else:
-        courses = {"hypervolume": record.hypervolume.mean(axis=0)}
-    if len(record.share_improved()[0]):
-        courses["share improved"] = record.share_improved()[1].mean(axis=0)
-    return [
-        (name, f"{sparkline(course)}  {course[0]:.4g} → {course[-1]:.4g}")
-        for name, course in courses.items()
-        if len(course)
-    ]
+        courses = {"hypervolume": (rounds, record.hypervolume)}
+    courses["share improved"] = record.share_improved()
+    found = []
+    for name, (after, values) in courses.items():
+        if len(after):
+            places, of_seeds = axis.placed(record, after, values)
+            course = of_seeds.mean(axis=0)
+            spark = sparkline(_evenly(places, course) if axis.is_stepped else course)
+            found.append((name, f"{spark}  {course[0]:.4g} → {course[-1]:.4g}{_until(axis, places)}"))
+    return found
+
+
+def _evenly(places: Array, course: Array) -> Array:
+    """The course `[g]` at places that are equally far from each other, for it stands until the next one."""
+    at = np.linspace(places[0], places[-1], SPARK_WIDTH)
+    return np.asarray(course[np.searchsorted(places, at, side="right") - 1])
+
+
+def _until(axis: Axis, places: Array) -> str:
+    """How far a course goes, in words; nothing for rounds, which are told elsewhere."""
+    meaning = MEANINGS[axis.over]
+    return f" in {meaning.quantity.text(places[-1] * axis.size)} of {meaning.words}" if axis.is_stepped else ""
 
 
 def _status(record: Record) -> str:

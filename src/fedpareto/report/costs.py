@@ -1,0 +1,50 @@
+"""What a run cost in simulated time and energy, how old its replies were, and whether slow clients had their share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from fedpareto.report._files import Array
+from fedpareto.report.axes import MEANINGS, chosen_of, nearly_there
+from fedpareto.report.record import Record
+from fedpareto.report.table import Column
+from fedpareto.report.units import ENERGY, TIME
+
+NEARLY = "nearly"
+OF_TIME = ("clock", "joules", NEARLY, "staleness")
+"""Columns that only some runs have."""
+Metric = tuple[Column, Callable[[Record], Array]]
+
+
+def metrics_of_time(runs: Sequence[Record], over: str | None) -> list[Metric]:
+    """Each column with the function that gives a run's values `[started]`.
+
+    The way to 95 % is measured over the simulated clock; over anything else only where somebody asks for it.
+    """
+    # Neither direction is better: under two policies as many rounds are not as many updates.
+    found: list[Metric] = [
+        (Column("clock", "simulated time", 0, TIME), lambda run: _at_the_end(run, "clock")),
+        (Column("joules", "energy", 0, ENERGY), lambda run: _at_the_end(run, "joules")),
+    ]
+    chosen = chosen_of(runs, over)
+    if over is not None or chosen != "round":
+        meaning = MEANINGS[chosen]
+        column = Column(NEARLY, meaning.nearly, -1, meaning.quantity)
+        found.append((column, lambda run: nearly_there(run, chosen)))
+    return [*found, (Column("staleness", "staleness of replies (rounds)"), staleness)]
+
+
+def _at_the_end(run: Record, name: str) -> Array:
+    return np.array([getattr(run.of_seed(seed)[-1], name) for seed in run.started], dtype=np.float64)
+
+
+def staleness(run: Record) -> Array:
+    """`[started]`: how many rounds ago replies began, mean over all replies; NaN where that is always the same."""
+    found = []
+    for seed in run.started:
+        lines = [line for line in run.of_seed(seed) if np.isfinite(line.staleness)]
+        replies = sum(line.replies for line in lines)
+        found.append(sum(line.staleness * line.replies for line in lines) / replies if replies else np.nan)
+    return np.array(found, dtype=np.float64)
