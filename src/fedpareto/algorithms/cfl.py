@@ -16,12 +16,12 @@ import torch
 from torch import Tensor
 
 from fedpareto.algorithms import personal
-from fedpareto.algorithms.personal import Cluster, PersonalState, means, split_calm
+from fedpareto.algorithms.personal import Cluster, Heard, PersonalState, means, split_calm
 from fedpareto.core.algorithm import Algorithm, Setting, Taxonomy
 from fedpareto.core.clients import Clients
 from fedpareto.core.messages import Message, Parcels, Replies, Shapes, Tasks
 from fedpareto.errors import UserError
-from fedpareto.moo.similarity import cosines
+from fedpareto.moo.similarity import cosines, cosines_of
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class CFLState(PersonalState):
     clusters: tuple[Cluster, ...] = ()
     """𝒞."""
     similarity: Tensor = torch.empty(0)
-    """α_ij of the last round, `[n, n]`."""
+    """α_ij of the last round, `[n, n]`; where rounds do not wait, of the clients' last replies."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +71,7 @@ class CFL(Algorithm[CFLState]):
         return CFLState(
             setting,
             models=personal.same_start(setting),
+            heard=personal.heard_nobody(setting),
             clusters=(Cluster(tuple(range(n))),),
             similarity=torch.eye(n, dtype=setting.initial.dtype),
         )
@@ -90,11 +91,22 @@ class CFL(Algorithm[CFLState]):
     def tell(self, state: CFLState, replies: Replies) -> CFLState:
         """Splits stationary clusters, then averages inside every cluster."""
         trained, replied = personal.trained_models(state, replies)
+        heard = None if state.heard is None else personal.hear(state, replied, replies["model"])
+        if heard is not None and len(replied) < len(trained):
+            return self._tell_some(state, heard, replied)
         updates = trained - state.models
         similarity = cosines(updates)
         clusters = self._split(state, updates, similarity, replied)
         models = self._average(clusters, trained, replied)
-        return replace(state, models=models, clusters=clusters, similarity=similarity, round=state.round + 1)
+        if heard is not None:
+            heard = replace(heard, since=torch.zeros_like(heard.since))  # All clusters were examined.
+        return replace(
+            state, models=models, heard=heard, clusters=clusters, similarity=similarity, round=state.round + 1
+        )
+
+    def refreshed(self, reply: Message, begun: Message, now: Message, weights: Tensor) -> Message:
+        """As it is, unless the model of its client has followed others meanwhile."""
+        return super().refreshed(reply, begun, now, weights) if self.absent == "follow" else reply
 
     def solutions(self, state: CFLState) -> Parcels:
         """Each client's model."""
@@ -129,6 +141,29 @@ class CFL(Algorithm[CFLState]):
             if len(present):
                 models[list(cluster.members) if self.absent == "follow" else present] = trained[present].mean(dim=0)
         return models
+
+    def _tell_some(self, state: CFLState, heard: Heard, replied: np.ndarray) -> CFLState:
+        """The same where a round does not wait for all: of the others their last replies count, once they have replied.
+
+        A cluster is examined when each member has replied since the last time.
+        """
+        rows, everyone = torch.as_tensor(replied, device=state.models.device), np.arange(len(state.models))
+        similarity = state.similarity.clone()
+        similarity[rows] = cosines_of(rows, heard.moves)
+        similarity[:, rows] = similarity[rows].T
+
+        def split(complete: Sequence[Cluster]) -> tuple[Cluster, ...]:
+            return self._split(replace(state, clusters=tuple(complete)), heard.moves, similarity, everyone)
+
+        clusters, after = personal.examined(state.clusters, heard, replied, split)
+        known, models = np.flatnonzero(heard.ever.cpu().numpy()), state.models.clone()
+        for number in np.unique(personal.cluster_numbers(clusters, len(models))[replied]):
+            members = np.array(clusters[number].members)
+            changed = members if self.absent == "follow" else np.intersect1d(members, replied)
+            models[changed] = heard.trained[np.intersect1d(members, known)].mean(dim=0)
+        return replace(
+            state, models=models, heard=after, clusters=clusters, similarity=similarity, round=state.round + 1
+        )
 
 
 def bipartition(similarity: Tensor, linkage: Literal["single", "complete"] = "single") -> list[list[int]]:

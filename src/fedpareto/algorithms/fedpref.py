@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from fedpareto.algorithms import personal
-from fedpareto.algorithms.personal import Cluster, PersonalState, means, split_calm
+from fedpareto.algorithms.personal import Cluster, Heard, PersonalState, means, split_calm
 from fedpareto.core import rng
 from fedpareto.core.algorithm import Algorithm, Setting, Taxonomy
 from fedpareto.core.clients import Clients
@@ -44,6 +44,10 @@ class FedPrefState(PersonalState):
     """
     compared: Tensor = torch.empty(0, dtype=torch.int64)
     """Which they are, as rows of the state's tensors, ascending, `[k]`."""
+    directions: Tensor = torch.empty(0)
+    """Where rounds do not wait: of each client's last Δθ, vectors whose products are sim, `[n, d]`; 0 before."""
+    examined: Tensor = torch.empty(0)
+    """With a `split_level`: the same when its cluster was last examined, `[n, d]`."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +103,11 @@ class FedPref(Algorithm[FedPrefState]):
     def begin(self, setting: Setting) -> FedPrefState:
         """Lines 1 and 2: one cluster, all clients at the same model."""
         everyone = Cluster(tuple(range(len(setting.clients))))
-        return FedPrefState(setting, models=personal.same_start(setting), clusters=(everyone,))
+        state = FedPrefState(setting, models=personal.same_start(setting), clusters=(everyone,))
+        if setting.waits:
+            return state
+        nothing = torch.zeros_like(state.models)
+        return replace(state, heard=personal.heard_nobody(setting), directions=nothing, examined=nothing)
 
     def ask(self, state: FedPrefState) -> list[Tasks]:
         """Line 4: each client trains its own model θ_i."""
@@ -116,11 +124,13 @@ class FedPref(Algorithm[FedPrefState]):
     def tell(self, state: FedPrefState, replies: Replies) -> FedPrefState:
         """Lines 5 to 21. A client without a valid reply keeps its model and its cluster."""
         replied, trained = state.setting.rows(replies.clients), replies["model"]
+        if state.heard is not None and len(replied) < len(state.models):
+            return self._tell_some(state, replied, trained)
         clusters = self._split_converged(state, trained, replied)
         here = [_places(cluster, replied) for cluster in clusters]
         similarity = self._similarity(state, clusters, here, trained)
         mixed = self._weights(here, similarity) @ trained
-        return replace(
+        after = replace(
             state,
             models=personal.with_rows(state.models, replied, mixed),
             clusters=clusters,
@@ -128,6 +138,11 @@ class FedPref(Algorithm[FedPrefState]):
             compared=torch.as_tensor(replied),
             round=state.round + 1,
         )
+        return after if state.heard is None else self._remembered(state, after, trained)
+
+    def refreshed(self, reply: Message, begun: Message, now: Message, weights: Tensor) -> Message:
+        """As it is: nobody else changes a client's θ_i, so a late reply meets the model from which it began."""
+        return reply
 
     def solutions(self, state: FedPrefState) -> Parcels:
         """Each client's personal model."""
@@ -178,9 +193,7 @@ class FedPref(Algorithm[FedPrefState]):
             return state.clusters
         before, here = means(state.clusters, state.models), [_places(cluster, replied) for cluster in state.clusters]
         # Of a cluster that did not reply as a whole this is no movement, and does not count: see split_calm.
-        change = (before - personal.means_of(here, trained)).norm(dim=1)
-        if self.threshold_in == "percent":
-            change = 100 * change / before.norm(dim=1).clamp_min(1e-12)
+        change = self._change(before - personal.means_of(here, trained), before)
 
         def halve(number: int) -> list[list[int]]:
             own = trained[torch.as_tensor(here[number], device=trained.device)]
@@ -195,6 +208,11 @@ class FedPref(Algorithm[FedPrefState]):
         ]
         return split_calm(state.clusters, stands_still, replied, self.patience, halve)
 
+    def _change(self, movement: Tensor, before: Tensor) -> Tensor:
+        """What is compared with ε, `[clusters]`."""
+        change: Tensor = movement.norm(dim=1)
+        return 100 * change / before.norm(dim=1).clamp_min(1e-12) if self.threshold_in == "percent" else change
+
     def _confirmed_halves(self, state: FedPrefState, trained: Tensor, members: np.ndarray) -> list[list[int]]:
         """Two halves that differ in two rounds, or all members in one. Ours: algorithm 4 has no such test.
 
@@ -207,10 +225,16 @@ class FedPref(Algorithm[FedPrefState]):
             return everyone  # There was no such round.
         places = torch.as_tensor(np.searchsorted(compared, members), device=state.similarity.device)
         halves = bipartition(state.similarity[places[:, None], places])
-        moves = similarities(trained - take_rows(state.models, members), state.setting.layout, self.top_ratio)
+        return self._if_shown(halves, state, trained - take_rows(state.models, members), members)
+
+    def _if_shown(
+        self, halves: list[list[int]], state: FedPrefState, moves: Tensor, members: np.ndarray
+    ) -> list[list[int]]:
+        """The halves if the members' moves `[members, d]` differ between them, or all members in one."""
+        similarity = similarities(moves, state.setting.layout, self.top_ratio)
         address = rng.Address(state.setting.seed, client=int(state.setting.clients[members[0]]), round=state.round)
-        p = separation_p_value(moves, halves[0], rng.generator(address, "split"))
-        return halves if p <= self.split_level else everyone
+        p = separation_p_value(similarity, halves[0], rng.generator(address, "split"))
+        return halves if p <= self.split_level else [list(range(len(members)))]
 
     def _similarity(
         self, state: FedPrefState, clusters: Sequence[Cluster], here: Sequence[np.ndarray], trained: Tensor
@@ -222,6 +246,82 @@ class FedPref(Algorithm[FedPrefState]):
         reference = means(clusters, state.models)
         updates = trained - (reference if len(clusters) == 1 else reference[cluster_of])
         return similarities(updates, state.setting.layout, self.top_ratio)
+
+    # -- rounds that do not wait for all ---------------------------------------------------------------------------
+
+    def _tell_some(self, state: FedPrefState, replied: np.ndarray, trained: Tensor) -> FedPrefState:
+        """Lines 5 to 21 with some replies: of the others of a cluster those models count that they last replied with.
+
+        Only the θ_i of those who replied change. Algorithm 4 has its turn once a cluster's members have all replied.
+        The similarities of k replies with all n are computed, and no others.
+        """
+        heard = personal.hear(state, replied, trained)
+        state = self._directed(replace(state, heard=heard), replied)
+        if self.clustering:
+            state = self._examine(state, heard, replied)
+        rows = torch.as_tensor(replied, device=trained.device)
+        similarity = products(state.directions[rows], state.directions)
+        similarity[torch.arange(len(rows), device=rows.device), rows] = 1
+        number = torch.as_tensor(personal.cluster_numbers(state.clusters, len(state.models)), device=rows.device)
+        together = (number[rows, None] == number) & heard.ever
+        weights = (self._scaled(similarity) if self.weighting else torch.ones_like(similarity)) * together
+        return replace(
+            state,
+            models=personal.with_rows(
+                state.models, replied, weights / weights.sum(dim=1, keepdim=True) @ heard.trained
+            ),
+            similarity=similarity[:, rows],
+            compared=torch.as_tensor(replied),
+            round=state.round + 1,
+        )
+
+    def _examine(self, state: FedPrefState, heard: Heard, replied: np.ndarray) -> FedPrefState:
+        """Algorithm 4, lines 7 to 14, for clusters whose members have all replied; each counts with its last reply."""
+
+        def split(complete: Sequence[Cluster]) -> tuple[Cluster, ...]:
+            change = self._change(means(complete, heard.moves), means(complete, state.models))
+            stands_still = [
+                moved <= self.threshold and bool(heard.moves[list(cluster.members)].any())
+                for cluster, moved in zip(complete, change.tolist(), strict=True)
+            ]
+
+            def halve(number: int) -> list[list[int]]:
+                members = np.array(complete[number].members)
+                if self.split_level == 1:
+                    return bipartition(products_of(state.directions[members]))
+                if not state.examined[members].any():
+                    return [list(range(len(members)))]
+                halves = bipartition(products_of(state.examined[members]))
+                return self._if_shown(halves, state, heard.moves[members], members)
+
+            return split_calm(complete, stands_still, np.arange(len(state.models)), self.patience, halve)
+
+        clusters, after = personal.examined(state.clusters, heard, replied, split)
+        looked_at = np.flatnonzero((heard.since & ~after.since).cpu().numpy())
+        state = replace(state, clusters=clusters, heard=after)
+        if not len(looked_at):
+            return state
+        state = self._directed(state, looked_at)
+        return replace(state, examined=personal.with_rows(state.examined, looked_at, state.directions[looked_at]))
+
+    def _directed(self, state: FedPrefState, rows: np.ndarray) -> FedPrefState:
+        """With the directions of Δθ_i = θ'_i − θ̄_C (eq. 4.2) of some rows, from their clusters' means as they are."""
+        assert state.heard is not None, "a state made by begin has it where rounds do not wait"
+        number, place = np.unique(
+            personal.cluster_numbers(state.clusters, len(state.models))[rows], return_inverse=True
+        )
+        reference = means([state.clusters[each] for each in number], state.models)
+        updates = take_rows(state.heard.trained, rows) - reference[torch.as_tensor(place, device=reference.device)]
+        found = directions(updates, state.setting.layout, self.top_ratio)
+        return replace(state, directions=personal.with_rows(state.directions, rows, found))
+
+    def _remembered(self, state: FedPrefState, after: FedPrefState, trained: Tensor) -> FedPrefState:
+        """After a round in which all have replied, and all clusters were examined."""
+        everyone = np.arange(len(trained))
+        heard = personal.hear(state, everyone, trained)
+        directed = self._directed(replace(state, clusters=after.clusters, heard=heard), everyone).directions
+        heard = replace(heard, since=torch.zeros_like(heard.since))
+        return replace(after, heard=heard, directions=directed, examined=directed)
 
 
 @dataclass(frozen=True)
@@ -260,6 +360,28 @@ def similarities(updates: Tensor, layout: Layout, ratio: float) -> Tensor:
     for place in layout.layers.values():
         total += cosines(top_entries(updates[:, place], ratio))
     return total / len(layout.layers)
+
+
+def directions(updates: Tensor, layout: Layout, ratio: float) -> Tensor:
+    """Vectors `[n, d]` whose inner products are sim of eq. 4.3, of different updates: kept, they are compared with
+    others later at the cost of a product.
+    """
+    found = torch.zeros_like(updates)
+    for place in layout.layers.values():
+        kept = top_entries(updates[:, place], ratio)
+        lengths = kept.norm(dim=1, keepdim=True).clamp_min(torch.finfo(kept.dtype).tiny)
+        found[:, place] = kept / (lengths * math.sqrt(len(layout.layers)))
+    return found
+
+
+def products(some: Tensor, others: Tensor) -> Tensor:
+    """sim of each pair of directions, `[k, d]` and `[n, d]` to `[k, n]`."""
+    return (some @ others.T).clamp(-1, 1)
+
+
+def products_of(members: Tensor) -> Tensor:
+    """sim among directions `[n, d]`, `[n, n]`; a client is always similar to itself."""
+    return products(members, members).fill_diagonal_(1)
 
 
 def top_entries(vectors: Tensor, ratio: float) -> Tensor:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -18,7 +19,7 @@ from fedpareto.core.algorithm import Algorithm, Setting, Taxonomy
 from fedpareto.core.clients import Clients
 from fedpareto.core.messages import Message, Parcels, Replies, Shapes, Tasks
 from fedpareto.errors import UserError
-from fedpareto.moo.similarity import cosines
+from fedpareto.moo.similarity import cosines, cosines_of
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ class MaTFL(Algorithm[PersonalState]):
 
     def begin(self, setting: Setting) -> PersonalState:
         """All clients at the same model."""
-        return PersonalState(setting, models=personal.same_start(setting))
+        return PersonalState(setting, models=personal.same_start(setting), heard=personal.heard_nobody(setting))
 
     def ask(self, state: PersonalState) -> list[Tasks]:
         """Each client trains its own model."""
@@ -61,36 +62,57 @@ class MaTFL(Algorithm[PersonalState]):
         return {"train": {"model": (setting.layout.size,)}}
 
     def tell(self, state: PersonalState, replies: Replies) -> PersonalState:
-        """Each client that replied averages over those that replied; the others keep their models."""
+        """Each client that replied averages over those that replied; the others keep their models.
+
+        Where a round does not wait for all, over the last replies of all who have ever replied.
+        """
         after, replied = personal.trained_models(state, replies)
-        trained = after[replied]
-        if self.grouping == "soft":
-            mixed = soft_weights(trained, self.soft_threshold) @ trained
-        else:
-            updates, mixed = trained - state.models[replied], torch.empty_like(trained)
-            for layer in state.setting.layout.layers.values():
-                mixed[:, layer] = voting_weights(updates[:, layer], self.voters) @ trained[:, layer]
+        heard = None if state.heard is None else personal.hear(state, replied, replies["model"])
+        known = replied if heard is None else np.flatnonzero(heard.ever.cpu().numpy())
+        trained = after[replied] if heard is None else heard.trained[known]
+        moves = trained - state.models[replied] if heard is None else heard.moves[known]
+        rows = None if len(known) == len(replied) else torch.as_tensor(np.searchsorted(known, replied))
+        mixed = self._mixed(state, trained, moves, rows)
         models = after.index_copy(0, torch.as_tensor(replied, device=after.device), mixed)
-        return replace(state, models=models, round=state.round + 1)
+        return replace(state, models=models, heard=heard, round=state.round + 1)
+
+    def _mixed(self, state: PersonalState, trained: Tensor, moves: Tensor, rows: Tensor | None) -> Tensor:
+        """What each client, or some `rows` of them `[k]`, makes of the models `[n, d]` and their updates."""
+        if self.grouping == "soft":
+            return soft_weights(trained, self.soft_threshold, rows) @ trained
+        mixed = torch.empty_like(trained if rows is None else trained[rows])
+        for layer in state.setting.layout.layers.values():
+            mixed[:, layer] = voting_weights(moves[:, layer], self.voters, rows) @ trained[:, layer]
+        return mixed
+
+    def refreshed(self, reply: Message, begun: Message, now: Message, weights: Tensor) -> Message:
+        """As it is: nobody else changes a client's θ_i, so a late reply meets the model from which it began."""
+        return reply
 
     def solutions(self, state: PersonalState) -> Parcels:
         """Each client's personal model."""
         return personal.solutions(state)
 
 
-def voting_weights(updates: Tensor, voters: int) -> Tensor:
+def voting_weights(updates: Tensor, voters: int, rows: Tensor | None = None) -> Tensor:
     """Row i gives 1/k to each of the k clients whose updates are most similar to i's, itself first; `[n, d]` to `[n,
-    n]`.
+    n]`, or some rows of it.
 
     Among equals the client that comes first is taken.
     """
-    similarity = cosines(updates).fill_diagonal_(2)  # Itself before any other that is exactly parallel.
+    similarity = _cosines(updates, rows)
+    own = torch.arange(len(updates), device=updates.device) if rows is None else rows
+    similarity[torch.arange(len(own), device=own.device), own] = 2  # Itself before any other that is exactly parallel.
     k = min(voters, len(updates))
     chosen = similarity.sort(dim=1, descending=True, stable=True).indices[:, :k]
     return torch.zeros_like(similarity).scatter_(1, chosen, 1 / k)
 
 
-def soft_weights(models: Tensor, threshold: float) -> Tensor:
+def soft_weights(models: Tensor, threshold: float, rows: Tensor | None = None) -> Tensor:
     """A_ij = max(0, cos(Δ_i, Δ_j) + threshold), rows summing to one, with Δ_i = θ_i − mean θ over the whole model."""
-    scores = (cosines(models - models.mean(dim=0)) + threshold).clamp_min(0)
+    scores = (_cosines(models - models.mean(dim=0), rows) + threshold).clamp_min(0)
     return scores / scores.sum(dim=1, keepdim=True)
+
+
+def _cosines(vectors: Tensor, rows: Tensor | None) -> Tensor:
+    return cosines(vectors) if rows is None else cosines_of(rows, vectors)

@@ -19,11 +19,27 @@ of equal clients.
 
 
 @dataclass(frozen=True)
+class Heard:
+    """What is known of clients whose replies are not in the round, where rounds do not wait for them."""
+
+    trained: Tensor
+    """θ'_i, with which each client replied last, `[n, d]`; the initial model before."""
+    moves: Tensor
+    """What that changed of the model from which it began, θ'_i − θ_i, `[n, d]`; 0 before."""
+    ever: Tensor
+    """Whether it has replied at all, `[n]`."""
+    since: Tensor
+    """Whether it has replied since its cluster was last examined, `[n]`."""
+
+
+@dataclass(frozen=True)
 class PersonalState(State):
     """Row i of each tensor belongs to the client `setting.clients[i]`."""
 
     models: Tensor = torch.empty(0)
     """θ_1 … θ_n, `[n, d]`."""
+    heard: Heard | None = None
+    """None where rounds wait for all."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +55,27 @@ class Cluster:
 def same_start(setting: Setting) -> Tensor:
     """All clients at the same model, `[n, d]`."""
     return setting.initial.expand(len(setting.clients), -1).clone()
+
+
+def heard_nobody(setting: Setting) -> Heard | None:
+    """Before the first reply; nothing, where rounds wait for all."""
+    if setting.waits:
+        return None
+    models = same_start(setting)
+    nobody = torch.zeros(len(models), dtype=torch.bool, device=models.device)
+    return Heard(models, torch.zeros_like(models), nobody, nobody)
+
+
+def hear(state: PersonalState, replied: np.ndarray, trained: Tensor) -> Heard:
+    """With the replies of some rows, the models `[k, d]`."""
+    known, rows = state.heard, torch.as_tensor(replied, device=state.models.device)
+    assert known is not None, "a state made by begin has it where rounds do not wait"
+    return Heard(
+        with_rows(known.trained, replied, trained),
+        with_rows(known.moves, replied, trained - take_rows(state.models, replied)),
+        known.ever.index_fill(0, rows, True),
+        known.since.index_fill(0, rows, True),
+    )
 
 
 def tasks(state: PersonalState) -> list[Tasks]:
@@ -106,3 +143,34 @@ def split_calm(
             continue
         result += [Cluster(tuple(cluster.members[i] for i in half)) for half in halve(number)]
     return tuple(result)
+
+
+def cluster_numbers(clusters: Sequence[Cluster], clients: int) -> np.ndarray:
+    """The number of each client's cluster, `[n]`."""
+    numbers = np.empty(clients, dtype=np.int64)
+    for number, cluster in enumerate(clusters):
+        numbers[list(cluster.members)] = number
+    return numbers
+
+
+def examined(
+    clusters: Sequence[Cluster],
+    heard: Heard,
+    replied: np.ndarray,
+    split: Callable[[Sequence[Cluster]], Sequence[Cluster]],
+) -> tuple[tuple[Cluster, ...], Heard]:
+    """Where rounds do not wait: a cluster is examined once each of its members has replied since the last time.
+
+    `replied` are the rows of this round. `split` gives the clusters that they complete, or their halves.
+    """
+    since = heard.since.cpu().numpy().copy()
+    numbers = np.unique(cluster_numbers(clusters, len(since))[replied]).tolist()
+    complete = [number for number in numbers if since[list(clusters[number].members)].all()]
+    if not complete:
+        return tuple(clusters), heard
+    after = split([clusters[number] for number in complete])
+    others = [cluster for number, cluster in enumerate(clusters) if number not in complete]
+    members = [row for number in complete for row in clusters[number].members]
+    since[members] = False
+    heard = replace(heard, since=torch.as_tensor(since, device=heard.since.device))
+    return tuple(sorted([*others, *after], key=lambda cluster: cluster.members)), heard

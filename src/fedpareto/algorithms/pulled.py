@@ -83,6 +83,10 @@ class Pulled(Algorithm[PulledState]):
         models, _ = personal.trained_models(state, replies)
         return self._with_pulls(replace(state, models=models, round=state.round + 1))
 
+    def refreshed(self, reply: Message, begun: Message, now: Message, weights: Tensor) -> Message:
+        """As it is: a client goes on from the model that it sent, so that is the one that counts."""
+        return reply
+
     def _with_pulls(self, state: PulledState) -> PulledState:
         strengths, towards = self.pulls(state.models)
         return replace(state, strengths=strengths.to(towards), towards=towards)

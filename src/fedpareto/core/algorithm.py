@@ -53,6 +53,10 @@ class Setting:
     """The share of the widest network that each client's device can train, `[n]`, in the order of `clients`; None:
     nothing is known about devices.
     """
+    waits: bool = True
+    """Whether a round waits for all who were asked; otherwise its replies are whoever came, one client perhaps, and the
+    others are still at work (see fleet.policy).
+    """
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "clients", np.asarray(self.clients, dtype=np.int64))

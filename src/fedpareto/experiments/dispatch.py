@@ -52,7 +52,8 @@ class Handed:
 
 def begun_as(spec: Spec, setting: Setting) -> Setting:
     """The setting with which an algorithm begins: where somebody else chooses who is asked, it asks everybody."""
-    return replace(setting, repeats=len(spec.seeds), participation=1.0 if spec.chooses else setting.participation)
+    participation = 1.0 if spec.chooses else setting.participation
+    return replace(setting, repeats=len(spec.seeds), participation=participation, waits=spec.policy.waits)
 
 
 class Dispatch:

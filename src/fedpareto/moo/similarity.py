@@ -18,3 +18,12 @@ def cosines(vectors: Tensor) -> Tensor:
     length, tiny = products.diagonal().sqrt(), torch.finfo(vectors.dtype).tiny
     # One product of lengths, not two divisions: the result is exactly symmetric, as clustering asks.
     return (products / (length[:, None] * length).clamp_min(tiny)).clamp(-1, 1).fill_diagonal_(1)
+
+
+def cosines_of(rows: Tensor, vectors: Tensor) -> Tensor:
+    """The same for some rows only, which are named by their places `[k]`: `[k, n]`."""
+    lengths = vectors.norm(dim=1, keepdim=True).clamp_min(torch.finfo(vectors.dtype).tiny)
+    some = vectors[rows] / lengths[rows]
+    found: Tensor = ((some @ vectors.T) / lengths.T).clamp(-1, 1)
+    found[torch.arange(len(rows), device=found.device), rows] = 1
+    return found
