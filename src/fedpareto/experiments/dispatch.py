@@ -223,7 +223,8 @@ class Dispatch:
     def save(self, checkpoint: Checkpoint) -> None:
         """Adds everything that is under way."""
         for run, (flight, known) in enumerate(zip(self.flights, self._known, strict=True)):
-            tensors, checkpoint.values[f"flight/{run}"] = logbook.written(flight)
+            tensors, values = logbook.written(flight)
+            checkpoint.values[f"flight/{run}"] = values | {"tiers": self._gatherings[run].done}
             checkpoint.put_tensors(f"flight/{run}", tensors)
             about = {"asked": known.asked, "value": known.value, "heard": self._heard[run]}
             checkpoint.put_tensors(f"known/{run}", {name: torch.as_tensor(array) for name, array in about.items()})
@@ -233,7 +234,9 @@ class Dispatch:
     def restore(self, checkpoint: Checkpoint) -> None:
         """As it was saved."""
         for run, (flight, known) in enumerate(zip(self.flights, self._known, strict=True)):
-            logbook.read(flight, checkpoint.get_tensors(f"flight/{run}"), checkpoint.values[f"flight/{run}"])
+            values = checkpoint.values[f"flight/{run}"]
+            logbook.read(flight, checkpoint.get_tensors(f"flight/{run}"), values)
+            self._gatherings[run].done = list(values["tiers"])
             found = {name: one.numpy().copy() for name, one in checkpoint.get_tensors(f"known/{run}").items()}
             known.asked, known.value, self._heard[run] = found["asked"], found["value"], found["heard"]
         if self.flights:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
@@ -55,7 +55,12 @@ class Gathering:
     count: int
     """How many take part in a round."""
     tier: np.ndarray
-    """Of each client, `[n]`: 0, 1, …, the slowest last."""
+    """Of each client, `[n]`: 0, 1, …"""
+    done: list[int] = field(default_factory=list)
+    """Rounds of each tier."""
+
+    def __post_init__(self) -> None:
+        self.done = self.done or [0] * (int(self.tier.max()) + 1)
 
     def gathered(self, tasks: Sequence[Tasks], askable: np.ndarray, choose: Choose, everyone: bool) -> np.ndarray:
         """Asks some of those who are `askable` (`[n]`), and waits as the policy says; the rows of those who are here.
@@ -113,15 +118,18 @@ class Gathering:
     def _a_tier(self, tasks: Sequence[Tasks], askable: np.ndarray, choose: Choose) -> np.ndarray:
         """Each tier for itself waits for all its clients; the first that is complete closes the round."""
         air = self.air
-        for number in range(int(self.tier.max()) + 1):
+        for number, rounds in enumerate(self.done):
             own = self.tier == number
-            if (air.idle | ~own).all() and (askable & own).any():
+            is_ahead = rounds - min(self.done) >= self.policy.lead
+            if not is_ahead and (air.idle | ~own).all() and (askable & own).any():
                 share = math.ceil(self.count * np.count_nonzero(own) / len(own))
                 air.send(choose(np.flatnonzero(askable & own), share), tasks)
         while True:
             (last,) = self._first(1)
-            own = self.tier == self.tier[last]
+            number = int(self.tier[last])
+            own = self.tier == number
             if not (own & (air.status == OUT)).any():
+                self.done[number] += 1
                 return np.flatnonzero(own & (air.status == HERE))
 
     def _first(self, count: int) -> np.ndarray:

@@ -30,6 +30,8 @@ class Policy:
     """Of buffered and asynchronous: clients at work at any time; 0: as many as `participation` says."""
     tiers: int = 3
     """Of tiers: how many; those of the devices, where these have tiers."""
+    lead: int = 5
+    """Of tiers: by how many rounds a tier may be ahead of the slowest one."""
     staleness: Literal["constant", "polynomial", "hinge"] = "polynomial"
     """s(τ), what an update counts that began τ rounds ago: 1; (1 + τ)^−exponent; or 1 up to `grace`, then
     1/(slope·(τ − grace) + 1).
@@ -50,8 +52,9 @@ class Policy:
                 if self.kind == "deadline"
                 else f"policy: deadline is for the kind deadline, not for {self.kind}"
             )
-        if self.tiers < 1:
-            raise UserError(f"policy: tiers is {self.tiers}; at least 1 is needed")
+        for name in ("tiers", "lead"):
+            if getattr(self, name) < 1:
+                raise UserError(f"policy: {name} is {getattr(self, name)}; at least 1 is needed")
         for name in ("buffer", "concurrency"):
             if getattr(self, name) < 0:
                 raise UserError(f"policy: {name} is {getattr(self, name)}; it is a number of clients, or 0")

@@ -1,0 +1,225 @@
+"""What waiting costs, and whom: 1,000 clients with phones, laptops and servers under every policy; docs/time.md.
+
+`python benchmarks/late.py runs/late --problem synthetic` runs what is missing there, then `--table` prints what came
+out and `--picture FILE` draws it. Every run has the same number of updates, so they differ in hours and joules. A
+network of a real size is 100,000 times as much work as this one, so devices are that much slower here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedpareto.core.federation import Federation
+from fedpareto.core.rows import Rows
+from fedpareto.experiments import engines
+from fedpareto.experiments.draft import Draft
+from fedpareto.experiments.experiment import Experiment
+from fedpareto.experiments.spec import Spec
+
+CLIENTS, AT_WORK, UPDATES, LOOKS = 1000, 100, 10_000, 20
+"""Clients, those at work at a time, updates of a run, and how often its solutions are measured."""
+TESTED = 500
+"""Test rows, of all there are."""
+PROBLEMS: dict[str, Any] = {
+    "synthetic": {"name": "synthetic", "rows": 50_000, "partition": "dirichlet", "alpha": 2.0},
+    "adult": {"name": "adult"},
+}
+POLICIES: dict[str, dict[str, Any]] = {
+    "sync": {"kind": "sync"},
+    "deadline": {"kind": "deadline"},
+    "tiers": {"kind": "tiers"},
+    "buffered": {"kind": "buffered", "buffer": 10},
+    "asynchronous": {"kind": "asynchronous"},
+}
+REPLIES = {"sync": 100, "deadline": 70, "tiers": 34, "buffered": 10, "asynchronous": 1}
+"""About how many a round has under each."""
+SELECTIONS = ("random", "round-robin", "available", "power-of-choice", "oort", "nsga2")
+
+
+def configurations() -> Iterator[tuple[str, dict[str, Any]]]:
+    """The name of each run, and what is special about it."""
+    for policy in POLICIES:
+        yield f"fedavg {policy}", {"algorithm": "fedavg", "policy": policy}
+    yield "fedbuff", {"algorithm": "fedbuff", "policy": "buffered"}
+    yield "fedasync", {"algorithm": "fedasync", "policy": "asynchronous"}
+    for policy in POLICIES:
+        yield f"fedpref {policy}", {"algorithm": "fedpref", "policy": policy}
+    for selection in SELECTIONS[1:]:
+        yield f"fedavg sync, {selection}", {"algorithm": "fedavg", "policy": "sync", "selection": selection}
+
+
+def spec_of(problem: str, about: dict[str, Any], seeds: int, deadline: float) -> Spec:
+    """One run."""
+    policy = dict(POLICIES[about["policy"]])
+    if policy["kind"] == "deadline":
+        policy["deadline"] = deadline
+    rounds = math.ceil(UPDATES / REPLIES[about["policy"]])
+    return Draft(
+        {
+            "problem": PROBLEMS[problem],
+            "clients": CLIENTS,
+            "participation": AT_WORK / CLIENTS,
+            "seeds": seeds,
+            "rounds": rounds,
+            "evaluate_every": max(1, rounds // LOOKS),
+            "devices": {"kind": "tiers", "factor": 1e-5},
+            "engine": {"threads": 1, "chunk": 64},
+            **about,
+            "policy": policy,
+        }
+    ).finish()
+
+
+def thinned(federation: Federation) -> Federation:
+    """The same clients; every model is tested on the same few of all test rows."""
+    splits = dict(federation.splits)
+    test = splits["test"]
+    step = max(1, int(test.counts[0]) // TESTED)
+    columns = {name: column[: int(test.counts[0])][::step] for name, column in test.columns.items()}
+    count = len(next(iter(columns.values())))
+    splits["test"] = Rows(columns, np.zeros(CLIENTS, dtype=int), np.full(CLIENTS, count))
+    return replace(federation, splits=splits)
+
+
+def outcome(spec: Spec) -> dict[str, Any]:
+    """What a run came to, of each seed: by time, and by client at the end."""
+    federations = [thinned(spec.federation(seed)) for seed in spec.seeds]
+    experiment = Experiment(spec, engines.local(spec, federations=federations), keep_models=False)
+    result = experiment.run()
+    seeds = []
+    for run, seed in enumerate(spec.seeds):
+        rows = [row for row in result.history if row["seed"] == seed and "hypervolume" in row]
+        flight, found = experiment.dispatch.flights[run], result.solutions[run]
+        preferences = found.preferences
+        assert preferences is not None
+        utility = {name: (preferences * found.values[name]).sum(axis=1) for name in ("test", "own-test")}
+        late = [row["staleness"] for row in result.history if row["seed"] == seed and row.get("staleness") is not None]
+        seeds.append(
+            {
+                "clock": [row["clock"] for row in rows],
+                "joules": [row["joules"] for row in rows],
+                "hypervolume": [row["hypervolume"] for row in rows],
+                "accuracy": [row["sent"]["test"][0] for row in rows],
+                "staleness": float(np.mean(late)) if late else 0.0,
+                "tier": flight.fleet.tier.tolist(),
+                "tasks": flight.number.tolist(),
+                "utility": utility["test"].tolist(),
+                "own utility": utility["own-test"].tolist(),
+            }
+        )
+    return {"seeds": seeds}
+
+
+# -- what came out -------------------------------------------------------------------------------------------------
+
+
+def settled(one: dict[str, Any], measure: str) -> float:
+    """When a seed's measure came within 5 % of its final value for good."""
+    values = np.array(one[measure])
+    far = np.flatnonzero(np.abs(values - values[-1]) > 0.05 * abs(values[-1]))
+    return float(one["clock"][far[-1] + 1 if len(far) else 0])
+
+
+def jain(values: np.ndarray) -> float:
+    """Jain's index: 1 if all are equal, 1/n if one has everything."""
+    return float(values.sum() ** 2 / (len(values) * (values**2).sum()))
+
+
+def measures(one: dict[str, Any]) -> dict[str, float]:
+    """The columns of the table, of one seed."""
+    utility, tier, tasks = np.array(one["own utility"]), np.array(one["tier"]), np.array(one["tasks"])
+    shared = np.array(one["utility"])
+    return {
+        "hours to 95 % of hypervolume": settled(one, "hypervolume") / 3600,
+        "of accuracy": settled(one, "accuracy") / 3600,
+        "hours": one["clock"][-1] / 3600,
+        "MJ": one["joules"][-1] / 1e6,
+        "hypervolume": one["hypervolume"][-1],
+        "utility": float(shared.mean()),
+        "worst": float(shared.min()),
+        "Jain": jain(shared),
+        "phones": float(utility[tier == 0].mean()),
+        "servers": float(utility[tier == 2].mean()),
+        "tasks of phones": float(tasks[tier == 0].mean()),
+        "tasks of servers": float(tasks[tier == 2].mean()),
+        "staleness": one["staleness"],
+    }
+
+
+def table(found: dict[str, dict[str, Any]]) -> str:
+    """Means and deviations over the seeds, in Markdown."""
+    lines: list[str] = []
+    for name, one in found.items():
+        of_seeds = [measures(seed) for seed in one["seeds"]]
+        if not lines:
+            lines += [f"| run | {' | '.join(of_seeds[0])} |", "|---" * (len(of_seeds[0]) + 1) + "|"]
+        cells = []
+        for key in of_seeds[0]:
+            values = np.array([seed[key] for seed in of_seeds])
+            cells.append(f"{values.mean():.3g} ± {values.std(ddof=1):.1g}" if len(values) > 1 else f"{values[0]:.3g}")
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def picture(found: dict[str, dict[str, Any]], path: Path) -> None:
+    """Hypervolume over simulated hours: FedAvg and its relatives, and FedPref."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(9, 3.6), layout="constrained")
+    for axes, start in zip(
+        figure.subplots(1, 2, sharey=True), (("fedavg", "fedbuff", "fedasync"), ("fedpref",)), strict=True
+    ):
+        for name, one in found.items():
+            if not name.startswith(start) or "," in name:
+                continue
+            grid = np.linspace(0, max(seed["clock"][-1] for seed in one["seeds"]), 200)
+            lines = [
+                np.array(seed["hypervolume"])[np.searchsorted(seed["clock"], grid, side="right") - 1]
+                for seed in one["seeds"]
+            ]
+            axes.plot(grid / 3600, np.mean(lines, axis=0), label=name)
+        axes.set_xlabel("simulated hours")
+        axes.legend(fontsize=8)
+        axes.set_xscale("symlog", linthresh=0.1)
+    figure.axes[0].set_ylabel("hypervolume")
+    figure.savefig(path, dpi=150)
+
+
+def main() -> None:
+    """Runs what is missing, or shows what is there."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--problem", choices=PROBLEMS, default="synthetic")
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--deadline", type=float, default=60.0, help="seconds of the policy deadline")
+    parser.add_argument("--only", default="", help="runs whose names begin with this")
+    parser.add_argument("--table", action="store_true")
+    parser.add_argument("--picture", type=Path)
+    given = parser.parse_args()
+    folder = given.folder / given.problem
+    folder.mkdir(parents=True, exist_ok=True)
+    found = {}
+    for name, about in configurations():
+        file = folder / f"{name}.json"
+        if not file.exists() and not given.table and given.picture is None and name.startswith(given.only):
+            spec = spec_of(given.problem, about, given.seeds, given.deadline)
+            file.write_text(json.dumps(outcome(spec)))
+            print(name, flush=True)
+        if file.exists():
+            found[name] = json.loads(file.read_text())
+    if given.table:
+        print(table(found))
+    if given.picture is not None:
+        picture(found, given.picture)
+
+
+if __name__ == "__main__":
+    main()
