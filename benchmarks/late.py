@@ -29,7 +29,7 @@ CLIENTS, AT_WORK, UPDATES, LOOKS = 1000, 100, 10_000, 20
 TESTED = 500
 """Test rows, of all there are."""
 PROBLEMS: dict[str, Any] = {
-    "synthetic": {"name": "synthetic", "rows": 50_000, "partition": "dirichlet", "alpha": 2.0},
+    "synthetic": {"name": "synthetic", "rows": 50_000},
     "adult": {"name": "adult"},
 }
 POLICIES: dict[str, dict[str, Any]] = {

@@ -18,9 +18,11 @@ from processes import Commands, Python, run
 KILLS = 8
 """For each algorithm."""
 COMMON = ("--problem", "convex", "--clients", "6", "--rounds", "40", "--seeds", "2", *FIXED_CHOICES)
+LATE = ("--set", "policy=buffered", "--set", "policy.buffer=2", "--set", "devices=lognormal")
 ALGORITHMS = {
     "fedpref": ("fedpref", *COMMON),
     "private state": ("local", *COMMON, "--participation", "0.5"),
+    "work under way": ("ditto", *COMMON, *LATE, "--participation", "0.5"),
     "fine-tuned with faults": ("fedavg+ft", *COMMON, "--set", "dropout=0.3", "--set", "corrupt=0.1"),
 }
 
