@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from fedpareto.core.algorithm import Algorithm
+from fedpareto.core.algorithm import Algorithm, unwrapped
 from fedpareto.core.learner import Learner
 from fedpareto.core.parameters import build, to_plain
 from fedpareto.core.problem import Problem
@@ -23,6 +23,9 @@ from fedpareto.experiments.result import Result
 from fedpareto.experiments.spec import NAMED_SECTIONS, ROUNDS, WORDS, Spec
 from fedpareto.experiments.spec_values import top_level
 from fedpareto.experiments.sweep import Campaign
+from fedpareto.fleet.devices import Devices
+from fedpareto.fleet.policy import Policy
+from fedpareto.fleet.selection import Selection
 from fedpareto.problems.fairness.benchmarks import OwnTable
 from fedpareto.problems.fairness.sources import keep_frame
 from fedpareto.serving import runs
@@ -40,6 +43,9 @@ EXAMPLES = {
     "privacy": {"kind": "local"},
     "attack": {"kind": "sign-flip"},
     "defence": {"rule": "median"},
+    "devices": {"kind": "tiers"},
+    "policy": {"kind": "buffered"},
+    "selection": {"kind": "oort"},
 }
 """What parts of a spec may look like, for messages."""
 
@@ -65,6 +71,9 @@ def run(
     privacy: Privacy | Mapping[str, Any] | str | None = None,
     attack: Attack | Mapping[str, Any] | str | None = None,
     defence: Defence | Mapping[str, Any] | str | None = None,
+    devices: Devices | Mapping[str, Any] | str | None = None,
+    policy: Policy | Mapping[str, Any] | str | None = None,
+    selection: Selection | Mapping[str, Any] | str | None = None,
     out: str | Path | None = None,
     on_round: OnRound | None = None,
 ) -> Result:
@@ -74,11 +83,13 @@ def run(
     (0, 1, …) or which; `preferences` is a distribution ("dirichlet", "equidistant", "gaussian"), one vector for all
     clients, or one for each; `learner` changes how clients train ({"lr": 0.1}), `engine` where ({"device": "cuda"}),
     `faults` injects failures ({"dropout": 0.3}), `privacy` adds noise ({"kind": "local"}), `attack` makes some clients
-    malicious ({"kind": "sign-flip"}) and `defence` is the server's rule ({"rule": "median"}); a word alone is the
-    engine's name, the kind of privacy or attack, or the rule of a defence ("median"). `stop_after` stops a seed after
-    this many rounds without improvement on validation rows, with its best models. `Result.share_improved` needs
-    `measure_losses`. `normalisation` says whether clients keep statistics ("private-statistics") or the whole of
-    normalisation layers ("private") for themselves. With `out`, everything is kept in that folder and can be resumed.
+    malicious ({"kind": "sign-flip"}) and `defence` is the server's rule ({"rule": "median"}); `devices` are what
+    clients run on ({"kind": "tiers"}), `policy` says for whom a round waits ({"kind": "buffered"}) and `selection` who
+    is asked ({"kind": "oort"}); a word alone is the engine's name, the rule of a defence ("median") or the kind of any
+    of the others. `stop_after` stops a seed after this many rounds without improvement on validation rows, with its
+    best models. `Result.share_improved` needs `measure_losses`. `normalisation` says whether clients keep statistics
+    ("private-statistics") or the whole of normalisation layers ("private") for themselves. With `out`, everything is
+    kept in that folder and can be resumed.
 
         result = fedpareto.run("convex", "fedpref", clients=20, preferences="equidistant")
     """
@@ -96,8 +107,9 @@ def run(
         "measure_losses": measure_losses,
         "normalisation": normalisation,
     }
+    used: Algorithm[Any] = _named(Algorithm, algorithm, "algorithm")
     spec = Spec(
-        algorithm=_named(Algorithm, algorithm, "algorithm"),
+        algorithm=used,
         problem=task,
         learner=_part(Learner, task.learner(), learner, "learner"),
         engine=_engine(engine),
@@ -105,6 +117,9 @@ def run(
         privacy=_part(Privacy, Privacy(), privacy, "privacy"),
         attack=_part(Attack, Attack(), attack, "attack"),
         defence=_part(Defence, Defence(), defence, "defence"),
+        devices=_part(Devices, Devices(), devices, "devices"),
+        policy=_part(Policy, Policy(unwrapped(used).policy) if policy is None else Policy(), policy, "policy"),
+        selection=_part(Selection, Selection(), selection, "selection"),
         **{key: top_level(key, value) for key, value in values.items()},
     )
     return runner.start(spec, None if out is None else Path(out), on_round)

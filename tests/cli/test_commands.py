@@ -1,16 +1,23 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import pytest
 
+from fedpareto.cli import completion
 from fedpareto.core import registry
 from fedpareto.core.parameters import field_names
 from fedpareto.experiments.draft import load
+from fedpareto.experiments.spec import ENGINES
+from fedpareto.fleet.devices import Devices
+from fedpareto.fleet.policy import Policy
+from fedpareto.fleet.selection import Selection
+from fedpareto.report.axes import OVER
 
 QUICK = ("--problem", "convex", "--clients", "4", "--rounds", "3", "--set", "threads=1", "--set", "chunk=4")
 
@@ -147,3 +154,48 @@ def test_quiet_prints_nothing_but_the_result(fedpareto: Callable[..., Any]) -> N
     first, *_, last = answer.out.splitlines()
     assert first.startswith("hypervolume ")
     assert last.startswith("run: ")
+
+
+TIMED = ("--devices", "equal", "--policy", "buffered", "--set", "policy.buffer=2", "--selection", "oort")
+
+
+def test_flags_say_for_whom_a_round_waits_and_who_is_asked(fedpareto: Callable[..., Any], tmp_path: Path) -> None:
+    """The words of a file stay with their parameters where a flag says the same, and not where it says another."""
+    answer = fedpareto("run", "fedavg", *QUICK, *TIMED, "--out", "one")
+    assert answer.code == 0, answer.err
+    simulated = [line for line in answer.err.splitlines() if ", simulated " in line]
+    assert len(simulated) == 3, "every line of progress"
+    end = r"^simulated [\d.]+ \w+, [\d.]+ \w+, replies \d\.\d rounds old on average$"
+    assert re.search(end, answer.out, re.MULTILINE)
+    one = load(tmp_path / "one/spec.yaml")
+    assert (one.devices.kind, one.selection.kind) == ("equal", "oort")
+    assert (one.policy.kind, one.policy.buffer) == ("buffered", 2)
+    same = ("--spec", "one/spec.yaml", "--policy", "buffered", "--devices", "equal", "--selection", "random")
+    assert fedpareto("run", *same, "--out", "two", "--quiet").code == 0
+    two = load(tmp_path / "two/spec.yaml")
+    assert (two.policy, two.devices) == (one.policy, one.devices)
+    other = fedpareto("run", "--spec", "one/spec.yaml", "--policy", "sync", "--devices", "none", "--out", "three")
+    assert load(tmp_path / "three/spec.yaml").policy == Policy()
+    assert "simulated" not in other.out + other.err
+
+
+def test_words_that_a_shell_completes_are_those_that_there_are() -> None:
+    for name, cls in {"devices": Devices, "policy": Policy, "selection": Selection}.items():
+        assert completion.WORDS[name] == get_args(get_type_hints(cls)["kind"])
+    assert completion.WORDS["engine"] == tuple(ENGINES)
+    assert completion.WORDS["over"] == OVER
+
+
+def test_a_run_is_shown_over_any_axis_that_it_has(fedpareto: Callable[..., Any]) -> None:
+    fedpareto("run", "fedavg", *QUICK, *TIMED, "--out", "timed", "--quiet")
+    assert " of simulated time" in " ".join(fedpareto("show", "timed").out.split())
+    assert "energy to 95 % " in fedpareto("show", "timed", "--over", "joules").out
+    values = json.loads(fedpareto("show", "timed", "--json").out)["metrics"]
+    assert values["clock"]["mean"] >= values["nearly"]["mean"] > 0
+    fedpareto("run", "fedavg", *QUICK, "--out", "plain", "--quiet")
+    refused = fedpareto("compare", "timed", "plain", "--over", "clock")
+    assert refused.code == 2
+    assert refused.err == (
+        "Error: plain cannot be drawn over clock: it was run without devices; "
+        "these can be over round, bytes, updates, seconds\n"
+    )

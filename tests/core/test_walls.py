@@ -44,7 +44,7 @@ MAY_IMPORT = {
     },
     "report": {"errors", "files", "columns", "moo"},
     "serving": {"errors", "files", "moo", "core", "inputs", "networks", "experiments", "workers"},
-    "api": {"errors", "core", "trust", "engines", "experiments", "problems", "serving"},
+    "api": {"errors", "core", "trust", "engines", "experiments", "fleet", "problems", "serving"},
     "testing": {"errors", "moo", "core", "engines", "experiments", "learners", "problems"},
     "deploy": {"errors", "files", "moo", "core", "trust", "engines", "experiments", "problems"},
     "papers": {"errors", "files", "columns", "moo", "core", "engines", "experiments", "report"},

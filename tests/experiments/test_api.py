@@ -98,6 +98,18 @@ def test_a_word_alone_is_short_for_a_part() -> None:
     assert (words.spec.attack.kind, words.spec.defence.rule) == ("sign-flip", "median")
 
 
+def test_devices_policy_and_selection_are_parts_like_others() -> None:
+    words = {"devices": "equal", "policy": "buffered", "selection": "oort"}
+    few = {"clients": 4, "rounds": 1}
+    found = fedpareto.run("convex", "fedavg", **few, **words)
+    assert found.spec == fedpareto.run("convex", "fedavg", **few, **{k: {"kind": v} for k, v in words.items()}).spec
+    assert (found.spec.devices.kind, found.spec.policy.kind, found.spec.selection.kind) == tuple(words.values())
+    assert found.summary()[2].startswith("simulated ")
+    assert fedpareto.run("convex", "fedbuff", **few).spec.policy.kind == "buffered", "the algorithm's own"
+    with pytest.raises(fedpareto.UserError, match="candidates is 9; it is from 4"):
+        fedpareto.run("convex", "fedavg", **few, selection={"kind": "power-of-choice", "candidates": 9})
+
+
 def test_a_word_alone_is_the_kind_of_privacy() -> None:
     private = fedpareto.run("convex", FedAvg(weighting="equal"), privacy="local", **QUICK)
     assert private.spec.privacy.kind == "local"

@@ -18,6 +18,15 @@ NAME = re.compile(r'^    name: ClassVar\[str\] = "([^"]+)"', re.MULTILINE)
 DEEPEST = 3
 """Folders between here and a run that is offered."""
 
+WORDS = {
+    "engine": ("local", "ray", "flower-local", "flower-sim"),
+    "devices": ("none", "equal", "lognormal", "tiers", "file"),
+    "policy": ("sync", "deadline", "buffered", "asynchronous", "tiers"),
+    "selection": ("random", "round-robin", "available", "power-of-choice", "oort", "nsga2"),
+    "over": ("round", "clock", "joules", "bytes", "updates", "seconds"),
+}
+"""What options may be; written here, because their classes need torch."""
+
 
 class Shell(StrEnum):
     """The supported shells."""
@@ -132,7 +141,7 @@ def _values(parameter: Any, path: list[str], current: str) -> Iterable[str]:
         return catalogue()
     if name in ("run", "runs"):
         return _runs()
-    return {"engine": ("local", "flower-local", "flower-sim")}.get(name, ())
+    return WORDS.get(name, ())
 
 
 def _algorithms(current: str) -> list[str]:

@@ -68,6 +68,23 @@ def run(
     ] = None,
     stop_margin: Annotated[float | None, typer.Option(help="Smallest improvement that counts.  [default: 0]")] = None,
     engine: Annotated[str | None, typer.Option(help="Where clients run.  [default: local]")] = None,
+    devices: Annotated[
+        str | None,
+        typer.Option(help="Clients' machines: equal, lognormal, tiers or file; work then takes simulated time."),
+    ] = None,
+    policy: Annotated[
+        str | None,
+        typer.Option(
+            help="For whom a round waits: sync, deadline, buffered, asynchronous or tiers.  "
+            "[default: the algorithm's own, mostly sync]"
+        ),
+    ] = None,
+    selection: Annotated[
+        str | None,
+        typer.Option(
+            help="Who is asked: random, round-robin, available, power-of-choice, oort or nsga2.  [default: random]"
+        ),
+    ] = None,
     csv: Annotated[Path | None, typer.Option(help="Your own table, CSV or Parquet: the problem 'table'.")] = None,
     label: Annotated[str | None, typer.Option(help="Its column to predict.")] = None,
     sensitive: Annotated[
@@ -87,6 +104,8 @@ def run(
     ALGORITHM is its name (fedpref if none is given); add +ft for its fine-tuning variant.
 
     Your own data: --csv FILE --label COL --sensitive COL[,COL]; a report on it goes first.
+
+    Slow clients: --devices tiers --policy buffered --set policy.buffer=5 --selection oort.
 
     Ctrl-C or SIGTERM stops after the current round, a second one at once; fedpareto resume continues.
 
@@ -122,6 +141,9 @@ def run(
         "stop_after": stop_after,
         "stop_margin": stop_margin,
         "engine": engine,
+        "devices": devices,
+        "policy": policy,
+        "selection": selection,
     }
     of_table = {
         "file": None if csv is None else str(csv),

@@ -218,6 +218,10 @@ class Dispatch:
             return {}
         return {"clock": self.flights[run].now, "joules": self.flights[run].joules}
 
+    def clock(self, runs: Sequence[int]) -> float | None:
+        """Simulated seconds so far, mean over these seeds; None without devices."""
+        return float(np.mean([self.flights[run].now for run in runs])) if self.spec.simulates else None
+
     # -- checkpoints -----------------------------------------------------------------------------------------------
 
     def save(self, checkpoint: Checkpoint) -> None:

@@ -58,6 +58,8 @@ class Draft:
             old = values.get(key)
             if key in NAMED_SECTIONS and isinstance(old, dict) and old.get("name", NAMED_SECTIONS[key]) == value:
                 continue  # The same one again: its parameters stay. Another one would not inherit them.
+            if key in WORDS and isinstance(old, dict) and old.get(WORDS[key]) == value:
+                continue
             values[key] = value
             where = {path: place for path, place in where.items() if path[0] != key}
         return Draft(values, where)

@@ -154,7 +154,7 @@ class Experiment:
         self._tell_what_is_not_recorded()
         if on_round is not None and going:
             now = self.recorder.mean_hypervolume(done), self._failures, self.recorder.means(done)
-            on_round(Progress(self.round, self.spec.rounds, before, *now))
+            on_round(Progress(self.round, self.spec.rounds, before, *now, self.dispatch.clock(going)))
 
     def _tell_what_is_not_recorded(self) -> None:
         """Once: in the log, and in run.json."""

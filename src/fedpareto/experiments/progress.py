@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from fedpareto.experiments.spec import Spec
+from fedpareto.report.units import TIME
 
 LINES_IN_A_RUN = 10
 LONGEST_SILENCE = 60.0
@@ -34,6 +35,8 @@ class Progress:
     failures: int
     means: Mapping[str, float] = field(default_factory=dict)
     """By objective, the mean over clients and seeds of what the server sends; empty without an evaluation."""
+    clock: float | None = None
+    """Simulated seconds since the run began, mean over seeds; None without devices."""
 
     @property
     def headline(self) -> tuple[str, float]:
@@ -111,7 +114,7 @@ class Shown:
             self.last = moment
             name, value = now.headline
             found = f", {name} {value:.4f} after round {now.measured}" if math.isfinite(value) else ""
-            line = f"{self.name}: round {now.round} of {now.rounds}{found}{_refused(now)}"
+            line = f"{self.name}: round {now.round} of {now.rounds}{_simulated(now)}{found}{_refused(now)}"
             _print(f"{line}{self._left(now, moment[1])}")
 
     def end(self) -> None:
@@ -155,6 +158,8 @@ class ShownInTerminal(Shown):
         name, value = now.headline
         if math.isfinite(value):
             self.bar.update(self.task, found=f"  {name} {value:.4f} after round {now.measured}")
+        if now.clock is not None:
+            self.bar.update(self.task, noun=f"rounds{_simulated(now)}")
 
     def end(self) -> None:
         """Leaves the terminal as it was."""
@@ -259,6 +264,10 @@ def _print(line: str) -> None:
     # A closed pipe (run | head) must not end the run.
     with suppress(OSError):
         print(line, file=sys.stderr, flush=True)
+
+
+def _simulated(now: Progress) -> str:
+    return "" if now.clock is None else f", simulated {TIME.text(now.clock)}"
 
 
 def _refused(now: Progress) -> str:

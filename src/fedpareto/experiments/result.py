@@ -20,7 +20,7 @@ from fedpareto.moo.fairness import AcrossClients, Evaluation, across_objectives,
 from fedpareto.moo.indicators import igd
 from fedpareto.moo.intervals import interval
 from fedpareto.moo.tested import Constant, Tested
-from fedpareto.report.words import collapse_in_words, few_rows_in_words, stop_in_words
+from fedpareto.report.words import collapse_in_words, few_rows_in_words, simulated_in_words, stop_in_words
 
 EVALUATIONS: dict[Evaluation, str] = {"sent": "sent by the server", "trained": "after local training"}
 """The two evaluations, and their names."""
@@ -53,7 +53,7 @@ class Result:
     def summary(self) -> list[str]:
         """The result in a line or two: the hypervolume, or of a single objective the clients' mean, worst and best."""
         if len(self.spec.problem.objectives) > 1:
-            return [*self._trade_off(), *self._doubts(), *self._early_stop()]
+            return [*self._trade_off(), *self._simulated(), *self._doubts(), *self._early_stop()]
         lines = []
         name = self.spec.problem.objectives[0].name
         for evaluation, words in EVALUATIONS.items():
@@ -62,7 +62,7 @@ class Result:
                 mean = _with_spread([one.mean for one in found])
                 worst, best = (np.mean([getattr(one, end) for one in found]) for end in ("worst", "best"))
                 lines.append(f"mean {name} {mean}, worst client {worst:.4f}, best {best:.4f} ({words})")
-        return [*lines, *self._doubts(), *self._early_stop()]
+        return [*lines, *self._simulated(), *self._doubts(), *self._early_stop()]
 
     def _trade_off(self) -> list[str]:
         """The hypervolume beside that of a constant answer, and what clients have under their own preferences."""
@@ -72,6 +72,15 @@ class Result:
         if own is not None:
             lines.append(f"utility under clients' own preferences {own:.4f}, regret {regret:.4f}")
         return lines
+
+    def _simulated(self) -> list[str]:
+        """Simulated time and energy, mean over seeds, and how old replies were; nothing without devices."""
+        if not self.spec.simulates:
+            return []
+        last = {row["seed"]: row for row in self.history}.values()
+        clock, joules = (float(np.mean([row[name] for row in last])) for name in ("clock", "joules"))
+        late = [(row["staleness"], row["replies"]) for row in self.history if "staleness" in row]
+        return [simulated_in_words(clock, joules, late)]
 
     def _doubts(self) -> list[str]:
         return collapse_in_words(self.collapsed, len(self.spec.seeds)) + few_rows_in_words(self.tested)

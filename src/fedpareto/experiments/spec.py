@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from fedpareto.core import registry
-from fedpareto.core.algorithm import Algorithm, unwrapped
+from fedpareto.core.algorithm import Algorithm, participant_count, unwrapped
 from fedpareto.core.federation import Federation, draw_preferences
 from fedpareto.core.learner import Learner
 from fedpareto.core.parameters import to_plain
@@ -126,11 +126,17 @@ class Spec:
         check_defence(self.defence, self.algorithm, self.privacy, self.clients, self.participation)
         check_time(self.devices, self.policy, self.selection, self.engine, self.privacy)
         self.policy.must_fit(self.algorithm, self.clients)
+        self.selection.must_fit(self.clients, participant_count(self.participation, self.clients))
 
     @property
     def timed(self) -> bool:
         """Whether the run has a simulated clock."""
         return self.devices.kind != "none" or self.chooses
+
+    @property
+    def simulates(self) -> bool:
+        """Whether that clock moves: without devices work takes no time."""
+        return self.devices.kind != "none"
 
     @property
     def chooses(self) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from fedpareto.moo.tested import FEWEST_ROWS, Tested
 from fedpareto.report.entries import OWN_TEST
+from fedpareto.report.units import ENERGY, TIME
 
 
 def counted(count: int, noun: str) -> str:
@@ -18,6 +19,14 @@ def stop_in_words(ends: Sequence[int], kept: Sequence[int]) -> str:
     s = "s" if len(ends) > 1 else ""
     after, best = (", ".join(map(str, rounds)) for rounds in (ends, kept))
     return f"ended after round{s} {after}; best on validation rows, and kept: round{s} {best}"
+
+
+def simulated_in_words(clock: float, joules: float, late: Sequence[tuple[float, int]]) -> str:
+    """Simulated seconds and joules, and of rounds the mean age of their replies and how many these were."""
+    replies = sum(count for _, count in late)
+    age = sum(rounds * count for rounds, count in late) / replies if replies else None
+    old = "" if age is None else f", replies {age:.1f} rounds old on average"
+    return f"simulated {TIME.text(clock)}, {ENERGY.text(joules)}{old}"
 
 
 def collapse_in_words(collapsed: Sequence[int], seeds: int) -> list[str]:
