@@ -26,8 +26,8 @@ MAY_IMPORT = {
     "learners": {"errors", "moo", "core", "networks"},
     "algorithms": {"errors", "moo", "core", "trust"},
     "problems": {"errors", "files", "moo", "core", "inputs", "networks", "learners"},
-    "engines": {"errors", "files", "cluster", "moo", "core", "trust", "learners"},
     "fleet": {"errors", "files", "moo", "core"},
+    "engines": {"errors", "files", "cluster", "moo", "core", "trust", "learners", "fleet"},
     "experiments": {
         "errors",
         "files",

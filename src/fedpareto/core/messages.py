@@ -331,6 +331,16 @@ def beginnings(tasks: Tasks, reply: Message) -> Message:
     return found
 
 
+def beginnings_of(tasks: Sequence[Tasks], clients: Ids, reply: Message) -> Message:
+    """The same of the replies `[k, ...]` of these clients, of whom each has one of several tasks."""
+    rows = [places(clients, some.clients) for some in tasks]
+    parts = [beginnings(some, taken(reply, own)) for some, own in zip(tasks, rows, strict=True)]
+    if len(parts) == 1:
+        return parts[0]
+    back = np.argsort(np.concatenate(rows), kind="stable")
+    return {name: take_rows(torch.cat([part[name] for part in parts]), back) for name in parts[0]}
+
+
 # -- rows ----------------------------------------------------------------------------------------------------------
 
 

@@ -207,6 +207,7 @@ class _Service:
             options=self.options,
             flower=self.options,
             quorum=self.spec.quorum,
+            waits=self.spec.policy.waits,
             expected={SCHEMA_SUBJECT: self._schema()},
             owners=owners,
         )

@@ -131,15 +131,23 @@ def too_far(tasks: Sequence[Tasks], replies: Replies) -> dict[int, str]:
         begun = beginnings(some.only(places(some.clients, own.clients)), own.tensors)
         for name, origins in begun.items():
             lengths = robust.lengths(own[name], origins)
-            middle = lengths.median(dim=0).values
-            limits = torch.maximum(FARTHEST * middle, origins.double().norm(dim=-1))
-            is_far = ((lengths > limits) & (middle > 0)).view(len(own), -1).any(1)
-            for row in torch.nonzero(is_far).flatten().tolist():
-                found[int(rows[row])] = (
-                    f"its update of '{name}' is {float(lengths[row].max()):.3g} long; "
-                    f"the median of the round is {float(middle.max()):.3g}"
-                )
+            found |= {int(rows[row]): why for row, why in far(name, lengths, lengths, origins).items()}
     return found
+
+
+def far(name: str, lengths: Tensor, known: Tensor, origins: Tensor) -> dict[int, str]:
+    """The rows of updates of a tensor with these `lengths` `[k, ...]` that are refused, and why (see too_far).
+
+    `known` `[n, ...]` are those that they are compared with, NaN where there are none; `origins` is where they began.
+    """
+    middle = known.nanmedian(dim=0).values
+    limits = torch.maximum(FARTHEST * middle, origins.double().norm(dim=-1))
+    is_far = ((lengths > limits) & (middle > 0)).view(len(lengths), -1).any(1)
+    return {
+        row: f"its update of '{name}' is {float(lengths[row].max()):.3g} long; "
+        f"the median of the round is {float(middle.max()):.3g}"
+        for row in torch.nonzero(is_far).flatten().tolist()
+    }
 
 
 def impossible(values: Tensor, objectives: Sequence[Objective]) -> str | None:

@@ -1,11 +1,15 @@
-"""Between the loop and the engine: who is asked, and whose replies a round has, by the run's policy and its clock."""
+"""Between the loop and the engine: who is asked, and whose replies a round has, by the run's policy and its clock.
+
+On the local engine the clock is simulated: what is under way is a `Flight`. Where clients are nodes the clock is the
+wall, and what is under way is on its way: an `Airmail`, which the engine gives.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import cast
+from typing import Protocol, cast
 
 import numpy as np
 import torch
@@ -14,6 +18,8 @@ from fedpareto.core import rng
 from fedpareto.core.algorithm import Setting, State, participant_count
 from fedpareto.core.engine import Engine, Simulating
 from fedpareto.core.messages import (
+    ByClient,
+    Evaluations,
     Failure,
     Outcome,
     Parcels,
@@ -31,6 +37,7 @@ from fedpareto.experiments.spec import Spec
 from fedpareto.fleet import logbook
 from fedpareto.fleet.flight import Flight
 from fedpareto.fleet.gathering import Choose, Gathering
+from fedpareto.fleet.roster import Roster
 from fedpareto.fleet.selection import Known
 from fedpareto.fleet.staleness import refreshed
 
@@ -56,24 +63,37 @@ def begun_as(spec: Spec, setting: Setting) -> Setting:
     return replace(setting, repeats=len(spec.seeds), participation=participation, waits=spec.policy.waits)
 
 
+class Mail(Protocol):
+    """Work under way to real nodes: see engines.flower.airmail."""
+
+    solutions: Parcels | None
+
+    def reports(self) -> ByClient:
+        """The objectives that clients reported last."""
+
+
+class Remote(Engine, Protocol):
+    """An engine whose clients are nodes."""
+
+    def air(self, run: int) -> Roster:
+        """Of one seed; it is Mail, too."""
+
+
 class Dispatch:
     """Exchanges of all seeds, each with a clock of its own where devices are known."""
 
     def __init__(self, spec: Spec, engine: Engine, settings: Sequence[Setting]) -> None:
         self.spec, self.engine, self.settings = spec, cast(Simulating, engine), settings
-        self.flights = [_flight(spec, self.engine, run, one) for run, one in enumerate(settings)] if spec.timed else []
+        self.flights = [_air(spec, engine, run, one) for run, one in enumerate(settings)] if spec.timed else []
         self._known = [_known(flight) for flight in self.flights]
         self._heard = [np.zeros(len(setting.clients), dtype=np.int64) for setting in settings]
         """The round in which each client was last heard, of each seed; 0: never."""
         self._chosen: dict[int, tuple[int, np.ndarray]] = {}
         count = participant_count(spec.participation, spec.clients)
-        self._gatherings = [
-            Gathering(spec.policy, flight, count, _tiers(spec, flight, known.seconds))
-            for flight, known in zip(self.flights, self._known, strict=True)
-        ]
+        self._gatherings = [Gathering(spec.policy, flight, count, _tiers(spec, flight)) for flight in self.flights]
         for known in self._known:
             spec.policy.must_be_met(known.seconds)
-        if not spec.policy.waits:
+        if not spec.policy.waits and not engine.remote:
             self.engine.holds = True
 
     # -- an exchange -----------------------------------------------------------------------------------------------
@@ -86,6 +106,12 @@ class Dispatch:
             return self._whoever_came(states, tasks, evaluate)
         if self.flights:
             tasks = [self._asked(run, states[run], of_run) for run, of_run in enumerate(tasks)]
+        return self._whoever_was_asked(states, tasks, evaluate)
+
+    def _whoever_was_asked(
+        self, states: Sequence[State], tasks: Sequence[Sequence[Tasks]], evaluate: Sequence[Parcels | None]
+    ) -> list[Handed]:
+        """All of them."""
         outcomes = self.engine.run_all(tasks, evaluate)
         for run, outcome in enumerate(outcomes):
             self._learn(run, states[run].round + 1, outcome)
@@ -103,6 +129,8 @@ class Dispatch:
                 rows = choose(np.flatnonzero(askable), gathering.count)
                 self._chosen[run] = state.round, rows
             askable &= np.isin(np.arange(len(clients)), self._chosen[run][1])
+        if self.engine.remote:
+            return only_of(tasks, clients[askable])
         rows = gathering.all_of(tasks, np.flatnonzero(askable))
         flight.free(rows)
         return only_of(tasks, clients[np.sort(rows)])
@@ -111,11 +139,11 @@ class Dispatch:
         self, states: Sequence[State], tasks: Sequence[Sequence[Tasks]], evaluate: Sequence[Parcels | None]
     ) -> list[Handed]:
         """As the policy says. What is measured are solutions only, not what clients trained: that may be on its way."""
-        measured = [_NOTHING] * len(tasks)
-        if any(solutions is not None for solutions in evaluate):
-            measured = self.engine.run_all([[] for _ in tasks], evaluate)
-            for run, outcome in enumerate(measured):
-                self._learn(run, states[run].round, outcome)
+        if self.engine.remote and any(self._needs_everyone(state) for state in states):
+            for flight in self.flights:
+                flight.free(np.flatnonzero(~flight.idle))
+            return self._whoever_was_asked(states, tasks, evaluate)
+        measured = self._measured(states, evaluate)
         handed = [Handed([], outcome, _NO_TRAFFIC) for outcome in measured]
         missing = {run: _Waiting() for run, of_run in enumerate(tasks) if of_run}
         while missing:
@@ -125,15 +153,36 @@ class Dispatch:
             for run, waiting in list(missing.items()):
                 replies = self._taken(run, waiting)
                 if len(replies) or len(waiting.failures) >= self.spec.clients:
-                    handed[run] = self._handed(run, states[run], tasks[run], replies, waiting, handed[run].outcome)
+                    found = self._reported(run) if self.engine.remote and evaluate[run] is not None else measured[run]
+                    handed[run] = self._handed(run, states[run], tasks[run], replies, waiting, found)
                     del missing[run]
                 self.flights[run].free(waiting.rows)
         return handed
 
+    def _measured(self, states: Sequence[State], evaluate: Sequence[Parcels | None]) -> list[Outcome]:
+        """The solutions' objectives. Nodes measure them beside their next task, so that nobody waits for that."""
+        if self.engine.remote:
+            for flight, solutions in zip(self.flights, evaluate, strict=True):
+                cast(Mail, flight).solutions = solutions
+        elif any(solutions is not None for solutions in evaluate):
+            measured = self.engine.run_all([[] for _ in states], evaluate)
+            for run, outcome in enumerate(measured):
+                self._learn(run, states[run].round, outcome)
+            return measured
+        return [_NOTHING] * len(states)
+
+    def _reported(self, run: int) -> Outcome:
+        """What nodes measured last, each of them the solution that it was sent with its task."""
+        return replace(_NOTHING, evaluations=Evaluations(cast(Mail, self.flights[run]).reports()))
+
+    def _needs_everyone(self, state: State) -> bool:
+        """Whether a round has all clients, whatever the policy is."""
+        return self.spec.algorithm.ends_as_planned and state.round == self.spec.rounds - 1
+
     def _gather(self, run: int, state: State, tasks: Sequence[Tasks], sent: list[np.ndarray]) -> np.ndarray:
         """The rows of those whose replies this round has; `sent` gets those of whom was asked."""
         askable = _askable(self.settings[run].clients, tasks)
-        everyone = self.spec.algorithm.ends_as_planned and state.round == self.spec.rounds - 1
+        everyone = self._needs_everyone(state)
         choose = self._choose(run, state, sent)
         came = self._gatherings[run].gathered(tasks, askable, choose, everyone)
         if everyone:
@@ -174,7 +223,8 @@ class Dispatch:
     def _taken(self, run: int, waiting: _Waiting) -> Replies:
         replies, failures = self.flights[run].taken(waiting.rows)
         waiting.failures += failures
-        self.engine.landed(run, replies.clients)
+        if not self.engine.remote:
+            self.engine.landed(run, replies.clients)
         return replies
 
     def _handed(
@@ -190,7 +240,9 @@ class Dispatch:
         now = only_of(tasks, replies.clients)
         fresh = refreshed(self.spec.algorithm, self.spec.policy, self.flights[run], now, replies)
         outcome = Outcome(fresh, waiting.failures, measured.evaluations)
-        self._learn(run, state.round + 1, Outcome(replies))
+        self._learn(
+            run, state.round + 1, replace(measured, replies=replies) if self.engine.remote else Outcome(replies)
+        )
         sent = self.settings[run].clients[np.concatenate(waiting.sent)]
         return Handed(now, outcome, _cost(tasks, sent, replies), state.round + 1 - replies.rounds)
 
@@ -199,7 +251,12 @@ class Dispatch:
         if not self.flights:
             return
         clients, known = self.settings[run].clients, self._known[run]
-        self._heard[run][places(clients, outcome.replies.clients)] = round_
+        heard = places(clients, outcome.replies.clients)
+        self._heard[run][heard] = round_
+        if self.engine.remote:
+            known.seconds, known.joules = self.flights[run].expected()
+            if "size" in outcome.replies:
+                known.rows[heard] = outcome.replies["size"].double().cpu().numpy().reshape(-1)
         sent = outcome.evaluations.sent
         if len(sent):
             names, worse = (
@@ -214,9 +271,7 @@ class Dispatch:
 
     def noted(self, run: int) -> dict[str, float]:
         """What a row of the record says of the clock: seconds, and joules of all clients, so far."""
-        if not self.flights:
-            return {}
-        return {"clock": self.flights[run].now, "joules": self.flights[run].joules}
+        return self.flights[run].noted() if self.flights else {}
 
     def clock(self, runs: Sequence[int]) -> float | None:
         """Simulated seconds so far, mean over these seeds; None without devices."""
@@ -230,9 +285,9 @@ class Dispatch:
             tensors, values = logbook.written(flight)
             checkpoint.values[f"flight/{run}"] = values | {"tiers": self._gatherings[run].done}
             checkpoint.put_tensors(f"flight/{run}", tensors)
-            about = {"asked": known.asked, "value": known.value, "heard": self._heard[run]}
+            about = {"asked": known.asked, "value": known.value, "rows": known.rows, "heard": self._heard[run]}
             checkpoint.put_tensors(f"known/{run}", {name: torch.as_tensor(array) for name, array in about.items()})
-        if self.flights:
+        if self.flights and not self.engine.remote:
             checkpoint.put_private(self.engine.held, "held")
 
     def restore(self, checkpoint: Checkpoint) -> None:
@@ -242,8 +297,9 @@ class Dispatch:
             logbook.read(flight, checkpoint.get_tensors(f"flight/{run}"), values)
             self._gatherings[run].done = list(values["tiers"])
             found = {name: one.numpy().copy() for name, one in checkpoint.get_tensors(f"known/{run}").items()}
-            known.asked, known.value, self._heard[run] = found["asked"], found["value"], found["heard"]
-        if self.flights:
+            known.asked, known.value, known.rows = found["asked"], found["value"], found["rows"]
+            self._heard[run] = found["heard"]
+        if self.flights and not self.engine.remote:
             self.engine.held = checkpoint.get_private(self.engine.device, "held")
 
 
@@ -258,6 +314,12 @@ class _Waiting:
     failures: list[Failure] = field(default_factory=list)
 
 
+def _air(spec: Spec, engine: Engine, run: int, setting: Setting) -> Roster:
+    if engine.remote:
+        return cast(Remote, engine).air(run)
+    return _flight(spec, cast(Simulating, engine), run, setting)
+
+
 def _flight(spec: Spec, engine: Simulating, run: int, setting: Setting) -> Flight:
     fleet = spec.devices.fleet(setting.clients, setting.seed)
     width = setting.initial.element_size()
@@ -266,17 +328,18 @@ def _flight(spec: Spec, engine: Simulating, run: int, setting: Setting) -> Fligh
     shares = spec.algorithm.shares(setting)
     # The model, its gradient and what it began from: without these nobody trains.
     fleet.must_hold(3.0 * width * setting.layout.size * (1.0 if shares is None else shares[:, 1]))
-    return Flight(fleet, setting, engine.operations(run), sizes, shares)
+    return Flight(setting, fleet, engine.operations(run), sizes, shares)
 
 
-def _known(flight: Flight) -> Known:
+def _known(flight: Roster) -> Known:
     """What is known before anybody was heard."""
     clients = len(flight.setting.clients)
+    work = flight.operations if isinstance(flight, Flight) else np.zeros(clients)
     seconds, joules = flight.expected()
     return Known(
         seconds=seconds,
         joules=joules,
-        rows=flight.operations / max(flight.operations.max(), 1.0),
+        rows=work / max(work.max(), 1.0),
         value=np.full(clients, np.nan),
         heard=np.zeros(clients, dtype=np.int64),
         asked=np.zeros(clients, dtype=np.int64),
@@ -285,13 +348,20 @@ def _known(flight: Flight) -> Known:
     )
 
 
-def _tiers(spec: Spec, flight: Flight, seconds: np.ndarray) -> np.ndarray:
-    """The tier of each client: that of its device, or equal shares of all by how long a round takes them."""
-    if flight.fleet.tier.any():
-        return flight.fleet.tier
-    order = np.argsort(np.argsort(seconds, kind="stable"), kind="stable")
-    found: np.ndarray = order * min(spec.policy.tiers, len(order)) // len(order)
-    return found
+def _tiers(spec: Spec, flight: Roster) -> Callable[[], np.ndarray]:
+    """The tier of each client: that of its device, or equal shares of all by how long a task takes them. What real
+    nodes take is seen only with time.
+    """
+
+    def by_time() -> np.ndarray:
+        order = np.argsort(np.argsort(flight.expected()[0], kind="stable"), kind="stable")
+        found: np.ndarray = order * min(spec.policy.tiers, len(order)) // len(order)
+        return found
+
+    if not isinstance(flight, Flight):
+        return by_time
+    known = flight.fleet.tier if flight.fleet.tier.any() else by_time()
+    return lambda: known
 
 
 def _askable(clients: np.ndarray, tasks: Sequence[Tasks]) -> np.ndarray:

@@ -222,7 +222,8 @@ class Draft:
             selection.must_fit(values["clients"], participant_count(participation, values["clients"]))
         with self._in("policy"):
             parts["policy"].must_fit(algorithm, values["clients"])
-            check_time(*(parts[name] for name in ("devices", "policy", "selection", "engine", "privacy")))
+            about_time = {name: parts[name] for name in ("devices", "policy", "selection", "engine", "privacy")}
+            check_time(**about_time, seeds=len(values.get("seeds", (0,))))
 
     def _need_word(self, section: str, example: str) -> None:
         """Raises UserError if a section has parameters of something that it does not name."""

@@ -58,6 +58,7 @@ def opened(spec: Spec, folder: Path, chosen: Mapping[str, Any] | None = None) ->
             options=spec.engine,
             flower=spec.engine,
             quorum=spec.quorum,
+            waits=spec.policy.waits,
         )
 
 

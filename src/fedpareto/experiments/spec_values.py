@@ -10,7 +10,7 @@ from fedpareto.core.algorithm import Algorithm, participant_count, unwrapped
 from fedpareto.core.learner import Learner
 from fedpareto.core.parameters import convert
 from fedpareto.core.problem import Problem
-from fedpareto.engines.flower.options import FlowerOptions
+from fedpareto.engines.flower.options import FlowerOptions, SimulationOptions
 from fedpareto.engines.machine import LocalOptions
 from fedpareto.engines.ray.options import RayOptions
 from fedpareto.errors import UserError
@@ -156,8 +156,12 @@ def check_defence(
     defence.must_fit(algorithm, privacy, participant_count(participation, clients))
 
 
-def check_time(devices: Devices, policy: Policy, selection: Selection, engine: LocalOptions, privacy: Privacy) -> None:
+def check_time(
+    devices: Devices, policy: Policy, selection: Selection, engine: LocalOptions, privacy: Privacy, seeds: int
+) -> None:
     """Raises UserError where a clock, a policy or a choice of clients does not fit the engine or the privacy."""
+    if isinstance(engine, FlowerOptions) and not policy.waits:
+        _check_late_nodes(policy, engine, seeds)
     if isinstance(engine, FlowerOptions) and devices.kind != "none":
         raise UserError(f"devices are simulated by the engine local; with {engine.name} time is what the clock says")
     if isinstance(engine, RayOptions) and (devices.kind != "none" or not policy.waits or selection.kind != "random"):
@@ -165,6 +169,18 @@ def check_time(devices: Devices, policy: Policy, selection: Selection, engine: L
     if selection.kind != "random" and privacy.kind != "none":
         raise UserError(
             f"selection.kind={selection.kind}: what privacy costs is known for clients that are drawn by chance"
+        )
+
+
+def _check_late_nodes(policy: Policy, engine: FlowerOptions, seeds: int) -> None:
+    if isinstance(engine, SimulationOptions):
+        raise UserError(
+            f"policy.kind={policy.kind}: nodes of {engine.name} have no time of their own; take flower-local, or local"
+        )
+    if seeds > 1:
+        raise UserError(
+            f"policy.kind={policy.kind}: a node works on one task at a time, so with the engine {engine.name} a run "
+            f"has one seed, not {seeds}"
         )
 
 

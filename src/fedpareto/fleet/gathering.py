@@ -22,7 +22,9 @@ Choose = Callable[[np.ndarray, int], np.ndarray]
 class Air(Protocol):
     """What is under way between a server and its clients, which are named by their rows."""
 
-    now: float
+    @property
+    def now(self) -> float:
+        """Seconds since the run began."""
 
     @property
     def idle(self) -> np.ndarray:
@@ -54,13 +56,13 @@ class Gathering:
     air: Air
     count: int
     """How many take part in a round."""
-    tier: np.ndarray
-    """Of each client, `[n]`: 0, 1, …"""
+    tiers: Callable[[], np.ndarray]
+    """The tier of each client, `[n]`: 0, 1, …; it may be another once more is known."""
     done: list[int] = field(default_factory=list)
     """Rounds of each tier."""
 
     def __post_init__(self) -> None:
-        self.done = self.done or [0] * (int(self.tier.max()) + 1)
+        self.done = self.done or [0] * (int(self.tiers().max()) + 1)
 
     def gathered(self, tasks: Sequence[Tasks], askable: np.ndarray, choose: Choose, everyone: bool) -> np.ndarray:
         """Asks some of those who are `askable` (`[n]`), and waits as the policy says; the rows of those who are here.
@@ -117,20 +119,28 @@ class Gathering:
 
     def _a_tier(self, tasks: Sequence[Tasks], askable: np.ndarray, choose: Choose) -> np.ndarray:
         """Each tier for itself waits for all its clients; the first that is complete closes the round."""
-        air = self.air
+        air, tier = self.air, self.tiers()
         for number, rounds in enumerate(self.done):
-            own = self.tier == number
+            own = tier == number
             is_ahead = rounds - min(self.done) >= self.policy.lead
             if not is_ahead and (air.idle | ~own).all() and (askable & own).any():
                 share = math.ceil(self.count * np.count_nonzero(own) / len(own))
                 air.send(choose(np.flatnonzero(askable & own), share), tasks)
         while True:
-            (last,) = self._first(1)
-            number = int(self.tier[last])
-            own = self.tier == number
-            if not (own & (air.status == OUT)).any():
+            here = self._complete()
+            if len(here):
+                return here
+            self._first(1)
+
+    def _complete(self) -> np.ndarray:
+        """The rows of a tier whose replies are all here, or of nobody."""
+        tier, status = self.tiers(), self.air.status
+        for number in np.unique(tier[status == HERE]).tolist():
+            own = tier == number
+            if not (own & (status == OUT)).any():
                 self.done[number] += 1
-                return np.flatnonzero(own & (air.status == HERE))
+                return np.flatnonzero(own & (status == HERE))
+        return np.empty(0, dtype=np.int64)
 
     def _first(self, count: int) -> np.ndarray:
         came = self.air.wait(count)

@@ -1,4 +1,4 @@
-"""A flight as tensors and plain values, for checkpoints, and back: with work under way a run goes on bit for bit."""
+"""Work under way as tensors and plain values, for checkpoints, and back: simulated work goes on bit for bit."""
 
 from __future__ import annotations
 
@@ -11,16 +11,15 @@ import torch
 from torch import Tensor
 
 from fedpareto.core.messages import Failure, Message, Replies, Tasks
-from fedpareto.fleet.flight import Flight
 from fedpareto.fleet.gathering import IDLE
+from fedpareto.fleet.roster import Roster
 
-ARRAYS = ("status", "arrives", "number", "version", "stack", "row")
 PARTS = ("shared", "own", "begun")
 
 
-def written(flight: Flight) -> tuple[Message, dict[str, Any]]:
+def written(flight: Roster) -> tuple[Message, dict[str, Any]]:
     """What is under way: tensors by name, and plain values."""
-    tensors: Message = {name: torch.as_tensor(getattr(flight, name).copy()) for name in ARRAYS}
+    tensors: Message = {name: torch.as_tensor(getattr(flight, name).copy()) for name in flight.ARRAYS}
     busy = flight.status != IDLE
     tasks: list[dict[str, Any]] = []
     for round_, of_round in flight.tasks.items():
@@ -39,8 +38,8 @@ def written(flight: Flight) -> tuple[Message, dict[str, Any]]:
             tensors[f"replies/{number}/ {name}"] = torch.as_tensor(getattr(kept_replies, name))
         steps[str(number)] = kept_replies.step
     failures = {str(row): asdict(failure) for row, failure in flight.failures.items()}
-    values = {"now": flight.now, "joules": flight.joules, "tasks": tasks, "replies": steps, "failures": failures}
-    return tensors, values
+    numbers = {name: getattr(flight, name) for name in flight.VALUES}
+    return tensors, {**numbers, "tasks": tasks, "replies": steps, "failures": failures}
 
 
 def _put(tensors: Message, place: str, tasks: Tasks) -> None:
@@ -49,12 +48,13 @@ def _put(tensors: Message, place: str, tasks: Tasks) -> None:
         tensors |= {f"{place}/{part}/{name}": tensor for name, tensor in getattr(tasks, part).items()}
 
 
-def read(flight: Flight, tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> None:
-    """Puts into a new flight what was written."""
+def read(flight: Roster, tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> None:
+    """Puts into a new roster what was written."""
     device = flight.setting.initial.device
-    for name in ARRAYS:
+    for name in flight.ARRAYS:
         setattr(flight, name, tensors[name].numpy().copy())
-    flight.now, flight.joules = float(values["now"]), float(values["joules"])
+    for name in flight.VALUES:
+        setattr(flight, name, float(values[name]))
     for number, about in enumerate(values["tasks"]):
         place = f"tasks/{number}"
         shared, own, begun = (_below(tensors, f"{place}/{part}/", device) for part in PARTS)

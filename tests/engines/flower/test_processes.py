@@ -14,6 +14,7 @@ from test_flower_parity import largest_difference
 
 from fedpareto.engines.flower.launch import Processes, simulate
 from fedpareto.experiments.draft import Draft
+from fedpareto.experiments.experiment import Experiment
 from processes import Python
 from waiting import until
 
@@ -38,6 +39,18 @@ def test_three_supernodes_end_with_the_models_of_the_local_engine(name, real, tm
     for federation in federations_of(spec):
         for preference in federation.preferences.ravel():
             assert f"{preference:.6f}".encode() not in logs
+
+
+def test_a_buffer_for_all_supernodes_ends_with_the_models_of_the_local_engine(real, tmp_path):
+    draft = DRAFT | {"algorithm": "fedpref", "rounds": 2, "policy": {"kind": "buffered", "buffer": 3}}
+    spec = Draft(draft).finish()
+    real.serve(nodes_of(draft, tmp_path))
+    experiments = [Experiment(spec, server_of(spec, real.grid)), Experiment(spec, local_engine(spec))]
+    found, wanted = (one.run() for one in experiments)
+    solutions = [spec.algorithm.solutions(one.states[0]) for one in experiments]
+    assert largest_difference(*solutions) <= 1e-5
+    assert [row["replies"] for row in found.history] == [row["replies"] for row in wanted.history] == [3, 3, 0]
+    assert found.hypervolume == pytest.approx(wanted.hypervolume, abs=1e-5)
 
 
 def test_no_process_outlives_a_killed_launcher(tmp_path):

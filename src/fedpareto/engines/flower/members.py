@@ -51,8 +51,8 @@ class Members:
     _asked: dict[int, _Question] = field(default_factory=dict)
     _refused: dict[int, float] = field(default_factory=dict)
 
-    def gather(self, quorum: float) -> None:
-        """Waits until all clients have joined; with a quorum it continues without some after the time limit."""
+    def gather(self, without_some: bool) -> None:
+        """Waits until all clients have joined; after the time limit it continues `without_some`, or not at all."""
         deadline = time.monotonic() + self.options.join_timeout
         while True:
             self.meet()
@@ -63,7 +63,7 @@ class Members:
                 break
             time.sleep(self.options.poll)
         who = f"client {', '.join(map(str, missing))}"
-        if not self.nodes or not quorum:
+        if not self.nodes or not without_some:
             raise UserError(
                 f"only {len(self.nodes)} of {len(self.clients)} nodes joined within {self.options.join_timeout:g} s; "
                 f"missing: {who}. Start them, or set a quorum to go on without them"

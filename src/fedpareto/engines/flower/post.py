@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from flwr.app import Message as FlowerMessage
 from flwr.app import RecordDict
+from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
 
 from fedpareto.engines.flower import wire
@@ -20,6 +22,23 @@ class Lost(str):
     """Reasons for a missing answer where a retry may help; any other text is a refusal."""
 
     __slots__ = ()
+
+
+class Away(Lost):
+    """Nobody answered: the node is gone, its process ended, or the message expired. It may have been done or not."""
+
+    __slots__ = ()
+
+
+AWAY = frozenset(
+    {
+        ErrorCode.MESSAGE_UNAVAILABLE,
+        ErrorCode.REPLY_MESSAGE_UNAVAILABLE,
+        ErrorCode.NODE_UNAVAILABLE,
+        ErrorCode.CLIENT_APP_CRASHED,
+    }
+)
+"""Errors of Flower's own, in place of an answer."""
 
 
 @dataclass(frozen=True)
@@ -42,10 +61,15 @@ class Post:
         message = FlowerMessage(content, node, kind, ttl=patience + 1.0)
         return next(iter(self.grid.push_messages([message])), None) or ""
 
+    def forget(self, messages: Sequence[str]) -> None:
+        """Nobody waits for their replies any more."""
+        if isinstance(self.grid, ScreenedGrid):
+            self.grid.forget(messages)
+
     def pull(self, message: str, node: int) -> RecordDict | str | None:
         """What the node replied, or what is wrong with it, or None if there is nothing yet."""
         if not message:
-            return Lost("Flower did not accept the message")
+            return Away("Flower did not accept the message")
         try:
             found = list(self.grid.pull_messages([message]))
         except Exception as problem:  # Whatever untrusted bytes do to Flower's own decoder is that node's failure.
@@ -57,7 +81,8 @@ def _content(reply: FlowerMessage, message: str, node: int) -> RecordDict | str:
     if reply.metadata.reply_to_message_id != message:
         return "refused: it answers a message that was not sent"
     if reply.has_error():
-        return Lost(f"the node failed: {wire.printable(reply.error.reason or f'code {reply.error.code}')}")
+        kind = Away if reply.error.code in AWAY else Lost
+        return kind(f"the node failed: {wire.printable(reply.error.reason or f'code {reply.error.code}')}")
     if reply.metadata.src_node_id != node:
         return "refused: another node answered in its place"
     return reply.content

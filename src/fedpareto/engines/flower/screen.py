@@ -75,8 +75,12 @@ class ScreenedGrid(HttpGrid):
         self._last_look = time.monotonic()
 
     def _forget_the_late(self, now: float) -> None:
-        for name in [name for name, end in self._due.items() if end < now]:
-            del self._due[name]
+        self.forget([name for name, end in self._due.items() if end < now])
+
+    def forget(self, message_ids: Iterable[str]) -> None:
+        """Replies to these messages are not wanted any more."""
+        for name in message_ids:
+            self._due.pop(name, None)
             if name in self._arrivals:
                 self._close(name)
 

@@ -7,7 +7,6 @@ request, and continues without nodes that fail, as long as the quorum holds.
 from __future__ import annotations
 
 import logging
-import math
 import secrets
 import time
 from collections.abc import Mapping, Sequence
@@ -19,14 +18,15 @@ import numpy as np
 import torch
 from flwr.app import RecordDict
 from flwr.serverapp import Grid
-from torch import Tensor
 
 from fedpareto.core.algorithm import Algorithm, Setting
 from fedpareto.core.kept import Kept
 from fedpareto.core.learner import Learner
 from fedpareto.core.messages import ByClient, Evaluations, Failure, Message, Outcome, Parcels, Tasks
-from fedpareto.engines.checks import enforce_quorum, impossible, refusal, too_far, too_large
+from fedpareto.engines.checks import enforce_quorum, too_far
 from fedpareto.engines.flower import schema, wire
+from fedpareto.engines.flower.airmail import Airmail
+from fedpareto.engines.flower.judge import Judge
 from fedpareto.engines.flower.members import Members
 from fedpareto.engines.flower.options import FlowerOptions
 from fedpareto.engines.flower.post import EXCHANGE, Lost, Post
@@ -81,6 +81,8 @@ class FlowerEngine:
     """Fingerprints that nodes must match beside those that the server computes, such as that of the data's columns."""
     owners: Mapping[int, int] = field(default_factory=dict)
     """Which client each node id is, where node keys were registered; others are refused then."""
+    waits: bool = True
+    """Whether rounds wait for everybody (see fleet.policy); otherwise a run also begins without those who are away."""
     private: Kept = field(default_factory=Kept)
     """Always empty: private state stays on the nodes."""
     remote: ClassVar[bool] = True
@@ -93,8 +95,10 @@ class FlowerEngine:
         self._post = Post(self.grid)
         agreed = schema.agreement(self.algorithm, self.learner, self.settings) | dict(self.expected)
         self._members = Members(self._post, self.federation, self.clients, agreed, self.owners, self.flower)
+        self._judge = Judge(self.algorithm, self.settings, self.federation, self.options.dtype, self._members)
         self._begun = False
         self._moments: dict[int, tuple[int, int]] = {}
+        self._airs: dict[int, Airmail] = {}
 
     def place(self, setting: Setting) -> Setting:
         """The setting with its initial model in this engine's precision."""
@@ -117,7 +121,7 @@ class FlowerEngine:
         if self._begun:
             self._members.meet()
         else:
-            self._members.gather(self.quorum)
+            self._members.gather(bool(self.quorum) or not self.waits)
             self._begun = True
 
     @property
@@ -168,6 +172,17 @@ class FlowerEngine:
         """Nothing: what clients keep stays on their nodes."""
         return {}
 
+    def air(self, run: int) -> Airmail:
+        """Tasks of one seed and their replies, for policies that do not wait for everybody."""
+        self._airs[run] = Airmail(
+            self.settings[run], run, self._post, self._members, self._judge, self.flower, self._count
+        )
+        return self._airs[run]
+
+    def at_work(self) -> dict[int, tuple[int, float]]:
+        """Who has a task now: its round, and for how many seconds its client has had it."""
+        return {client: about for air in list(self._airs.values()) for client, about in air.at_work().items()}
+
     def _envelopes(
         self, tasks: Sequence[Sequence[Tasks]], evaluate: Sequence[Parcels | None]
     ) -> dict[int, wire.Envelope]:
@@ -208,7 +223,7 @@ class FlowerEngine:
             client: result for client, answer in answers.items() for result in answer.results if result.run == run
         }
         asked = [Task.of(some, client) for some in tasks for client in some]
-        judged = [self._judge(run, task, results.get(task.client), lost.get(task.client)) for task in asked]
+        judged = [self._judge.reply(run, task, results.get(task.client), lost.get(task.client)) for task in asked]
         replies = stacked([one for one in judged if isinstance(one, Reply)])
         failures = [one for one in judged if isinstance(one, Failure)]
         far = too_far(tasks, replies)
@@ -221,57 +236,20 @@ class FlowerEngine:
                 log.warning("%s", failure)
         enforce_quorum(self.quorum, replies, failures, run)
         refused = set(lost).union(failure.client for failure in failures)
-        sent, false = self._measured(run, {client: result.sent for client, result in results.items()})
+        round_ = self._moments.get(run, (0, 0))[0]
+        sent, false = self._judge.measured(run, round_, {client: result.sent for client, result in results.items()})
         others = {client: result.trained for client, result in results.items() if client not in refused}
-        trained, also_false = self._measured(run, others)
+        trained, also_false = self._judge.measured(run, round_, others)
         for failure in [*false, *also_false]:
             log.warning("%s", failure)
         return Outcome(replies, [*failures, *false, *also_false], Evaluations(sent, trained))
-
-    def _measured(self, run: int, values: Mapping[int, Tensor | None]) -> tuple[ByClient, list[Failure]]:
-        """The objectives that clients reported, as far as these are possible; the others as failures, which cost
-        nobody the quorum: the models are judged by themselves.
-        """
-        found: dict[int, Tensor] = {}
-        failures: list[Failure] = []
-        round_ = self._moments.get(run, (0, 0))[0]
-        for client, reported in sorted(values.items()):
-            if reported is None:
-                continue
-            why = impossible(reported, self.settings[run].objectives)
-            if why is None:
-                found[client] = reported
-            else:
-                failures.append(Failure(client, round_, f"refused: {why}", "evaluate"))
-        if not found:
-            return ByClient.none(), failures
-        return ByClient(np.array(list(found)), torch.stack(list(found.values()))), failures
-
-    def _judge(self, run: int, task: Task, result: wire.Result | None, lost: str | None) -> Reply | Failure:
-        """The reply to a task, or why there is none."""
-
-        def failure(reason: str) -> Failure:
-            return Failure(task.client, task.round, reason, task.step, task.lane)
-
-        if lost is not None or result is None:
-            return failure(lost or "its answer omits this task")
-        key = task.round, task.step, task.lane
-        for said in result.failures:
-            if (said.round, said.step, said.lane) == key:
-                return failure(said.reason)
-        found = [reply for reply in result.replies if (reply.round, reply.step, reply.lane) == key]
-        if len(found) != 1:
-            return failure(f"refused: its answer holds {len(found)} replies to this task")
-        message = found[0].message
-        why = refusal(message, self.algorithm, self.settings[run], task.step, self.options.dtype) or too_large(message)
-        return found[0] if why is None else failure(f"refused: {why}")
 
     # -- messages --------------------------------------------------------------------------------------------------
 
     def _exchange(self, envelopes: Mapping[int, wire.Envelope]) -> tuple[dict[int, wire.Answer], dict[int, str]]:
         """Answers by client, and for the others why there is none."""
         answers: dict[int, wire.Answer] = {}
-        self._post.expect(max((self._limits(envelope).bytes for envelope in envelopes.values()), default=0))
+        self._post.expect(max((self._judge.limits(envelope).bytes for envelope in envelopes.values()), default=0))
         lost = dict.fromkeys(envelopes, "no node is connected for this client")
         pending = [
             self._send(client, wire.encode_envelope(envelope))
@@ -309,10 +287,10 @@ class FlowerEngine:
                 return reply
             self._count(owed.client, up=wire.size(reply))
             try:
-                answer = wire.decode_answer(reply, self._limits(envelope))
+                answer = wire.decode_answer(reply, self._judge.limits(envelope))
             except wire.Malformed as problem:
                 return f"refused: {problem}"
-            return self._wrong(answer, envelope) or answer
+            return self._judge.wrong(answer, envelope) or answer
         return Lost(f"no answer within {self.flower.timeout:g} s") if time.monotonic() > owed.deadline else None
 
     def _ask_again(self, owed: _Pending, reason: str) -> bool:
@@ -335,39 +313,6 @@ class FlowerEngine:
         log.warning("client %d: %s", client, reason)
         if isinstance(reason, Lost):
             self._members.forget(client)
-
-    def _wrong(self, answer: wire.Answer, envelope: wire.Envelope) -> str | None:
-        """Why a well-formed answer does not fit this envelope."""
-        if answer.federation != self.federation:
-            return "refused: it belongs to another federation"
-        if answer.client != envelope.client:
-            return f"refused: it claims to come from client {answer.client}"
-        if answer.nonce != envelope.nonce:
-            return "refused: it answers an earlier message (a replay)"
-        if sorted(result.run for result in answer.results) != sorted(job.run for job in envelope.jobs):
-            return "refused: it answers for other seeds than requested"
-        shape = self._objectives_shape
-        for result in answer.results:
-            for values in (result.sent, result.trained):
-                if values is not None and tuple(values.shape) != shape:
-                    return f"refused: its objectives have the shape {list(values.shape)}, not {list(shape)}"
-        return None
-
-    @property
-    def _objectives_shape(self) -> tuple[int, int]:
-        return len(self._members.parts), len(self.settings[0].objectives)
-
-    def _limits(self, envelope: wire.Envelope) -> wire.Limits:
-        """Size of the largest honest answer."""
-        width = self.options.dtype.itemsize
-        tensors, numbers = 0, 0
-        for job in envelope.jobs:
-            tensors, numbers = tensors + 2, numbers + 2 * math.prod(self._objectives_shape)
-            shapes = self.algorithm.reply_shapes(self.settings[job.run])
-            for task in job.tasks:
-                tensors += len(shapes[task.step])
-                numbers += sum(math.prod(shape) for shape in shapes[task.step].values())
-        return wire.Limits(tensors, numbers * width)
 
     def _count(self, client: int, down: int = 0, up: int = 0) -> None:
         self.traffic[client] = self.traffic.get(client, Bytes()) + Bytes(down, up)

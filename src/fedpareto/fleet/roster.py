@@ -1,0 +1,171 @@
+"""Who of a federation is at what, since which round, and what came of it: on a simulated clock or a real one."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+
+from fedpareto.core.algorithm import Setting
+from fedpareto.core.messages import Failure, Outcome, Replies, Tasks, only_of, places
+from fedpareto.fleet.gathering import IDLE, OUT
+
+UNKNOWN, FAILED = -1, -2
+"""In place of the number of a stack of replies: not computed yet; there is none."""
+
+
+@dataclass
+class Roster(ABC):
+    """The work of one federation: an `Air`, and what came of it.
+
+    Row i of everything belongs to the client `setting.clients[i]`, which has at most one task at a time.
+    """
+
+    setting: Setting
+    status: np.ndarray = field(init=False)
+    version: np.ndarray = field(init=False)
+    """The round of the task that each client has …"""
+    tasks: dict[int, list[Tasks]] = field(init=False, repr=False)
+    """… and the tasks of each such round."""
+    stack: np.ndarray = field(init=False)
+    """In which of the stacks of replies that of each client is …"""
+    row: np.ndarray = field(init=False)
+    """… and in which row of it."""
+    replies: dict[int, Replies] = field(init=False, repr=False)
+    failures: dict[int, Failure] = field(init=False, repr=False)
+    """Of clients by row, why there is no reply."""
+    ARRAYS: ClassVar[tuple[str, ...]] = ("status", "version", "stack", "row")
+    """What a checkpoint has of it beside tasks and replies …"""
+    VALUES: ClassVar[tuple[str, ...]] = ("now",)
+    """… and of numbers."""
+
+    def __post_init__(self) -> None:
+        clients = len(self.setting.clients)
+        self.status = np.full(clients, IDLE, dtype=np.int8)
+        self.version = np.zeros(clients, dtype=np.int64)
+        self.stack = np.full(clients, UNKNOWN, dtype=np.int64)
+        self.row = np.zeros(clients, dtype=np.int64)
+        self.tasks: dict[int, list[Tasks]] = {}
+        self.replies: dict[int, Replies] = {}
+        self.failures: dict[int, Failure] = {}
+        self._users: dict[int, int] = {}
+        self._readers: dict[int, int] = {}
+
+    def count_users(self) -> None:
+        """How many clients need each round's tasks and each stack of replies, from what is there."""
+        busy = self.status != IDLE
+        for users, numbers in (
+            (self._users, self.version[busy]),
+            (self._readers, self.stack[busy & (self.stack >= 0)]),
+        ):
+            users |= dict(zip(*(some.tolist() for some in np.unique(numbers, return_counts=True)), strict=True))
+
+    # -- the clock -------------------------------------------------------------------------------------------------
+
+    @property
+    @abstractmethod
+    def now(self) -> float:
+        """Seconds since the run began."""
+
+    @abstractmethod
+    def noted(self) -> dict[str, float]:
+        """What a row of the record says of the clock."""
+
+    @property
+    @abstractmethod
+    def present(self) -> np.ndarray:
+        """Which clients are there now, `[n]`."""
+
+    @abstractmethod
+    def expected(self) -> tuple[np.ndarray, np.ndarray]:
+        """Seconds and joules of one training for every client, with a model to it and a reply back, `[n]`."""
+
+    @abstractmethod
+    def send(self, rows: np.ndarray, tasks: Sequence[Tasks]) -> None:
+        """Asks clients, who are among those of the tasks."""
+
+    @abstractmethod
+    def wait(self, count: int, until: float = math.inf) -> np.ndarray:
+        """Those who arrive next, in this order: at most `count` of them, and nobody after the time `until`."""
+
+    @property
+    def idle(self) -> np.ndarray:
+        """Whether each client could be asked, `[n]`."""
+        found: np.ndarray = self.status == IDLE
+        return found
+
+    @property
+    def out(self) -> int:
+        """How many are at work."""
+        return int(np.count_nonzero(self.status == OUT))
+
+    def asked(self, rows: np.ndarray, tasks: Sequence[Tasks]) -> None:
+        """These clients are at work from now on; they are among those of the tasks."""
+        round_ = tasks[0].round
+        _leave(self._users, self.tasks, self.version[rows][self.status[rows] != IDLE])
+        self.tasks.setdefault(round_, list(tasks))
+        self._users[round_] = self._users.get(round_, 0) + len(rows)
+        self.status[rows], self.version[rows], self.stack[rows] = OUT, round_, UNKNOWN
+
+    # -- what came of it -------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def due(self, rows: np.ndarray) -> list[Tasks]:
+        """What has to be computed before the replies of these clients can be had."""
+
+    def computed(self, outcome: Outcome) -> None:
+        """Notes the results of what was due."""
+        rows = places(self.setting.clients, outcome.replies.clients)
+        number = max(self.replies, default=0) + 1
+        self.stack[rows], self.row[rows] = number, np.arange(len(rows))
+        self.replies[number] = outcome.replies
+        if len(rows):
+            self._readers[number] = len(rows)
+        else:
+            del self.replies[number]
+        for failure in outcome.failures:
+            (row,) = places(self.setting.clients, np.array([failure.client])).tolist()
+            self.stack[row], self.failures[row] = FAILED, failure
+
+    def taken(self, rows: np.ndarray) -> tuple[Replies, list[Failure]]:
+        """The replies of clients who are here, sorted by client, and of the others why there is none."""
+        rows = np.sort(rows)
+        stacks, parts = self.stack[rows], []
+        for number in sorted(set(stacks[stacks >= 0].tolist())):
+            parts.append(self.replies[number].only(self.row[rows[stacks == number]]))
+        replies = Replies.cat(parts)
+        if len(parts) > 1:
+            replies = replies.only(np.argsort(replies.clients, kind="stable"))
+        return replies, [self.failures[row] for row in rows[stacks == FAILED].tolist()]
+
+    def tasks_of(self, clients: np.ndarray) -> list[Tasks]:
+        """What these clients, ascending, were asked; each is in one of them."""
+        versions = self.version[places(self.setting.clients, clients)]
+        if len(versions) == 1:
+            return only_of(self.tasks[int(versions[0])], clients)
+        found = []
+        for round_ in np.unique(versions).tolist():
+            found += only_of(self.tasks[round_], clients[versions == round_])
+        return found
+
+    def free(self, rows: np.ndarray) -> None:
+        """These clients have nothing to do any more; what nobody needs is forgotten."""
+        self.status[rows] = IDLE
+        stacks = self.stack[rows]
+        for row in rows[stacks == FAILED].tolist():
+            del self.failures[row]
+        self.stack[rows] = UNKNOWN
+        _leave(self._users, self.tasks, self.version[rows])
+        _leave(self._readers, self.replies, stacks[stacks >= 0])
+
+
+def _leave(users: dict[int, int], things: dict[int, Any], numbers: np.ndarray) -> None:
+    """Some users of things, by their numbers, are gone; what nobody uses is forgotten."""
+    for number in numbers.tolist():
+        users[number] -= 1
+        if not users[number]:
+            del users[number], things[number]
