@@ -10,27 +10,23 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from fedpareto.core.algorithm import Algorithm, Needs, Setting, State, Taxonomy, to_everyone, to_participants
+from fedpareto.algorithms import mixture
+from fedpareto.algorithms.mixture import MixtureState
+from fedpareto.core.algorithm import Algorithm, Needs, Setting, Taxonomy, to_everyone, to_participants
 from fedpareto.core.clients import Clients
 from fedpareto.core.messages import Message, Parcels, Replies, Shapes, Tasks
 from fedpareto.errors import UserError
-from fedpareto.moo.min_norm import project_to_simplex
 
 
 @dataclass(frozen=True)
-class AFLState(State):
+class AFLState(MixtureState):
     """The global model, its mean over the rounds, and the mixture of clients that it is trained for."""
 
-    model: Tensor = torch.empty(0)
-    """w, `[d]`."""
     mean: Tensor = torch.empty(0)
     """The mean of w over all rounds so far, `[d]`; before the first, w⁰."""
-    weights: tuple[float, ...] = ()
-    """λ on the simplex, in the order of `setting.clients`."""
 
 
 @dataclass(frozen=True)
@@ -64,8 +60,9 @@ class AFL(Algorithm[AFLState]):
 
     def begin(self, setting: Setting) -> AFLState:
         """w⁰, equal weights."""
-        clients = len(setting.clients)
-        return AFLState(setting, model=setting.initial, mean=setting.initial, weights=(1 / clients,) * clients)
+        weights = (1 / len(setting.clients),) * len(setting.clients)
+        w = setting.initial
+        return AFLState(setting, model=w, mean=w, weights=weights, losses=mixture.unheard(setting))
 
     def ask(self, state: AFLState) -> list[Tasks]:
         """Every participant trains from w."""
@@ -81,19 +78,9 @@ class AFL(Algorithm[AFLState]):
 
     def tell(self, state: AFLState, replies: Replies) -> AFLState:
         """w ← Σ_k λ_k w_k, and λ ← Π(λ + γ_λ F(w)) with the losses of the w that was sent."""
-        places = state.setting.rows(replies.clients)
-        weights = np.array(state.weights)
-        total = weights[places].sum()
-        present = weights[places] / total if total > 0 else np.full(len(places), 1 / len(places))
-        model = replies.sum("model", torch.as_tensor(present).to(state.model))
-        weights[places] += self.weight_lr * replies["loss_before"].double().cpu().numpy()
-        return replace(
-            state,
-            model=model,
-            mean=state.mean + (model - state.mean) / (state.round + 1),
-            weights=tuple(project_to_simplex(weights).tolist()),
-            round=state.round + 1,
-        )
+        after = mixture.stepped(state, replies, "loss_before", self.weight_lr)
+        mean = state.mean + (after.model - state.mean) / (state.round + 1)
+        return replace(after, mean=mean, round=state.round + 1)
 
     def solutions(self, state: AFLState) -> Parcels:
         """The mean of all rounds' models for every client, or the last one."""

@@ -11,31 +11,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from fedpareto.core.algorithm import Algorithm, Needs, Setting, State, Taxonomy, to_everyone, to_participants
+from fedpareto.algorithms import mixture
+from fedpareto.algorithms.mixture import MixtureState
+from fedpareto.core.algorithm import Algorithm, Needs, Setting, Taxonomy, to_everyone, to_participants
 from fedpareto.core.clients import Clients
 from fedpareto.core.groups import GroupedProblem, cells, comparison_of, grouped
 from fedpareto.core.messages import Message, Parcels, Replies, Shapes, Tasks
 from fedpareto.core.rows import Batch
 from fedpareto.errors import UserError
-from fedpareto.moo.min_norm import project_to_simplex
 
 
 @dataclass(frozen=True)
-class AgnosticFairState(State):
-    """The global model and the mixture of clients that it is trained for."""
-
-    model: Tensor = torch.empty(0)
-    """w, `[d]`."""
-    weights: tuple[float, ...] = ()
-    """α on the simplex, in the order of `setting.clients`."""
-
-
-@dataclass(frozen=True)
-class AgnosticFair(Algorithm[AgnosticFairState]):
+class AgnosticFair(Algorithm[MixtureState]):
     """min_w max_α Σ_k α_k L_k(w) with L_k the cross entropy plus a penalty on the covariance of group and score.
 
     The paper weights single rows by kernel functions and bounds the covariance; here clients are weighted, as in
@@ -64,33 +54,25 @@ class AgnosticFair(Algorithm[AgnosticFairState]):
 
     # -- the server half -------------------------------------------------------------------------------------------
 
-    def begin(self, setting: Setting) -> AgnosticFairState:
+    def begin(self, setting: Setting) -> MixtureState:
         """w⁰, equal weights."""
         comparison_of(setting, self.name)
-        clients = len(setting.clients)
-        return AgnosticFairState(setting, model=setting.initial, weights=(1 / clients,) * clients)
+        weights = (1 / len(setting.clients),) * len(setting.clients)
+        return MixtureState(setting, model=setting.initial, weights=weights, losses=mixture.unheard(setting))
 
-    def ask(self, state: AgnosticFairState) -> list[Tasks]:
+    def ask(self, state: MixtureState) -> list[Tasks]:
         """Every participant trains from w."""
         return to_participants(state, model=state.model)
 
-    def tell(self, state: AgnosticFairState, replies: Replies) -> AgnosticFairState:
+    def tell(self, state: MixtureState, replies: Replies) -> MixtureState:
         """w ← Σ_k α_k w_k, and α ← Π(α + η L(w)) with the losses of the w that was sent."""
-        places = state.setting.rows(replies.clients)
-        alpha = np.array(state.weights)
-        present = (
-            alpha[places] / alpha[places].sum() if alpha[places].sum() > 0 else np.full(len(places), 1 / len(places))
-        )
-        alpha[places] += self.weight_lr * replies["loss"].double().cpu().numpy()
-        weights = tuple(project_to_simplex(alpha).tolist())
-        model = replies.sum("model", torch.as_tensor(present).to(state.model))
-        return replace(state, model=model, weights=weights, round=state.round + 1)
+        return replace(mixture.stepped(state, replies, "loss", self.weight_lr), round=state.round + 1)
 
-    def solutions(self, state: AgnosticFairState) -> Parcels:
+    def solutions(self, state: MixtureState) -> Parcels:
         """The global model for every client."""
         return to_everyone(state, model=state.model)
 
-    def describe(self, state: AgnosticFairState) -> dict[str, Any]:
+    def describe(self, state: MixtureState) -> dict[str, Any]:
         """The clients' weights."""
         return {"weights": list(state.weights)}
 

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from fedpareto.algorithms.fedavg import FedAvg, FedAvgState
 from fedpareto.core.algorithm import Needs, Setting, by_client
-from fedpareto.core.messages import Replies
+from fedpareto.core.messages import Message, Replies
 from fedpareto.errors import UserError
 from fedpareto.moo.min_norm import Array
 
@@ -73,6 +73,10 @@ class CommonDescent(FedAvg):
         model = state.model + (self.step_size(state) * step).to(state.model)
         placed = by_client(state.setting, replies, torch.as_tensor(weights, device=model.device))
         return replace(state, model=model, weights=placed, round=state.round + 1)
+
+    def refreshed(self, reply: Message, begun: Message, now: Message, weights: Tensor) -> Message:
+        """In full from the w that it meets: the shortest mixture gives a shorter update more weight, not less."""
+        return super().refreshed(reply, begun, now, torch.ones_like(weights))
 
     @abstractmethod
     def _weigh(self, gram: Array, shares: Array) -> Array:

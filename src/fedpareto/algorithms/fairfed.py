@@ -50,6 +50,7 @@ class FairFed(Algorithm[FairFedState]):
         "loss reweighted by group, fairness-aware averaging",
         "accuracy and group-fairness",
     )
+    waits: ClassVar[str] = "it compares the gap of each client with that of all, counted on the same model"
     needs_groups: ClassVar[bool] = True
     needs: ClassVar[Needs] = "weighted sum"
 
