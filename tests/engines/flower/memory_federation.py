@@ -122,6 +122,7 @@ def federation_of(spec, folder, options=QUICK, **changes):
         options=spec.engine,
         flower=options,
         quorum=spec.quorum,
+        waits=spec.policy.waits,
     )
     return replace(engine, **changes), grid
 

@@ -44,6 +44,7 @@ def server_of(spec, grid, options=PATIENT):
         options=spec.engine,
         flower=options,
         quorum=spec.quorum,
+        waits=spec.policy.waits,
     )
 
 

@@ -35,10 +35,10 @@ from fedpareto.moo import robust
 
 LIFETIME = 86_400.0
 """Seconds that Flower keeps a task for a node, and accepts the answer: a day. After that it is sent again."""
-PAUSE = 1.0
-"""Seconds until a task is sent again that Flower could not hand over; the next time twice as long."""
 LOOK = 10
-"""Polls for answers between two looks at who is connected."""
+"""Pauses between polls (see FlowerOptions) until the next look at who is connected, and until a task is sent again that
+Flower could not hand over; the next time twice as many.
+"""
 
 log = logging.getLogger("fedpareto.flower")
 
@@ -77,19 +77,22 @@ class Airmail(Roster):
     """That each client took for its last task, from the time that it was sent; NaN: unknown."""
     reported: np.ndarray = field(init=False)
     """The objectives that each client reported last, `[n, parts, m]`; NaN: none yet."""
-    ARRAYS: ClassVar[tuple[str, ...]] = (*Roster.ARRAYS, "seconds", "reported")
+    since: np.ndarray = field(init=False)
+    """The round of each client's last reply that counted: its private state goes on from there. 0: none yet."""
+    ARRAYS: ClassVar[tuple[str, ...]] = (*Roster.ARRAYS, "seconds", "reported", "since")
 
     def __post_init__(self) -> None:
         super().__post_init__()
         clients = len(self.setting.clients)
         self.now = 0.0
         self.seconds = np.full(clients, np.nan)
+        self.since = np.zeros(clients, dtype=np.int64)
         self.reported = np.full((clients, 0, len(self.setting.objectives)), np.nan)
         self._letters: dict[int, _Letter] = {}
         self._false: dict[int, list[Failure]] = {}
         self._lengths: dict[str, Tensor] = {}
         """Of the last update of each client, `[n, ...]`; NaN: none yet."""
-        self._polls = 0
+        self._next_look = 0.0
 
     # -- the clock -------------------------------------------------------------------------------------------------
 
@@ -157,10 +160,10 @@ class Airmail(Roster):
 
     def _keep_in_touch(self) -> None:
         """Sends what has not been sent, and what may have been lost, to those who are connected."""
-        if self._polls % LOOK == 0:
-            self.members.meet()
-        self._polls += 1
         now = time.monotonic()
+        if now >= self._next_look:
+            self.members.meet()
+            self._next_look = now + LOOK * self.options.poll
         for row in np.flatnonzero(self.status == OUT).tolist():
             letter = self._letters.get(row)
             if letter is None:
@@ -179,7 +182,8 @@ class Airmail(Roster):
         steps = list(self.judge.algorithm.reply_shapes(self.setting))
         solution = None if self.solutions is None else self.solutions.get(client)
         tasks = tuple(Task.of(some, client) for some in asked)
-        job = wire.Job(self.run, int(self.version[row]), steps.index(asked[0].step), tasks, solution)
+        exchange, since = steps.index(asked[0].step), int(self.since[row])
+        job = wire.Job(self.run, int(self.version[row]), exchange, tasks, solution, since=since)
         envelope = wire.Envelope(self.judge.federation, client, secrets.token_hex(16), (job,))
         return _Letter(envelope, wire.encode_envelope(envelope))
 
@@ -211,7 +215,7 @@ class Airmail(Roster):
             letter.messages.remove(message)
             if isinstance(answer, Away):
                 log.info("client %d: %s", letter.envelope.client, answer)
-                letter.again = min(letter.again, time.monotonic() + PAUSE * 2 ** (letter.sent - 1))
+                letter.again = min(letter.again, time.monotonic() + LOOK * self.options.poll * 2 ** (letter.sent - 1))
                 continue
             self._note(row, letter, answer)
             self._forget(letter)
@@ -276,7 +280,13 @@ class Airmail(Roster):
             failure = Failure(int(replies.clients[row]), int(replies.rounds[row]), f"refused: {why}", replies.step)
             log.warning("%s", failure)
             failures.append(failure)
-        return replies.only(np.setdiff1d(np.arange(len(replies)), list(refused))), failures
+        replies = replies.only(np.setdiff1d(np.arange(len(replies)), list(refused)))
+        self.landed(replies)
+        return replies, failures
+
+    def landed(self, replies: Replies) -> None:
+        """These replies count."""
+        self.since[places(self.setting.clients, replies.clients)] = replies.rounds
 
     def _too_far(self, replies: Replies) -> dict[int, str]:
         """Each is measured from its own task, and compared with the last update of every client."""

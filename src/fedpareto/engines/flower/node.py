@@ -147,11 +147,11 @@ class Node:
     def _do(self, job: wire.Job) -> wire.Result:
         moment = Moment(job.round, job.exchange)
         lanes = {0, *(task.lane for task in job.tasks)}  # Solutions are measured with the state of lane 0.
-        self._restore(job.run, lanes, moment)
+        self._restore(job.run, lanes, moment, job.since)
         sent = self._run_one(job.run, [], None if job.solution is None else self._sent(job.solution))
         outcome = self._answered(job)
         # Also if a reply is refused: the client has been trained.
-        self._commit(job.run, {task.lane for task in job.tasks}, moment)
+        self._commit(job.run, {task.lane for task in job.tasks}, moment, job.since)
         return wire.Result(
             run=job.run,
             replies=tuple(single(outcome.replies)),
@@ -197,20 +197,20 @@ class Node:
         except QuorumLost as lost:
             return Outcome(Replies(np.empty(0)), list(lost.failures))
 
-    def _restore(self, run: int, lanes: set[int], moment: Moment) -> None:
+    def _restore(self, run: int, lanes: set[int], moment: Moment, since: int) -> None:
         for lane in lanes:
-            state = self.store.before(run, lane, moment)
+            state = self.store.before(run, lane, moment, since)
             key = run, lane, self.client
             if state is None:
                 self.engine.private.pop(key, None)
             else:
                 self.engine.private[key] = {name: tensor.to(self.engine.device) for name, tensor in state.items()}
 
-    def _commit(self, run: int, lanes: set[int], moment: Moment) -> None:
+    def _commit(self, run: int, lanes: set[int], moment: Moment, since: int) -> None:
         for lane in lanes:
             state = self.engine.private.get((run, lane, self.client))
             if state is not None:
-                self.store.keep(run, lane, moment, state)
+                self.store.keep(run, lane, moment, state, since)
 
     def _keep_models(self, jobs: Sequence[wire.Job]) -> None:
         """The client's models in a separate file: what it was sent, joined with what it keeps; then `keep`."""

@@ -2,7 +2,8 @@
 round.
 
 One file for every (run, lane, round, exchange). A task continues from the newest state before its own time: a server
-that goes back to a checkpoint never trains on later state.
+that goes back to a checkpoint never trains on later state. Where rounds do not wait, it is the newest whose reply the
+server has (`since`): one that was late and dropped, or lost with a killed server, does not count.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import torch
 
 from fedpareto.core.messages import Message
 from fedpareto.engines.flower.rows import Task
+from fedpareto.engines.flower.wire import LARGEST_NUMBER
 from fedpareto.errors import DamagedFile, UserError
 from fedpareto.files import write_atomically
 
@@ -42,10 +44,10 @@ class PrivateStore:
 
     folder: Path
 
-    def before(self, run: int, lane: int, moment: Moment) -> Message | None:
-        """The newest state before `moment`; None if there was none yet."""
+    def before(self, run: int, lane: int, moment: Moment, since: int = LARGEST_NUMBER) -> Message | None:
+        """The newest state before `moment`, of a round up to `since`; None if there was none yet."""
         kept = sorted(self._moments(run, lane))
-        earlier = [one for one in kept if one < moment]
+        earlier = [one for one in kept if one < moment and one.round <= since]
         if earlier:
             return self._read(run, lane, earlier[-1])[0]
         if kept and self._read(run, lane, kept[0])[1] != _FRESH:
@@ -55,12 +57,16 @@ class PrivateStore:
             )
         return None
 
-    def keep(self, run: int, lane: int, moment: Moment, state: Message) -> None:
-        """Saves the state after `moment`; later states belong to rounds that the server has rolled back."""
+    def keep(self, run: int, lane: int, moment: Moment, state: Message, since: int = LARGEST_NUMBER) -> None:
+        """Saves the state after `moment`, which continues from one of a round up to `since`.
+
+        Other states before it were rolled back. So were later ones, unless there is a `since`: then this may be an old
+        message that was delivered twice.
+        """
         from safetensors.torch import save
 
         kept = sorted(self._moments(run, lane))
-        earlier = [one for one in kept if one < moment]
+        earlier = [one for one in kept if one < moment and one.round <= since]
         origin = f"{earlier[-1].round}.{earlier[-1].exchange}" if earlier else _FRESH
         self.folder.mkdir(parents=True, exist_ok=True)
         tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in state.items()}
@@ -68,7 +74,8 @@ class PrivateStore:
         write_atomically(self._path(run, lane, moment), save(tensors, metadata))
         rounds = sorted({one.round for one in [*earlier, moment]})[-(ROUNDS_KEPT + 1) :]
         for one in kept:
-            if one > moment or one.round < rounds[0]:
+            is_needed = one.round >= rounds[0] if one in earlier else one > moment and since < LARGEST_NUMBER
+            if one != moment and not is_needed:
                 self._path(run, lane, one).unlink(missing_ok=True)
 
     def _read(self, run: int, lane: int, moment: Moment) -> tuple[dict[str, torch.Tensor], str]:

@@ -22,7 +22,7 @@ from flwr.serverapp import Grid
 from fedpareto.core.algorithm import Algorithm, Setting
 from fedpareto.core.kept import Kept
 from fedpareto.core.learner import Learner
-from fedpareto.core.messages import ByClient, Evaluations, Failure, Message, Outcome, Parcels, Tasks
+from fedpareto.core.messages import ByClient, Evaluations, Failure, Message, Outcome, Parcels, Tasks, places
 from fedpareto.engines.checks import enforce_quorum, too_far
 from fedpareto.engines.flower import schema, wire
 from fedpareto.engines.flower.airmail import Airmail
@@ -198,6 +198,7 @@ class FlowerEngine:
                     tasks=tuple(Task.of(some, client) for some in asked if client in some),
                     solution=None if solutions is None else solutions.get(client),
                     measure=solutions is not None,
+                    since=self._since(run, client),
                 )
                 jobs.setdefault(client, []).append(job)
         final = not any(tasks)
@@ -205,6 +206,13 @@ class FlowerEngine:
             client: wire.Envelope(self.federation, client, secrets.token_hex(16), tuple(own), final)
             for client, own in jobs.items()
         }
+
+    def _since(self, run: int, client: int) -> int:
+        """Up to which round a client's private state counts, where rounds do not wait for it."""
+        if self.waits or run not in self._airs:
+            return END_OF_TIME
+        air = self._airs[run]
+        return int(air.since[places(air.setting.clients, np.array([client]))[0]])
 
     def _moment(self, run: int, tasks: Sequence[Tasks]) -> tuple[int, int]:
         """Round and exchange of these tasks; exchanges are counted from 0 in every round."""
@@ -235,6 +243,8 @@ class FlowerEngine:
             if failure.client not in lost:  # Those were named when they were given up.
                 log.warning("%s", failure)
         enforce_quorum(self.quorum, replies, failures, run)
+        if run in self._airs:
+            self._airs[run].landed(replies)
         refused = set(lost).union(failure.client for failure in failures)
         round_ = self._moments.get(run, (0, 0))[0]
         sent, false = self._judge.measured(run, round_, {client: result.sent for client, result in results.items()})

@@ -61,6 +61,8 @@ class Job:
     solution: Message | None = field(default=None, repr=False)
     measure: bool = False
     """Whether the trained model is measured too."""
+    since: int = LARGEST_NUMBER
+    """The last round whose reply the server has: private state of later ones does not count. By default all does."""
 
 
 @dataclass(frozen=True)
@@ -130,6 +132,7 @@ def encode_envelope(envelope: Envelope) -> RecordDict:
                 "round": job.round,
                 "exchange": job.exchange,
                 "measure": job.measure,
+                "since": job.since,
                 "tasks": tasks,
                 "solution": _put_solution(tensors, number, job),
             }
@@ -250,6 +253,7 @@ def decode_envelope(content: RecordDict, limits: Limits = GENEROUS) -> Envelope:
                 tasks=tuple(tasks),
                 solution=_solution(entry, number, tasks, tensors),
                 measure=entry.truth("measure"),
+                since=entry.integer("since"),
             )
         )
     tensors.all_used()
