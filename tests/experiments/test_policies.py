@@ -163,6 +163,19 @@ def test_a_deadline_closes_a_round_and_late_replies_count_later_or_never():
     assert set(filter(None, column(dropped, "staleness"))) == set()
 
 
+def test_a_tier_leads_by_a_few_rounds_at_most():
+    """Even where nobody new can be asked: all others are at work, and the fast tier has to wait."""
+    devices = {"kind": "tiers", "factor": [1e-6, 1e-3, 1], "shares": [0.4, 0.3, 0.3], "spread": 0}
+    spec = spec_of("fedavg", {"kind": "tiers", "lead": 2}, devices, rounds=12)
+    with engines.opened(spec) as engine:
+        experiment = Experiment(spec, engine)
+        for _ in range(12):
+            experiment._one_round(None)
+            done = experiment.dispatch._gatherings[0].done
+            assert max(done) - min(done) <= 2
+        assert min(done) >= 3
+
+
 def test_a_client_that_is_at_work_still_has_the_model_of_before():
     """What it trains early, in the same stack as others, is not seen before it arrives."""
     devices = {"kind": "equal", "speed": [1e9] * 6 + [1e3]}

@@ -42,6 +42,7 @@ from fedpareto.fleet.selection import Known
 from fedpareto.fleet.staleness import refreshed
 
 _NOTHING = Outcome(Replies(np.empty(0)))
+_NOBODY = np.empty(0, dtype=np.int64)
 _NO_TRAFFIC = traffic([], _NOTHING.replies)
 
 
@@ -243,7 +244,7 @@ class Dispatch:
         self._learn(
             run, state.round + 1, replace(measured, replies=replies) if self.engine.remote else Outcome(replies)
         )
-        sent = self.settings[run].clients[np.concatenate(waiting.sent)]
+        sent = self.settings[run].clients[np.concatenate([_NOBODY, *waiting.sent])]
         return Handed(now, outcome, _cost(tasks, sent, replies), state.round + 1 - replies.rounds)
 
     def _learn(self, run: int, round_: int, outcome: Outcome) -> None:
