@@ -31,6 +31,8 @@ KEY = "columns"
 NUMBER = "<i4"
 """The type of clients' numbers."""
 TYPES = ("<i4", "<i8", "<f4", "<f8")
+DEVICE: dict[str, tuple[int, ...]] = {"device_tier": (), "device_seconds": ()}
+"""What clients run on: in the row of round 0."""
 IN_MEMORY = 2**24
 """Bytes up to which the values of a run without a folder stay in memory."""
 
@@ -228,7 +230,7 @@ class Columns:
     def _shapes(self) -> dict[str, tuple[int, ...]]:
         """What each client has, by name; of what algorithms tell there may be anything."""
         points = len(self.splits), self.objectives
-        return {"sent": points, "trained": points, "traffic": (2,), "losses": (), "participants": (0,)}
+        return {"sent": points, "trained": points, "traffic": (2,), "losses": (), "participants": (0,), **DEVICE}
 
     def reaches(self, row: Row) -> int:
         """The length that the file must have for a row to be whole."""

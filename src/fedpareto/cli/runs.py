@@ -257,7 +257,7 @@ def compare(
     """
     from rich.console import Console
 
-    from fedpareto.report import across, axes, page, record
+    from fedpareto.report import across, axes, by_device, page, record
     from fedpareto.report.comparison import comparison
 
     records = _loaded(runs, central, rank, converged)
@@ -265,8 +265,11 @@ def compare(
     out = out or _free_folder(Path("runs"), "comparison")
     where = page.write_comparison(runs, out, rank, converged, over=over)
     if json:
-        of_clients = [table.to_plain() for table in across.across_clients(records)]
-        table = comparison(records, over).to_plain() | {"across_clients": of_clients}
+        of_clients = {
+            "across_clients": [table.to_plain() for table in across.across_clients(records)],
+            "by_device": [table.to_plain() for table in by_device.by_device(records)],
+        }
+        table = comparison(records, over).to_plain() | of_clients
         console.print_json({"page": str(where), "picture": str(out / page.main_picture(records)), **table})
         return
     if not quiet:
@@ -275,6 +278,9 @@ def compare(
         shown = across.in_terminal(records)
         if shown is not None:
             screen.print(shown)
+        of_devices = by_device.in_terminal(records)
+        if of_devices is not None:
+            screen.print(of_devices)
     typer.echo(f"page:     {where}\npicture:  {out / page.main_picture(records)}")
 
 

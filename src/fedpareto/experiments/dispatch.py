@@ -274,6 +274,15 @@ class Dispatch:
         """What a row of the record says of the clock: seconds, and joules of all clients, so far."""
         return self.flights[run].noted() if self.flights else {}
 
+    def of_clients(self, run: int) -> dict[str, tuple[np.ndarray, None]]:
+        """What the record says of each client's machine, once: the number of its tier, and how long an exchange is
+        expected to take.
+        """
+        flight = self.flights[run] if self.spec.simulates else None
+        if not isinstance(flight, Flight):
+            return {}
+        return {"device_tier": (flight.fleet.tier, None), "device_seconds": (self._known[run].seconds, None)}
+
     def clock(self, runs: Sequence[int]) -> float | None:
         """Simulated seconds so far, mean over these seeds; None without devices."""
         return float(np.mean([self.flights[run].now for run in runs])) if self.spec.simulates else None

@@ -335,7 +335,8 @@ class Experiment:
     def _begun(self, run: int, done: int) -> Entry:
         """What there is to record of a seed before its next round."""
         algorithm, state = self.spec.algorithm, self.states[run]
-        entry = Entry({"seed": self.spec.seeds[run], "round": done} | self.dispatch.noted(run))
+        of_clients = {} if done else self.dispatch.of_clients(run)
+        entry = Entry({"seed": self.spec.seeds[run], "round": done} | self.dispatch.noted(run), dict(of_clients))
         found = algorithm.found(state)
         if found is not None:  # The clients' choices from it, which are measured too, may be fewer.
             entry.row["hypervolume"] = self.recorder.hypervolume(self._set_of(found).points)

@@ -263,6 +263,7 @@ def describe(
         "layout": spec.problem.layout.to_json(),
         "versions": versions(),
         "choices": dict(choices),
+        **({"tiers": list(spec.devices.tiers)} if spec.devices.kind == "tiers" else {}),
         **_disturbed(spec),
     }
 

@@ -159,16 +159,15 @@ def shared(places: Array, values: Array) -> tuple[Array, Array]:
 
 
 def nearly_there(run: Record, over: Over) -> Array:
-    """`[started]`: from where on each seed always had 95 % of its final hypervolume, or of a single objective that is
-    maximised, of the clients' final mean; NaN where there is no such thing.
+    """`[started]`: from where on each seed was always within 5 % of its final hypervolume, or with a single objective,
+    of the clients' final mean; NaN where that is not known.
     """
     rounds = run.common_rounds
-    if run.single and not run.objectives[0].maximise:
-        return np.full(len(run.started), np.nan)
     values = run.mean_over_rounds(0) if run.single else run.hypervolume
     final = values[:, -1:]
-    # Behind the last that was below: an untrained model may have more than it soon will.
-    below = values < NEARLY * final
-    first = np.where(below.any(axis=1), values.shape[1] - np.argmax(below[:, ::-1], axis=1), 0)
+    # On both sides: of an untrained model, which may be fair to all, the hypervolume can be the larger one.
+    far = ~(np.abs(values - final) <= (1 - NEARLY) * np.abs(final))
+    first = np.where(far.any(axis=1), values.shape[1] - np.argmax(far[:, ::-1], axis=1), 0)
+    first = np.minimum(first, values.shape[1] - 1)
     found = np.take_along_axis(positions(run, over, rounds), first[:, None], axis=1)[:, 0]
-    return np.where(np.isfinite(final[:, 0]) & (final[:, 0] > 0), found, np.nan)
+    return np.where(np.isfinite(final[:, 0]), found, np.nan)

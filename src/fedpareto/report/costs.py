@@ -8,12 +8,18 @@ import numpy as np
 
 from fedpareto.report._files import Array
 from fedpareto.report.axes import MEANINGS, chosen_of, nearly_there
+from fedpareto.report.machines import of_clients
 from fedpareto.report.record import Record
 from fedpareto.report.table import Column
 from fedpareto.report.units import ENERGY, TIME
 
 NEARLY = "nearly"
-OF_TIME = ("clock", "joules", NEARLY, "staleness")
+FAIR = {
+    "utility_by_speed": "utility by speed (ρ)",
+    "utility_by_updates": "utility by updates (ρ)",
+}
+"""Spearman's ρ: whether those who are fast, or heard more often, have more: near 0 where a policy is fair."""
+OF_TIME = ("clock", "joules", NEARLY, "staleness", *FAIR)
 """Columns that only some runs have."""
 Metric = tuple[Column, Callable[[Record], Array]]
 
@@ -33,7 +39,16 @@ def metrics_of_time(runs: Sequence[Record], over: str | None) -> list[Metric]:
         meaning = MEANINGS[chosen]
         column = Column(NEARLY, meaning.nearly, -1, meaning.quantity)
         found.append((column, lambda run: nearly_there(run, chosen)))
-    return [*found, (Column("staleness", "staleness of replies (rounds)"), staleness)]
+    found.append((Column("staleness", "staleness (rounds)"), staleness))
+    return [*found, *((Column(key, title), _correlation(key)) for key, title in FAIR.items())]
+
+
+def _correlation(key: str) -> Callable[[Record], Array]:
+    def measure(run: Record) -> Array:
+        found = [of_clients(run, seed) for seed in run.started]
+        return np.array([np.nan if one is None else one.correlation(key) for one in found])
+
+    return measure
 
 
 def _at_the_end(run: Record, name: str) -> Array:

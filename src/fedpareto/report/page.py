@@ -19,6 +19,7 @@ from fedpareto.files import write_atomically
 from fedpareto.report import across, client_figures, figures
 from fedpareto.report._template import CSS, SCRIPT
 from fedpareto.report.axes import MEANINGS, Over, chosen_of, common
+from fedpareto.report.by_device import by_device
 from fedpareto.report.comparison import comparison
 from fedpareto.report.reading import load
 from fedpareto.report.record import Record, comparable
@@ -63,7 +64,7 @@ def write_comparison(
     found = comparable([load(folder) for folder in _distinct(folders)])
     records = [one.without_outliers(rank, converged) for one in found] if rank > 1 or converged else found
     chosen_axis = chosen_of(records, over)
-    table, of_clients = comparison(records, over), across.across_clients(records)
+    table, of_clients, of_devices = comparison(records, over), across.across_clients(records), by_device(records)
     out = Path(out)
     # Before the drawing, which takes seconds that a wrong folder would waste.
     with _as_user_error(out):
@@ -74,11 +75,14 @@ def write_comparison(
     for picture in pictures:
         for ending in ("png", "pdf"):
             files[f"{picture.name}.{ending}"] = figures.render(picture.figure, ending)
-    files["table.md"] = "\n".join(one.to_markdown() for one in (table, *of_clients)).encode()
-    plain = table.to_plain() | {"across_clients": [one.to_plain() for one in of_clients]}
+    files["table.md"] = "\n".join(one.to_markdown() for one in (table, *of_clients, *of_devices)).encode()
+    plain = table.to_plain() | {
+        "across_clients": [one.to_plain() for one in of_clients],
+        "by_device": [one.to_plain() for one in of_devices],
+    }
     files["table.json"] = (json.dumps(plain, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
     # Last, so that a page never points to a figure that is not there yet.
-    files["index.html"] = _page(records, table, of_clients, pictures, files, len(chosen)).encode()
+    files["index.html"] = _page(records, table, [*of_clients, *of_devices], pictures, files, len(chosen)).encode()
     with _as_user_error(out):
         for name, content in files.items():
             write_atomically(out / name, content)

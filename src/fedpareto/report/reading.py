@@ -91,6 +91,7 @@ def load(folder: Path) -> Record:
         lines=lines,
         events=_read_events(folder / "events.jsonl"),
         solutions=(),
+        tiers=tuple(printable(name) for name in get(run, "tiers", list, where, [])),
     )
     return dataclasses.replace(record, solutions=_solutions(record))
 

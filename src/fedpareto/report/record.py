@@ -69,6 +69,8 @@ class Record:
     """One per started seed."""
     rank: int = 1
     """Of the fronts that are drawn and measured."""
+    tiers: tuple[str, ...] = ()
+    """Kinds of machines that clients have; empty where they are not told apart."""
     converged: bool = False
     """Whether models that did not converge are left out of them."""
 

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedpareto.report import across
+from fedpareto.report import across, by_device
 from fedpareto.report._files import Array
 from fedpareto.report.axes import MEANINGS, Axis, axis_of
 from fedpareto.report.comparison import comparison
 from fedpareto.report.entries import OWN_TEST, Objective
+from fedpareto.report.machines import of_clients, updates
 from fedpareto.report.record import Record, comparable
 from fedpareto.report.words import counted
 
@@ -53,6 +54,9 @@ def show(record: Record, width: int = 80, over: str | None = None) -> Renderable
     clients = across.in_terminal([record])
     if clients is not None:
         parts += [Text(), clients]
+    devices = by_device.in_terminal([record])
+    if devices is not None:
+        parts += [Text(), devices]
     if record.events:
         parts += [Text(), _refusals(record)]
     title = Text(f"{record.algorithm} on {record.problem}", style="bold")
@@ -66,11 +70,13 @@ def clients(record: Record, seed: int | None = None) -> RenderableType:
 
     first = record.started[0] if seed is None else seed
     found = RichTable(title=Text(f"clients of seed {first}, {record.measured}"), title_justify="left")
-    of_clients = clients_plain(record, first)
-    heads = [name for name in of_clients[0] if any(one[name] is not None for one in of_clients)] if of_clients else []
+    rows = clients_plain(record, first)
+    heads = [name for name in rows[0] if any(one[name] is not None for one in rows)] if rows else []
+    hidden = ["exchange_seconds"] if "device" in heads else ["updates"]  # A terminal is narrow.
+    heads = [name for name in heads if name not in hidden]
     for name in heads:
         found.add_column(Text(name.replace("_", " ")), justify="left" if name == "name" else "right")
-    for one in of_clients:
+    for one in rows:
         found.add_row(*(Text(_in_cell(one[name])) for name in heads))
     return found
 
@@ -80,9 +86,12 @@ def clients_plain(record: Record, seed: int) -> list[dict[str, Any]]:
     solution, own = record.solution(seed), record.own_utilities(seed)
     wishes, has_own = solution.preferences, OWN_TEST in solution.objectives
     names = record.names if len(record.names) == record.clients else ()
+    machines, heard = of_clients(record, seed), updates(record, seed)
     rows = []
     for i, client in enumerate(solution.clients):
         row: dict[str, Any] = {"client": client, "name": names[client] if names else None}
+        row |= {"device": None, "exchange_seconds": None} if machines is None else machines.plain(client)
+        row["updates"] = int(heard[client]) if client < len(heard) else None
         row["preference"] = None if wishes is None else wishes[i].tolist()
         for j, objective in enumerate(record.objectives):
             row[objective.name] = _finite(solution.objectives[record.held_out][i, j])
@@ -126,6 +135,7 @@ def plain(record: Record, over: str | None = None) -> dict[str, Any]:
         "warnings": record.warnings,
         "of_clients": {str(seed): clients_plain(record, seed) for seed in record.started},
         "across_clients": [table.to_plain() for table in across.across_clients([record])],
+        "by_device": [table.to_plain() for table in by_device.by_device([record])],
         "missing_replies": len(record.events),
         "versions": dict(record.versions),
     }

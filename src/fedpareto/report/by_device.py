@@ -1,0 +1,93 @@
+"""How clients fare by what they run on: is a policy fair to those who are slow?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fedpareto.report._files import Array
+from fedpareto.report.comparison import marked_cells
+from fedpareto.report.machines import OfClients, of_clients
+from fedpareto.report.record import Record, comparable
+from fedpareto.report.table import Column, Row, Table
+from fedpareto.report.units import TIME
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+TITLE = "Clients by device"
+NOTE = (
+    "Exchange: how long a task and its reply are expected to take, median over the clients. Updates: rounds that used "
+    "a reply of a client. Utility: under clients' own preferences, each on its own held-out rows."
+)
+
+
+def by_device(records: Sequence[Record]) -> list[Table]:
+    """A table with a row for each run and kind of machine; none where no run has devices."""
+    runs = comparable(records)
+    found = [[one for seed in run.started if (one := of_clients(run, seed)) is not None] for run in runs]
+    timed = [(run, seeds) for run, seeds in zip(runs, found, strict=True) if len(seeds) == len(run.started)]
+    if not timed:
+        return []
+    groups = dict.fromkeys(group for _, seeds in timed for one in seeds for group in one.groups)
+    values = {group: [_of_group(seeds, group) for _, seeds in timed] for group in groups}
+    every = [one for of_runs in values.values() for one in of_runs]
+    columns = tuple(c.suited([one[:, j] for one in every]) for j, c in enumerate(_columns(timed[0][0])))
+    timed_runs = [run for run, _ in timed]
+    rows = (row for group, of_runs in values.items() for row in _rows(group, timed_runs, of_runs, columns))
+    return [Table(columns, tuple(rows), (NOTE,), TITLE)]
+
+
+def in_terminal(records: Sequence[Record]) -> RenderableType | None:
+    """The table for a terminal, which is narrow: means over the seeds only."""
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+    for table in by_device(records):
+        found = RichTable(title=Text(table.title), title_justify="left", caption=Text(NOTE), caption_justify="left")
+        for heading in ("", *(column.heading for column in table.columns)):
+            found.add_column(heading, justify="right" if heading else "left")
+        for row in table.rows:
+            whose = row.label if len(records) > 1 else row.label.rpartition(", ")[2]
+            cells = (Text(cell.mean_text, style="bold green" if cell.best else "") for cell in row.cells)
+            found.add_row(Text(whose), *cells)
+        return found
+    return None
+
+
+def _columns(run: Record) -> tuple[Column, ...]:
+    direction = 1 if not run.single or run.objectives[0].maximise else -1
+    what = run.objectives[0].name if run.single else "utility"
+    return (
+        Column("clients", "clients"),
+        Column("exchange", "exchange", 0, TIME),
+        Column("updates", "updates of a client"),
+        Column("utility", f"mean {what}", direction),
+        Column("worst", f"worst {what}", direction),
+    )
+
+
+def _rows(group: str, runs: Sequence[Record], values: Sequence[Array], columns: Sequence[Column]) -> Iterator[Row]:
+    """One of each run that has such clients; the best among them is marked."""
+    having = [(run, one) for run, one in zip(runs, values, strict=True) if (one[:, 0] > 0).any()]
+    cells = [
+        marked_cells([one[:, j] for _, one in having], column, [run for run, _ in having])
+        for j, column in enumerate(columns)
+    ]
+    for i, (run, _) in enumerate(having):
+        about = run.algorithm, run.folder.name, run.status.name, run.started
+        yield Row(f"{run.label}, {group}", *about, tuple(column[i] for column in cells))
+
+
+def _of_group(seeds: Sequence[OfClients], group: str) -> Array:
+    """`[seeds, 5]`: the columns, of each seed."""
+    rows = []
+    for one in seeds:
+        own = one.tier == one.groups.index(group) if group in one.groups else np.zeros(len(one.tier), dtype=bool)
+        utility = one.utility[own][np.isfinite(one.utility[own])]
+        measured = (utility.mean(), one.worst(utility)) if len(utility) else (np.nan, np.nan)
+        means = (np.median(one.seconds[own]), one.updates[own].mean()) if own.any() else (np.nan, np.nan)
+        rows.append([own.sum(), *means, *measured])
+    return np.array(rows, dtype=np.float64)

@@ -1,0 +1,106 @@
+"""What is known of single clients' machines, how often they were heard, and what they have at the end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedpareto.moo.indicators import own_utilities
+from fedpareto.report._files import Array
+from fedpareto.report.entries import Line
+from fedpareto.report.record import Record
+
+THIRDS = ("slowest third", "middle third", "fastest third")
+"""Where devices have no tiers."""
+
+
+@dataclass(frozen=True, eq=False)
+class OfClients:
+    """The clients of one seed, `[n]` each."""
+
+    seconds: Array
+    """That an exchange is expected to take."""
+    tier: Array
+    """The number of its group among `groups` …"""
+    groups: tuple[str, ...]
+    """… which are tiers of devices, or thirds by how long an exchange takes."""
+    updates: NDArray[np.int64]
+    """Rounds that used a reply of it."""
+    utility: Array
+    """At the end; NaN where that is not known."""
+    is_better_large: bool
+
+    def correlation(self, key: str) -> float:
+        """Of what clients have with how fast they are, or with how often they were heard; positive: these have more."""
+        better = self.utility if self.is_better_large else -self.utility
+        return rank_correlation(-self.seconds if key == "utility_by_speed" else self.updates.astype(float), better)
+
+    def plain(self, client: int) -> dict[str, str | float | None]:
+        """What one client runs on."""
+        if not 0 <= client < len(self.seconds):
+            return {"device": None, "exchange_seconds": None}
+        return {"device": self.groups[int(self.tier[client])], "exchange_seconds": float(self.seconds[client])}
+
+    def worst(self, utility: Array) -> float:
+        """Of some clients' utilities."""
+        return float(utility.min() if self.is_better_large else utility.max())
+
+
+def of_clients(run: Record, seed: int) -> OfClients | None:
+    """What is known of the clients of a seed; None without devices."""
+    first = run.of_seed(seed)[0]
+    seconds, tier = (_of_each(first, name) for name in ("device_seconds", "device_tier"))
+    if seconds is None or tier is None:
+        return None
+    groups = run.tiers
+    if len(groups) < 2:
+        order = np.argsort(np.argsort(-seconds, kind="stable"), kind="stable")
+        tier, groups = np.asarray(order * len(THIRDS) // len(order), dtype=np.float64), THIRDS
+    is_better_large = not run.single or run.objectives[0].maximise
+    return OfClients(seconds, tier, groups, updates(run, seed), _utility(run, seed), is_better_large)
+
+
+def _of_each(line: Line, name: str) -> Array | None:
+    block = line.columns.block(line.row, name)
+    return None if block is None else line.columns.spread(block)
+
+
+def updates(run: Record, seed: int) -> NDArray[np.int64]:
+    """`[n]`: how many rounds used a reply of each client."""
+    found = np.zeros(run.clients, dtype=np.int64)
+    for line in run.of_seed(seed):
+        block = line.columns.block(line.row, "traffic")
+        if block is not None:
+            found[line.columns.who(block)[line.columns.values(block, 1) > 0]] += 1
+    return found
+
+
+def _utility(run: Record, seed: int) -> Array:
+    one, found = run.solution(seed), np.full(run.clients, np.nan)
+    points = one.objectives.get(run.own_split)
+    if points is None or len(points) != run.clients:
+        return found
+    known = np.isfinite(points).all(axis=1)
+    if run.single:
+        found[known] = points[known, 0]
+    elif one.preferences is not None:
+        found[known] = own_utilities(points[known], one.preferences[known], run.maximise)
+    return found
+
+
+def rank_correlation(a: Array, b: Array) -> float:
+    """Spearman's ρ of the pairs that are known; NaN where one of both is always the same."""
+    known = np.isfinite(a) & np.isfinite(b)
+    ranks = [_ranks(one[known]) for one in (a, b)]
+    if not known.any() or any(np.ptp(one) == 0 for one in ranks):
+        return float("nan")
+    x, y = (one - one.mean() for one in ranks)
+    return float((x * y).sum() / np.sqrt((x * x).sum() * (y * y).sum()))
+
+
+def _ranks(values: Array) -> Array:
+    """Equal values share the mean of their places."""
+    _, place, count = np.unique(values, return_inverse=True, return_counts=True)
+    return (np.cumsum(count) - (count - 1) / 2)[place]
