@@ -127,6 +127,17 @@ def test_a_start_may_take_longer_than_a_server_may_be_silent(deployment, monkeyp
         assert health.of_server(deployment).code == 4
 
 
+def test_who_is_at_work_since_when_is_told_as_long_as_the_server_runs(deployment):
+    at_work = {"1": [7, time.time() - 3600]}
+    with status.hold_server(deployment):
+        server(deployment, at_work=at_work)
+        found = health.of_server(deployment)
+    assert found.facts["nodes"][1]["round"] == 7
+    assert any(f"at work on round 7 since {logs.moment(at_work['1'][1])}" in line for line in found.lines)
+    assert "since" not in found.facts["nodes"][0]
+    assert "since" not in health.of_server(deployment).facts["nodes"][1], "killed"
+
+
 def test_a_node_that_spoke_long_ago_is_away(deployment):
     with status.hold_server(deployment):
         shown = server(deployment, heard=(0,))

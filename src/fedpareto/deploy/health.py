@@ -121,7 +121,11 @@ def _seen(status: ServerStatus, number: int, now: float) -> dict[str, Any]:
         state = "connected"
     if number in status.told:
         state = FINISHED
-    return {"node": number, "state": state, "heard": _moment_or_none(last)}
+    found = {"node": number, "state": state, "heard": _moment_or_none(last)}
+    if str(number) in status.at_work and status.process:
+        round_, since = status.at_work[str(number)]
+        found |= {"round": int(round_), "since": moment(since)}
+    return found
 
 
 # -- in words ------------------------------------------------------------------------------------------------------
@@ -155,9 +159,8 @@ def _lines(reason: str, status: Status) -> list[str]:
 
 
 def _in_words(node: Mapping[str, Any]) -> str:
-    if node["state"] == "away":
-        return f"away, last heard at {node['heard']}"
-    return str(node["state"])
+    said = f"away, last heard at {node['heard']}" if node["state"] == "away" else str(node["state"])
+    return said + (f"; at work on round {node['round']} since {node['since']}" if "since" in node else "")
 
 
 def _last(seconds: float, now: float, did: str, never: str) -> str:

@@ -129,6 +129,7 @@ class _Service:
         self.keys = self._public_keys()
         self.superlink = SuperLink(deployment.server / "flower", None if deployment.insecure else deployment.server)
         self.gate = self._make_gate()
+        self.engine: FlowerEngine | None = None
 
     def _public_keys(self) -> dict[bytes, int]:
         if self.deployment.insecure:
@@ -170,8 +171,14 @@ class _Service:
             told = {node for node in list(self.gate.told) if self._has_heard(node)}
             self.status.told = sorted(told.union(self.status.told))
             self.status.warnings = list(warnings.lines)
+            self.status.at_work = self._at_work()
 
         return status.kept(self.status, self.deployment.server, refresh, stops=(Stopped,))
+
+    def _at_work(self) -> dict[str, list[float]]:
+        """Who has a task, of which round, and since when."""
+        now, tasks = time.time(), self.engine.at_work() if self.engine else {}
+        return {str(node): [round_, now - seconds] for node, (round_, seconds) in tasks.items()}
 
     def run(self) -> Result:
         """All of it."""
@@ -219,6 +226,7 @@ class _Service:
 
     def _train(self, engine: FlowerEngine) -> Result:
         deployment, folder = self.deployment, self.folder
+        self.engine = engine
         self.status.state = status.WAITING
         # Until the nodes are there the checkpoint is not read; what the run wrote last is as good.
         self.status.round = (folder.read_json("status.json") or {}).get("round", 0)
@@ -257,7 +265,7 @@ class _Service:
 
     def _say_goodbye(self) -> None:
         """Nodes poll the status now and then; connected ones learn that it is finished."""
-        self.status.state = FINISHED
+        self.status.state, self.engine = FINISHED, None
         log.info("finished; the run is in %s", self.deployment.run)
         self._wait_until_heard(self._recent, GOODBYE)
 

@@ -121,12 +121,18 @@ class ServerStatus(Status):
     """By number of the node, the time of its last request."""
     told: list[int] = field(default_factory=list)
     """Nodes that know that the run is finished."""
+    at_work: dict[str, list[float]] = field(default_factory=dict)
+    """Where rounds do not wait for everybody: by number of the node, the round of its task, and when it was sent."""
 
     def check(self) -> None:
         """See Status."""
         super().check()
         if not all(map(_is_number, [*self.heard.values(), *self.told])):
             raise ValueError("a time or a node is not a number")
+        if not all(
+            isinstance(one, list) and len(one) == 2 and all(map(_is_number, one)) for one in self.at_work.values()
+        ):
+            raise ValueError("what a node is at is not a round and a time")
 
 
 @dataclass

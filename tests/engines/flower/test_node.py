@@ -51,6 +51,16 @@ def test_what_the_server_has_undone_is_forgotten(tmp_path):
     assert store.before(0, 0, Moment(4, 0))["model"] == 20
 
 
+def test_state_of_rounds_that_never_counted_is_left_out_and_an_old_message_destroys_nothing(tmp_path):
+    store = PrivateStore(tmp_path)
+    store.keep(0, 0, Moment(1, 0), state(1), since=0)
+    store.keep(0, 0, Moment(3, 0), state(3), since=1)  # Lost with a killed server, or dropped.
+    assert store.before(0, 0, Moment(5, 0), since=1)["model"] == 1
+    store.keep(0, 0, Moment(5, 0), state(5), since=1)
+    store.keep(0, 0, Moment(3, 0), state(30), since=1)  # The same task, delivered once more.
+    assert store.before(0, 0, Moment(7, 0), since=5)["model"] == 5
+
+
 def test_only_a_few_states_are_kept_and_going_back_further_is_refused(tmp_path):
     store = PrivateStore(tmp_path)
     for number in range(1, 10):

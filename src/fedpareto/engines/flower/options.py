@@ -16,9 +16,11 @@ class FlowerOptions(LocalOptions):
     name: ClassVar[str] = "flower-local"
 
     join_timeout: float = 300.0
-    """How long to wait for all nodes before the first round."""
+    """How long to wait for all nodes before the first round; a policy that does not wait then begins without some."""
     timeout: float = 600.0
-    """How long a node may take for one exchange."""
+    """How long a node may take for one exchange. Under a policy that does not wait for everybody it may take any time;
+    this is after how long a silent node that is connected gets its task again, the next time after twice as long.
+    """
     retries: int = 1
     """How often a task is sent again to a connected node that did not answer."""
     hello_timeout: float = 60.0

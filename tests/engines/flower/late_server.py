@@ -1,0 +1,92 @@
+"""A server with six nodes of its own, two of them slow and one that leaves and returns; a test kills it with all.
+
+    python late_server.py FOLDER DRAFT
+
+A second start goes on where the first was killed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+from factory import make
+from real_federation import PATIENT, nodes_of, server_of
+
+from fedpareto.engines.flower.launch import LocalFederation
+from fedpareto.engines.flower.node import Node
+from fedpareto.experiments.draft import Draft
+from fedpareto.experiments.experiment import Experiment
+from fedpareto.experiments.store import RunFolder
+from processes import forked_children
+
+SLOW, FACTOR = (1, 3), 10
+LEAVES, GONE, BACK = 5, 3, 6
+"""The client that leaves, after how many rounds, and after how many it is back."""
+WAY = 1.0
+"""Seconds that a message takes to a node and back, about."""
+ARRIVALS = "arrivals.jsonl"
+
+
+class SlowNode(Node):
+    """Takes ten times as long as another for the same work, the message's way included."""
+
+    def answer(self, content):
+        begun = time.monotonic()
+        answer = super().answer(content)
+        time.sleep((FACTOR - 1) * (WAY + time.monotonic() - begun))
+        return answer
+
+
+def make_some_slow(config):
+    node = make(config)
+    if node.client in SLOW:
+        node.__class__ = SlowNode
+    return node
+
+
+def main(folder: Path, draft: dict) -> None:
+    nodes, spec = _nodes(draft, folder), Draft(draft).finish()
+    federation = LocalFederation(folder / f"flower{os.getpid()}", nodes, workers=len(nodes))
+    with federation.grid() as grid:
+        engine = server_of(spec, grid, PATIENT)
+        begun = (folder / "run").exists()
+        with RunFolder.open(folder / "run") if begun else RunFolder.create(folder / "run", spec) as run:
+            experiment = Experiment(spec, engine, run)
+            experiment.restore(run)
+            _watch(experiment, folder)
+
+            def on_round(now):
+                if now.round == GONE:
+                    federation.processes.stop(f"supernode{LEAVES}", f"worker{LEAVES}")
+                elif now.round == BACK and f"worker{LEAVES}" not in federation.processes.running:
+                    federation.start_supernode(LEAVES)
+                    federation.start_worker(LEAVES)
+
+            experiment.run(on_round)
+
+
+def _nodes(draft, folder):
+    return [node | {"fedpareto": "late_server:make_some_slow"} for node in nodes_of(draft, folder)]
+
+
+def _watch(experiment, folder):
+    """Writes down whose replies each round has, and how late they are; a killed round may be there twice."""
+    exchange = experiment.dispatch.exchange
+
+    def noted(states, *given):
+        (handed,) = exchange(states, *given)
+        clients, late = handed.outcome.replies.clients.tolist(), handed.staleness.tolist()
+        with (folder / ARRIVALS).open("a") as file:
+            file.write(json.dumps([states[0].round, clients, late]) + "\n")
+        return [handed]
+
+    experiment.dispatch.exchange = noted
+
+
+if __name__ == "__main__":
+    forked_children()
+    main(Path(sys.argv[1]), json.loads(sys.argv[2]))

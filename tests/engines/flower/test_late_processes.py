@@ -1,0 +1,71 @@
+"""Six real nodes, two ten times as slow, one that leaves and returns, and kill -9 of the server: nothing is lost."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from late_server import ARRIVALS, BACK, LEAVES, SLOW
+from memory_federation import DRAFT
+from safetensors.torch import load_file
+from test_late_nodes import by_hand
+
+from fedpareto.experiments.draft import Draft
+from fedpareto.experiments.store import RunFolder
+from processes import Python
+from waiting import until
+
+ROUNDS, KILLED = 24, 10
+
+
+@pytest.mark.takes_long
+@pytest.mark.parametrize(("name", "exponent"), [("fedavg", 0.5), ("fedpref", 0)])
+def test_slow_nodes_one_that_returns_and_a_killed_server_lose_nothing(name, exponent, tmp_path, monkeypatch):
+    here = Path(__file__).parent
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(str, (here, here.parents[1]))), prepend=os.pathsep)
+    policy = {"kind": "buffered", "buffer": 2}
+    draft = DRAFT | {"algorithm": name, "clients": 6, "rounds": ROUNDS, "policy": policy}
+    command = [sys.executable, str(here / "late_server.py"), str(tmp_path), json.dumps(draft)]
+    run = RunFolder(tmp_path / "run")
+    with (tmp_path / "log").open("w") as log:
+        killed = Python(command, stdout=log, stderr=subprocess.STDOUT)
+        until(lambda: killed.poll() is not None or len(run.read_lines("metrics.jsonl")) >= KILLED, _log(tmp_path))
+        killed.send_signal(signal.SIGKILL)
+        assert killed.wait() == -signal.SIGKILL, _log(tmp_path)()
+        resumed = Python(command, stdout=log, stderr=subprocess.STDOUT)
+        until(lambda: resumed.poll() is not None, _log(tmp_path))
+        assert resumed.poll() == 0, _log(tmp_path)()
+    arrivals = _arrivals(tmp_path)
+    rows = run.read_lines("metrics.jsonl")
+    assert [row["round"] for row in rows] == list(range(ROUNDS + 1))
+    assert not any(row["failures"] for row in rows)
+    assert {client for clients, _ in arrivals for client in clients} == set(range(6))
+    late = {
+        client: [age for clients, ages in arrivals for who, age in zip(clients, ages, strict=True) if who == client]
+        for client in SLOW
+    }
+    assert all(max(ages) >= 2 for ages in late.values())
+    assert any(LEAVES in clients for clients, _ in arrivals[BACK:])
+    assert [row["staleness"] for row in rows[:-1]] == [sum(ages) / len(ages) for _, ages in arrivals]
+    spec = Draft(draft).finish()
+    expected, found = by_hand(spec, arrivals, exponent), load_file(tmp_path / "run" / "models.safetensors")
+    for client in range(6):
+        assert float((found[f"seed0/client{client}"] - expected[client]).abs().max()) <= 1e-5
+
+
+def _arrivals(folder):
+    """Of each round, as it was at last: the killed one was done again."""
+    found = {}
+    for line in (folder / ARRIVALS).read_text().splitlines():
+        round_, clients, ages = json.loads(line)
+        found[round_] = clients, ages
+    return [found[round_] for round_ in sorted(found)]
+
+
+def _log(folder):
+    return lambda: (folder / "log").read_text()[-3000:]
