@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from flwr.app import Error, Message
-from memory_federation import federation_of, local_engine, node_of, small
+from memory_federation import QUICK, federation_of, local_engine, node_of, small
 from safetensors.torch import load_file
 from test_server import HOSTILE, answers_with, with_model
 
@@ -17,6 +19,7 @@ from fedpareto.experiments.dispatch import begun_as
 from fedpareto.experiments.draft import Draft
 from fedpareto.experiments.experiment import Experiment
 from fedpareto.experiments.store import RunFolder
+from waiting import PATIENCE
 
 SLOW = (899, 897)
 """The nodes of clients 1 and 3."""
@@ -164,6 +167,15 @@ def test_a_node_that_is_away_when_it_is_asked_gets_the_newest_model_on_its_retur
     assert max(age for client, age in ages(arrivals) if client == 2) < 3
 
 
+def test_a_server_begins_without_those_who_are_away(tmp_path, caplog):
+    spec = six("fedavg", rounds=2)
+    engine, grid = federation_of(spec, tmp_path, replace(QUICK, join_timeout=1e6))
+    grid.nodes.pop(898)
+    result = Experiment(spec, engine).run()
+    assert "starting without client 2" in caplog.text
+    assert [row["replies"] for row in result.history] == [2, 2, 0]
+
+
 @pytest.mark.parametrize("name", ["fedavg", "ditto"])
 def test_a_killed_server_asks_again_for_what_was_out_and_nobody_trains_twice(name, tmp_path):
     """Nodes had done it, and tasks of a round that the server lost; what clients keep goes on from what counts."""
@@ -289,7 +301,7 @@ def test_a_selection_chooses_among_nodes_with_any_policy(policy, tmp_path):
 
 def test_fine_tuning_ends_with_a_round_of_everybody(tmp_path):
     spec = six("fedavg+ft", rounds=3)
-    engine, grid = federation_of(spec, tmp_path)
+    engine, grid = federation_of(spec, tmp_path, replace(QUICK, timeout=PATIENCE))
     slowed(grid, factor=3)
     result = Experiment(spec, engine).run()
     assert [row["replies"] for row in result.history] == [2, 2, 6, 0]

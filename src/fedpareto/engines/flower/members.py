@@ -51,14 +51,19 @@ class Members:
     _asked: dict[int, _Question] = field(default_factory=dict)
     _refused: dict[int, float] = field(default_factory=dict)
 
-    def gather(self, without_some: bool) -> None:
-        """Waits until all clients have joined; after the time limit it continues `without_some`, or not at all."""
+    def gather(self, without_some: bool, soon: bool = False) -> None:
+        """Waits until all clients have joined; after the time limit it continues `without_some`, or not at all.
+
+        With `soon` the limit is near once somebody has joined: nobody waits for those who are away.
+        """
         deadline = time.monotonic() + self.options.join_timeout
         while True:
             self.meet()
             missing = [client for client in self.clients if client not in self.nodes]
             if not missing:
                 return
+            if soon and self.nodes:
+                soon, deadline = False, min(deadline, time.monotonic() + self.options.hello_timeout)
             if time.monotonic() > deadline:
                 break
             time.sleep(self.options.poll)

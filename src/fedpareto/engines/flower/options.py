@@ -16,7 +16,7 @@ class FlowerOptions(LocalOptions):
     name: ClassVar[str] = "flower-local"
 
     join_timeout: float = 300.0
-    """How long to wait for all nodes before the first round; a policy that does not wait then begins without some."""
+    """How long to wait for all nodes before the first round; for the first of them, if the policy does not wait."""
     timeout: float = 600.0
     """How long a node may take for one exchange. Under a policy that does not wait for everybody it may take any time;
     this is after how long a silent node that is connected gets its task again, the next time after twice as long.
@@ -24,7 +24,9 @@ class FlowerOptions(LocalOptions):
     retries: int = 1
     """How often a task is sent again to a connected node that did not answer."""
     hello_timeout: float = 60.0
-    """How long a node may take to identify itself before the request is repeated."""
+    """How long a node may take to identify itself before the request is repeated; under a policy that does not wait,
+    also how long a server waits for the others once a node has joined.
+    """
     forgiveness: float = 60.0
     """After how long a refused node may identify itself again."""
     poll: float = 0.1

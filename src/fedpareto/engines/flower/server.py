@@ -121,7 +121,7 @@ class FlowerEngine:
         if self._begun:
             self._members.meet()
         else:
-            self._members.gather(bool(self.quorum) or not self.waits)
+            self._members.gather(bool(self.quorum) or not self.waits, soon=not self.waits)
             self._begun = True
 
     @property
