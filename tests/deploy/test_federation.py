@@ -302,6 +302,26 @@ def test_a_killed_node_is_missed_by_the_quorum_and_serves_again(schema, tables, 
             assert {"time", "level", "part", "message"} == set(json.loads(line))
 
 
+@pytest.mark.takes_long
+def test_under_a_policy_that_does_not_wait_a_node_that_is_away_holds_up_nobody(schema, tables, parties, tmp_path):
+    settings = ["policy=buffered", "policy.buffer=1", "hello_timeout=5"]
+    deployment = made(tmp_path / "federation", schema, rounds=10_000, settings=settings)
+    server = parties.start("server", "server", "up", deployment.folder)
+    nodes = [join(parties, deployment, tables, number) for number in range(NODES)]
+    server.wait_for("round 2 of 10000")
+    nodes[1].kill()
+    server.wait_for("round 5 of 10000")
+    server.kill()
+    resumed = parties.start("resumed", "server", "resume", deployment.folder)
+    resumed.wait_for("going on after round")
+    join(parties, deployment, tables, 1, name="again")
+    resumed.wait_for("joined as client 1")
+    stopped = parties.start("stop", "server", "stop", deployment.folder)
+    assert stopped.end() == 0
+    assert resumed.end() == 143
+    assert not RunFolder(deployment.run).read_lines("events.jsonl"), "a node that is away is no failure"
+
+
 def _wait_for_a_full_round(server, deployment):
     """Until all clients have replied after one was missed."""
     server.wait_for("joined as client 1")
