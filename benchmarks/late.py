@@ -24,8 +24,8 @@ from fedpareto.experiments.draft import Draft
 from fedpareto.experiments.experiment import Experiment
 from fedpareto.experiments.spec import Spec
 
-CLIENTS, AT_WORK, UPDATES, LOOKS = 1000, 100, 10_000, 20
-"""Clients, those at work at a time, updates of a run, and how often its solutions are measured."""
+CLIENTS, AT_WORK, LOOKS = 1000, 100, 20
+"""Clients, those at work at a time, and how often a run's solutions are measured."""
 TESTED = 500
 """Test rows, of all there are."""
 PROBLEMS: dict[str, Any] = {
@@ -56,12 +56,12 @@ def configurations() -> Iterator[tuple[str, dict[str, Any]]]:
         yield f"fedavg sync, {selection}", {"algorithm": "fedavg", "policy": "sync", "selection": selection}
 
 
-def spec_of(problem: str, about: dict[str, Any], seeds: int, deadline: float) -> Spec:
+def spec_of(problem: str, about: dict[str, Any], seeds: int, updates: int, deadline: float) -> Spec:
     """One run."""
     policy = dict(POLICIES[about["policy"]])
     if policy["kind"] == "deadline":
         policy["deadline"] = deadline
-    rounds = math.ceil(UPDATES / REPLIES[about["policy"]])
+    rounds = math.ceil(updates / REPLIES[about["policy"]])
     return Draft(
         {
             "problem": PROBLEMS[problem],
@@ -199,6 +199,7 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--problem", choices=PROBLEMS, default="synthetic")
     parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--updates", type=int, default=10_000, help="of a run")
     parser.add_argument("--deadline", type=float, default=60.0, help="seconds of the policy deadline")
     parser.add_argument("--only", default="", help="runs whose names begin with this")
     parser.add_argument("--table", action="store_true")
@@ -210,7 +211,7 @@ def main() -> None:
     for name, about in configurations():
         file = folder / f"{name}.json"
         if not file.exists() and not given.table and given.picture is None and name.startswith(given.only):
-            spec = spec_of(given.problem, about, given.seeds, given.deadline)
+            spec = spec_of(given.problem, about, given.seeds, given.updates, given.deadline)
             file.write_text(json.dumps(outcome(spec)))
             print(name, flush=True)
         if file.exists():
