@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 from late_server import ARRIVALS, BACK, LEAVES, SLOW
 from memory_federation import DRAFT
@@ -37,6 +38,7 @@ def test_slow_nodes_one_that_returns_and_a_killed_server_lose_nothing(name, expo
         until(lambda: killed.poll() is not None or len(run.read_lines("metrics.jsonl")) >= KILLED, _log(tmp_path))
         killed.send_signal(signal.SIGKILL)
         assert killed.wait() == -signal.SIGKILL, _log(tmp_path)()
+        _end_all(tmp_path)  # What it had started, too: as forks of pytest's they are not tied to it.
         resumed = Python(command, stdout=log, stderr=subprocess.STDOUT)
         until(lambda: resumed.poll() is not None, _log(tmp_path))
         assert resumed.poll() == 0, _log(tmp_path)()
@@ -56,6 +58,15 @@ def test_slow_nodes_one_that_returns_and_a_killed_server_lose_nothing(name, expo
     expected, found = by_hand(spec, arrivals, exponent), load_file(tmp_path / "run" / "models.safetensors")
     for client in range(6):
         assert float((found[f"seed0/client{client}"] - expected[client]).abs().max()) <= 1e-5
+
+
+def _end_all(folder):
+    for process in psutil.process_iter():
+        try:
+            if any(str(folder) in word for word in process.cmdline()) and process.pid != os.getpid():
+                process.kill()
+        except psutil.Error:
+            continue  # It has ended meanwhile.
 
 
 def _arrivals(folder):
