@@ -59,8 +59,8 @@ def test_quantities_are_told_in_the_largest_unit_of_which_there_is_one(quantity,
 
 def test_the_unit_is_that_of_the_end_of_the_longest_run(slow, write_run):
     short = load(write_run("short", "fedpref", rounds=3, seeds=(0, 1), slow=1.0))
-    assert axis_of([short]).label == "simulated time (s)"
-    assert axis_of([short, slow]).label == "simulated time (min)"
+    assert axis_of([short]).label == "clock time (s)"
+    assert axis_of([short, slow]).label == "clock time (min)"
     assert axis_of([slow], "joules").label == "energy of all clients (J)"
     assert axis_of([slow], "bytes").label == "bytes sent, both ways (kB)"
     assert axis_of([slow], "updates").label == "replies so far"
@@ -105,7 +105,7 @@ def test_mean_and_band_are_made_over_the_same_time(slow):
     record = with_hypervolumes(slow, [0.1, 0.2, 0.4, 0.4], [0.1, 0.3, 0.5, 0.6])
     (axes,) = hypervolume_curves([record]).axes
     sent, trained = axes.lines
-    assert axes.get_xlabel() == "simulated time (min)"
+    assert axes.get_xlabel() == "clock time (min)"
     assert sent.get_drawstyle() == "steps-post"
     assert sent.get_xdata().tolist() == [0, 1, 2, 3, 4, 6]
     np.testing.assert_allclose(sent.get_ydata(), [0.1, 0.15, 0.35, 0.35, 0.45, 0.5])
@@ -119,7 +119,7 @@ def test_every_figure_of_a_course_has_every_axis(write_run):
     for draw in (hypervolume_curves, clients_curves, share_improved_curves):
         labels = [draw([record], over).axes[-1].get_xlabel() for over in (None, "round", "joules", "seconds")]
         assert labels == [
-            "simulated time (min)",
+            "clock time (min)",
             "round",
             "energy of all clients (J)",
             "time on this machine (ms)",
@@ -153,7 +153,7 @@ def test_a_table_tells_time_in_a_unit_and_a_program_gets_seconds(slow):
     table = comparison([with_hypervolumes(slow, [0.6, 0.1, 0.39, 0.4], [0.1, 0.5, 0.5, 0.6])])
     headings = [column.heading for column in table.columns]
     assert headings[-4:] == [
-        "simulated time (min)",
+        "clock time (min)",
         "energy (J)",
         "time to 95 % (min) ↓",
         "staleness (rounds)",
@@ -180,7 +180,7 @@ def test_the_terminal_shows_a_course_at_even_times(slow):
     Console(file=stream, width=120).print(show(record, 120))
     (line,) = [line for line in stream.getvalue().splitlines() if "▁" in line]
     assert line.split()[2] == "▁" * 8 + "▅" * 24 + "█" * 16
-    assert "0 → 1 in 6 min of simulated time" in line
+    assert "0 → 1 in 6 min of clock time" in line
 
 
 def test_a_reader_of_the_page_chooses_the_axis(write_run, tmp_path, monkeypatch):
@@ -190,7 +190,7 @@ def test_a_reader_of_the_page_chooses_the_axis(write_run, tmp_path, monkeypatch)
     text = index.read_text(encoding="utf-8")
     assert "Hypervolume over energy" in text
     options = "".join(
-        f"<option>{words}</option>" for words in ("energy", "rounds", "simulated time", "bytes", "replies", "seconds")
+        f"<option>{words}</option>" for words in ("energy", "rounds", "clock time", "bytes", "replies", "seconds")
     )
     assert options in text
     assert text.count(" hidden src=") == 5

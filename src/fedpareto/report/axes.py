@@ -42,7 +42,7 @@ class Meaning:
 
 MEANINGS: dict[Over, Meaning] = {
     "round": Meaning("round", "rounds", "rounds to 95 %"),
-    "clock": Meaning("simulated time", "simulated time", "time to 95 %", TIME),
+    "clock": Meaning("clock time", "clock time", "time to 95 %", TIME),
     "joules": Meaning("energy of all clients", "energy", "energy to 95 %", ENERGY),
     "bytes": Meaning("bytes sent, both ways", "bytes", "bytes to 95 %", BYTES),
     "updates": Meaning("replies so far", "replies", "replies to 95 %"),

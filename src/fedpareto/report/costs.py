@@ -31,7 +31,7 @@ def metrics_of_time(runs: Sequence[Record], over: str | None) -> list[Metric]:
     """
     # Neither direction is better: under two policies as many rounds are not as many updates.
     found: list[Metric] = [
-        (Column("clock", "simulated time", 0, TIME), lambda run: _at_the_end(run, "clock")),
+        (Column("clock", "clock time", 0, TIME), lambda run: _at_the_end(run, "clock")),
         (Column("joules", "energy", 0, ENERGY), lambda run: _at_the_end(run, "joules")),
     ]
     chosen = chosen_of(runs, over)
