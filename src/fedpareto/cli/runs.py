@@ -35,7 +35,7 @@ Converged = Annotated[
 Over = Annotated[
     str | None,
     typer.Option(
-        help="What a run is seen over: round, clock (simulated, or of the wall on Flower), joules, bytes, updates (replies) or seconds.  "
+        help="What a run is seen over: round, clock (see docs/time.md), joules, bytes, updates (replies) or seconds.  "
         "[default: clock where there is one, else round]"
     ),
 ]

@@ -165,7 +165,9 @@ def check_time(
     if isinstance(engine, FlowerOptions) and devices.kind != "none":
         raise UserError(f"devices are simulated by the engine local; with {engine.name} time is what the clock says")
     if isinstance(engine, RayOptions) and (devices.kind != "none" or not policy.waits or selection.kind != "random"):
-        raise UserError("devices, policy and selection work with the engine local; on ray all clients are alike")
+        raise UserError(
+            "devices, policy and selection work with the engine local; on ray every round waits for all: policy=sync"
+        )
     if selection.kind != "random" and privacy.kind != "none":
         raise UserError(
             f"selection.kind={selection.kind}: what privacy costs is known for clients that are drawn by chance"

@@ -43,7 +43,7 @@ def small(algorithm, **values):
     """Seven unequal clients, of whom five take part in a round; in double precision."""
     engine = {"name": "ray", "precision": "float64", **CHOSEN}
     common = {"problem": "convex", "clients": 7, "rounds": 5, "participation": 0.7, "engine": engine}
-    return Draft({"algorithm": algorithm, **common, **values}).finish()
+    return Draft({"algorithm": algorithm, "policy": "sync", **common, **values}).finish()
 
 
 def locally(spec):
