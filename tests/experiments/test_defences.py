@@ -142,7 +142,7 @@ def test_clients_that_trained_different_models_cannot_be_compared() -> None:
 
 ONE_MODEL = {
     *("afl", "agnosticfair", "fairfed", "fedavg", "fedavg-n", "fedcmoo", "fedcmoo-pref", "fedfb", "fedmgda"),
-    *("fedmgda-plus", "fedprox", "lft-fedavg", "mgda-prox", "q-fedavg"),
+    *("fedmgda-plus", "fedprox", "lft-fedavg", "mgda-prox", "q-fedavg", "fedasync", "fedbuff"),
 }
 NO_MODEL = {"local", "lft-ensemble"}
 

@@ -26,6 +26,7 @@ from fedpareto.experiments.runner import resume, start
 from fedpareto.experiments.spec import Spec
 from fedpareto.learners.supervised import Supervised
 from fedpareto.report import reading, terminal
+from fedpareto.report.axes import axis_of
 
 
 @dataclass(frozen=True)
@@ -174,7 +175,7 @@ def test_a_run_that_was_killed_stops_at_the_same_round_with_the_same_bits(tmp_pa
     assert [one.round for one in loaded.solutions] == list(whole.kept)
     words = f"ended after rounds {ends[0]}, {ends[1]}; best on validation rows, and kept: rounds {whole.kept[0]}"
     assert words in loaded.early_stop
-    assert ("early stop", loaded.early_stop) in terminal._described(loaded)
+    assert ("early stop", loaded.early_stop) in terminal._described(loaded, axis_of([loaded]))
     assert loaded.early_stop in whole.summary()
     for place, seed in enumerate(spec.seeds):
         scores = [row["validation_score"] for row in rows(tmp_path / "whole") if row["seed"] == seed]

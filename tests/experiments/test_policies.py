@@ -221,6 +221,7 @@ REFUSED = {
     "unknown value of policy: kind": {"policy": "lazy"},
     "candidates is for the kind power-of-choice, not for oort": {"selection": {"kind": "oort", "candidates": 3}},
     "candidates is 9; it is from 7": {"selection": {"kind": "power-of-choice", "candidates": 9}},
+    "at least 7 clients in a round, not 4": {"policy": "buffered", "defence": {"rule": "krum", "attackers": 2}},
     "work with the engine local": {"policy": "buffered", "engine": "ray"},
 }
 

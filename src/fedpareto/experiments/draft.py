@@ -215,7 +215,7 @@ class Draft:
             defence = parts["defence"]
             self._need_use("defence", defence.rule, DEFENCE_PARAMETERS, Defence(), defence)
             participation = values.get("participation", 1.0)
-            check_defence(parts["defence"], algorithm, parts["privacy"], values["clients"], participation)
+            check_defence(defence, algorithm, parts["privacy"], parts["policy"], values["clients"], participation)
         with self._in("selection"):
             selection = parts["selection"]
             self._need_use("selection", selection.kind, SELECTION_PARAMETERS, Selection(), selection)

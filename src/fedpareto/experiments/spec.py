@@ -123,7 +123,7 @@ class Spec:
         check_normalisation(self.normalisation, self.problem)
         check_attack(self.attack, self.engine, self.problem, self.clients)
         check_begin(self.attack, self.rounds)
-        check_defence(self.defence, self.algorithm, self.privacy, self.clients, self.participation)
+        check_defence(self.defence, self.algorithm, self.privacy, self.policy, self.clients, self.participation)
         check_time(self.devices, self.policy, self.selection, self.engine, self.privacy, len(self.seeds))
         self.policy.must_fit(self.algorithm, self.clients)
         self.selection.must_fit(self.clients, participant_count(self.participation, self.clients))

@@ -150,10 +150,10 @@ def check_begin(attack: Attack, rounds: int) -> None:
 
 
 def check_defence(
-    defence: Defence, algorithm: Algorithm[Any], privacy: Privacy, clients: int, participation: float
+    defence: Defence, algorithm: Algorithm[Any], privacy: Privacy, policy: Policy, clients: int, participation: float
 ) -> None:
     """Raises UserError if a defence does not fit the rest of a spec."""
-    defence.must_fit(algorithm, privacy, participant_count(participation, clients))
+    defence.must_fit(algorithm, privacy, policy.in_a_round(participant_count(participation, clients)))
 
 
 def check_time(

@@ -77,6 +77,10 @@ class Policy:
             return 1
         return self.buffer or min(10, math.ceil(self.at_work(count) / 2))
 
+    def in_a_round(self, count: int) -> int:
+        """How many replies a round has at most that are compared, where so many take part."""
+        return self.replies(count) if self.kind in ("buffered", "asynchronous") else count
+
     def weights(self, staleness: np.ndarray) -> np.ndarray:
         """s(τ), `[k]`."""
         late = np.asarray(staleness, dtype=np.float64)

@@ -26,7 +26,7 @@ from processes import forked_children
 SLOW, FACTOR = (1, 3), 10
 LEAVES, GONE, BACK = 5, 3, 6
 """The client that leaves, after how many rounds, and after how many it is back."""
-WAY = 1.0
+WAY = 0.5
 """Seconds that a message takes to a node and back, about."""
 ARRIVALS = "arrivals.jsonl"
 

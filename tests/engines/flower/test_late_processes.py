@@ -21,7 +21,7 @@ from fedpareto.experiments.store import RunFolder
 from processes import Python
 from waiting import until
 
-ROUNDS, KILLED = 24, 10
+ROUNDS, KILLED = 16, 8
 
 
 @pytest.mark.takes_long
