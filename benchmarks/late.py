@@ -23,6 +23,7 @@ from fedpareto.experiments import engines
 from fedpareto.experiments.draft import Draft
 from fedpareto.experiments.experiment import Experiment
 from fedpareto.experiments.spec import Spec
+from fedpareto.moo.fairness import jain_index
 
 CLIENTS, AT_WORK, LOOKS = 1000, 100, 20
 """Clients, those at work at a time, and how often a run's solutions are measured."""
@@ -128,11 +129,6 @@ def settled(one: dict[str, Any], measure: str) -> float:
     return float(one["clock"][far[-1] + 1 if len(far) else 0])
 
 
-def jain(values: np.ndarray) -> float:
-    """Jain's index: 1 if all are equal, 1/n if one has everything."""
-    return float(values.sum() ** 2 / (len(values) * (values**2).sum()))
-
-
 def measures(one: dict[str, Any]) -> dict[str, float]:
     """The columns of the table, of one seed."""
     utility, tier, tasks = np.array(one["own utility"]), np.array(one["tier"]), np.array(one["tasks"])
@@ -145,7 +141,7 @@ def measures(one: dict[str, Any]) -> dict[str, float]:
         "hypervolume": one["hypervolume"][-1],
         "utility": float(shared.mean()),
         "worst": float(shared.min()),
-        "Jain": jain(shared),
+        "Jain": jain_index(shared),
         "phones": float(utility[tier == 0].mean()),
         "servers": float(utility[tier == 2].mean()),
         "tasks of phones": float(tasks[tier == 0].mean()),

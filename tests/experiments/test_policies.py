@@ -163,6 +163,13 @@ def test_a_deadline_closes_a_round_and_late_replies_count_later_or_never():
     assert set(filter(None, column(dropped, "staleness"))) == set()
 
 
+@pytest.mark.parametrize("policy", ASYNCHRONOUS.values(), ids=ASYNCHRONOUS)
+def test_the_last_round_of_fine_tuning_has_everybody_whoever_is_at_work_before(policy):
+    result = start(spec_of("fedavg+ft", policy))
+    last = result.history[-2]
+    assert (last["round"], last["replies"], last["staleness"]) == (5, SMALL["clients"], 0)
+
+
 def test_a_tier_leads_by_a_few_rounds_at_most():
     """Even where nobody new can be asked: all others are at work, and the fast tier has to wait."""
     devices = {"kind": "tiers", "factor": [1e-6, 1e-3, 1], "shares": [0.4, 0.3, 0.3], "spread": 0}

@@ -14,8 +14,7 @@ from typing import ClassVar
 import numpy as np
 
 from fedpareto.core.messages import Tasks, bytes_down
-from fedpareto.fleet.gathering import HERE, IDLE, OUT
-from fedpareto.fleet.roster import UNKNOWN, Roster
+from fedpareto.fleet.roster import HERE, IDLE, OUT, UNKNOWN, Roster
 from fedpareto.fleet.trips import Fleet, Trips
 
 

@@ -5,47 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import numpy as np
 
 from fedpareto.core.messages import Tasks
 from fedpareto.errors import UserError
 from fedpareto.fleet.policy import Policy
+from fedpareto.fleet.roster import HERE, OUT, Roster
 
-IDLE, OUT, HERE = 0, 1, 2
-"""A client has nothing to do; is at work, or its reply under way; its reply is here, and no round had it yet."""
 Choose = Callable[[np.ndarray, int], np.ndarray]
 """Of clients who are free, by their rows, so many: whom to ask; their rows, ascending."""
-
-
-class Air(Protocol):
-    """What is under way between a server and its clients, which are named by their rows."""
-
-    @property
-    def now(self) -> float:
-        """Seconds since the run began."""
-
-    @property
-    def idle(self) -> np.ndarray:
-        """Whether each client could be asked, `[n]`."""
-
-    @property
-    def out(self) -> int:
-        """How many are at work."""
-
-    @property
-    def status(self) -> np.ndarray:
-        """IDLE, OUT or HERE of each client, `[n]`."""
-
-    def send(self, rows: np.ndarray, tasks: Sequence[Tasks]) -> None:
-        """Asks clients, who are among those of the tasks."""
-
-    def wait(self, count: int, until: float = math.inf) -> np.ndarray:
-        """Those who arrive next: at most `count` of them, and nobody after the time `until`."""
-
-    def free(self, rows: np.ndarray) -> None:
-        """These clients have nothing to do any more."""
 
 
 @dataclass
@@ -53,7 +22,7 @@ class Gathering:
     """One federation's way to fill a round."""
 
     policy: Policy
-    air: Air
+    air: Roster
     count: int
     """How many take part in a round."""
     tiers: Callable[[], np.ndarray]
@@ -70,7 +39,8 @@ class Gathering:
         `everyone`: this round needs all of them, whatever the policy is.
         """
         if everyone:
-            self.air.free(np.concatenate([self.air.wait(self.air.out), np.flatnonzero(~self.air.idle)]))
+            self.air.wait(self.air.out)  # What they come with is of no use any more.
+            self.air.free(np.flatnonzero(~self.air.idle))
             return self.all_of(tasks, np.flatnonzero(askable))
         kind = self.policy.kind
         if kind == "sync":

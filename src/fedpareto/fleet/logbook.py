@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 
 from fedpareto.core.messages import Failure, Message, Replies, Tasks
-from fedpareto.fleet.gathering import IDLE
-from fedpareto.fleet.roster import Roster
+from fedpareto.fleet.roster import IDLE, Roster
 
 PARTS = ("shared", "own", "begun")
 

@@ -48,7 +48,7 @@ class Policy:
             raise UserError(f"policy: deadline is {self.deadline:g}; it is a number of seconds")
         if (self.kind == "deadline") != bool(self.deadline):
             raise UserError(
-                "policy: kind is deadline, but how long it is is not said; set policy.deadline, in seconds"
+                "policy: kind is deadline, but not how long; set policy.deadline, in seconds"
                 if self.kind == "deadline"
                 else f"policy: deadline is for the kind deadline, not for {self.kind}"
             )

@@ -12,21 +12,23 @@ import numpy as np
 
 from fedpareto.core.algorithm import Setting
 from fedpareto.core.messages import Failure, Outcome, Replies, Tasks, only_of, places
-from fedpareto.fleet.gathering import IDLE, OUT
 
+IDLE, OUT, HERE = 0, 1, 2
+"""A client has nothing to do; is at work, or its reply under way; its reply is here, and no round had it yet."""
 UNKNOWN, FAILED = -1, -2
 """In place of the number of a stack of replies: not computed yet; there is none."""
 
 
 @dataclass
 class Roster(ABC):
-    """The work of one federation: an `Air`, and what came of it.
+    """The work of one federation that is under way, and what came of it.
 
     Row i of everything belongs to the client `setting.clients[i]`, which has at most one task at a time.
     """
 
     setting: Setting
     status: np.ndarray = field(init=False)
+    """IDLE, OUT or HERE of each client."""
     version: np.ndarray = field(init=False)
     """The round of the task that each client has …"""
     tasks: dict[int, list[Tasks]] = field(init=False, repr=False)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-import time
 from pathlib import Path
 
 from factory import make
@@ -22,29 +21,38 @@ from fedpareto.experiments.draft import Draft
 from fedpareto.experiments.experiment import Experiment
 from fedpareto.experiments.store import RunFolder
 from processes import forked_children
+from waiting import until
 
-SLOW, FACTOR = (1, 3), 10
+SLOW, LATE = (1, 3), 5
+"""The clients that are slow, and how many rounds they let pass over each task."""
 LEAVES, GONE, BACK = 5, 3, 6
 """The client that leaves, after how many rounds, and after how many it is back."""
-WAY = 0.5
-"""Seconds that a message takes to a node and back, about."""
 ARRIVALS = "arrivals.jsonl"
 
 
 class SlowNode(Node):
-    """Takes ten times as long as another for the same work, the message's way included."""
+    """Answers when others have filled some rounds, or the run has no more: however fast the machine is, it is late."""
+
+    arrivals: Path
+    rounds: int
 
     def answer(self, content):
-        begun = time.monotonic()
+        wanted = min(self._noted() + LATE, self.rounds)
         answer = super().answer(content)
-        time.sleep((FACTOR - 1) * (WAY + time.monotonic() - begun))
+        until(lambda: self._noted() >= wanted)
         return answer
+
+    def _noted(self):
+        """Rounds that are over."""
+        lines = self.arrivals.read_text().splitlines() if self.arrivals.exists() else []
+        return json.loads(lines[-1])[0] + 1 if lines else 0
 
 
 def make_some_slow(config):
     node = make(config)
     if node.client in SLOW:
         node.__class__ = SlowNode
+        node.arrivals, node.rounds = Path(config["folder"]) / ARRIVALS, json.loads(config["draft"])["rounds"]
     return node
 
 

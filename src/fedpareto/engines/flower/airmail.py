@@ -29,8 +29,7 @@ from fedpareto.engines.flower.members import Members
 from fedpareto.engines.flower.options import FlowerOptions
 from fedpareto.engines.flower.post import EXCHANGE, Away, Post
 from fedpareto.engines.flower.rows import Reply, Task, stacked
-from fedpareto.fleet.gathering import HERE, OUT
-from fedpareto.fleet.roster import Roster
+from fedpareto.fleet.roster import HERE, OUT, Roster
 from fedpareto.moo import robust
 
 LIFETIME = 86_400.0
@@ -227,7 +226,8 @@ class Airmail(Roster):
         """Judges an answer, and keeps what came of it."""
         (job,) = letter.envelope.jobs
         client = letter.envelope.client
-        result, why = (None, answer) if isinstance(answer, str) else self._opened(letter, answer)
+        opened = answer if isinstance(answer, str) else self._opened(letter, answer)
+        result, why = (None, opened) if isinstance(opened, str) else (opened.results[0], None)
         judged = [self.judge.reply(self.run, task, result, why) for task in job.tasks]
         replies = stacked([one for one in judged if isinstance(one, Reply)])
         failures = [one for one in judged if isinstance(one, Failure)]
@@ -239,15 +239,9 @@ class Airmail(Roster):
         self.computed(Outcome(replies, failures))
         self.status[row], self.seconds[row] = HERE, self.now - letter.since
 
-    def _opened(self, letter: _Letter, content: RecordDict) -> tuple[wire.Result | None, str | None]:
-        """The result in an answer, or what is wrong with it."""
+    def _opened(self, letter: _Letter, content: RecordDict) -> wire.Answer | str:
         self.count(letter.envelope.client, up=wire.size(content))
-        try:
-            answer = wire.decode_answer(content, self.judge.limits(letter.envelope))
-        except wire.Malformed as problem:
-            return None, f"refused: {problem}"
-        why = self.judge.wrong(answer, letter.envelope)
-        return (answer.results[0], None) if why is None else (None, why)
+        return self.judge.opened(content, letter.envelope)
 
     def _report(self, values: ByClient) -> None:
         if not len(values):

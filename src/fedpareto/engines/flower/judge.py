@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from flwr.app import RecordDict
 from torch import Tensor
 
 from fedpareto.core.algorithm import Algorithm, Setting
@@ -46,7 +47,15 @@ class Judge:
                 numbers += sum(math.prod(shape) for shape in shapes[task.step].values())
         return wire.Limits(tensors, numbers * width)
 
-    def wrong(self, answer: wire.Answer, envelope: wire.Envelope) -> str | None:
+    def opened(self, content: RecordDict, envelope: wire.Envelope) -> wire.Answer | str:
+        """The answer to an envelope, or why it is refused."""
+        try:
+            answer = wire.decode_answer(content, self.limits(envelope))
+        except wire.Malformed as problem:
+            return f"refused: {problem}"
+        return self._wrong(answer, envelope) or answer
+
+    def _wrong(self, answer: wire.Answer, envelope: wire.Envelope) -> str | None:
         """Why a well-formed answer does not fit this envelope."""
         if answer.federation != self.federation:
             return "refused: it belongs to another federation"

@@ -296,11 +296,7 @@ class FlowerEngine:
             if isinstance(reply, str):
                 return reply
             self._count(owed.client, up=wire.size(reply))
-            try:
-                answer = wire.decode_answer(reply, self._judge.limits(envelope))
-            except wire.Malformed as problem:
-                return f"refused: {problem}"
-            return self._judge.wrong(answer, envelope) or answer
+            return self._judge.opened(reply, envelope)
         return Lost(f"no answer within {self.flower.timeout:g} s") if time.monotonic() > owed.deadline else None
 
     def _ask_again(self, owed: _Pending, reason: str) -> bool:
