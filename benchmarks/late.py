@@ -1,8 +1,9 @@
 """What waiting costs, and whom: 1,000 clients with phones, laptops and servers under every policy; docs/time.md.
 
-`python benchmarks/late.py runs/late --problem synthetic` runs what is missing there, then `--table` prints what came
-out and `--picture FILE` draws it. Every run has the same number of updates, so they differ in hours and joules. A
-network of a real size is 100,000 times as much work as this one, so devices are that much slower here.
+`python benchmarks/late.py runs/late --problem synthetic` runs what is missing there, a process for each seed of each
+run, `--jobs` at a time; then `--table` prints what came out and `--picture FILE` draws it. Every run has the
+same number of updates, so they differ in hours and joules. A network of a real size is 100,000 times as much work as
+this one, so devices are that much slower here.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ import argparse
 import json
 import math
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import replace
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -57,8 +60,8 @@ def configurations() -> Iterator[tuple[str, dict[str, Any]]]:
         yield f"fedavg sync, {selection}", {"algorithm": "fedavg", "policy": "sync", "selection": selection}
 
 
-def spec_of(problem: str, about: dict[str, Any], seeds: int, updates: int, deadline: float) -> Spec:
-    """One run."""
+def spec_of(problem: str, about: dict[str, Any], seed: int, updates: int, deadline: float) -> Spec:
+    """One run of one seed."""
     policy = dict(POLICIES[about["policy"]])
     if policy["kind"] == "deadline":
         policy["deadline"] = deadline
@@ -68,7 +71,7 @@ def spec_of(problem: str, about: dict[str, Any], seeds: int, updates: int, deadl
             "problem": PROBLEMS[problem],
             "clients": CLIENTS,
             "participation": AT_WORK / CLIENTS,
-            "seeds": seeds,
+            "seeds": [seed],
             "rounds": rounds,
             "evaluate_every": max(1, rounds // LOOKS),
             "devices": {"kind": "tiers", "factor": 1e-5},
@@ -91,32 +94,33 @@ def thinned(federation: Federation) -> Federation:
 
 
 def outcome(spec: Spec) -> dict[str, Any]:
-    """What a run came to, of each seed: by time, and by client at the end."""
+    """What a run came to: by time, and by client at the end."""
     federations = [thinned(spec.federation(seed)) for seed in spec.seeds]
     experiment = Experiment(spec, engines.local(spec, federations=federations), keep_models=False)
     result = experiment.run()
-    seeds = []
-    for run, seed in enumerate(spec.seeds):
-        rows = [row for row in result.history if row["seed"] == seed and "hypervolume" in row]
-        flight, found = experiment.dispatch.flights[run], result.solutions[run]
-        preferences = found.preferences
-        assert preferences is not None
-        utility = {name: (preferences * found.values[name]).sum(axis=1) for name in ("test", "own-test")}
-        late = [row["staleness"] for row in result.history if row["seed"] == seed and row.get("staleness") is not None]
-        seeds.append(
-            {
-                "clock": [row["clock"] for row in rows],
-                "joules": [row["joules"] for row in rows],
-                "hypervolume": [row["hypervolume"] for row in rows],
-                "accuracy": [row["sent"]["test"][0] for row in rows],
-                "staleness": float(np.mean(late)) if late else 0.0,
-                "tier": flight.fleet.tier.tolist(),
-                "tasks": flight.number.tolist(),
-                "utility": utility["test"].tolist(),
-                "own utility": utility["own-test"].tolist(),
-            }
-        )
-    return {"seeds": seeds}
+    rows = [row for row in result.history if "hypervolume" in row]
+    flight, found = experiment.dispatch.flights[0], result.solutions[0]
+    preferences = found.preferences
+    assert preferences is not None
+    utility = {name: (preferences * found.values[name]).sum(axis=1) for name in ("test", "own-test")}
+    late = [row["staleness"] for row in result.history if row.get("staleness") is not None]
+    return {
+        "clock": [row["clock"] for row in rows],
+        "joules": [row["joules"] for row in rows],
+        "hypervolume": [row["hypervolume"] for row in rows],
+        "accuracy": [row["sent"]["test"][0] for row in rows],
+        "staleness": float(np.mean(late)) if late else 0.0,
+        "tier": flight.fleet.tier.tolist(),
+        "tasks": flight.number.tolist(),
+        "utility": utility["test"].tolist(),
+        "own utility": utility["own-test"].tolist(),
+    }
+
+
+def run_missing(file: Path, spec: Spec) -> str:
+    """Runs one seed and keeps what came out; its file's name."""
+    file.write_text(json.dumps(outcome(spec)))
+    return file.stem
 
 
 # -- what came out -------------------------------------------------------------------------------------------------
@@ -150,22 +154,22 @@ def measures(one: dict[str, Any]) -> dict[str, float]:
     }
 
 
-def table(found: dict[str, dict[str, Any]]) -> str:
+def table(found: dict[str, list[dict[str, Any]]]) -> str:
     """Means and deviations over the seeds, in Markdown."""
     lines: list[str] = []
-    for name, one in found.items():
-        of_seeds = [measures(seed) for seed in one["seeds"]]
+    for name, seeds in found.items():
+        of_seeds = [measures(one) for one in seeds]
         if not lines:
             lines += [f"| run | {' | '.join(of_seeds[0])} |", "|---" * (len(of_seeds[0]) + 1) + "|"]
         cells = []
         for key in of_seeds[0]:
-            values = np.array([seed[key] for seed in of_seeds])
+            values = np.array([one[key] for one in of_seeds])
             cells.append(f"{values.mean():.3g} ± {values.std(ddof=1):.1g}" if len(values) > 1 else f"{values[0]:.3g}")
         lines.append(f"| {name} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
-def picture(found: dict[str, dict[str, Any]], path: Path) -> None:
+def picture(found: dict[str, list[dict[str, Any]]], path: Path) -> None:
     """Hypervolume over simulated hours: FedAvg and its relatives, and FedPref."""
     from matplotlib.figure import Figure
 
@@ -173,13 +177,12 @@ def picture(found: dict[str, dict[str, Any]], path: Path) -> None:
     for axes, start in zip(
         figure.subplots(1, 2, sharey=True), (("fedavg", "fedbuff", "fedasync"), ("fedpref",)), strict=True
     ):
-        for name, one in found.items():
+        for name, seeds in found.items():
             if not name.startswith(start) or "," in name:
                 continue
-            grid = np.linspace(0, max(seed["clock"][-1] for seed in one["seeds"]), 200)
+            grid = np.linspace(0, max(one["clock"][-1] for one in seeds), 200)
             lines = [
-                np.array(seed["hypervolume"])[np.searchsorted(seed["clock"], grid, side="right") - 1]
-                for seed in one["seeds"]
+                np.array(one["hypervolume"])[np.searchsorted(one["clock"], grid, side="right") - 1] for one in seeds
             ]
             axes.plot(grid / 3600, np.mean(lines, axis=0), label=name)
         axes.set_xlabel("simulated hours")
@@ -197,21 +200,30 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--updates", type=int, default=10_000, help="of a run")
     parser.add_argument("--deadline", type=float, default=60.0, help="seconds of the policy deadline")
+    parser.add_argument("--jobs", type=int, default=1, help="seeds at a time")
     parser.add_argument("--only", default="", help="runs whose names begin with this")
     parser.add_argument("--table", action="store_true")
     parser.add_argument("--picture", type=Path)
     given = parser.parse_args()
     folder = given.folder / given.problem
     folder.mkdir(parents=True, exist_ok=True)
-    found = {}
-    for name, about in configurations():
-        file = folder / f"{name}.json"
-        if not file.exists() and not given.table and given.picture is None and name.startswith(given.only):
-            spec = spec_of(given.problem, about, given.seeds, given.updates, given.deadline)
-            file.write_text(json.dumps(outcome(spec)))
-            print(name, flush=True)
-        if file.exists():
-            found[name] = json.loads(file.read_text())
+    files = {
+        name: [folder / f"{name}, seed {seed}.json" for seed in range(given.seeds)] for name, _ in configurations()
+    }
+    if not given.table and given.picture is None:
+        with ProcessPoolExecutor(given.jobs, mp_context=get_context("spawn")) as pool:
+            under_way = [
+                pool.submit(run_missing, file, spec_of(given.problem, about, seed, given.updates, given.deadline))
+                for name, about in configurations()
+                for seed, file in enumerate(files[name])
+                if name.startswith(given.only) and not file.exists()
+            ]
+            for done in as_completed(under_way):
+                print(done.result(), flush=True)
+    read = {
+        name: [json.loads(file.read_text()) for file in of_seeds if file.exists()] for name, of_seeds in files.items()
+    }
+    found = {name: seeds for name, seeds in read.items() if seeds}
     if given.table:
         print(table(found))
     if given.picture is not None:
