@@ -36,9 +36,9 @@ from fedpareto.core.learner import Learner
 from fedpareto.engines.flower import wire
 from fedpareto.engines.flower.launch import LocalFederation, program
 from fedpareto.engines.flower.link import Address, submit_run
-from fedpareto.engines.flower.node import Node, only
-from fedpareto.engines.flower.rows import Reply, Task
+from fedpareto.engines.flower.node import Node
 from fedpareto.engines.flower.server import FlowerEngine
+from fedpareto.engines.single import Reply, Task, only
 from fedpareto.experiments.draft import Draft
 from fedpareto.experiments.spec import Spec
 

@@ -290,8 +290,8 @@ def _of_messages(folder: Path) -> list[Reader]:
     from fedpareto.core.messages import Failure
     from fedpareto.engines.flower import wire
     from fedpareto.engines.flower.private import Moment, PrivateStore
-    from fedpareto.engines.flower.rows import Reply, Task
     from fedpareto.engines.flower.wire import Answer, Envelope, Hello, Job, Result
+    from fedpareto.engines.single import Reply, Task
 
     model = torch.linspace(0, 1, 10)
     task = Task(1, 2, {"model": model}, "train", lane=0)

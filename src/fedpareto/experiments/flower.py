@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedpareto.core.federation import Federation
-from fedpareto.engines.flower.node import Node, only
+from fedpareto.engines.flower.node import Node
 from fedpareto.engines.flower.options import FlowerOptions, SimulationOptions
+from fedpareto.engines.single import only
 from fedpareto.errors import DamagedFile
 from fedpareto.experiments.draft import load
 from fedpareto.experiments.keeping import keep_servable

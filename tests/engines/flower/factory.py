@@ -13,7 +13,8 @@ from memory_federation import federations_of, node_of
 
 from fedpareto.core.federation import Federation
 from fedpareto.engines.flower.apps import node_from
-from fedpareto.engines.flower.node import Node, only
+from fedpareto.engines.flower.node import Node
+from fedpareto.engines.single import only
 from fedpareto.experiments.draft import Draft
 
 

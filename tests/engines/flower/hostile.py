@@ -15,7 +15,7 @@ from memory_federation import node_of
 
 from fedpareto.engines.flower import wire
 from fedpareto.engines.flower.node import Node
-from fedpareto.engines.flower.rows import Reply
+from fedpareto.engines.single import Reply
 
 TEN_GIGABYTES = 10 * 2**30
 

@@ -8,12 +8,13 @@ from pathlib import Path
 from flwr.app import Error, Message
 from flwr.serverapp import Grid
 
-from fedpareto.engines.flower.node import Node, only
+from fedpareto.engines.flower.node import Node
 from fedpareto.engines.flower.options import FlowerOptions
 from fedpareto.engines.flower.post import HELLO
 from fedpareto.engines.flower.server import FlowerEngine
 from fedpareto.engines.local import LocalEngine
 from fedpareto.engines.machine import Choices
+from fedpareto.engines.single import only
 from fedpareto.experiments.draft import Draft
 
 QUICK = FlowerOptions(join_timeout=0.2, timeout=0.3, hello_timeout=0.2, poll=0.001, retries=0, forgiveness=0.0)

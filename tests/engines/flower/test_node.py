@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 from fedpareto.engines.flower import wire
 from fedpareto.engines.flower.node import MODEL_FILE
 from fedpareto.engines.flower.private import Moment, PrivateStore
-from fedpareto.engines.flower.rows import Task
+from fedpareto.engines.single import Task
 from fedpareto.errors import DamagedFile, QuorumLost, UserError
 
 

@@ -16,7 +16,7 @@ from fedpareto.engines.checks import too_far
 from fedpareto.engines.flower import wire
 from fedpareto.engines.flower.options import FlowerOptions
 from fedpareto.engines.flower.post import HELLO
-from fedpareto.engines.flower.rows import Reply
+from fedpareto.engines.single import Reply
 from fedpareto.errors import QuorumLost, UserError
 
 HOSTILE = 899

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from fedpareto.core.messages import Failure
 from fedpareto.engines.flower import wire
-from fedpareto.engines.flower.rows import Reply, Task
 from fedpareto.engines.flower.wire import Answer, Envelope, Hello, Job, Malformed, Result
+from fedpareto.engines.single import Reply, Task
 
 NONCE = "0123456789abcdef"
 

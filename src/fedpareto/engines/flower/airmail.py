@@ -28,7 +28,7 @@ from fedpareto.engines.flower.judge import Judge
 from fedpareto.engines.flower.members import Members
 from fedpareto.engines.flower.options import FlowerOptions
 from fedpareto.engines.flower.post import EXCHANGE, Away, Post
-from fedpareto.engines.flower.rows import Reply, Task, stacked
+from fedpareto.engines.single import Reply, Task, stacked
 from fedpareto.fleet.roster import HERE, OUT, Roster
 from fedpareto.moo import robust
 

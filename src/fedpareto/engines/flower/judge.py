@@ -17,7 +17,7 @@ from fedpareto.core.messages import ByClient, Failure
 from fedpareto.engines.checks import impossible, refusal, too_large
 from fedpareto.engines.flower import wire
 from fedpareto.engines.flower.members import Members
-from fedpareto.engines.flower.rows import Reply, Task
+from fedpareto.engines.single import Reply, Task
 
 
 @dataclass(frozen=True)

@@ -14,16 +14,15 @@ from flwr.app import RecordDict
 from fedpareto.core.algorithm import Algorithm, Setting, privacy_of, unwrapped
 from fedpareto.core.federation import Federation
 from fedpareto.core.learner import Learner
-from fedpareto.core.messages import ByClient, Evaluations, Failure, Message, Outcome, Parcels, Replies, Tasks
+from fedpareto.core.messages import ByClient, Evaluations, Failure, Message, Outcome, Parcels
 from fedpareto.core.problem import Problem
-from fedpareto.core.rows import Rows
 from fedpareto.engines.faults import Faults
 from fedpareto.engines.flower import schema, wire
 from fedpareto.engines.flower.private import Ledger, Moment, PrivateStore
-from fedpareto.engines.flower.rows import Reply, single, stacked
 from fedpareto.engines.local import LocalEngine
-from fedpareto.engines.machine import Choices, LocalOptions
-from fedpareto.errors import QuorumLost, UserError
+from fedpareto.engines.machine import LocalOptions
+from fedpareto.engines.single import ONE, Reply, exchanged, single, stacked
+from fedpareto.errors import UserError
 from fedpareto.files import write_atomically
 
 MODEL_FILE = "model.safetensors"
@@ -39,13 +38,6 @@ Keep = Callable[["Node", int, Message], None]
 
 def nothing_more(node: Node, run: int, solution: Message) -> None:
     """Keeps the model alone."""
-
-
-def only(federation: Federation, client: int) -> Federation:
-    """The federation as this one client sees it: its own rows and its own preference."""
-    row = federation.ids.index(client)
-    splits = {name: Rows.of([rows.of_client(row)]) for name, rows in federation.splits.items()}
-    return Federation(federation.seed, (client,), splits, federation.preferences[row : row + 1])
 
 
 @dataclass
@@ -73,7 +65,7 @@ class Node:
 
     @cached_property
     def engine(self) -> LocalEngine:
-        """The engine of one. Threads and chunk are fixed, so that a node gives the same numbers after a restart."""
+        """The engine of one."""
         return LocalEngine(
             self.algorithm,
             self.problem,
@@ -82,7 +74,7 @@ class Node:
             self.settings,
             options=self.options,
             faults=self.faults,
-            choices=Choices(threads=1, chunk=1),
+            choices=ONE,
         )
 
     @cached_property
@@ -148,7 +140,7 @@ class Node:
         moment = Moment(job.round, job.exchange)
         lanes = {0, *(task.lane for task in job.tasks)}  # Solutions are measured with the state of lane 0.
         self._restore(job.run, lanes, moment, job.since)
-        sent = self._run_one(job.run, [], None if job.solution is None else self._sent(job.solution))
+        sent = exchanged(self.engine, job.run, [], None if job.solution is None else self._sent(job.solution))
         outcome = self._answered(job)
         # Also if a reply is refused: the client has been trained.
         self._commit(job.run, {task.lane for task in job.tasks}, moment, job.since)
@@ -164,10 +156,10 @@ class Node:
         """The outcome of a job's tasks. Under local privacy what was answered before is answered alike, or refused."""
         measure = Parcels(np.empty(0)) if job.measure else None
         if privacy_of(self.algorithm).kind != "local":
-            return self._run_one(job.run, [task.stacked() for task in job.tasks], measure)
+            return exchanged(self.engine, job.run, [task.stacked() for task in job.tasks], measure)
         found = [self.ledger.recall(job.run, task) for task in job.tasks]
         new = [task for task, known in zip(job.tasks, found, strict=True) if known is None]
-        outcome = self._run_one(job.run, [task.stacked() for task in new], measure)
+        outcome = exchanged(self.engine, job.run, [task.stacked() for task in new], measure)
         trained, replies = dict(outcome.evaluations.trained), list(single(outcome.replies))
         for task in new:
             for reply in (one for one in replies if (one.step, one.lane) == (task.step, task.lane)):
@@ -186,16 +178,6 @@ class Node:
 
     def _sent(self, solution: Message) -> Parcels:
         return Parcels(np.array([self.client]), solution)
-
-    def _run_one(self, run: int, tasks: Sequence[Tasks], evaluate: Parcels | None) -> Outcome:
-        """An exchange of one seed. If the only client fails, that is an answer here, not a lost quorum."""
-        count = len(self.federations)
-        work: list[Sequence[Tasks]] = [tasks if number == run else [] for number in range(count)]
-        measure = [evaluate if number == run else None for number in range(count)]
-        try:
-            return self.engine.run_all(work, measure)[run]
-        except QuorumLost as lost:
-            return Outcome(Replies(np.empty(0)), list(lost.failures))
 
     def _restore(self, run: int, lanes: set[int], moment: Moment, since: int) -> None:
         for lane in lanes:

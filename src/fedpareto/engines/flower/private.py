@@ -19,8 +19,8 @@ from typing import NamedTuple
 import torch
 
 from fedpareto.core.messages import Message
-from fedpareto.engines.flower.rows import Task
 from fedpareto.engines.flower.wire import LARGEST_NUMBER
+from fedpareto.engines.single import Task
 from fedpareto.errors import DamagedFile, UserError
 from fedpareto.files import write_atomically
 

@@ -30,8 +30,8 @@ from fedpareto.engines.flower.judge import Judge
 from fedpareto.engines.flower.members import Members
 from fedpareto.engines.flower.options import FlowerOptions
 from fedpareto.engines.flower.post import EXCHANGE, Lost, Post
-from fedpareto.engines.flower.rows import Reply, Task, stacked
 from fedpareto.engines.machine import LocalOptions
+from fedpareto.engines.single import Reply, Task, stacked
 from fedpareto.errors import UserError
 from fedpareto.moo.tested import Tested
 

@@ -18,7 +18,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 from torch import Tensor
 
 from fedpareto.core.messages import Failure, Message
-from fedpareto.engines.flower.rows import Reply, Task
+from fedpareto.engines.single import Reply, Task
 
 PROTOCOL = 1
 STYPE = "fedpareto.raw"

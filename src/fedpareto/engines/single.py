@@ -1,4 +1,4 @@
-"""One client's row of a stack: what crosses the wire to and from a node."""
+"""One client's row of a stack, which crosses the wire to and from a node, and the local engine of that one client."""
 
 from __future__ import annotations
 
@@ -7,7 +7,15 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from fedpareto.core.messages import Message, Replies, Tasks
+from fedpareto.core.federation import Federation
+from fedpareto.core.messages import Message, Outcome, Parcels, Replies, Tasks
+from fedpareto.core.rows import Rows
+from fedpareto.engines.local import LocalEngine
+from fedpareto.engines.machine import Choices
+from fedpareto.errors import QuorumLost
+
+ONE = Choices(threads=1, chunk=1)
+"""Fixed, so that a node gives the same numbers after a restart, and wherever it is."""
 
 
 @dataclass(frozen=True)
@@ -57,3 +65,21 @@ def stacked(replies: Sequence[Reply]) -> Replies:
         messages = {reply.client: reply.message for reply in own}
         parts.append(Replies.of(messages, own[0].step, lane, own[0].round))
     return Replies.cat(parts)
+
+
+def only(federation: Federation, client: int) -> Federation:
+    """The federation as this one client sees it: its own rows and its own preference."""
+    row = federation.ids.index(client)
+    splits = {name: Rows.of([rows.of_client(row)]) for name, rows in federation.splits.items()}
+    return Federation(federation.seed, (client,), splits, federation.preferences[row : row + 1])
+
+
+def exchanged(engine: LocalEngine, run: int, tasks: Sequence[Tasks], evaluate: Parcels | None = None) -> Outcome:
+    """An exchange of one seed. If the only client fails, that is an answer here, not a lost quorum."""
+    count = len(engine.federations)
+    work: list[Sequence[Tasks]] = [tasks if number == run else [] for number in range(count)]
+    measure = [evaluate if number == run else None for number in range(count)]
+    try:
+        return engine.run_all(work, measure)[run]
+    except QuorumLost as lost:
+        return Outcome(Replies(np.empty(0)), list(lost.failures))
