@@ -44,11 +44,12 @@ MAY_IMPORT = {
     },
     "report": {"errors", "files", "columns", "moo"},
     "serving": {"errors", "files", "moo", "core", "inputs", "networks", "experiments", "workers"},
+    "space": {"errors", "files", "codecs", "core", "algorithms", "engines", "experiments", "fleet", "problems"},
     "api": {"errors", "core", "trust", "engines", "experiments", "fleet", "problems", "serving"},
     "testing": {"errors", "moo", "core", "engines", "experiments", "learners", "problems"},
     "deploy": {"errors", "files", "moo", "core", "trust", "engines", "experiments", "problems"},
     "papers": {"errors", "files", "columns", "moo", "core", "engines", "experiments", "report"},
-    "cli": {"errors", "files", "core", "experiments", "papers", "report", "problems", "serving", "deploy"},
+    "cli": {"errors", "files", "core", "experiments", "papers", "report", "problems", "serving", "deploy", "space"},
     "__main__": {"cli"},
 }
 
@@ -81,6 +82,25 @@ def test_imports_point_one_way(part):
             if module.startswith("fedpareto.") and module != "fedpareto.__version__":
                 other = module.split(".")[1]
                 assert other in MAY_IMPORT[part] | {part}, f"{path.relative_to(ROOT)} imports {module}"
+
+
+SPACE_MAY_IMPORT = {
+    "wire": {"errors", "files", "codecs"},
+    "links": {"errors"},
+    "formats": {"errors", "files", "codecs", "core", "networks", "space.wire"},
+    "session": {*MAY_IMPORT["space"], "space.wire", "space.links", "space.formats"},
+}
+
+
+@pytest.mark.parametrize("room", SPACE_MAY_IMPORT)
+def test_the_rooms_of_space_import_one_way_and_those_for_flight_no_torch(room):
+    for path in (ROOT / "space" / room).rglob("*.py"):
+        for module in imports_of(path):
+            if module.startswith("fedpareto."):
+                parts = module.split(".")
+                other = ".".join(parts[1:3]) if parts[1] == "space" else parts[1]
+                assert other in SPACE_MAY_IMPORT[room] | {f"space.{room}"}, f"{path} imports {module}"
+            assert module.split(".")[0] != "torch" or room in ("formats", "session"), path
 
 
 def test_networks_need_of_the_contract_only_layouts_randomness_and_memory():
@@ -156,8 +176,10 @@ def test_only_one_place_knows_each_heavy_library():
         "dp_accounting": {"trust"},
         "fastapi": {"serving"},
         "uvicorn": {"serving"},
-        "onnx": {"serving"},
-        "onnxruntime": {"serving"},
+        "onnx": {"serving", "space"},
+        "onnxruntime": {"serving", "space"},
+        "cbor2": {"space"},
+        "spacepackets": {"space"},
     }
     for library, allowed in homes.items():
         for path in ROOT.rglob("*.py"):
