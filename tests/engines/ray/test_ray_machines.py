@@ -134,8 +134,9 @@ def test_another_version_on_a_worker_is_refused_by_name(cluster, second, tmp_pat
     second(PYTHONPATH=str(other.parent))
     log = tmp_path / "log"
     assert Commands().run([*RUN, *SAME, *on(cluster), "--out", tmp_path / "run"], log) == 2
-    (line,) = log.read_text().splitlines()
-    assert "has fedpareto 9.9, this process has 0.1.0; install the same version everywhere" in line
+    said = log.read_text()  # on a busy machine Ray may say something before
+    assert "has fedpareto 9.9, this process has 0.1.0; install the same version everywhere" in said.splitlines()[-1]
+    assert "Traceback" not in said
     assert not (tmp_path / "run").exists()
 
 
