@@ -18,6 +18,7 @@ MAY_IMPORT = {
     "columns": {"errors"},
     "workers": set(),
     "cluster": {"errors"},
+    "codecs": {"errors"},
     "moo": {"errors"},
     "inputs": {"errors", "core"},
     "core": {"errors", "moo", "inputs", "networks", "trust"},
@@ -27,7 +28,7 @@ MAY_IMPORT = {
     "algorithms": {"errors", "moo", "core", "trust"},
     "problems": {"errors", "files", "moo", "core", "inputs", "networks", "learners"},
     "fleet": {"errors", "files", "moo", "core"},
-    "engines": {"errors", "files", "cluster", "moo", "core", "trust", "learners", "fleet"},
+    "engines": {"errors", "files", "cluster", "codecs", "moo", "core", "trust", "learners", "fleet"},
     "experiments": {
         "errors",
         "files",
@@ -41,6 +42,7 @@ MAY_IMPORT = {
         "report",
         "workers",
         "cluster",
+        "codecs",
     },
     "report": {"errors", "files", "columns", "moo"},
     "serving": {"errors", "files", "moo", "core", "inputs", "networks", "experiments", "workers"},
@@ -180,6 +182,7 @@ def test_only_one_place_knows_each_heavy_library():
         "onnxruntime": {"serving", "space"},
         "cbor2": {"space"},
         "spacepackets": {"space"},
+        "zstandard": {"codecs"},
     }
     for library, allowed in homes.items():
         for path in ROOT.rglob("*.py"):

@@ -1,0 +1,9 @@
+"""What cannot be decoded."""
+
+from __future__ import annotations
+
+from fedpareto.errors import UserError
+
+
+class CodecError(UserError):
+    """Bytes that are not what an encoder of this codec writes: damaged, cut off, of another size or hostile."""

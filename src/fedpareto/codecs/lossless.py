@@ -1,0 +1,122 @@
+"""Unsigned numbers as bytes and back, without loss: as they are, with CCSDS 121.0-B, or with zstd."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+import numpy as np
+
+from fedpareto.codecs import ccsds121
+from fedpareto.codecs.ccsds121 import Format
+from fedpareto.codecs.errors import CodecError
+from fedpareto.errors import UserError
+
+CODERS = ("none", "ccsds121", "zstd")
+LEVEL = 9
+"""Of zstd: higher ones take many times as long for a percent."""
+
+FORMATS = {
+    4: Format(4, block=16, interval=64, padded=True),
+    8: Format(8, block=32, interval=64, padded=True),
+    16: Format(16, block=32, interval=64, padded=True),
+    32: Format(32, block=32, interval=64, padded=True),
+}
+"""How numbers of so many bits are coded. An interval is shorter than 2¹⁶ bytes, so two bytes hold its length."""
+_TYPES = {4: np.uint8, 8: np.uint8, 16: np.uint16, 32: np.uint32}
+
+
+def need(coder: str) -> None:
+    """Raises UserError if what a coder needs is not installed."""
+    if coder == "zstd" and find_spec("zstandard") is None:
+        raise UserError("the codec needs zstandard; try: pip install 'fedpareto[space]'")
+
+
+def pack(numbers: np.ndarray, bits: int, coder: str) -> bytes:
+    """Numbers `[d]` of 4, 8, 16 or 32 bits as bytes."""
+    if not len(numbers):
+        return b""
+    if coder == "ccsds121":
+        data, lengths = ccsds121.encode(numbers, FORMATS[bits])
+        return lengths[:-1].astype("<u2").tobytes() + data
+    plain = _plain(numbers, bits)
+    return plain if coder == "none" else _compressed(plain, bits)
+
+
+def unpack(data: bytes, count: int, bits: int, coder: str) -> np.ndarray:
+    """The numbers `[count]`, or CodecError."""
+    if not count:
+        if data:
+            raise CodecError(f"{len(data)} bytes for no numbers")
+        return np.empty(0, dtype=_TYPES[bits])
+    if coder == "ccsds121":
+        form = FORMATS[bits]
+        index = 2 * ((count - 1) // form.samples)
+        if len(data) < index:
+            raise CodecError("the coded bytes end too early")
+        lengths = np.frombuffer(data, dtype="<u2", count=index // 2).astype(np.int64)
+        lengths = np.append(lengths, len(data) - index - lengths.sum())
+        return ccsds121.decode(data[index:], count, form, lengths).astype(_TYPES[bits])
+    if coder == "zstd":
+        data = _decompressed(data, _plain_size(count, bits), bits)
+    return _from_plain(data, count, bits)
+
+
+def sizes(numbers: np.ndarray, bits: int, coder: str) -> np.ndarray:
+    """Bytes of `pack` for each row of `[n, d]`, `[n]`."""
+    rows, count = numbers.shape
+    if not count:
+        return np.zeros(rows, dtype=np.int64)
+    if coder == "ccsds121":
+        lengths = ccsds121.sizes(numbers, FORMATS[bits])
+        found: np.ndarray = lengths.sum(axis=1) + 2 * (lengths.shape[1] - 1)
+        return found
+    if coder == "none":
+        return np.full(rows, _plain_size(count, bits))
+    return np.array([len(pack(row, bits, coder)) for row in numbers])
+
+
+def _plain_size(count: int, bits: int) -> int:
+    return (count * bits + 7) // 8
+
+
+def _plain(numbers: np.ndarray, bits: int) -> bytes:
+    """Little-endian; of 4 bits two in a byte, the first in the upper half."""
+    if bits == 4:
+        even = np.append(numbers, numbers.dtype.type(0)) if len(numbers) % 2 else numbers
+        found: bytes = (even[0::2] << 4 | even[1::2]).astype(np.uint8).tobytes()
+        return found
+    return numbers.astype(f"<u{bits // 8}", copy=False).tobytes()
+
+
+def _from_plain(data: bytes, count: int, bits: int) -> np.ndarray:
+    if len(data) != _plain_size(count, bits):
+        raise CodecError(f"{len(data)} bytes instead of {_plain_size(count, bits)}")
+    if bits == 4:
+        both = np.frombuffer(data, dtype=np.uint8)
+        halves = np.stack([both >> 4, both & 15], axis=1).reshape(-1)
+        if count % 2 and halves[-1]:
+            raise CodecError("the half byte behind the last number is not 0")
+        return halves[:count]
+    return np.frombuffer(data, dtype=f"<u{bits // 8}").astype(_TYPES[bits])
+
+
+def _compressed(plain: bytes, bits: int) -> bytes:
+    """With zstd: first the lowest bytes of all numbers, then the next."""
+    import zstandard
+
+    planes = np.frombuffer(plain, dtype=np.uint8).reshape(-1, max(bits // 8, 1)).T
+    return zstandard.ZstdCompressor(level=LEVEL).compress(planes.tobytes())
+
+
+def _decompressed(data: bytes, size: int, bits: int) -> bytes:
+    import zstandard
+
+    try:
+        if zstandard.get_frame_parameters(data).content_size != size:
+            raise CodecError(f"the coded bytes do not unpack to {size} bytes")
+        plain = zstandard.ZstdDecompressor().decompress(data, max_output_size=size, allow_extra_data=False)
+    except zstandard.ZstdError as problem:
+        raise CodecError(f"zstd cannot read the coded bytes: {problem}") from None
+    if len(plain) != size:
+        raise CodecError(f"the coded bytes do not unpack to {size} bytes")
+    return np.frombuffer(plain, dtype=np.uint8).reshape(max(bits // 8, 1), -1).T.tobytes()

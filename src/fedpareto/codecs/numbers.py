@@ -1,0 +1,109 @@
+"""Between float32 and whole numbers, to the last bit; over stacks `[..., d]`."""
+
+from __future__ import annotations
+
+import numpy as np
+
+SMALLEST_EXPONENT, TOO_LARGE = -126, 126
+"""Of a step 2ᵉ, so that it and its inverse are ordinary float32 numbers; differences from 2^126 on have none."""
+BAD = -128
+"""In the place of an exponent: something was not finite."""
+
+
+# -- ordered integers ----------------------------------------------------------------------------------------------
+
+
+def ordered(values: np.ndarray) -> np.ndarray:
+    """float32 as int32 in the same order, one to one: neighbouring numbers differ by 1."""
+    bits = values.view(np.int32)
+    return bits ^ ((bits >> 31) & np.int32(0x7FFFFFFF))
+
+
+def from_ordered(numbers: np.ndarray) -> np.ndarray:
+    """The float32 of each int32: the same mapping again undoes it."""
+    found: np.ndarray = (numbers ^ ((numbers >> 31) & np.int32(0x7FFFFFFF))).view(np.float32)
+    return found
+
+
+def differences(values: np.ndarray, base: np.ndarray | None) -> np.ndarray:
+    """Ordered integers minus those of the base, modulo 2³², small ones of either sign as small unsigned numbers."""
+    whole = ordered(values)
+    if base is not None:
+        whole = (whole.view(np.uint32) - ordered(base).view(np.uint32)).view(np.int32)
+    return folded(whole)
+
+
+def undifferenced(numbers: np.ndarray, base: np.ndarray | None) -> np.ndarray:
+    """The values of `differences`."""
+    whole = unfolded(numbers)
+    if base is not None:
+        whole = (whole.view(np.uint32) + ordered(base).view(np.uint32)).view(np.int32)
+    return from_ordered(whole)
+
+
+def folded(numbers: np.ndarray) -> np.ndarray:
+    """0, −1, 1, −2, 2 … as 0, 1, 2, 3, 4 …, unsigned and of the same width."""
+    width = 8 * numbers.dtype.itemsize
+    return ((numbers << 1) ^ (numbers >> (width - 1))).view(f"u{numbers.dtype.itemsize}")
+
+
+def unfolded(numbers: np.ndarray) -> np.ndarray:
+    """The signed numbers of `folded`."""
+    half, sign = numbers >> 1, numbers & 1
+    found: np.ndarray = (half ^ (-sign.view(f"i{numbers.dtype.itemsize}")).view(numbers.dtype)).view(
+        f"i{numbers.dtype.itemsize}"
+    )
+    return found
+
+
+# -- half precision ------------------------------------------------------------------------------------------------
+
+
+def to_float16(values: np.ndarray) -> np.ndarray:
+    """The bits of IEEE 754 binary16, rounded to nearest, ties to even; what is too large becomes infinite."""
+    with np.errstate(over="ignore"):
+        return values.astype(np.float16).view(np.uint16)
+
+
+def from_float16(bits: np.ndarray) -> np.ndarray:
+    """Exact."""
+    return bits.view(np.float16).astype(np.float32)
+
+
+def to_bfloat16(values: np.ndarray) -> np.ndarray:
+    """The upper half of float32, rounded to nearest, ties to even; any NaN becomes 7FC0."""
+    bits = np.ascontiguousarray(values).view(np.uint32)
+    rounded = ((bits + np.uint32(0x7FFF) + ((bits >> 16) & np.uint32(1))) >> 16).astype(np.uint16)
+    return np.where(np.isnan(values), np.uint16(0x7FC0), rounded)
+
+
+def from_bfloat16(bits: np.ndarray) -> np.ndarray:
+    """Exact."""
+    return (bits.astype(np.uint32) << 16).view(np.float32)
+
+
+# -- quantisation --------------------------------------------------------------------------------------------------
+
+
+def quantised(values: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray]:
+    """Whole multiples, from −most to most, of a step 2ᵉ: int8 `[..., d]`, and e `[...]`.
+
+    e is the smallest from −126 on with most · 2ᵉ ≥ the largest magnitude; BAD if that is not below 2^126.
+    """
+    largest = np.maximum(values.max(axis=-1), -values.min(axis=-1))
+    usable = largest < np.float32(2.0**TOO_LARGE)  # False for NaN.
+    part, power = np.frexp(np.where(usable, largest, np.float32(0)))
+    top, top_power = np.frexp(np.float32(most))
+    exponent = np.maximum(power - top_power + (part > top), SMALLEST_EXPONENT)
+    inverse = np.ldexp(np.float32(1), -exponent).astype(np.float32)
+    with np.errstate(invalid="ignore", over="ignore"):
+        levels = np.rint(values * inverse[..., None]).astype(np.int8)
+    if not usable.all():
+        levels[~usable] = 0
+    return levels, np.where(usable, exponent, BAD).astype(np.int8)
+
+
+def multiples(levels: np.ndarray, exponent: np.ndarray) -> np.ndarray:
+    """q · 2ᵉ, which float32 holds exactly; NaN where the exponent is BAD."""
+    step = np.where(exponent == BAD, np.float32(np.nan), np.ldexp(np.float32(1), exponent.astype(np.int32)))
+    return levels.astype(np.float32) * step.astype(np.float32)[..., None]
