@@ -135,10 +135,10 @@ class Outbox:
             self._waiting[peer] = kept
         return dropped
 
-    def take(self, peer: int) -> Parcel | None:
-        """The next message for a peer."""
+    def take(self, peer: int, above: float = -inf) -> Parcel | None:
+        """The next message for a peer, if its priority is above a given one."""
         waiting = self._waiting[peer]
-        return waiting.pop(0) if waiting else None
+        return waiting.pop(0) if waiting and waiting[0].priority > above else None
 
     def next_expiry(self) -> float:
         """When the first of them is too old."""
@@ -259,10 +259,11 @@ class SimulatedNetwork:
         if self.connected(one, other) == up:
             return
         self._links[min(one, other), max(one, other)] = up
-        for here, there in ((one, other), (other, one)):
+        ways = ((one, other), (other, one))
+        for here, there in ways:
             self.contact_changed(here, there, up)
-            if up:
-                self.work(here, there)
+        for here, there in ways if up else ():
+            self.work(here, there)
 
     def contact_changed(self, node: int, peer: int, up: bool) -> None:
         """What a contact's begin or end means to a node, beside sending what waits."""

@@ -1,0 +1,102 @@
+"""A radio channel as its users see it: rate, loss, bit errors, delay, duplication, reordering and outages.
+
+No modulation is simulated. The same seed gives the same fate to the same frames.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import inf
+
+import numpy as np
+
+from fedpareto.errors import UserError
+
+
+@dataclass(frozen=True)
+class Channel:
+    """One direction of a link."""
+
+    rate: float = inf
+    """Bits a second."""
+    loss: float = 0.0
+    """Share of frames that never arrive."""
+    bit_errors: float = 0.0
+    """Share of bits that arrive flipped."""
+    delay: float = 0.0
+    """Seconds that a frame is on its way."""
+    duplication: float = 0.0
+    """Share of frames that arrive twice."""
+    reordering: float = 0.0
+    """Share of frames that are overtaken by later ones."""
+    late: float = 1.0
+    """Seconds by which such frames are late at most."""
+    outages: tuple[tuple[float, float], ...] = ()
+    """From when to when nothing arrives, without anybody being told."""
+
+    def __post_init__(self) -> None:
+        for name in ("loss", "bit_errors", "duplication", "reordering"):
+            if not 0 <= getattr(self, name) < 1:
+                raise UserError(f"{name} is {getattr(self, name)}; it is a share from 0 to below 1")
+        if not self.rate > 0:
+            raise UserError(f"rate is {self.rate}; it is in bits a second, above 0")
+        for name in ("delay", "late"):
+            if not 0 <= getattr(self, name) < inf:
+                raise UserError(f"{name} is {getattr(self, name)}; it is in seconds, 0 or more")
+        if any(not start < end for start, end in self.outages):
+            raise UserError("outages are pairs of seconds: (from, to)")
+
+    def seconds(self, size: int) -> float:
+        """How long it takes to send so many bytes."""
+        return 8 * size / self.rate
+
+    def survives(self, size: int) -> float:
+        """The share of frames of so many bytes that arrive undamaged, outages apart."""
+        return float((1 - self.loss) * (1 - self.bit_errors) ** (8 * size))
+
+    @property
+    def slowest(self) -> float:
+        """Seconds that a frame is on its way at most."""
+        return self.delay + (self.late if self.reordering else 0.0)
+
+
+class Line:
+    """A channel at work: decides what becomes of each frame."""
+
+    def __init__(self, channel: Channel, seed: int, source: int, destination: int) -> None:
+        self.channel = channel
+        self.drowned = 0
+        """Bytes that were sent into an outage."""
+        self._random = np.random.default_rng([seed, source, destination])
+
+    def carry(self, frame: bytes, sent: float) -> list[tuple[float, bytes]]:
+        """When a frame that was sent arrives, and as what; not at all, once or twice."""
+        channel = self.channel
+        if any(start <= sent < end for start, end in channel.outages):
+            self.drowned += len(frame)
+            return []
+        copies = 1
+        if channel.duplication and self._random.random() < channel.duplication:
+            copies = 2
+        arrivals = [self._one(frame, sent) for _ in range(copies)]
+        return [arrival for arrival in arrivals if arrival is not None]
+
+    def _one(self, frame: bytes, sent: float) -> tuple[float, bytes] | None:
+        channel = self.channel
+        if channel.loss and self._random.random() < channel.loss:
+            return None
+        at = sent + channel.delay
+        if channel.reordering and self._random.random() < channel.reordering:
+            at += channel.late * self._random.random()
+        if channel.bit_errors:
+            frame = self._flipped(frame)
+        return at, frame
+
+    def _flipped(self, frame: bytes) -> bytes:
+        errors = self._random.binomial(8 * len(frame), self.channel.bit_errors)
+        if not errors:
+            return frame
+        damaged = bytearray(frame)
+        for place in self._random.integers(8 * len(frame), size=errors):
+            damaged[place >> 3] ^= 1 << (place & 7)
+        return bytes(damaged)
