@@ -23,8 +23,8 @@ EXAMPLES = (*TYPES, "float32-delta", "float16-delta", "bfloat16-delta", "int8-de
 """For messages; any percentage is allowed, and +none, +ccsds121 or +zstd behind each."""
 
 _WORD = re.compile(r"(?P<type>[a-z]+\d+)(?P<share>%|\.\d+%)?(?P<delta>-delta)?(?:\+(?P<coder>[a-z0-9]+))?")
-_HEAD = 1
-"""Bytes before the coded numbers: a quantised vector's exponent, or whether a sparse one is finite."""
+_NOT_FINITE = np.int8(numbers.BAD).tobytes()
+"""A quantised vector with a number that is not finite."""
 
 
 @dataclass(frozen=True)
@@ -87,9 +87,10 @@ class Codec:
         if self.type == "top":
             return sparse.encode(change, self.percent, self.coder)
         if self.type in LEVELS:
-            levels, exponent = numbers.quantised(change, LEVELS[self.type])
-            head = exponent.tobytes()
-            return head if exponent == numbers.BAD else head + self._pack(numbers.folded(levels))
+            levels, exponents = numbers.quantised(change, LEVELS[self.type])
+            if exponents[0] == numbers.BAD:
+                return _NOT_FINITE
+            return exponents.tobytes() + self._pack(numbers.folded(levels))
         return self._pack(_halves(change, self.type))
 
     def decode(self, data: bytes, size: int, base: np.ndarray | None = None) -> np.ndarray:
@@ -135,9 +136,9 @@ class Codec:
         if self.type == "top":
             return np.array([len(sparse.encode(row, self.percent, self.coder)) for row in change])
         if self.type in LEVELS:
-            levels, exponent = numbers.quantised(change, LEVELS[self.type])
+            levels, exponents = numbers.quantised(change, LEVELS[self.type])
             coded = lossless.sizes(numbers.folded(levels), self._bits, self.coder)
-            return np.where(exponent == numbers.BAD, 0, coded) + _HEAD
+            return np.where(exponents[:, 0] == numbers.BAD, len(_NOT_FINITE), coded + exponents.shape[1])
         return lossless.sizes(self._numbers(_halves(change, self.type)), self._bits, self.coder)
 
     @property
@@ -163,19 +164,18 @@ class Codec:
         return numbers.undifferenced(lossless.unpack(data, size, 32, self.coder), base)
 
     def _unpack_levels(self, data: bytes, size: int) -> np.ndarray:
-        if not data:
-            raise CodecError("there is no exponent")
-        exponent = np.frombuffer(data, dtype=np.int8, count=1)[0]
-        if exponent == numbers.BAD:
-            if len(data) > _HEAD:
-                raise CodecError("there are numbers behind the mark that something was not finite")
+        if data == _NOT_FINITE:
             return np.full(size, np.nan, dtype=np.float32)
-        if not numbers.SMALLEST_EXPONENT <= exponent < numbers.TOO_LARGE:
-            raise CodecError(f"the exponent {exponent} is none that an encoder writes")
-        levels = numbers.unfolded(lossless.unpack(data[_HEAD:], size, self._bits, self.coder))
-        if np.abs(levels.astype(np.int16)).max() > LEVELS[self.type]:
+        head = numbers.pieces(size)
+        if len(data) < head:
+            raise CodecError("the exponents end too early")
+        exponents = np.frombuffer(data, dtype=np.int8, count=head)
+        if exponents.min() < numbers.SMALLEST_EXPONENT or exponents.max() >= numbers.TOO_LARGE:
+            raise CodecError("an exponent is none that an encoder writes")
+        levels = numbers.unfolded(lossless.unpack(data[head:], size, self._bits, self.coder))
+        if max(int(levels.max()), -int(levels.min())) > LEVELS[self.type]:
             raise CodecError(f"a level is beyond {LEVELS[self.type]}")
-        return numbers.multiples(levels, exponent)
+        return numbers.multiples(levels, exponents)
 
     # -- arguments ---------------------------------------------------------------------------------------------------
 

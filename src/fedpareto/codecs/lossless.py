@@ -15,12 +15,7 @@ CODERS = ("none", "ccsds121", "zstd")
 LEVEL = 9
 """Of zstd: higher ones take many times as long for a percent."""
 
-FORMATS = {
-    4: Format(4, block=16, interval=64, padded=True),
-    8: Format(8, block=32, interval=64, padded=True),
-    16: Format(16, block=32, interval=64, padded=True),
-    32: Format(32, block=32, interval=64, padded=True),
-}
+FORMATS = {bits: Format(bits, block=16, interval=64, padded=True, restricted=bits == 4) for bits in (4, 8, 16, 32)}
 """How numbers of so many bits are coded. An interval is shorter than 2¹⁶ bytes, so two bytes hold its length."""
 _TYPES = {4: np.uint8, 8: np.uint8, 16: np.uint16, 32: np.uint32}
 
