@@ -24,6 +24,7 @@ VALUES = {
     (2, 2): [(), (rows.Identity(7, 2, DIGEST), rows.Identity(8))],
     (2, 3): [
         *(rows.Steps(5), rows.Loss(-0.25), rows.Elapsed(0.1), rows.AtContact(), rows.Polled(), rows.Norm(2.0)),
+        rows.AnyOf((rows.Norm(0.5),)),
         rows.AllOf((rows.AnyOf((rows.Steps(5), rows.AllOf((rows.Polled(),)))), rows.AtContact())),
     ],
     (2, 4): [rows.Pause(), rows.Continue(), rows.ContinueFor(9)],
@@ -165,7 +166,7 @@ def test_the_agreement_has_another_id_whenever_a_row_differs():
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"topology": ["sta"]}, "table 6.2, row 1: .*did you mean 'star'"),
+        ({"topology": ["sta"]}, "client: topology: .*did you mean 'star'"),
         ({"topology": "star"}, "list"),
         ({"waiting": [{"continue-for": 0}]}, "continue-for: .*0 is not a whole number from 1"),
         ({"format": [{"content": "weights"}]}, "codec is missing"),

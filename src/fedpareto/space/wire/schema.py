@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, fields
 from typing import Any, TypeVar, get_type_hints
 
 from fedpareto.errors import UnknownName, UserError
@@ -26,6 +26,8 @@ class Entry:
     number: int
     name: str
     kind: Kind
+    is_needed: bool
+    """Whether it has no default. On the wire every field is written, but for those that are none."""
 
     @property
     def label(self) -> str:
@@ -55,12 +57,12 @@ def entries(cls: type[Record]) -> tuple[Entry, ...]:
 def _entries(cls: Any) -> tuple[Entry, ...]:
     hints = get_type_hints(cls, include_extras=True)
     found = [
-        (field.name, kind)
+        (field.name, kind, field.default is MISSING and field.default_factory is MISSING)
         for field in fields(cls)
         for kind in getattr(hints[field.name], "__metadata__", ())
         if isinstance(kind, Kind)
     ]
-    return tuple(Entry(number, name, kind) for number, (name, kind) in enumerate(found, start=1))
+    return tuple(Entry(number, *parts) for number, parts in enumerate(found, start=1))
 
 
 class within:  # It reads as a word: with within("steps").
@@ -150,7 +152,7 @@ def to_plain(record: Record) -> dict[str, Any]:
 
 
 def from_plain(cls: type[R], plain: Any) -> R:
-    """The other way; a field that may be without a value may be left out."""
+    """The other way; a field that has a default may be left out."""
     if not isinstance(plain, Mapping):
         raise UserError(f"{shown(plain)} is not a group of values by name")
     known = {entry.label: entry for entry in entries(cls)}
@@ -159,10 +161,11 @@ def from_plain(cls: type[R], plain: Any) -> R:
             raise UnknownName("field", str(name), known)
     values = {}
     for label, entry in known.items():
-        if label not in plain and not isinstance(entry.kind, Maybe):
+        if label in plain:
+            with within(label):
+                values[entry.name] = entry.kind.from_plain(plain[label])
+        elif entry.is_needed:
             raise UserError(f"{label} is missing; it is {entry.kind.says()}")
-        with within(label):
-            values[entry.name] = entry.kind.from_plain(plain.get(label))
     return cls(**values)
 
 
