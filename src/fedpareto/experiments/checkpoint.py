@@ -39,6 +39,10 @@ class Checkpoint:
 
     def save(self, path: Path) -> None:
         """To a temporary file first, then renamed in one step: there is never half a checkpoint."""
+        write_atomically(path, self.to_bytes())
+
+    def to_bytes(self) -> bytes:
+        """What the file holds."""
         from safetensors.torch import save
 
         # Clones, because safetensors refuses views that share memory.
@@ -48,7 +52,8 @@ class Checkpoint:
         }
         values = json.dumps(self.values, sort_keys=True)
         metadata = json.dumps({"digest": _digest(tensors, values), "values": values})
-        write_atomically(path, save(tensors, {METADATA: metadata}))
+        written: bytes = save(tensors, {METADATA: metadata})
+        return written
 
     @classmethod
     def load(cls, path: Path) -> Checkpoint:
@@ -64,13 +69,31 @@ class Checkpoint:
             raise DamagedFile(f"{path} is missing") from None
         except (SafetensorError, OSError, *DAMAGE) as problem:
             raise DamagedFile(f"{path} is damaged and cannot be read ({problem})") from None
+        return cls._checked(tensors, metadata, str(path))
+
+    @classmethod
+    def from_bytes(cls, data: bytes, what: str) -> Checkpoint:
+        """The contents of what `to_bytes` gave, which is called `what`; or DamagedFile."""
+        from safetensors import SafetensorError
+        from safetensors.torch import load
+
+        try:
+            tensors = load(data)
+            size = int.from_bytes(data[:8], "little")  # Safetensors: the length of a header of JSON, and the header.
+            metadata = json.loads(data[8 : 8 + size]).get("__metadata__", {}).get(METADATA)
+        except (SafetensorError, *DAMAGE) as problem:
+            raise DamagedFile(f"{what} is damaged and cannot be read ({problem})") from None
+        return cls._checked(tensors, metadata, what)
+
+    @classmethod
+    def _checked(cls, tensors: dict[str, Tensor], metadata: str | None, what: str) -> Checkpoint:
         if metadata is None:
-            raise DamagedFile(f"{path} was not written by fedpareto, or it is damaged")
-        with reading(str(path)):
-            written = parse_object(metadata, str(path))
+            raise DamagedFile(f"{what} was not written by fedpareto, or it is damaged")
+        with reading(what):
+            written = parse_object(metadata, what)
             if written["digest"] != _digest(tensors, written["values"]):
-                raise DamagedFile(f"{path} was altered after it was written")
-            return cls(tensors, parse_object(written["values"], str(path)))
+                raise DamagedFile(f"{what} was altered after it was written")
+            return cls(tensors, parse_object(written["values"], what))
 
     # -- an algorithm's state ---------------------------------------------------------------------------------------
 

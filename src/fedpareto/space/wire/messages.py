@@ -289,6 +289,8 @@ class Handover(_Later):
     model: Version
     model_digest: Annotated[bytes, Octets((DIGEST,))]
     reason: Annotated[Reason, Word(Reason)]
+    state: Annotated[bytes | None, Maybe(Octets())] = field(default=None, repr=False)
+    """For stand-bys: what the server has learnt so far. Clients get none."""
 
 
 @dataclass(frozen=True, kw_only=True)

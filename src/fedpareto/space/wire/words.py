@@ -37,6 +37,8 @@ class Outcome(IntEnum):
     INVALID = 3
     QUARANTINED = 4
     RETURNED = 5
+    AWAITED = 6
+    """Said of what has not come yet: the server asks for it."""
 
 
 class FaultKind(IntEnum):
