@@ -5,7 +5,7 @@
 
 A traceback is any exception but a refusal; a hang is an input that takes longer than SECONDS of CPU time. The exit code
 is 1 if there was either, and --keep writes such inputs to a folder. The same seed makes the same inputs. It needs Linux
-or macOS, and the packages of `pip install 'fedpareto[flower,serve,parquet]'`.
+or macOS, and the packages of `pip install 'fedpareto[flower,serve,parquet,space]'`.
 """
 
 from __future__ import annotations
@@ -52,6 +52,8 @@ class Count:
     refused: int = 0
     hangs: int = 0
     slowest: float = 0.0
+    grown: float = 0.0
+    """Megabytes by which the most memory that was ever used has grown."""
     tracebacks: Counter[str] = field(default_factory=Counter)
     """By place and kind."""
     found: dict[str, bytes] = field(default_factory=dict)
@@ -65,11 +67,18 @@ def fuzz(reader: Reader, inputs: int, seed: int) -> Count:
     """Reads `inputs` mutated inputs, after the good ones, which must be used."""
     for content in reader.whole:
         reader.read(content)
-    count = Count()
+    count, before = Count(), _most_memory()
     for number in range(inputs):
         draw = random.Random(f"{reader.name} {seed} {number}")
         _try(reader, reader.mutate(draw, draw.choice(reader.whole)), count)
+    count.grown = _most_memory() - before
     return count
+
+
+def _most_memory() -> float:
+    """Megabytes that this process has used at most; macOS counts bytes, Linux kilobytes."""
+    used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return used / 2 ** (20 if sys.platform == "darwin" else 10)
 
 
 def _try(reader: Reader, content: bytes, count: Count) -> None:
@@ -158,7 +167,8 @@ def main() -> int:
 def _all(readers: list[Reader], options: argparse.Namespace) -> int:
     chosen = [reader for reader in readers if not options.reader or reader.name in options.reader]
     parts = shares(chosen, options.inputs)
-    print("| reader | inputs | used | refused | tracebacks | hangs | slowest, s |\n|---|---|---|---|---|---|---|")
+    names = ("reader", "inputs", "used", "refused", "tracebacks", "hangs", "slowest, s", "grown, MB")
+    print(f"| {' | '.join(names)} |\n|{'---|' * len(names)}")
     total = Count()
     for reader in chosen:
         count = fuzz(reader, parts[reader.name], options.seed)
@@ -173,13 +183,17 @@ def _all(readers: list[Reader], options: argparse.Namespace) -> int:
             setattr(total, name, getattr(total, name) + getattr(count, name))
         total.tracebacks += count.tracebacks
         total.slowest = max(total.slowest, count.slowest)
+        total.grown += count.grown
     _say("all", total)
     return int(bool(total.hangs or total.tracebacks))
 
 
 def _say(name: str, count: Count) -> None:
     numbers = (count.inputs, count.used, count.refused, count.tracebacks.total(), count.hangs)
-    print(f"| {name} | {' | '.join(f'{number:,}' for number in numbers)} | {count.slowest:.2f} |", flush=True)
+    print(
+        f"| {name} | {' | '.join(f'{number:,}' for number in numbers)} | {count.slowest:.2f} | {count.grown:.0f} |",
+        flush=True,
+    )
 
 
 if __name__ == "__main__":

@@ -33,12 +33,15 @@ class Reader:
 
 def prepare(folder: Path) -> list[Reader]:
     """Small finished and unfinished runs, a deployment and tables in `folder`, and all that reads them."""
+    import fuzz_space  # It needs Reader.
+
     return [
         *_of_runs(folder),
         *_of_models(folder),
         *_of_deployments(folder),
         *_of_tables(folder),
         *_of_messages(folder),
+        *fuzz_space.readers(folder),
     ]
 
 
