@@ -94,6 +94,15 @@ def documents_with(*languages):
     return [name for name in DOCUMENTS if any(blocks(name, *languages))]
 
 
+MACHINES = ("docs/cluster.md", "docs/tutorial-nodes.md")
+"""Whose commands start machines of Ray, or a whole deployment."""
+
+
+def marked(documents):
+    """Those that start machines take long."""
+    return [pytest.param(name, marks=[pytest.mark.takes_long] * (name in MACHINES)) for name in documents]
+
+
 # -- what is in a block runs ---------------------------------------------------------------------------------------
 
 
@@ -130,7 +139,9 @@ def parse(words):
     group.make_context(command, arguments)
 
 
-@pytest.mark.parametrize("document", [name for name in DOCUMENTS if any(commands(name)) and name not in TUTORIALS])
+@pytest.mark.parametrize(
+    "document", marked([name for name in DOCUMENTS if any(commands(name)) and name not in TUTORIALS])
+)
 def test_commands_run_one_after_the_other(document, tmp_path, monkeypatch, capsys, published):
     """With two rounds instead of many, and without measuring. Those that take long are parsed, so are `server` and
     `node`, which wait for each other (tests/deploy runs them), `serve`, without end, and those of the gallery, whose
@@ -166,7 +177,7 @@ def test_commands_run_one_after_the_other(document, tmp_path, monkeypatch, capsy
         published(name)
 
 
-@pytest.mark.parametrize("tutorial", TUTORIALS, ids=lambda name: Path(name).stem)
+@pytest.mark.parametrize("tutorial", marked(TUTORIALS), ids=lambda name: Path(name).stem)
 def test_a_reader_can_do_what_the_tutorial_says(tutorial, tmp_path):
     """Every file, every command and every block of Python, in this order, in an empty folder; with three rounds where
     people train better or need the time to read.

@@ -76,6 +76,7 @@ def test_children_are_kept_off_the_network(tmp_path, monkeypatch):
     assert environment["FLWR_HOME"] == str(tmp_path / "home")
 
 
+@pytest.mark.takes_long
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")  # Ray's own.
 def test_the_simulation_gives_the_same_models(importable, tmp_path, monkeypatch):
     draft = DRAFT | {"algorithm": "local"}
