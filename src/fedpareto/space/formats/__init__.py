@@ -1,0 +1,1 @@
+"""Models as ONNX and as NNEF: whole, and weights alone."""

@@ -1,0 +1,23 @@
+"""A torch network as a `Graph`: torch writes its operators down, `operators` translates them."""
+
+from __future__ import annotations
+
+import warnings
+
+import torch
+from torch import Tensor
+
+from fedpareto.space.formats import layers  # noqa: F401 (registers what it translates)
+from fedpareto.space.formats.graph import Graph
+from fedpareto.space.formats.lowering import TRACED_ROWS, Lowering
+from fedpareto.space.formats.network import Network
+from fedpareto.space.formats.operators import translate
+
+
+def traced(network: Network, x: Tensor) -> Graph:
+    """The graph of a network that reads rows such as `x`, `[rows, ...]`; how many there are is left open."""
+    rows = x[:1].expand(TRACED_ROWS, *x.shape[1:])
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch warns of its own old ways.
+        program = torch.export.export(network, (rows,), strict=False).run_decompositions()
+    return Lowering(network, program).graph(translate)
