@@ -65,6 +65,7 @@ def run(
     stop_margin: float = 0.0,
     measure_losses: bool = False,
     normalisation: Literal["averaged", "private-statistics", "private"] = "averaged",
+    codec: str = "float32",
     learner: Learner | Mapping[str, Any] | None = None,
     engine: LocalOptions | Mapping[str, Any] | str | None = None,
     faults: Faults | Mapping[str, Any] | None = None,
@@ -88,8 +89,8 @@ def run(
     is asked ({"kind": "oort"}); a word alone is the engine's name, the rule of a defence ("median") or the kind of any
     of the others. `stop_after` stops a seed after this many rounds without improvement on validation rows, with its
     best models. `Result.share_improved` needs `measure_losses`. `normalisation` says whether clients keep statistics
-    ("private-statistics") or the whole of normalisation layers ("private") for themselves. With `out`, everything is
-    kept in that folder and can be resumed.
+    ("private-statistics") or the whole of normalisation layers ("private") for themselves. `codec` makes replies
+    shorter ("int8-delta"). With `out`, everything is kept in that folder and can be resumed.
 
         result = fedpareto.run("convex", "fedpref", clients=20, preferences="equidistant")
     """
@@ -106,6 +107,7 @@ def run(
         "stop_margin": stop_margin,
         "measure_losses": measure_losses,
         "normalisation": normalisation,
+        "codec": codec,
     }
     used: Algorithm[Any] = _named(Algorithm, algorithm, "algorithm")
     spec = Spec(

@@ -101,7 +101,7 @@ def quantised(values: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray]:
     the vector is not below 2^126.
     """
     largest = np.maximum.reduceat(np.abs(values), np.arange(0, values.shape[-1], PIECE), axis=-1)
-    usable = (largest < np.float32(2.0**TOO_LARGE)).all(axis=-1)  # False for NaN.
+    usable = np.asarray((largest < np.float32(2.0**TOO_LARGE)).all(axis=-1))  # False for NaN.
     part, power = np.frexp(np.where(usable[..., None], largest, np.float32(0)))
     top, top_power = np.frexp(np.float32(most))
     exponents = np.maximum(power - top_power + (part > top), SMALLEST_EXPONENT).astype(np.int32)

@@ -136,6 +136,8 @@ class Replies:
     """Of each reply; empty: all in lane 0."""
     rounds: np.ndarray = field(default_factory=lambda: np.empty(0, dtype=np.int64), repr=False)
     """The round of the tasks that they answer."""
+    coded: np.ndarray = field(default_factory=lambda: np.empty(0, dtype=np.int64), repr=False, kw_only=True)
+    """Bytes of each reply, if they travelled coded; empty: as many as its tensors have."""
 
     def __post_init__(self) -> None:
         clients = np.asarray(self.clients, dtype=np.int64)
@@ -162,10 +164,10 @@ class Replies:
         if len(parts) < 2:
             return parts[0] if parts else cls(np.empty(0, dtype=np.int64))
         tensors = {name: torch.cat([part.tensors[name] for part in parts]) for name in parts[0].tensors}
-        clients, lanes, rounds = (
-            np.concatenate([getattr(part, name) for part in parts]) for name in ("clients", "lanes", "rounds")
+        clients, lanes, rounds, coded = (
+            np.concatenate([getattr(part, name) for part in parts]) for name in ("clients", "lanes", "rounds", "coded")
         )
-        return cls(clients, tensors, parts[0].step, lanes, rounds)
+        return cls(clients, tensors, parts[0].step, lanes, rounds, coded=coded)
 
     def __len__(self) -> int:
         return len(self.clients)
@@ -179,8 +181,13 @@ class Replies:
 
     @property
     def size(self) -> int:
-        """Bytes of each reply."""
+        """Bytes of the tensors of each reply."""
         return sum(size_of({name: tensor[:1]}) for name, tensor in self.tensors.items()) if len(self) else 0
+
+    @property
+    def sizes(self) -> np.ndarray:
+        """Bytes of each reply as it travelled, `[n]`."""
+        return self.coded if len(self.coded) else np.full(len(self), self.size)
 
     def by_client(self, name: str) -> ByClient:
         """All rows of a tensor as a mapping from a client to its row; of one lane."""
@@ -196,6 +203,7 @@ class Replies:
             tensors=taken(self.tensors, rows),
             lanes=self.lanes[rows],
             rounds=self.rounds[rows],
+            coded=self.coded[rows] if len(self.coded) else self.coded,
         )
 
     def in_lane(self: R, lane: int) -> R:
@@ -297,7 +305,7 @@ def traffic(tasks: Sequence[Tasks], replies: Replies) -> Traffic:
     """
     clients = [task.clients for task in tasks] + [replies.clients]
     down = [np.full(len(task), task.size if len(task) else 0) for task in tasks] + [np.zeros(len(replies), dtype=int)]
-    up = [np.zeros(len(task), dtype=int) for task in tasks] + [np.full(len(replies), replies.size)]
+    up = [np.zeros(len(task), dtype=int) for task in tasks] + [replies.sizes]
     return Traffic(np.concatenate(clients), np.concatenate(down), np.concatenate(up))
 
 
@@ -321,7 +329,11 @@ def beginnings(tasks: Tasks, reply: Message) -> Message:
     `tasks` are those that they answer, row by row. That is what a task says its client kept, or what it was sent, under
     the same name; one of several models, if it replies with its `choice` of them; or 0 for `updates`.
     """
-    sent = {**tasks.stacked(), **tasks.begun}
+    return origins({**tasks.stacked(), **tasks.begun}, reply)
+
+
+def origins(sent: Message, reply: Message) -> Message:
+    """The same of replies to what was `sent`, `[n, ...]`: what both ends know."""
     found = {name: sent[name] for name, tensor in reply.items() if name in sent and tensor.shape == sent[name].shape}
     if "model" in reply and "choice" in reply and "models" in sent:
         choice = reply["choice"].long()

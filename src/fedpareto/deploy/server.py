@@ -12,6 +12,7 @@ from pathlib import Path
 
 from flwr.serverapp import Grid
 
+from fedpareto.codecs import Codec
 from fedpareto.deploy import certificates, health, logs, status
 from fedpareto.deploy.gate import Gate
 from fedpareto.deploy.layout import Deployment, is_loopback
@@ -217,6 +218,7 @@ class _Service:
             waits=self.spec.policy.waits,
             expected={SCHEMA_SUBJECT: self._schema()},
             owners=owners,
+            codec=Codec.parse(self.spec.codec),
         )
 
     def _schema(self) -> str:

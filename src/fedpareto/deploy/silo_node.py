@@ -14,6 +14,7 @@ import numpy as np
 from flwr.app import RecordDict
 from torch import Tensor
 
+from fedpareto.codecs import Codec
 from fedpareto.core.federation import Federation
 from fedpareto.deploy.layout import NodeFolder
 from fedpareto.engines.flower import wire
@@ -117,4 +118,5 @@ def make_node(config: Mapping[str, Any]) -> Node:
         faults=spec.faults,
         keep=keep_servable,
         schema=problem.table_schema.fingerprint,
+        codec=Codec.parse(spec.codec),
     )

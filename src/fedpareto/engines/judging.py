@@ -50,6 +50,8 @@ class Done:
     """… with what, `[n, ...]` …"""
     values: Tensor | None
     """… and the trained models' objectives, where they were measured."""
+    sizes: np.ndarray = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    """Bytes of each reply, where they are coded."""
     failures: dict[int, Failure] = field(default_factory=dict)
     """The others, by row."""
 
@@ -75,7 +77,7 @@ class Judge:
 
     def judged(self, done: Done, measured: Sequence[bool]) -> list[Judged]:
         """By federation the replies that count and the failures; `measured`: whose trained models were measured."""
-        work, rows, values, failures = done.work, done.rows, done.values, dict(done.failures)
+        work, rows, values, failures, sizes = done.work, done.rows, done.values, dict(done.failures), done.sizes
         message = self._forged(work.only(rows), done.message)
         setting = self.settings[work.runs[0]]
         why = misfit(message, self.algorithm, setting, work.step, self.dtype, len(rows)) if len(rows) else None
@@ -88,7 +90,8 @@ class Judge:
             kept = np.setdiff1d(np.arange(len(rows)), list(refused))
             rows, message = rows[kept], taken(message, kept)
             values = None if values is None else take_rows(values, kept)
-        return _by_run(work.only(rows), message, values, failures, work, measured)
+            sizes = sizes[kept] if len(sizes) else sizes
+        return _by_run(work.only(rows), message, values, failures, work, measured, sizes)
 
     def _refused(self, work: Work, rows: np.ndarray, message: Message) -> dict[int, str]:
         """By place among `rows`, why a reply does not count. The few that fail are looked at one by one."""
@@ -155,6 +158,7 @@ def _by_run(
     failures: dict[int, Failure],
     asked: Work,
     measured: Sequence[bool],
+    sizes: np.ndarray,
 ) -> list[Judged]:
     found = []
     run, client, lane, round_, of_asked = done.run, done.client, done.lane, done.round, asked.run
@@ -163,7 +167,8 @@ def _by_run(
         if len(asked.parcels) > 1 or not (client[1:] > client[:-1]).all():
             rows = np.flatnonzero(run == number)
             rows = rows[np.lexsort((client[rows], lane[rows]))]
-        replies = Replies(client[rows], taken(message, rows), done.step, lane[rows], round_[rows])
+        coded = sizes[rows] if len(sizes) else sizes
+        replies = Replies(client[rows], taken(message, rows), done.step, lane[rows], round_[rows], coded=coded)
         own = [failure for row, failure in sorted(failures.items()) if of_asked[row] == number]
         trained = None if values is None or not measured[number] else ByClient(client[rows], take_rows(values, rows))
         found.append(Judged(number, replies, own, trained))

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedpareto.codecs import Codec
 from fedpareto.core import rng
 from fedpareto.core.algorithm import Algorithm, Setting, unwrapped
 from fedpareto.core.clients import Clients
@@ -30,6 +31,7 @@ from fedpareto.core.rows import Rows
 from fedpareto.core.solutions import tested_on
 from fedpareto.engines.checks import enforce_quorum, rows_missing
 from fedpareto.engines.choosing import Choosing
+from fedpareto.engines.coding import LOST, Coding
 from fedpareto.engines.counting import Law, law_of
 from fedpareto.engines.faults import Faults
 from fedpareto.engines.judging import Done, Judge, failure, together
@@ -41,6 +43,9 @@ from fedpareto.trust.attacks import Attack, raid_on
 
 MEMORY = "learner."
 """Prefix of the names of learner state in a client's private state."""
+
+Letter = tuple[int, int, int, str, int]
+"""A reply by its federation, client, lane, step and round."""
 
 
 @dataclass
@@ -57,12 +62,16 @@ class LocalEngine:
     attack: Attack = Attack()
     quorum: float = 0.0
     choices: Choices | None = None
+    coding: Coding = Coding(Codec())
+    """How replies travel."""
     private: Kept = field(default_factory=Kept)
     """Every client's private state."""
     holds: bool = False
     """Whether what clients keep after a step counts only once their replies have `landed`."""
     held: Kept = field(default_factory=Kept)
     """Until then it is here."""
+    letters: dict[Letter, dict[str, bytes]] = field(default_factory=dict)
+    """The coded tensors of the last replies, if the coding writes them."""
     remote: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
@@ -221,7 +230,7 @@ class LocalEngine:
         results = Results()
         for rows in self._chunks(work, awake):
             self._step(work, rows, measured, results, failures)
-        return Done(work, *results.joined(), failures)
+        return Done(work, *results.joined(), failures=failures)
 
     def _step(
         self, work: Work, rows: np.ndarray, measured: Sequence[bool], results: Results, failures: dict[int, Failure]
@@ -239,6 +248,9 @@ class LocalEngine:
             if work.step == "train" and any(measured[run] for run in set(chunk.run.tolist())):
                 honest = self._honest(clients, chunk)
                 values = honest.evaluate(self.algorithm.personal(honest, {**message, **result}))
+            sizes = np.empty(0, dtype=np.int64)
+            if not self.coding.codec.plain:
+                result, sizes = self._coded(chunk, message, result, clients)
         except Exception as problem:  # Whatever a client's own code raises is that client's failure, not the round's.
             if len(rows) == 1:
                 reason = f"raised {type(problem).__name__}: {problem}"
@@ -250,6 +262,17 @@ class LocalEngine:
         results.rows.append(rows)
         results.messages.append(result)
         results.values.append(values)
+        results.sizes.append(sizes)
+
+    def _coded(self, chunk: Work, message: Message, result: Message, clients: Clients) -> tuple[Message, np.ndarray]:
+        """The replies as they will be held, and their bytes; what they lost is private state from now on."""
+        fresh = [self.coding.nothing_lost(self.algorithm, setting) for setting in self.settings]
+        way = self.coding.travelled(chunk.step, message, result, self._recalled(chunk, fresh, LOST))
+        clients.state = {**clients.state, **{LOST + name: tensor for name, tensor in way.lost.items()}}
+        keys = zip(chunk.run.tolist(), chunk.client.tolist(), chunk.lane.tolist(), chunk.round.tolist(), strict=True)
+        for (run, client, lane, round_), letter in zip(keys, way.letters, strict=False):
+            self.letters[run, client, lane, chunk.step, round_] = letter
+        return way.reply, way.sizes
 
     # -- stacks ----------------------------------------------------------------------------------------------------
 

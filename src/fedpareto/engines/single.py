@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -47,6 +47,8 @@ class Reply:
     message: Message = field(repr=False)
     step: str = "train"
     lane: int = 0
+    coded: int | None = None
+    """Bytes, if it travelled coded."""
 
 
 def single(replies: Replies) -> Iterator[Reply]:
@@ -63,7 +65,10 @@ def stacked(replies: Sequence[Reply]) -> Replies:
     for lane in lanes:
         own = [reply for reply in replies if reply.lane == lane]
         messages = {reply.client: reply.message for reply in own}
-        parts.append(Replies.of(messages, own[0].step, lane, own[0].round))
+        part = Replies.of(messages, own[0].step, lane, own[0].round)
+        sizes = {reply.client: reply.coded for reply in own if reply.coded is not None}
+        coded = np.array([sizes[client] for client in part.clients.tolist()] if sizes else [], dtype=np.int64)
+        parts.append(replace(part, coded=coded))
     return Replies.cat(parts)
 
 

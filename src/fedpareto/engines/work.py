@@ -153,18 +153,22 @@ class Results:
     messages: list[Message] = field(default_factory=list)
     values: list[Tensor | None] = field(default_factory=list)
     """The trained models' objectives, where requested."""
+    sizes: list[np.ndarray] = field(default_factory=list)
+    """Bytes of the replies, where they are coded; else empty."""
 
-    def joined(self) -> tuple[np.ndarray, Message, Tensor | None]:
+    def joined(self) -> tuple[np.ndarray, Message, Tensor | None, np.ndarray]:
         """All of them, in the order of the rows."""
+        nothing = np.empty(0, dtype=np.int64)
         if not self.rows:
-            return np.empty(0, dtype=np.int64), {}, None
+            return nothing, {}, None, nothing
         if len(self.rows) == 1:
-            return self.rows[0], self.messages[0], self.values[0]
+            return self.rows[0], self.messages[0], self.values[0], self.sizes[0]
         rows = np.concatenate(self.rows)
         order = np.argsort(rows, kind="stable")
         message = {name: in_order([one[name] for one in self.messages], order) for name in self.messages[0]}
         values = [value for value in self.values if value is not None]
-        return rows[order], message, in_order(values, order) if values else None
+        sizes = np.concatenate(self.sizes)
+        return rows[order], message, in_order(values, order) if values else None, sizes[order] if len(sizes) else sizes
 
 
 def in_order(parts: Sequence[Tensor], order: np.ndarray) -> Tensor:

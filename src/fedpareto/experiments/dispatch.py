@@ -385,7 +385,7 @@ def _askable(clients: np.ndarray, tasks: Sequence[Tasks]) -> np.ndarray:
 def _cost(tasks: Sequence[Tasks], sent: np.ndarray, replies: Replies) -> Traffic:
     """Bytes of what was sent since the last round, and of what came."""
     down = bytes_down(tasks, sent)
-    of_replies = np.full(len(replies), replies.size)
+    of_replies = replies.sizes
     return Traffic(
         np.concatenate([sent, replies.clients]),
         np.concatenate([down, np.zeros_like(of_replies)]),

@@ -22,6 +22,7 @@ from fedpareto.experiments.spec_values import (
     TOP_LEVEL,
     check_attack,
     check_begin,
+    check_codec,
     check_defence,
     check_losses,
     check_normalisation,
@@ -186,6 +187,8 @@ class Draft:
             way = values.get("normalisation", "averaged")
             algorithm = registry.normalised(algorithm, way)
             check_normalisation(way, problem)
+        with self._at("codec"):
+            check_codec(values.get("codec", "float32"), parts["engine"], parts["privacy"], parts["devices"])
         with self._at("privacy", "kind"):
             algorithm = registry.protected(algorithm, parts["privacy"])
         if values.get("measure_losses"):

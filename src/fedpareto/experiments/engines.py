@@ -9,8 +9,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from fedpareto.codecs import Codec
 from fedpareto.core.engine import Engine
 from fedpareto.core.federation import Federation
+from fedpareto.engines.coding import Coding
 from fedpareto.engines.flower.options import FlowerOptions, SimulationOptions
 from fedpareto.engines.local import LocalEngine
 from fedpareto.engines.machine import Choices
@@ -65,6 +67,7 @@ def local(spec: Spec, choices: Choices | None = None, federations: Sequence[Fede
         attack=spec.attack,
         quorum=spec.quorum,
         choices=choices,
+        coding=Coding(Codec.parse(spec.codec)),
     )
 
 

@@ -16,6 +16,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fedpareto.codecs import Codec
 from fedpareto.core.federation import Federation
 from fedpareto.engines.flower.node import Node
 from fedpareto.engines.flower.options import FlowerOptions, SimulationOptions
@@ -60,6 +61,7 @@ def opened(spec: Spec, folder: Path, chosen: Mapping[str, Any] | None = None) ->
             flower=spec.engine,
             quorum=spec.quorum,
             waits=spec.policy.waits,
+            codec=Codec.parse(spec.codec),
         )
 
 
@@ -79,6 +81,7 @@ def make_node(config: Mapping[str, Any]) -> Node:
         options=spec.engine,
         faults=spec.faults,
         keep=keep_servable,
+        codec=Codec.parse(spec.codec),
     )
 
 

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from fedpareto.codecs import Codec
 from fedpareto.core import registry
 from fedpareto.core.algorithm import Algorithm, participant_count, unwrapped
 from fedpareto.core.federation import Federation, draw_preferences
@@ -24,6 +25,7 @@ from fedpareto.experiments.spec_values import (
     TOP_LEVEL,
     check_attack,
     check_begin,
+    check_codec,
     check_defence,
     check_losses,
     check_normalisation,
@@ -99,6 +101,8 @@ class Spec:
     """Whether the clients' own training losses are measured before and after each round with an evaluation."""
     normalisation: Literal["averaged", "private-statistics", "private"] = "averaged"
     """What clients share of normalisation layers: all of it, their weights without statistics of rows, or nothing."""
+    codec: str = "float32"
+    """How clients' replies travel, see fedpareto.codecs: float32 as they are, float32-delta, int8-delta and so on."""
     engine: LocalOptions = LocalOptions()
     faults: Faults = Faults()
     privacy: Privacy = Privacy()
@@ -125,6 +129,8 @@ class Spec:
         check_begin(self.attack, self.rounds)
         check_defence(self.defence, self.algorithm, self.privacy, self.policy, self.clients, self.participation)
         check_time(self.devices, self.policy, self.selection, self.engine, self.privacy, len(self.seeds))
+        object.__setattr__(self, "codec", str(Codec.parse(self.codec)))
+        check_codec(self.codec, self.engine, self.privacy, self.devices)
         self.policy.must_fit(self.algorithm, self.clients)
         self.selection.must_fit(self.clients, participant_count(self.participation, self.clients))
 
@@ -173,6 +179,7 @@ class Spec:
             "stop_margin": self.stop_margin,
             "measure_losses": self.measure_losses,
             "normalisation": self.normalisation,
+            "codec": self.codec,
             "learner": to_plain(self.learner),
             "engine": {"name": self.engine.name, **to_plain(self.engine)},
             **{name: to_plain(getattr(self, name)) for name in PARTS},

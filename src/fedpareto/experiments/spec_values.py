@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, Literal
 
+from fedpareto.codecs import Codec
 from fedpareto.core.algorithm import Algorithm, participant_count, unwrapped
 from fedpareto.core.learner import Learner
 from fedpareto.core.parameters import convert
@@ -35,6 +36,7 @@ TOP_LEVEL: dict[str, Any] = {
     "stop_margin": float,
     "measure_losses": bool,
     "normalisation": Literal["averaged", "private-statistics", "private"],
+    "codec": str,
 }
 
 
@@ -46,7 +48,7 @@ def top_level(key: str, value: Any) -> Any:
         value = _lists(value)
     ready = convert(value, TOP_LEVEL[key], key)
     check_value(key, ready)
-    return ready
+    return str(Codec.parse(ready)) if key == "codec" else ready
 
 
 def check_value(key: str, value: Any) -> None:
@@ -103,6 +105,26 @@ def check_normalisation(way: str, problem: Problem) -> None:
     if not kept:
         what = "running statistics" if way == "private-statistics" else "normalisation layers"
         raise UserError(f"normalisation is {way}, but the network of {problem.name} has no {what}; leave it out")
+
+
+def check_codec(word: str, engine: LocalOptions, privacy: Privacy, devices: Devices) -> None:
+    """Raises UserError where replies cannot travel coded."""
+    codec, reason = Codec.parse(word), ""
+    if codec.plain:
+        return
+    if isinstance(engine, RayOptions):
+        reason = "on ray clients are summed up where they are, and no client's reply travels; take local or Flower"
+    elif engine.precision == "float64":
+        reason = "a codec writes float32 numbers, and engine.precision is float64"
+    elif privacy.kind == "central" and not codec.lossless:
+        reason = (
+            "with privacy.kind=central the noise is for updates of at most the length clip, and what a codec loses "
+            "makes them longer; float32-delta loses nothing"
+        )
+    elif devices.kind != "none":
+        reason = "simulated devices send a reply before it is computed, so nobody knows yet how short it is"
+    if reason:
+        raise UserError(f"codec is {word}, but {reason}")
 
 
 def check_stopping(

@@ -33,7 +33,7 @@ def written(flight: Roster) -> tuple[Message, dict[str, Any]]:
         kept_replies = replies.only(flight.row[rows])
         tensors["row"][torch.as_tensor(rows)] = torch.arange(len(rows))
         tensors |= {f"replies/{number}/{name}": tensor for name, tensor in kept_replies.tensors.items()}
-        for name in ("clients", "lanes", "rounds"):
+        for name in ("clients", "lanes", "rounds", "coded"):
             tensors[f"replies/{number}/ {name}"] = torch.as_tensor(getattr(kept_replies, name))
         steps[str(number)] = kept_replies.step
     failures = {str(row): asdict(failure) for row, failure in flight.failures.items()}
@@ -62,7 +62,7 @@ def read(flight: Roster, tensors: Mapping[str, Tensor], values: Mapping[str, Any
         flight.tasks.setdefault(some.round, []).append(some)
     for name, step in values["replies"].items():
         found = _below(tensors, f"replies/{name}/", device)
-        about = {part: found.pop(f" {part}").cpu().numpy() for part in ("lanes", "rounds")}
+        about = {part: found.pop(f" {part}").cpu().numpy() for part in ("lanes", "rounds", "coded")}
         flight.replies[int(name)] = Replies(found.pop(" clients").cpu().numpy(), found, step, **about)
     flight.failures |= {int(row): Failure(**about) for row, about in values["failures"].items()}
     flight.count_users()

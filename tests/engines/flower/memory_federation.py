@@ -8,6 +8,8 @@ from pathlib import Path
 from flwr.app import Error, Message
 from flwr.serverapp import Grid
 
+from fedpareto.codecs import Codec
+from fedpareto.engines.coding import Coding
 from fedpareto.engines.flower.node import Node
 from fedpareto.engines.flower.options import FlowerOptions
 from fedpareto.engines.flower.post import HELLO
@@ -53,6 +55,7 @@ def node_of(spec, client: int, folder: Path, **changes) -> Node:
         "folder": folder / f"node{client}",
         "options": spec.engine,
         "faults": spec.faults,
+        "codec": Codec.parse(spec.codec),
     }
     return Node(**values | changes)
 
@@ -124,6 +127,7 @@ def federation_of(spec, folder, options=QUICK, **changes):
         flower=options,
         quorum=spec.quorum,
         waits=spec.policy.waits,
+        codec=Codec.parse(spec.codec),
     )
     return replace(engine, **changes), grid
 
@@ -139,6 +143,7 @@ def local_engine(spec, chunk=None):
         faults=spec.faults,
         quorum=spec.quorum,
         choices=Choices(1, chunk or spec.clients),
+        coding=Coding(Codec.parse(spec.codec)),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,9 +12,11 @@ import torch
 from flwr.app import RecordDict
 from torch import Tensor
 
+from fedpareto.codecs import Codec, CodecError
 from fedpareto.core.algorithm import Algorithm, Setting
 from fedpareto.core.messages import ByClient, Failure
 from fedpareto.engines.checks import impossible, refusal, too_large
+from fedpareto.engines.coding import opened
 from fedpareto.engines.flower import wire
 from fedpareto.engines.flower.members import Members
 from fedpareto.engines.single import Reply, Task
@@ -29,6 +31,7 @@ class Judge:
     federation: str
     dtype: torch.dtype
     members: Members
+    codec: Codec = Codec()
 
     @property
     def objectives_shape(self) -> tuple[int, int]:
@@ -45,7 +48,8 @@ class Judge:
             for task in job.tasks:
                 tensors += len(shapes[task.step])
                 numbers += sum(math.prod(shape) for shape in shapes[task.step].values())
-        return wire.Limits(tensors, numbers * width)
+        # What a codec cannot make shorter becomes longer, but not twice as long.
+        return wire.Limits(tensors, numbers * width * (1 if self.codec.plain else 2))
 
     def opened(self, content: RecordDict, envelope: wire.Envelope) -> wire.Answer | str:
         """The answer to an envelope, or why it is refused."""
@@ -53,7 +57,27 @@ class Judge:
             answer = wire.decode_answer(content, self.limits(envelope))
         except wire.Malformed as problem:
             return f"refused: {problem}"
-        return self._wrong(answer, envelope) or answer
+        return self._wrong(answer, envelope) or self._decoded(answer, envelope)
+
+    def _decoded(self, answer: wire.Answer, envelope: wire.Envelope) -> wire.Answer | str:
+        """With coded tensors as numbers again."""
+        if self.codec.plain:
+            return answer
+        tasks = {(job.run, task.round, task.step, task.lane): task for job in envelope.jobs for task in job.tasks}
+        results = []
+        for result in answer.results:
+            shapes, replies = self.algorithm.reply_shapes(self.settings[result.run]), []
+            for reply in result.replies:
+                task = tasks.get((result.run, reply.round, reply.step, reply.lane))
+                if task is None:
+                    return "refused: it answers a task that it was not sent"
+                try:
+                    message, size = opened(self.codec, shapes[task.step], task.message, reply.message)
+                except CodecError as problem:
+                    return f"refused: {problem}"
+                replies.append(replace(reply, message=message, coded=size))
+            results.append(replace(result, replies=tuple(replies)))
+        return replace(answer, results=tuple(results))
 
     def _wrong(self, answer: wire.Answer, envelope: wire.Envelope) -> str | None:
         """Why a well-formed answer does not fit this envelope."""

@@ -11,11 +11,13 @@ from typing import Any
 import numpy as np
 from flwr.app import RecordDict
 
+from fedpareto.codecs import Codec
 from fedpareto.core.algorithm import Algorithm, Setting, privacy_of, unwrapped
 from fedpareto.core.federation import Federation
 from fedpareto.core.learner import Learner
 from fedpareto.core.messages import ByClient, Evaluations, Failure, Message, Outcome, Parcels
 from fedpareto.core.problem import Problem
+from fedpareto.engines.coding import Coding, as_sent
 from fedpareto.engines.faults import Faults
 from fedpareto.engines.flower import schema, wire
 from fedpareto.engines.flower.private import Ledger, Moment, PrivateStore
@@ -60,6 +62,7 @@ class Node:
     faults: Faults = Faults()
     limits: wire.Limits = wire.GENEROUS
     keep: Keep = nothing_more
+    codec: Codec = Codec()
     _last: tuple[str, RecordDict] | None = field(default=None, repr=False)
     """The last nonce and its answer, for a server that did not get it the first time."""
 
@@ -75,6 +78,7 @@ class Node:
             options=self.options,
             faults=self.faults,
             choices=ONE,
+            coding=Coding(self.codec, writes=True),
         )
 
     @cached_property
@@ -91,7 +95,7 @@ class Node:
         """Who this is; neither data nor preference is in it."""
         federation, nonce = wire.decode_greeting(question)
         self._must_be_ours(federation)
-        fingerprints = schema.agreement(self.algorithm, self.learner, self.engine.settings)
+        fingerprints = schema.agreement(self.algorithm, self.learner, self.engine.settings, self.codec)
         fingerprints |= schema.columns(self.federations[0].splits)
         parts = tuple(self.engine.split_names)
         return wire.encode_hello(wire.Hello(self.federation, self.client, nonce, parts, fingerprints))
@@ -139,6 +143,7 @@ class Node:
     def _do(self, job: wire.Job) -> wire.Result:
         moment = Moment(job.round, job.exchange)
         lanes = {0, *(task.lane for task in job.tasks)}  # Solutions are measured with the state of lane 0.
+        self.engine.letters.clear()
         self._restore(job.run, lanes, moment, job.since)
         sent = exchanged(self.engine, job.run, [], None if job.solution is None else self._sent(job.solution))
         outcome = self._answered(job)
@@ -146,11 +151,16 @@ class Node:
         self._commit(job.run, {task.lane for task in job.tasks}, moment, job.since)
         return wire.Result(
             run=job.run,
-            replies=tuple(single(outcome.replies)),
+            replies=tuple(self._coded(job.run, reply) for reply in single(outcome.replies)),
             failures=tuple(_discreet(failure) for failure in outcome.failures),
             sent=sent.evaluations.sent.get(self.client),
             trained=outcome.evaluations.trained.get(self.client),
         )
+
+    def _coded(self, run: int, reply: Reply) -> Reply:
+        """As it travels; what was answered before, under local privacy, as it is."""
+        letter = self.engine.letters.get((run, reply.client, reply.lane, reply.step, reply.round), {})
+        return replace(reply, message=as_sent(reply.message, letter))
 
     def _answered(self, job: wire.Job) -> Outcome:
         """The outcome of a job's tasks. Under local privacy what was answered before is answered alike, or refused."""

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from fedpareto.codecs import Codec
 from fedpareto.core.algorithm import Algorithm, Setting, normalisation_of, privacy_of, unwrapped
 from fedpareto.core.learner import Learner
 from fedpareto.core.parameters import to_plain
@@ -18,13 +19,14 @@ MEANING = {
     "algorithm": "the algorithm or its parameters",
     "privacy": "the kind or the parameters of differential privacy",
     "learner": "the learner or its parameters",
+    "codec": "the codec of replies",
     "setting": "the seed, the clients, the rounds or the initial model",
     "data": "the columns of the data",
 }
 """What differs, in words, when a fingerprint does."""
 
 
-def agreement(algorithm: Algorithm[Any], learner: Learner, settings: Sequence[Setting]) -> dict[str, str]:
+def agreement(algorithm: Algorithm[Any], learner: Learner, settings: Sequence[Setting], codec: Codec) -> dict[str, str]:
     """What both server and nodes know: fingerprints by subject."""
     first = settings[0]
     return {
@@ -32,6 +34,7 @@ def agreement(algorithm: Algorithm[Any], learner: Learner, settings: Sequence[Se
         "algorithm": _fingerprint([algorithm.name, to_plain(unwrapped(algorithm)), normalisation_of(algorithm)]),
         "privacy": _fingerprint(to_plain(privacy_of(algorithm))),
         "learner": _fingerprint([type(learner).__name__, to_plain(learner)]),
+        "codec": _fingerprint(str(codec)),
         "setting": _fingerprint([_setting(setting) for setting in settings]),
     }
 

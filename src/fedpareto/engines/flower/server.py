@@ -19,6 +19,7 @@ import torch
 from flwr.app import RecordDict
 from flwr.serverapp import Grid
 
+from fedpareto.codecs import Codec
 from fedpareto.core.algorithm import Algorithm, Setting
 from fedpareto.core.kept import Kept
 from fedpareto.core.learner import Learner
@@ -83,6 +84,8 @@ class FlowerEngine:
     """Which client each node id is, where node keys were registered; others are refused then."""
     waits: bool = True
     """Whether rounds wait for everybody (see fleet.policy); otherwise a run also begins without those who are away."""
+    codec: Codec = Codec()
+    """How replies travel."""
     private: Kept = field(default_factory=Kept)
     """Always empty: private state stays on the nodes."""
     remote: ClassVar[bool] = True
@@ -93,9 +96,11 @@ class FlowerEngine:
         self.traffic: dict[int, Bytes] = {}
         """Of the last exchange, by client; without Flower's own framing."""
         self._post = Post(self.grid)
-        agreed = schema.agreement(self.algorithm, self.learner, self.settings) | dict(self.expected)
+        agreed = schema.agreement(self.algorithm, self.learner, self.settings, self.codec) | dict(self.expected)
         self._members = Members(self._post, self.federation, self.clients, agreed, self.owners, self.flower)
-        self._judge = Judge(self.algorithm, self.settings, self.federation, self.options.dtype, self._members)
+        self._judge = Judge(
+            self.algorithm, self.settings, self.federation, self.options.dtype, self._members, self.codec
+        )
         self._begun = False
         self._moments: dict[int, tuple[int, int]] = {}
         self._airs: dict[int, Airmail] = {}

@@ -33,11 +33,12 @@ def _gathered(work: Work, parts: Sequence[dict[str, Plain]]) -> Done:
             row = _rows(work, np.array([run]), np.array([failure.client]), np.array([failure.lane]))
             failures |= {int(one): failure for one in row}
     if not rows:
-        return Done(work, np.empty(0, dtype=np.int64), {}, None, failures)
+        return Done(work, np.empty(0, dtype=np.int64), {}, None, failures=failures)
     order = np.argsort(np.concatenate(rows), kind="stable")
     message: Message = {name: _joined([one[name] for one in messages], order) for name in messages[0]}
     measured = [one for one in values if one is not None]
-    return Done(work, np.concatenate(rows)[order], message, _joined(measured, order) if measured else None, failures)
+    objectives = _joined(measured, order) if measured else None
+    return Done(work, np.concatenate(rows)[order], message, objectives, failures=failures)
 
 
 def _rows(work: Work, run: np.ndarray, client: np.ndarray, lane: np.ndarray) -> np.ndarray:
