@@ -24,6 +24,7 @@ ALGORITHMS = {
     "private state": ("local", *COMMON, "--participation", "0.5"),
     "work under way": ("ditto", *COMMON, *LATE, "--participation", "0.5"),
     "fine-tuned with faults": ("fedavg+ft", *COMMON, "--set", "dropout=0.3", "--set", "corrupt=0.1"),
+    "lost by a codec": ("fedavg", *COMMON, "--set", "dimension=20", "--set", "codec=int4-delta"),
 }
 
 
