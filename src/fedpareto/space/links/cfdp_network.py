@@ -7,20 +7,19 @@ from dataclasses import replace
 from functools import partial
 from math import inf
 
-from fedpareto.space.links.cfdp import Entity
 from fedpareto.space.links.channel import Channel, Line
-from fedpareto.space.links.frames import OVERHEAD, Deframer, Framer
+from fedpareto.space.links.frames import OVERHEAD
 from fedpareto.space.links.managed import Managed
-from fedpareto.space.links.refusal import Refused
-from fedpareto.space.links.stores import BytesSink, BytesSource
-from fedpareto.space.links.transactions import Delivered, Ended, Id
-from fedpareto.space.links.transports import Contact, Delivery, Parcel, SimulatedNetwork
+from fedpareto.space.links.station import Station
+from fedpareto.space.links.transports import Contact, Delivery, SimulatedNetwork
 
 Channels = Channel | Mapping[tuple[int, int], Channel]
 """One channel for all links, or one for each (from, to)."""
 
 FRAMES_AHEAD = 4
 """Frames that may be before an acknowledgement or what was asked for, on the way there and back."""
+MARGIN = 0.1
+"""Seconds that a timer waits longer than it must."""
 
 
 def channel_of(channels: Channels, source: int, destination: int) -> Channel:
@@ -28,13 +27,14 @@ def channel_of(channels: Channels, source: int, destination: int) -> Channel:
     return channels if isinstance(channels, Channel) else channels.get((source, destination), Channel())
 
 
-def timed_for(managed: Managed, channels: Sequence[Channel]) -> Managed:
-    """Managed parameters with timers for the slowest of these channels: a round trip, and the frames before it."""
-    slowest = max((one.slowest for one in channels), default=0.0)
-    frame = max((one.seconds(managed.largest_pdu + OVERHEAD) for one in channels), default=0.0)
-    round_trip = 2 * slowest + FRAMES_AHEAD * frame + 0.1
-    late = max((one.late for one in channels if one.reordering), default=0.0)
-    return replace(managed, ack_timeout=round_trip, nak_timeout=round_trip, nak_delay=late)
+def timed_for(managed: Managed, channels: Channels) -> Managed:
+    """Managed parameters with timers for the slowest channel: a round trip, and the frames before it."""
+    all_of_them = [channels] if isinstance(channels, Channel) else [Channel(), *channels.values()]
+    slowest = max(one.slowest for one in all_of_them)
+    frame = max(one.seconds(managed.largest_pdu + OVERHEAD) for one in all_of_them)
+    wait = 2 * slowest + FRAMES_AHEAD * frame + MARGIN
+    late = max((one.late for one in all_of_them if one.reordering), default=0.0)
+    return replace(managed, ack_timeout=wait, nak_timeout=wait, nak_delay=late)
 
 
 class CfdpNetwork(SimulatedNetwork):
@@ -50,45 +50,38 @@ class CfdpNetwork(SimulatedNetwork):
         """Timers are set for the channels, unless `managed` says what they are."""
         super().__init__(contacts)
         self.channels: Channels = Channel() if channels is None else channels
-        all_of_them = [self.channels] if isinstance(self.channels, Channel) else [*self.channels.values()]
-        self.managed = timed_for(Managed(), all_of_them) if managed is None else managed
+        self.managed = timed_for(Managed(), self.channels) if managed is None else managed
         self.seed = seed
-        self._entities: dict[int, Entity] = {}
+        self._stations: dict[int, Station] = {}
         self._ways: dict[tuple[int, int], _Way] = {}
         self._wakes: dict[int, float] = {}
 
-    def entity(self, node: int) -> Entity:
-        """The CFDP entity of a node."""
-        if node not in self._entities:
-            self._entities[node] = Entity(node, self.managed)
-        return self._entities[node]
+    def station(self, node: int) -> Station:
+        """The stack of a node."""
+        if node not in self._stations:
+            here = self.transport(node)
+            self._stations[node] = Station(node, self.managed, here.outbox, here.traffic)
+        return self._stations[node]
 
     def _way(self, node: int, peer: int) -> _Way:
         if (node, peer) not in self._ways:
-            line = Line(channel_of(self.channels, node, peer), self.seed, node, peer)
-            self._ways[node, peer] = _Way(line, node)
-            self.entity(node).link(peer, self.connected(node, peer), self.now)
+            self._ways[node, peer] = _Way(Line(channel_of(self.channels, node, peer), self.seed, node, peer))
+            self.station(node).entity.link(peer, self.connected(node, peer), self.now)
         return self._ways[node, peer]
 
     def contact_changed(self, node: int, peer: int, up: bool) -> None:
         """Suspend or resume; the frame that is being sent when a contact ends is lost."""
         self._way(node, peer).cut()
-        self.entity(node).link(peer, up, self.now)
+        self.station(node).entity.link(peer, up, self.now)
 
     def work(self, node: int, peer: int) -> None:
-        """Hand waiting messages to CFDP once they can be sent, and send a frame if the channel is free."""
-        way, entity, here = self._way(node, peer), self.entity(node), self.transport(node)
-        here.traffic.messages_dropped += here.outbox.expire(self.now)
-        while self.connected(node, peer) and not way.busy:
-            parcel = here.outbox.take(peer, above=entity.priority(peer))
-            if parcel is not None:
-                self._begin(entity, parcel)
-            found = entity.pull(peer, self.now)
-            if found is None:
+        """Send frames while there are any, the channel is free, and the contact is long enough for one more."""
+        way, station = self._way(node, peer), self.station(node)
+        last = self.contact_end(node, peer) - way.line.channel.seconds(self.managed.largest_pdu + OVERHEAD)
+        while self.connected(node, peer) and not way.busy and self.now <= last:
+            frame = station.pull(peer, self.now)
+            if frame is None:
                 break
-            pdu, again = found
-            frame = way.framer.frame(pdu)
-            here.traffic.sends(len(frame), again=again)
             seconds = way.line.channel.seconds(len(frame))
             if seconds:
                 way.busy = True
@@ -96,16 +89,6 @@ class CfdpNetwork(SimulatedNetwork):
             else:
                 self._carry(node, peer, frame)
         self._wake(node)
-
-    def _begin(self, entity: Entity, parcel: Parcel) -> None:
-        transaction = entity.put(parcel.to, BytesSource(parcel.data), self.now, priority=parcel.priority)
-        if parcel.expires < inf:
-            self.at(parcel.expires, partial(self._expire, entity, parcel.to, transaction))
-
-    def _expire(self, entity: Entity, peer: int, transaction: Id) -> None:
-        entity.cancel(transaction, self.now)
-        self._see(entity.node)
-        self.work(entity.node, peer)
 
     def _sent(self, node: int, peer: int, frame: bytes, cuts: int) -> None:
         way = self._way(node, peer)
@@ -119,32 +102,16 @@ class CfdpNetwork(SimulatedNetwork):
             self.at(at, partial(self._arrive, node, peer, arrived))
 
     def _arrive(self, node: int, peer: int, frame: bytes) -> None:
-        there = self.transport(peer)
-        try:
-            pdu = self._way(node, peer).deframer.pdu(frame)
-        except Refused:
-            there.traffic.packets_refused += 1
-            return
-        there.traffic.receives(len(frame))
-        self.entity(peer).receive(pdu, self.now, node)
-        self._see(peer)
+        self._hand_on(peer, self.station(peer).take(frame, node, self.now))
         self.work(peer, node)
 
-    def _see(self, node: int) -> None:
-        """Hand on what an entity tells."""
-        here = self.transport(node)
-        for told in self.entity(node).indications():
-            if isinstance(told, Delivered) and isinstance(told.sink, BytesSink):
-                here.arrived(Delivery(told.peer, told.sink.data, self.now))
-            elif isinstance(told, Ended) and told.sending:
-                if told.complete:
-                    here.traffic.messages_sent += 1
-                else:
-                    here.traffic.messages_dropped += 1
+    def _hand_on(self, node: int, arrived: list[Delivery]) -> None:
+        for delivery in arrived:
+            self.transport(node).arrived(delivery)
 
     def _wake(self, node: int) -> None:
         """See to it that timers act when they run out."""
-        at = self.entity(node).next_time()
+        at = self.station(node).next_time()
         if at < self._wakes.get(node, inf):
             self._wakes[node] = at
             self.at(at, partial(self._tick, node, at))
@@ -152,8 +119,7 @@ class CfdpNetwork(SimulatedNetwork):
     def _tick(self, node: int, at: float) -> None:
         if self._wakes.get(node) == at:
             del self._wakes[node]
-        self.entity(node).tick(self.now)
-        self._see(node)
+        self._hand_on(node, self.station(node).tick(self.now))
         for here, peer in list(self._ways):
             if here == node:
                 self.work(node, peer)
@@ -166,15 +132,14 @@ class CfdpNetwork(SimulatedNetwork):
     @property
     def open(self) -> int:
         """Transactions that have not ended, at all nodes."""
-        return sum(entity.open for entity in self._entities.values())
+        return sum(station.entity.open for station in self._stations.values())
 
 
 class _Way:
     """One direction between two nodes: its channel, and whether a frame is being sent."""
 
-    def __init__(self, line: Line, node: int) -> None:
-        self.line, self.framer, self.deframer = line, Framer(node), Deframer(node)
-        self.busy, self.cuts = False, 0
+    def __init__(self, line: Line) -> None:
+        self.line, self.busy, self.cuts = line, False, 0
 
     def cut(self) -> None:
         """Whatever is being sent is lost."""

@@ -41,7 +41,7 @@ class Sending(Transaction):
         self._metadata_due, self._metadata_sent = True, False
         self._eof_due = self._eof_sent = self._eof_acknowledged = False
         self._replies: deque[Ack] = deque()
-        self._seen: dict[Nak, float] = {}
+        self._repeated: deque[tuple[float, int, int]] = deque()
 
     @property
     def begun(self) -> bool:
@@ -80,7 +80,9 @@ class Sending(Transaction):
         if len(data) != end - start:
             self.fault(Condition.FILESTORE_REJECTION, now)
             return self.pull(now)
-        if not again:
+        if again:
+            self._repeated.append((now, start, end))
+        else:
             self._checksum.update(data)
             self._position = end
         return self._out(FileData(start, data), again)
@@ -116,16 +118,20 @@ class Sending(Transaction):
                 pass
 
     def _asked_again(self, nak: Nak, now: float) -> None:
-        """Note what is missing at the destination, unless the same NAK was heard a moment ago: frames are doubled."""
-        if now - self._seen.get(nak, -self.managed.nak_timeout) < self.managed.nak_timeout / 2:
-            return
-        self._seen = {one: at for one, at in self._seen.items() if now - at < self.managed.nak_timeout}
-        self._seen[nak] = now
+        """Note what is missing at the destination, but for what was repeated a moment ago.
+
+        The destination cannot have known of it yet; frames are doubled, and a NAK may have been on its way for long.
+        """
+        while self._repeated and self._repeated[0][0] <= now - self.managed.nak_timeout:
+            self._repeated.popleft()
+        on_the_way = Ranges()
+        for _, start, end in self._repeated:
+            on_the_way.add(start, end)
         for start, end in nak.requests:
             if start == end == 0:
                 self._metadata_due = True
-            else:
-                self._asked.add(start, min(end, self._position))
+            for piece in on_the_way.missing(start, min(end, self._position)):
+                self._asked.add(*piece)
 
     def timed_out(self, now: float) -> None:
         """Send the EOF again; give up after too many times, or if nothing comes for very long."""
@@ -146,7 +152,7 @@ class Sending(Transaction):
 
     def resumed(self, now: float) -> None:
         """What was in flight when the contact ended may be lost: the EOF goes first thing."""
-        self._seen.clear()
+        self._repeated.clear()
         self._eof_due = self._eof_sent and not self._eof_acknowledged
         if self._eof_due:
             self.acks.stop()

@@ -6,6 +6,7 @@ Nodes have ipn node numbers. Times are seconds that are passed in; nothing here 
 from __future__ import annotations
 
 import heapq
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -116,6 +117,9 @@ class Outbox:
     def __init__(self) -> None:
         self._waiting: dict[int, list[Parcel]] = defaultdict(list)
 
+    def __bool__(self) -> bool:
+        return any(self._waiting.values())
+
     def put(self, parcel: Parcel) -> int:
         """Add a message; the number of older ones that it replaces."""
         waiting = self._waiting[parcel.to]
@@ -181,7 +185,6 @@ class SimulatedTransport:
 
     def arrived(self, delivery: Delivery) -> None:
         """Put a message where `poll` finds it."""
-        self.traffic.messages_received += 1
         self._inbox.append(delivery)
 
     @property
@@ -203,11 +206,11 @@ class SimulatedNetwork:
         self._count = 0
         self._always = contacts is None
         self._links: dict[tuple[int, int], bool] = {}
-        for start, end, one, other in contacts or ():
-            if not start < end or one == other:
-                raise UserError(f"contact ({start}, {end}, {one}, {other}): it is (start, end, node, other node)")
-            self.at(start, partial(self.connect, one, other, True))
-            self.at(end, partial(self.connect, one, other, False))
+        self._plan = _merged(contacts or ())
+        for (one, other), times in self._plan.items():
+            for start, end in times:
+                self.at(start, partial(self.connect, one, other, True))
+                self.at(end, partial(self.connect, one, other, False))
 
     def transport(self, node: int) -> SimulatedTransport:
         """The transport of a node; always the same one."""
@@ -254,6 +257,12 @@ class SimulatedNetwork:
         """Whether two nodes hear each other now."""
         return self._links.get((min(one, other), max(one, other)), self._always)
 
+    def contact_end(self, one: int, other: int) -> float:
+        """When the contact that two nodes have now will end, as far as is known."""
+        times = self._plan.get((min(one, other), max(one, other)), [])
+        place = bisect_right(times, (self.now, inf)) - 1
+        return times[place][1] if place >= 0 and times[place][1] > self.now else inf
+
     def connect(self, one: int, other: int, up: bool) -> None:
         """From now on two nodes hear each other, or do not."""
         if self.connected(one, other) == up:
@@ -273,6 +282,20 @@ class SimulatedNetwork:
         raise NotImplementedError
 
 
+def _merged(contacts: Sequence[Contact]) -> dict[tuple[int, int], list[tuple[float, float]]]:
+    """When each pair of nodes is in contact, in order, without overlaps."""
+    plan: dict[tuple[int, int], list[tuple[float, float]]] = defaultdict(list)
+    for start, end, one, other in sorted(contacts):
+        if not start < end or one == other:
+            raise UserError(f"contact ({start}, {end}, {one}, {other}): it is (start, end, node, other node)")
+        times = plan[min(one, other), max(one, other)]
+        if times and start <= times[-1][1]:
+            times[-1] = (times[-1][0], max(end, times[-1][1]))
+        else:
+            times.append((start, end))
+    return dict(plan)
+
+
 class MemoryNetwork(SimulatedNetwork):
     """Messages that arrive at once, or after a delay, whole and in order; they wait for a contact."""
 
@@ -288,5 +311,6 @@ class MemoryNetwork(SimulatedNetwork):
             here.traffic.messages_sent += 1
             here.traffic.sends(len(parcel.data))
             there.traffic.receives(len(parcel.data))
+            there.traffic.messages_received += 1
             delivery = Delivery(node, parcel.data, self.now + self.delay)
             self.at(delivery.at, partial(there.arrived, delivery))
