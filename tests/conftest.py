@@ -1,8 +1,8 @@
 """The suite holds anywhere: it uses no network, and what needs a published data set, or a lot of time, says so.
 
 The published data sets are not in the repository: FEDPARETO_DATA says where they lie. A test that reads one is marked
-`needs_data("adult")`, or asks the fixture `published` for it. One that starts machines of Ray, or waits for processes
-that were killed, is marked `takes_long`, and is run in CI.
+`needs_data("adult")`, or asks the fixture `published` for it. One that starts machines of Ray, waits for processes that
+were killed, or learns until something converges is marked `takes_long`, and is run in CI.
 """
 
 from __future__ import annotations
@@ -40,19 +40,22 @@ os.environ |= dict.fromkeys(("no_proxy", "NO_PROXY"), "localhost,127.0.0.1,::1")
 os.environ |= QUIET
 os.environ |= ALONE  # Ray is on this machine only, too.
 
-# How long an example takes says something about the machine, not about the code.
-hypothesis.settings.register_profile("anywhere", deadline=None)
-hypothesis.settings.load_profile("anywhere")
-
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "needs_data(*names): reads these published data sets; skipped without them")
-    config.addinivalue_line("markers", "takes_long: starts machines of Ray, or waits for the dead; run with CI=true")
+    config.addinivalue_line(
+        "markers", "takes_long: starts machines, waits for the dead or learns for long; run with CI=true"
+    )
 
 
 def in_ci() -> bool:
     """Whether nothing may be left out."""
     return os.environ.get("CI", "").lower() in ("1", "true")
+
+
+# How long an example takes says something about the machine, not about the code.
+hypothesis.settings.register_profile("anywhere", deadline=None, max_examples=100 if in_ci() else 40)
+hypothesis.settings.load_profile("anywhere")
 
 
 def pytest_collection_finish() -> None:

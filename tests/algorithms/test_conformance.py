@@ -13,7 +13,11 @@ from fedpareto.problems.synthetic import Synthetic
 from fedpareto.testing.conformance import ALGORITHM_CHECKS, EXACT, SINGLE, largest_difference, small_problem, trial
 from little_work import LITTLE_WORK
 
-NAMES = [*algorithms(), *(f"{name}+ft" for name in algorithms())]
+FINE_TUNED = [
+    pytest.param(f"{name}+ft", marks=[pytest.mark.takes_long] * (name not in ("fedavg", "fedpref")))
+    for name in algorithms()
+]
+NAMES = [*algorithms(), *FINE_TUNED]
 
 
 @functools.cache

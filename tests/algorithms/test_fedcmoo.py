@@ -195,6 +195,7 @@ def test_a_run_records_these_bytes():
 # -- where it leads ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.takes_long
 @pytest.mark.parametrize("goals", [2, 3])
 @pytest.mark.parametrize("rank", [0, EXACT], ids=["compressed", "exact"])
 def test_it_reaches_a_pareto_stationary_point(goals, rank):
@@ -222,6 +223,7 @@ def test_pref_reaches_the_front_at_the_preference_ray(preference):
     assert adjustments(losses.numpy(), r)[0] < 2e-3
 
 
+@pytest.mark.takes_long
 def test_the_larger_a_preference_the_smaller_that_loss():
     """With all the defaults, the dial turns the right way and every point is on the front."""
     problem = Convex(heterogeneity=0.0)

@@ -253,6 +253,7 @@ class Concave(SupervisedProblem):
         return np.stack([1 - np.exp(-((places - sign) ** 2)) for sign in (1, -1)], axis=1)
 
 
+@pytest.mark.takes_long
 @pytest.mark.parametrize(("scalarisation", "covers"), [("tchebycheff", True), ("linear", False)])
 def test_only_tchebycheff_covers_a_concave_front(scalarisation, covers):
     problem = Concave()
@@ -286,6 +287,7 @@ def test_three_objectives_move_with_their_own_importance():
 # -- the dial ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.takes_long
 def test_losses_move_with_the_preference_as_they_do_for_fedpref():
     from scipy.stats import spearmanr
 

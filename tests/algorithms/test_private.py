@@ -115,6 +115,7 @@ def noise_of(kind, rounds=400, **values):
     return models.diff(dim=0)
 
 
+@pytest.mark.takes_long
 @pytest.mark.parametrize(("kind", "divisor"), [("central", CLIENTS), ("local", math.sqrt(CLIENTS))])
 def test_the_mean_model_carries_the_noise_of_its_kind(kind, divisor):
     """Central zC/n; local zC/√n, the mean of n independent draws of zC."""

@@ -369,6 +369,7 @@ class Tap:
         target.close()
 
 
+@pytest.mark.takes_long
 def test_neither_rows_nor_preferences_cross_the_wire(schema, tables, parties, tmp_path):
     """In plain text, so that the tap can read it. Models do cross: that they are found shows that it can.
 

@@ -119,6 +119,7 @@ def test_a_crash_at_any_write_changes_no_bit(spec: Spec, undisturbed: Path, tmp_
     assert moments > 30
 
 
+@pytest.mark.takes_long
 def test_a_full_disk_at_any_write_is_one_clear_error_and_changes_no_bit(
     spec: Spec, undisturbed: Path, tmp_path: Path
 ) -> None:
@@ -132,6 +133,7 @@ def test_a_full_disk_at_any_write_is_one_clear_error_and_changes_no_bit(
     assert moments > 20
 
 
+@pytest.mark.takes_long
 def test_a_resumed_run_that_crashes_at_any_write_can_be_resumed_again(
     spec: Spec, undisturbed: Path, tmp_path: Path
 ) -> None:

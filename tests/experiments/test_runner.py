@@ -141,6 +141,7 @@ def test_every_round_is_on_record_with_both_evaluations_on_both_splits(tmp_path:
     assert after["sent"] != before["sent"]
 
 
+@pytest.mark.takes_long
 def test_rounds_without_an_evaluation_train_the_same_models(tmp_path: Path) -> None:
     start(spec_of(seeds=2), tmp_path / "all")
     told: list[Progress] = []

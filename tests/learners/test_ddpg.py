@@ -256,6 +256,7 @@ def test_targets_are_kept_or_received_and_moments_kept_or_fresh():
     assert all(not torch.allclose(a, b) for i, a in enumerate(results) for b in results[:i])
 
 
+@pytest.mark.takes_long
 def test_it_learns_to_steer_for_either_objective():
     """Who wants ease pushes little; who wants to be near the post gets nearer."""
     learner = DDPG(steps=1_500, lr=0.003, batch_size=64, buffer_size=2_000, learning_starts=200, train_freq=4)

@@ -231,6 +231,7 @@ def test_targets_are_kept_or_received_and_moments_kept_or_fresh():
     assert all(not torch.allclose(results[a], results[b]) for a, b in pairs)
 
 
+@pytest.mark.takes_long
 def test_it_learns_the_best_treasure_for_a_preference():
     """With a preference for time the nearest treasure is best, with one for treasure a far one."""
     problem = DeepSeaTreasure(hidden=(64, 64))
@@ -249,6 +250,7 @@ def test_every_algorithm_of_the_study_runs_on_it(name):
     assert not any(row["failures"] for row in result.history)
 
 
+@pytest.mark.takes_long
 def test_a_resumed_run_continues_bit_for_bit(tmp_path):
     spec = _spec(PROBLEM, "fedpref", rounds=4, clients=3, learner=LEARNER)
     whole = runner.start(spec)

@@ -16,6 +16,7 @@ from fedpareto.report.page import write_comparison
 from fedpareto.report.reading import load
 from little_work import LITTLE_WORK
 
+pytestmark = pytest.mark.takes_long
 VARIANTS = [*algorithms(), *(name + FINE_TUNED for name in ("fedavg", "fedpref", "praffl"))]
 ON_THE_PAGE = ("fedcmoo", "fedavg+ft", "mofld")
 CLIENTS, ROUNDS, ROWS = 4, 2, 600

@@ -101,6 +101,7 @@ def test_answers_are_the_networks_own_also_from_a_file(kind, tmp_path):
 
 
 # What the others do is part of these; each takes seconds, as torch's exporter does.
+@pytest.mark.takes_long
 @pytest.mark.parametrize("kind", ["cnn", "words", "characters", "vector"])
 def test_onnx_gives_the_same_answers_under_any_preference(kind, tmp_path):
     problem, inputs, rows = KINDS[kind]
@@ -169,6 +170,7 @@ def test_a_short_run_of_a_policy_is_exported_and_asked(command, tmp_path):  # no
     assert {row["action"] for row in table} <= {"0", "1", "2", "3"}
 
 
+@pytest.mark.takes_long
 def test_praffl_makes_models_of_two_heads_for_any_preference_also_as_onnx(command, tmp_path, monkeypatch):  # noqa: F811
     pixels, labels = STREAM.integers(0, 256, (40, 28, 28)).astype(np.uint8), STREAM.integers(0, 10, 40)
     monkeypatch.setattr(ImageSet, "images", lambda self, part: Images(pixels, labels))
