@@ -44,7 +44,7 @@ os.environ |= ALONE  # Ray is on this machine only, too.
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "needs_data(*names): reads these published data sets; skipped without them")
     config.addinivalue_line(
-        "markers", "takes_long: starts machines, waits for the dead or learns for long; run with CI=true"
+        "markers", "takes_long: starts machines, waits for the dead, learns for long; run with CI=true"
     )
 
 
