@@ -133,7 +133,7 @@ def parse(words):
     """The command's arguments are read, and no more."""
     command, *arguments = words
     group = COMMANDS.commands[command]
-    if command in ("data", "server", "node"):
+    if command in ("data", "server", "node", "space"):
         command, *arguments = arguments
         group = group.commands[command]
     group.make_context(command, arguments)

@@ -109,7 +109,7 @@ def payloads() -> tuple[tuple[bytes, ...], Callable[[bytes], object]]:
 
 def answered(path: Path) -> object:
     """What `fedpareto space agree` does with an offer or with capabilities."""
-    plain, _ = spec_yaml.read(path)
+    plain, _ = spec_yaml.read(path, "file", "node: 10")
     if "accepts" in plain:
         offer = golden.every()["offer"]
         assert isinstance(offer, Offer)

@@ -26,7 +26,7 @@ HEAVY = {
     "starlette",
 }
 """Packages that take long to import; with none of them, help takes a fraction of a second."""
-GROUPS = ("completion", "data", "server", "node")
+GROUPS = ("completion", "data", "server", "node", "space")
 COMMANDS = ("run", "resume", "show", "compare", "algorithms", "problems", "demo")
 
 

@@ -13,7 +13,7 @@ import typer.core
 from typer.core import TyperGroup
 
 from fedpareto import __version__
-from fedpareto.cli import completion, console, data, lists, matrix, node, reproduce, runs, serve, server, sweep
+from fedpareto.cli import completion, console, data, lists, matrix, node, reproduce, runs, serve, server, space, sweep
 from fedpareto.errors import UnknownName, UserError
 
 # Help is plain text here; without this, Typer 0.20 escapes brackets in it as if Rich were to print it.
@@ -45,6 +45,7 @@ app = typer.Typer(
 app.add_typer(data.app, name="data", cls=_Commands)
 app.add_typer(server.app, name="server", cls=_Commands)
 app.add_typer(node.app, name="node", cls=_Commands)
+app.add_typer(space.app, name="space", cls=_Commands)
 
 
 @app.callback(invoke_without_command=True)

@@ -20,10 +20,12 @@ LONGEST_SHOWN = 40
 """Characters of a wrong value that a message shows."""
 
 
-def read(path: Path) -> tuple[dict[str, Any], dict[tuple[str, ...], str]]:
+def read(
+    path: Path, what: str = "spec", such_as: str = "rounds: 20"
+) -> tuple[dict[str, Any], dict[tuple[str, ...], str]]:
     """The values of a file, and the line of each by its path of keys."""
     try:
-        text = read_bytes(path, "the spec ").decode()
+        text = read_bytes(path, f"the {what} ").decode()
     except UnicodeDecodeError as problem:
         raise UserError(f"{path}, line {problem.object[: problem.start].count(10) + 1}: not UTF-8 text") from None
     try:
@@ -34,7 +36,7 @@ def read(path: Path) -> tuple[dict[str, Any], dict[tuple[str, ...], str]]:
     except (yaml.YAMLError, RecursionError) as problem:
         raise UserError(f"{path}{_trouble(problem, text)}") from None
     if not isinstance(values, dict):
-        raise UserError(f"{path}, line 1: a spec is a list of 'key: value' lines, such as 'rounds: 20'")
+        raise UserError(f"{path}, line 1: a {what} is a list of 'key: value' lines, such as '{such_as}'")
     return values, lines
 
 
