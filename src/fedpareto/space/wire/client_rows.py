@@ -39,6 +39,7 @@ class Hierarchical(Record):
     """Servers below servers: a client talks to that of its level."""
 
     levels: Annotated[int, Whole(2, 8)]
+    """Of servers."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,7 @@ class Decentralised(Record):
     """No server: every node talks to some neighbours."""
 
     neighbours: Annotated[int, Whole(1, 1024)]
+    """Of each node."""
 
 
 TOPOLOGY = OneOf(
@@ -67,6 +69,7 @@ class Identity(Record):
     node: Node
     """Of the ipn scheme."""
     service: Annotated[int, Whole(0, 2**16 - 1)] = 1
+    """Of the ipn scheme."""
     key: Annotated[bytes, Octets((0, DIGEST))] = b""
     """SHA-256 of its public key; empty: it cannot be verified."""
 
@@ -253,7 +256,7 @@ class CodecName(Text):
 
     def says(self) -> str:
         """See Kind."""
-        return "the name of a codec, such as int8-delta+ccsds121"
+        return "the name of a codec, such as int8-delta"
 
 
 @dataclass(frozen=True)
@@ -261,6 +264,7 @@ class Format(Record):
     """What travels from client to server, and how it is coded."""
 
     content: Annotated[Content, Word(Content)]
+    """What is submitted."""
     codec: Annotated[str, CodecName(48)]
     """Type of number, difference to the base or not, lossless coder: see fedpareto.codecs."""
     error_feedback: Annotated[bool, Flag()] = False
@@ -270,6 +274,7 @@ class Format(Record):
     rows: Annotated[bool, Flag()] = False
     """Whether the number of training rows is told with every submission."""
     objectives: Annotated[int, Whole(1, 64)] = 1
+    """How many; of per-objective content, so many parts."""
     disclosed: Annotated[bool, Flag()] = False
     """Whether the client tells its preference."""
     preference: Annotated[tuple[float, ...], Many(Real(0, 1), 0, 64)] = ()
@@ -304,7 +309,9 @@ class Onnx(Record):
     """A model that is sent as an ONNX file."""
 
     digest: Annotated[bytes, Octets((DIGEST,))]
+    """SHA-256 of its tensors."""
     manifest: Annotated[bytes, Octets((SHORT,))]
+    """Digest of the manifest."""
     size: Annotated[int, Whole(1)]
     """Bytes of the file."""
 
@@ -314,7 +321,9 @@ class Nnef(Record):
     """A model that is sent as an NNEF archive."""
 
     digest: Annotated[bytes, Octets((DIGEST,))]
+    """SHA-256 of its tensors."""
     manifest: Annotated[bytes, Octets((SHORT,))]
+    """Digest of the manifest."""
     size: Annotated[int, Whole(1)]
     """Bytes of the archive."""
 
@@ -326,7 +335,9 @@ class Bound(Record):
     name: Annotated[str, Text(48, least=1)]
     """Such as parameters, inputs, outputs, bytes."""
     low: Annotated[int, Whole()]
+    """The least."""
     high: Annotated[int, Whole()]
+    """The most."""
 
     def must_be_consistent(self) -> None:
         """See Record."""
@@ -339,6 +350,7 @@ class Constraints(Record):
     """Any model within these bounds: clients' models may differ."""
 
     bounds: Annotated[tuple[Bound, ...], Many(Struct(Bound), 1, 16)]
+    """All of them hold."""
 
 
 MODEL = OneOf((("reference", Reference), ("onnx", Onnx), ("nnef", Nnef), ("constraints", Constraints)))
@@ -378,17 +390,21 @@ class ClientFailures(Record):
     timeout: Seconds
     """Seconds to wait for a global model."""
     on_timeout: Act
+    """Of that time."""
     retries: Annotated[int, Whole(0, 255)]
     """Of a retry, before the client leaves."""
     backoff: Annotated[float, Real(1)]
     """Factor by which the time-out grows with every retry."""
     on_server_change: Annotated[ServerChange, Word(ServerChange)]
+    """Which other server is accepted."""
     on_non_finite: Act
     """Of a local model that is not finite."""
     on_corrupt_state: Act
     """Of stored weights that do not have their digest."""
     on_storage_full: Act
+    """Of no room for a model."""
     on_low_power: Act
+    """Of too little power to train."""
     on_undecodable: Act
     """Of a global model that cannot be decoded or does not have its digest."""
     on_unknown_base: Act

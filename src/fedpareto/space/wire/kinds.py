@@ -56,6 +56,11 @@ def shown(value: Any) -> str:
     return text if len(text) <= 40 else f"{text[:37]}..."
 
 
+def _large(number: int) -> str:
+    """A limit as people know it."""
+    return {2**32 - 1: "2^32 - 1", 2**53: "2^53", 2**64 - 1: "2^64 - 1"}.get(number, str(number))
+
+
 @dataclass(frozen=True)
 class Whole(Kind):
     """A whole number."""
@@ -73,8 +78,7 @@ class Whole(Kind):
 
     def says(self) -> str:
         """See Kind."""
-        most = {2**32 - 1: "2^32 - 1", 2**64 - 1: "2^64 - 1"}.get(self.most, str(self.most))
-        return f"a whole number from {self.least} to {most}"
+        return f"a whole number from {self.least} to {_large(self.most)}"
 
 
 @dataclass(frozen=True)
@@ -172,7 +176,7 @@ class Octets(Kind):
 
     def says(self) -> str:
         """See Kind."""
-        return f"{' or '.join(map(str, self.sizes)) if self.sizes else f'at most {self.most}'} bytes"
+        return f"{' or '.join(map(str, self.sizes)) if self.sizes else f'at most {_large(self.most)}'} bytes"
 
     def to_plain(self, value: bytes) -> str:
         """See Kind."""

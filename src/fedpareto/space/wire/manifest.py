@@ -52,8 +52,11 @@ class Tensor(Record):
     """One tensor of a manifest."""
 
     name: Annotated[str, Text(64, least=1)]
+    """Such as model, updates, losses."""
     shape: Annotated[tuple[int, ...], Many(Whole(), 0, 8)]
+    """Its dimensions."""
     dtype: Annotated[Dtype, Word(Dtype)] = Dtype.FLOAT32
+    """Of its numbers."""
     coded: Annotated[bool, Flag()] = False
     """Whether the message's codec is used; otherwise its numbers travel as they are."""
 
@@ -76,6 +79,7 @@ class Manifest(Record):
     """The tensors of a payload, in their order."""
 
     tensors: Annotated[tuple[Tensor, ...], Many(Struct(Tensor), 0, MOST_TENSORS)]
+    """In the order of the payload."""
 
     def must_be_consistent(self) -> None:
         """See Record."""

@@ -38,12 +38,15 @@ class Extension(Record):
     """Something that this version of the protocol does not have."""
 
     number: Annotated[int, Whole()]
+    """Which extension; 0 to 1023 are for later versions of the protocol."""
     critical: Annotated[bool, Flag()]
     """Whether a party that does not know it must refuse the message; otherwise it ignores the extension."""
     table: Table = 0
     """2 or 3 if it changes the meaning of a row of table 6.2 or 6.3, else 0."""
     row: Number = 0
+    """The row, or 0."""
     data: Annotated[bytes, Octets(most=1024)] = b""
+    """Its content."""
 
     def must_be_consistent(self) -> None:
         """See Record."""
@@ -104,6 +107,7 @@ class Offer(Message):
     role: Annotated[Role, Word(Role)]
     """Of the sender."""
     rows: Annotated[Alternatives, ALTERNATIVES]
+    """What the sender would do, row by row."""
     statement: Annotated[bytes | None, Maybe(Octets(most=1024))] = None
     """A certified statement of conformance and quality. The protocol carries it and does not read it."""
 
@@ -119,7 +123,9 @@ class Accept(Message):
     type: ClassVar[Type] = Type.ACCEPT
 
     node: Node
+    """Of the sender."""
     terms: Annotated[Terms, TERMS]
+    """What both do from now on; the head's agreement is its id."""
 
     def must_be_consistent(self) -> None:
         """See Record."""
@@ -134,7 +140,9 @@ class Counter(Message):
     type: ClassVar[Type] = Type.COUNTER
 
     node: Node
+    """Of the sender."""
     rows: Annotated[Alternatives, ALTERNATIVES]
+    """What the sender would do, row by row."""
 
     def must_be_consistent(self) -> None:
         """See Record."""
@@ -148,9 +156,13 @@ class Reject(Message):
     type: ClassVar[Type] = Type.REJECT
 
     code: Annotated[Refusal, Word(Refusal)]
+    """Why; see Refusals."""
     table: Table = 0
+    """2 or 3 for table 6.2 or 6.3; 0 if it is about no row."""
     row: Number = 0
+    """The row on which they part, or 0."""
     detail: Annotated[str | None, Maybe(Text())] = None
+    """For people, such as the closest name that is known."""
 
     def must_be_consistent(self) -> None:
         """See Record."""
@@ -189,22 +201,29 @@ class Update(_Later):
     type: ClassVar[Type] = Type.UPDATE
 
     client: Node
+    """The sender."""
     base: Version
     """The version that it builds on."""
     base_digest: Short
     """The first 8 bytes of that model's SHA-256."""
     round: Annotated[int, Whole()]
+    """Of the task that it answers."""
     step: Annotated[str, Text(48, least=1)]
     """Which of the algorithm's client steps it answers."""
     lane: Annotated[int, Whole()]
+    """Which of several tasks of one client in a round; 0 if there is one."""
     steps: Annotated[int, Whole()]
     """Local steps that were done."""
     content: Annotated[Content, Word(Content)]
+    """What the tensors are."""
     codec: Annotated[str, CodecName(48)]
+    """How coded tensors were coded."""
     manifest_digest: Short
+    """The first 8 bytes of the manifest's SHA-256."""
     payload_digest: Short
     """The first 8 bytes of the payload's SHA-256."""
     payload: Annotated[bytes, Octets()] = field(repr=False)
+    """The tensors; see Payloads."""
     rows: Annotated[int | None, Maybe(Whole(0, 2**53))] = None
     """Training rows, if the agreement says that they are told."""
     manifest: Annotated[Manifest | None, Maybe(MANIFEST)] = None
@@ -228,16 +247,25 @@ class Global(_Later):
     base: Version
     """The version that it builds on; 0 with a base digest of zeros: on none, it is complete."""
     base_digest: Short
+    """The first 8 bytes of that model's SHA-256."""
     model_digest: Annotated[bytes, Octets((DIGEST,))]
     """SHA-256 of the tensors that the client then holds."""
     round: Annotated[int, Whole()]
+    """Of the task."""
     step: Annotated[str, Text(48, least=1)]
+    """Which of the algorithm's client steps is asked for."""
     lane: Annotated[int, Whole()]
+    """Which of several tasks of one client in a round; 0 if there is one."""
     content: Annotated[Content, Word(Content)]
+    """What the tensors are."""
     codec: Annotated[str, CodecName(48)]
+    """How coded tensors were coded."""
     manifest: Annotated[Manifest, MANIFEST]
+    """Names, shapes and types of the tensors."""
     payload_digest: Short
+    """The first 8 bytes of the payload's SHA-256."""
     payload: Annotated[bytes, Octets()] = field(repr=False)
+    """The tensors; see Payloads."""
     key: Annotated[bytes | None, Maybe(Octets((DIGEST,)))] = None
     """SHA-256 of the sender's public key, where row 2 of table 6.2 names one."""
 
@@ -249,12 +277,15 @@ class Receipt(_Later):
     type: ClassVar[Type] = Type.RECEIPT
 
     node: Node
+    """Of the sender."""
     of: Annotated[int, Whole(0, MOST_SEQUENCE)]
     """The sequence number of that message."""
     outcome: Annotated[Outcome, Word(Outcome)]
+    """What became of it."""
     model: Version
     """The version that the sender of the receipt holds."""
     model_digest: Short
+    """The first 8 bytes of that model's SHA-256."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -264,14 +295,19 @@ class Fault(_Later):
     type: ClassVar[Type] = Type.FAULT
 
     node: Node
+    """Of the sender."""
     fault: Annotated[FaultKind, Word(FaultKind)]
+    """What went wrong."""
     action: Annotated[Action, Word(Action)]
+    """What the sender does."""
     table: Table = 0
+    """2 or 3 for table 6.2 or 6.3; 0 if no row says so."""
     row: Number = 0
     """The row that says so."""
     model: Version = 0
     """The version that the sender holds."""
     detail: Annotated[str | None, Maybe(Text())] = None
+    """For people."""
 
     def must_be_consistent(self) -> None:
         """See Record."""
@@ -286,9 +322,13 @@ class Handover(_Later):
     type: ClassVar[Type] = Type.HANDOVER
 
     successor: Annotated[Identity, Struct(Identity)]
+    """The new server."""
     model: Version
+    """The version with which it begins."""
     model_digest: Annotated[bytes, Octets((DIGEST,))]
+    """SHA-256 of that model."""
     reason: Annotated[Reason, Word(Reason)]
+    """Why."""
     state: Annotated[bytes | None, Maybe(Octets())] = field(default=None, repr=False)
     """For stand-bys: what the server has learnt so far. Clients get none."""
 
@@ -300,9 +340,13 @@ class Close(_Later):
     type: ClassVar[Type] = Type.CLOSE
 
     node: Node
+    """Of the sender."""
     reason: Annotated[Reason, Word(Reason)]
+    """Why."""
     model: Version
+    """The version that the sender holds."""
     model_digest: Annotated[bytes, Octets((DIGEST,))]
+    """SHA-256 of that model."""
 
 
 MESSAGES: dict[Type, type[Message]] = {

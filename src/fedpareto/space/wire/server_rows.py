@@ -38,10 +38,12 @@ class Polynomial(Record):
 
 @dataclass(frozen=True)
 class Hinge(Record):
-    """1 up to `from`, then 1 / (1 + slope × (staleness − from))."""
+    """1 up to `start`, then 1 / (1 + slope × (staleness − start))."""
 
     slope: Annotated[float, Real(0)]
+    """How fast it falls."""
     start: Annotated[float, Real(0)]
+    """Up to this staleness it does not."""
 
 
 STALENESS = OneOf((("none", Fresh), ("polynomial", Polynomial), ("hinge", Hinge)))
@@ -58,6 +60,7 @@ class Aggregation(Record):
     weighting: Annotated[Weighting, Word(Weighting)] = Weighting.RULE
     """`rule`: as the algorithm's own parameters say."""
     staleness: Annotated[Record, STALENESS] = Fresh()
+    """How a late submission's weight falls."""
     minimum: Annotated[int, Whole(1)] = 1
     """Submissions without which nothing is aggregated."""
     deadline: Annotated[float | None, Maybe(Real(0, above=True))] = None
@@ -133,11 +136,15 @@ class ServerFailures(Record):
     timeout: Seconds
     """Seconds to wait for a submission."""
     on_timeout: Act
+    """Of that time."""
     quorum: Annotated[int, Whole(1)]
     """Clients without which the session does not go on."""
     on_quorum_lost: Act
+    """Of fewer clients."""
     duplicates: Annotated[Duplicates, Word(Duplicates)]
+    """Second submissions for one task."""
     over_stale: Annotated[OverStale, Word(OverStale)]
+    """Submissions later than most-stale."""
     on_invalid: Act
     """Of a submission that cannot be decoded, is not finite or does not have its digest."""
     on_unknown_base: Act
@@ -145,6 +152,7 @@ class ServerFailures(Record):
     quarantine_after: Annotated[int, Whole(0, 255)]
     """Invalid submissions after which a client is not listened to; 0: never."""
     rejoin: Annotated[Rejoin, Word(Rejoin)]
+    """What a client gets that comes back."""
     checkpoint_every: Annotated[int, Whole(1)]
     """Versions from one checkpoint to the next."""
     handover_after: Annotated[float | None, Maybe(Real(0, above=True))] = None
