@@ -45,7 +45,7 @@ MAY_IMPORT = {
         "codecs",
     },
     "report": {"errors", "files", "columns", "moo"},
-    "serving": {"errors", "files", "moo", "core", "inputs", "networks", "experiments", "workers"},
+    "serving": {"errors", "files", "moo", "core", "inputs", "networks", "experiments", "workers", "space"},
     "space": {
         "errors",
         "files",

@@ -21,6 +21,9 @@ from fedpareto.space.formats.onnx_graph import to_proto
 from fedpareto.space.formats.running import Model
 from fedpareto.space.formats.tracing import traced
 
+pytest.importorskip("onnxruntime")
+pytest.importorskip("nnef", reason="Khronos' reader has no wheel for this machine")
+pytest.importorskip("tract", reason="it has no wheel for this machine")
 ROWS = 2
 
 

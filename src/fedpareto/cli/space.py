@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
+from fedpareto.cli import space_models
 from fedpareto.cli.console import AsJson, print_json, print_table
 from fedpareto.errors import UserError
 
@@ -22,7 +23,7 @@ T = TypeVar("T")
 app = typer.Typer(
     rich_markup_mode=None,
     invoke_without_command=True,
-    help="Learning over space links: messages, agreements, conformance.\n\n"
+    help="Learning over space links: messages, agreements, conformance, models.\n\n"
     "Example: fedpareto space agree offer.yaml capabilities.yaml",
 )
 
@@ -220,3 +221,7 @@ def _print_rows(found: list[tuple[Row, Any]]) -> None:
 
 def _row(row: Row) -> str:
     return f"6.{row.place[0]}, row {row.place[1]}"
+
+
+for command in (space_models.model, space_models.update):
+    app.command()(command)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -15,9 +14,8 @@ from fedpareto.errors import UserError
 from fedpareto.files import write_atomically
 from fedpareto.serving import onnx_network
 from fedpareto.serving.models import AnyPreference, OneOfMany, Servable
+from fedpareto.space.formats.onnx_graph import IR_VERSION, OPSET, Nodes
 
-OPSET, IR_VERSION = 17, 8
-"""Of 2022: old enough for every runtime in use."""
 ROWS_TO_COMPARE, ROWS_UNDER_ONE = 64, 16
 """In all, and under one preference where all rows of a call share it."""
 LARGEST_DIFFERENCE = 1e-5
@@ -73,7 +71,7 @@ def largest_difference(model: Servable, path: Path, seed: int = 0) -> float | No
 def _yes_or_no(model: Servable) -> Any:
     from onnx import TensorProto, helper
 
-    graph = _Graph()
+    graph = Nodes()
     if isinstance(model, AnyPreference):
         _any_preference(graph, model)
     else:
@@ -85,56 +83,28 @@ def _yes_or_no(model: Servable) -> Any:
     ]
     outputs = [helper.make_tensor_value_info("probability", TensorProto.FLOAT, ["rows"])]
     return helper.make_model(
-        helper.make_graph(graph.nodes, "fedpareto", inputs, outputs, graph.constants),
+        helper.make_graph(graph.nodes, "fedpareto", inputs, outputs, graph.initialisers),
         opset_imports=[helper.make_opsetid("", OPSET)],
     )
 
 
-class _Graph:
-    """Nodes in their order; every constant is an initialiser."""
-
-    def __init__(self) -> None:
-        self.nodes: list[Any] = []
-        self.constants: list[Any] = []
-
-    def add(self, operator: str, *inputs: str, output: str = "", **attributes: Any) -> str:
-        """A node; returns the name of its output."""
-        from onnx import helper
-
-        name = output or f"{operator}_{len(self.nodes)}"
-        self.nodes.append(helper.make_node(operator, list(inputs), [name], **attributes))
-        return name
-
-    def constant(self, value: Any, dtype: Any = np.float32) -> str:
-        """A tensor of the model; returns its name."""
-        from onnx import numpy_helper
-
-        name = f"constant_{len(self.constants)}"
-        array = np.ascontiguousarray(value.numpy() if isinstance(value, Tensor) else value, dtype=dtype)
-        self.constants.append(numpy_helper.from_array(array, name))
-        return name
-
-    def whole(self, numbers: Sequence[int]) -> str:
-        """A list of whole numbers, such as axes."""
-        return self.constant(np.array(numbers), np.int64)
-
-    def linear(self, inputs: str, weight: Tensor, bias: Tensor, relu: bool) -> str:
-        """x·W + b, then ReLU if asked."""
-        product = self.add("MatMul", inputs, self.constant(weight))
-        sums = self.add("Add", product, self.constant(bias))
-        return self.add("Relu", sums) if relu else sums
+def _linear(graph: Nodes, inputs: str, weight: Tensor, bias: Tensor, relu: bool) -> str:
+    """x·W + b, then ReLU if asked."""
+    product = graph.add("MatMul", inputs, graph.initialiser(weight.numpy()))
+    sums = graph.add("Add", product, graph.initialiser(bias.numpy()))
+    return graph.add("Relu", sums) if relu else sums
 
 
-def _any_preference(graph: _Graph, model: AnyPreference) -> None:
+def _any_preference(graph: Nodes, model: AnyPreference) -> None:
     """As AnyPreference computes with a preference for each row."""
     code = _code(graph, model)
     features, last = "x", len(model.network.hidden)
     parts = model.anatomy.body.unflatten(model.body)
     for layer in model.anatomy.body.layers:
-        features = graph.linear(features, parts[f"{layer}.weight"], parts[f"{layer}.bias"], relu=int(layer) < last)
+        features = _linear(graph, features, parts[f"{layer}.weight"], parts[f"{layer}.bias"], relu=int(layer) < last)
     for number, coded in enumerate(model.head, start=1):
         q, out = coded.bias.shape
-        side_by_side = graph.linear(features, coded.weight.t(), coded.bias.reshape(-1), relu=False)
+        side_by_side = _linear(graph, features, coded.weight.t(), coded.bias.reshape(-1), relu=False)
         each = graph.add("Reshape", side_by_side, graph.whole([-1, q, out]))
         weighted = graph.add("Mul", each, graph.add("Unsqueeze", code, graph.whole([-1])))
         features = graph.add("ReduceSum", weighted, graph.whole([1]), keepdims=0)
@@ -142,7 +112,7 @@ def _any_preference(graph: _Graph, model: AnyPreference) -> None:
     graph.add("Sigmoid", graph.add("Squeeze", features, graph.whole([-1])), output="probability")
 
 
-def _code(graph: _Graph, model: AnyPreference) -> str:
+def _code(graph: Nodes, model: AnyPreference) -> str:
     """From the preference to what the hypernetwork's last layer reads, and a 1 for its bias."""
     anatomy, margin = model.anatomy, model.anatomy.margin
     shrunk = graph.add("Mul", "preference", graph.constant([1 - anatomy.objectives * margin]))
@@ -152,11 +122,11 @@ def _code(graph: _Graph, model: AnyPreference) -> str:
     parts = anatomy.hypernetwork.layout.unflatten(model.hypernetwork)
     for layer in range(len(anatomy.hidden)):
         relu = anatomy.hypernetwork.has_relu(layer)
-        code = graph.linear(code, parts[f"{layer}.weight"], parts[f"{layer}.bias"], relu)
+        code = _linear(graph, code, parts[f"{layer}.weight"], parts[f"{layer}.bias"], relu)
     return graph.add("Pad", code, graph.whole([0, 0, 0, 1]), graph.constant(1.0))
 
 
-def _one_of_many(graph: _Graph, model: OneOfMany) -> None:
+def _one_of_many(graph: Nodes, model: OneOfMany) -> None:
     """All models predict, `[n, rows, 1]`; of each row the prediction of its preference's model is kept."""
     from onnx import TensorProto
 
@@ -164,7 +134,7 @@ def _one_of_many(graph: _Graph, model: OneOfMany) -> None:
     features, last = "x", len(model.network.hidden)
     for layer in range(last + 1):
         bias = parts[f"{layer}.bias"].unsqueeze(1)
-        features = graph.linear(features, parts[f"{layer}.weight"], bias, relu=layer < last)
+        features = _linear(graph, features, parts[f"{layer}.weight"], bias, relu=layer < last)
     answers = graph.add("Transpose", graph.add("Squeeze", features, graph.whole([-1])), perm=[1, 0])
     slopes, offsets = model.scores
     precise = graph.add("Cast", "preference", to=TensorProto.DOUBLE)  # As the model itself chooses.
