@@ -10,7 +10,6 @@ from test_serving_commands import command  # noqa: F401 (a fixture)
 import fedpareto
 from fedpareto.space.formats import nnef, onnx_files, runtimes
 
-
 pytest.importorskip("onnx")
 
 

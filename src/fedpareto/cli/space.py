@@ -119,6 +119,10 @@ def agree(
 # -- reading -------------------------------------------------------------------------------------------------------
 
 
+app.command()(space_models.model)
+app.command()(space_models.update)
+
+
 def _message(file: Path) -> Message:
     from fedpareto.files import read_bytes
     from fedpareto.space.wire.messages import decode
@@ -221,7 +225,3 @@ def _print_rows(found: list[tuple[Row, Any]]) -> None:
 
 def _row(row: Row) -> str:
     return f"6.{row.place[0]}, row {row.place[1]}"
-
-
-for command in (space_models.model, space_models.update):
-    app.command()(command)

@@ -1,7 +1,7 @@
 """The same model under other runtimes: how far its answers lie from those of the network itself.
 
-"Apparently the same structures might deliver substantially different results" (the thesis, 6.2.2), so every model that
-is written is run by every reader that is installed here.
+"Models containing apparently the same abstract structures might deliver substantially different results when deployed
+by different frameworks" (the thesis, 6.2.2.1), so what is written is run by every reader that is installed here.
 """
 
 from __future__ import annotations
