@@ -88,11 +88,17 @@ def _float(value: float) -> bytes:
 
 def decode(data: bytes) -> Any:
     """The value of an encoding; ProtocolError says by name why it is not deterministic CBOR."""
-    reader = _Reader(data)
-    value = reader.value(0)
-    if reader.place != len(data):
-        raise ProtocolError(Refusal.TRAILING, f"{len(data) - reader.place} bytes follow the message")
+    value, end = decode_at(data, 0)
+    if end != len(data):
+        raise ProtocolError(Refusal.TRAILING, f"{len(data) - end} bytes follow the message")
     return value
+
+
+def decode_at(data: bytes, place: int) -> tuple[Any, int]:
+    """The value that begins at a place, and where it ends."""
+    reader = _Reader(data)
+    reader.place = place
+    return reader.value(0), reader.place
 
 
 class _Reader:
