@@ -53,7 +53,9 @@ class ClientMachine(ClientFaults):
                     lane.progress.contact = True
                 self._look()
             case happened.Timer(name):
-                self._waited() if name == WAIT else self._look()
+                if name == WAIT:
+                    self._waited()
+                self._look()
             case happened.Trained(answer):
                 self._trained(answer)
             case happened.LocalFault(fault):
@@ -85,19 +87,30 @@ class ClientMachine(ClientFaults):
             self._accepted(source, message)
         elif self.voice is None or self.terms is None or message.session != self.speaker.session:
             return  # Of a session that this client is not part of.
+        elif isinstance(message, messages.Reject):
+            return  # There is no answer to that, or two nodes would refuse each other for ever.
         elif message.agreement != self.speaker.agreement:
             self._reject(source, Refusal.WRONG_AGREEMENT, "another agreement")
         elif isinstance(message, messages.Handover):
             self._handed_over(source, message, data)
-        elif source != self.server:
-            self._say_fault(source, FaultKind.SERVER_CHANGE, Action.IGNORE, (2, 2), f"node {source} is not the server")
-            self._out.append(Told(FaultKind.SERVER_CHANGE, "refuse", f"node {source} is not the server"))
+        elif (why := self._foreign(source, message)) is not None:
+            self._say_fault(source, FaultKind.SERVER_CHANGE, Action.IGNORE, (2, 2), why)
+            self._out.append(Told(FaultKind.SERVER_CHANGE, "refuse", why))
         elif isinstance(message, messages.Global):
             self._global(message)
         elif isinstance(message, messages.Receipt):
             self._told(message.outcome)
         elif isinstance(message, messages.Close):
             self._leave(f"the server closed the session: {message.reason.name.lower()}", tell=False)
+
+    def _foreign(self, source: int, message: messages.Message) -> str | None:
+        """Why a message is not the server's own; or None."""
+        if source != self.server:
+            return f"node {source} is not the server"
+        keys = [one.key for one in self.agreed.servers if one.node == source]
+        if isinstance(message, messages.Global) and any(keys) and message.key not in keys:
+            return f"node {source} has another key than was agreed on"
+        return None
 
     def _told(self, outcome: Outcome) -> None:
         """The server asks for a submission, or says what became of one."""
@@ -155,10 +168,10 @@ class ClientMachine(ClientFaults):
         self._agree(terms, counter.session, source)
 
     def _agree(self, terms: Terms, session: bytes, server: int) -> None:
-        if self.voice is None or self.speaker.agreement != terms.id:
+        if self.voice is None or self.voice.agreement != terms.id:
             self.voice = Voice(self.node, session, terms.id)
+            self.coder = Coder(Codec.parse(terms.format.codec), terms.format.error_feedback)
         self.terms, self.server, self.mode = terms, server, Mode.AGREED
-        self.coder = Coder(Codec.parse(terms.format.codec), terms.format.error_feedback)
         self._wait()
 
     # -- a global model --------------------------------------------------------------------------------------------
@@ -168,11 +181,8 @@ class ClientMachine(ClientFaults):
             self._later = [one for one in self._later if one.lane != message.lane] + [message]
             return
         lane = self.lanes.get(message.lane)
-        if (
-            lane is not None
-            and lane.version == message.model
-            and lane.ask.key == (message.round, message.step, message.lane)
-        ):
+        key = message.round, message.step, message.lane
+        if lane is not None and lane.version == message.model and lane.ask.key == key:
             self._asked_again(lane)
             return
         if lane is not None and message.model < lane.version:
@@ -242,11 +252,11 @@ class ClientMachine(ClientFaults):
 
     def _asked_again(self, lane: Lane) -> None:
         """The server has not heard from this client, or waits for it: what is ready is sent again."""
-        if lane.submitted:
-            self._send(self._answers[lane.ask.key])
-        else:
+        if not lane.submitted:
             lane.progress.polled = True
             self._look()
+        elif lane.ask.key in self._answers:
+            self._send(self._answers[lane.ask.key])
 
     # -- training --------------------------------------------------------------------------------------------------
 
@@ -300,10 +310,11 @@ class ClientMachine(ClientFaults):
             self._act(FaultKind.NON_FINITE, self.agreed.client_failures.on_non_finite, why, lane)
         else:
             self._learnt(lane, answer)
+        self._submit_due()
         later, self._later = self._later, []
         for message in later:
             self._global(message)
-        self._look()
+        self._work()
 
     def _learnt(self, lane: Lane, answer: Answer) -> None:
         lane.steps += 1
@@ -325,12 +336,16 @@ class ClientMachine(ClientFaults):
 
     def _look(self) -> None:
         """Submits what is due, then goes on."""
-        if self.terms is None or self._busy is not None or self.mode not in (Mode.AGREED, Mode.PAUSED):
+        if self.terms is not None and self._busy is None:
+            self._submit_due()
+            self._work()
+
+    def _submit_due(self) -> None:
+        if self.mode not in (Mode.AGREED, Mode.PAUSED):
             return
         for lane in list(self.lanes.values()):
             if lane.answer is not None and not lane.submitted and self._is_due(lane) and self._is_sound(lane):
                 self._submit(lane)
-        self._work()
 
     def _is_due(self, lane: Lane) -> bool:
         """Whether the trigger fires; where the server collects, it must have asked as well."""

@@ -128,6 +128,8 @@ class ServerMachine(ServerFaults):
         member.terms, member.status = terms, Status.JOINED
         member.voice = Voice(self.node, self.session, terms.id, member.voice.sequence)
         self._again(member)
+        if self.exchange is not None and not self._learning:
+            self._copy_out()
 
     def _met(self, member: Member) -> None:
         """A contact begins: an offer that may have been lost is made again."""
@@ -142,18 +144,22 @@ class ServerMachine(ServerFaults):
         self.over = exchange.over
         for member in self.members.values():
             member.tries = 0
-            if member.status is Status.JOINED:
+            if member.status in (Status.JOINED, Status.SILENT):  # Silent ones are told, and not waited for.
                 self._again(member)
         if exchange.version % self.failures.checkpoint_every == 0:
             self._out.append(Keep())
-            others = tuple(node for node in self.failures.succession if node != self.node)
-            if others and not self.over:
-                self._out.append(Copy(others))
+            self._copy_out()
         self._set_round()
         deadline = self.terms.aggregation.deadline
         if deadline is not None and not self.over:
             self._out.append(SetTimer(DEADLINE, self._now + deadline))
         self._look()
+
+    def _copy_out(self) -> None:
+        """Stand-bys get what a successor needs."""
+        others = tuple(node for node in self.failures.succession if node != self.node)
+        if others and not self.over:
+            self._out.append(Copy(others))
 
     def _again(self, member: Member, full: bool = False) -> None:
         """What this client is asked now, as a difference to what it holds if that is known."""
@@ -215,6 +221,8 @@ class ServerMachine(ServerFaults):
             return
         elif isinstance(message, messages.Accept | messages.Counter | messages.Reject):
             self._answered(member, message)
+        elif member.status is Status.OFFERED:
+            return  # It will get the offer.
         elif message.agreement != member.voice.agreement:
             refused = messages.Reject(session=self.session, code=Refusal.WRONG_AGREEMENT, detail="another agreement")
             self._out.append(Send(source, messages.encode(refused)))

@@ -62,7 +62,7 @@ class ServerFaults(ServerState):
         terms = member.terms or self.terms
         if action is Action.RETRY and member.tries < terms.client_failures.retries:
             member.tries += 1
-            self._again(member)
+            self._again(member, full=member.tries > 1)  # Perhaps it lacks what a difference builds on.
         elif action in (Action.DROP, Action.RETRY):
             member.status = Status.SILENT
 
@@ -118,6 +118,8 @@ class ServerFaults(ServerState):
         """A client says what went wrong, and what it does about it."""
         kind, action = message.fault, message.action
         self._out.append(Told(kind, spelled(action), f"node {member.node}: {message.detail or ''}".strip(": ")))
+        if kind in (FaultKind.UNKNOWN_BASE, FaultKind.CORRUPT_PAYLOAD, FaultKind.CORRUPT_STATE):
+            member.held = {}  # Whatever it held, the next model is complete.
         if kind is FaultKind.CLIENT_RESET:
             self._rejoin(member, message.model)
         elif kind is FaultKind.SERVER_SILENT and action is not Action.REQUEST_FULL:
@@ -127,11 +129,11 @@ class ServerFaults(ServerState):
         elif action in (Action.REQUEST_FULL, Action.RETRY, Action.REVERT):
             member.held = {}
             self._again(member, full=action is not Action.RETRY)
-        elif action in (Action.PAUSE, Action.DROP) and kind is not FaultKind.STORAGE_FULL:
-            member.status = Status.SILENT
-            self._look()
         elif kind is FaultKind.STORAGE_FULL:
             member.held = {}
+        elif action is Action.DROP or (action is Action.PAUSE and self.failures.on_timeout is Action.DROP):
+            member.status = Status.SILENT  # Nothing will come of it in this round, or not in time.
+            self._look()
 
     def _rejoin(self, member: Member, model: int) -> None:
         """A client is back after a reset, and holds this version."""
@@ -213,7 +215,7 @@ class ServerFaults(ServerState):
             return
         version = self.exchange.version if self.exchange else 0
         fields: dict[str, Any] = {"node": self.node, "reason": reason, "model": version, "model_digest": digest({})}
-        self._out.append(Send(member.node, member.voice.say(messages.Close, **fields), priority=1))
+        self._out.append(Send(member.node, member.voice.say(messages.Close, **fields), priority=-1))
 
     def _leave(self, reason: str, why: Reason) -> None:
         for member in self.members.values():
