@@ -51,7 +51,7 @@ def of_cbor(draw: random.Random, content: bytes) -> bytes:
         elif kind == 1:
             other, place = draw.choice(places)
             if place in other if isinstance(other, dict) else place < len(other):
-                holder[key] = cbor.decode(cbor.encode(other[place]))
+                holder[key] = deepcopy(other[place])
         elif kind == 2 and isinstance(holder, list):
             holder.insert(key, deepcopy(draw.choice(ODD)))
         elif kind == 2:

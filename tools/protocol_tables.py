@@ -14,7 +14,11 @@ from collections.abc import Iterator
 from enum import IntEnum
 from pathlib import Path
 
+from fedpareto.core import registry
 from fedpareto.core.parameters import field_docs
+from fedpareto.experiments.draft import Draft
+from fedpareto.experiments.settings import settings_of
+from fedpareto.space.session.agreement import terms_of
 from fedpareto.space.wire import golden, rows
 from fedpareto.space.wire.kinds import Kind, Later, Many, Maybe, Word, spelled
 from fedpareto.space.wire.manifest import Dtype, Manifest, Tensor
@@ -28,6 +32,8 @@ DOCUMENT = Path(__file__).parents[1] / "docs" / "space-protocol.md"
 PART = re.compile(r"(?<=<!-- tables: )(\w+)( -->\n)(.*?)(?=<!-- end -->)", re.DOTALL)
 DIGITS = 96
 """In a line of an example."""
+CLIENTS = 4
+"""Of the run whose rows are shown for each algorithm."""
 WORDS = (
     *(Type, Role, rows.Content, rows.Action, rows.ServerChange, rows.Weighting, rows.Duplicates, rows.OverStale),
     *(rows.Rejoin, FaultKind, Outcome, Reason, Dtype),
@@ -139,7 +145,28 @@ def examples() -> Iterator[str]:
         yield from ("```", "")
 
 
-PARTS = {"messages": messages, "rows": tables, "words": words, "refusals": refusals, "examples": examples}
+def algorithms() -> Iterator[str]:
+    """What each algorithm of the library submits, and what its rows are."""
+    yield from ("| rule | client steps, and the tensors that they submit | content | minimum |", "|---|---|---|---|")
+    for name, cls in registry.algorithms().items():
+        if not cls.__module__.startswith("fedpareto."):
+            continue
+        spec = Draft({"algorithm": name, "problem": "convex", "clients": CLIENTS}, {}).finish()
+        terms = terms_of(spec)
+        steps = spec.algorithm.reply_shapes(settings_of(spec)[0])
+        said = "; ".join(f"`{step}`: {', '.join(shapes) or 'nothing'}" for step, shapes in steps.items())
+        yield f"| `{name}` | {said} | {spelled(terms.format.content)} | {terms.aggregation.minimum} |"
+    yield ""
+
+
+PARTS = {
+    "algorithms": algorithms,
+    "messages": messages,
+    "rows": tables,
+    "words": words,
+    "refusals": refusals,
+    "examples": examples,
+}
 
 
 def written(text: str) -> str:

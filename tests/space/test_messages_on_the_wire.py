@@ -5,9 +5,11 @@ from __future__ import annotations
 import dataclasses
 
 import cbor2
+import numpy as np
 import pytest
 
-from fedpareto.space.wire import cbor, golden, messages
+from fedpareto.codecs import Codec
+from fedpareto.space.wire import cbor, golden, messages, payload, rows
 from fedpareto.space.wire.kinds import Maybe
 from fedpareto.space.wire.messages import Extension, decode, encode
 from fedpareto.space.wire.negotiation import rejection
@@ -152,3 +154,38 @@ def test_a_refused_offer_is_answered_with_code_and_row():
     answer = rejection(problem, sequence=1)
     assert (answer.session, answer.code, answer.place) == (golden.SESSION, Refusal.MISSING, (3, 2))
     assert decode(encode(answer)) == answer
+
+
+def test_a_model_under_another_key_is_refused_by_name_and_row():
+    terms, sent = golden.terms(), EVERY["global"]
+    key = terms.servers[0].key
+    dataclasses.replace(sent, key=key).must_come_from(golden.SERVER, terms)
+    sent.must_come_from(golden.STANDBY, terms)  # The agreement names no key for it.
+    for wrong in (None, bytes(32)):
+        with pytest.raises(ProtocolError) as refusal:
+            dataclasses.replace(sent, key=wrong).must_come_from(golden.SERVER, terms)
+        assert (refusal.value.code, refusal.value.place) == (Refusal.WRONG_KEY, (2, 2))
+
+
+@pytest.mark.parametrize("content", rows.Content, ids=lambda content: content.name)
+@pytest.mark.parametrize("delta", ["", "-delta"])
+@pytest.mark.parametrize("coder", ["", "+none", "+ccsds121", "+zstd"])
+@pytest.mark.parametrize("kind", ["float32", "float16", "bfloat16", "int8", "int4", "top5%"])
+def test_every_content_type_and_coder_makes_a_round_trip(content, kind, coder, delta):
+    codec = Codec.parse(f"{kind}{delta}{coder}")
+    base = {"model": np.linspace(-1, 1, 80, dtype=np.float32)}
+    sent = {"model": base["model"] ** 3, "losses": np.ones(2, np.float32)}
+    manifest, data = payload.pack(sent, codec, base)
+    update = dataclasses.replace(
+        EVERY["update"],
+        content=content,
+        codec=str(codec),
+        payload=data,
+        manifest=manifest,
+        manifest_digest=manifest.digest,
+    )
+    heard = decode(encode(update))
+    assert (heard.content, heard.codec) == (content, str(codec))
+    tensors = payload.unpack(heard.manifest, heard.payload, Codec.parse(heard.codec), base)
+    np.testing.assert_array_equal(tensors["model"], codec.decoded(sent["model"], base["model"]))
+    np.testing.assert_array_equal(tensors["losses"], sent["losses"])
