@@ -32,6 +32,8 @@ from fedpareto.learners.ddpg import DDPG
 from fedpareto.learners.dqn import DQN
 from fedpareto.learners.supervised import Supervised
 from fedpareto.problems import data
+from fedpareto.space.links.channel import Channel
+from fedpareto.space.links.managed import Managed
 from fedpareto.trust.attacks import Attack
 from fedpareto.trust.defences import Defence
 from fedpareto.trust.privacy import Privacy
@@ -309,6 +311,8 @@ def test_every_problem_is_documented_with_its_parameters_and_objectives(name):
         ("docs/time.md", "Devices", Devices),
         ("docs/time.md", "Who is asked", Selection),
         ("docs/time.md", "For whom a round waits", Policy),
+        ("docs/space-links.md", "Channels", Channel),
+        ("docs/space-links.md", "Managed parameters", Managed),
     ],
     ids=lambda value: getattr(value, "__name__", None),
 )

@@ -32,7 +32,7 @@ NAMES = [
     *("deployment.json", "status.json (server)"),
     *("status.json (node)", "spec.yaml (node)", "signed headers", "CSV, CSV.gz", "Parquet", "rows of predict"),
     *("devices and traces", "wire messages", "private state"),
-    *("space messages", "space payloads", "offers and capabilities"),
+    *("space messages", "space payloads", "offers and capabilities", "frames", "PDUs", "bundles"),
 ]
 
 

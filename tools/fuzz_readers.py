@@ -33,7 +33,8 @@ class Reader:
 
 def prepare(folder: Path) -> list[Reader]:
     """Small finished and unfinished runs, a deployment and tables in `folder`, and all that reads them."""
-    import fuzz_space  # It needs Reader.
+    import fuzz_links  # They need Reader.
+    import fuzz_space
 
     return [
         *_of_runs(folder),
@@ -42,6 +43,7 @@ def prepare(folder: Path) -> list[Reader]:
         *_of_tables(folder),
         *_of_messages(folder),
         *fuzz_space.readers(folder),
+        *fuzz_links.readers(),
     ]
 
 

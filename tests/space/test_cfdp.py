@@ -212,7 +212,7 @@ def test_limits_end_in_a_named_fault_and_never_in_a_hang(lost, condition, node):
 
 def test_a_fault_leads_to_what_its_handler_says():
     for handler, ends in ((Handler.ABANDON, 1), (Handler.SUSPEND, 0)):
-        managed = Managed(segment=100, largest_pdu=200, handlers={Condition.POSITIVE_ACK_LIMIT_REACHED: handler})
+        managed = Managed(segment=100, largest_pdu=200, handlers=((Condition.POSITIVE_ACK_LIMIT_REACHED, handler),))
         pair = Pair(managed, fate=lambda pdu, count: not isinstance(pdu, Ack | Finished))
         transaction = pair.send(DATA)
         pair.run(until=5000.0)
@@ -227,7 +227,7 @@ def test_a_fault_leads_to_what_its_handler_says():
 
 def test_an_ignored_limit_goes_on_counting_from_nothing():
     managed = Managed(
-        segment=100, largest_pdu=200, ack_limit=1, handlers={Condition.POSITIVE_ACK_LIMIT_REACHED: Handler.IGNORE}
+        segment=100, largest_pdu=200, ack_limit=1, handlers=((Condition.POSITIVE_ACK_LIMIT_REACHED, Handler.IGNORE),)
     )
     pair = Pair(managed, fate=lose(Ack | Finished, range(8)))
     pair.send(DATA)
@@ -432,7 +432,7 @@ def test_mistakes_are_named():
         ({"segment": 0}, "segment is 0"),
         ({"nak_limit": -1}, "nak_limit is -1"),
         ({"largest_pdu": 1024}, "largest_pdu is 1024"),
-        ({"handlers": {Condition.NO_ERROR: Handler.IGNORE}}, "NO_ERROR is no fault"),
+        ({"handlers": ((Condition.NO_ERROR, Handler.IGNORE),)}, "NO_ERROR is no fault"),
     ):
         with pytest.raises(UserError, match=said):
             Managed(**wrong)

@@ -117,16 +117,15 @@ def encode(whole: Bundle) -> bytes:
     ends = [_eid(end) for end in (whole.destination, whole.source, whole.report_to)]
     primary = [VERSION, whole.flags, whole.crc, *ends, [whole.created, whole.sequence], whole.lifetime]
     blocks = [[block.kind, block.number, block.flags, block.crc, block.data] for block in whole.blocks]
-    checked = [_checked(primary, whole.crc)]
-    checked += [_checked(fields, block.crc) for fields, block in zip(blocks, whole.blocks, strict=True)]
-    return bytes([OPEN]) + b"".join(checked) + bytes([CLOSE])
+    kinds = [whole.crc, *(block.crc for block in whole.blocks)]
+    return bytes([OPEN]) + b"".join(map(checked, [primary, *blocks], kinds)) + bytes([CLOSE])
 
 
 def _eid(end: Endpoint | None) -> list[Any]:
     return [DTN, 0] if end is None else [IPN, [end.node, end.service]]
 
 
-def _checked(fields: list[Any], kind: int) -> bytes:
+def checked(fields: list[Any], kind: int) -> bytes:
     """A block with its checksum, which is made over the block with zeros in its place."""
     size = CRC_SIZES[kind]
     empty = cbor.encode([*fields, bytes(size)])

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 from math import inf
 
@@ -59,8 +58,8 @@ class Managed:
     """Files that may be on their way here at the same time, of all senders."""
     remembered: int = 4096
     """Ended transactions of which late PDUs are known as such."""
-    handlers: Mapping[Condition, Handler] = field(default_factory=dict)
-    """What faults lead to; all others cancel the transaction."""
+    handlers: tuple[tuple[Condition, Handler], ...] = ()
+    """What faults lead to: pairs of a condition and a handler; all others cancel the transaction."""
 
     def __post_init__(self) -> None:
         if self.checksum not in CHECKSUMS:
@@ -76,10 +75,10 @@ class Managed:
                 f"largest_pdu is {self.largest_pdu}; it is at least 64 more than a segment ({self.segment}), "
                 "and at most 65536"
             )
-        for condition in self.handlers:
+        for condition, _ in self.handlers:
             if condition not in HANDLED:
                 raise UserError(f"{condition.name} is no fault; handlers are for {', '.join(c.name for c in HANDLED)}")
 
     def handler(self, condition: Condition) -> Handler:
         """What a fault leads to."""
-        return self.handlers.get(condition, Handler.CANCEL)
+        return dict(self.handlers).get(condition, Handler.CANCEL)
