@@ -167,6 +167,16 @@ def test_polling_lets_all_relays_work():
     assert [one.data for one in network.transport(2).poll(401.0)] == [PAYLOAD]
 
 
+def test_a_node_that_nobody_polls_does_not_hold_up_the_others():
+    network = BundleNetwork(MemoryNetwork(CONTACTS), ROUTES)
+    network.transport(1).send(5, b"for nobody", 0.0)
+    network.transport(1).send(2, b"for somebody", 0.0)
+    assert network.advance(1e4) == 10.0
+    assert network.advance(1e4) == 400.0
+    assert network.transport(2).poll(400.0)
+    assert network.advance(1e4) == 1e4
+
+
 def test_a_bundle_that_is_too_old_is_dropped_where_it_waits():
     network = BundleNetwork(MemoryNetwork(CONTACTS), ROUTES)
     network.transport(1).send(2, PAYLOAD, 0.0, lifetime=300.0)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import runpy
+from pathlib import Path
+
 import pytest
 
+import fedpareto.space.links
 from fedpareto.errors import UserError
 from fedpareto.space.links.transports import Delivery, MemoryNetwork
 
@@ -48,6 +52,21 @@ def test_time_stops_at_a_delivery_so_that_nobody_hears_of_it_late():
     assert network.advance(100.0) == 5.25
     assert network.transport(2).poll(5.25) == [Delivery(1, b"model", 5.25)]
     assert network.advance(100.0) == 100.0
+
+
+def test_a_node_that_nobody_polls_does_not_hold_up_the_others():
+    network = MemoryNetwork()
+    network.transport(1).send(2, b"for nobody", 0.0)
+    network.transport(1).send(3, b"for somebody", 5.0)
+    assert network.advance(100.0) == 5.0
+    assert network.transport(3).poll(5.0)
+    assert {network.advance(100.0), network.advance(100.0)} == {5.0, 100.0}
+
+
+def test_without_the_extra_it_is_said_what_to_install(monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(UserError, match=r"pip install 'fedpareto\[space\]'"):
+        runpy.run_path(str(Path(fedpareto.space.links.__file__)))
 
 
 def test_mistakes_are_named():

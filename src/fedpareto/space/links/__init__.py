@@ -4,5 +4,5 @@ from importlib.util import find_spec
 
 from fedpareto.errors import UserError
 
-if not all(map(find_spec, ("spacepackets", "fastcrc", "cbor2"))):
+if not all(map(find_spec, ("spacepackets", "fastcrc"))):
     raise UserError("space links need packages of their own; try: pip install 'fedpareto[space]'")

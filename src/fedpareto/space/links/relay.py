@@ -59,11 +59,6 @@ class BundleTransport:
         """Of all hops from and to this node; a bundle that is passed on counts on both."""
         return self._hop.traffic
 
-    @property
-    def waiting(self) -> bool:
-        """Whether something has arrived that nobody has seen yet."""
-        return bool(self._inbox)
-
     def send(
         self, to: int, data: bytes, now: float, *, priority: int = 0, lifetime: float = inf, replaces: str = ""
     ) -> int:
@@ -88,13 +83,15 @@ class BundleTransport:
         self._inbox.clear()
         return arrived
 
-    def pump(self, now: float) -> None:
-        """Take what has arrived here, and pass on what is for others."""
+    def pump(self, now: float) -> bool:
+        """Take what has arrived here, and pass on what is for others; whether something is for this node."""
+        before = len(self._inbox)
         for delivery in self._hop.poll(now):
             try:
                 self._take(decode(delivery.data), delivery)
             except Refused as refusal:
                 self.dropped[refusal.reason] += 1
+        return len(self._inbox) > before
 
     def _take(self, found: Bundle, delivery: Delivery) -> None:
         if found.identity in self._seen:
@@ -139,6 +136,7 @@ class BundleNetwork:
     def __init__(self, hops: Network, routes: Routes | None = None) -> None:
         self._hops, self._routes = hops, routes or {}
         self._nodes: dict[int, _Node] = {}
+        self._news = False
         for node in {end for (here, there), hop in self._routes.items() for end in (here, there, hop)}:
             self.transport(node)
 
@@ -153,7 +151,8 @@ class BundleNetwork:
         while True:
             at = self._hops.advance(until)
             self._pump(at)
-            if any(node.waiting for node in self._nodes.values()) or self._next() > until:
+            if self._news or self._next() > until:
+                self._news = False
                 return at
 
     def pass_time(self, now: float) -> None:
@@ -164,7 +163,7 @@ class BundleNetwork:
 
     def _pump(self, now: float) -> None:
         for node in [*self._nodes.values()]:
-            node.pump(now)
+            self._news |= node.pump(now)
 
     def _next(self) -> float:
         """When a hop has something to do next."""

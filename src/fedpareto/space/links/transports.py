@@ -186,11 +186,7 @@ class SimulatedTransport:
     def arrived(self, delivery: Delivery) -> None:
         """Put a message where `poll` finds it."""
         self._inbox.append(delivery)
-
-    @property
-    def waiting(self) -> bool:
-        """Whether something has arrived that nobody has seen yet."""
-        return bool(self._inbox)
+        self._network.news = True
 
 
 class SimulatedNetwork:
@@ -201,6 +197,8 @@ class SimulatedNetwork:
 
     def __init__(self, contacts: Sequence[Contact] | None = None) -> None:
         self.now = -inf
+        self.news = False
+        """Whether a message has arrived since time was last let pass."""
         self._nodes: dict[int, SimulatedTransport] = {}
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._count = 0
@@ -233,10 +231,11 @@ class SimulatedNetwork:
 
     def advance(self, until: float) -> float:
         """Let time pass to the next delivery, but not beyond `until`; give the time that it is then."""
-        while self._events and self._events[0][0] <= until and not self._waiting():
+        while self._events and self._events[0][0] <= until and not self.news:
             self._step()
-        if not self._waiting():
+        if not self.news:
             self.now = max(self.now, until)
+        self.news = False  # a node that nobody polls any more does not hold up the others
         return self.now
 
     def pass_time(self, now: float) -> None:
@@ -244,9 +243,6 @@ class SimulatedNetwork:
         while self._events and self._events[0][0] <= now:
             self._step()
         self.now = max(self.now, now)
-
-    def _waiting(self) -> bool:
-        return any(node.waiting for node in self._nodes.values())
 
     def _step(self) -> None:
         time, _, what = heapq.heappop(self._events)
