@@ -13,6 +13,7 @@ import pytest
 pytest.importorskip("resource", reason="the tool limits memory and time as Linux and macOS do")
 pytest.importorskip("flwr")
 pytest.importorskip("pyarrow")
+pytest.importorskip("onnx")
 
 sys.path.append(str(Path(__file__).parents[1] / "tools"))
 fuzz = importlib.import_module("fuzz")
@@ -33,6 +34,7 @@ NAMES = [
     *("status.json (node)", "spec.yaml (node)", "signed headers", "CSV, CSV.gz", "Parquet", "rows of predict"),
     *("devices and traces", "wire messages", "private state"),
     *("space messages", "space payloads", "offers and capabilities", "frames", "PDUs", "bundles"),
+    *("models as ONNX", "models as NNEF", "tensors of NNEF"),
 ]
 
 

@@ -5,7 +5,7 @@
 
 A traceback is any exception but a refusal; a hang is an input that takes longer than SECONDS of CPU time. The exit code
 is 1 if there was either, and --keep writes such inputs to a folder. The same seed makes the same inputs. It needs Linux
-or macOS, and the packages of `pip install 'fedpareto[flower,serve,parquet,space]'`.
+or macOS, and the packages of `pip install 'fedpareto[flower,serve,parquet,onnx,space]'`.
 """
 
 from __future__ import annotations

@@ -34,6 +34,7 @@ class Reader:
 def prepare(folder: Path) -> list[Reader]:
     """Small finished and unfinished runs, a deployment and tables in `folder`, and all that reads them."""
     import fuzz_links  # They need Reader.
+    import fuzz_models
     import fuzz_space
 
     return [
@@ -44,6 +45,7 @@ def prepare(folder: Path) -> list[Reader]:
         *_of_messages(folder),
         *fuzz_space.readers(folder),
         *fuzz_links.readers(),
+        *fuzz_models.readers(folder),
     ]
 
 

@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
@@ -24,6 +25,8 @@ WEIGHTS = ".weights"
 """What the name of the file beside the graph ends with."""
 FLOAT32 = 4
 """Bytes."""
+PLACE = re.compile("[0-9]{1,15}")
+"""In a file."""
 
 
 def write(graph: Graph, tensors: Mapping[str, np.ndarray], path: Path, apart: bool = False) -> None:
@@ -176,8 +179,9 @@ def _tensor(one: Any, beside: bytes, path: Path) -> np.ndarray:
     if about:
         if about.get("location") != weights_file(path).name:
             raise DamagedFile(f"{path} names '{about.get('location')}' for its weights, and not the file beside it")
-        first, length = (int(about[key]) if about.get(key, "").isdecimal() else -1 for key in ("offset", "length"))
-        data = beside[first : first + length] if min(first, length) >= 0 else b""
+        first, length = (about.get(key, "") for key in ("offset", "length"))
+        are_numbers = PLACE.fullmatch(first) and PLACE.fullmatch(length)
+        data = beside[int(first) : int(first) + int(length)] if are_numbers else b""
     shape = tuple(one.dims)
     if min(shape, default=0) < 0 or len(data) != FLOAT32 * int(np.prod(shape, dtype=object)):
         raise DamagedFile(f"{path} is damaged: '{one.name}' should have {list(shape)} numbers")

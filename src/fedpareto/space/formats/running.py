@@ -64,7 +64,15 @@ class Model(nn.Module):
         try:
             arguments = [known(value) for value in line.arguments]
             return OPERATIONS[line.operation](*arguments, **{name: known(value) for name, value in line.named.items()})
-        except (TypeError, ValueError, KeyError, IndexError, AttributeError, RuntimeError) as problem:
+        except (
+            TypeError,
+            ValueError,
+            LookupError,
+            AttributeError,
+            ArithmeticError,
+            RuntimeError,
+            MemoryError,
+        ) as problem:
             why = str(problem).partition("\n")[0]
             raise DamagedFile(f"{self._where}: '{line.results[0]}' cannot be computed ({why})") from None
 
