@@ -21,6 +21,7 @@ from fedpareto.space.formats.onnx_graph import to_proto
 from fedpareto.space.formats.running import Model
 from fedpareto.space.formats.tracing import traced
 
+onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
 pytest.importorskip("nnef", reason="Khronos' reader has no wheel for this machine")
 pytest.importorskip("tract", reason="it has no wheel for this machine")
@@ -175,6 +176,39 @@ def test_weights_of_another_network_are_refused_before_anything_is_written(model
         assert before == {file: file.read_bytes() for file in before}
     with pytest.raises(UserError, match="holds its weights itself"):
         onnx_files.swap(tmp_path / "model.onnx", one.b.tensors)
+
+
+def test_weights_that_another_writer_laid_beside_a_graph_are_replaced_where_they_lie(models, tmp_path):
+    one, path = models["batch normalisation"], tmp_path / "model.onnx"
+    proto = to_proto(one.graph, one.a.tensors)
+    beside = onnx_files.weights_file(path)
+    onnx.save_model(proto, path, save_as_external_data=True, location=beside.name, size_threshold=0)
+    beside.write_bytes(b"gap!" + beside.read_bytes())
+    found = onnx.load_model(path, load_external_data=False)
+    for tensor in found.graph.initializer:
+        (offset,) = (entry for entry in tensor.external_data if entry.key == "offset")
+        offset.value = str(int(offset.value) + 4)
+    path.write_bytes(found.SerializeToString())
+    onnx_files.update(path, one.b.tensors)
+    assert beside.read_bytes().startswith(b"gap!")
+    assert np.array_equal(onnx_files.Session(path)(one.x), onnx_files.Session(one.folder / "b.onnx")(one.x))
+    assert torch.equal(flat(one.b.layout, onnx_files.parameters(path)), one.vectors[1])
+
+
+def test_a_graph_cannot_name_another_file_for_its_weights(models, tmp_path):
+    one, path = models["mlp"], tmp_path / "model.onnx"
+    onnx_files.write(one.graph, one.a.tensors, path, apart=True)
+    path.write_bytes(path.read_bytes().replace(b"model.onnx.weights", b"../../secret/file."))
+    for use in (onnx_files.parameters, lambda path: onnx_files.update(path, one.b.tensors)):
+        with pytest.raises(UserError, match=r"names '../../secret/file\.' for its weights"):
+            use(path)
+    folder = tmp_path / "nnef"
+    shutil.copytree(one.folder / "a", folder)
+    text = (folder / nnef.GRAPH).read_text(encoding="utf-8")
+    (folder / nnef.GRAPH).write_text(text.replace("'0.weight'", "'../secret'"), encoding="utf-8")
+    for use in (nnef.read, lambda folder: nnef.update(folder, one.b.tensors)):
+        with pytest.raises(UserError, match=r"cannot be called '../secret'"):
+            use(folder)
 
 
 def test_what_the_formats_cannot_hold_is_named():

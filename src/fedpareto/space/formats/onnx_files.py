@@ -25,8 +25,8 @@ WEIGHTS = ".weights"
 """What the name of the file beside the graph ends with."""
 FLOAT32 = 4
 """Bytes."""
-PLACE = re.compile("[0-9]{1,15}")
-"""In a file."""
+PLACE = re.compile("[0-9]{1,10}")
+"""In a file: up to 10 GB."""
 
 
 def write(graph: Graph, tensors: Mapping[str, np.ndarray], path: Path, apart: bool = False) -> None:
@@ -85,11 +85,18 @@ def split(proto: Any, beside: Path) -> bytes:
 
 def swap(path: Path, tensors: Mapping[str, np.ndarray]) -> None:
     """Route 2: the file with the weights is replaced in one step, and the graph is not touched."""
-    expected = shapes(path)
-    must_fit(expected, tensors, str(path))
-    if not is_apart(path):
+    proto = _read(path)
+    must_fit({one.name: tuple(one.dims) for one in proto.graph.initializer}, tensors, str(path))
+    if not _is_apart(proto):
         raise UserError(f"{path} holds its weights itself; they are not in a file beside it")
-    write_atomically(weights_file(path), b"".join(_bytes(tensors[name]) for name in expected))
+    content = bytearray(read_bytes(weights_file(path)))
+    for one in proto.graph.initializer:  # Each where the graph says: other writers leave gaps.
+        first, last = _place(one, path)
+        data = _bytes(tensors[one.name])
+        if last - first != len(data) or last > len(content):
+            raise DamagedFile(f"{path} is damaged: it has no room for '{one.name}'")
+        content[first:last] = data
+    write_atomically(weights_file(path), bytes(content))
 
 
 class Session:
@@ -175,17 +182,26 @@ def _tensors(proto: Any, path: Path) -> dict[str, np.ndarray]:
 
 def _tensor(one: Any, beside: bytes, path: Path) -> np.ndarray:
     """From the file itself, or from the one beside it: never from another that it may name."""
-    data, about = bytes(one.raw_data), {entry.key: entry.value for entry in one.external_data}
-    if about:
-        if about.get("location") != weights_file(path).name:
-            raise DamagedFile(f"{path} names '{about.get('location')}' for its weights, and not the file beside it")
-        first, length = (about.get(key, "") for key in ("offset", "length"))
-        are_numbers = PLACE.fullmatch(first) and PLACE.fullmatch(length)
-        data = beside[int(first) : int(first) + int(length)] if are_numbers else b""
+    if one.external_data:
+        first, last = _place(one, path)
+        data = beside[first:last]
+    else:
+        data = bytes(one.raw_data) or np.array(one.float_data, dtype="<f4").tobytes()
     shape = tuple(one.dims)
     if min(shape, default=0) < 0 or len(data) != FLOAT32 * int(np.prod(shape, dtype=object)):
         raise DamagedFile(f"{path} is damaged: '{one.name}' should have {list(shape)} numbers")
     return np.frombuffer(data, "<f4").reshape(shape)
+
+
+def _place(one: Any, path: Path) -> tuple[int, int]:
+    """Where a weight begins and ends in the file beside the graph."""
+    about = {entry.key: entry.value for entry in one.external_data}
+    if about.get("location") != weights_file(path).name:
+        raise DamagedFile(f"{path} names '{about.get('location')}' for its weights, and not {weights_file(path).name}")
+    first, length = about.get("offset", "0"), about.get("length", "")
+    if not PLACE.fullmatch(first) or not PLACE.fullmatch(length):
+        raise DamagedFile(f"{path} is damaged: it does not say where '{one.name}' is")
+    return int(first), int(first) + int(length)
 
 
 def _bytes(tensor: np.ndarray) -> bytes:

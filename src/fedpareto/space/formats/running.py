@@ -18,6 +18,8 @@ from fedpareto.space.formats import nnef
 from fedpareto.space.formats.nnef_text import CONSTANTS, Line, Name
 
 Pairs = Sequence[tuple[int, int]]
+REFUSED = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RuntimeError, MemoryError)
+"""What torch and Python say of arguments that make no sense."""
 
 
 class Model(nn.Module):
@@ -64,15 +66,7 @@ class Model(nn.Module):
         try:
             arguments = [known(value) for value in line.arguments]
             return OPERATIONS[line.operation](*arguments, **{name: known(value) for name, value in line.named.items()})
-        except (
-            TypeError,
-            ValueError,
-            LookupError,
-            AttributeError,
-            ArithmeticError,
-            RuntimeError,
-            MemoryError,
-        ) as problem:
+        except REFUSED as problem:
             why = str(problem).partition("\n")[0]
             raise DamagedFile(f"{self._where}: '{line.results[0]}' cannot be computed ({why})") from None
 
