@@ -130,6 +130,16 @@ def test_many_nodes_send_to_each_other_at_once_over_lossy_channels():
     assert network.open == 0
 
 
+def test_hundreds_of_messages_at_once_are_sent_as_the_other_end_can_take_them():
+    network = CfdpNetwork(Channel(delay=1.0))
+    for number in range(400):
+        network.transport(1).send(2, number.to_bytes(2, "big"), 0.0)
+    network.pass_time(1e6)
+    arrived = [int.from_bytes(one.data, "big") for one in network.transport(2).poll(1e6)]
+    assert arrived == [*range(400)]
+    assert network.transport(1).traffic.bytes_repeated == 0
+
+
 def test_each_direction_may_have_a_channel_of_its_own():
     network = CfdpNetwork({(1, 2): Channel(1e6), (2, 1): Channel(1000.0, delay=2.0)})
     network.transport(1).send(2, DATA, 0.0)

@@ -56,9 +56,9 @@ def test_nothing_is_sent_while_a_peer_cannot_be_reached(pair):
     one, two = pair
     now = time.monotonic()
     one.contact(2, False, now)
-    one.send(2, b"old", now, replaces="global")
-    one.send(2, b"new", now, replaces="global")
-    one.poll(now)
+    for version in (b"old", b"older", b"new"):
+        one.send(2, version, now, replaces="global")
+        one.poll(now)
     assert one.traffic.packets_sent == 0
     assert one.next() is None
     one.contact(2, True, now)

@@ -38,6 +38,8 @@ from fedpareto.space.links.transactions import Id, Indication, Outgoing
 
 LONGEST_NAME = 255
 """Bytes of a file's name (5.1.8)."""
+MOST_ANSWERS = 256
+"""Acknowledgements for ended and unknown transactions that wait for a link; whoever lacks one asks again."""
 
 
 class Entity:
@@ -57,7 +59,7 @@ class Entity:
         self._sending: dict[Id, Sending] = {}
         self._receiving: dict[Id, Receiving] = {}
         self._ended: OrderedDict[Id, None] = OrderedDict()
-        self._last: dict[int, deque[Outgoing]] = defaultdict(deque)
+        self._last: dict[int, deque[Outgoing]] = defaultdict(lambda: deque(maxlen=MOST_ANSWERS))
         self._down: set[int] = set()
         self._heard: dict[int, float] = {}
         self._indications: list[Indication] = []
@@ -219,6 +221,14 @@ class Entity:
         """The highest priority of what could be sent to a peer now; below all if there is nothing."""
         ready = (one.priority for one in self._sending.values() if one.peer == peer and one.ready)
         return max(ready, default=-inf)
+
+    def sending_to(self, peer: int) -> int:
+        """Files that are on their way to a peer."""
+        return sum(one.peer == peer for one in self._sending.values())
+
+    def reaches(self, peer: int) -> bool:
+        """Whether a peer can be reached now."""
+        return peer not in self._down
 
     def heard(self, peer: int) -> float:
         """When anything came from a peer last."""

@@ -26,6 +26,9 @@ from fedpareto.space.links.ranges import Ranges
 from fedpareto.space.links.stores import CHECKSUMS, Sink, checksum_of
 from fedpareto.space.links.transactions import Delivered, Ended, Outgoing, Peers, Timer, Transaction
 
+LONGEST_QUEUE = 64
+"""Answers that wait for the link to be free."""
+
 
 class Receiving(Transaction):
     """Writes what comes, asks for what does not, checks the whole, and says that it has finished."""
@@ -69,11 +72,16 @@ class Receiving(Transaction):
                 self._close()
             case Prompt(keep_alive) if self._finished is None:
                 if keep_alive:
-                    self._out.append(KeepAlive(self._received.end))
+                    self._say(KeepAlive(self._received.end))
                 else:
                     self._nak_due = True
             case _:
                 pass
+
+    def _say(self, pdu: Pdu) -> None:
+        """Put a PDU in the queue, unless it is there or the queue is long: all of it can be asked for again."""
+        if len(self._out) < LONGEST_QUEUE and pdu not in self._out:
+            self._out.append(pdu)
 
     def _begin(self, metadata: Metadata, now: float) -> None:
         self._metadata = metadata
@@ -99,14 +107,14 @@ class Receiving(Transaction):
             self.fault(Condition.FILESTORE_REJECTION, now)
             return
         if gap and self.managed.immediate_nak and self._eof is None:
-            self._out.append(Nak(self._received.end, segment.offset, ((self._received.end, segment.offset),)))
+            self._say(Nak(self._received.end, segment.offset, ((self._received.end, segment.offset),)))
         self._received.add(segment.offset, end)
         if new:
             self._progress(now)
 
     def _end_of_file(self, eof: Eof, now: float) -> None:
         """Every EOF is acknowledged: if it comes again, the first acknowledgement was lost."""
-        self._out.append(Ack(Directive.EOF, eof.condition, TransactionStatus.ACTIVE))
+        self._say(Ack(Directive.EOF, eof.condition, TransactionStatus.ACTIVE))
         if self._finished is not None:
             return
         if eof.condition is not Condition.NO_ERROR:

@@ -12,6 +12,9 @@ from fedpareto.space.links.stores import BytesSink, BytesSource
 from fedpareto.space.links.transactions import Delivered, Ended, Id
 from fedpareto.space.links.transports import Delivery, Outbox, Traffic
 
+MOST_AT_ONCE = 64
+"""Messages that are on their way to a peer at a time; others accept 256 from all of theirs."""
+
 
 class Station:
     """Gives frames when asked for them, takes frames that arrive, and hands out messages that are complete."""
@@ -25,7 +28,10 @@ class Station:
 
     def pull(self, peer: int, now: float) -> bytes | None:
         """The next frame for a peer. A message is begun when it goes before all that is under way, not earlier."""
-        parcel = self.outbox.take(peer, above=self.entity.priority(peer))
+        if not self.entity.reaches(peer):
+            return None
+        room = self.entity.sending_to(peer) < MOST_AT_ONCE
+        parcel = self.outbox.take(peer, above=self.entity.priority(peer)) if room else None
         if parcel is not None:
             transaction = self.entity.put(peer, BytesSource(parcel.data), now, priority=parcel.priority)
             if parcel.expires < inf:
