@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+import pickle
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
@@ -35,23 +37,23 @@ RAW = (
 )
 """CBOR that the protocol does not have, in the place of a value."""
 MARK = "@raw@"
+DEEPER = 0.2
+"""How often a change is made to a whole array or map, and not to something in it."""
 
 
 def of_cbor(draw: random.Random, content: bytes) -> bytes:
     """Other values, lost, repeated and foreign entries at any depth, forms that are not allowed; often other bytes."""
     if draw.random() < 0.4:
         return of_bytes(draw, content)
-    whole = cbor.decode(content)
+    whole = pickle.loads(_tree(content))
     for _ in range(draw.choice((1, 1, 1, 2, 4))):
-        places = list(_places(whole))
-        holder, key = draw.choice(places)
+        holder, key = _place(draw, whole)
         kind = draw.randrange(7)
         if kind == 0:
             del holder[key]
         elif kind == 1:
-            other, place = draw.choice(places)
-            if place in other if isinstance(other, dict) else place < len(other):
-                holder[key] = deepcopy(other[place])
+            other, place = _place(draw, whole)
+            holder[key] = deepcopy(other[place])
         elif kind == 2 and isinstance(holder, list):
             holder.insert(key, deepcopy(draw.choice(ODD)))
         elif kind == 2:
@@ -66,12 +68,21 @@ def of_cbor(draw: random.Random, content: bytes) -> bytes:
     return data.replace(cbor.encode(MARK), draw.choice(RAW))
 
 
-def _places(value: Any) -> Iterator[tuple[Any, Any]]:
-    """Every entry of every array and map."""
-    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    for key, entry in list(items):
-        yield value, key
-        yield from _places(entry)
+@functools.cache
+def _tree(content: bytes) -> bytes:
+    """What a message holds, to be copied quickly."""
+    return pickle.dumps(cbor.decode(content))
+
+
+def _place(draw: random.Random, whole: list[Any]) -> tuple[Any, Any]:
+    """An entry of some array or map, deeper ones too."""
+    holder: Any = whole
+    while True:
+        key = draw.choice(list(holder) if isinstance(holder, dict) else range(len(holder)))
+        inside = holder[key]
+        if not isinstance(inside, list | dict) or not inside or draw.random() < DEEPER:
+            return holder, key
+        holder = inside
 
 
 def read_message(content: bytes) -> object:

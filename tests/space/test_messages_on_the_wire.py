@@ -156,17 +156,6 @@ def test_a_refused_offer_is_answered_with_code_and_row():
     assert decode(encode(answer)) == answer
 
 
-def test_a_model_under_another_key_is_refused_by_name_and_row():
-    terms, sent = golden.terms(), EVERY["global"]
-    key = terms.servers[0].key
-    dataclasses.replace(sent, key=key).must_come_from(golden.SERVER, terms)
-    sent.must_come_from(golden.STANDBY, terms)  # The agreement names no key for it.
-    for wrong in (None, bytes(32)):
-        with pytest.raises(ProtocolError) as refusal:
-            dataclasses.replace(sent, key=wrong).must_come_from(golden.SERVER, terms)
-        assert (refusal.value.code, refusal.value.place) == (Refusal.WRONG_KEY, (2, 2))
-
-
 @pytest.mark.parametrize("content", rows.Content, ids=lambda content: content.name)
 @pytest.mark.parametrize("delta", ["", "-delta"])
 @pytest.mark.parametrize("coder", ["", "+none", "+ccsds121", "+zstd"])

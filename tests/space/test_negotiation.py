@@ -194,3 +194,14 @@ def test_capabilities_name_every_row():
     assert Capabilities.from_plain(plain) == Capabilities.everything(1, Role.CLIENT)
     offer = Offer(session=bytes(8), node=2, role=Role.SERVER, rows=golden.alternatives())
     assert isinstance(negotiate(offer, Capabilities.from_plain(plain)), Accept)
+
+
+@pytest.mark.parametrize("topology", [rows.Hierarchical(2), rows.Ring()])
+def test_a_node_of_this_package_does_not_agree_to_what_it_would_not_do(topology):
+    from fedpareto.space.session.agreement import capabilities
+
+    node = capabilities(golden.CLIENT, Role.CLIENT)
+    assert isinstance(negotiate(OFFER, node), Accept)
+    other = Alternatives({**OFFER.rows.by_place, (2, 1): (topology,)})
+    answer = negotiate(dataclasses.replace(OFFER, rows=other), node)
+    assert (answer.code, answer.place) == (Refusal.NOT_SUPPORTED, (2, 1))

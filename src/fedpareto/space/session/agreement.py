@@ -57,6 +57,9 @@ SERVER_FAILURES = rows.ServerFailures(
 _TRAINING = ["retry", "pause", "revert", "drop", "request-full", "leave"]
 _RECEIVING = ["ignore", "retry", "pause", "revert", "request-full", "leave"]
 ABILITIES: Mapping[tuple[int, int], Any] = {
+    (2, 1): "star",
+    (2, 7): "reference",
+    (3, 3): "reference",
     (2, 6): {"content": ["weights", "difference", "per-objective-differences"]},
     (2, 8): {
         "on-timeout": ["ignore", "retry", "continue", "pause", "revert", "request-full", "leave"],

@@ -20,6 +20,9 @@ MOST_WHOLE = 2**64 - 1
 
 _UNSIGNED, _NEGATIVE, _BYTES, _TEXT, _ARRAY, _MAP, _TAG, _OTHER = range(8)
 _LENGTHS = {24: ">B", 25: ">H", 26: ">I", 27: ">Q"}
+_LEAST = {24: 24, 25: 1 << 8, 26: 1 << 16, 27: 1 << 32}
+"""The least number that needs so many bytes."""
+_FIRST = tuple(bytes([first]) for first in range(256))
 _FLOATS = {25: ">e", 26: ">f", 27: ">d"}
 _SIMPLE = {20: False, 21: True, 22: None}
 
@@ -29,16 +32,22 @@ _SIMPLE = {20: False, 21: True, 22: None}
 
 def encode(value: Any) -> bytes:
     """The one encoding of a plain value; a tuple is an array."""
+    if type(value) is int:  # Most keys of a map.
+        return _whole(value)
     out: list[bytes] = []
     _write(value, out)
     return b"".join(out)
+
+
+def _whole(value: int) -> bytes:
+    return _head(_UNSIGNED, value) if value >= 0 else _head(_NEGATIVE, -1 - value)
 
 
 def _write(value: Any, out: list[bytes]) -> None:
     if value is None or isinstance(value, bool):
         out.append({False: b"\xf4", True: b"\xf5", None: b"\xf6"}[value])
     elif isinstance(value, int):
-        out.append(_head(_UNSIGNED, value) if value >= 0 else _head(_NEGATIVE, -1 - value))
+        out.append(_whole(value))
     elif isinstance(value, float):
         out.append(_float(value))
     elif isinstance(value, bytes):
@@ -52,9 +61,10 @@ def _write(value: Any, out: list[bytes]) -> None:
             _write(item, out)
     elif isinstance(value, dict):
         out.append(_head(_MAP, len(value)))
-        for key, item in sorted((encode(key), item) for key, item in value.items()):
+        keys = {encode(key): key for key in value}
+        for key in sorted(keys):
             out.append(key)
-            _write(item, out)
+            _write(value[keys[key]], out)
     else:
         raise TypeError(f"{type(value).__name__} is no value of a message")
 
@@ -62,7 +72,7 @@ def _write(value: Any, out: list[bytes]) -> None:
 def _head(major: int, number: int) -> bytes:
     """The first byte of a value, and its number in as few bytes as possible."""
     if number < 24:
-        return bytes([major << 5 | number])
+        return _FIRST[major << 5 | number]
     for short, form in _LENGTHS.items():
         if number < 1 << 8 * struct.calcsize(form):
             return bytes([major << 5 | short]) + struct.pack(form, number)
@@ -117,30 +127,31 @@ class _Reader:
         self.place = end
         return taken
 
-    def head(self) -> tuple[int, int, int]:
-        """Major type, additional information and number of a value."""
-        (first,) = self.take(1)
-        major, short = first >> 5, first & 31
-        if short < 24:
-            return major, short, short
+    def longer(self, major: int, short: int) -> int:
+        """The number of a value, where it is not in its first byte."""
         if short == 31:
             raise ProtocolError(Refusal.INDEFINITE, "a length is left open; the protocol writes every length")
         if short > 27:
-            raise ProtocolError(Refusal.FORBIDDEN, f"byte {first:#04x} is reserved in CBOR")
+            raise ProtocolError(Refusal.FORBIDDEN, f"byte {major << 5 | short:#04x} is reserved in CBOR")
         if major == _OTHER:
-            return major, short, 0
-        form = _LENGTHS[short]
-        (number,) = struct.unpack(form, self.take(struct.calcsize(form)))
-        if len(_head(major, number)) != 1 + struct.calcsize(form):
+            return 0
+        size = 1 << short - 24
+        number = int.from_bytes(self.take(size))
+        if number < _LEAST[short]:
             raise ProtocolError(Refusal.NOT_SHORTEST, f"{number} is not written in its shortest form")
-        return major, short, number
+        return number
 
     def value(self, depth: int) -> Any:
         """The next value, with all that it holds."""
         self.items += 1
         if self.items > MOST_ITEMS:
             raise ProtocolError(Refusal.TOO_LARGE, f"the message has more than {MOST_ITEMS} values")
-        major, short, number = self.head()
+        if self.place == len(self.data):
+            raise ProtocolError(Refusal.TRUNCATED, "the message ends early: another value should follow")
+        first = self.data[self.place]
+        self.place += 1
+        major, short = first >> 5, first & 31
+        number = short if short < 24 else self.longer(major, short)
         if major == _UNSIGNED:
             return number
         if major == _NEGATIVE:

@@ -269,13 +269,6 @@ class Global(_Later):
     key: Annotated[bytes | None, Maybe(Octets((DIGEST,)))] = None
     """SHA-256 of the sender's public key, where row 2 of table 6.2 names one."""
 
-    def must_come_from(self, node: int, terms: Terms) -> None:
-        """Refuses a model whose sender has another key than row 2 of table 6.2 names for that node."""
-        known = next((server.key for server in terms.servers if server.node == node), b"")
-        if known and self.key != known:
-            what = f"the model comes under another key than node {node} has in the agreement"
-            raise ProtocolError(Refusal.WRONG_KEY, what, (2, 2))
-
 
 @dataclass(frozen=True, kw_only=True)
 class Receipt(_Later):

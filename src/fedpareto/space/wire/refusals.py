@@ -63,8 +63,6 @@ class Refusal(IntEnum):
     """The content does not have the digest that the message gives."""
     NO_STATEMENT = 23
     """A certified statement is demanded and is missing."""
-    WRONG_KEY = 24
-    """A model comes under another key than the agreement names for its sender."""
 
 
 class ProtocolError(UserError):

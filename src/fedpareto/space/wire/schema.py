@@ -29,7 +29,7 @@ class Entry:
     is_needed: bool
     """Whether it has no default. On the wire every field is written, but for those that are none."""
 
-    @property
+    @functools.cached_property
     def label(self) -> str:
         """The name as people write it."""
         return self.name.replace("_", "-")
@@ -40,8 +40,12 @@ class Record:
 
     def __post_init__(self) -> None:
         for entry in entries(type(self)):
-            with within(entry.label):
-                object.__setattr__(self, entry.name, entry.kind.check(getattr(self, entry.name)))
+            try:
+                value = entry.kind.check(getattr(self, entry.name))
+            except ProtocolError as problem:
+                problem.what = f"{entry.label}: {problem.what}"
+                raise
+            object.__setattr__(self, entry.name, value)
         self.must_be_consistent()
 
     def must_be_consistent(self) -> None:
@@ -130,7 +134,7 @@ def values_of(cls: type[Record], data: Any) -> dict[str, Any]:
     if not isinstance(data, dict):
         raise ProtocolError(Refusal.WRONG_TYPE, f"{shown(data)} is not a map")
     known = entries(cls)
-    if unknown := data.keys() - {entry.number for entry in known}:
+    if unknown := data.keys() - range(1, len(known) + 1):
         raise ProtocolError(Refusal.UNKNOWN_KEY, f"key {min(unknown, key=str)!r:.40} is unknown")
     values: dict[str, Any] = {}
     for entry in known:
@@ -139,10 +143,13 @@ def values_of(cls: type[Record], data: Any) -> dict[str, Any]:
                 raise ProtocolError(Refusal.MISSING, f"key {entry.number} ({entry.label}) is missing")
             values[entry.name] = None
             continue
-        with within(entry.label):
+        try:
             if data[entry.number] is None:
                 raise ProtocolError(Refusal.FORBIDDEN, "a field without a value is left out, not null")
             values[entry.name] = entry.kind.from_wire(data[entry.number])
+        except ProtocolError as problem:
+            problem.what = f"{entry.label}: {problem.what}"
+            raise
     return values
 
 
