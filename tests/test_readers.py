@@ -34,7 +34,7 @@ NAMES = [
     *("status.json (node)", "spec.yaml (node)", "signed headers", "CSV, CSV.gz", "Parquet", "rows of predict"),
     *("devices and traces", "wire messages", "private state"),
     *("space messages", "space payloads", "offers and capabilities", "frames", "PDUs", "bundles"),
-    *("models as ONNX", "models as NNEF", "tensors of NNEF"),
+    *("models as ONNX", "models as NNEF", "packed models", "tensors of NNEF"),
 ]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import re
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import onnx
@@ -92,11 +93,17 @@ def readers(folder: Path) -> list[Reader]:
         with torch.no_grad():
             return Model(text)(torch.ones(2, 3))
 
+    def read_packed(content: bytes) -> object:
+        with TemporaryDirectory(dir=folder) as place:
+            return nnef.unpacked(content, Path(place), "a file")
+
     def read_tensor(content: bytes) -> object:
         return nnef_tensor.from_bytes(content, "a tensor file")
 
+    packed = nnef.packed(text)
     return [
         Reader("models as ONNX", (good[whole], good[apart].replace(b"apart", b"tried")), of_proto, read_onnx),
         Reader("models as NNEF", (good[graph],), of_text, read_graph),
+        Reader("packed models", (packed,), of_bytes, read_packed),
         Reader("tensors of NNEF", (good[tensor],), of_bytes, read_tensor),
     ]

@@ -19,16 +19,17 @@ def test_a_clients_model_travels_and_another_clients_weights_follow(command, fed
     assert code == 0, err
     assert "under onnxruntime the same to" in out
     graph = (tmp_path / "model.onnx").read_bytes()
-    assert command(*asked, "0", "--format", "nnef", "--out", "model", "--rows", "3")[0] == 0
+    assert command(*asked, "0", "--out", "model.tar", "--rows", "3")[0] == 0
     models = [fedpareto.load(fedpref_run).conditioned(client) for client in (0, 1)]
     for number, model in enumerate(models):
         rows = np.array([[1.0, 2.0], [-3.0, 0.5], [0.1, 0.0]], dtype=np.float32)
         expected = model.logits(torch.from_numpy(rows), [0.5, 0.5]).numpy()
+        nnef.unpacked((tmp_path / "model.tar").read_bytes(), tmp_path / "model", "model.tar")
         for path in (tmp_path / "model.onnx", tmp_path / "model"):
             for found in runtimes.scores(path, rows).values():
                 np.testing.assert_allclose(found[:, 0], expected, rtol=0, atol=1e-6)
         if not number:
-            for path in ("model.onnx", "model"):
+            for path in ("model.onnx", "model.tar"):
                 code, out, err = command("space", "update", path, fedpref_run, "--client", "1")
                 assert (code, "bytes of weights; the graph is the same" in out) == (0, True), err
     assert (tmp_path / "model.onnx").read_bytes() == graph

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import shutil
+import tarfile
 from types import SimpleNamespace
 
 import numpy as np
@@ -10,6 +12,7 @@ import pytest
 import torch
 from torch import nn
 
+from fedpareto.core.layout import Layout
 from fedpareto.errors import UserError
 from fedpareto.networks.mlp import MLP
 from fedpareto.problems.images_text.networks import CharacterLSTM, TextCNN
@@ -48,7 +51,7 @@ MAKERS = {
     "batch normalisation": lambda: (pictures(nn.BatchNorm2d), drawn(-9, 9, 1, 8, 8) / 9),
     "group normalisation": lambda: (pictures(lambda width: nn.GroupNorm(2, width)), drawn(-9, 9, 1, 8, 8) / 9),
     "words": lambda: (of(TextCNN(9, 3, 4, widths=(2, 3), channels=5)), drawn(0, 9, 6)),
-    "characters": lambda: (of(CharacterLSTM(7, 3, 4, layers=2)), drawn(0, 7, 3)),
+    "characters": lambda: (of(CharacterLSTM(7, 3, 4, layers=1)), drawn(0, 7, 3)),
 }
 
 
@@ -209,6 +212,38 @@ def test_a_graph_cannot_name_another_file_for_its_weights(models, tmp_path):
     for use in (nnef.read, lambda folder: nnef.update(folder, one.b.tensors)):
         with pytest.raises(UserError, match=r"cannot be called '../secret'"):
             use(folder)
+
+
+def test_a_packed_model_is_one_file_that_unpacks_to_the_same_model(models, tmp_path):
+    one = models["words"]
+    data = nnef.packed(one.folder / "b")
+    nnef.unpacked(data, tmp_path / "there", "a file")
+    assert nnef.packed(tmp_path / "there") == data
+    for path in sorted((one.folder / "b").rglob("*.*")):
+        assert (tmp_path / "there" / path.relative_to(one.folder / "b")).read_bytes() == path.read_bytes()
+    (tmp_path / "model.nnef.tar").write_bytes(data)  # tract reads it as it is.
+    expected = runtimes.scores(one.folder / "b", one.x)["tract"]
+    assert np.array_equal(runtimes._tract_nnef(tmp_path / "model.nnef.tar", one.x), expected)
+    nnef.update(tmp_path / "there", one.a.tensors)
+    assert nnef.packed(tmp_path / "there") == nnef.packed(one.folder / "a")
+
+
+@pytest.mark.parametrize("name", ["../x.dat", "/x.dat", "graph.quant", "a.dat/", "x"])
+def test_what_is_no_part_of_a_model_is_not_unpacked(name, tmp_path):
+    content = io.BytesIO()
+    with tarfile.open(fileobj=content, mode="w") as archive:
+        entry = tarfile.TarInfo(name)
+        entry.type = tarfile.DIRTYPE if name.endswith("/") else tarfile.REGTYPE
+        archive.addfile(entry)
+    with pytest.raises(UserError, match=r"no part of a model|no tensor file"):
+        nnef.unpacked(content.getvalue(), tmp_path / "there", "a file")
+    assert not list(tmp_path.iterdir())
+
+
+def test_two_weights_that_would_have_one_name_are_refused():
+    layout = Layout.of({"a.b": (2,), "a_b": (2,)})
+    with pytest.raises(UserError, match="two weights of the network have names that differ only in signs"):
+        traced(Network(lambda parameters, x: x, layout, torch.zeros(4)), torch.zeros(1, 2))
 
 
 def test_what_the_formats_cannot_hold_is_named():

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from enum import StrEnum
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -18,6 +21,9 @@ if TYPE_CHECKING:
     from fedpareto.space.formats.network import Network
 
 
+PACKED = ".tar"
+
+
 class Format(StrEnum):
     """What a model travels as."""
 
@@ -30,7 +36,9 @@ Preference = Annotated[str | None, typer.Option(help="Of several models the one 
 
 def model(
     run: RunOrFile,
-    out: Annotated[Path, typer.Option(metavar="FILE", help="Where to write; NNEF is a folder.")],
+    out: Annotated[
+        Path, typer.Option(metavar="FILE", help="Where to write; NNEF is a folder, or one file that ends in .tar.")
+    ],
     format: Annotated[Format | None, typer.Option(help="By default ONNX if FILE ends in .onnx, else NNEF.")] = None,
     client: Client = None,
     seed: Seed = None,
@@ -47,14 +55,18 @@ def model(
 
     network, x = _network(run, client, seed, preference, rows)
     graph = traced(network, x)
-    if (format or (Format.ONNX if out.suffix == ".onnx" else Format.NNEF)) is Format.ONNX:
-        onnx_files.write(graph, network.tensors, out, apart)
-    else:
-        nnef.write(graph, network.tensors, out, rows)
+    is_onnx = (format or (Format.ONNX if out.suffix == ".onnx" else Format.NNEF)) is Format.ONNX
+    with nullcontext(out) if is_onnx else _folder(out, fresh=True) as path:
+        if is_onnx:
+            onnx_files.write(graph, network.tensors, path, apart)
+        else:
+            nnef.write(graph, network.tensors, path, rows)
+        found = runtimes.differences(network, path, x.numpy())
+        for name, difference in found.items():
+            if not difference <= runtimes.LARGEST_DIFFERENCE:
+                raise UserError(f"{out} differs from the model by {difference:.1e} under {name}; do not use it")
     typer.echo(f"written: {out}, {_size(out):,} bytes, of which {4 * network.layout.size:,} are weights")
-    for name, difference in runtimes.differences(network, out, x.numpy()).items():
-        if not difference <= runtimes.LARGEST_DIFFERENCE:
-            raise UserError(f"{out} differs from the model by {difference:.1e} under {name}; do not use it")
+    for name, difference in found.items():
         typer.echo(f"under {name} the same to {difference:.1e}")
 
 
@@ -74,8 +86,28 @@ def update(
     network, _ = _network(run, client, seed, preference, 1)
     if not file.exists():
         raise UserError(f"{file}: there is no such file or folder; fedpareto space model writes one")
-    (nnef.update if file.is_dir() else onnx_files.update)(file, network.tensors)
+    if file.is_dir() or file.suffix == PACKED:
+        with _folder(file) as folder:
+            nnef.update(folder, network.tensors)
+    else:
+        onnx_files.update(file, network.tensors)
     typer.echo(f"updated: {file}, {4 * network.layout.size:,} bytes of weights; the graph is the same")
+
+
+@contextmanager
+def _folder(path: Path, fresh: bool = False) -> Iterator[Path]:
+    """A folder of NNEF; of a packed one a copy, empty if it is `fresh`, which is packed at the end."""
+    from fedpareto.files import read_bytes, write_atomically
+    from fedpareto.space.formats import nnef
+
+    if path.suffix != PACKED:
+        yield path
+        return
+    with TemporaryDirectory() as place:
+        if not fresh:
+            nnef.unpacked(read_bytes(path), Path(place), str(path))
+        yield Path(place)
+        write_atomically(path, nnef.packed(Path(place)))
 
 
 def _network(

@@ -1,15 +1,20 @@
-"""A model as NNEF: a folder with graph.nnef, which is the same for all weights, and a tensor file for each of them."""
+"""A model as NNEF: a folder with graph.nnef, which is the same for all weights, and a tensor file for each of them.
+
+For a link that carries files, `packed` makes one of it, as the standard has it: a tar.
+"""
 
 from __future__ import annotations
 
+import io
 import re
+import tarfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
 
-from fedpareto.errors import DamagedFile, UserError
+from fedpareto.errors import DamagedFile, UserError, in_words
 from fedpareto.files import read_bytes, write_atomically
 from fedpareto.space.formats import nnef_tensor
 from fedpareto.space.formats.graph import Graph
@@ -55,6 +60,52 @@ def read(folder: Path) -> tuple[list[Line], dict[str, np.ndarray]]:
     tensors = {label: nnef_tensor.from_bytes(_bytes(folder, label), f"{folder / label}.dat") for label in shapes}
     must_fit(shapes, tensors, str(folder))
     return found, tensors
+
+
+def packed(folder: Path) -> bytes:
+    """A model as one file, the same bytes for the same model: only what the graph names, in its order."""
+    labels = variables(lines(folder), folder)
+    content = io.BytesIO()
+    with tarfile.open(fileobj=content, mode="w", format=tarfile.USTAR_FORMAT) as archive:
+        for name in (GRAPH, *(f"{label}.dat" for label in labels)):
+            data, entry = read_bytes(folder / name), tarfile.TarInfo(name)
+            entry.size = len(data)
+            archive.addfile(entry, io.BytesIO(data))
+    return content.getvalue()
+
+
+def unpacked(data: bytes, folder: Path, where: str) -> None:
+    """Writes a packed model into a folder; whatever is no part of a model is refused before anything is written."""
+    found = _entries(data, where)
+    try:
+        for name in found:
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+    except OSError as problem:
+        raise UserError(f"{folder} cannot be written: {problem.strerror or problem}") from None
+    for name, content in found.items():
+        write_atomically(folder / name, content)
+    read(folder)
+
+
+def _entries(data: bytes, where: str) -> dict[str, bytes]:
+    """Files by name; their bytes are part of `data`, so they are no larger."""
+    found: dict[str, bytes] = {}
+    try:
+        with tarfile.open(fileobj=io.BytesIO(data), mode="r:") as archive:
+            for entry in archive:
+                file = archive.extractfile(entry) if entry.isreg() else None
+                if file is None or (entry.name != GRAPH and not LABEL.fullmatch(entry.name.removesuffix(".dat"))):
+                    raise DamagedFile(f"{where} holds '{entry.name}', which is no part of a model")
+                if entry.name in found or (entry.name != GRAPH and not entry.name.endswith(".dat")):
+                    raise DamagedFile(f"{where} holds '{entry.name}' twice, or it is no tensor file")
+                found[entry.name] = file.read()
+    except (tarfile.TarError, ValueError, OSError) as problem:
+        if isinstance(problem, DamagedFile):
+            raise
+        raise DamagedFile(f"{where} is damaged: it is no packed model ({in_words(problem)})") from None
+    if GRAPH not in found:
+        raise DamagedFile(f"{where} is damaged: it has no {GRAPH}")
+    return found
 
 
 def lines(folder: Path) -> list[Line]:

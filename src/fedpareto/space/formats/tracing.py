@@ -7,8 +7,9 @@ import warnings
 import torch
 from torch import Tensor
 
+from fedpareto.errors import UserError
 from fedpareto.space.formats import layers  # noqa: F401 (registers what it translates)
-from fedpareto.space.formats.graph import Graph
+from fedpareto.space.formats.graph import Graph, identifier
 from fedpareto.space.formats.lowering import TRACED_ROWS, Lowering
 from fedpareto.space.formats.network import Network
 from fedpareto.space.formats.operators import translate
@@ -16,6 +17,9 @@ from fedpareto.space.formats.operators import translate
 
 def traced(network: Network, x: Tensor) -> Graph:
     """The graph of a network that reads rows such as `x`, `[rows, ...]`; how many there are is left open."""
+    names = network.layout.names
+    if len({identifier(name) for name in names}) < len(names):
+        raise UserError("two weights of the network have names that differ only in signs such as . and _; rename one")
     rows = x[:1].expand(TRACED_ROWS, *x.shape[1:])
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch warns of its own old ways.
