@@ -340,3 +340,9 @@ def test_mistakes_are_named():
         Entity(1).suspend((1, 9), 0.0)
     with pytest.raises(UserError, match="1 to 255 bytes"):
         Entity(1).put(2, BytesSource(b""), 0.0, name="x" * 256)
+    longest = Pair(Managed(segment=100, largest_pdu=200, crc=True))
+    with pytest.raises(UserError, match="1 to 78 bytes"):
+        longest.send(b"", name="x" * 79)
+    longest.one = Entity(2**63, longest.one.managed, first_number=2**63)
+    longest.one.put(2, BytesSource(b""), 0.0, name="x" * 78)
+    assert len(longest.one.pull(2, 0.0)[0]) <= 200

@@ -38,6 +38,8 @@ from fedpareto.space.links.transactions import Id, Indication, Outgoing
 
 LONGEST_NAME = 255
 """Bytes of a file's name (5.1.8)."""
+METADATA = 44
+"""Bytes of a PDU with metadata without names, at most."""
 MOST_ANSWERS = 256
 """Acknowledgements for ended and unknown transactions that wait for a link; whoever lacks one asks again."""
 
@@ -68,8 +70,9 @@ class Entity:
         """Begin to send a file."""
         if to == self.node:
             raise UserError(f"node {to} cannot send to itself")
-        if not 0 < len(name.encode("utf-8")) <= LONGEST_NAME:
-            raise UserError(f"a file's name has 1 to {LONGEST_NAME} bytes")
+        longest = min(LONGEST_NAME, (self.managed.largest_pdu - METADATA) // 2)
+        if not 0 < len(name.encode("utf-8")) <= longest:
+            raise UserError(f"a file's name has 1 to {longest} bytes, so that it fits twice into the metadata")
         self._number += 1
         header = Header(
             self.node,
