@@ -240,6 +240,26 @@ def test_what_is_no_part_of_a_model_is_not_unpacked(name, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+def test_windows_apart_and_weights_that_only_training_uses_travel_too(tmp_path):
+    """As the two-headed networks of multi-task problems and the policies of actor and critic have them."""
+
+    def call(parameters, x):
+        return x.unfold(2, 2, 3).amax(-1) * parameters["actor"][:, None]
+
+    network = Network(call, Layout.of({"actor": (2,), "critic": (3,)}), torch.arange(5.0))
+    x = drawn(-9, 9, 5) / 9
+    graph, path, folder = traced(network, x), tmp_path / "model.onnx", tmp_path / "nnef"
+    onnx_files.write(graph, network.tensors, path)
+    nnef.write(graph, network.tensors, folder, rows=ROWS)
+    for one in (path, folder):
+        assert max(runtimes.differences(network, one, x.numpy()).values()) == 0
+    other = network.with_model(torch.arange(5.0) + 1)
+    expected = other(x).numpy()
+    assert np.array_equal(onnx_files.Session(path, other.tensors)(x.numpy()), expected)
+    nnef.update(folder, other.tensors)
+    assert all(np.array_equal(found, expected) for found in runtimes.scores(folder, x.numpy()).values())
+
+
 def test_two_weights_that_would_have_one_name_are_refused():
     layout = Layout.of({"a.b": (2,), "a_b": (2,)})
     with pytest.raises(UserError, match="two weights of the network have names that differ only in signs"):

@@ -109,6 +109,7 @@ class Session:
 
         self._weights: list[Any] = []
         options, model = onnxruntime.SessionOptions(), str(path)
+        options.log_severity_level = 3  # Errors; it warns of weights that only training uses, such as a critic's.
         if tensors is not None:
             must_fit(shapes(path), tensors, str(path))
             # Only weights that lie outside of a graph are replaced before the graph is optimised. Of those inside
@@ -117,10 +118,12 @@ class Session:
             if not _is_apart(proto):
                 split(proto, weights_file(path))
             model = proto.SerializeToString()
+            # It drops those that no node reads, and then misses them.
+            used = {name for node in proto.graph.node for name in node.input} & set(tensors)
             # onnxruntime reads these for as long as it runs, and does not keep them alive itself.
-            self._weights = [np.ascontiguousarray(tensor, dtype=np.float32) for tensor in tensors.values()]
+            self._weights = [np.ascontiguousarray(tensors[name], dtype=np.float32) for name in sorted(used)]
             self._weights += [onnxruntime.OrtValue.ortvalue_from_numpy(tensor) for tensor in self._weights]
-            options.add_external_initializers(list(tensors), self._weights[len(tensors) :])
+            options.add_external_initializers(sorted(used), self._weights[len(used) :])
         self._session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
 
     def __call__(self, x: np.ndarray) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable
 from typing import Any
@@ -9,10 +10,12 @@ from typing import Any
 import torch
 from torch.fx import Node
 
-from fedpareto.space.formats.graph import Shape
+from fedpareto.space.formats.graph import ROWS, Shape, Size
 from fedpareto.space.formats.lowering import Lowering, NotHeld, Value, whole
 
 Operator = Callable[..., Any]
+MOST_DIMENSIONS = 5
+"""Of a tensor that is sliced: Khronos' interpreter has code for no more."""
 OPERATORS: dict[str, Operator] = {}
 """By torch's name; each is given the lowering, the node and its arguments."""
 IGNORED = {"aten::_assert_tensor_metadata", "aten::sym_size", "aten::_assert_scalar", "aten::sym_constrain_range"}
@@ -102,10 +105,8 @@ def sliced(
     if wanted == x.shape:
         return x
     size = whole(x.shape[axis])
-    if stride != 1:
-        raise NotHeld("the network takes every second entry of a tensor or so (a slice with a stride)")
     first = 0 if first is None else int(first)
-    return _part(to, x, axis, first + size if first < 0 else first, whole(wanted[axis]))
+    return _every(to, x, axis, first + size if first < 0 else first, whole(wanted[axis]), stride)
 
 
 @of("split_with_sizes")
@@ -120,18 +121,45 @@ def _part(to: Lowering, x: Value, axis: int, first: int, size: int) -> Value:
     if shape == x.shape or x.fill is not None:
         return x.seen(shape)
     alone = _alone(shape[:axis])
+    if len(shape) - alone > MOST_DIMENSIONS:  # Only what lies before the axis and after it matters.
+        sides = _product(shape[:axis]), _product(shape[axis + 1 :])
+        together = x.seen((sides[0], x.shape[axis], sides[1]))
+        return _part(to, together, 1, first, size).seen(shape)
     given = to.need(x, x.shape[alone:])
     part = to.step("slice", (given,), shape[alone:], axes=[axis - alone], begin=[first], end=[first + size])
     return part.seen(shape)
 
 
+def _product(shape: Shape) -> Size:
+    """Of sizes, of which one may depend on the rows."""
+    texts = [size for size in shape if isinstance(size, str)]
+    if len(texts) > 1:
+        raise NotHeld("a tensor depends on the rows in more than one dimension")
+    known = math.prod(size for size in shape if isinstance(size, int))
+    if not texts:
+        return known
+    times = known * int(texts[0].partition(" ")[0] if " " in texts[0] else 1)
+    return ROWS if times == 1 else f"{times} {ROWS}"
+
+
+def _every(to: Lowering, x: Value, axis: int, first: int, count: int, stride: int) -> Value:
+    """Entries that lie `stride` apart; without a stride of their own, which not all readers of NNEF know."""
+    if stride == 1 or count == 1:
+        return _part(to, x, axis, first, count)
+    before = count - 1
+    blocks = _part(to, x, axis, first, before * stride)
+    shape = _resized(x.shape, axis, before)
+    rows = blocks.seen((*shape[: axis + 1], stride, *shape[axis + 1 :]))
+    begun = _part(to, rows, axis + 1, 0, 1).seen(shape)
+    last = _part(to, x, axis, first + before * stride, 1)
+    return _joined(to, [begun, last], axis, _resized(x.shape, axis, count))
+
+
 @of("unfold")
 def unfolded(to: Lowering, node: Node, x: Value, axis: int, size: int, stride: int) -> Value:
     """All windows along an axis; a window's entries are a new last dimension."""
-    if stride != 1:
-        raise NotHeld("the network takes windows of a tensor that lie further apart than 1 (unfold)")
     wanted, axis = to.shape_of(node), axis % len(x.shape)
-    windows = [_part(to, x, axis, first, whole(wanted[axis])) for first in range(size)]
+    windows = [_every(to, x, axis, first, whole(wanted[axis]), stride) for first in range(size)]
     return _joined(to, [one.seen((*one.shape, 1)) for one in windows], len(wanted) - 1, wanted)
 
 

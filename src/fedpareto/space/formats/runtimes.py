@@ -39,7 +39,16 @@ def differences(network: Network, path: Path, x: np.ndarray) -> dict[str, float]
 def scores(path: Path, x: np.ndarray) -> dict[str, np.ndarray]:
     """What each runtime that is here answers."""
     runs = NNEF if path.is_dir() else ONNX
-    return {name: run(path, x) for name, (package, run) in runs.items() if find_spec(package) is not None}
+    found = {}
+    for name, (package, run) in runs.items():
+        if find_spec(package) is not None:
+            try:
+                found[name] = run(path, x)
+            except UserError:
+                raise
+            except Exception as problem:  # Each has its own.
+                raise UserError(f"{path} is not read by {name}: {str(problem).partition(chr(10))[0]}") from None
+    return found
 
 
 def _torch(path: Path, x: np.ndarray) -> np.ndarray:
