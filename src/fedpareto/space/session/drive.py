@@ -23,11 +23,10 @@ from fedpareto.space.session.agreement import (
 )
 from fedpareto.space.session.client import ClientMachine
 from fedpareto.space.session.host import ClientHost, Host, Note, ServerHost
-from fedpareto.space.session.mishaps import Mishap
+from fedpareto.space.session.mishaps import Mishap, extensions_of
 from fedpareto.space.session.server import ServerMachine
 from fedpareto.space.session.voice import digest
 from fedpareto.space.session.work import Ask, Exchange
-from fedpareto.space.wire.messages import Extension
 from fedpareto.space.wire.negotiation import Capabilities
 from fedpareto.space.wire.terms import Alternatives, Terms
 from fedpareto.space.wire.words import FaultKind, Role
@@ -133,8 +132,7 @@ class Simulation:
         half = server_half(self.plan.spec, self.plan.terms)
         machine = self.plan.server_machine(node, half.refusal, enough_of(self.plan.terms, half))
         mishaps = list(self.mishaps.get(node, ()))
-        if any(one.fault is FaultKind.UNKNOWN_EXTENSION for one in mishaps):
-            machine.extensions = (Extension(99, True, 2, 3),)
+        machine.extensions = extensions_of(mishaps)
         transport = self.network.transport(node)
         return ServerHost(transport, mishaps=mishaps, machine=machine, teacher=half, on_exchange=self._exchange)
 

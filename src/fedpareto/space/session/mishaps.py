@@ -55,3 +55,9 @@ def altered(data: bytes, mishaps: list[Mishap]) -> Iterator[bytes]:
             mishaps.remove(mishap)
             data = messages.encode(replace(message, version=(messages.MAJOR + 1, 0)))
     yield data
+
+
+def extensions_of(mishaps: list[Mishap]) -> tuple[messages.Extension, ...]:
+    """What nobody understands and everybody must, if that is among them: it changes the meaning of a trigger."""
+    unknown = any(one.fault is FaultKind.UNKNOWN_EXTENSION for one in mishaps)
+    return (messages.Extension(99, True, 2, 3),) if unknown else ()
