@@ -6,6 +6,11 @@ import pytest
 from sessions import on_the_local_engine, same, simulated, small
 
 from fedpareto.core import registry
+from fedpareto.space.links.cfdp_network import CfdpNetwork
+from fedpareto.space.links.channel import Channel
+from fedpareto.space.links.fluid import FluidNetwork
+from fedpareto.space.links.relay import BundleNetwork
+from fedpareto.space.links.transports import MemoryNetwork
 
 
 @pytest.mark.parametrize("name", [*registry.algorithms(), "fedavg+ft", "fedpref+ft"])
@@ -25,3 +30,40 @@ def test_partial_participation_asks_the_same_clients_as_the_local_engine():
     assert finished.digest == on_the_local_engine(spec)[0]
     trained = [note for note in finished.log if note.what == "trains"]
     assert len(trained) == 2 * 3
+
+
+RELAY = 5
+"""A node that passes on what clients and server have for each other."""
+LOSSY = Channel(rate=1e6, loss=0.3, delay=0.02)
+
+
+def over_a_relay(clients):
+    """Bundles over a relay that stores and forwards; each hop is CFDP over a link that loses frames."""
+    routes = {}
+    for node in (10 + client for client in range(clients)):
+        routes |= {(1, node): RELAY, (node, 1): RELAY}
+    return BundleNetwork(CfdpNetwork(LOSSY, seed=3), routes)
+
+
+NETWORKS = {
+    "memory": lambda clients: MemoryNetwork(),
+    "fluid": lambda clients: FluidNetwork(LOSSY),
+    "cfdp with 30 % loss": lambda clients: CfdpNetwork(LOSSY, seed=2),
+    "bundles over a relay": over_a_relay,
+}
+
+
+@pytest.mark.parametrize("name", ["fedavg", "fedpref", "fedmgda-plus", "fedcmoo"])
+def test_the_same_session_over_any_transport_ends_with_the_local_engines_digest(name):
+    spec = small(name)
+    digests = {network: simulated(spec, make(spec.clients)).digest for network, make in NETWORKS.items()}
+    assert digests == dict.fromkeys(NETWORKS, on_the_local_engine(spec)[0])
+
+
+def test_a_session_goes_on_over_contacts_that_are_short_and_rare():
+    spec = small("fedavg")
+    contacts = [(100.0 * number, 100.0 * number + 3.0, 1, 10 + number % 2) for number in range(80)]
+    network = CfdpNetwork(Channel(rate=2e4, loss=0.2), contacts, seed=4)
+    finished = simulated(spec, network, contacts=contacts)
+    assert finished.digest == on_the_local_engine(spec)[0]
+    assert finished.seconds > 300

@@ -40,11 +40,12 @@ class Nodes:
         ports = free_ports([*plan.servers, *plan.nodes.values()])
         self.files = nodes_of(plan, ports, folder, mishaps or {}, loss)
         self.folder, self.running = folder, {}
-        for node in self.files:
+        for node in reversed(self.files):  # The server is the last: clients wait for its offer.
             self.start(node)
+            until(lambda node=node: self.said(node, "up") or self.ended(node), self.errors)
 
     def start(self, node):
-        words = [sys.executable, "-m", MODULES[0], self.files[node]]
+        words = [sys.executable, "-c", f"from {MODULES[0]} import main; main()", self.files[node]]
         with (self.folder / f"{node}.out").open("ab") as out, (self.folder / f"{node}.err").open("ab") as err:
             self.running[node] = Python(words, modules=MODULES, stdin=-3, stdout=out, stderr=err)
 
@@ -88,8 +89,14 @@ def nodes(tmp_path):
         some.stop()
 
 
-def test_processes_over_udp_that_loses_frames_have_the_local_engines_numbers(nodes):
-    spec = small("fedpref")
+LONG = pytest.mark.takes_long
+
+
+@pytest.mark.parametrize(
+    "name", ["fedpref", *(pytest.param(name, marks=LONG) for name in ("fedavg", "fedmgda-plus", "fedcmoo"))]
+)
+def test_processes_over_udp_that_loses_frames_have_the_local_engines_numbers(name, nodes):
+    spec = small(name)
     plan = Plan(spec, terms_of(spec))
     running = nodes(plan, loss=0.3)
     until(lambda: all(running.ended(node) for node in running.files), running.errors)
@@ -97,7 +104,7 @@ def test_processes_over_udp_that_loses_frames_have_the_local_engines_numbers(nod
     assert {running.said(node, "left")["detail"] for node in running.files} == {"done"}
 
 
-@pytest.mark.takes_long
+@LONG
 @pytest.mark.parametrize("case", cases(UNIT), ids=lambda case: case.name)
 def test_a_fault_ends_in_the_negotiated_action_between_processes(case, nodes):
     spec = small("fedavg", clients=2, rounds=3)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from fedpareto.cli import space_models
+from fedpareto.cli import space_models, space_rehearse
 from fedpareto.cli.console import AsJson, print_json, print_table
 from fedpareto.errors import UserError
 
@@ -121,6 +121,7 @@ def agree(
 
 app.command()(space_models.model)
 app.command()(space_models.update)
+app.command()(space_rehearse.rehearse)
 
 
 def _message(file: Path) -> Message:

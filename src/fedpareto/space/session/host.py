@@ -79,6 +79,8 @@ class Host:
     """What goes wrong on purpose."""
     log: list[Note] = field(default_factory=list)
     tell: Callable[[Note], None] = lambda note: None
+    on_send: Callable[[int, Send, float], None] = lambda node, effect, now: None
+    """Told of everything that is sent."""
     reason: str = ""
     """Why it has left, if it has."""
     dead: bool = False
@@ -162,9 +164,11 @@ class Host:
                 self.learn(effect, now)
 
     def _send(self, effect: Send, now: float) -> None:
-        for data in altered(effect.data, self.mishaps):
-            options = {"priority": effect.priority, "lifetime": effect.lifetime}
-            self.transport.send(effect.to, data, now, **options, replaces=effect.replaces)  # type: ignore[arg-type]
+        self.on_send(self.node, effect, now)
+        found = list(altered(effect.data, self.mishaps))
+        key = effect.replaces if len(found) == 1 else ""  # A second copy does not replace the first.
+        for data in found:
+            self.transport.send(effect.to, data, now, priority=effect.priority, lifetime=effect.lifetime, replaces=key)
 
     def note(self, now: float, what: str, action: str = "", detail: str = "") -> None:
         """Adds to the log."""

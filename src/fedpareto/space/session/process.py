@@ -34,7 +34,7 @@ from fedpareto.space.wire.words import FaultKind
 
 PAUSE = 0.05
 """Seconds that a node sleeps at most: its socket wakes it before."""
-LINGER = 20.0
+LINGER = 5.0
 """Seconds after a node's last word in which it helps what it sent on its way."""
 KILLED = 9
 """Of a process that a mishap ends as a loss of power would."""
@@ -166,6 +166,7 @@ def _print(note: Note) -> None:
 def _go(host: Host, transport: UdpTransport, peers: Sequence[int]) -> None:
     """The loop: what came, what is due, then sleep."""
     now = time.monotonic()
+    host.note(now, "up")
     if isinstance(host, ClientHost):
         host.restart(now)
     else:

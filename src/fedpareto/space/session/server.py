@@ -67,7 +67,8 @@ class ServerMachine(ServerFaults):
             case "round":
                 self._waited()
             case "deadline":
-                self._look(deadline=True)
+                self._late = True
+                self._look()
             case "silence":
                 self._take_over("the server is silent")
 
@@ -141,7 +142,7 @@ class ServerMachine(ServerFaults):
     def _asked(self, exchange: Exchange) -> None:
         """The server half asks; what came too late for the last exchange counts in this one."""
         self.exchange, self.answers, self._learning, self._tries = exchange, {}, False, 0
-        self.over = exchange.over
+        self.over, self._late = exchange.over, False
         for member in self.members.values():
             member.tries = 0
             if member.status in (Status.JOINED, Status.SILENT):  # Silent ones are told, and not waited for.
@@ -311,7 +312,7 @@ class ServerMachine(ServerFaults):
             return
         self._stale(member, message.sequence, answer, self.exchange.round - answer.ask.round)
 
-    def _look(self, deadline: bool = False) -> None:
+    def _look(self) -> None:
         """Closes the round if everybody who is there has answered, or enough have, or its time is over."""
         if self.exchange is None or self._learning or self.paused or self.left:
             return
@@ -326,7 +327,7 @@ class ServerMachine(ServerFaults):
         asked = {self.of_client(ask.client) for ask in self.exchange.asks}
         least = min(self.terms.aggregation.minimum, len([one for one in asked if one.status.there]) or 1)
         enough = self.enough is not None and clients >= self.enough
-        if clients >= least and (not self._missing() or enough or deadline):
+        if clients >= least and (not self._missing() or enough or self._late):
             self._learning = True
             self.latecomers = {}
             self._out += [SetTimer(ROUND, None), SetTimer(DEADLINE, None)]

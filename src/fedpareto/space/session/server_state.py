@@ -110,6 +110,8 @@ class ServerState:
         self._tries = 0
         """Times that a lost quorum was waited for."""
         self._learning = False
+        self._late = False
+        """Whether the round's deadline is over."""
         self._copy = b""
         self._out: list[Effect] = []
         self._now = 0.0

@@ -1,0 +1,86 @@
+"""`fedpareto space rehearse`: figure 6.2 and a short federation on this machine."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fedpareto.cli.console import AsJson, Quiet, print_json
+from fedpareto.cli.runs import Setting
+from fedpareto.errors import UserError
+from fedpareto.files import quoted
+
+if TYPE_CHECKING:
+    from fedpareto.space.session.rehearsed import Rehearsal
+
+NOT_GOOD = 1
+"""The exit code where something is not as it should be."""
+
+
+def rehearse(
+    algorithm: Annotated[str, typer.Argument(help="Its name.")] = "fedavg",
+    problem: Annotated[str, typer.Option(help="Its name.")] = "synthetic",
+    clients: Annotated[int, typer.Option(min=1, help="How many satellites.")] = 3,
+    rounds: Annotated[int, typer.Option(min=1, help="How many.")] = 3,
+    loss: Annotated[float, typer.Option(help="Share of frames that the links lose.")] = 0.1,
+    rate: Annotated[float, typer.Option(help="Bits a second.")] = 64_000.0,
+    codec: Annotated[str, typer.Option(help="How updates travel: see docs/codecs.md.")] = "float32-delta",
+    faults: Annotated[bool, typer.Option(help="Also try the fourteen faults of the failure matrix.")] = True,
+    out: Annotated[Path, typer.Option(help="The folder for what is sent and what comes of it.")] = Path("rehearsal"),
+    settings: Setting = None,
+    quiet: Quiet = False,
+    json: AsJson = False,
+) -> None:
+    """Rehearse on this machine: a model is trained on the ground, packed, sent over a link that loses data, unpacked
+    and run; then satellites learn together by the protocol, over the same kind of link.
+
+    The exit code is 1 if a prediction differs by a bit, or a fault does not end in what was agreed.
+
+    Example: fedpareto space rehearse fedpref --loss 0.3 --clients 4
+    """
+    from fedpareto.experiments.draft import Draft
+    from fedpareto.experiments.progress import tallied
+    from fedpareto.space.session.rehearsal import PAGE, Rehearsing
+
+    if out.exists() and any(out.iterdir()):
+        raise UserError(f"{out} is not empty; choose another --out")
+    flags = {"algorithm": algorithm, "problem": problem, "clients": clients, "rounds": rounds}
+    spec = Draft().with_values(flags).with_settings(settings or []).finish()
+    rehearsing = Rehearsing(spec, out, loss, rate, codec, faults)
+    tally = tallied("steps", rehearsing.steps, quiet or json)
+    rehearsing.on_step = tally.one_more
+    try:
+        found = rehearsing.run()
+    finally:
+        tally.end()
+    if json:
+        print_json(asdict(found))
+    else:
+        _print(found)
+        typer.echo(f"look at: {quoted(out / PAGE)}")
+    if not found.good:
+        raise typer.Exit(NOT_GOOD)
+
+
+def _print(found: Rehearsal) -> None:
+    model, learnt = found.delivered, found.federated
+    typer.echo(
+        f"model: {model.size:,} bytes packed, {model.sent:,} sent, {model.lost:,} of {model.packets:,} packets lost, "
+        f"{model.seconds:.1f} simulated s"
+    )
+    same = "equal bit for bit" if model.predictions_equal and model.identical else "NOT equal"
+    typer.echo(f"predictions on {model.rows} rows: {same}")
+    counted = ", ".join(f"{count} {name}" for name, count in learnt.messages.items())
+    typer.echo(f"federation: {learnt.algorithm}, {learnt.clients} clients, {learnt.rounds} rounds; {counted}")
+    typer.echo(f"  {learnt.sent:,} bytes in {learnt.seconds:.1f} simulated s; global model {learnt.digest}")
+    if learnt.reference:
+        typer.echo(f"  the local engine has {'the same' if learnt.equal else f'another: {learnt.reference}'}")
+    if found.faults:
+        done = sum(found.faults.values())
+        failed = [name for name, good in found.faults.items() if not good]
+        typer.echo(
+            f"faults: {done} of {len(found.faults)} ended as agreed{': not ' if failed else ''}{', '.join(failed)}"
+        )
