@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from fedpareto.cli import space_models, space_rehearse
+from fedpareto.cli import space_contacts, space_models, space_rehearse
 from fedpareto.cli.console import AsJson, print_json, print_table
 from fedpareto.errors import UserError
 
@@ -23,7 +23,7 @@ T = TypeVar("T")
 app = typer.Typer(
     rich_markup_mode=None,
     invoke_without_command=True,
-    help="Learning over space links: messages, agreements, conformance, models.\n\n"
+    help="Learning over space links: messages, agreements, conformance, models, contacts.\n\n"
     "Example: fedpareto space agree offer.yaml capabilities.yaml",
 )
 
@@ -122,6 +122,7 @@ def agree(
 app.command()(space_models.model)
 app.command()(space_models.update)
 app.command()(space_rehearse.rehearse)
+app.command()(space_contacts.contacts)
 
 
 def _message(file: Path) -> Message:

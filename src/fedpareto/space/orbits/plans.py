@@ -162,7 +162,7 @@ class Rates:
     def __post_init__(self) -> None:
         for name in ("down", "up", "between"):
             if not 0 < getattr(self, name) < inf:
-                raise UserError(f"rate {name} is {getattr(self, name)}; it is in bits a second, above 0")
+                raise UserError(f"the rate {getattr(self, name):g} is impossible; it is in bits a second, above 0")
 
 
 DEFAULT_RATES = Rates()

@@ -70,8 +70,8 @@ KNOWN = {
 """Latitude, longitude and altitude of ground stations, to about a kilometre."""
 
 
-def station(text: str) -> Station:
-    """A station as people write it: `svalbard`, `78.2,15.4`, `78.2,15.4,450` or `here=78.2,15.4`; `@5` adds a mask."""
+def station(text: str, usual: float = MASK) -> Station:
+    """A station as people write it: `svalbard`, `78.2,15.4`, `78.2,15.4,450` or `here=78.2,15.4`; `@5` is its mask."""
     place, has_mask, mask = text.strip().partition("@")
     name, has_name, coordinates = place.partition("=")
     if not has_name:
@@ -86,12 +86,12 @@ def station(text: str) -> Station:
         if len(numbers) not in (2, 3):
             raise UserError(f"station '{text}' is no place; it is a name or latitude,longitude such as 78.2,15.4")
         found = Station(name, *numbers)
-    return replace(found, mask=_numbers(mask, text)[0]) if has_mask else found
+    return replace(found, mask=_numbers(mask, text)[0] if has_mask else usual)
 
 
-def stations(texts: Sequence[str]) -> tuple[Station, ...]:
-    """Several of them, no two of one name."""
-    found = tuple(map(station, texts))
+def stations(texts: Sequence[str], mask: float = MASK) -> tuple[Station, ...]:
+    """Several of them, no two of one name, with a mask for those that do not have their own."""
+    found = tuple(station(text, mask) for text in texts)
     names = [one.name for one in found]
     for name in names:
         if names.count(name) > 1:

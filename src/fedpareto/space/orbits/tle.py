@@ -45,7 +45,7 @@ class TleOrbits:
         found = np.empty((3, len(days)))
         order = np.argsort(which, kind="stable")
         satellites, begins = np.unique(which[order], return_index=True)
-        for satellite, rows in zip(satellites, np.split(order, begins[1:]), strict=True):
+        for satellite, rows in zip(satellites, np.split(order, begins)[1:], strict=True):
             errors, places, _ = self.records[satellite].sgp4_array(*_julian(days[rows]))
             if errors.any():
                 self._refuse(int(satellite), int(errors[errors != 0][0]))
