@@ -202,7 +202,7 @@ class Columns:
         """
         rows = len(values)
         some = clients is not None and not (rows == self.clients and np.array_equal(clients, np.arange(rows)))
-        columns = _compact(np.moveaxis(values, 0, -1))
+        columns = _compact(values.transpose(*range(1, values.ndim), 0))
         numbers = np.asarray(clients, dtype=NUMBER).tobytes() if some else b""
         at = self.source.append(numbers + columns.tobytes())
         return Block(at, columns.dtype.str.replace("=", "<"), columns.shape, rows, some).to_plain()
@@ -322,5 +322,7 @@ def _compact(columns: np.ndarray) -> np.ndarray:
     types = ("<i4", "<i8") if columns.dtype.kind in "iub" else ("<f4", "<f8")
     with np.errstate(over="ignore", invalid="ignore"):
         small = np.ascontiguousarray(columns, dtype=types[0])
-    is_exact = np.array_equal(small, columns, equal_nan=small.dtype.kind == "f")
-    return small if is_exact else np.ascontiguousarray(columns, dtype=types[1])
+    is_exact = small == columns
+    if small.dtype.kind == "f":
+        is_exact |= np.isnan(columns)
+    return small if is_exact.all() else np.ascontiguousarray(columns, dtype=types[1])

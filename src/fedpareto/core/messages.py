@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias, TypeVar
+from functools import cached_property
+from typing import Any, ClassVar, TypeAlias, TypeVar
 
 import numpy as np
 import torch
@@ -60,6 +61,8 @@ class Parcels(Mapping[int, Message]):
     """What all of them get alike, without a client dimension: stored, sent and counted once."""
     own: Message = field(default_factory=dict, repr=False)
     """What each of them gets for itself, `[n, ...]`."""
+    STACKS: ClassVar[tuple[str, ...]] = ("own",)
+    """The fields with a row for each client."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "clients", np.asarray(self.clients, dtype=np.int64))
@@ -79,7 +82,7 @@ class Parcels(Mapping[int, Message]):
         """Of the tensors that a client gets."""
         return frozenset((*self.shared, *self.own))
 
-    @property
+    @cached_property
     def size(self) -> int:
         """Bytes that each client gets."""
         return size_of(self.shared) + sum(size_of({name: tensor[:1]}) for name, tensor in self.own.items())
@@ -93,7 +96,8 @@ class Parcels(Mapping[int, Message]):
         """For some of the clients, by their rows."""
         if is_all(rows, len(self)):
             return self
-        return replace(self, clients=self.clients[rows], own=taken(self.own, rows))
+        stacks = {name: taken(getattr(self, name), rows) for name in self.STACKS}
+        return replace(self, clients=self.clients[rows], **stacks)
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,10 +116,7 @@ class Tasks(Parcels):
     """Where each client begins, `[n, ...]`, as far as the server knows, if it begins from what it kept instead of what
     it is sent. It is not sent: attacks and defences measure updates from there.
     """
-
-    def only(self, rows: np.ndarray) -> Tasks:
-        """See Parcels."""
-        return self if is_all(rows, len(self)) else replace(super().only(rows), begun=taken(self.begun, rows))
+    STACKS: ClassVar[tuple[str, ...]] = ("own", "begun")
 
 
 @dataclass(frozen=True, eq=False)
@@ -290,13 +291,6 @@ class Traffic:
     down: np.ndarray
     up: np.ndarray
 
-    def of(self, clients: Ids) -> np.ndarray:
-        """Of these clients, `[n, 2]`."""
-        found = np.zeros((len(clients), 2), dtype=np.int64)
-        places = np.searchsorted(clients, self.clients)
-        np.add.at(found, places, np.stack([self.down, self.up], axis=1))
-        return found
-
 
 def traffic(tasks: Sequence[Tasks], replies: Replies) -> Traffic:
     """What one exchange costs each client, on any engine: the tensors of tasks and replies, without headers.
@@ -313,8 +307,8 @@ def bytes_down(tasks: Sequence[Tasks], clients: np.ndarray) -> np.ndarray:
     """What each of these clients, in any order, gets of the tasks, `[n]`."""
     found = np.zeros(len(clients), dtype=np.int64)
     for some in tasks:
-        rows = np.searchsorted(some.clients, clients).clip(max=len(some) - 1)
-        found += np.where(some.clients[rows] == clients, some.size, 0)
+        _, is_there = _found(some.clients, clients)
+        found += some.size * is_there
     return found
 
 
@@ -345,10 +339,10 @@ def origins(sent: Message, reply: Message) -> Message:
 
 def beginnings_of(tasks: Sequence[Tasks], clients: Ids, reply: Message) -> Message:
     """The same of the replies `[k, ...]` of these clients, of whom each has one of several tasks."""
+    if len(tasks) == 1:
+        return beginnings(tasks[0], reply)
     rows = [places(clients, some.clients) for some in tasks]
     parts = [beginnings(some, taken(reply, own)) for some, own in zip(tasks, rows, strict=True)]
-    if len(parts) == 1:
-        return parts[0]
     back = np.argsort(np.concatenate(rows), kind="stable")
     return {name: take_rows(torch.cat([part[name] for part in parts]), back) for name in parts[0]}
 
@@ -368,12 +362,8 @@ def only_of(tasks: Sequence[Tasks], clients: Ids) -> list[Tasks]:
 
 def _common(clients: Ids, wanted: Ids) -> np.ndarray:
     """The rows of those clients who are among the wanted."""
-    found = np.searchsorted(clients, wanted)
-    inside = found < len(clients)
-    if not inside.all():
-        found, wanted = found[inside], wanted[inside]
-    same = clients[found] == wanted
-    return found if same.all() else found[same]
+    rows, is_there = _found(clients, wanted)
+    return rows if is_there.all() else rows[is_there]
 
 
 def taken(message: Message, rows: np.ndarray) -> Message:
@@ -385,26 +375,37 @@ def take_rows(tensor: Tensor, rows: np.ndarray) -> Tensor:
     """Some rows of a tensor `[n, ...]`; all of them, or a range, without a copy."""
     if is_all(rows, len(tensor)):
         return tensor
-    if len(rows) and rows[-1] - rows[0] == len(rows) - 1 and (np.diff(rows) == 1).all():
+    if len(rows) and _is_range(rows):
         return tensor[int(rows[0]) : int(rows[-1]) + 1]
     return tensor[torch.as_tensor(rows, device=tensor.device)]
 
 
 def is_all(rows: np.ndarray, count: int) -> bool:
     """Whether `rows` are 0 … count − 1."""
-    if len(rows) != count:
-        return False
-    return count == 0 or bool(rows[0] == 0 and rows[-1] == count - 1 and (rows[1:] > rows[:-1]).all())
+    return len(rows) == count and (count == 0 or (bool(rows[0] == 0) and _is_range(rows)))
+
+
+def _is_range(rows: np.ndarray) -> bool:
+    """Whether each of these rows, at least one, follows the one before it."""
+    return len(rows) == 1 or bool(rows[-1] - rows[0] == len(rows) - 1 and (rows[1:] > rows[:-1]).all())
 
 
 def places(clients: Ids, wanted: np.ndarray) -> np.ndarray:
     """The rows in which `wanted` clients are among `clients`, ascending; KeyError if one is not there."""
     if len(wanted) == len(clients) and np.array_equal(wanted, clients):
         return np.arange(len(clients))
-    found = np.searchsorted(clients, wanted)
-    if len(wanted) and (found.max() >= len(clients) or (clients[found] != wanted).any()):
+    rows, is_there = _found(clients, wanted)
+    if not is_there.all():
         raise KeyError(f"no row for {sorted(set(wanted.tolist()) - set(clients.tolist()))}")
-    return found
+    return rows
+
+
+def _found(clients: Ids, wanted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Where each of the wanted is among `clients`, ascending, and whether it is there at all."""
+    rows = clients.searchsorted(wanted)
+    if not len(clients):
+        return rows, np.zeros(len(wanted), dtype=bool)
+    return rows, clients.take(rows, mode="clip") == wanted
 
 
 def _place(clients: Ids, client: Any) -> int:

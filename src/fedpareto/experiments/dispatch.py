@@ -115,7 +115,7 @@ class Dispatch:
         """All of them."""
         outcomes = self.engine.run_all(tasks, evaluate)
         for run, outcome in enumerate(outcomes):
-            self._learn(run, states[run].round + 1, outcome)
+            self._learn(run, states[run].round + 1, outcome.replies, outcome.evaluations.sent)
         return [Handed(some, one, traffic(some, one.replies)) for some, one in zip(tasks, outcomes, strict=True)]
 
     def _asked(self, run: int, state: State, tasks: Sequence[Tasks]) -> list[Tasks]:
@@ -168,7 +168,7 @@ class Dispatch:
         elif any(solutions is not None for solutions in evaluate):
             measured = self.engine.run_all([[] for _ in states], evaluate)
             for run, outcome in enumerate(measured):
-                self._learn(run, states[run].round, outcome)
+                self._learn(run, states[run].round, outcome.replies, outcome.evaluations.sent)
             return measured
         return [_NOTHING] * len(states)
 
@@ -193,16 +193,16 @@ class Dispatch:
     def _choose(self, run: int, state: State, sent: list[np.ndarray]) -> Choose:
         """Who is asked, by the run's selection; `sent` gets the rows of everybody who was."""
         known, flight, selection = self._known[run], self.flights[run], self.spec.selection
-        address = rng.Address(self.settings[run].seed, round=state.round + 1)
         streams: list[np.random.Generator] = []  # Made if needed.
-        known.version, known.heard = state.round, state.round + 1 - self._heard[run]
 
         def choose(free: np.ndarray, count: int) -> np.ndarray:
             rows = free
             if len(free) > count:
                 if not streams:
+                    address = rng.Address(self.settings[run].seed, round=state.round + 1)
                     streams.append(rng.generator(address, "selection"))
                 if selection.kind != "random":
+                    known.version, known.heard = state.round, state.round + 1 - self._heard[run]
                     known.present = flight.present
                 rows = selection.chosen(known, free, count, streams[0])
             known.asked[rows] += 1
@@ -241,24 +241,21 @@ class Dispatch:
         now = only_of(tasks, replies.clients)
         fresh = refreshed(self.spec.algorithm, self.spec.policy, self.flights[run], now, replies)
         outcome = Outcome(fresh, waiting.failures, measured.evaluations)
-        self._learn(
-            run, state.round + 1, replace(measured, replies=replies) if self.engine.remote else Outcome(replies)
-        )
+        self._learn(run, state.round + 1, replies, measured.evaluations.sent)
         sent = self.settings[run].clients[np.concatenate([_NOBODY, *waiting.sent])]
         return Handed(now, outcome, _cost(tasks, sent, replies), state.round + 1 - replies.rounds)
 
-    def _learn(self, run: int, round_: int, outcome: Outcome) -> None:
-        """What the server knows of clients from what they said."""
+    def _learn(self, run: int, round_: int, replies: Replies, sent: ByClient) -> None:
+        """What the server knows of clients from what they said, and from the objectives of what they were sent."""
         if not self.flights:
             return
         clients, known = self.settings[run].clients, self._known[run]
-        heard = places(clients, outcome.replies.clients)
+        heard = places(clients, replies.clients)
         self._heard[run][heard] = round_
         if self.engine.remote:
             known.seconds, known.joules = self.flights[run].expected()
-            if "size" in outcome.replies:
-                known.rows[heard] = outcome.replies["size"].double().cpu().numpy().reshape(-1)
-        sent = outcome.evaluations.sent
+            if "size" in replies:
+                known.rows[heard] = replies["size"].double().cpu().numpy().reshape(-1)
         if len(sent):
             names, worse = (
                 self.engine.split_names,
@@ -384,10 +381,6 @@ def _askable(clients: np.ndarray, tasks: Sequence[Tasks]) -> np.ndarray:
 
 def _cost(tasks: Sequence[Tasks], sent: np.ndarray, replies: Replies) -> Traffic:
     """Bytes of what was sent since the last round, and of what came."""
-    down = bytes_down(tasks, sent)
-    of_replies = replies.sizes
-    return Traffic(
-        np.concatenate([sent, replies.clients]),
-        np.concatenate([down, np.zeros_like(of_replies)]),
-        np.concatenate([np.zeros_like(down), of_replies]),
-    )
+    both_ways = np.zeros((2, len(sent) + len(replies)), dtype=np.int64)
+    both_ways[0, : len(sent)], both_ways[1, len(sent) :] = bytes_down(tasks, sent), replies.sizes
+    return Traffic(np.concatenate([sent, replies.clients]), *both_ways)

@@ -148,10 +148,12 @@ class Recorder:
 
     def _traffic(self, costs: Sequence[Traffic]) -> tuple[np.ndarray, np.ndarray]:
         """Bytes `[k, 2]` to and from the clients that had any, and who they are."""
-        who, place = np.unique(np.concatenate([cost.clients for cost in costs]), return_inverse=True)
+        who = np.unique(np.concatenate([cost.clients for cost in costs]))
         total = np.zeros((len(who), 2), dtype=np.int64)
-        bytes_of = [np.stack([cost.down, cost.up], axis=1) for cost in costs]
-        np.add.at(total, place, np.concatenate(bytes_of).astype(np.int64))
+        for cost in costs:
+            place = who.searchsorted(cost.clients)
+            np.add.at(total[:, 0], place, cost.down)
+            np.add.at(total[:, 1], place, cost.up)
         return total, places(self.clients, who)
 
     # -- over the seeds --------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from typing import ClassVar
 import numpy as np
 
 from fedpareto.core.messages import Tasks, bytes_down
-from fedpareto.fleet.roster import HERE, IDLE, OUT, UNKNOWN, Roster
+from fedpareto.fleet.roster import HERE, IDLE, UNKNOWN, Roster
 from fedpareto.fleet.trips import Fleet, Trips
 
 
@@ -66,17 +66,19 @@ class Flight(Roster):
         return {"clock": self.now, "joules": self.joules}
 
     def _trips(self, rows: np.ndarray, tasks: Sequence[Tasks]) -> Trips:
-        down = bytes_down(tasks, self.setting.clients[rows])
-        step = tasks[0].step
-        work = self.operations[rows] if step == "train" else np.zeros(len(rows))
-        work, down, up = self._sizes(rows, work, down, float(self.reply_bytes[step]))
-        self.number[rows] += 1
-        return self.fleet.trips(rows, self.now, work, down, up, self.number[rows])
+        step, down = tasks[0].step, bytes_down(tasks, self.setting.clients[rows])
+        work = self.operations[rows] if step == "train" else 0.0
+        number = self.number[rows] = self.number[rows] + 1
+        return self.fleet.trips(rows, self.now, *self._sizes(rows, work, down, self.reply_bytes[step]), number)
 
-    def _sizes(self, rows: np.ndarray, *sizes: np.ndarray | float) -> list[np.ndarray]:
+    def _sizes(
+        self, rows: np.ndarray, operations: np.ndarray | float, down: np.ndarray | float, up: np.ndarray | float
+    ) -> tuple[np.ndarray | float, np.ndarray | float, np.ndarray | float]:
         """Operations and bytes both ways of these clients, if those of a whole training are these."""
-        shares = np.ones((len(rows), 2)) if self.shares is None else self.shares[rows]
-        return [size * shares[:, place] for size, place in zip(sizes, (0, 1, 1), strict=True)]
+        if self.shares is None:
+            return operations, down, up
+        of_operations, of_bytes = self.shares[rows].T
+        return operations * of_operations, down * of_bytes, up * of_bytes
 
     def expected(self) -> tuple[np.ndarray, np.ndarray]:
         """Seconds and joules of one training for every client, with a model to it and a reply back, `[n]`."""
@@ -89,20 +91,15 @@ class Flight(Roster):
 
     def wait(self, count: int, until: float = np.inf) -> np.ndarray:
         """Those who arrive next, in this order: at most `count` of them, and nobody after the time `until`."""
-        if count == 1:  # As below, faster.
-            first = int(self.arrives.argmin())
-            order = np.array([first] if self.status[first] == OUT else [], dtype=np.int64)
-        else:
-            out = np.flatnonzero(self.status == OUT)
-            order = out[np.argsort(self.arrives[out], kind="stable")]
-        times = self.arrives[order]
-        came = order[: min(count, int(np.count_nonzero(np.isfinite(times) & (times <= until))))]
-        self.status[came] = HERE
-        if np.isfinite(until) and len(came) < min(count, len(order)):
+        # Who is not at work arrives never, as those who are never done.
+        order = self.arrives.argsort(kind="stable") if count > 1 else self.arrives.argmin(axis=0, keepdims=True)
+        times = self.arrives[order[:count]]
+        came = order[: np.count_nonzero((times < np.inf) & (times <= until))]
+        if until < np.inf and len(came) < min(count, self.out):
             self.now = until
         elif len(came):
             self.now = float(times[len(came) - 1])
-        self.arrives[came] = np.inf
+        self.status[came], self.arrives[came] = HERE, np.inf
         return came
 
     # -- what came of it -------------------------------------------------------------------------------------------

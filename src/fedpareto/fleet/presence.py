@@ -66,14 +66,14 @@ class Presence:
         here: np.ndarray = (self.following(rows, time) == time) & np.isfinite(time)
         return here
 
-    def finish(self, rows: np.ndarray, start: np.ndarray, seconds: np.ndarray) -> np.ndarray:
+    def finish(self, rows: np.ndarray, start: np.ndarray | float, seconds: np.ndarray) -> np.ndarray:
         """When each is done with work that takes it so many seconds of presence from `start` on, `[k]`.
 
         Infinite: never. Even what takes no time waits until the client is present.
         """
         if self.is_always:
             return np.asarray(start + seconds)
-        when, base, index, at = self._next(rows, start)
+        when, base, index, at = self._next(rows, np.broadcast_to(start, seconds.shape))
         left = self.ends[index] - at
         done: np.ndarray = when + seconds
         later = np.flatnonzero((seconds > left) & np.isfinite(done))

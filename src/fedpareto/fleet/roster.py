@@ -136,9 +136,12 @@ class Roster(ABC):
     def taken(self, rows: np.ndarray) -> tuple[Replies, list[Failure]]:
         """The replies of clients who are here, sorted by client, and of the others why there is none."""
         rows = np.sort(rows)
-        stacks, parts = self.stack[rows], []
-        for number in sorted(set(stacks[stacks >= 0].tolist())):
-            parts.append(self.replies[number].only(self.row[rows[stacks == number]]))
+        stacks = self.stack[rows]
+        parts = [
+            self.replies[number].only(self.row[rows[stacks == number]])
+            for number in sorted(set(stacks.tolist()))
+            if number >= 0
+        ]
         replies = Replies.cat(parts)
         if len(parts) > 1:
             replies = replies.only(np.argsort(replies.clients, kind="stable"))
@@ -147,27 +150,24 @@ class Roster(ABC):
     def tasks_of(self, clients: np.ndarray) -> list[Tasks]:
         """What these clients, ascending, were asked; each is in one of them."""
         versions = self.version[places(self.setting.clients, clients)]
-        if len(versions) == 1:
-            return only_of(self.tasks[int(versions[0])], clients)
-        found = []
-        for round_ in np.unique(versions).tolist():
-            found += only_of(self.tasks[round_], clients[versions == round_])
-        return found
+        rounds = sorted(set(versions.tolist()))
+        if len(rounds) == 1:
+            return only_of(self.tasks[rounds[0]], clients)
+        return [some for one in rounds for some in only_of(self.tasks[one], clients[versions == one])]
 
     def free(self, rows: np.ndarray) -> None:
         """These clients have nothing to do any more; what nobody needs is forgotten."""
-        self.status[rows] = IDLE
-        stacks = self.stack[rows]
-        for row in rows[stacks == FAILED].tolist():
-            del self.failures[row]
-        self.stack[rows] = UNKNOWN
+        for row in rows.tolist() if self.failures else ():
+            self.failures.pop(row, None)
         _leave(self._users, self.tasks, self.version[rows])
-        _leave(self._readers, self.replies, stacks[stacks >= 0])
+        _leave(self._readers, self.replies, self.stack[rows])
+        self.status[rows], self.stack[rows] = IDLE, UNKNOWN
 
 
 def _leave(users: dict[int, int], things: dict[int, Any], numbers: np.ndarray) -> None:
-    """Some users of things, by their numbers, are gone; what nobody uses is forgotten."""
+    """Some users of things, by their numbers, are gone; what nobody uses is forgotten. Below 0 is no thing."""
     for number in numbers.tolist():
-        users[number] -= 1
-        if not users[number]:
-            del users[number], things[number]
+        if number >= 0:
+            users[number] -= 1
+            if not users[number]:
+                del users[number], things[number]

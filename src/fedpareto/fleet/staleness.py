@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from fedpareto.core.algorithm import Algorithm, unwrapped
-from fedpareto.core.messages import Replies, Tasks, beginnings_of, is_all, only_of, taken
+from fedpareto.core.messages import Replies, Tasks, beginnings_of, only_of
 from fedpareto.fleet.policy import Policy
 from fedpareto.fleet.roster import Roster
 
@@ -22,16 +22,18 @@ def refreshed(
     if not len(replies):
         return replies
     staleness = now[0].round - replies.rounds
-    late = np.flatnonzero(staleness > 0)
-    if not len(late):
+    rows = np.flatnonzero(staleness > 0)
+    if not len(rows):
         return replies
-    clients, reply = replies.clients[late], taken(replies.tensors, late)
-    begun = beginnings_of(flight.tasks_of(clients), clients, reply)
-    at = beginnings_of(only_of(now, clients), clients, reply)
-    weights = torch.as_tensor(policy.weights(staleness[late]))
-    fresh = unwrapped(algorithm).refreshed(reply, begun, at, weights)
-    if is_all(late, len(replies)):
+    late = replies.only(rows)
+    begun = beginnings_of(flight.tasks_of(late.clients), late.clients, late.tensors)
+    at = beginnings_of(only_of(now, late.clients), late.clients, late.tensors)
+    weights = torch.as_tensor(policy.weights(staleness[rows]))
+    fresh = unwrapped(algorithm).refreshed(late.tensors, begun, at, weights)
+    if late is replies:
         return replace(replies, tensors=fresh)
-    where = torch.as_tensor(late)
-    tensors = {name: rows.index_copy(0, where.to(rows.device), fresh[name]) for name, rows in replies.tensors.items()}
+    where = torch.as_tensor(rows)
+    tensors = {
+        name: whole.index_copy(0, where.to(whole.device), fresh[name]) for name, whole in replies.tensors.items()
+    }
     return replace(replies, tensors=tensors)

@@ -87,23 +87,19 @@ class Fleet:
         that of the task among all that the client has had. It does not depend on the other rows.
         """
         rows = np.asarray(rows, dtype=np.int64)
-        start, work, size_down, size_up = (
-            np.broadcast_to(np.asarray(value, dtype=np.float64), rows.shape)
-            for value in (started, operations, bytes_down, bytes_up)
-        )
-        again_down, again_up = self._tries(rows, np.stack([size_down, size_up]), number)
-        receiving, sending = size_down * again_down / self.down[rows], size_up * again_up / self.up[rows]
-        computing, latency = work / self.speed[rows], self.latency[rows]
-        received = self.presence.finish(rows, start, latency + receiving)
+        sizes = np.empty((2, len(rows)))
+        sizes[0], sizes[1] = bytes_down, bytes_up
+        receiving, sending = sizes * self._tries(rows, sizes, number) / self._links[:, rows]
+        computing, latency = operations / self.speed[rows], self.latency[rows]
+        received = self.presence.finish(rows, started, latency + receiving)
         computed = self.presence.finish(rows, received, computing)
         arrived = self.presence.finish(rows, computed, latency + sending)
         # What never ends is not paid for either: nobody knows where it stopped.
-        parts = (received, receiving, self.radio_watts), (computed, computing, self.compute_watts)
-        joules = sum(
-            np.where(np.isfinite(when), seconds * watts[rows], 0.0)
-            for when, seconds, watts in (*parts, (arrived, sending, self.radio_watts))
-        )
-        return Trips(received, computed, arrived, np.asarray(joules))
+        ended = np.isfinite([received, computed, arrived])
+        radio = self.radio_watts[rows]
+        spent = [receiving * radio, computing * self.compute_watts[rows], sending * radio]
+        down, work, up = np.where(ended, spent, 0.0)
+        return Trips(received, computed, arrived, down + work + up)
 
     def expected(
         self, operations: np.ndarray | float, bytes_down: np.ndarray | float, bytes_up: np.ndarray | float
@@ -123,7 +119,7 @@ class Fleet:
         distribution; it is drawn by its quantile function.
         """
         tries = np.ones(sizes.shape)
-        lossy = np.flatnonzero(self.loss[rows] > 0)
+        lossy = np.flatnonzero(self.loss[rows])
         if not len(lossy):
             return tries
         who = rows[lossy]
@@ -137,21 +133,32 @@ class Fleet:
         """Numbers between 0 and 1 for these tasks, `[2, k]`. They are drawn for all clients and some tasks at once:
         one by one it would take longer than the training of a small model.
         """
-        block, place = number // AHEAD, number % AHEAD
+        block, place = np.divmod(number, AHEAD)
         found = np.empty((2, len(rows)))
         for one in set(block.tolist()):
-            if one not in self._drawn:
-                clients, numbers = np.repeat(self.clients, AHEAD), np.tile(one * AHEAD + np.arange(AHEAD), len(self))
-                drawn = np.stack(rng.pairs(self.seed, clients, numbers, 0, "loss"))
-                # At 0 the quantile function has no value.
-                self._drawn[one] = np.maximum(drawn, 2.0**-54).reshape(2, len(self), AHEAD)
             here = block == one
-            found[:, here] = self._drawn[one][:, rows[here], place[here]]
+            found[:, here] = self._drawn_of(one)[:, rows[here], place[here]]
+        return found
+
+    def _drawn_of(self, block: int) -> np.ndarray:
+        """The numbers of one block of tasks, `[2, n, AHEAD]`; the last blocks stay in memory."""
+        if block in self._drawn:
+            return self._drawn[block]
+        clients, numbers = np.repeat(self.clients, AHEAD), np.tile(block * AHEAD + np.arange(AHEAD), len(self))
+        drawn = np.stack(rng.pairs(self.seed, clients, numbers, 0, "loss"))
+        # At 0 the quantile function has no value.
+        found: np.ndarray = np.maximum(drawn, 2.0**-54).reshape(2, len(self), AHEAD)
+        self._drawn[block] = found
         for old in [one for one in self._drawn if one < max(self._drawn) - KEPT]:
             del self._drawn[old]
         return found
 
     @cached_property
     def _drawn(self) -> dict[int, np.ndarray]:
-        """By their number over AHEAD, the last blocks of draws, `[2, n, AHEAD]`."""
+        """By number."""
         return {}
+
+    @cached_property
+    def _links(self) -> np.ndarray:
+        """Down and up, `[2, n]`."""
+        return np.stack([self.down, self.up])
