@@ -85,7 +85,7 @@ class Parcels(Mapping[int, Message]):
     @cached_property
     def size(self) -> int:
         """Bytes that each client gets."""
-        return size_of(self.shared) + sum(size_of({name: tensor[:1]}) for name, tensor in self.own.items())
+        return size_of(self.shared) + _size_of_row(self.own)
 
     def stacked(self) -> Message:
         """All messages as one, `[n, ...]`; what is shared is not copied."""
@@ -183,7 +183,7 @@ class Replies:
     @property
     def size(self) -> int:
         """Bytes of the tensors of each reply."""
-        return sum(size_of({name: tensor[:1]}) for name, tensor in self.tensors.items()) if len(self) else 0
+        return _size_of_row(self.tensors) if len(self) else 0
 
     @property
     def sizes(self) -> np.ndarray:
@@ -303,8 +303,10 @@ def traffic(tasks: Sequence[Tasks], replies: Replies) -> Traffic:
     return Traffic(np.concatenate(clients), np.concatenate(down), np.concatenate(up))
 
 
-def bytes_down(tasks: Sequence[Tasks], clients: np.ndarray) -> np.ndarray:
-    """What each of these clients, in any order, gets of the tasks, `[n]`."""
+def bytes_down(tasks: Sequence[Tasks], clients: np.ndarray) -> np.ndarray | int:
+    """What each of these clients, who are in any order and all have tasks, gets: `[n]`, or one number for all."""
+    if len(tasks) == 1:
+        return tasks[0].size
     found = np.zeros(len(clients), dtype=np.int64)
     for some in tasks:
         _, is_there = _found(some.clients, clients)
@@ -315,6 +317,11 @@ def bytes_down(tasks: Sequence[Tasks], clients: np.ndarray) -> np.ndarray:
 def size_of(message: Message) -> int:
     """Bytes of a message's tensors."""
     return sum(tensor.numel() * tensor.element_size() for tensor in message.values())
+
+
+def _size_of_row(stack: Message) -> int:
+    """Bytes that one client has of tensors `[n, ...]`."""
+    return sum(tensor.shape[1:].numel() * tensor.element_size() for tensor in stack.values())
 
 
 def beginnings(tasks: Tasks, reply: Message) -> Message:
@@ -373,7 +380,7 @@ def taken(message: Message, rows: np.ndarray) -> Message:
 
 def take_rows(tensor: Tensor, rows: np.ndarray) -> Tensor:
     """Some rows of a tensor `[n, ...]`; all of them, or a range, without a copy."""
-    if is_all(rows, len(tensor)):
+    if is_all(rows, tensor.shape[0]):
         return tensor
     if len(rows) and _is_range(rows):
         return tensor[int(rows[0]) : int(rows[-1]) + 1]

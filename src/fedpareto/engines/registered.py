@@ -29,9 +29,10 @@ class Registered:
 
     def positions(self, work: Work) -> np.ndarray:
         """Of each row of some work."""
-        found, client = np.empty(len(work), dtype=np.int64), work.client
-        for run, _, rows in work.parts():
-            found[rows] = self.of_run(run, client[rows])
+        found = np.empty(len(work), dtype=np.int64)
+        for run in set(work.runs):
+            rows = np.flatnonzero(work.run == run)
+            found[rows] = self.of_run(run, work.client[rows])
         return found
 
     def largest(self, counts: np.ndarray, size: int) -> Work:

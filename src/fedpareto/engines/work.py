@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from fedpareto.core import rng
-from fedpareto.core.messages import Message, Parcels, Tasks, is_all, take_rows
+from fedpareto.core.messages import Message, Parcels, Tasks, take_rows
 
 Kind = tuple[str, frozenset[tuple[str, tuple[int, ...]]]]
 """A step, and the names and shapes of what it gets."""
@@ -28,13 +28,25 @@ class Work:
     """The parcel of each row …"""
     row: np.ndarray
     """… and the row in it."""
+    run: np.ndarray
+    """The federation of each row …"""
+    client: np.ndarray
+    """… the id of its client …"""
+    round: np.ndarray
+    """… the round, 0 where something is only measured …"""
+    lane: np.ndarray
+    """… and the lane."""
 
     @classmethod
     def of(cls, parcels: Sequence[Parcels], runs: Sequence[int]) -> Work:
         """All rows of some parcels."""
-        which = np.repeat(np.arange(len(parcels)), [len(one) for one in parcels])
-        row = np.concatenate([np.arange(len(one)) for one in parcels])
-        return cls(parcels, runs, which, row)
+        sizes = np.array([len(one) for one in parcels])
+        which = np.repeat(np.arange(len(parcels)), sizes)
+        row = np.arange(len(which)) - (np.cumsum(sizes) - sizes)[which]
+        client = np.concatenate([one.clients for one in parcels])
+        rounds = np.array([one.round if isinstance(one, Tasks) else 0 for one in parcels])
+        lanes = np.array([lane_of(one) for one in parcels])
+        return cls(parcels, runs, which, row, np.asarray(runs)[which], client, rounds[which], lanes[which])
 
     def __len__(self) -> int:
         return len(self.which)
@@ -54,44 +66,14 @@ class Work:
         """Some of its rows."""
         if rows is self.everything:
             return self
-        return Work(self.parcels, self.runs, self.which[rows], self.row[rows])
+        arrays = self.which, self.row, self.run, self.client, self.round, self.lane
+        return Work(self.parcels, self.runs, *(array[rows] for array in arrays))
 
     def parts(self) -> Iterator[tuple[int, Parcels, np.ndarray]]:
         """By parcel: its federation, itself, and which of these rows belong to it."""
-        for number, (run, parcel) in enumerate(zip(self.runs, self.parcels, strict=True)):
+        for number in np.flatnonzero(np.bincount(self.which)).tolist():
             rows = np.flatnonzero(self.which == number) if len(self.parcels) > 1 else self.everything
-            if len(rows):
-                yield run, parcel, rows
-
-    @cached_property
-    def run(self) -> np.ndarray:
-        """The federation of each row."""
-        found: np.ndarray = np.asarray(self.runs)[self.which]
-        return found
-
-    @cached_property
-    def client(self) -> np.ndarray:
-        """The id of each row's client."""
-        if len(self.parcels) == 1:
-            whole: np.ndarray = self.parcels[0].clients
-            return whole if is_all(self.row, len(whole)) else whole[self.row]
-        offsets = np.cumsum([0, *(len(one) for one in self.parcels[:-1])])
-        ids = np.concatenate([one.clients for one in self.parcels])
-        found: np.ndarray = ids[offsets[self.which] + self.row]
-        return found
-
-    @cached_property
-    def lane(self) -> np.ndarray:
-        """The lane of each row."""
-        found: np.ndarray = np.array([lane_of(one) for one in self.parcels])[self.which]
-        return found
-
-    @cached_property
-    def round(self) -> np.ndarray:
-        """The round of each row; 0 where something is only measured."""
-        rounds = np.array([one.round if isinstance(one, Tasks) else 0 for one in self.parcels])
-        found: np.ndarray = rounds[self.which]
-        return found
+            yield self.runs[number], self.parcels[number], rows
 
     def addresses(self, seeds: Sequence[int], device: torch.device) -> rng.Addresses:
         """Where each row's random numbers are."""

@@ -118,7 +118,7 @@ class Experiment:
         self._note_losses(entries, before)
         first = not self._judged(entries, before)
         going = self._going()
-        while going and self.round == before:
+        while any(self.states[run].round == before for run in going):
             # A seed whose round took fewer exchanges waits for the others.
             tasks = [
                 algorithm.ask(state) if run in going and state.round == before else []

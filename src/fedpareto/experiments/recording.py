@@ -83,7 +83,7 @@ class Recorder:
         """Adds one exchange; `staleness`: how many rounds ago each reply began, where that may differ."""
         row = entry.row
         if staleness is not None and len(staleness):
-            row["staleness"] = float(staleness.mean())
+            row["staleness"] = int(staleness.sum()) / len(staleness)
         for kind, values in (("sent", outcome.evaluations.sent), ("trained", outcome.evaluations.trained)):
             if len(values):
                 self._note_evaluation(entry, kind, values)

@@ -77,10 +77,10 @@ class Gathering:
         air, busy = self.air, self.policy.at_work(self.count)
         came = np.empty(0, dtype=np.int64)
         while len(came) < wanted:
-            free, room = np.flatnonzero(askable & air.idle), busy - air.out
-            chosen = choose(free, room) if len(free) and room > 0 else free[:0]
+            free, out = np.flatnonzero(askable & air.idle), air.out
+            chosen = choose(free, busy - out) if len(free) and out < busy else free[:0]
             air.send(chosen, tasks)
-            if not air.out and len(came):
+            if not out and not len(chosen) and len(came):
                 break  # Fewer clients than the buffer has room for.
             # If nobody is left to be asked when the next reply is here, several can be waited for at once.
             others = len(free) - len(chosen)

@@ -122,8 +122,8 @@ class Fleet:
         lossy = np.flatnonzero(self.loss[rows])
         if not len(lossy):
             return tries
-        who = rows[lossy]
-        level = self._levels(who, np.broadcast_to(number, rows.shape)[lossy])
+        who, numbers = rows[lossy], np.zeros_like(rows) + number
+        level = self._levels(who, numbers[lossy])
         packets = np.maximum(np.ceil(sizes[:, lossy] / PACKET), 1)
         lost = np.ceil(special.nbdtrik(level, packets, 1 - self.loss[who]))
         tries[:, lossy] = 1 + np.maximum(lost, 0) / packets
