@@ -192,7 +192,6 @@ def test_only_one_place_knows_each_heavy_library():
         "uvicorn": {"serving"},
         "onnx": {"serving", "space"},
         "onnxruntime": {"serving", "space"},
-        "cbor2": {"space"},
         "spacepackets": {"space"},
         "zstandard": {"codecs"},
         "sgp4": {"space"},
