@@ -42,8 +42,8 @@ CODECS = (
     "top10%-delta",
     "top1%-delta",
 )
-TRAINED = ("float32", "float32-delta", "int8-delta", "int4-delta", "top10%-delta", "top1%-delta")
-"""Under which whole runs are made."""
+TIMED = ("float32-delta", "int8-delta", "int4-delta", "top10%-delta", "float16-delta")
+"""Those whose speed is measured."""
 PROBLEMS: dict[str, dict[str, Any]] = {
     "synthetic": {"problem": {"name": "synthetic"}, "rounds": 30},
     "adult": {"problem": {"name": "adult"}, "rounds": 20},
@@ -127,8 +127,8 @@ def update() -> None:
 # -- whole runs ----------------------------------------------------------------------------------------------------
 
 
-def run(problem: str, algorithm: str, word: str, seed: int) -> dict[str, float]:
-    """What one run ends with."""
+def run(problem: str, algorithm: str, word: str) -> list[dict[str, float]]:
+    """What a run ends with, for each seed."""
     spec = PROBLEMS[problem]
     parameters = {key: value for key, value in spec["problem"].items() if key != "name"}
     result = fedpareto.run(
@@ -136,26 +136,29 @@ def run(problem: str, algorithm: str, word: str, seed: int) -> dict[str, float]:
         algorithm,
         clients=CLIENTS,
         rounds=spec["rounds"],
-        seeds=[seed],
+        seeds=SEEDS,
         codec=word,
         evaluate_every=spec["rounds"],
         engine={"threads": 1, "chunk": CLIENTS},
     )
-    values = result.solutions[0].points
-    named = [place for place, one in enumerate(result.solutions[0].objectives) if one.name.startswith("accuracy")]
-    up = sum(row["bytes_up"] for row in result.history if "bytes_up" in row)
-    return {"accuracy": float(values[:, named].mean()), "hypervolume": result.hypervolume, "bytes": float(up)}
+    ends = []
+    for seed, found in enumerate(result.solutions):
+        named = [place for place, one in enumerate(found.objectives) if one.name.startswith("accuracy")]
+        up = sum(row.get("bytes_up", 0) for row in result.history if row["seed"] == seed)
+        accuracy = float(found.points[:, named].mean())
+        ends.append({"accuracy": accuracy, "hypervolume": found.hypervolume(), "bytes": float(up)})
+    return ends
 
 
-def runs(folder: Path, problems: list[str]) -> None:
+def runs(folder: Path, problems: list[str], algorithms: list[str], words: list[str]) -> None:
     """Runs what is missing, then prints the table."""
     folder.mkdir(parents=True, exist_ok=True)
     found: dict[tuple[str, str, str], list[dict[str, float]]] = {}
-    for problem, algorithm, word, seed in itertools.product(problems, ALGORITHMS, TRAINED, range(SEEDS)):
-        file = folder / f"{problem}-{algorithm}-{word.replace('%', '')}-{seed}.json"
+    for problem, algorithm, word in itertools.product(problems, algorithms, words):
+        file = folder / f"{problem}-{algorithm}-{word.replace('%', '')}.json"
         if not file.exists():
-            file.write_text(json.dumps(run(problem, algorithm, word, seed)), encoding="utf-8")
-        found.setdefault((problem, algorithm, word), []).append(json.loads(file.read_text(encoding="utf-8")))
+            file.write_text(json.dumps(run(problem, algorithm, word)), encoding="utf-8")
+        found[problem, algorithm, word] = json.loads(file.read_text(encoding="utf-8"))
     print("| problem | algorithm | codec | bytes of replies | accuracy, points | hypervolume, points |")
     print("|---|---|---|---|---|---|")
     for (problem, algorithm, word), ends in found.items():
@@ -191,7 +194,7 @@ def speed(repeats: int = 30) -> None:
         return values.nbytes / min(found) / 1e6
 
     print("| codec | encode, MB/s | decode, MB/s |\n|---|---|---|")
-    for word in TRAINED:
+    for word in TIMED:
         codec = Codec.parse(word)
         data = codec.encode(values, base)
         encoding = best(lambda codec=codec: codec.encode(values, base))  # type: ignore[misc]
@@ -233,12 +236,19 @@ def main() -> None:
     parser.add_argument("what", choices=["update", "runs", "speed", "libaec"])
     parser.add_argument("folder", nargs="?", type=Path, help="of the runs")
     parser.add_argument("--problem", action="append", choices=list(PROBLEMS))
+    parser.add_argument("--algorithm", action="append", choices=ALGORITHMS)
+    parser.add_argument("--codec", nargs="+", default=["int8-delta", "int4-delta", "top10%-delta"])
     given = parser.parse_args()
     torch.set_num_threads(1)
     if given.what == "runs":
         if given.folder is None:
             parser.error("runs needs a folder")
-        runs(given.folder, given.problem or list(PROBLEMS))
+        runs(
+            given.folder,
+            given.problem or list(PROBLEMS),
+            given.algorithm or list(ALGORITHMS),
+            ["float32", *given.codec],
+        )
     else:
         {"update": update, "speed": speed, "libaec": libaec}[given.what]()
 

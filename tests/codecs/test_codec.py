@@ -11,10 +11,9 @@ from fedpareto.codecs import Codec, CodecError, ErrorFeedback
 from fedpareto.errors import UserError
 
 WORDS = [
-    f"{kind}{delta}{coder}"
-    for kind in ("float32", "float16", "bfloat16", "int8", "int4", "top10%", "top0.5%")
-    for delta in ("", "-delta")
-    for coder in ("", "+none", "+ccsds121", "+zstd")
+    f"{kind}{coder}"
+    for kind in ("float32", "float32-delta", "float16-delta", "bfloat16", "int8", "int8-delta", "int4-delta", "top10%")
+    for coder in ("+none", "+ccsds121", "+zstd")
 ]
 
 
@@ -29,9 +28,9 @@ def stack(rows, size, seed=0):
 def test_what_is_decoded_is_what_the_sender_knows_to_the_last_bit(word):
     codec = Codec.parse(word)
     for size in (0, 1, 33, 5000):
-        values, base = stack(3, size)
+        values, base = stack(2, size)
         known, sizes = codec.decoded(values, base), codec.sizes(values, base)
-        for row in range(3):
+        for row in range(2):
             data = codec.encode(values[row], base[row])
             assert codec.decode(data, size, base[row]).tobytes() == known[row].tobytes()
             assert len(data) == sizes[row]
@@ -132,13 +131,13 @@ def test_two_replicas_are_equal_after_a_hundred_updates_in_float32_and_in_rounde
     """The second replica restores the coded numbers itself: in double precision, rounded to float32 as defined."""
     codec = Codec.parse(word)
     rng = np.random.default_rng(3)
-    single = rng.normal(size=4000).astype(np.float32)
+    single = rng.normal(size=1000).astype(np.float32)
     double = single.astype(np.float64)
     for _ in range(100):
-        target = single + (0.01 * rng.standard_t(2, size=4000)).astype(np.float32)
+        target = single + (0.01 * rng.standard_t(2, size=1000)).astype(np.float32)
         data = codec.encode(target, single)
-        change = codec.decode(data, 4000, np.zeros(4000, dtype=np.float32)).astype(np.float64)
-        single = codec.decode(data, 4000, single)
+        change = codec.decode(data, 1000, np.zeros(1000, dtype=np.float32)).astype(np.float64)
+        single = codec.decode(data, 1000, single)
         double = (double + change).astype(np.float32).astype(np.float64)
     assert digest(single) == digest(double.astype(np.float32))
 
@@ -154,7 +153,7 @@ def test_damaged_bytes_are_refused_or_give_as_many_numbers(word):
     data = codec.encode(values[0], base[0])
     rng = np.random.default_rng(5)
     attempts = [data[:-1], data + b"\0", b"", b"\x80\0", bytes(len(data)), rng.bytes(len(data)), rng.bytes(7)]
-    for _ in range(20):
+    for _ in range(8):
         damaged = bytearray(data)
         damaged[int(rng.integers(len(data)))] ^= 1 << int(rng.integers(8))
         attempts.append(bytes(damaged))

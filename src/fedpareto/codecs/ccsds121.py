@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedpareto.codecs.bits import Reader, Writer
+from fedpareto.codecs.bits import WINDOW, Reader, Writer, unary
 from fedpareto.codecs.errors import CodecError
 from fedpareto.errors import UserError
 
@@ -103,8 +103,8 @@ def encode(samples: np.ndarray, form: Format) -> tuple[bytes, np.ndarray]:
     if not len(samples):
         return b"", np.empty(0, dtype=np.int64)
     blocks = _in_blocks(np.asarray(samples)[None], form)
-    plan = _planned(blocks, len(blocks), form)
-    lengths, starts = _intervals(plan.bits, len(blocks), form)
+    plan = _planned(blocks, blocks.shape[1], form)
+    lengths, starts = _intervals(plan.bits, blocks.shape[1], form)
     writer = Writer(int(starts[-1] + plan.bits[-1] + 7) // 8)
     _write(writer, blocks, plan, starts, form)
     return writer.data(), lengths
@@ -114,42 +114,50 @@ def sizes(samples: np.ndarray, form: Format) -> np.ndarray:
     """Bytes of each interval of each row of `[r, n]` once it is coded, `[r, intervals]`; intervals are padded."""
     rows = len(samples)
     blocks = _in_blocks(samples, form)
-    each = len(blocks) // rows
+    each = blocks.shape[1] // rows
     plan = _planned(blocks, each, form)
     lengths, _ = _intervals(plan.bits, each, form)
     return lengths.reshape(rows, -1)
 
 
 def _in_blocks(rows: np.ndarray, form: Format) -> np.ndarray:
-    """Rows of samples as blocks `[B, J]`."""
+    """Rows of samples as blocks `[J, B]`: what is done for all blocks at once is done sample by sample of a block."""
     fill = -rows.shape[1] % form.block
     if fill:
         rows = np.concatenate([rows, np.repeat(rows[:, -1:], fill, axis=1)], axis=1)
-    return rows.reshape(-1, form.block)
+    # Sums of 64 samples of at most 8 bits are below 2¹⁶.
+    kind = np.uint16 if form.bits <= 8 else np.uint32
+    return np.ascontiguousarray(rows.reshape(-1, form.block).astype(kind, copy=False).T)
 
 
 def _planned(blocks: np.ndarray, each: int, form: Format) -> _Plan:
     """The shortest option for each block, of streams that have `each` blocks."""
-    name, count = form.id_bits, len(blocks)
-    zero = blocks.max(axis=1) == 0
+    name, count = form.id_bits, blocks.shape[1]
+    zero = blocks.max(axis=0) == 0
+    total = blocks.sum(axis=0, dtype=np.uint16 if form.bits <= 8 else np.float64)
     option = np.full(count, PLAIN, dtype=np.int8)
-    bits = np.full(count, name + form.block * form.bits, dtype=np.int64)
-    best, split = bits - name, np.full(count, -1, dtype=np.int64)
+    bits = np.full(count, form.block * form.bits, dtype=np.int64)
+    split = np.full(count, -1, dtype=np.int64)
     if form.most_split >= 0:
-        split, length = _splits(blocks, zero, each, form)
-        shorter = length < best
-        option[shorter], bits[shorter] = SPLIT, name + length[shorter]
-    pairs = _pair_bits(blocks, form)
+        split, length = _splits(blocks, total, zero, each, form)
+        shorter = length < bits
+        option[shorter], bits[shorter] = SPLIT, length[shorter]
+    # The second extension saves at most one bit of two samples that are not split at all.
+    able = np.flatnonzero(total + form.block // 2 + 1 <= bits)
+    pairs = _pair_bits(blocks[:, able])
     # Of equal lengths the second extension is preferred to a split, and what is as it is to both.
-    shorter = np.where(option == SPLIT, pairs <= bits - name, pairs < best)
-    option[shorter], bits[shorter] = PAIRS, name + pairs[shorter]
+    shorter = np.where(option[able] == SPLIT, pairs <= bits[able], pairs < bits[able])
+    option[able[shorter]], bits[able[shorter]] = PAIRS, pairs[shorter]
+    bits += name
     run = np.zeros(count, dtype=np.int64)
     if zero.any():
         _runs(zero, each, form, option, bits, run)
     return _Plan(split, option, bits, run)
 
 
-def _splits(blocks: np.ndarray, zero: np.ndarray, each: int, form: Format) -> tuple[np.ndarray, np.ndarray]:
+def _splits(
+    blocks: np.ndarray, total: np.ndarray, zero: np.ndarray, each: int, form: Format
+) -> tuple[np.ndarray, np.ndarray]:
     """The k of each block, and the bits without the name.
 
     A larger k costs one bit more for each sample and saves D(k) = Σ ⌈(x >> k) / 2⌉, which falls with k. So the length
@@ -157,35 +165,29 @@ def _splits(blocks: np.ndarray, zero: np.ndarray, each: int, form: Format) -> tu
     with 2ᵏ ≥ mean / 3.
     """
     size, most = form.block, form.most_split
-    mean = np.maximum(_row_sums(blocks) / (3 * size), 1)
+    mean = np.maximum(total.astype(np.float64) / (3 * size), 1)
     first = np.ceil(np.log2(mean) - 1e-9).astype(np.int64)
-    low, high = np.full(len(blocks), 99), np.full(len(blocks), 99)
-    for step in range(4):
-        saved = _row_sums(_halves(blocks, first + step))
-        low = np.where(saved <= size, np.minimum(low, first + step), low)
-        high = np.where(saved < size, np.minimum(high, first + step), high)
-        if (high < 99).all():
+    low, high = first.copy(), first.copy()
+    shifted = blocks >> first.astype(blocks.dtype)
+    half = np.empty_like(shifted)
+    for _ in range(4):
+        np.bitwise_and(shifted, 1, out=half)
+        half += shifted
+        half >>= 1
+        saved = half.sum(axis=0, dtype=blocks.dtype)
+        low += saved > size
+        more = saved >= size
+        if not more.any():
             break
+        high += more
+        shifted >>= 1
     low, high = np.minimum(low, most), np.minimum(high, most)
     split = _nearest_to_last(low, high, zero, each)
-    unary = _row_sums(_shifted(blocks, split))
+    if most < form.bits - 1 and (split == most).any():  # Then what is left may be large.
+        unary = (blocks >> split.astype(blocks.dtype)).sum(axis=0, dtype=np.int64)
+    else:
+        unary = (blocks >> split.astype(blocks.dtype)).sum(axis=0, dtype=blocks.dtype).astype(np.int64)
     return split, unary + size * (split + 1)
-
-
-def _shifted(blocks: np.ndarray, by: np.ndarray) -> np.ndarray:
-    found: np.ndarray = blocks >> by.astype(blocks.dtype)[:, None]
-    return found
-
-
-def _halves(blocks: np.ndarray, by: np.ndarray) -> np.ndarray:
-    """⌈(x >> k) / 2⌉."""
-    shifted = _shifted(blocks, by)
-    return (shifted >> 1) + (shifted & 1)
-
-
-def _row_sums(blocks: np.ndarray) -> np.ndarray:
-    found: np.ndarray = blocks.sum(axis=1, dtype=np.int64)
-    return found
 
 
 def _nearest_to_last(low: np.ndarray, high: np.ndarray, zero: np.ndarray, each: int) -> np.ndarray:
@@ -210,15 +212,17 @@ def _nearest_to_last(low: np.ndarray, high: np.ndarray, zero: np.ndarray, each: 
     return low
 
 
-def _pair_bits(blocks: np.ndarray, form: Format) -> np.ndarray:
-    """Bits of the second extension, of which one belongs to its name; very many where it is never the shortest."""
-    found = np.full(len(blocks), np.iinfo(np.int64).max // 2)
-    small = np.flatnonzero(blocks.max(axis=1) <= 2 * form.block)
-    values = blocks[small].astype(np.int64)
-    left, right = values[:, 0::2], values[:, 1::2]
-    both = left + right
-    found[small] = 1 + (both * (both + 1) // 2 + right + 1).sum(axis=1)
+def _pair_bits(blocks: np.ndarray) -> np.ndarray:
+    """Bits of the second extension, of which one belongs to its name."""
+    found: np.ndarray = 1 + (_paired(blocks) + 1).sum(axis=0, dtype=np.int64)
     return found
+
+
+def _paired(blocks: np.ndarray) -> np.ndarray:
+    """Two samples as one number, `[J / 2, B]`."""
+    left, right = blocks[0::2].astype(np.uint32), blocks[1::2].astype(np.uint32)
+    both = left + right
+    return both * (both + 1) // 2 + right
 
 
 def _runs(zero: np.ndarray, each: int, form: Format, option: np.ndarray, bits: np.ndarray, run: np.ndarray) -> None:
@@ -252,43 +256,35 @@ def _intervals(bits: np.ndarray, each: int, form: Format) -> tuple[np.ndarray, n
 
 def _write(writer: Writer, blocks: np.ndarray, plan: _Plan, starts: np.ndarray, form: Format) -> None:
     name, option = form.id_bits, plan.option
-    chosen = np.flatnonzero(option != COVERED)
     # One bit more for the second extension (1) and for zero blocks (0), whose name is 0.
-    longer = (option == PAIRS) | (option == ZERO)
-    names = np.select([option == SPLIT, option == PAIRS, option == PLAIN], [plan.split + 1, 1, (1 << name) - 1], 0)
-    writer.put(starts[chosen], names[chosen], (name + longer)[chosen])
-    after = starts + name + longer
-    zeros = np.flatnonzero(option == ZERO)
-    writer.put_ones(after[zeros] + plan.run[zeros])
-    pairs = np.flatnonzero(option == PAIRS)
-    if len(pairs):
-        values = blocks[pairs].astype(np.int64)
-        both = values[:, 0::2] + values[:, 1::2]
-        _put_unary(writer, after[pairs], both * (both + 1) // 2 + values[:, 1::2])
-    plain = np.flatnonzero(option == PLAIN)
+    split, pairs, plain, zero = (np.flatnonzero(option == one) for one in (SPLIT, PAIRS, PLAIN, ZERO))
+    own = plan.split[split]
+    every = len(split) == blocks.shape[1]
+    chosen = blocks if every else blocks[:, split]
+    ends = _put_unary(writer, starts[split], own + 1, name, chosen >> own.astype(blocks.dtype))
+    _put_unary(writer, starts[pairs], np.ones_like(pairs), name + 1, _paired(blocks[:, pairs]))
+    _put_unary(writer, starts[zero], np.zeros_like(zero), name + 1, plan.run[None, zero].astype(np.uint64))
+    writer.put(starts[plain], np.full(len(plain), ((1 << name) - 1) << (WINDOW - name), dtype=np.uint64))
     if len(plain):
-        _put_binary(writer, after[plain], blocks[plain], np.full(len(plain), form.bits))
-    split = np.flatnonzero(option == SPLIT)
-    if len(split):
-        own = plan.split[split]
-        ends = _put_unary(writer, after[split], _shifted(blocks[split], own))
-        some = np.flatnonzero(own)
-        _put_binary(writer, ends[some], blocks[split[some]], own[some])
+        writer.put_numbers(starts[plain] + name, blocks[:, plain].astype(np.uint32), form.bits)
+    for width in np.flatnonzero(np.bincount(own, minlength=1)).tolist():
+        if width:
+            some = np.flatnonzero(own == width)
+            low = chosen[:, some].astype(np.uint32) & np.uint32((1 << width) - 1)
+            writer.put_numbers(ends[some], low, width)
 
 
-def _put_unary(writer: Writer, starts: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """Numbers `[b, j]` as so many zeros and a one; returns where each block of them ends."""
-    ends = np.cumsum(values.astype(np.int64) + 1, axis=1) + starts[:, None]
-    writer.put_ones(ends.ravel() - 1)
-    found: np.ndarray = ends[:, -1]
-    return found
-
-
-def _put_binary(writer: Writer, starts: np.ndarray, values: np.ndarray, widths: np.ndarray) -> None:
-    """The lowest bits of numbers `[b, j]`."""
-    places = starts[:, None] + np.arange(values.shape[1]) * widths[:, None]
-    kept = values.astype(np.uint64) & ((np.uint64(1) << widths.astype(np.uint64)) - np.uint64(1))[:, None]
-    writer.put(places.ravel(), kept.ravel(), np.repeat(widths, values.shape[1]))
+def _put_unary(writer: Writer, starts: np.ndarray, names: np.ndarray, width: int, values: np.ndarray) -> np.ndarray:
+    """Names of `width` bits, and behind them numbers `[j, b]` as so many zeros and a one; returns where they end."""
+    top, length = unary(values)
+    short = length + width <= WINDOW
+    shown = np.where(short, top >> np.uint64(width), np.uint64(0))
+    writer.put(starts, names.astype(np.uint64) << np.uint64(WINDOW - width) | shown)
+    if not short.all():
+        long = np.flatnonzero(~short)
+        places = np.cumsum(values[:, long].astype(np.int64) + 1, axis=0) + (starts[long] + width - 1)
+        writer.put_ones(places.ravel())
+    return starts + width + length
 
 
 # -- decoding ------------------------------------------------------------------------------------------------------
@@ -309,10 +305,8 @@ def decode(data: bytes, count: int, form: Format, lengths: Sequence[int] | np.nd
         coded = _followed_alone(reader, total, form)
     else:
         coded = _followed(reader, total, form, np.asarray(lengths, dtype=np.int64))
-    blocks = np.zeros((total, form.block), dtype=np.uint32)
-    _fill(blocks, reader, coded, form)
-    samples = blocks.reshape(-1)
-    return samples[:count]
+    blocks = _filled(reader, coded, total, form)
+    return blocks.T.reshape(-1)[:count]
 
 
 @dataclass(frozen=True)
@@ -378,13 +372,15 @@ def _next(
 ) -> tuple[_Coded, np.ndarray, np.ndarray]:
     """The blocks that begin at these bits; then where the next ones begin, and their numbers."""
     size, name = form.block, form.id_bits
-    found = reader.get(places, name + 1).astype(np.int64)
+    top = reader.windows(places)
+    found = (top >> np.uint64(WINDOW - name - 1)).astype(np.int64)
     names, longer = found >> 1, found < 2
     option = np.where(longer, np.where(found & 1, PAIRS, ZERO), np.where(names == (1 << name) - 1, PLAIN, SPLIT))
     split = np.where(option == SPLIT, names - 1, 0)
-    start = places + name + longer
+    width = name + longer
+    start = places + width
     counts = np.array([size, size // 2, 0, 1])[option]
-    unary = reader.after_ones(start, counts)
+    unary = reader.after_ones(start, counts, top << width.astype(np.uint64))
     ends = unary + size * np.where(option == PLAIN, form.bits, split)
     run = unary - start - 1
     inside = block % form.interval
@@ -398,45 +394,40 @@ def _next(
     return part, ends, block + covered
 
 
-def _fill(blocks: np.ndarray, reader: Reader, coded: _Coded, form: Format) -> None:
-    """The samples of all blocks that are not zero."""
+def _filled(reader: Reader, coded: _Coded, total: int, form: Format) -> np.ndarray:
+    """The samples of all blocks, `[J, B]`."""
     size = form.block
-    plain = coded.option == PLAIN
-    if plain.any():
-        blocks[coded.block[plain]] = _binary(reader, coded.start[plain], np.full(int(plain.sum()), form.bits), size)
-    pairs = coded.option == PAIRS
-    if pairs.any():
-        blocks[coded.block[pairs]] = _pairs(_unary(reader, coded.start[pairs], coded.unary[pairs], size // 2), form)
-    split = coded.option == SPLIT
-    if split.any():
+    blocks = np.zeros((size, total), dtype=np.uint32)
+    split, pairs, plain = (np.flatnonzero(coded.option == one) for one in (SPLIT, PAIRS, PLAIN))
+    if len(plain):
+        blocks[:, coded.block[plain]] = reader.numbers(coded.start[plain], size, form.bits)
+    if len(pairs):
+        numbers = reader.unary(coded.start[pairs], coded.unary[pairs], size // 2)
+        blocks[:, coded.block[pairs]] = _unpaired(numbers, form)
+    if len(split):
         own = coded.split[split]
-        values = _unary(reader, coded.start[split], coded.unary[split], size)
-        if (values > (2**form.bits - 1 >> own)[:, None]).any():
+        values = reader.unary(coded.start[split], coded.unary[split], size)
+        if (values.max(axis=0) > 2**form.bits - 1 >> own).any():
             raise CodecError(f"a number has more than {form.bits} bits")
-        low = _binary(reader, coded.unary[split], own, size)
-        blocks[coded.block[split]] = values.astype(np.uint64) << own.astype(np.uint64)[:, None] | low
+        values <<= own.astype(np.uint32)
+        for width in np.flatnonzero(np.bincount(own)).tolist():
+            if width:
+                some = np.flatnonzero(own == width)
+                values[:, some] |= reader.numbers(coded.unary[split[some]], size, width)
+        blocks[:, coded.block[split]] = values
+    return blocks
 
 
-def _unary(reader: Reader, starts: np.ndarray, ends: np.ndarray, count: int) -> np.ndarray:
-    """`count` unary numbers from each start on, `[b, count]`."""
-    ones = reader.ones(starts, ends).reshape(-1, count)
-    before = np.concatenate([starts[:, None] - 1, ones[:, :-1]], axis=1)
-    found: np.ndarray = ones - before - 1
-    return found
-
-
-def _binary(reader: Reader, starts: np.ndarray, widths: np.ndarray, count: int) -> np.ndarray:
-    places = starts[:, None] + np.arange(count) * widths[:, None]
-    return reader.get(places.ravel(), np.repeat(widths, count)).reshape(-1, count)
-
-
-def _pairs(numbers: np.ndarray, form: Format) -> np.ndarray:
-    """Two samples from each number: their sum s is the largest with s (s + 1) / 2 ≤ number."""
-    if (numbers > LARGEST_PAIR).any():
+def _unpaired(numbers: np.ndarray, form: Format) -> np.ndarray:
+    """Two samples from each number `[J / 2, b]`: their sum s is the largest with s (s + 1) / 2 ≤ number."""
+    if numbers.max() > LARGEST_PAIR:
         raise CodecError("a pair of numbers is larger than the second extension writes")
-    both = ((np.sqrt(8 * numbers + 1) - 1) // 2).astype(np.int64)
-    right = numbers - both * (both + 1) // 2
-    found = np.stack([both - right, right], axis=2).reshape(len(numbers), -1)
-    if (found >= 2**form.bits).any():
+    found: np.ndarray = _PAIRS[numbers].transpose(0, 2, 1).reshape(-1, numbers.shape[1])
+    if found.max() >= 2**form.bits:
         raise CodecError(f"a number has more than {form.bits} bits")
     return found
+
+
+_PAIRS = np.array([(both - right, right) for both in range(13) for right in range(both + 1)], dtype=np.uint32)
+"""By the number of a pair, the two samples."""
+assert len(_PAIRS) == LARGEST_PAIR + 1

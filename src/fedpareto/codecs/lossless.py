@@ -15,8 +15,10 @@ CODERS = ("none", "ccsds121", "zstd")
 LEVEL = 9
 """Of zstd: higher ones take many times as long for a percent."""
 
-FORMATS = {bits: Format(bits, block=16, interval=64, padded=True, restricted=bits == 4) for bits in (4, 8, 16, 32)}
-"""How numbers of so many bits are coded. An interval is shorter than 2¹⁶ bytes, so two bytes hold its length."""
+FORMATS = {bits: Format(bits, block=16, interval=16, padded=True, restricted=bits == 4) for bits in (4, 8, 16, 32)}
+"""How numbers of so many bits are coded. Intervals are short, so that a decoder reads many side by side."""
+_LENGTHS = {4: "u1", 8: "<u2", 16: "<u2", 32: "<u2"}
+"""What holds the bytes of an interval, which are at most those of its numbers and a few."""
 _TYPES = {4: np.uint8, 8: np.uint8, 16: np.uint16, 32: np.uint32}
 
 
@@ -32,7 +34,7 @@ def pack(numbers: np.ndarray, bits: int, coder: str) -> bytes:
         return b""
     if coder == "ccsds121":
         data, lengths = ccsds121.encode(numbers, FORMATS[bits])
-        return lengths[:-1].astype("<u2").tobytes() + data
+        return lengths[:-1].astype(_LENGTHS[bits]).tobytes() + data
     plain = _plain(numbers, bits)
     return plain if coder == "none" else _compressed(plain, bits)
 
@@ -45,10 +47,11 @@ def unpack(data: bytes, count: int, bits: int, coder: str) -> np.ndarray:
         return np.empty(0, dtype=_TYPES[bits])
     if coder == "ccsds121":
         form = FORMATS[bits]
-        index = 2 * ((count - 1) // form.samples)
+        kind, intervals = np.dtype(_LENGTHS[bits]), (count - 1) // form.samples
+        index = kind.itemsize * intervals
         if len(data) < index:
             raise CodecError("the coded bytes end too early")
-        lengths = np.frombuffer(data, dtype="<u2", count=index // 2).astype(np.int64)
+        lengths = np.frombuffer(data, dtype=kind, count=intervals).astype(np.int64)
         lengths = np.append(lengths, len(data) - index - lengths.sum())
         return ccsds121.decode(data[index:], count, form, lengths).astype(_TYPES[bits])
     if coder == "zstd":
@@ -63,7 +66,7 @@ def sizes(numbers: np.ndarray, bits: int, coder: str) -> np.ndarray:
         return np.zeros(rows, dtype=np.int64)
     if coder == "ccsds121":
         lengths = ccsds121.sizes(numbers, FORMATS[bits])
-        found: np.ndarray = lengths.sum(axis=1) + 2 * (lengths.shape[1] - 1)
+        found: np.ndarray = lengths.sum(axis=1) + np.dtype(_LENGTHS[bits]).itemsize * (lengths.shape[1] - 1)
         return found
     if coder == "none":
         return np.full(rows, _plain_size(count, bits))

@@ -19,13 +19,14 @@ takes 3 % of a model's file and loses 38 % of its length; with one step for all 
 
 def ordered(values: np.ndarray) -> np.ndarray:
     """float32 as int32 in the same order, one to one: neighbouring numbers differ by 1."""
-    bits = values.view(np.int32)
-    return bits ^ ((bits >> 31) & np.int32(0x7FFFFFFF))
+    return _turned(values.view(np.int32))
 
 
-def from_ordered(numbers: np.ndarray) -> np.ndarray:
-    """The float32 of each int32: the same mapping again undoes it."""
-    found: np.ndarray = (numbers ^ ((numbers >> 31) & np.int32(0x7FFFFFFF))).view(np.float32)
+def _turned(bits: np.ndarray) -> np.ndarray:
+    """Negative numbers with all but the sign inverted; the same again undoes it."""
+    found: np.ndarray = bits >> 31
+    found &= np.int32(0x7FFFFFFF)
+    found ^= bits
     return found
 
 
@@ -33,7 +34,7 @@ def differences(values: np.ndarray, base: np.ndarray | None) -> np.ndarray:
     """Ordered integers minus those of the base, modulo 2³², small ones of either sign as small unsigned numbers."""
     whole = ordered(values)
     if base is not None:
-        whole = (whole.view(np.uint32) - ordered(base).view(np.uint32)).view(np.int32)
+        whole -= ordered(base)
     return folded(whole)
 
 
@@ -41,22 +42,22 @@ def undifferenced(numbers: np.ndarray, base: np.ndarray | None) -> np.ndarray:
     """The values of `differences`."""
     whole = unfolded(numbers)
     if base is not None:
-        whole = (whole.view(np.uint32) + ordered(base).view(np.uint32)).view(np.int32)
-    return from_ordered(whole)
+        whole += ordered(base)
+    return _turned(whole).view(np.float32)
 
 
 def folded(numbers: np.ndarray) -> np.ndarray:
     """0, −1, 1, −2, 2 … as 0, 1, 2, 3, 4 …, unsigned and of the same width."""
-    width = 8 * numbers.dtype.itemsize
-    return ((numbers << 1) ^ (numbers >> (width - 1))).view(f"u{numbers.dtype.itemsize}")
+    found: np.ndarray = numbers >> (8 * numbers.dtype.itemsize - 1)
+    found ^= numbers << 1
+    return found.view(f"u{numbers.dtype.itemsize}")
 
 
 def unfolded(numbers: np.ndarray) -> np.ndarray:
     """The signed numbers of `folded`."""
-    half, sign = numbers >> 1, numbers & 1
-    found: np.ndarray = (half ^ (-sign.view(f"i{numbers.dtype.itemsize}")).view(numbers.dtype)).view(
-        f"i{numbers.dtype.itemsize}"
-    )
+    kind = f"i{numbers.dtype.itemsize}"
+    found = -(numbers & 1).view(kind)
+    found ^= (numbers >> 1).view(kind)
     return found
 
 
