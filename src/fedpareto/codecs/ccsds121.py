@@ -284,7 +284,8 @@ def _put_unary(writer: Writer, starts: np.ndarray, names: np.ndarray, width: int
         long = np.flatnonzero(~short)
         places = np.cumsum(values[:, long].astype(np.int64) + 1, axis=0) + (starts[long] + width - 1)
         writer.put_ones(places.ravel())
-    return starts + width + length
+    found: np.ndarray = starts + width + length
+    return found
 
 
 # -- decoding ------------------------------------------------------------------------------------------------------
