@@ -35,6 +35,7 @@ def prepare(folder: Path) -> list[Reader]:
     """Small finished and unfinished runs, a deployment and tables in `folder`, and all that reads them."""
     import fuzz_links  # They need Reader.
     import fuzz_models
+    import fuzz_orbits
     import fuzz_space
 
     return [
@@ -46,6 +47,7 @@ def prepare(folder: Path) -> list[Reader]:
         *fuzz_space.readers(folder),
         *fuzz_links.readers(),
         *fuzz_models.readers(folder),
+        *fuzz_orbits.readers(),
     ]
 
 

@@ -93,6 +93,7 @@ m horizon +0
             r"line 2: 'a contact .* is not understood; right is, say, 'a contact \+0 \+600 1 2 1200",
         ),
         ("a contact +9 +3 1 2 100", "line 2: contact from 9.0 to 3.0 of 1 and 2"),
+        ("a contact +9 +1e400 1 2 100", "line 2: contact from 9.0 to inf of 1 and 2"),
         ("a contact +0 +3 1 1 100", "of two nodes"),
         ("a contact +0 +3 1 2 0", "line 2: .* has a rate of 0.0; it is in bits a second, above 0"),
         ("a contact +0 +3 1 x 100", "line 2: invalid literal"),

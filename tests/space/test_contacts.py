@@ -187,6 +187,14 @@ def test_a_file_of_elements_is_read_with_or_without_names(tmp_path):
         (ISS[:2], "ends within"),
         ([ISS[1], ISS[2].replace("25544", "25545")], r"line 2: the checksum is 7, but should be 8; .* damaged"),
         ([ISS[1], ISS[2][:-5]], "line 2: expected line 2 of a TLE, with 69 characters"),
+        (
+            [ISS[1].replace("264.5", "264\0005")[:68] + "7", ISS[2]],
+            "line 1: these two lines hold numbers that are none",
+        ),
+        (
+            [ISS[1].replace("264.5", "26445")[:68] + "1", ISS[2]],
+            "line 1: SGP4 refuses these elements; an orbit or a day",
+        ),
         ([ISS[0], ISS[2], ISS[1]], r"line 2: expected line 1 of 'ISS \(ZARYA\)'"),
     ],
 )
@@ -239,6 +247,11 @@ def test_stations_are_known_by_name_or_coordinates():
             station(text)
     with pytest.raises(UserError, match="'redu' is there twice"):
         stations(["redu", "redu@5"])
+
+
+def test_too_many_pairs_are_refused_before_they_fill_the_memory():
+    with pytest.raises(UserError, match="10000 satellites are too many to look at all pairs"):
+        every_pair(10_000)
 
 
 def test_a_span_that_is_none_is_refused(shell):

@@ -41,7 +41,7 @@ class Contact:
     """Bits a second."""
 
     def __post_init__(self) -> None:
-        if not self.start < self.end or self.a == self.b or min(self.a, self.b) < 0:
+        if not 0 <= self.start < self.end < inf or self.a == self.b or min(self.a, self.b) < 0:
             raise UserError(
                 f"contact from {self.start} to {self.end} of {self.a} and {self.b}: it is of two nodes, and ends later"
             )
@@ -62,7 +62,7 @@ class Range:
     seconds: float
 
     def __post_init__(self) -> None:
-        if not self.start < self.end or self.a == self.b or not 0 <= self.seconds < inf:
+        if not 0 <= self.start < self.end < inf or self.a == self.b or not 0 <= self.seconds < inf:
             raise UserError(
                 f"range from {self.start} to {self.end} of {self.a} and {self.b} has {self.seconds} light seconds"
             )

@@ -18,6 +18,8 @@ GRAZING = 100.0
 """Kilometres above the ground that a line between satellites has to keep: in the air below it would be bent."""
 LONGEST = 31 * DAY
 """Seconds that are looked at."""
+MOST_PAIRS = 250_000
+"""Of satellites that are looked at: all of 700."""
 MOST_VALUES = 2_000_000
 """Held in memory at a time."""
 
@@ -90,6 +92,10 @@ def _clearance(one: Array, other: Array, grazing: float, reach: float) -> Array:
 
 def every_pair(count: int) -> Whole:
     """`[m, 2]`: all pairs of satellites."""
+    if count * (count - 1) // 2 > MOST_PAIRS:
+        raise UserError(
+            f"{count} satellites are too many to look at all pairs; say which of them may talk to each other"
+        )
     return np.stack(np.triu_indices(count, 1), axis=1)
 
 

@@ -16,6 +16,8 @@ from fedpareto.space.orbits.earth import J2000_JULIAN, RADIUS, Array, Whole
 
 LINE = 69
 """Characters of each line."""
+FARTHEST = 36525.0
+"""Days from 2000 on or back that elements may be of; they have two digits for the year."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,7 +30,7 @@ class TleOrbits:
     @property
     def epoch(self) -> float:
         """Days, of the newest elements."""
-        return max(float(one.jdsatepoch - J2000_JULIAN + one.jdsatepochF) for one in self.records)
+        return max(map(_epoch, self.records))
 
     def positions(self, which: Whole, days: Array) -> Array:
         """`[3, n, t]`: some satellites, each at all moments."""
@@ -66,6 +68,11 @@ class TleOrbits:
         return np.minimum(degrees, 180 - degrees), RADIUS * (1 + np.array([one.alta for one in self.records]))
 
 
+def _epoch(record: Any) -> float:
+    """Days, of one satellite's elements."""
+    return float(record.jdsatepoch - J2000_JULIAN + record.jdsatepochF)
+
+
 def _julian(days: Array) -> tuple[Array, Array]:
     """Julian dates in two parts, whole days and the rest."""
     whole = np.floor(days)
@@ -86,9 +93,12 @@ def parse_tle(lines: Sequence[str], where: str = "TLE") -> TleOrbits:
 
     names, records = list[str](), list[Any]()
     for number, name, first, second in _sets(lines, where):
-        record = Satrec.twoline2rv(first, second, WGS72)
-        if record.error:
-            raise UserError(f"{where}, line {number}: SGP4 refuses these elements (error {record.error})")
+        try:
+            record = Satrec.twoline2rv(first, second, WGS72)
+        except ValueError:
+            raise UserError(f"{where}, line {number}: these two lines hold numbers that are none") from None
+        if record.error or not abs(_epoch(record)) < FARTHEST:
+            raise UserError(f"{where}, line {number}: SGP4 refuses these elements; an orbit or a day is impossible")
         catalogue = first[2:7].strip()
         called = name or catalogue
         names.append(f"{called} {catalogue}" if called in names else called)
