@@ -14,9 +14,9 @@ from fedpareto.errors import UserError
 from fedpareto.space.orbits.circular import Shell, circular
 from fedpareto.space.orbits.earth import DAY, GRAVITY, J2, RADIUS, days_of, sidereal_angle, sun
 from fedpareto.space.orbits.plans import plan
-from fedpareto.space.orbits.sights import between_satellites, eclipses, every_pair, over_stations
+from fedpareto.space.orbits.sights import between_satellites, eclipses, every_pair, ground_tracks, over_stations
 from fedpareto.space.orbits.stations import KNOWN, Station, station, stations
-from fedpareto.space.orbits.tle import parse_tle, read_tle
+from fedpareto.space.orbits.tle import TleOrbits, parse_tle, read_tle
 from fedpareto.space.orbits.windows import above, grid
 
 _spec = importlib.util.spec_from_file_location(
@@ -48,6 +48,38 @@ def test_skyfield_finds_no_contact_that_we_miss_and_its_edges_are_ours(inclinati
         assert found.contacts > 20
         assert (found.missed, found.added) == (0, 0)
         assert np.quantile(found.errors, 0.95) < seconds
+
+
+def test_an_eccentric_orbit_crosses_the_mask_where_skyfield_says():
+    """On a Molniya orbit, on which skyfield's own search misses an edge."""
+    from sgp4.api import WGS72, Satrec
+    from skyfield.api import EarthSatellite, load, wgs84
+
+    record, day = Satrec(), (START - datetime(1949, 12, 31, tzinfo=UTC)).days
+    angles = np.radians([270.0, 63.4, 90.0])
+    record.sgp4init(WGS72, "i", 1, day, 0, 0, 0, 0.72, *angles, 2.006 * 2 * np.pi / 1440, 0.0)
+    (site,) = stations(["svalbard"])
+    found = over_stations(TleOrbits(("molniya",), (record,)), [site], START, DAY)
+    edges = np.concatenate([found.ends[:-1], found.starts[1:]])
+    assert len(edges) == 4
+    scale, place = load.timescale(builtin=True), wgs84.latlon(site.latitude, site.longitude, elevation_m=site.altitude)
+    moments = scale.tt_jd(scale.from_datetime(START).tt + edges / DAY)
+    elevation = (EarthSatellite.from_satrec(record, scale) - place).at(moments).altaz()[0].degrees
+    assert np.allclose(elevation, site.mask, atol=0.01)
+
+
+def test_the_ground_below_a_satellite_is_where_skyfield_says(shell):
+    from skyfield.api import EarthSatellite, load, wgs84
+
+    at = np.linspace(0, DAY, 50)
+    latitude, longitude = ground_tracks(shell, START, at)
+    scale = load.timescale(builtin=True)
+    moments = scale.tt_jd(scale.from_datetime(START).tt + at / DAY)
+    for number, record in enumerate(benchmark.sgp4_of(shell).records[:2]):
+        truth = wgs84.geographic_position_of(EarthSatellite.from_satrec(record, scale).at(moments))
+        assert np.abs(latitude[number] - truth.latitude.degrees).max() < 0.02
+        apart = (longitude[number] - truth.longitude.degrees + 180) % 360 - 180
+        assert np.abs(apart * np.cos(np.radians(latitude[number]))).max() < 0.02
 
 
 def test_a_short_contact_between_two_looks_is_found(shell):

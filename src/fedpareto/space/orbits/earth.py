@@ -52,6 +52,18 @@ def sidereal_angle(days: Array) -> Array:
     return np.asarray(np.mod(67310.54841 + turned, DAY) * (2 * np.pi / DAY))
 
 
+def below(places: Array, days: Array) -> tuple[Array, Array]:
+    """Latitude on the ellipsoid, and longitude from −180° to 180°, of the ground below places; in degrees."""
+    squared = FLATTENING * (2 - FLATTENING)
+    across, height = np.hypot(places[0], places[1]), places[2]
+    latitude = np.arctan2(height, across)
+    for _ in range(4):  # Each step gains three digits.
+        sine = np.sin(latitude)
+        latitude = np.arctan2(height + RADIUS / np.sqrt(1 - squared * sine**2) * squared * sine, across)
+    longitude = np.degrees(np.arctan2(places[1], places[0]) - sidereal_angle(days))
+    return np.degrees(latitude), np.mod(longitude + 180, 360) - 180
+
+
 def sun(days: Array) -> Array:
     """`[3, …]`: the direction of the Sun, to a hundredth of a degree (Astronomical Almanac, low precision)."""
     anomaly = np.radians(357.528 + 0.9856003 * days)

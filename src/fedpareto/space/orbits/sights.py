@@ -10,7 +10,7 @@ import numpy as np
 
 from fedpareto.errors import UserError
 from fedpareto.space.orbits.circular import Orbits
-from fedpareto.space.orbits.earth import DAY, RADIUS, Array, Whole, days_of, dot, sun
+from fedpareto.space.orbits.earth import DAY, RADIUS, Array, Whole, below, days_of, dot, sun
 from fedpareto.space.orbits.stations import Ground, Station
 from fedpareto.space.orbits.windows import STEP, Windows, above, grid
 
@@ -122,6 +122,12 @@ def _darkness(places: Array, light: Array) -> Array:
     squared = dot(places, places)
     axis = -dot(places, light) / np.sqrt(squared)
     return np.asarray(axis - np.sqrt(np.maximum(0.0, 1 - RADIUS**2 / squared)))
+
+
+def ground_tracks(orbits: Orbits, start: datetime, at: Array) -> tuple[Array, Array]:
+    """`[n, t]` each: latitude and longitude, in degrees, of the ground below all satellites at seconds `at`."""
+    days = days_of(start) + at / DAY
+    return below(orbits.positions(np.arange(len(orbits.names)), days), days)
 
 
 def distances(orbits: Orbits, one: Whole, other: Whole, start: datetime, at: Array) -> Array:
