@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any
 
 from fedpareto.core import registry
 from fedpareto.core.algorithm import participant_count, unwrapped
 from fedpareto.core.parameters import to_plain
+from fedpareto.errors import UserError
 from fedpareto.experiments.settings import settings_of
 from fedpareto.experiments.spec import Spec
 from fedpareto.fleet.policy import Policy
@@ -57,7 +58,6 @@ SERVER_FAILURES = rows.ServerFailures(
 _TRAINING = ["retry", "pause", "revert", "drop", "request-full", "leave"]
 _RECEIVING = ["ignore", "retry", "pause", "revert", "request-full", "leave"]
 ABILITIES: Mapping[tuple[int, int], Any] = {
-    (2, 1): "star",
     (2, 7): "reference",
     (3, 3): "reference",
     (2, 6): {"content": ["weights", "difference", "per-objective-differences"]},
@@ -83,7 +83,8 @@ ABILITIES: Mapping[tuple[int, int], Any] = {
 
 def capabilities(node: int, role: Role, narrower: Mapping[tuple[int, int], Any] | None = None) -> Capabilities:
     """What a node of this package can do; `narrower` patterns say less for some rows."""
-    wanted = {**ABILITIES, **(narrower or {})}
+    topologies = ["decentralised"] if role is Role.PEER else ["star", "ring", "hierarchical"]
+    wanted = {(2, 1): topologies, **ABILITIES, **(narrower or {})}
     found = {row.place: patterns.read(row.kind, wanted.get(row.place, patterns.ANY)) for row in ROWS}
     return Capabilities(node, role, found)
 
@@ -151,20 +152,15 @@ def changed(terms: Terms, **rows_: Any) -> Terms:
 def agreed_spec(spec: Spec, terms: Terms) -> Spec:
     """The run with the rule that was agreed on."""
     rule = terms.aggregation
-    parameters = _lists(rule.parameters)
-    if rule.weighting is not rows.Weighting.RULE:
-        parameters |= _weighted(rule)
-    return replace(spec, algorithm=registry.make_algorithm(rule.rule, parameters))
-
-
-def _weighted(rule: rows.Aggregation) -> dict[str, str]:
-    """The algorithm's own parameter for what a client's weight follows."""
-    named = {rows.Weighting.UNIFORM: "equal", rows.Weighting.SAMPLES: "size"}.get(rule.weighting)
-    known = {entry.name for entry in fields(registry.algorithm_class(rule.rule))}  # type: ignore[arg-type]
-    if named is None or "weighting" not in known:
+    if rule.weighting is rows.Weighting.RULE:
+        return replace(spec, algorithm=registry.make_algorithm(rule.rule, _lists(rule.parameters)))
+    named = {rows.Weighting.UNIFORM: "equal", rows.Weighting.SAMPLES: "size"}.get(rule.weighting, "")
+    try:
+        algorithm = registry.make_algorithm(rule.rule, {**_lists(rule.parameters), "weighting": named})
+    except UserError:
         what = f"{rule.rule} cannot weight clients by {rule.weighting.name.lower()}"
-        raise ProtocolError(Refusal.NOT_SUPPORTED, what, (3, 1))
-    return {"weighting": named}
+        raise ProtocolError(Refusal.NOT_SUPPORTED, what, (3, 1)) from None
+    return replace(spec, algorithm=algorithm)
 
 
 def policy_of(spec: Spec, terms: Terms) -> Policy:

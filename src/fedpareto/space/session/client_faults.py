@@ -105,8 +105,8 @@ class ClientFaults(ClientState):
         if self.terms is None or self.mode is Mode.PAUSED:
             return
         failures = self.agreed.client_failures
-        if self._busy is not None and not all(lane.submitted for lane in self.lanes.values()):
-            self._wait()  # It is still training: nobody else is late.
+        if self._busy is not None and self._busy.progress.steps == 0:
+            self._wait()  # It is still at its first step: nobody else is late.
             return
         action = failures.on_timeout
         self._out.append(Told(FaultKind.SERVER_SILENT, spelled(action), f"waited {self._tries + 1} times"))
@@ -214,7 +214,7 @@ class ClientFaults(ClientState):
     def _send(self, update: messages.Update) -> None:
         self.speaker.sequence += 1
         data = messages.encode(replace(update, sequence=self.speaker.sequence))
-        self._out.append(Send(self.server, data, replaces=f"update/{update.lane}"))
+        self._out.append(Send(self.server, data, replaces=f"update/{update.lane}/{update.round}"))
 
     def _submit(self, lane: Lane) -> None:
         raise NotImplementedError

@@ -22,11 +22,13 @@ from fedpareto.space.session.agreement import (
     terms_of,
 )
 from fedpareto.space.session.client import ClientMachine
-from fedpareto.space.session.host import ClientHost, Host, Note, ServerHost
+from fedpareto.space.session.host import ClientHost, Host, Note, PeerHost, ServerHost
 from fedpareto.space.session.mishaps import Mishap, extensions_of
+from fedpareto.space.session.peer import PeerMachine
 from fedpareto.space.session.server import ServerMachine
 from fedpareto.space.session.voice import digest
 from fedpareto.space.session.work import Ask, Exchange
+from fedpareto.space.wire import rows
 from fedpareto.space.wire.negotiation import Capabilities
 from fedpareto.space.wire.terms import Alternatives, Terms
 from fedpareto.space.wire.words import FaultKind, Role
@@ -125,8 +127,9 @@ class Simulation:
 
     def __post_init__(self) -> None:
         self.result: Exchange | None = None
+        make = self._client if self.plan.servers else self._peer
         self.servers = [self._server(node) for node in self.plan.servers]
-        self.clients = [self._client(client) for client in self.plan.nodes]
+        self.clients = [make(client) for client in self.plan.nodes]
 
     def _server(self, node: int) -> ServerHost:
         half = server_half(self.plan.spec, self.plan.terms)
@@ -141,7 +144,22 @@ class Simulation:
             self.result = exchange
         self.on_exchange(exchange, now)
 
-    def _client(self, client: int) -> ClientHost:
+    def _peer(self, client: int) -> ClientHost | PeerHost:
+        """Of a session without a server."""
+        plan, node = self.plan, self.plan.nodes[client]
+        half = server_half(plan.spec, plan.terms)
+        abilities = self.abilities.get(client) or capabilities(node, Role.PEER)
+        given = (node, client, plan.session, plan.terms, plan.nodes, abilities, half.refusal)
+        return PeerHost(
+            self.network.transport(node),
+            machine=PeerMachine(*given, rule=known_rule),
+            pupil=client_half(plan.spec, client, plan.terms),
+            teacher=half,
+            seconds=self.seconds,
+            on_exchange=self._exchange,
+        )
+
+    def _client(self, client: int) -> ClientHost | PeerHost:
         node, spec = self.plan.nodes[client], self.plan.spec
         return ClientHost(
             self.network.transport(node),
@@ -202,3 +220,34 @@ def result_digest(exchange: Exchange) -> bytes:
     """SHA-256 of what all clients use: of the global model, where there is one."""
     asks = sorted(exchange.asks, key=lambda ask: ask.client)
     return digest({f"{ask.client:09d} {name}": array for ask in asks for name, array in ask.tensors.items()})
+
+
+def routes_of(topology: object, server: int, clients: Sequence[int]) -> dict[tuple[int, int], int]:
+    """For bundles: the next hop from a node to another, where they do not talk directly.
+
+    Along a ring every node passes on to the next. In a hierarchy with l levels clients are split into groups, and those
+    below talk to the server by the first of their group, and so on upwards.
+    """
+    if isinstance(topology, rows.Ring):
+        circle = [server, *sorted(clients)]
+        hops = dict(zip(circle, [*circle[1:], circle[0]], strict=True))
+        return {(here, there): hops[here] for here in circle for there in circle if here != there}
+    if isinstance(topology, rows.Hierarchical):
+        return _tree(server, sorted(clients), topology.levels)
+    return {}
+
+
+def _tree(head: int, below: Sequence[int], levels: int) -> dict[tuple[int, int], int]:
+    """The routes between a node and all below it."""
+    if levels < 2 or not below:
+        return {}
+    size = max(2, round(len(below) ** ((levels - 1) / levels)))
+    found: dict[tuple[int, int], int] = {}
+    for start in range(0, len(below), size):
+        first, *others = below[start : start + size]
+        for node in others:
+            found |= {(head, node): first, (node, head): first}
+        inner = _tree(first, others, levels - 1)
+        found |= inner
+        found |= {(node, head): hop for (node, there), hop in inner.items() if there == first}
+    return found

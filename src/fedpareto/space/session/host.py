@@ -16,6 +16,7 @@ from fedpareto.space.session import events as happened
 from fedpareto.space.session.client import ClientMachine
 from fedpareto.space.session.events import Effect, Event, Send
 from fedpareto.space.session.mishaps import Mishap, altered, flipped, poisoned
+from fedpareto.space.session.peer import PeerMachine
 from fedpareto.space.session.server import ServerMachine
 from fedpareto.space.session.work import Answer, Arrays, Ask, Exchange
 from fedpareto.space.wire.terms import Terms
@@ -298,3 +299,34 @@ class ServerHost(Host):
         self.note(now, "asks", f"round {exchange.round}", "the result" if exchange.over else exchange.asks[0].step)
         self.on_exchange(exchange, now)
         self.later(happened.Asked(exchange), now)
+
+
+@dataclass
+class PeerHost(Host):
+    """A node of a session without a server: it learns as both."""
+
+    machine: PeerMachine = field(kw_only=True)
+    pupil: Pupil = field(kw_only=True)
+    teacher: Teacher = field(kw_only=True)
+    seconds: Callable[[Ask], float] = lambda ask: 0.0
+    on_exchange: Callable[[Exchange, float], None] = lambda exchange, now: None
+    model: np.ndarray | None = None
+
+    def handled(self, event: Event, now: float) -> list[Effect]:
+        """See Host."""
+        return self.machine.handle(event, now)
+
+    def learn(self, effect: Effect, now: float) -> None:
+        """See Host."""
+        match effect:
+            case happened.Train(ask, start, further):
+                self.note(now, "trains", f"round {ask.round}", f"step {further + 1}")
+                self.later(happened.Trained(self.pupil.train(ask, start, further)), now + self.seconds(ask))
+            case happened.Aggregate(answers):
+                exchange = self.teacher.tell(answers) if answers else self.teacher.ask()
+                self.note(now, "asks", f"round {exchange.round}", "the result" if exchange.over else "")
+                self.on_exchange(exchange, now)
+                self.later(happened.Asked(exchange), now)
+            case happened.Adopt(solution):
+                self.model = self.pupil.model(solution)
+                self.note(now, "adopted")
