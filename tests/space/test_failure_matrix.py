@@ -77,10 +77,10 @@ def test_every_action_that_a_client_offers_is_done(fault, action, spec, digest):
 
 @pytest.mark.parametrize("action", ["ignore", "retry", "continue", "pause", "revert", "request-full", "leave"])
 def test_what_a_client_does_about_a_silent_server_is_what_was_agreed(action, spec):
-    wanted = {"on_timeout": Action[action.upper().replace("-", "_")], "timeout": 20.0, "retries": 2, "backoff": 1.0}
+    wanted = {"on_timeout": Action[action.upper().replace("-", "_")], "timeout": 8.0, "retries": 2, "backoff": 1.0}
     plan = Plan(spec, changed(terms_of(spec), client_failures=wanted))
     mishaps = {SERVER: [Mishap(FaultKind.SERVER_SILENT, 2)]}
-    simulation = Simulation(plan, mishaps=mishaps, horizon=200.0)
+    simulation = Simulation(plan, mishaps=mishaps, horizon=60.0)
     finished = simulation.run()
     assert (FIRST, "server-silent", action) in told(finished)
     leaves = {"retry", "request-full", "leave"}

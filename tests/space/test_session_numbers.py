@@ -11,6 +11,11 @@ from fedpareto.space.links.channel import Channel
 from fedpareto.space.links.fluid import FluidNetwork
 from fedpareto.space.links.relay import BundleNetwork
 from fedpareto.space.links.transports import MemoryNetwork
+from fedpareto.space.session.agreement import terms_of
+from fedpareto.space.session.drive import Plan, Simulation
+from fedpareto.space.wire.messages import Offer, Update, decode, encode
+from fedpareto.space.wire.terms import Alternatives
+from fedpareto.space.wire.words import Role
 
 
 @pytest.mark.parametrize("name", [*registry.algorithms(), "fedavg+ft", "fedpref+ft"])
@@ -67,3 +72,19 @@ def test_a_session_goes_on_over_contacts_that_are_short_and_rare():
     finished = simulated(spec, network, contacts=contacts)
     assert finished.digest == on_the_local_engine(spec)[0]
     assert finished.seconds > 300
+
+
+def test_offers_and_headers_are_small_whatever_the_algorithm():
+    offers = {}
+    for name in registry.algorithms():
+        spec = small(name)
+        offer = Offer(session=bytes(8), node=1, role=Role.SERVER, rows=Alternatives.of(terms_of(spec)))
+        offers[name] = len(encode(offer))
+    assert max(offers.values()) <= 512
+    sent = []
+    simulation = Simulation(Plan.of(small(rounds=3)))
+    simulation.clients[0].on_send = lambda node, effect, now: sent.append(effect.data)
+    simulation.run()
+    updates = [(data, decode(data)) for data in sent if isinstance(decode(data), Update)]
+    assert [update.manifest is not None for _, update in updates] == [True, False, False]
+    assert max(len(data) - len(update.payload) for data, update in updates) <= 128

@@ -122,6 +122,8 @@ class ClientMachine(ClientFaults):
             return
         for lane in self.lanes.values():
             lane.received = lane.received or lane.submitted
+            if outcome is Outcome.TAKEN and lane.submitted and lane.ask.key in self._answers:
+                self._manifests.add(self._answers[lane.ask.key].manifest_digest)
         self._wait()
 
     def _refused(self, source: int, problem: ProtocolError) -> None:
@@ -171,6 +173,8 @@ class ClientMachine(ClientFaults):
         if self.voice is None or self.voice.agreement != terms.id:
             self.voice = Voice(self.node, session, terms.id)
             self.coder = Coder(Codec.parse(terms.format.codec), terms.format.error_feedback)
+        if self.server != server:
+            self._manifests = set()
         self.terms, self.server, self.mode = terms, server, Mode.AGREED
         self._wait()
 
@@ -256,6 +260,7 @@ class ClientMachine(ClientFaults):
             lane.progress.polled = True
             self._look()
         elif lane.ask.key in self._answers:
+            self._manifests.discard(self._answers[lane.ask.key].manifest_digest)  # Perhaps that was what it lacked.
             self._send(self._answers[lane.ask.key])
 
     # -- training --------------------------------------------------------------------------------------------------

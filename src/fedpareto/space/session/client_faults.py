@@ -156,7 +156,7 @@ class ClientFaults(ClientState):
         """Another server says that it is the server now."""
         node, change = message.successor.node, self._change
         if self._accepts(source, node, data):
-            self.server, self._tries, self._standbys = node, 0, 0
+            self.server, self._tries, self._standbys, self._manifests = node, 0, 0, set()
             self._out.append(Told(FaultKind.SERVER_CHANGE, spelled(change), f"node {node} is the server now"))
             self._receive(message, Outcome.TAKEN)
             self._wait()
@@ -213,7 +213,9 @@ class ClientFaults(ClientState):
 
     def _send(self, update: messages.Update) -> None:
         self.speaker.sequence += 1
-        data = messages.encode(replace(update, sequence=self.speaker.sequence))
+        known = update.manifest_digest in self._manifests
+        manifest = None if known else update.manifest
+        data = messages.encode(replace(update, sequence=self.speaker.sequence, manifest=manifest))
         self._out.append(Send(self.server, data, replaces=f"update/{update.lane}/{update.round}"))
 
     def _submit(self, lane: Lane) -> None:

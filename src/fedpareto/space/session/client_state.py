@@ -90,6 +90,8 @@ class ClientState:
         self.faults: set[FaultKind] = set()
         """What is wrong with this node now."""
         self._answers: dict[tuple[int, str, int], messages.Update] = {}
+        self._manifests: set[bytes] = set()
+        """Digests of manifests that the server has: they are sent once."""
         self._countered: tuple[messages.Counter, int] | None = None
         """What it proposed instead, and to whom."""
         self._busy: Lane | None = None

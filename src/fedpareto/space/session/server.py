@@ -287,14 +287,17 @@ class ServerMachine(ServerFaults):
         assert member.terms is not None
         if message.content is not member.terms.format.content or message.codec != member.terms.format.codec:
             raise ProtocolError(Refusal.INCONSISTENT, f"{message.codec} was not agreed on", (2, 6))
-        if message.manifest is None:
+        manifest = message.manifest or member.manifests.get(message.manifest_digest)
+        if manifest is None:
             raise ProtocolError(Refusal.MISSING, "the manifest is not known")
-        begun = bases(ask.tensors, message.manifest.shapes)
-        if message.content is not rows.Content.DIFFERENCE:
-            return Answer(ask, opened(message, message.manifest, begun))
-        zeros = {name: array * 0 for name, array in begun.items()}
-        found = opened(message, message.manifest, zeros)
-        return Answer(ask, {**found, **{name: begun[name] + found[name] for name in begun}})
+        begun = bases(ask.tensors, manifest.shapes)
+        if message.content is rows.Content.DIFFERENCE:
+            found = opened(message, manifest, {name: array * 0 for name, array in begun.items()})
+            found |= {name: begun[name] + found[name] for name in begun}
+        else:
+            found = opened(message, manifest, begun)
+        member.manifests[message.manifest_digest] = manifest
+        return Answer(ask, found)
 
     def _take(self, member: Member, message: messages.Update, answer: Answer) -> None:
         assert self.exchange is not None

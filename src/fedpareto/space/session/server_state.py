@@ -14,6 +14,7 @@ from fedpareto.space.session.keeping import Saved
 from fedpareto.space.session.voice import Voice
 from fedpareto.space.session.work import Answer, Ask, Exchange
 from fedpareto.space.wire import cbor
+from fedpareto.space.wire.manifest import Manifest
 from fedpareto.space.wire.messages import Extension
 from fedpareto.space.wire.terms import TERMS, Alternatives, Terms
 
@@ -65,6 +66,8 @@ class Member:
     """By lane, the version that it is known to hold."""
     answered: set[tuple[int, int]] = field(default_factory=set)
     """Versions and lanes of its updates."""
+    manifests: dict[bytes, Manifest] = field(default_factory=dict)
+    """By digest: a client sends each once."""
     invalid: int = 0
     tries: int = 0
 
