@@ -23,6 +23,7 @@ from fedpareto.space.session.agreement import (
 )
 from fedpareto.space.session.client import ClientMachine
 from fedpareto.space.session.host import ClientHost, Host, Note, PeerHost, ServerHost
+from fedpareto.space.session.learning import ServerHalf
 from fedpareto.space.session.mishaps import Mishap, extensions_of
 from fedpareto.space.session.peer import PeerMachine
 from fedpareto.space.session.server import ServerMachine
@@ -68,7 +69,7 @@ class Plan:
         """The server's node, then the stand-bys'."""
         return [one.node for one in self.terms.servers]
 
-    def server_machine(self, node: int, refuse: Callable[..., str | None], enough: int | None) -> ServerMachine:
+    def server_machine(self, node: int, half: ServerHalf) -> ServerMachine:
         """Of the server, or of a stand-by."""
         return ServerMachine(
             node,
@@ -76,8 +77,9 @@ class Plan:
             self.terms,
             self.offers or Alternatives.of(self.terms),
             self.nodes,
-            refuse,
-            enough=enough,
+            half.refusal,
+            half.shapes,
+            enough=enough_of(self.terms, half),
             late=not unwrapped(self.spec.algorithm).waits,
             standby=node != self.servers[0],
         )
@@ -133,7 +135,7 @@ class Simulation:
 
     def _server(self, node: int) -> ServerHost:
         half = server_half(self.plan.spec, self.plan.terms)
-        machine = self.plan.server_machine(node, half.refusal, enough_of(self.plan.terms, half))
+        machine = self.plan.server_machine(node, half)
         mishaps = list(self.mishaps.get(node, ()))
         machine.extensions = extensions_of(mishaps)
         transport = self.network.transport(node)
@@ -149,7 +151,7 @@ class Simulation:
         plan, node = self.plan, self.plan.nodes[client]
         half = server_half(plan.spec, plan.terms)
         abilities = self.abilities.get(client) or capabilities(node, Role.PEER)
-        given = (node, client, plan.session, plan.terms, plan.nodes, abilities, half.refusal)
+        given = (node, client, plan.session, plan.terms, plan.nodes, abilities, half.refusal, half.shapes)
         return PeerHost(
             self.network.transport(node),
             machine=PeerMachine(*given, rule=known_rule),

@@ -211,6 +211,10 @@ class ServerHalf:
         why = refusal(message, self.spec.algorithm, self.setting, answer.ask.step, self.spec.engine.dtype)
         return why or too_large(message)
 
+    def shapes(self, step: str) -> Mapping[str, tuple[int, ...]]:
+        """What a client step replies with; nothing, if there is no such step."""
+        return self.spec.algorithm.reply_shapes(self.setting).get(step, {})
+
     def tell(self, answers: Sequence[Answer]) -> Exchange:
         """Learns from these updates, and asks again."""
         with one_thread():

@@ -14,8 +14,8 @@ from fedpareto.space.session import events as happened
 from fedpareto.space.session.client_state import WAIT
 from fedpareto.space.session.events import Adopt, Aggregate, Effect, Event, Leave, Send, SetTimer, Told, Train
 from fedpareto.space.session.server_faults import lanes_of
-from fedpareto.space.session.server_state import Refuse
-from fedpareto.space.session.voice import Coder, Voice, bases, digest, opened
+from fedpareto.space.session.server_state import Refuse, Shapes
+from fedpareto.space.session.voice import Coder, Voice, bases, digest, must_be, opened
 from fedpareto.space.session.work import Answer, Ask, Exchange
 from fedpareto.space.wire import messages, payload, rows
 from fedpareto.space.wire.kinds import spelled
@@ -49,6 +49,7 @@ class PeerMachine:
     """The node of each client."""
     capabilities: Capabilities
     refuse: Refuse
+    shapes: Shapes
     rule: CheckRule = any_rule
     left: bool = False
     exchange: Exchange | None = None
@@ -225,6 +226,7 @@ class PeerMachine:
             if message.base_digest != digest(ask.tensors)[:8]:
                 self._leave(f"node {message.client} builds on another model")
                 return
+            must_be(message.manifest, self.shapes(ask.step))
             answer = Answer(ask, opened(message, message.manifest, bases(ask.tensors, message.manifest.shapes)))
         except ProtocolError as problem:
             del self.known[key]

@@ -22,7 +22,7 @@ from fedpareto.files import write_atomically
 from fedpareto.space.links.channel import Channel
 from fedpareto.space.links.udp import UdpTransport
 from fedpareto.space.session import events as happened
-from fedpareto.space.session.agreement import client_half, enough_of, server_half
+from fedpareto.space.session.agreement import client_half, server_half
 from fedpareto.space.session.drive import Plan, result_digest
 from fedpareto.space.session.host import ClientHost, Host, Note, ServerHost
 from fedpareto.space.session.mishaps import Mishap, extensions_of
@@ -126,7 +126,7 @@ def _host(config: Node, plan: Plan, terms: Terms, transport: UdpTransport) -> Ho
     mishaps = [one for one in mishaps if f"struck-{one.fault.name}" not in folder]
     if config.node in plan.servers:
         half = server_half(plan.spec, terms)
-        machine = plan.server_machine(config.node, half.refusal, enough_of(terms, half))
+        machine = plan.server_machine(config.node, half)
         machine.extensions = extensions_of(mishaps)
         server = ServerHost(transport, folder, mishaps, tell=_print, machine=machine, teacher=half)
         server.on_exchange = lambda exchange, now: _say_result(server, exchange, now)

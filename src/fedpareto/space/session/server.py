@@ -21,6 +21,7 @@ from fedpareto.space.session.voice import (
     bases,
     digest,
     in_order,
+    must_be,
     opened,
 )
 from fedpareto.space.session.work import Answer, Ask, Exchange
@@ -268,6 +269,10 @@ class ServerMachine(ServerFaults):
     # -- updates ---------------------------------------------------------------------------------------------------
 
     def _update(self, member: Member, message: messages.Update) -> None:
+        if message.client != member.node:
+            said = f"it says that it is node {message.client}"
+            self._invalid(member, message.sequence, FaultKind.CORRUPT_PAYLOAD, said)
+            return
         ask = member.asked.get((message.base, message.lane))
         asked = None if ask is None else (ask.round, ask.step, digest(ask.tensors)[:8])
         if ask is None or asked != (message.round, message.step, message.base_digest):
@@ -290,6 +295,7 @@ class ServerMachine(ServerFaults):
         manifest = message.manifest or member.manifests.get(message.manifest_digest)
         if manifest is None:
             raise ProtocolError(Refusal.MISSING, "the manifest is not known")
+        must_be(manifest, self.shapes(ask.step))
         begun = bases(ask.tensors, manifest.shapes)
         if message.content is rows.Content.DIFFERENCE:
             found = opened(message, manifest, {name: array * 0 for name, array in begun.items()})

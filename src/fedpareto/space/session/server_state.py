@@ -28,6 +28,8 @@ _COPY = "the copy of a server's state"
 
 Refuse = Callable[[Answer], str | None]
 """Why an update does not count, or None."""
+Shapes = Callable[[str], Mapping[str, tuple[int, ...]]]
+"""The names and shapes of what a client step replies with: nothing else is unpacked."""
 
 
 class Status(Enum):
@@ -92,6 +94,7 @@ class ServerState:
     nodes: Mapping[int, int]
     """The node of each client."""
     refuse: Refuse
+    shapes: Shapes
     enough: int | None = None
     """Updates that close a round although others are still at work; None: all who were asked."""
     late: bool = True

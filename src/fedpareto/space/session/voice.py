@@ -60,6 +60,12 @@ def bases(asked: Arrays, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, np.
     return found
 
 
+def must_be(manifest: Manifest, shapes: Mapping[str, tuple[int, ...]]) -> None:
+    """ProtocolError if a submission has other tensors than its step: before any memory is taken for them."""
+    if manifest.shapes != {name: tuple(shape) for name, shape in shapes.items()}:
+        raise ProtocolError(Refusal.INCONSISTENT, "the tensors are not those that the rule's step replies with", (2, 6))
+
+
 @dataclass
 class Coder:
     """Codes what one sender submits, and keeps what a lossy codec lost for the next time."""
