@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from sessions import on_the_local_engine, same, small
 
@@ -9,7 +11,7 @@ from fedpareto.space.links.cfdp_network import CfdpNetwork
 from fedpareto.space.links.channel import Channel
 from fedpareto.space.links.relay import BundleNetwork
 from fedpareto.space.links.transports import MemoryNetwork
-from fedpareto.space.session.agreement import capabilities, changed, terms_of
+from fedpareto.space.session.agreement import beginning_as, capabilities, changed, terms_of
 from fedpareto.space.session.drive import Plan, Simulation, routes_of
 from fedpareto.space.session.peer import as_peers, neighbours_of
 from fedpareto.space.wire import rows
@@ -96,3 +98,13 @@ def test_a_model_under_another_key_is_refused_by_name():
     assert refused[0].action == "refuse"
     assert refused[0].detail == "node 1 has another key than was agreed on"
     assert not finished.models
+
+
+def test_a_client_that_begins_with_another_model_parts_on_row_7():
+    spec = small("lft-fedavg")
+    other = replace(spec, seeds=(7,))
+    plan = Plan.of(spec)
+    abilities = {1: capabilities(plan.nodes[1], Role.CLIENT, beginning_as(other))}
+    finished = Simulation(plan, abilities=abilities).run()
+    assert finished.reasons[11] == "no agreement: table 6.2, row 7"
+    assert finished.reasons[10] == "done"

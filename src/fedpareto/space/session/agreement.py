@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from fedpareto.core import registry
-from fedpareto.core.algorithm import participant_count, unwrapped
+from fedpareto.core.algorithm import Setting, participant_count, unwrapped
 from fedpareto.core.parameters import to_plain
 from fedpareto.errors import UserError
 from fedpareto.experiments.settings import settings_of
@@ -104,8 +104,7 @@ def terms_of(spec: Spec, servers: Sequence[int] = (SERVER,), **rows_: Any) -> Te
     content = rows.Content.WEIGHTS
     if any("updates" in shapes for shapes in spec.algorithm.reply_shapes(setting).values()):
         content = rows.Content.PER_OBJECTIVE_DIFFERENCES
-    initial = arrays_of({"model": setting.initial.float()})
-    model = rows.Reference(payload.digest(initial), Manifest.of(initial).digest)
+    model = initial_model(setting)
     found: dict[str, Any] = {
         "topology": rows.Star(),
         "servers": tuple(rows.Identity(node) for node in servers),
@@ -121,6 +120,19 @@ def terms_of(spec: Spec, servers: Sequence[int] = (SERVER,), **rows_: Any) -> Te
         "server_failures": replace(SERVER_FAILURES, succession=tuple(servers[1:])),
     }
     return Terms(**{**found, **rows_})
+
+
+def initial_model(setting: Setting) -> rows.Reference:
+    """The model that all begin with, by the digest of its numbers and that of its manifest."""
+    initial = arrays_of({"model": setting.initial.float()})
+    return rows.Reference(payload.digest(initial), Manifest.of(initial).digest)
+
+
+def beginning_as(spec: Spec) -> dict[tuple[int, int], Any]:
+    """For `capabilities`: a client agrees to no other initial model than the one that its own spec has."""
+    model = initial_model(settings_of(spec)[0])
+    own = {"reference": {"digest": model.digest.hex(), "manifest": model.manifest.hex()}}
+    return {(2, 7): own, (3, 3): own}
 
 
 def _aggregation(spec: Spec) -> rows.Aggregation:

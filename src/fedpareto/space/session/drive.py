@@ -14,6 +14,7 @@ from fedpareto.space.links.transports import Contact, MemoryNetwork, Network
 from fedpareto.space.session import events as happened
 from fedpareto.space.session.agreement import (
     FIRST_CLIENT,
+    beginning_as,
     capabilities,
     client_half,
     enough_of,
@@ -87,7 +88,7 @@ class Plan:
     def client_machine(self, client: int, abilities: Capabilities | None = None) -> ClientMachine:
         """Of one client."""
         node = self.nodes[client]
-        found = abilities or capabilities(node, Role.CLIENT)
+        found = abilities or capabilities(node, Role.CLIENT, beginning_as(self.spec))
         return ClientMachine(node, client, found, slices=self.spec.problem.layout.slices, rule=known_rule)
 
 
@@ -150,7 +151,7 @@ class Simulation:
         """Of a session without a server."""
         plan, node = self.plan, self.plan.nodes[client]
         half = server_half(plan.spec, plan.terms)
-        abilities = self.abilities.get(client) or capabilities(node, Role.PEER)
+        abilities = self.abilities.get(client) or capabilities(node, Role.PEER, beginning_as(plan.spec))
         given = (node, client, plan.session, plan.terms, plan.nodes, abilities, half.refusal, half.shapes)
         return PeerHost(
             self.network.transport(node),
