@@ -231,15 +231,10 @@ def network_of(problem: Problem, model: Tensor) -> Network:
         return Network.of_problem(problem, model)
     layout = problem.layout
     weights = [shape for name, shape in zip(layout.names, layout.shapes, strict=True) if name.endswith(".weight")]
-    if not weights or any(len(shape) != 2 for shape in weights):
-        raise UserError(
-            f"{problem.name} has no network that could be sent; take synthetic, or one with rows and classes"
-        )
-    mlp = MLP(weights[0][0], tuple(shape[1] for shape in weights[:-1]), weights[-1][1])
-    if mlp.layout != layout:
-        raise UserError(
-            f"{problem.name} has no network that could be sent; take synthetic, or one with rows and classes"
-        )
+    flat = bool(weights) and all(len(shape) == 2 for shape in weights)
+    mlp = MLP(weights[0][0], tuple(shape[1] for shape in weights[:-1]), weights[-1][1]) if flat else None
+    if mlp is None or mlp.layout != layout:
+        raise UserError(f"{problem.name} has no network that could be sent; synthetic has one, for example")
     return Network(mlp, layout, model)
 
 
