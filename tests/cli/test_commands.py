@@ -38,10 +38,10 @@ def test_unnamed_runs_get_folders_of_their_own(fedpareto: Callable[..., Any], tm
 
 
 def test_unnamed_runs_that_begin_at_once_do_not_meet(tmp_path: Path) -> None:
-    from fedpareto.cli.runs import _free_folder
+    from fedpareto.cli.runs import free_folder
 
     found: list[Path] = []
-    threads = [threading.Thread(target=lambda: found.append(_free_folder(tmp_path, "run"))) for _ in range(20)]
+    threads = [threading.Thread(target=lambda: found.append(free_folder(tmp_path, "run"))) for _ in range(20)]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -52,6 +52,12 @@ def test_importing_the_package_or_the_command_line_imports_nothing_heavy() -> No
     assert not HEAVY & imported_by("-c", "import fedpareto, fedpareto.cli")
 
 
+def test_help_says_what_an_argument_is(fedpareto: Any) -> None:
+    """Under click 8.5 the words behind an argument's name were gone."""
+    shown = " ".join(fedpareto("space", "inspect", "--help").out.split())
+    assert shown.count("FILE A message: its bytes, or their hexadecimal digits.") == 1
+
+
 @pytest.mark.parametrize("command", ["", "run", "data"])
 def test_help_imports_nothing_heavy(command: str) -> None:
     """So it answers at once, on a slow machine too."""

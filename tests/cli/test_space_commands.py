@@ -59,9 +59,38 @@ def test_two_parties_that_suit_each_other_agree_and_the_answer_can_be_inspected(
 def test_parties_that_part_are_told_the_row(agree):
     answer = agree(topology="ring")
     assert (answer.code, answer.err) == (1, "")
-    assert answer.out == "node 10 and node 20 part on table 6.2, row 1 (System topology): not supported\n"
+    assert answer.out.splitlines() == [
+        "node 10 and node 20 part on table 6.2, row 1 (System topology): not supported",
+        "  node 10 offers: [star, {hierarchical: 2}]",
+        "  node 20 can do: ring",
+    ]
     plain = json.loads(agree("--json", topology="ring").out)
     assert (plain["type"], plain["code"], plain["table"], plain["row"]) == ("REJECT", "not-supported", 2, 1)
+
+
+def test_rows_with_many_fields_have_a_line_for_each(agree):
+    """In a pipe the table of an agreement was 320 characters wide, with paragraphs in braces."""
+    shown = agree("--out", "answer.flp").out
+    assert "on-low-power: pause" in {line.rstrip("│ ").rpartition("│ ")[2] for line in shown.splitlines()}
+    assert max(map(len, shown.splitlines())) <= 100
+    parted = agree(format={"codec": "int4-delta"}).out
+    assert "    - content: difference" in parted
+    assert max(map(len, parted.splitlines())) <= 80
+
+
+@pytest.mark.parametrize(
+    ("other", "words"),
+    [
+        ({"role": "server"}, "a server and a server do not fit; right are a client and a server, or two peers"),
+        ({"role": "peer"}, "a server and a peer do not fit"),
+        ({"node": 10}, "both are node 10; every node has a number of its own"),
+    ],
+)
+def test_parties_that_cannot_be_two_are_told_so(other, words, fedpareto):
+    files = written("offer.yaml", OFFER), written("capabilities.yaml", {**CAPABILITIES, **other})
+    answer = fedpareto("space", "agree", *files)
+    assert answer.code == 1
+    assert words in answer.out
 
 
 def test_an_unknown_rule_comes_with_the_closest(agree, monkeypatch):
@@ -89,7 +118,7 @@ def test_a_counter_offer_is_shown_and_answered_by_what_the_proposer_can_do(agree
 def test_every_message_can_be_inspected_as_bytes_and_as_digits(name, fedpareto):
     data = encode(golden.every()[name])
     Path("message.flp").write_bytes(data)
-    Path("message.hex").write_text("\n".join([data.hex()[:50], data.hex()[50:]]), encoding="ascii")
+    Path("message.hex").write_text("\n".join([f"0x{data.hex()[:50]}", data.hex()[50:]]), encoding="ascii")
     answer = fedpareto("space", "inspect", "message.flp")
     assert answer.code == 0, answer.err
     assert name.upper() in answer.out
@@ -122,6 +151,10 @@ def test_the_conformance_statement_names_every_message_and_row(fedpareto):
         (["inspect", "absent.flp"], "absent.flp cannot be read"),
         (["inspect", "short.flp"], "short.flp is refused, TRUNCATED: the message ends early"),
         (["inspect", "."], "cannot be read"),
+        (["inspect", "list.yaml"], "list.yaml is text; a message is its bytes, or their hexadecimal digits"),
+        (["inspect", "empty.flp"], "empty.flp is empty; a message is its bytes, or their hexadecimal digits"),
+        (["agree", "offer.yaml", "bound.yaml"], "{'mots': 5} is no pattern for a whole number"),
+        (["agree", "offer.yaml", "bound.yaml"], "right is, say, {least: 1, most: 500}"),
         (["agree", "list.yaml", "good.yaml"], "list.yaml, line 1: a file is a list of 'key: value' lines"),
         (["agree", "good.yaml", "good.yaml"], "good.yaml: unknown field 'accepts'"),
         (
@@ -138,6 +171,9 @@ def test_a_mistake_is_one_line(arguments, words, fedpareto):
     Path("list.yaml").write_text("- 1\n", encoding="utf-8")
     written("good.yaml", CAPABILITIES)
     written("offer.yaml", OFFER)
+    Path("empty.flp").write_bytes(b"")
+    rows = {**CAPABILITIES["accepts"]["client"], "trigger": {"steps": {"mots": 5}}}
+    written("bound.yaml", {**CAPABILITIES, "accepts": {**CAPABILITIES["accepts"], "client": rows}})
     written("role.yaml", {**CAPABILITIES, "role": "clinet"})
     written("typo.yaml", {**OFFER, "client": {**OFFER["client"], "topology": ["strar"]}})
     answer = fedpareto("space", *arguments)
@@ -156,3 +192,22 @@ def test_help_has_examples_that_run(fedpareto):
         example = next(line for line in help_text.splitlines() if "Example: fedpareto" in line)
         answer = fedpareto(*example.split()[2:])
         assert answer.code == 0, answer.err
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--out", "a-file"], "--out a-file cannot be a folder: "),
+        (["--out", "a-file/inside"], "--out a-file/inside cannot be a folder: Not a directory"),
+        (["--out", "full"], "full is not empty; choose another --out"),
+        (["--loss", "1"], "loss is 1.0; it is a share from 0 to below 1"),
+    ],
+)
+def test_a_rehearsal_that_cannot_begin_is_one_line_and_leaves_no_folder(options, words, fedpareto):
+    Path("a-file").write_text("", encoding="utf-8")
+    Path("full/of/something").mkdir(parents=True)
+    answer = fedpareto("space", "rehearse", "--no-faults", *options)
+    assert answer.code == 2
+    assert answer.err.startswith(f"Error: {words}")
+    assert answer.err.count("\n") == 1
+    assert not Path("rehearsal").exists()

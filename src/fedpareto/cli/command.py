@@ -19,6 +19,26 @@ from fedpareto.errors import UnknownName, UserError
 # Help is plain text here; without this, Typer 0.20 escapes brackets in it as if Rich were to print it.
 typer.core.HAS_RICH = False
 
+
+def _keep_help_of_arguments() -> None:
+    """Click 8.5 has help for arguments too, and a section of its own for them.
+
+    It replaces what Typer 0.20 has set by nothing; and Typer writes its own section.
+    """
+    construct: Any = typer.core.TyperArgument.__init__
+
+    @functools.wraps(construct)
+    def constructed(self: Any, *positions: Any, help: str | None = None, **others: Any) -> None:
+        construct(self, *positions, help=help, **others)
+        self.help = help
+
+    parts: Any = typer.core
+    parts.TyperArgument.__init__ = constructed
+    parts.TyperCommand.format_arguments = lambda *_: None
+
+
+_keep_help_of_arguments()
+
 # Typer's base class of command-line errors. It is click's, which newer versions of Typer bring along and
 # older ones import; this finds it in either.
 _UsageError: Any = next(cls for cls in typer.BadParameter.__mro__ if cls.__name__ == "ClickException")

@@ -153,7 +153,7 @@ def run(
         "query": query,
     }
     ready = draft.with_values(flags).with_section("problem", of_table).with_settings(settings or []).finish()
-    folder = out or _free_folder(Path("runs"), f"{ready.algorithm.name}-{ready.problem.name}")
+    folder = out or free_folder(Path("runs"), f"{ready.algorithm.name}-{ready.problem.name}")
     try:
         if not quiet:
             data.print_report(ready.problem, ready.clients, ready.seeds[0])
@@ -262,7 +262,7 @@ def compare(
 
     records = _loaded(runs, central, rank, converged)
     axes.chosen_of(record.comparable(records), over)  # Before a folder is made for them.
-    out = out or _free_folder(Path("runs"), "comparison")
+    out = out or free_folder(Path("runs"), "comparison")
     where = page.write_comparison(runs, out, rank, converged, over=over)
     if json:
         of_clients = {
@@ -320,7 +320,7 @@ def demo(
     typer.echo(terminal.front_in_terminal([reading.load(folder) for folder in folders], width=78, height=18))
 
 
-def _free_folder(parent: Path, name: str) -> Path:
+def free_folder(parent: Path, name: str) -> Path:
     """A new folder parent/name, or the first of name-2, name-3, … that does not exist yet."""
     for number in itertools.count(1):
         folder = parent / (name if number == 1 else f"{name}-{number}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -29,6 +28,8 @@ app = typer.Typer(
 
 EXAMPLE_SESSION = bytes(8)
 """Of an offer that is only tried."""
+SHORT = 40
+"""Characters of a value that stay in one line."""
 NO_AGREEMENT = 1
 """The exit code where two parties part."""
 
@@ -57,7 +58,8 @@ def inspect(
         print_json([vars(line) for line in found])
         return
     _print_lines(
-        [(line.number, line.name, _flow(line.value), line.note) for line in found], "key", "field", "value", ""
+        [(line.number, line.name, _cell(line.value), line.note) for line in found],
+        *("key", "field", "value", "what it is"),
     )
 
 
@@ -101,17 +103,19 @@ def agree(
     from fedpareto.space.wire.messages import Counter, encode
     from fedpareto.space.wire.negotiation import negotiate, settle
 
-    proposed = _offer(offer)
-    responder = _capabilities(capabilities)
+    proposed, responder = _offer(offer), _capabilities(capabilities)
+    asked: Offer | Counter = proposed
+    own = responder if proposer is None else _capabilities(proposer)
     answer: Accept | Counter | Reject = negotiate(proposed, responder, registry.make_algorithm)
     if isinstance(answer, Counter) and proposer is not None:
-        answer = settle(answer, _capabilities(proposer), registry.make_algorithm)
+        asked, responder = answer, own
+        answer = settle(answer, own, registry.make_algorithm)
     if out is not None:
         write_atomically(out, encode(answer))
     if json:
         print_json(_as_plain(answer))
     else:
-        _print_answer(proposed, responder, answer)
+        _print_answer(asked, responder, answer)
     if not _is_agreement(answer):
         raise typer.Exit(NO_AGREEMENT)
 
@@ -130,13 +134,24 @@ def _message(file: Path) -> Message:
     from fedpareto.space.wire.messages import decode
     from fedpareto.space.wire.refusals import ProtocolError
 
-    content = read_bytes(file)
-    with suppress(ValueError):  # Otherwise it is no text of digits, but the message itself.
-        content = bytes.fromhex(content.decode("ascii"))
+    content = _bytes_of(file, read_bytes(file))
     try:
         return decode(content, extensions=range(2**32))
     except ProtocolError as problem:
         raise UserError(f"{file} is refused, {problem.code.name}: {problem}") from None
+
+
+def _bytes_of(file: Path, content: bytes) -> bytes:
+    """The message itself, which is never text alone: an array of six begins with a byte above 127."""
+    if not content.strip():
+        raise UserError(f"{file} is empty; a message is its bytes, or their hexadecimal digits")
+    if not content.isascii():
+        return content
+    digits = content.decode("ascii").strip().lower().removeprefix("0x")
+    try:
+        return bytes.fromhex(digits)
+    except ValueError:
+        raise UserError(f"{file} is text; a message is its bytes, or their hexadecimal digits such as 8682…") from None
 
 
 def _offer(file: Path) -> Offer:
@@ -177,6 +192,24 @@ def _flow(value: Any) -> str:
     return text.removesuffix("...\n").strip()
 
 
+def _lines(value: Any, room: int = SHORT) -> list[str]:
+    """A plain value in lines of YAML: what is short in one, of what is long each part in its own."""
+    flow = _flow(value)
+    if len(flow) <= room or not isinstance(value, list | dict):
+        return [flow or "none"]
+    found = list[str]()
+    for name, one in value.items() if isinstance(value, dict) else (("-", part) for part in value):
+        head = name if name == "-" else f"{name}:"
+        first, *rest = _lines(one, room - len(head) - 1)
+        below = [f"  {line}" for line in rest]
+        found += [head, f"  {first}", *below] if rest and head != "-" else [f"{head} {first}", *below]
+    return found
+
+
+def _cell(value: Any) -> str:
+    return "" if value is None else "\n".join(_lines(value))
+
+
 def _print_lines(found: Sequence[tuple[str, ...]], *names: str) -> None:
     from rich.markup import escape
     from rich.table import Table
@@ -199,7 +232,8 @@ def _as_plain(answer: Accept | Counter | Reject) -> dict[str, Any]:
     return {"type": answer.type.name, "agreement": answer.agreement.hex() or None, **to_plain(answer)}
 
 
-def _print_answer(offer: Offer, responder: Capabilities, answer: Any) -> None:
+def _print_answer(offer: Offer | Counter, responder: Capabilities, answer: Any) -> None:
+    """The answer of a party to what it was offered."""
     from fedpareto.space.wire.messages import Accept, Counter
     from fedpareto.space.wire.refusals import NOWHERE
     from fedpareto.space.wire.terms import BY_PLACE, ROWS, listed
@@ -218,10 +252,18 @@ def _print_answer(offer: Offer, responder: Capabilities, answer: Any) -> None:
         row = BY_PLACE.get(answer.place)
         on = "" if row is None or answer.place == NOWHERE else f" on table {_row(row)} ({row.title})"
         typer.echo(f"{both} part{on}: {why}")
+        if row is not None:
+            _print_side(f"node {offer.node} offers", listed(row).to_plain(offer.rows[row.place]))
+            _print_side(f"node {responder.node} can do", responder.accepts[row.place])
+
+
+def _print_side(who: str, value: Any) -> None:
+    first, *rest = _lines(value)
+    typer.echo("\n    ".join([f"  {who}:", first, *rest]) if rest else f"  {who}: {first}")
 
 
 def _print_rows(found: list[tuple[Row, Any]]) -> None:
-    cells = [(_row(row), row.title, _flow(value)) for row, value in found]
+    cells = [(_row(row), row.title, _cell(value)) for row, value in found]
     _print_lines(cells, "table, row", "what", "value")
 
 

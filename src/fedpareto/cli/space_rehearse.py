@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedpareto.cli.console import AsJson, Quiet, print_json
-from fedpareto.cli.runs import Setting
+from fedpareto.cli.runs import Setting, free_folder
 from fedpareto.errors import UserError
 from fedpareto.files import quoted
 
@@ -29,7 +29,12 @@ def rehearse(
     rate: Annotated[float, typer.Option(help="Bits a second.")] = 64_000.0,
     codec: Annotated[str, typer.Option(help="How updates travel: see docs/codecs.md.")] = "float32-delta",
     faults: Annotated[bool, typer.Option(help="Also try the fourteen faults of the failure matrix.")] = True,
-    out: Annotated[Path, typer.Option(help="The folder for what is sent and what comes of it.")] = Path("rehearsal"),
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            show_default="rehearsal, rehearsal-2, …", help="The folder for what is sent and what comes of it."
+        ),
+    ] = None,
     settings: Setting = None,
     quiet: Quiet = False,
     json: AsJson = False,
@@ -45,11 +50,10 @@ def rehearse(
     from fedpareto.experiments.progress import tallied
     from fedpareto.space.session.rehearsal import PAGE, Rehearsing
 
-    if out.exists() and any(out.iterdir()):
-        raise UserError(f"{out} is not empty; choose another --out")
     flags = {"algorithm": algorithm, "problem": problem, "clients": clients, "rounds": rounds}
     spec = Draft().with_values(flags).with_settings(settings or []).finish()
-    rehearsing = Rehearsing(spec, out, loss, rate, codec, faults)
+    rehearsing = Rehearsing(spec, Path(), loss, rate, codec, faults)
+    folder = rehearsing.folder = free_folder(Path(), "rehearsal") if out is None else _empty(out)
     tally = tallied("steps", rehearsing.steps, quiet or json)
     rehearsing.on_step = tally.one_more
     try:
@@ -60,9 +64,21 @@ def rehearse(
         print_json(asdict(found))
     else:
         _print(found)
-        typer.echo(f"look at: {quoted(out / PAGE)}")
+        typer.echo(f"look at: {quoted(folder / PAGE)}")
     if not found.good:
         raise typer.Exit(NOT_GOOD)
+
+
+def _empty(out: Path) -> Path:
+    """The folder, made if it is not there."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        full = any(out.iterdir())
+    except OSError as problem:
+        raise UserError(f"--out {out} cannot be a folder: {problem.strerror or problem}") from None
+    if full:
+        raise UserError(f"{out} is not empty; choose another --out")
+    return out
 
 
 def _print(found: Rehearsal) -> None:

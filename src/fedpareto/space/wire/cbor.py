@@ -100,7 +100,7 @@ def decode(data: bytes) -> Any:
     """The value of an encoding; ProtocolError says by name why it is not deterministic CBOR."""
     value, end = decode_at(data, 0)
     if end != len(data):
-        raise ProtocolError(Refusal.TRAILING, f"{len(data) - end} bytes follow the message")
+        raise ProtocolError(Refusal.TRAILING, f"the message has ended, and bytes follow: {len(data) - end}")
     return value
 
 
@@ -122,7 +122,7 @@ class _Reader:
         end = self.place + size
         if end > len(self.data):
             missing = end - len(self.data)
-            raise ProtocolError(Refusal.TRUNCATED, f"the message ends early: {missing} more bytes should follow")
+            raise ProtocolError(Refusal.TRUNCATED, f"the message ends early; bytes that are missing: {missing}")
         taken = self.data[self.place : end]
         self.place = end
         return taken

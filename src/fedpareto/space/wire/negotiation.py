@@ -183,7 +183,12 @@ def negotiate(
 ) -> Accept | Counter | Reject:
     """The responder's answer to an offer."""
     if {offer.role, capabilities.role} not in ({Role.CLIENT, Role.SERVER}, {Role.PEER}):
-        return _reject(offer, sequence, Disagreement(NOWHERE, Refusal.INCONSISTENT, "both have one role"))
+        roles = f"a {offer.role.name.lower()} and a {capabilities.role.name.lower()}"
+        trouble = f"{roles} do not fit; right are a client and a server, or two peers"
+        return _reject(offer, sequence, Disagreement(NOWHERE, Refusal.INCONSISTENT, trouble))
+    if offer.node == capabilities.node:
+        trouble = f"both are node {offer.node}; every node has a number of its own"
+        return _reject(offer, sequence, Disagreement(NOWHERE, Refusal.INCONSISTENT, trouble))
     if capabilities.needs_statement and offer.statement is None:
         return _reject(offer, sequence, Disagreement(NOWHERE, Refusal.NO_STATEMENT))
     found = choose(offer.rows, capabilities, rule)

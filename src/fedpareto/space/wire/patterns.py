@@ -57,7 +57,8 @@ def _group(kind: Kind, pattern: Mapping[str, Any]) -> Any:
         return _form(kind, pattern)
     if isinstance(kind, Parameters):
         return {str(name): read(Anything(), inside) for name, inside in pattern.items()}
-    raise UserError(f"{shown(dict(pattern))} is no pattern for {kind.says()}")
+    right = "; right is, say, {least: 1, most: 500}" if isinstance(kind, Whole | Real) else ""
+    raise UserError(f"{shown(dict(pattern))} is no pattern for {kind.says()}{right}")
 
 
 def _form(kind: OneOf, pattern: Mapping[str, Any]) -> dict[str, Any]:
