@@ -17,7 +17,7 @@ from fedpareto.space.wire.negotiation import Capabilities, confirm, negotiate, s
 from fedpareto.space.wire.patterns import fits, read
 from fedpareto.space.wire.refusals import ProtocolError, Refusal
 from fedpareto.space.wire.terms import BY_PLACE, ROWS, Alternatives
-from fedpareto.space.wire.words import Role
+from fedpareto.space.wire.words import Content, Role
 
 _spec = importlib.util.spec_from_file_location("agreements", Path(__file__).parents[2] / "benchmarks" / "agreements.py")
 agreements = importlib.util.module_from_spec(_spec)
@@ -196,12 +196,13 @@ def test_capabilities_name_every_row():
     assert isinstance(negotiate(offer, Capabilities.from_plain(plain)), Accept)
 
 
-@pytest.mark.parametrize("topology", [rows.Hierarchical(2), rows.Ring()])
-def test_a_node_of_this_package_does_not_agree_to_what_it_would_not_do(topology):
+@pytest.mark.parametrize("content", [Content.GRADIENT, Content.LOGITS])
+def test_a_node_of_this_package_does_not_agree_to_what_it_would_not_do(content):
     from fedpareto.space.session.agreement import capabilities
 
     node = capabilities(golden.CLIENT, Role.CLIENT)
     assert isinstance(negotiate(OFFER, node), Accept)
-    other = Alternatives({**OFFER.rows.by_place, (2, 1): (topology,)})
+    submitted = dataclasses.replace(OFFER.rows[(2, 6)][0], content=content)
+    other = Alternatives({**OFFER.rows.by_place, (2, 6): (submitted,)})
     answer = negotiate(dataclasses.replace(OFFER, rows=other), node)
-    assert (answer.code, answer.place) == (Refusal.NOT_SUPPORTED, (2, 1))
+    assert (answer.code, answer.place) == (Refusal.NOT_SUPPORTED, (2, 6))
