@@ -17,7 +17,7 @@ from fedpareto.space.wire.negotiation import Capabilities, confirm, negotiate, s
 from fedpareto.space.wire.patterns import fits, read
 from fedpareto.space.wire.refusals import ProtocolError, Refusal
 from fedpareto.space.wire.terms import BY_PLACE, ROWS, Alternatives
-from fedpareto.space.wire.words import Content, Role
+from fedpareto.space.wire.words import Role
 
 _spec = importlib.util.spec_from_file_location("agreements", Path(__file__).parents[2] / "benchmarks" / "agreements.py")
 agreements = importlib.util.module_from_spec(_spec)
@@ -196,7 +196,7 @@ def test_capabilities_name_every_row():
     assert isinstance(negotiate(offer, Capabilities.from_plain(plain)), Accept)
 
 
-@pytest.mark.parametrize("content", [Content.GRADIENT, Content.LOGITS])
+@pytest.mark.parametrize("content", [rows.Content.GRADIENT, rows.Content.LOGITS])
 def test_a_node_of_this_package_does_not_agree_to_what_it_would_not_do(content):
     from fedpareto.space.session.agreement import capabilities
 
