@@ -51,6 +51,10 @@ def test_satellites_come_from_elements_and_start_at_their_epoch(fedpareto):
     assert "3 satellites of" in answer.out
     assert "from 2026-01-01 00:00 UTC, 24 h" in answer.out
     assert "  EXAMPLE 2 sends at +" in answer.out
+    assert answer.err == ""
+    late = fedpareto("space", "contacts", *arguments[:-1], "--hours", "6", "--start", "2026-03-01")
+    assert late.code == 0
+    assert "the newest elements are 59 days away from the start; beyond 14 days contacts are guesses" in late.err
 
 
 def test_the_example_in_help_runs(fedpareto):
@@ -81,6 +85,7 @@ def test_the_example_in_help_runs(fedpareto):
         (["--station", "redu", "--picture", "plan.gif"], "right is, say, contacts.png"),
         (["--station", "redu", "--out", "absent/plan.ion"], "absent/plan.ion cannot be written"),
         (["--station", "redu", "--route", "1"], "--route '1' names no two nodes"),
+        (["--station", "redu", "--route", "1,1"], "--route '1,1' begins where it ends; name two nodes"),
         (["--station", "redu", "--route", "1,red"], "unknown node 'red'; did you mean 'redu'?"),
         (["--plan", "plan.ion"], "plan.ion, line 1: 'a contract"),
         (

@@ -164,6 +164,7 @@ def test_the_conformance_statement_names_every_message_and_row(fedpareto):
         (["agree", "offer.yaml", "role.yaml"], "role.yaml: role: unknown word 'clinet'; did you mean 'client'?"),
         (["agre", "offer.yaml"], "unknown command 'agre'; did you mean 'agree'?"),
         (["agree", "offer.yaml"], "CAPABILITIES"),
+        (["model", ".", "--out", "nnef", "--apart"], "--apart is for ONNX; in NNEF every weight has a file of its own"),
     ],
 )
 def test_a_mistake_is_one_line(arguments, words, fedpareto):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedpareto.cli.console import AsJson, print_json, print_table
+from fedpareto.cli.console import AsJson, print_json, print_table, say
 from fedpareto.errors import UserError
 
 if TYPE_CHECKING:
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 NEW_YEAR = datetime(2026, 1, 1, tzinfo=UTC)
 """Where a shell begins, unless said otherwise."""
+OLD = 14
+"""Days from the epoch of two-line elements after which the place along an orbit is off by tens of kilometres."""
 PICTURES = ("png", "pdf", "svg")
 EACH_OTHER = "each other"
 """The kind of contacts between satellites."""
@@ -87,6 +89,7 @@ def contacts(
             orbits: Orbits = (elements := read_tle(tle))
             begin = _moment(start) if start else _newest(elements.epoch)
             about = f"{len(orbits.names)} satellites of {tle}"
+            _tell_age(elements.epoch, begin)
         else:
             begin = _moment(start) if start else NEW_YEAR
             orbits = Shell.parse(shell, altitude, inclination, star).orbits(begin)
@@ -131,6 +134,15 @@ def _newest(days: float) -> datetime:
     from fedpareto.space.orbits.earth import J2000
 
     return (J2000 + timedelta(days=days)).replace(second=0, microsecond=0)
+
+
+def _tell_age(epoch: float, begin: datetime) -> None:
+    """Two-line elements are good for days; what comes of old ones is told as such."""
+    from fedpareto.space.orbits.earth import days_of
+
+    days = abs(days_of(begin) - epoch)
+    if days > OLD:
+        say(f"the newest elements are {days:,.0f} days away from the start; beyond {OLD} days contacts are guesses")
 
 
 def _planned(
@@ -200,7 +212,7 @@ def _clock(seconds: float) -> str:
 
 
 def _print_route(plan: ContactPlan, hops: list[dict[str, float]] | None, about: str) -> None:
-    typer.echo(f"no route: {about}" if hops is None else f"route: {about}")
+    typer.echo(f"no route: {about}; no contacts carry it within this plan" if hops is None else f"route: {about}")
     for hop in hops or ():
         sender, receiver = plan.name(int(hop["from"])), plan.name(int(hop["to"]))
         typer.echo(f"  {sender} sends at {_clock(hop['leaves'])}, {receiver} has it at {_clock(hop['arrives'])}")
@@ -213,7 +225,10 @@ def _routed(plan: ContactPlan, route: str, size: int) -> list[dict[str, float]] 
     source, comma, target = route.partition(",")
     if not comma:
         raise UserError(f"--route '{route}' names no two nodes; right is, say, 1,svalbard")
-    found = Router(plan).route(plan.number(source.strip()), plan.number(target.strip()), size=size)
+    first, last = plan.number(source.strip()), plan.number(target.strip())
+    if first == last:
+        raise UserError(f"--route '{route}' begins where it ends; name two nodes, such as 1,svalbard")
+    found = Router(plan).route(first, last, size=size)
     if found is None:
         return None
     return [{"from": hop.contact.a, "to": hop.contact.b, "leaves": hop.leaves, "arrives": hop.arrives} for hop in found]

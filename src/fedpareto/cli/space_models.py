@@ -53,9 +53,11 @@ def model(
     from fedpareto.space.formats import nnef, onnx_files, runtimes
     from fedpareto.space.formats.tracing import traced
 
+    is_onnx = (format or (Format.ONNX if out.suffix == ".onnx" else Format.NNEF)) is Format.ONNX
+    if apart and not is_onnx:
+        raise UserError("--apart is for ONNX; in NNEF every weight has a file of its own already")
     network, x = _network(run, client, seed, preference, rows)
     graph = traced(network, x)
-    is_onnx = (format or (Format.ONNX if out.suffix == ".onnx" else Format.NNEF)) is Format.ONNX
     with nullcontext(out) if is_onnx else _folder(out, fresh=True) as path:
         if is_onnx:
             onnx_files.write(graph, network.tensors, path, apart)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -81,6 +82,10 @@ def _empty(out: Path) -> Path:
     return out
 
 
+def _model(digest: str) -> str:
+    return "no global model: clients learn alone" if digest == sha256().hexdigest() else f"global model {digest}"
+
+
 def _print(found: Rehearsal) -> None:
     model, learnt = found.delivered, found.federated
     typer.echo(
@@ -91,7 +96,7 @@ def _print(found: Rehearsal) -> None:
     typer.echo(f"predictions on {model.rows} rows: {same}")
     counted = ", ".join(f"{count} {name}" for name, count in learnt.messages.items())
     typer.echo(f"federation: {learnt.algorithm}, {learnt.clients} clients, {learnt.rounds} rounds; {counted}")
-    typer.echo(f"  {learnt.sent:,} bytes in {learnt.seconds:.1f} simulated s; global model {learnt.digest}")
+    typer.echo(f"  {learnt.sent:,} bytes in {learnt.seconds:.1f} simulated s; {_model(learnt.digest)}")
     if learnt.reference:
         typer.echo(f"  the local engine has {'the same' if learnt.equal else f'another: {learnt.reference}'}")
     if found.faults:
