@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -123,6 +124,26 @@ def test_every_message_can_be_inspected_as_bytes_and_as_digits(name, fedpareto):
     assert answer.code == 0, answer.err
     assert name.upper() in answer.out
     assert answer == fedpareto("space", "inspect", "message.hex")
+
+
+def test_a_narrow_terminal_cuts_no_digest(fedpareto, monkeypatch):
+    """At 80 columns, the last half of a model's SHA-256 was three dots."""
+    message = golden.every()["global"]
+    Path("global.flp").write_bytes(encode(message))
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "80")
+    shown = re.sub(r"\x1b\[[0-9;]*m", "", fedpareto("space", "inspect", "global.flp").out)
+    assert max(map(len, shown.splitlines())) <= 80
+    values = "".join(line.split("│")[3].strip() for line in shown.splitlines() if line.startswith("│"))
+    assert message.model_digest.hex() in values
+
+
+def test_a_rehearsal_without_a_global_model_does_not_print_the_digest_of_nothing():
+    from fedpareto.cli.space_rehearse import _model
+
+    assert _model(golden.every()["global"].model_digest.hex()).startswith("global model b1290cd4")
+    assert "learn alone" in _model("e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855")
+    assert "without a global model" in _model(None)
 
 
 def test_inspect_says_whether_a_payload_is_damaged(fedpareto):

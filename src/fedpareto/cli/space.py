@@ -214,7 +214,9 @@ def _print_lines(found: Sequence[tuple[str, ...]], *names: str) -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    table = Table(*names)
+    table = Table()
+    for name in names:
+        table.add_column(name, overflow="fold")  # A digest that is cut is of no use.
     for cells in found:
         table.add_row(*(escape(cell) for cell in cells))
     print_table(table)

@@ -82,8 +82,12 @@ def _empty(out: Path) -> Path:
     return out
 
 
-def _model(digest: str) -> str:
-    return "no global model: clients learn alone" if digest == sha256().hexdigest() else f"global model {digest}"
+def _model(digest: str | None) -> str:
+    """What the federation ended with."""
+    if digest is None:
+        return "it ended without a global model"
+    alone = digest == sha256().hexdigest()  # Of no tensors at all.
+    return "there is no global model, since clients learn alone" if alone else f"global model {digest}"
 
 
 def _print(found: Rehearsal) -> None:
