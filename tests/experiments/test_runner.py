@@ -288,6 +288,19 @@ def test_a_file_of_models_is_no_checkpoint(tmp_path: Path) -> None:
         resume(tmp_path / "run")
 
 
+def test_a_checkpoint_whose_clusters_are_none_is_damaged(tmp_path: Path) -> None:
+    """Nobody asks for a model of theirs, so it would show in the next round only."""
+    stopped_after(2, spec_of(), tmp_path / "run")
+    path = tmp_path / "run" / "checkpoint.safetensors"
+    checkpoint = Checkpoint.load(path)
+    state = checkpoint.values["state/0"]["fields"]
+    assert "tuple" in state["clusters"]
+    state["clusters"] = {"tuple": ["fields"]}
+    checkpoint.save(path)
+    with pytest.raises(DamagedFile, match=r"checkpoint\.safetensors"):
+        resume(tmp_path / "run")
+
+
 def test_a_deleted_checkpoint_means_beginning_again(tmp_path: Path) -> None:
     start(spec_of(), tmp_path / "undisturbed")
     stopped_after(3, spec_of(), tmp_path / "run")

@@ -411,6 +411,7 @@ class Experiment:
             if type(state.round) is not int or not 0 <= state.round <= self.spec.rounds:
                 raise ValueError(f"its round is {state.round}, the run has {self.spec.rounds}")
             self.spec.algorithm.solutions(state)
+            self.spec.algorithm.describe(state)
         self.engine.private = checkpoint.get_private(self.engine.device)
         self.dispatch.restore(checkpoint)
         best = checkpoint.get_private(self.engine.device, "best-private")
