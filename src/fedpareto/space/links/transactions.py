@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from math import inf
 from typing import Protocol
@@ -113,7 +114,7 @@ class Timer:
             self.deadline, self._left = now + max(self._left, 0.0), None
 
 
-class Transaction:
+class Transaction(ABC):
     """One end of a transaction."""
 
     sending: bool
@@ -181,26 +182,26 @@ class Transaction:
         """The next PDU that may be sent, if there is one."""
         return None if self.frozen or self.over else self.next_pdu(now)
 
+    @abstractmethod
     def end(self, condition: Condition, complete: bool) -> None:
         """This end is closed."""
-        raise NotImplementedError
 
+    @abstractmethod
     def cancel(self, condition: Condition, now: float) -> None:
         """Tell the other end that nothing will come of it."""
-        raise NotImplementedError
 
+    @abstractmethod
     def resumed(self, now: float) -> None:
         """What to do first when the other end can be reached again."""
-        raise NotImplementedError
 
+    @abstractmethod
     def timed_out(self, now: float) -> None:
         """What to do about timers that have run out."""
-        raise NotImplementedError
 
+    @abstractmethod
     def next_pdu(self, now: float) -> Outgoing | None:
         """What to send next."""
-        raise NotImplementedError
 
+    @abstractmethod
     def receive(self, pdu: Pdu, now: float) -> None:
         """Take a PDU of the other end."""
-        raise NotImplementedError

@@ -6,6 +6,7 @@ Nodes have ipn node numbers. Times are seconds that are passed in; nothing here 
 from __future__ import annotations
 
 import heapq
+from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -189,7 +190,7 @@ class SimulatedTransport:
         self._network.news = True
 
 
-class SimulatedNetwork:
+class SimulatedNetwork(ABC):
     """Nodes, who is in contact with whom, and what happens when; a subclass says how a message travels.
 
     Without contacts all nodes hear each other always, until `contact` says otherwise.
@@ -270,12 +271,12 @@ class SimulatedNetwork:
         for here, there in ways if up else ():
             self.work(here, there)
 
-    def contact_changed(self, node: int, peer: int, up: bool) -> None:
+    def contact_changed(self, node: int, peer: int, up: bool) -> None:  # noqa: B027 (most have nothing else to do)
         """What a contact's begin or end means to a node, beside sending what waits."""
 
+    @abstractmethod
     def work(self, node: int, peer: int) -> None:
         """Send what a node has for a peer, as far as that is possible now."""
-        raise NotImplementedError
 
 
 def _merged(contacts: Sequence[Contact]) -> dict[tuple[int, int], list[tuple[float, float]]]:

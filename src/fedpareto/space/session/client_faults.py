@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,7 +21,7 @@ ROW = (2, 8)
 
 
 @dataclass
-class ClientFaults(ClientState):
+class ClientFaults(ClientState, ABC):
     """See the module."""
 
     def _act(self, kind: FaultKind, action: Action, why: str, lane: Lane | None = None) -> None:
@@ -218,5 +219,6 @@ class ClientFaults(ClientState):
         data = messages.encode(replace(update, sequence=self.speaker.sequence, manifest=manifest))
         self._out.append(Send(self.server, data, replaces=f"update/{update.lane}/{update.round}"))
 
+    @abstractmethod
     def _submit(self, lane: Lane) -> None:
-        raise NotImplementedError
+        """Hands in what the lane has learnt."""

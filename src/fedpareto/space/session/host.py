@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from abc import ABC, abstractmethod
 from collections.abc import Callable, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
@@ -71,7 +72,7 @@ class Note:
 
 
 @dataclass
-class Host:
+class Host(ABC):
     """What clients and servers have in common: timers, messages, and a log."""
 
     transport: Transport
@@ -101,13 +102,13 @@ class Host:
         """Whether it takes part."""
         return not self.reason and not self.dead
 
+    @abstractmethod
     def handled(self, event: Event, now: float) -> list[Effect]:
         """What the machine makes of an event."""
-        raise NotImplementedError
 
+    @abstractmethod
     def learn(self, effect: Effect, now: float) -> None:
         """What only clients or only servers do."""
-        raise NotImplementedError
 
     # -- time ------------------------------------------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,7 +21,7 @@ ROW = (3, 4)
 
 
 @dataclass
-class ServerFaults(ServerState):
+class ServerFaults(ServerState, ABC):
     """See the module."""
 
     @property
@@ -66,13 +67,13 @@ class ServerFaults(ServerState):
         elif action in (Action.DROP, Action.RETRY):
             member.status = Status.SILENT
 
+    @abstractmethod
     def _again(self, member: Member, full: bool = False) -> None:
         """Asks a client once more."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _look(self) -> None:
         """Closes the round if it can be closed."""
-        raise NotImplementedError
 
     def _set_round(self) -> None:
         self._out.append(SetTimer(ROUND, self._now + self.failures.timeout))
