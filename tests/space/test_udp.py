@@ -11,7 +11,7 @@ import pytest
 from fedpareto.errors import UserError
 from fedpareto.space.links.channel import Channel
 from fedpareto.space.links.udp import UdpTransport
-from waiting import PATIENCE
+from waiting import until
 
 DATA = random.Random(22).randbytes(60_000)
 
@@ -28,14 +28,13 @@ def pair():
 def poll_until(nodes, done):
     """Poll in turn until a condition holds; what arrived at each."""
     arrived = {node.node: [] for node in nodes}
-    deadline = time.monotonic() + PATIENCE
-    while not done(arrived):
-        now = time.monotonic()
-        assert now < deadline, f"in vain: {[node.traffic for node in nodes]}"
+
+    def polled():
         for node in nodes:
-            arrived[node.node] += node.poll(now)
-        soonest = min((at for node in nodes if (at := node.next()) is not None), default=now + 1.0)
-        nodes[0].wait(min(soonest - now, 0.01))
+            arrived[node.node] += node.poll(time.monotonic())
+        return done(arrived)
+
+    until(polled, lambda: str([node.traffic for node in nodes]))
     return arrived
 
 

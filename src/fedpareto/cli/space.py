@@ -105,9 +105,9 @@ def agree(
 
     proposed, responder = _offer(offer), _capabilities(capabilities)
     asked: Offer | Counter = proposed
-    own = responder if proposer is None else _capabilities(proposer)
+    own = None if proposer is None else _capabilities(proposer)
     answer: Accept | Counter | Reject = negotiate(proposed, responder, registry.make_algorithm)
-    if isinstance(answer, Counter) and proposer is not None:
+    if isinstance(answer, Counter) and own is not None:
         asked, responder = answer, own
         answer = settle(answer, own, registry.make_algorithm)
     if out is not None:
@@ -120,13 +120,13 @@ def agree(
         raise typer.Exit(NO_AGREEMENT)
 
 
-# -- reading -------------------------------------------------------------------------------------------------------
-
-
 app.command()(space_models.model)
 app.command()(space_models.update)
 app.command()(space_rehearse.rehearse)
 app.command()(space_contacts.contacts)
+
+
+# -- reading -------------------------------------------------------------------------------------------------------
 
 
 def _message(file: Path) -> Message:

@@ -22,10 +22,10 @@ NOT_GOOD = 1
 
 
 def rehearse(
-    algorithm: Annotated[str, typer.Argument(help="Its name.")] = "fedavg",
-    problem: Annotated[str, typer.Option(help="Its name.")] = "synthetic",
+    algorithm: Annotated[str, typer.Argument(help="By which the satellites learn.")] = "fedavg",
+    problem: Annotated[str, typer.Option(help="What they learn.")] = "synthetic",
     clients: Annotated[int, typer.Option(min=1, help="How many satellites.")] = 3,
-    rounds: Annotated[int, typer.Option(min=1, help="How many.")] = 3,
+    rounds: Annotated[int, typer.Option(min=1, help="How often they learn together.")] = 3,
     loss: Annotated[float, typer.Option(help="Share of frames that the links lose.")] = 0.1,
     rate: Annotated[float, typer.Option(help="Bits a second.")] = 64_000.0,
     codec: Annotated[str, typer.Option(help="How updates travel: see docs/codecs.md.")] = "float32-delta",
