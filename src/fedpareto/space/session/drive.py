@@ -31,6 +31,7 @@ from fedpareto.space.session.server import ServerMachine
 from fedpareto.space.session.voice import digest
 from fedpareto.space.session.work import Ask, Exchange
 from fedpareto.space.wire import rows
+from fedpareto.space.wire.kinds import spelled
 from fedpareto.space.wire.negotiation import Capabilities
 from fedpareto.space.wire.terms import Alternatives, Terms
 from fedpareto.space.wire.words import FaultKind, Role
@@ -108,7 +109,7 @@ class Finished:
 
     def faults(self) -> list[tuple[str, str]]:
         """What went wrong, and what was done about it."""
-        known = {kind.name.lower().replace("_", "-") for kind in FaultKind}
+        known = {spelled(kind) for kind in FaultKind}
         return [(note.what, note.action) for note in self.log if note.what in known]
 
 

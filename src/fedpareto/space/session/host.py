@@ -20,6 +20,7 @@ from fedpareto.space.session.mishaps import Mishap, altered, flipped, poisoned
 from fedpareto.space.session.peer import PeerMachine
 from fedpareto.space.session.server import ServerMachine
 from fedpareto.space.session.work import Answer, Arrays, Ask, Exchange
+from fedpareto.space.wire.kinds import spelled
 from fedpareto.space.wire.terms import Terms
 from fedpareto.space.wire.words import FaultKind
 
@@ -158,7 +159,7 @@ class Host(ABC):
                 if at is not None:
                     self._timers[name] = at
             case happened.Told(fault, action, detail):
-                self.note(now, fault.name.lower().replace("_", "-"), action, detail)
+                self.note(now, spelled(fault), action, detail)
             case happened.Leave(reason):
                 self.note(now, "left", "", reason)
                 self.reason = reason

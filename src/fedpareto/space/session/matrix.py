@@ -10,6 +10,7 @@ from fedpareto.experiments.spec import Spec
 from fedpareto.space.session.agreement import FIRST_CLIENT, SERVER, changed, terms_of
 from fedpareto.space.session.mishaps import Mishap
 from fedpareto.space.wire import rows
+from fedpareto.space.wire.kinds import spelled
 from fedpareto.space.wire.rows import Action
 from fedpareto.space.wire.terms import Terms
 from fedpareto.space.wire.words import FaultKind
@@ -45,7 +46,7 @@ class Case:
     @property
     def name(self) -> str:
         """In words."""
-        return self.fault.name.lower().replace("_", "-")
+        return spelled(self.fault)
 
     @property
     def silent(self) -> set[int]:
