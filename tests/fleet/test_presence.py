@@ -7,6 +7,7 @@ import math
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from round_trips import trips
 
 from fedpareto.fleet.devices import Devices
 from fedpareto.fleet.presence import Presence
@@ -85,9 +86,9 @@ def test_a_client_that_leaves_in_the_middle_of_its_work_goes_on_when_it_returns(
         "equal", speed=(1.0,), down=(8.0,), up=(4.0,), latency=(0.0,), loss=(0.0,), compute_watts=(2.0,),
         radio_watts=(1.0,), availability="periodic", period=10.0, present=(0.4,), phase=(0.0,)
     )  # fmt: skip
-    trips = machines.fleet(np.arange(1), 0).trips(np.zeros(1, int), 2.0, 6.0, 8.0, 8.0)
-    assert [one.tolist() for one in (trips.received, trips.computed, trips.arrived)] == [[3.0], [21.0], [23.0]]
-    assert trips.joules.tolist() == [6 * 2 + 3 * 1]
+    found = trips(machines.fleet(np.arange(1), 0), np.zeros(1, int), 2.0, 6.0, 8.0, 8.0)
+    assert [one.tolist() for one in (found.received, found.computed, found.arrived)] == [[3.0], [21.0], [23.0]]
+    assert found.joules.tolist() == [6 * 2 + 3 * 1]
 
 
 def test_who_is_gone_for_good_never_replies(tmp_path):
@@ -97,9 +98,9 @@ def test_who_is_gone_for_good_never_replies(tmp_path):
         "equal", speed=(1.0,), down=(1.0,), up=(1.0,), latency=(0.0,), loss=(0.0,), availability=str(trace)
     )
     fleet = machines.fleet(np.array([4, 9]), 0)
-    trips = fleet.trips(np.arange(2), 1.0, 8.0, 1.0, 1.0)
-    assert trips.received.tolist() == [2.0, 2.0]
-    assert trips.arrived.tolist() == [14.0, math.inf]
+    found = trips(fleet, np.arange(2), 1.0, 8.0, 1.0, 1.0)
+    assert found.received.tolist() == [2.0, 2.0]
+    assert found.arrived.tolist() == [14.0, math.inf]
     assert fleet.presence.present(np.arange(2), 3.0).tolist() == [False, True]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from round_trips import trips
 
 from fedpareto.fleet.devices import Devices
 from fedpareto.fleet.trips import PACKET
@@ -13,18 +14,18 @@ TWO = np.array([0, 1])
 
 def test_times_of_two_clients_of_speeds_1_and_3_are_exact():
     fleet = Devices("equal", speed=(1.0, 3.0), down=(4.0,), up=(2.0,), latency=(0.25,), loss=(0.0,)).fleet(TWO, 0)
-    trips = fleet.trips(TWO, 10.0, operations=6.0, bytes_down=8.0, bytes_up=8.0)
-    assert trips.received.tolist() == [12.25, 12.25]  # 10 + 1/4 + 8/4
-    assert trips.computed.tolist() == [18.25, 14.25]  # 6/1 and 6/3 later
-    assert trips.arrived.tolist() == [22.5, 18.5]  # 1/4 + 8/2 later
+    found = trips(fleet, TWO, 10.0, operations=6.0, bytes_down=8.0, bytes_up=8.0)
+    assert found.received.tolist() == [12.25, 12.25]  # 10 + 1/4 + 8/4
+    assert found.computed.tolist() == [18.25, 14.25]  # 6/1 and 6/3 later
+    assert found.arrived.tolist() == [22.5, 18.5]  # 1/4 + 8/2 later
 
 
 def test_energy_is_power_times_seconds_of_computing_and_of_transfer():
     machines = Devices(
         "equal", speed=(1.0, 3.0), down=(4.0,), up=(2.0,), loss=(0.0,), compute_watts=(5.0, 7.0), radio_watts=(0.5,)
     )
-    trips = machines.fleet(TWO, 0).trips(TWO, 0.0, operations=6.0, bytes_down=8.0, bytes_up=8.0)
-    assert trips.joules.tolist() == [5 * 6 + 0.5 * (2 + 4), 7 * 2 + 0.5 * (2 + 4)]
+    found = trips(machines.fleet(TWO, 0), TWO, 0.0, operations=6.0, bytes_down=8.0, bytes_up=8.0)
+    assert found.joules.tolist() == [5 * 6 + 0.5 * (2 + 4), 7 * 2 + 0.5 * (2 + 4)]
 
 
 def test_a_factor_multiplies_the_speed():
@@ -33,9 +34,9 @@ def test_a_factor_multiplies_the_speed():
 
 
 def test_without_devices_work_takes_neither_time_nor_energy():
-    trips = Devices().fleet(TWO, 0).trips(TWO, np.array([0.0, 5.0]), 1e15, 1e12, 1e12)
-    assert trips.arrived.tolist() == [0.0, 5.0]
-    assert trips.joules.tolist() == [0.0, 0.0]
+    found = trips(Devices().fleet(TWO, 0), TWO, np.array([0.0, 5.0]), 1e15, 1e12, 1e12)
+    assert found.arrived.tolist() == [0.0, 5.0]
+    assert found.joules.tolist() == [0.0, 0.0]
 
 
 def test_each_packet_is_sent_1_over_1_minus_loss_times_on_average():
@@ -43,8 +44,8 @@ def test_each_packet_is_sent_1_over_1_minus_loss_times_on_average():
     for loss, packets in ((0.1, 1), (0.3, 7), (0.5, 400)):
         machines = Devices("equal", speed=(np.inf,), down=(1.0,), up=(1.0,), latency=(0.0,), loss=(loss,))
         size = PACKET * packets
-        trips = machines.fleet(everyone, 3).trips(everyone, 0.0, 0.0, size, size)
-        for seconds in (trips.received, trips.arrived - trips.received):
+        found = trips(machines.fleet(everyone, 3), everyone, 0.0, 0.0, size, size)
+        for seconds in (found.received, found.arrived - found.received):
             tries = seconds / size
             assert tries.min() > 1 - 1e-9
             # The variance of a packet's number of tries is p / (1 − p)².
@@ -56,14 +57,14 @@ def test_draws_do_not_depend_on_the_other_rows_and_differ_by_client_number_and_s
     clients = np.arange(50)
     machines = Devices("equal", loss=(0.3,))
     fleet = machines.fleet(clients, 7)
-    whole = fleet.trips(clients, 0.0, 1e9, 1e6, 1e6, number=4).arrived
+    whole = trips(fleet, clients, 0.0, 1e9, 1e6, 1e6, number=4).arrived
     some = np.array([31, 2, 17])
-    assert fleet.trips(some, 0.0, 1e9, 1e6, 1e6, number=np.array([4, 4, 4])).arrived.tolist() == whole[some].tolist()
+    assert trips(fleet, some, 0.0, 1e9, 1e6, 1e6, number=np.array([4, 4, 4])).arrived.tolist() == whole[some].tolist()
     others = [
-        fleet.trips(clients, 0.0, 1e9, 1e6, 1e6, number=5).arrived,
-        fleet.trips(clients, 0.0, 1e9, 1e6, 1e6, number=6).arrived,
-        fleet.trips(clients, 0.0, 1e9, 1e6, 1e6, number=400).arrived,
-        machines.fleet(clients, 8).trips(clients, 0.0, 1e9, 1e6, 1e6, number=4).arrived,
+        trips(fleet, clients, 0.0, 1e9, 1e6, 1e6, number=5).arrived,
+        trips(fleet, clients, 0.0, 1e9, 1e6, 1e6, number=6).arrived,
+        trips(fleet, clients, 0.0, 1e9, 1e6, 1e6, number=400).arrived,
+        trips(machines.fleet(clients, 8), clients, 0.0, 1e9, 1e6, 1e6, number=4).arrived,
     ]
     for other in others:
         assert (other != whole).mean() > 0.8
@@ -74,6 +75,6 @@ def test_what_is_expected_is_the_mean_of_what_comes():
     everyone = np.arange(5_000)
     fleet = Devices("equal", loss=(0.2,), latency=(0.5,)).fleet(everyone, 0)
     seconds, joules = fleet.expected(1e11, 1e6, 1e5)
-    trips = fleet.trips(everyone, 0.0, 1e11, 1e6, 1e5)
-    assert trips.arrived.mean() == pytest.approx(seconds[0], rel=1e-3)
-    assert trips.joules.mean() == pytest.approx(joules[0], rel=1e-3)
+    found = trips(fleet, everyone, 0.0, 1e11, 1e6, 1e5)
+    assert found.arrived.mean() == pytest.approx(seconds[0], rel=1e-3)
+    assert found.joules.mean() == pytest.approx(joules[0], rel=1e-3)

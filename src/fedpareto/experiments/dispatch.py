@@ -9,11 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
 
 import numpy as np
 import torch
 
+from fedpareto.codecs import Codec
 from fedpareto.core import rng
 from fedpareto.core.algorithm import Setting, State, participant_count
 from fedpareto.core.engine import Engine, Simulating
@@ -37,10 +38,12 @@ from fedpareto.experiments.spec import Spec
 from fedpareto.fleet import logbook
 from fedpareto.fleet.flight import Flight
 from fedpareto.fleet.gathering import Choose, Gathering
-from fedpareto.fleet.roster import Roster
+from fedpareto.fleet.roster import Roster, TimeIsUp
 from fedpareto.fleet.selection import Known
 from fedpareto.fleet.staleness import refreshed
+from fedpareto.space.missions.options import MissionOptions
 
+HOUR = 3600.0
 _NOTHING = Outcome(Replies(np.empty(0)))
 _NOBODY = np.empty(0, dtype=np.int64)
 _NO_TRAFFIC = traffic([], _NOTHING.replies)
@@ -90,12 +93,16 @@ class Dispatch:
         self._heard = [np.zeros(len(setting.clients), dtype=np.int64) for setting in settings]
         """The round in which each client was last heard, of each seed; 0: never."""
         self._chosen: dict[int, tuple[int, np.ndarray]] = {}
+        self.over: set[int] = set()
+        """Seeds, by index, whose simulated hours are over."""
         count = participant_count(spec.participation, spec.clients)
         self._gatherings = [Gathering(spec.policy, flight, count, _tiers(spec, flight)) for flight in self.flights]
         for known in self._known:
             spec.policy.must_be_met(known.seconds)
-        if not spec.policy.waits and not engine.remote:
+        if self.flights and not engine.remote:
             self.engine.holds = True
+            for flight in self._simulated:
+                flight.weigh = None if Codec.parse(spec.codec).plain else self._weigh
 
     # -- an exchange -----------------------------------------------------------------------------------------------
 
@@ -105,9 +112,12 @@ class Dispatch:
         """One of every seed that has tasks; with `evaluate`, its solutions are measured before."""
         if not self.spec.policy.waits:
             return self._whoever_came(states, tasks, evaluate)
-        if self.flights:
-            tasks = [self._asked(run, states[run], of_run) for run, of_run in enumerate(tasks)]
-        return self._whoever_was_asked(states, tasks, evaluate)
+        if not self.flights:
+            return self._whoever_was_asked(states, tasks, evaluate)
+        tasks = [self._asked(run, states[run], of_run) for run, of_run in enumerate(tasks)]
+        if self.engine.remote:
+            return self._whoever_was_asked(states, tasks, evaluate)
+        return self._whoever_came_back(states, tasks, evaluate)
 
     def _whoever_was_asked(
         self, states: Sequence[State], tasks: Sequence[Sequence[Tasks]], evaluate: Sequence[Parcels | None]
@@ -118,8 +128,33 @@ class Dispatch:
             self._learn(run, states[run].round + 1, outcome.replies, outcome.evaluations.sent)
         return [Handed(some, one, traffic(some, one.replies)) for some, one in zip(tasks, outcomes, strict=True)]
 
+    def _whoever_came_back(
+        self, states: Sequence[State], tasks: Sequence[Sequence[Tasks]], evaluate: Sequence[Parcels | None]
+    ) -> list[Handed]:
+        """The same by a simulated clock, which goes on to where all of them have replied."""
+        outcomes = self.engine.exchange(tasks, evaluate)
+        handed = [Handed([], replace(outcome, replies=_NOTHING.replies), _NO_TRAFFIC) for outcome in outcomes]
+        for run, (some, outcome) in enumerate(zip(tasks, outcomes, strict=True)):
+            if not some:
+                continue
+            flight, gathering = self._simulated[run], self._gatherings[run]
+            rows = np.flatnonzero(~flight.idle)
+            flight.came_of_it(outcome)
+            try:
+                gathering.all_back(rows)
+            except TimeIsUp:
+                self.over.add(run)
+                continue
+            there = flight.without_lost(outcome)
+            enforce_quorum(self.spec.quorum, there.replies, there.failures, run)
+            self.engine.landed(run, there.replies.clients)
+            flight.free(rows)
+            self._learn(run, states[run].round + 1, there.replies, there.evaluations.sent)
+            handed[run] = Handed(some, there, traffic(some, there.replies))
+        return handed
+
     def _asked(self, run: int, state: State, tasks: Sequence[Tasks]) -> list[Tasks]:
-        """The tasks of those who are asked in this round; the clock goes on to where all of them have replied."""
+        """The tasks of those who are asked in this round; with a simulated clock, they are under way."""
         if not tasks:
             return []
         flight, gathering, clients = self.flights[run], self._gatherings[run], self.settings[run].clients
@@ -132,9 +167,8 @@ class Dispatch:
             askable &= np.isin(np.arange(len(clients)), self._chosen[run][1])
         if self.engine.remote:
             return only_of(tasks, clients[askable])
-        rows = gathering.all_of(tasks, np.flatnonzero(askable))
-        flight.free(rows)
-        return only_of(tasks, clients[np.sort(rows)])
+        flight.send(np.flatnonzero(askable), tasks)
+        return only_of(tasks, clients[askable])
 
     def _whoever_came(
         self, states: Sequence[State], tasks: Sequence[Sequence[Tasks]], evaluate: Sequence[Parcels | None]
@@ -148,8 +182,12 @@ class Dispatch:
         handed = [Handed([], outcome, _NO_TRAFFIC) for outcome in measured]
         missing = {run: _Waiting() for run, of_run in enumerate(tasks) if of_run}
         while missing:
-            for run, waiting in missing.items():
-                waiting.rows = self._gather(run, states[run], tasks[run], waiting.sent)
+            for run, waiting in list(missing.items()):
+                try:
+                    waiting.rows = self._gather(run, states[run], tasks[run], waiting.sent)
+                except TimeIsUp:
+                    self.over.add(run)
+                    del missing[run]
             self._compute({run: waiting.rows for run, waiting in missing.items()})
             for run, waiting in list(missing.items()):
                 replies = self._taken(run, waiting)
@@ -221,6 +259,19 @@ class Dispatch:
             if due[run]:
                 self.flights[run].computed(outcome)
 
+    def _weigh(self) -> None:
+        """What all clients of all seeds are at, so that it is known how long their replies are."""
+        due = [flight.unknown() for flight in self._simulated]
+        for flight, tasks, outcome in zip(
+            self._simulated, due, self.engine.exchange(due, [None for _ in due]), strict=True
+        ):
+            if tasks:
+                flight.computed(outcome)
+
+    @property
+    def _simulated(self) -> list[Flight]:
+        return [flight for flight in self.flights if isinstance(flight, Flight)]
+
     def _taken(self, run: int, waiting: _Waiting) -> Replies:
         replies, failures = self.flights[run].taken(waiting.rows)
         waiting.failures += failures
@@ -284,6 +335,19 @@ class Dispatch:
         """Simulated seconds so far, mean over these seeds; None without devices."""
         return float(np.mean([self.flights[run].now for run in runs])) if self.spec.simulates else None
 
+    def about(self) -> dict[str, Any] | None:
+        """What a mission's satellites see, for its folder; None without one."""
+        flight = self.flights[0] if self.flights else None
+        return flight.about() if isinstance(flight, Flight) else None
+
+    def happened(self) -> list[dict[str, Any]]:
+        """What happened on the way since the last round, of all seeds."""
+        return [
+            {"seed": self.settings[run].seed, **one}
+            for run, flight in enumerate(self._simulated)
+            for one in flight.happened()
+        ]
+
     # -- checkpoints -----------------------------------------------------------------------------------------------
 
     def save(self, checkpoint: Checkpoint) -> None:
@@ -296,9 +360,11 @@ class Dispatch:
             checkpoint.put_tensors(f"known/{run}", {name: torch.as_tensor(array) for name, array in about.items()})
         if self.flights and not self.engine.remote:
             checkpoint.put_private(self.engine.held, "held")
+        checkpoint.values["over"] = sorted(self.over)
 
     def restore(self, checkpoint: Checkpoint) -> None:
         """As it was saved."""
+        self.over = set(checkpoint.values["over"])
         for run, (flight, known) in enumerate(zip(self.flights, self._known, strict=True)):
             values = checkpoint.values[f"flight/{run}"]
             logbook.read(flight, checkpoint.get_tensors(f"flight/{run}"), values)
@@ -329,13 +395,18 @@ def _air(spec: Spec, engine: Engine, run: int, setting: Setting) -> Roster:
 
 def _flight(spec: Spec, engine: Simulating, run: int, setting: Setting) -> Flight:
     fleet = spec.devices.fleet(setting.clients, setting.seed)
+    flight, ends = Flight, spec.hours * HOUR or math.inf
+    if isinstance(spec.engine, MissionOptions):
+        from fedpareto.space.missions.mission import launched
+
+        fleet, flight = launched(fleet, spec.engine, spec.hours * HOUR, spec.algorithm.needs == "weighted sum")
     width = setting.initial.element_size()
     shapes = spec.algorithm.reply_shapes(setting)
     sizes = {step: width * sum(math.prod(shape) for shape in of_step.values()) for step, of_step in shapes.items()}
     shares = spec.algorithm.shares(setting)
     # The model, its gradient and what it began from: without these nobody trains.
     fleet.must_hold(3.0 * width * setting.layout.size * (1.0 if shares is None else shares[:, 1]))
-    return Flight(setting, fleet, engine.operations(run), sizes, shares)
+    return flight(setting, fleet, engine.operations(run), sizes, shares, ends)
 
 
 def _known(flight: Roster) -> Known:

@@ -24,17 +24,23 @@ from fedpareto.experiments.spec_values import (
     check_begin,
     check_codec,
     check_defence,
+    check_hours,
     check_losses,
     check_normalisation,
     check_stopping,
     check_time,
     need_losses,
+    simulates,
     top_level,
 )
 from fedpareto.fleet.policy import Policy
 from fedpareto.fleet.selection import SELECTION_PARAMETERS, Selection
 from fedpareto.moo.preferences import from_spec
+from fedpareto.space.missions.options import MissionOptions
 from fedpareto.trust.defences import DEFENCE_PARAMETERS, Defence
+
+A_DAY = 24.0
+"""Hours of a mission that does not say how long it is."""
 
 
 @dataclass(frozen=True)
@@ -179,6 +185,8 @@ class Draft:
         self._need_word("attack", "sign-flip")
         self._need_word("defence", "median")
         values: dict[str, Any] = {"clients": problem.default_clients()}
+        if isinstance(parts["engine"], MissionOptions):
+            values = {"clients": parts["engine"].satellites, "hours": A_DAY}
         for key in TOP_LEVEL:
             if key in self.values:
                 with self._at(key):
@@ -188,7 +196,7 @@ class Draft:
             algorithm = registry.normalised(algorithm, way)
             check_normalisation(way, problem)
         with self._at("codec"):
-            check_codec(values.get("codec", "float32"), parts["engine"], parts["privacy"], parts["devices"])
+            check_codec(values.get("codec", "float32"), parts["engine"], parts["privacy"])
         with self._at("privacy", "kind"):
             algorithm = registry.protected(algorithm, parts["privacy"])
         if values.get("measure_losses"):
@@ -197,6 +205,8 @@ class Draft:
         with self._at("stop_after"):
             stopping = values.get("stop_after", 0), values.get("stop_margin", 0.0)
             check_stopping(*stopping, algorithm, parts["engine"], parts["privacy"])
+        with self._at("hours"):
+            check_hours(values.get("hours", 0.0), algorithm, simulates(parts["engine"], parts["devices"]))
         with self._at("algorithm", "name"):
             check_losses(algorithm, problem, learner)
         self._check_parts(parts, algorithm, problem, values)

@@ -79,6 +79,10 @@ class Experiment:
         return min(going) if going else max(state.round for state in self.states)
 
     def _going(self) -> list[int]:
+        """The seeds, by index, that have a next round: they were not stopped early, and have simulated time left."""
+        return [run for run in self._unstopped() if run not in self.dispatch.over]
+
+    def _unstopped(self) -> list[int]:
         """The seeds, by index, that were not stopped early."""
         return [run for run in range(len(self.states)) if not (self._watches and self._watches[run].stopped)]
 
@@ -127,6 +131,7 @@ class Experiment:
             # The trained model is measured in the exchange that trains it, which need not be the first.
             solutions = self._measured(first, before)
             handed = self._exchange(tasks, solutions)
+            going = self._going()
             for run in going:
                 outcome = handed[run].outcome
                 self.recorder.note(entries[run], outcome, handed[run].cost, handed[run].staleness)
@@ -141,10 +146,11 @@ class Experiment:
         elapsed = time.perf_counter() - start
         self.seconds += elapsed
         self._failures += len(events)
-        done = list(entries.values())
+        done = [entries[run] for run in going]  # The last row of a seed whose time is up is written at the end.
         for entry in done:
             entry.row["seconds"] = elapsed / len(done)
         self.recorder.record(done, events)
+        self._keep_log()
         if self.folder is not None and self.engine.remote and not any(REFUSED in event["reason"] for event in events):
             self.folder.keep_good_checkpoint()  # All who replied could train from it.
         self._since_checkpoint += elapsed
@@ -152,9 +158,15 @@ class Experiment:
         if is_cheap or self.engine.remote or self._is_over():
             self.checkpoint()
         self._tell_what_is_not_recorded()
-        if on_round is not None and going:
+        if on_round is not None and done:
             now = self.recorder.mean_hypervolume(done), self._failures, self.recorder.means(done)
             on_round(Progress(self.round, self.spec.rounds, before, *now, self.dispatch.clock(going)))
+
+    def _keep_log(self) -> None:
+        """What happened on the way, where somebody looks."""
+        happened = self.dispatch.happened()
+        if self.folder is not None:
+            self.folder.append("mission.jsonl", happened)
 
     def _tell_what_is_not_recorded(self) -> None:
         """Once: in the log, and in run.json."""
@@ -259,7 +271,7 @@ class Experiment:
         states = self.states
         solutions, outcomes = self._measure(states)
         entries: dict[int, Entry] = {}
-        for run in self._going():
+        for run in self._unstopped():
             entries[run] = self._begun(run, states[run].round)
             self.recorder.note(entries[run], outcomes[run])
             entries[run].row["seconds"] = 0.0
@@ -286,6 +298,7 @@ class Experiment:
                 sets.append(of_clients)
                 models.append(self.engine.models(run, solutions[run]) if self.keep_models else {})
         self.recorder.record(list(entries.values()), events)
+        self._keep_log()
         kept = tuple(state.round for state in states)
         where = self.folder.path if self.folder else None
         record = self.recorder

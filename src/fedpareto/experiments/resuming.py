@@ -16,7 +16,7 @@ CHANGEABLE = ("quorum", "faults")
 """What a resumed run may change in its spec: whether it continues, not what an undisturbed round computes."""
 MOVABLE = ("address", "workers")
 """Parameters of an engine that may be others: where clients are, which is not what they compute."""
-APPENDED = {"metrics": "metrics.jsonl", "events": "events.jsonl", "columns": columns.FILE}
+APPENDED = {"metrics": "metrics.jsonl", "events": "events.jsonl", "columns": columns.FILE, "mission": "mission.jsonl"}
 """The files that only grow, by the name under which a checkpoint has their length."""
 
 

@@ -107,6 +107,8 @@ def _in_folder(spec: Spec, folder: RunFolder, stack: ExitStack, observe: Observe
     if record is None:
         about = describe(spec, engine.split_names, engine.chosen, experiment.tested)
         folder.write_json("run.json", about)
+        if (mission := experiment.dispatch.about()) is not None:
+            folder.write_json("mission.json", mission)
     experiment.restore(folder)
     experiment.checkpoint()
     return experiment

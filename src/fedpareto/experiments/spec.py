@@ -27,22 +27,25 @@ from fedpareto.experiments.spec_values import (
     check_begin,
     check_codec,
     check_defence,
+    check_hours,
     check_losses,
     check_normalisation,
     check_stopping,
     check_time,
     check_value,
     need_losses,
+    simulates,
 )
 from fedpareto.fleet.devices import Devices
 from fedpareto.fleet.policy import Policy
 from fedpareto.fleet.selection import Selection
+from fedpareto.space.missions.options import MissionOptions
 from fedpareto.trust.attacks import Attack
 from fedpareto.trust.defences import Defence
 from fedpareto.trust.privacy import Privacy
 
 ENGINES: dict[str, type[LocalOptions]] = {
-    cls.name: cls for cls in (LocalOptions, RayOptions, FlowerOptions, SimulationOptions)
+    cls.name: cls for cls in (LocalOptions, MissionOptions, RayOptions, FlowerOptions, SimulationOptions)
 }
 NAMED_SECTIONS = {"algorithm": "fedpref", "problem": "synthetic", "engine": "local"}
 """Sections that begin with a name, and its default."""
@@ -97,6 +100,8 @@ class Spec:
     """How much the hypervolume on validation rows, or the mean of a single objective, must rise to count as an
     improvement.
     """
+    hours: float = 0.0
+    """Simulated hours after which a run ends, where clients have devices; 0: after all rounds."""
     measure_losses: bool = False
     """Whether the clients' own training losses are measured before and after each round with an evaluation."""
     normalisation: Literal["averaged", "private-statistics", "private"] = "averaged"
@@ -123,6 +128,7 @@ class Spec:
         if self.measure_losses:
             need_losses(self.engine, self.learner)
         check_stopping(self.stop_after, self.stop_margin, self.algorithm, self.engine, self.privacy)
+        check_hours(self.hours, self.algorithm, self.simulates)
         check_losses(self.algorithm, self.problem, self.learner)
         check_normalisation(self.normalisation, self.problem)
         check_attack(self.attack, self.engine, self.problem, self.clients)
@@ -130,19 +136,19 @@ class Spec:
         check_defence(self.defence, self.algorithm, self.privacy, self.policy, self.clients, self.participation)
         check_time(self.devices, self.policy, self.selection, self.engine, self.privacy, len(self.seeds))
         object.__setattr__(self, "codec", str(Codec.parse(self.codec)))
-        check_codec(self.codec, self.engine, self.privacy, self.devices)
+        check_codec(self.codec, self.engine, self.privacy)
         self.policy.must_fit(self.algorithm, self.clients)
         self.selection.must_fit(self.clients, participant_count(self.participation, self.clients))
 
     @property
     def timed(self) -> bool:
         """Whether the run has a simulated clock."""
-        return self.devices.kind != "none" or self.chooses
+        return self.simulates or self.chooses
 
     @property
     def simulates(self) -> bool:
         """Whether that clock moves: without devices work takes no time."""
-        return self.devices.kind != "none"
+        return simulates(self.engine, self.devices)
 
     @property
     def chooses(self) -> bool:
@@ -177,6 +183,7 @@ class Spec:
             "evaluate_every": self.evaluate_every,
             "stop_after": self.stop_after,
             "stop_margin": self.stop_margin,
+            "hours": self.hours,
             "measure_losses": self.measure_losses,
             "normalisation": self.normalisation,
             "codec": self.codec,

@@ -18,6 +18,7 @@ from fedpareto.errors import UserError
 from fedpareto.fleet.devices import Devices
 from fedpareto.fleet.policy import Policy
 from fedpareto.fleet.selection import Selection
+from fedpareto.space.missions.options import MissionOptions
 from fedpareto.trust.attacks import Attack
 from fedpareto.trust.defences import Defence
 from fedpareto.trust.privacy import Privacy
@@ -34,6 +35,7 @@ TOP_LEVEL: dict[str, Any] = {
     "evaluate_every": int,
     "stop_after": int,
     "stop_margin": float,
+    "hours": float,
     "measure_losses": bool,
     "normalisation": Literal["averaged", "private-statistics", "private"],
     "codec": str,
@@ -63,6 +65,8 @@ def check_value(key: str, value: Any) -> None:
         rule = "it is a number of rounds, or 0 for never"
     elif key == "stop_margin" and not 0 <= value < math.inf:
         rule = "it is 0 or more"
+    elif key == "hours" and not 0 <= value < math.inf:
+        rule = "it is a number of simulated hours, or 0 for as many as all rounds take"
     elif key == "participation" and not 0 < value <= 1:
         rule = "it is a share above 0 and at most 1"
     elif key == "quorum" and not (0 <= value < 1 or (math.isfinite(value) and value >= 1 and value == int(value))):
@@ -107,7 +111,7 @@ def check_normalisation(way: str, problem: Problem) -> None:
         raise UserError(f"normalisation is {way}, but the network of {problem.name} has no {what}; leave it out")
 
 
-def check_codec(word: str, engine: LocalOptions, privacy: Privacy, devices: Devices) -> None:
+def check_codec(word: str, engine: LocalOptions, privacy: Privacy) -> None:
     """Raises UserError where replies cannot travel coded."""
     codec, reason = Codec.parse(word), ""
     if codec.plain:
@@ -121,8 +125,6 @@ def check_codec(word: str, engine: LocalOptions, privacy: Privacy, devices: Devi
             "with privacy.kind=central the noise is for updates of at most the length clip, and what a codec loses "
             "makes them longer; float32-delta loses nothing"
         )
-    elif devices.kind != "none":
-        reason = "simulated devices send a reply before it is computed, so nobody knows yet how short it is"
     if reason:
         raise UserError(f"codec is {word}, but {reason}")
 
@@ -144,6 +146,22 @@ def check_stopping(
         reason = f"{algorithm.name} does in its last round what it does in no other"
     if reason:
         raise UserError(f"stop_after is {after}, but {reason}; leave it out")
+
+
+def simulates(engine: LocalOptions, devices: Devices) -> bool:
+    """Whether a run has a clock that moves: of machines that are simulated, or of satellites."""
+    return devices.kind != "none" or isinstance(engine, MissionOptions)
+
+
+def check_hours(hours: float, algorithm: Algorithm[Any], simulates: bool) -> None:
+    """Raises UserError where a run cannot end by the clock."""
+    reason = ""
+    if hours and not simulates:
+        reason = "without devices no time passes; try devices=laptops, or leave it out"
+    elif hours and algorithm.ends_as_planned:
+        reason = f"{algorithm.name} does in its last round what it does in no other, and nobody knows which that is"
+    if reason:
+        raise UserError(f"hours is {hours:g}, but {reason}")
 
 
 def check_losses(algorithm: Algorithm[Any], problem: Problem, learner: Learner) -> None:

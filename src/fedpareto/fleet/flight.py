@@ -7,15 +7,15 @@ needed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
-from fedpareto.core.messages import Tasks, bytes_down
-from fedpareto.fleet.roster import HERE, IDLE, UNKNOWN, Roster
-from fedpareto.fleet.trips import Fleet, Trips
+from fedpareto.core.messages import Outcome, Tasks, bytes_down, places
+from fedpareto.fleet.roster import HERE, IDLE, UNKNOWN, Roster, TimeIsUp
+from fedpareto.fleet.trips import Fleet, Homeward, Outward
 
 
 @dataclass
@@ -26,23 +26,32 @@ class Flight(Roster):
     operations: np.ndarray
     """Of one training, `[n]`."""
     reply_bytes: Mapping[str, int]
-    """Of the reply to each step."""
+    """Of the reply to each step, unless replies are coded: then they are at most as long."""
     shares: np.ndarray | None = None
     """What each client has of the operations and of the bytes, `[n, 2]`; None: all of them."""
+    ends: float = np.inf
+    """Seconds after which nobody waits any more."""
     now: float = 0.0
     """Seconds since the run began."""
     joules: float = 0.0
     """That all clients have spent so far, and will on what they are at."""
+    weigh: Callable[[], None] | None = None
+    """Computes what is under way, where nobody knows before how long a coded reply is; None: everybody does."""
+    ready: np.ndarray = field(init=False)
+    """When each client has done its work."""
     arrives: np.ndarray = field(init=False)
-    """When each reply will be here; infinity for clients that are not at work, or never done."""
+    """When each reply will be here, at the earliest; infinity for clients that are not at work, or never done."""
+    weighed: np.ndarray = field(init=False)
+    """Whether that is when it will be here, and not only a bound."""
     number: np.ndarray = field(init=False)
     """How many tasks each client has had."""
-    ARRAYS: ClassVar[tuple[str, ...]] = (*Roster.ARRAYS, "arrives", "number")
+    ARRAYS: ClassVar[tuple[str, ...]] = (*Roster.ARRAYS, "ready", "arrives", "weighed", "number")
     VALUES: ClassVar[tuple[str, ...]] = ("now", "joules")
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.arrives = np.full(len(self.setting.clients), np.inf)
+        self.ready, self.arrives = np.full((2, len(self.setting.clients)), np.inf)
+        self.weighed = np.ones(len(self.setting.clients), dtype=bool)
         self.number = np.zeros(len(self.setting.clients), dtype=np.int64)
 
     # -- the clock -------------------------------------------------------------------------------------------------
@@ -56,45 +65,81 @@ class Flight(Roster):
         """Asks clients, who are among those of the tasks."""
         if not len(rows):
             return
-        trips = self._trips(rows, tasks)
-        self.joules += float(trips.joules.sum())
+        step, down = tasks[0].step, bytes_down(tasks, self.setting.clients[rows])
+        work = self.operations[rows] if step == "train" else 0.0
+        number = self.number[rows] = self.number[rows] + 1
+        operations, sent = self._sizes(rows, work, down)
+        out = self.fleet.outward(rows, self.now, operations, sent, number)
         self.asked(rows, tasks)
-        self.arrives[rows] = trips.arrived
+        self.joules += float(out.joules.sum())
+        self.ready[rows] = out.computed
+        self._leave_for(rows, out)
+        if self.weigh is None:
+            self._come_back(rows, self._sizes(rows, self.reply_bytes[step])[0])
+        else:
+            self.arrives[rows], self.weighed[rows] = self.fleet.homeward(rows, out.computed, 0.0, number).arrived, False
+
+    def _leave_for(self, rows: np.ndarray, out: Outward) -> None:
+        """These clients got their tasks."""
+
+    def _come_back(self, rows: np.ndarray, sizes: np.ndarray | float) -> Homeward:
+        """The replies of these clients have so many bytes."""
+        back = self.fleet.homeward(rows, self.ready[rows], sizes, self.number[rows])
+        self.joules += float(back.joules.sum())
+        self.arrives[rows], self.weighed[rows] = back.arrived, True
+        return back
+
+    def came_of_it(self, outcome: Outcome) -> None:
+        """How long replies are, if that was not known; who failed says so in no bytes."""
+        for clients, sizes in (
+            (outcome.replies.clients, outcome.replies.sizes),
+            (np.array(sorted(one.client for one in outcome.failures), dtype=np.int64), np.zeros(len(outcome.failures))),
+        ):
+            rows = places(self.setting.clients, clients)
+            light = ~self.weighed[rows]
+            if light.any():
+                self._come_back(rows[light], sizes[light])
+
+    def about(self) -> dict[str, Any] | None:
+        """What there is to know of the clients' surroundings, once; None: nothing."""
+        return None
+
+    def happened(self) -> list[dict[str, Any]]:
+        """What happened on the way since the last call, as far as somebody keeps a log."""
+        return []
 
     def noted(self) -> dict[str, float]:
         """What a row of the record says of the clock: seconds, and joules of all clients, so far."""
         return {"clock": self.now, "joules": self.joules}
 
-    def _trips(self, rows: np.ndarray, tasks: Sequence[Tasks]) -> Trips:
-        step, down = tasks[0].step, bytes_down(tasks, self.setting.clients[rows])
-        work = self.operations[rows] if step == "train" else 0.0
-        number = self.number[rows] = self.number[rows] + 1
-        return self.fleet.trips(rows, self.now, *self._sizes(rows, work, down, self.reply_bytes[step]), number)
-
-    def _sizes(
-        self, rows: np.ndarray, operations: np.ndarray | float, down: np.ndarray | float, up: np.ndarray | float
-    ) -> tuple[np.ndarray | float, np.ndarray | float, np.ndarray | float]:
-        """Operations and bytes both ways of these clients, if those of a whole training are these."""
+    def _sizes(self, rows: np.ndarray, *of_all: np.ndarray | float) -> list[np.ndarray | float]:
+        """Of these clients, if those of a whole training are these: bytes, or operations and bytes."""
         if self.shares is None:
-            return operations, down, up
+            return list(of_all)
         of_operations, of_bytes = self.shares[rows].T
-        return operations * of_operations, down * of_bytes, up * of_bytes
+        return [one * share for one, share in zip(of_all, (of_operations, of_bytes)[-len(of_all) :], strict=True)]
 
     def expected(self) -> tuple[np.ndarray, np.ndarray]:
         """Seconds and joules of one training for every client, with a model to it and a reply back, `[n]`."""
         model = float(self.setting.initial.numel() * self.setting.initial.element_size())
         everyone = np.arange(len(self.status))
-        operations, down, up = self._sizes(
-            everyone, self.operations, model, float(self.reply_bytes.get("train", model))
-        )
+        operations, down = self._sizes(everyone, self.operations, model)
+        (up,) = self._sizes(everyone, float(self.reply_bytes.get("train", model)))
         return self.fleet.expected(operations, down, up)
 
     def wait(self, count: int, until: float = np.inf) -> np.ndarray:
-        """Those who arrive next, in this order: at most `count` of them, and nobody after the time `until`."""
-        # Who is not at work arrives never, as those who are never done.
-        order = self.arrives.argsort(kind="stable") if count > 1 else self.arrives.argmin(axis=0, keepdims=True)
-        times = self.arrives[order[:count]]
-        came = order[: np.count_nonzero((times < np.inf) & (times <= until))]
+        """Those who arrive next, in this order: at most `count` of them, and nobody after the time `until`.
+
+        Raises TimeIsUp if the run ends before.
+        """
+        came, times = self._next(count, min(until, self.ends))
+        while not self.weighed[came].all():
+            assert self.weigh is not None, "without it all arrivals are known"
+            self.weigh()
+            came, times = self._next(count, min(until, self.ends))
+        if len(came) < count and self.ends < np.inf and self.ends <= until:
+            self.now = self.ends
+            raise TimeIsUp
         if until < np.inf and len(came) < min(count, self.out):
             self.now = until
         elif len(came):
@@ -102,15 +147,31 @@ class Flight(Roster):
         self.status[came], self.arrives[came] = HERE, np.inf
         return came
 
+    def _next(self, count: int, last: float) -> tuple[np.ndarray, np.ndarray]:
+        """Those who arrive next, at most `count` of them and nobody after `last`; and when at most so many would."""
+        # Who is not at work arrives never, as those who are never done.
+        order = self.arrives.argsort(kind="stable") if count > 1 else self.arrives.argmin(axis=0, keepdims=True)
+        times = self.arrives[order[:count]]
+        return order[: np.count_nonzero((times < np.inf) & (times <= last))], times
+
     # -- what came of it -------------------------------------------------------------------------------------------
 
     def due(self, rows: np.ndarray) -> list[Tasks]:
         """What has to be computed before the replies of these clients can be had: nothing, or all that is not yet."""
         if (self.stack[rows] != UNKNOWN).all():
             return []
+        return self.unknown()
+
+    def unknown(self) -> list[Tasks]:
+        """What is under way and not computed yet."""
         return self.tasks_of(self.setting.clients[(self.status != IDLE) & (self.stack == UNKNOWN)])
+
+    def computed(self, outcome: Outcome) -> None:
+        """See Roster."""
+        super().computed(outcome)
+        self.came_of_it(outcome)
 
     def free(self, rows: np.ndarray) -> None:
         """See Roster."""
-        self.arrives[rows] = np.inf
+        self.arrives[rows], self.weighed[rows] = np.inf, True
         super().free(rows)

@@ -54,6 +54,10 @@ class Gathering:
     def all_of(self, tasks: Sequence[Tasks], rows: np.ndarray) -> np.ndarray:
         """Asks these, and waits for all of them."""
         self.air.send(rows, tasks)
+        return self.all_back(rows)
+
+    def all_back(self, rows: np.ndarray) -> np.ndarray:
+        """Waits for all of these, who were asked."""
         came = self.air.wait(len(rows))
         if len(came) < len(rows):
             raise UserError(

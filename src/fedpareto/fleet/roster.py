@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -17,6 +17,10 @@ IDLE, OUT, HERE = 0, 1, 2
 """A client has nothing to do; is at work, or its reply under way; its reply is here, and no round had it yet."""
 UNKNOWN, FAILED = -1, -2
 """In place of the number of a stack of replies: not computed yet; there is none."""
+
+
+class TimeIsUp(Exception):
+    """The simulated hours of a run are over before a round was complete."""
 
 
 @dataclass
@@ -146,6 +150,19 @@ class Roster(ABC):
         if len(parts) > 1:
             replies = replies.only(np.argsort(replies.clients, kind="stable"))
         return replies, [self.failures[row] for row in rows[stacks == FAILED].tolist()]
+
+    def forget_reply(self, row: int) -> None:
+        """What was computed for a client is of no use any more."""
+        _leave(self._readers, self.replies, self.stack[row : row + 1])
+        self.stack[row] = UNKNOWN
+
+    def without_lost(self, outcome: Outcome) -> Outcome:
+        """What came of tasks, without the replies that got lost on their way, each of which is a failure."""
+        if not self.failures:
+            return outcome
+        lost = self.setting.clients[sorted(self.failures)]
+        kept = outcome.replies.only(np.flatnonzero(~np.isin(outcome.replies.clients, lost)))
+        return replace(outcome, replies=kept, failures=[*outcome.failures, *self.failures.values()])
 
     def tasks_of(self, clients: np.ndarray) -> list[Tasks]:
         """What these clients, ascending, were asked; each is in one of them."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from scipy import special
@@ -13,24 +14,36 @@ from fedpareto.core.messages import Ids
 from fedpareto.errors import UserError
 from fedpareto.fleet.presence import Presence
 
+DOWN, UP = 0, 1
+"""To a client, and from it."""
 AHEAD, KEPT = 8, 16
 """Tasks of each client for which is drawn at once, and how many such blocks stay in memory."""
 PACKET = 1400
 """Bytes of a message in one packet: an Ethernet frame of 1500 without the headers of IP, TCP and TLS."""
 
 
-@dataclass(frozen=True, eq=False)
-class Trips:
-    """k tasks on their way, `[k]` each; times in simulated seconds, infinite for what never happens."""
+class Outward(NamedTuple):
+    """Of k tasks the way to the clients and the work there, `[k]` each; times in simulated seconds, infinite for what
+    never happens.
+    """
 
     received: np.ndarray
     """When each client has the task …"""
     computed: np.ndarray
-    """… has done the work …"""
-    arrived: np.ndarray
-    """… and its reply is at the server."""
+    """… and has done the work."""
     joules: np.ndarray
-    """What the client spends on all of that."""
+    """What the client spends on that."""
+    air: np.ndarray
+    """Bytes that were sent, with those that were lost and sent again."""
+
+
+class Homeward(NamedTuple):
+    """Of k replies the way back, `[k]` each."""
+
+    arrived: np.ndarray
+    """When each is at the server."""
+    joules: np.ndarray
+    air: np.ndarray
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,38 +81,47 @@ class Fleet:
                 f"training takes at least {needed[first]:g}: give it more, or take a smaller network"
             )
 
-    def trips(
+    def outward(
         self,
         rows: np.ndarray,
         started: np.ndarray | float,
         operations: np.ndarray | float,
         bytes_down: np.ndarray | float,
-        bytes_up: np.ndarray | float,
         number: np.ndarray | int = 0,
-    ) -> Trips:
+    ) -> Outward:
         """What becomes of tasks that the server has for these rows at the time `started`; one number or `[k]` each.
 
         A client that is present over a link that loses nothing has its reply at the server at `started` + latency +
-        bytes_down / down + operations / speed + latency + bytes_up / up. It receives, works and sends only while it is
-        present, and goes on where it stopped.
+        bytes_down / down + operations / speed, and after that in `homeward` + latency + bytes_up / up. It receives,
+        works and sends only while it is present, and goes on where it stopped.
 
         Lost packets are sent again until all have arrived. How many that takes is drawn from (seed, client, `number`):
         that of the task among all that the client has had. It does not depend on the other rows.
         """
-        rows = np.asarray(rows, dtype=np.int64)
-        sizes = np.empty((2, len(rows)))
-        sizes[0], sizes[1] = bytes_down, bytes_up
-        receiving, sending = sizes * self._tries(rows, sizes, number) / self._links[:, rows]
-        computing, latency = operations / self.speed[rows], self.latency[rows]
-        received = self.presence.finish(rows, started, latency + receiving)
+        air, receiving = self._transfer(rows, bytes_down, number, DOWN)
+        computing = operations / self.speed[rows]
+        received = self.presence.finish(rows, started, self.latency[rows] + receiving)
         computed = self.presence.finish(rows, received, computing)
-        arrived = self.presence.finish(rows, computed, latency + sending)
         # What never ends is not paid for either: nobody knows where it stopped.
-        ended = np.isfinite([received, computed, arrived])
-        radio = self.radio_watts[rows]
-        spent = [receiving * radio, computing * self.compute_watts[rows], sending * radio]
-        down, work, up = np.where(ended, spent, 0.0)
-        return Trips(received, computed, arrived, down + work + up)
+        down = np.where(np.isfinite(received), receiving * self.radio_watts[rows], 0.0)
+        work = np.where(np.isfinite(computed), computing * self.compute_watts[rows], 0.0)
+        return Outward(received, computed, down + work, air)
+
+    def homeward(
+        self, rows: np.ndarray, computed: np.ndarray, bytes_up: np.ndarray | float, number: np.ndarray | int = 0
+    ) -> Homeward:
+        """What becomes of replies that are ready at `computed`. With no bytes: no reply can be there earlier."""
+        air, sending = self._transfer(rows, bytes_up, number, UP)
+        arrived = self.presence.finish(rows, computed, self.latency[rows] + sending)
+        return Homeward(arrived, np.where(np.isfinite(arrived), sending * self.radio_watts[rows], 0.0), air)
+
+    def _transfer(
+        self, rows: np.ndarray, sizes: np.ndarray | float, number: np.ndarray | int, way: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Bytes that are sent for messages, and seconds for which these need a link, `[k]` each."""
+        sizes = np.broadcast_to(np.asarray(sizes, dtype=np.float64), rows.shape)
+        air: np.ndarray = sizes * self._tries(rows, sizes, number, way)
+        return air, air / self._links[way, rows]
 
     def expected(
         self, operations: np.ndarray | float, bytes_down: np.ndarray | float, bytes_up: np.ndarray | float
@@ -112,8 +134,8 @@ class Fleet:
         joules: np.ndarray = self.radio_watts * transfer + self.compute_watts * computing
         return seconds, joules
 
-    def _tries(self, rows: np.ndarray, sizes: np.ndarray, number: np.ndarray | int) -> np.ndarray:
-        """How often each packet is sent on average, for messages of these sizes `[2, k]`: 1 where nothing is lost.
+    def _tries(self, rows: np.ndarray, sizes: np.ndarray, number: np.ndarray | int, way: int) -> np.ndarray:
+        """How often each packet is sent on average, for messages of these sizes `[k]`: 1 where nothing is lost.
 
         N packets, each of which is lost with probability p, are lost a number of times that has the negative binomial
         distribution; it is drawn by its quantile function.
@@ -123,21 +145,21 @@ class Fleet:
         if not len(lossy):
             return tries
         who, numbers = rows[lossy], np.zeros_like(rows) + number
-        level = self._levels(who, numbers[lossy])
-        packets = np.maximum(np.ceil(sizes[:, lossy] / PACKET), 1)
+        level = self._levels(who, numbers[lossy], way)
+        packets = np.maximum(np.ceil(sizes[lossy] / PACKET), 1)
         lost = np.ceil(special.nbdtrik(level, packets, 1 - self.loss[who]))
-        tries[:, lossy] = 1 + np.maximum(lost, 0) / packets
+        tries[lossy] = 1 + np.maximum(lost, 0) / packets
         return tries
 
-    def _levels(self, rows: np.ndarray, number: np.ndarray) -> np.ndarray:
-        """Numbers between 0 and 1 for these tasks, `[2, k]`. They are drawn for all clients and some tasks at once:
+    def _levels(self, rows: np.ndarray, number: np.ndarray, way: int) -> np.ndarray:
+        """Numbers between 0 and 1 for these tasks, `[k]`. They are drawn for all clients and some tasks at once:
         one by one it would take longer than the training of a small model.
         """
         block, place = np.divmod(number, AHEAD)
-        found = np.empty((2, len(rows)))
+        found = np.empty(len(rows))
         for one in set(block.tolist()):
             here = block == one
-            found[:, here] = self._drawn_of(one)[:, rows[here], place[here]]
+            found[here] = self._drawn_of(one)[way, rows[here], place[here]]
         return found
 
     def _drawn_of(self, block: int) -> np.ndarray:

@@ -60,6 +60,17 @@ def _harmonic(count: int) -> float:
     return sum(1 / one for one in range(1, count + 1)) if count < 20 else log(count) + 0.5772157 + 0.5 / count
 
 
+def seconds(found: Cost, channel: Channel, back: Channel, managed: Managed) -> tuple[float, float]:
+    """For how long a message needs the channel, and how long what was lost of it is asked for after that."""
+    again = 1 / channel.survives(SMALL) - 1  # how often the EOF is lost
+    asking = again * managed.ack_timeout
+    if found.rounds:
+        # The first NAK follows the EOF; each later one, and each that is lost, takes a timer.
+        timers = max(0.0, found.rounds / back.survives(SMALL) - 1)
+        asking += managed.nak_delay + found.rounds * (channel.delay + back.delay) + timers * managed.nak_timeout
+    return 8 * found.bytes / channel.rate, asking
+
+
 class FluidNetwork(SimulatedNetwork):
     """The time and bytes of `CfdpNetwork` in a few events for each message: for long simulations."""
 
@@ -135,13 +146,7 @@ class _Flow:
     def of(parcel: Parcel, channel: Channel, back: Channel, managed: Managed) -> _Flow:
         """What a message takes over a channel, and over the one back for what is asked."""
         found = cost(len(parcel.data), channel, managed.segment)
-        again = 1 / channel.survives(SMALL) - 1  # how often the EOF is lost
-        asking = again * managed.ack_timeout
-        if found.rounds:
-            # The first NAK follows the EOF; each later one, and each that is lost, takes a timer.
-            timers = max(0.0, found.rounds / back.survives(SMALL) - 1)
-            asking += managed.nak_delay + found.rounds * (channel.delay + back.delay) + timers * managed.nak_timeout
-        return _Flow(parcel, found, 8 * found.bytes / channel.rate, asking)
+        return _Flow(parcel, found, *seconds(found, channel, back, managed))
 
 
 class _Way:

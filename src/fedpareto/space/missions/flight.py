@@ -1,0 +1,139 @@
+"""Work under way in orbit: as any simulated flight, with what goes wrong, and a log of every transfer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+
+from fedpareto.core.messages import Failure
+from fedpareto.fleet.flight import Flight
+from fedpareto.fleet.roster import FAILED, HERE
+from fedpareto.fleet.trips import Homeward, Outward
+from fedpareto.space.missions.mishaps import Mishap
+from fedpareto.space.missions.satellites import Satellites
+
+HOUR = 3600.0
+
+
+@dataclass
+class MissionFlight(Flight):
+    """The work of one mission."""
+
+    fleet: Satellites
+    log: list[dict[str, Any]] = field(default_factory=list, repr=False)
+    """What happened since somebody took it: trips of tasks, and what went wrong."""
+    left: np.ndarray = field(init=False)
+    """When the server had each satellite's task ready …"""
+    received: np.ndarray = field(init=False)
+    """… when the satellite had it …"""
+    air: np.ndarray = field(init=False)
+    """… and how many bytes were on the air for it."""
+    ARRAYS: ClassVar[tuple[str, ...]] = (*Flight.ARRAYS, "left", "received", "air")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.left, self.received = np.full((2, len(self.setting.clients)), np.inf)
+        self.air = np.zeros(len(self.setting.clients))
+
+    @property
+    def patience(self) -> float:
+        """Seconds after which the server gives up on a reply."""
+        return self.fleet.sky.options.timeout * HOUR
+
+    def about(self) -> dict[str, Any]:
+        """See Flight: what mission.json holds."""
+        return self.fleet.sky.about()
+
+    def happened(self) -> list[dict[str, Any]]:
+        """Hands the log over."""
+        found, self.log = self.log, []
+        return found
+
+    # -- trips -----------------------------------------------------------------------------------------------------
+
+    def _leave_for(self, rows: np.ndarray, out: Outward) -> None:
+        self.left[rows], self.received[rows], self.air[rows] = self.now, out.received, out.air
+        for mishap, row in self._flips(rows):
+            if self.received[row] <= mishap.seconds < self.ready[row]:
+                self._train_again(mishap, row)
+
+    def _come_back(self, rows: np.ndarray, sizes: np.ndarray | float) -> Homeward:
+        back = super()._come_back(rows, sizes)
+        for mishap, row in self._flips(rows):
+            if self.ready[row] <= mishap.seconds < self.arrives[row]:
+                self._train_again(mishap, row)
+                size = np.broadcast_to(sizes, rows.shape)[rows == row]
+                back = super()._come_back(np.array([row]), size)
+        self._note_trips(rows, back)
+        for row in rows[self.arrives[rows] > self.left[rows] + self.patience].tolist():
+            self._give_up(row, self.left[row] + self.patience, f"no reply within {self.patience / HOUR:g} h")
+        return back
+
+    def _flips(self, rows: np.ndarray) -> list[tuple[Mishap, int]]:
+        """Bits that flip on board of these satellites."""
+        options, names = self.fleet.sky.options, self.fleet.sky.names
+        flips = [(one, names.index(one.who)) for one in options.mishaps_ahead if one.kind == "flip"]
+        return [(one, row) for one, row in flips if row in rows]
+
+    def _train_again(self, mishap: Mishap, row: int) -> None:
+        """What a satellite holds does not match its digest any more, so it begins again from what it was sent."""
+        one = np.array([row])
+        again = self.operations[one] / self.fleet.speed[one]
+        began = np.array([mishap.seconds])
+        self.ready[row] = self.fleet.power.finish(one, began, again, self.fleet.compute_watts[one])[0]
+        self._fault(mishap.seconds, "a bit flipped in the model", row, "trained again from what it was sent")
+
+    def _give_up(self, row: int, time: float, reason: str) -> None:
+        """The reply of a satellite will not count, which the server knows at a time."""
+        self.forget_reply(row)
+        client, round_ = int(self.setting.clients[row]), int(self.version[row])
+        self.arrives[row], self.stack[row], self.failures[row] = time, FAILED, Failure(client, round_, reason)
+        self._fault(time, reason, row, "went on without it")
+
+    # -- the server ------------------------------------------------------------------------------------------------
+
+    def wait(self, count: int, until: float = np.inf) -> np.ndarray:
+        """See Flight; replies that lay with a server when it fell silent are lost."""
+        before, arrived = self.now, self.arrives.copy()
+        came = super().wait(count, until)
+        for one in self.fleet.sky.options.mishaps_ahead:
+            if one.kind == "server" and before <= one.seconds < self.now:
+                self._hand_over(one, came[arrived[came] <= one.seconds])
+        return came
+
+    def _hand_over(self, mishap: Mishap, came: np.ndarray) -> None:
+        """The stand-by has the last model, but no replies that waited for their round."""
+        minutes = self.fleet.sky.options.handover
+        self._fault(mishap.seconds, "the server fell silent", None, f"a stand-by took over after {minutes:g} minutes")
+        waiting = np.union1d(came, np.flatnonzero(self.status == HERE)) if len(came) else came
+        for row in waiting.tolist():
+            self._give_up(row, np.inf, "lost with the server that had it")
+
+    # -- the log ---------------------------------------------------------------------------------------------------
+
+    def _note_trips(self, rows: np.ndarray, back: Homeward) -> None:
+        """One line for each task: when it was asked, received, done and back, in seconds, and bytes on the air."""
+        air = dict(zip(rows.tolist(), np.broadcast_to(back.air, rows.shape).tolist(), strict=True))
+        for row in rows.tolist():
+            times = {name: _second(getattr(self, name)[row]) for name in ("left", "received", "ready", "arrives")}
+            self.log.append(
+                {
+                    "what": "trip",
+                    "satellite": row,
+                    "round": int(self.version[row]),
+                    **times,
+                    "down": round(float(self.air[row])),
+                    "up": round(air[row]),
+                }
+            )
+
+    def _fault(self, time: float, fault: str, row: int | None, action: str) -> None:
+        who = "server" if row is None else self.fleet.sky.names[row]
+        self.log.append({"what": "fault", "time": _second(time), "fault": fault, "who": who, "action": action})
+
+
+def _second(time: float) -> float | None:
+    """To the millisecond; None for never."""
+    return round(float(time), 3) if np.isfinite(time) else None

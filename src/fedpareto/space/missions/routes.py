@@ -1,0 +1,201 @@
+"""How messages get to satellites and back: straight, through others of their plane, or whichever way is fastest."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from fedpareto.fleet.presence import Presence
+from fedpareto.fleet.trips import DOWN, UP
+from fedpareto.space.missions.sky import Sights, Sky, presence
+from fedpareto.space.missions.transfers import Fluid, Moved, Radio, Transfers, fluid_costs
+from fedpareto.space.orbits.routes import Router
+
+
+class Routes(ABC):
+    """The ways of one mission."""
+
+    @abstractmethod
+    def outward(self, rows: np.ndarray, started: np.ndarray | float, sizes: np.ndarray, number: np.ndarray) -> Moved:
+        """Tasks of so many bytes that the server has for these satellites at `started`."""
+
+    @abstractmethod
+    def homeward(self, rows: np.ndarray, ready: np.ndarray, sizes: np.ndarray, number: np.ndarray) -> Moved:
+        """Replies of so many bytes that these satellites have at `ready`."""
+
+    @abstractmethod
+    def leaving(self, rows: np.ndarray, time: float) -> np.ndarray:
+        """Until when each satellite could be sent something at once, from `time` on; `time` itself if it cannot."""
+
+
+@dataclass(frozen=True)
+class Direct(Routes):
+    """Between satellites and the stations or relays that they see."""
+
+    contacts: Sights
+    transfers: Transfers
+    links: Presence
+
+    def outward(self, rows: np.ndarray, started: np.ndarray | float, sizes: np.ndarray, number: np.ndarray) -> Moved:
+        """See Routes."""
+        return self.transfers.finish(rows, started, sizes, number, DOWN)
+
+    def homeward(self, rows: np.ndarray, ready: np.ndarray, sizes: np.ndarray, number: np.ndarray) -> Moved:
+        """See Routes."""
+        return self.transfers.finish(rows, ready, sizes, number, UP)
+
+    def leaving(self, rows: np.ndarray, time: float) -> np.ndarray:
+        """See Routes."""
+        here = self.links.present(rows, time)
+        found = np.full(len(rows), time)
+        for place in np.flatnonzero(here).tolist():
+            low, high = self.links.bounds[rows[place]], self.links.bounds[rows[place] + 1]
+            found[place] = self.links.ends[low + np.searchsorted(self.links.ends[low:high], time, side="right")]
+        return found
+
+
+@dataclass(frozen=True)
+class Planes(Routes):
+    """Within a plane from neighbour to neighbour (FedISL, Razmi et al. 2022): any satellite of a plane that is in
+    contact is a way to all of them.
+    """
+
+    direct: Direct
+    rings: tuple[np.ndarray, ...]
+    """The satellites of each plane, in order."""
+    radio: Radio
+    """Of links between satellites."""
+    sums: bool
+    """Whether replies of a plane are added up on the way; otherwise each travels for itself."""
+
+    def outward(self, rows: np.ndarray, started: np.ndarray | float, sizes: np.ndarray, number: np.ndarray) -> Moved:
+        """See Routes: the first of a plane who has the task passes it on both ways around the ring."""
+        moved = Moved(*(np.empty(len(rows)) for _ in Moved._fields))
+        begun = np.broadcast_to(np.asarray(started, dtype=np.float64), rows.shape)
+        for ring, places in self._by_ring(rows):
+            first = self.direct.outward(
+                ring, begun[places].max(), np.full(len(ring), sizes[places].max()), _zeros(ring)
+            )
+            hop, hop_air = self._hop(sizes[places].max())
+            arrives = first.ended[:, None] + self._hops(len(ring)) * hop
+            gate = int(np.argmin(first.ended))
+            members = np.searchsorted(ring, rows[places])
+            moved.ended[places] = arrives.min(axis=0)[members]
+            # Each gets it once from a neighbour; who is in contact gets it from the ground.
+            is_gate = members == gate
+            moved.radio[places] = np.where(is_gate, first.radio[gate], 2 * hop)
+            moved.air[places] = np.where(is_gate, first.air[gate], hop_air)
+        return moved
+
+    def homeward(self, rows: np.ndarray, ready: np.ndarray, sizes: np.ndarray, number: np.ndarray) -> Moved:
+        """See Routes: the member that is the fastest way down collects what the others have."""
+        moved = Moved(*(np.empty(len(rows)) for _ in Moved._fields))
+        for ring, places in self._by_ring(rows):
+            members = np.searchsorted(ring, rows[places])
+            together = [np.arange(len(places))] if self.sums else [np.array([one]) for one in range(len(places))]
+            for some in together:
+                who, size = places[some], sizes[places[some]].max()
+                hop, hop_air = self._hop(size)
+                there = ready[who][:, None] + self._hops(len(ring))[members[some]] * hop
+                at = there.max(axis=0)
+                down = self.direct.homeward(ring, at, np.full(len(ring), size), _zeros(ring))
+                sink = int(np.argmin(down.ended))
+                is_sink = ring[sink] == rows[who]
+                moved.ended[who] = down.ended[sink]
+                moved.radio[who] = np.where(is_sink, 0.0, 2 * hop) + down.radio[sink] / len(who)
+                moved.air[who] = np.where(is_sink, 0.0, hop_air) + down.air[sink] / len(who)
+        return moved
+
+    def leaving(self, rows: np.ndarray, time: float) -> np.ndarray:
+        """See Routes: a plane can be reached while any of its satellites can."""
+        found = np.full(len(rows), time)
+        for ring, places in self._by_ring(rows):
+            found[places] = self.direct.leaving(ring, time).max()
+        return found
+
+    def _by_ring(self, rows: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Each plane that is among these satellites, and their places in `rows`."""
+        found = [(ring, np.flatnonzero(np.isin(rows, ring))) for ring in self.rings]
+        return [(ring, places) for ring, places in found if len(places)]
+
+    def _hop(self, size: float) -> tuple[float, float]:
+        """Seconds from one satellite to the next, and bytes on the air."""
+        sending, asking, air = fluid_costs(self.radio, np.array([size]), UP)
+        return float(sending[0] + asking[0] + self.radio.delay), float(air[0])
+
+    @staticmethod
+    def _hops(count: int) -> np.ndarray:
+        """From each of a ring to each, the shorter way around, `[k, k]`."""
+        apart = np.abs(np.subtract.outer(np.arange(count), np.arange(count)))
+        hops: np.ndarray = np.minimum(apart, count - apart)
+        return hops
+
+
+@dataclass(frozen=True)
+class Relayed(Routes):
+    """From satellite to satellite, whichever way arrives first; a message crosses a contact as a whole."""
+
+    sky: Sky
+    direct: Direct
+    ground: Radio
+    between: Radio
+
+    @cached_property
+    def _router(self) -> Router:
+        return Router(self.sky.network)
+
+    @cached_property
+    def _stations(self) -> range:
+        first = len(self.sky.names) + 1
+        return range(first, first + len(self.sky.stations))
+
+    def outward(self, rows: np.ndarray, started: np.ndarray | float, sizes: np.ndarray, number: np.ndarray) -> Moved:
+        """See Routes."""
+        begun = np.broadcast_to(np.asarray(started, dtype=np.float64), rows.shape)
+        sending, asking, air = fluid_costs(self.ground, sizes, DOWN)
+        ended = np.full(len(rows), np.inf)
+        for time, load in sorted(set(zip(begun.tolist(), air.tolist(), strict=True))):
+            if not np.isfinite(time):
+                continue
+            reached = [self._router.arrivals(station, time, round(load)) for station in self._stations]
+            for place in np.flatnonzero((begun == time) & (air == load)).tolist():
+                ended[place] = min(one.get(int(rows[place]) + 1, np.inf) for one in reached)
+        return Moved(ended + asking, sending, air)
+
+    def homeward(self, rows: np.ndarray, ready: np.ndarray, sizes: np.ndarray, number: np.ndarray) -> Moved:
+        """See Routes."""
+        sending, asking, air = fluid_costs(self.ground, sizes, UP)
+        ended = np.full(len(rows), np.inf)
+        for place, (row, time, load) in enumerate(zip(rows.tolist(), ready.tolist(), air.tolist(), strict=True)):
+            if np.isfinite(time):
+                reached = self._router.arrivals(row + 1, time, round(load))
+                ended[place] = min(reached.get(station, np.inf) for station in self._stations)
+        return Moved(ended + asking, sending, air)
+
+    def leaving(self, rows: np.ndarray, time: float) -> np.ndarray:
+        """See Routes."""
+        return self.direct.leaving(rows, time)
+
+
+def routes_of(sky: Sky, contacts: Sights, sums: bool) -> Routes:
+    """Of a mission; `contacts` are those that are left when something goes wrong, `sums` says whether replies may be
+    added up on the way.
+    """
+    options = sky.options
+    ground = Radio(options.up, options.down, options.loss)
+    links = presence(contacts, len(sky.names))
+    direct = Direct(contacts, Fluid(links, ground), links)
+    between = Radio(options.between, options.between, options.loss)
+    if options.route == "relay":
+        return Relayed(sky, direct, ground, between)
+    if options.route == "plane":
+        sky.must_be_rings()
+        return Planes(direct, tuple(sky.rings), between, sums)
+    return direct
+
+
+def _zeros(ring: np.ndarray) -> np.ndarray:
+    return np.zeros(len(ring), dtype=np.int64)

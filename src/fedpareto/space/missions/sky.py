@@ -1,0 +1,317 @@
+"""Who sees whom during a mission, and who of them talks: windows of time for satellites, stations and relays."""
+
+from __future__ import annotations
+
+import heapq
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedpareto.errors import UserError
+from fedpareto.fleet.presence import Presence
+from fedpareto.space.missions.options import MissionOptions
+from fedpareto.space.orbits import ion
+from fedpareto.space.orbits.circular import Orbits
+from fedpareto.space.orbits.earth import RADIUS, Array, Whole, sidereal_angle
+from fedpareto.space.orbits.listing import ends, windows
+from fedpareto.space.orbits.plans import ContactPlan, Rates, must_see, plan
+from fedpareto.space.orbits.sights import between_satellites, eclipses, every_pair, ground_tracks, over_stations
+from fedpareto.space.orbits.stations import Station
+from fedpareto.space.orbits.tle import read_tle
+from fedpareto.space.orbits.windows import Windows
+
+GEOSTATIONARY = 42_164.17
+"""Kilometres from the Earth's centre."""
+TRACK_POINTS = 20_000
+"""Places of all satellites together that a page draws."""
+
+
+@dataclass(frozen=True, eq=False)
+class Sights:
+    """Satellites and the stations or relays that they talk to, `[k]` each, by satellite and time."""
+
+    satellites: Whole
+    stations: Whole
+    starts: Array
+    ends: Array
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def only(self, rows: np.ndarray) -> Sights:
+        """Some of them."""
+        return Sights(self.satellites[rows], self.stations[rows], self.starts[rows], self.ends[rows])
+
+
+@dataclass(frozen=True, eq=False)
+class Sky:
+    """A mission's satellites and what they see."""
+
+    names: tuple[str, ...]
+    """Of the satellites."""
+    stations: tuple[str, ...]
+    """Stations, then relays."""
+    planes: Whole
+    """The number of each satellite's plane; all in one where orbits are not known."""
+    seconds: float
+    contacts: Sights
+    """With whom each satellite talks: with one at a time."""
+    options: MissionOptions
+    orbits: Orbits | None = None
+    """None: there is only a contact plan."""
+    given: ContactPlan | None = None
+    """The contact plan that the user gave."""
+
+    @cached_property
+    def shadows(self) -> Windows:
+        """When satellites are in the Earth's shadow."""
+        assert self.orbits is not None, "options refuse power without orbits"
+        return eclipses(self.orbits, self.options.begins, self.seconds)
+
+    @cached_property
+    def network(self) -> ContactPlan:
+        """All contacts, also between satellites, for messages that find their own way. Satellites are the nodes from 1
+        on, and stations follow.
+        """
+        if self.given is not None:
+            return _renumbered(self.given)
+        assert self.orbits is not None, "without a plan there are orbits"
+        options, count = self.options, len(self.names)
+        rates = Rates(options.down, options.up, options.between)
+        pairs = every_pair(count)
+        return plan(self.orbits, options.sites, options.begins, self.seconds, rates, pairs)
+
+    @cached_property
+    def rings(self) -> list[np.ndarray]:
+        """The satellites of each plane, in the order in which they follow each other."""
+        return [np.flatnonzero(self.planes == plane) for plane in range(int(self.planes.max()) + 1)]
+
+    def must_be_rings(self) -> None:
+        """Raises UserError if satellites that follow each other in a plane do not always see each other."""
+        assert self.orbits is not None, "options refuse planes without orbits"
+        pairs = np.array([pair for ring in self.rings for pair in _neighbours(ring)], dtype=np.int64).reshape(-1, 2)
+        if not len(pairs):
+            raise UserError("engine: route takes at least two satellites in a plane; take fewer planes")
+        seen = between_satellites(self.orbits, pairs, self.options.begins, self.seconds)
+        always = np.bincount(seen.rows, seen.ends - seen.starts, len(pairs)) >= self.seconds - 1
+        if always.all():
+            return
+        one, other = pairs[np.flatnonzero(~always)[0]]
+        height = float(self.orbits.extent()[1][one])
+        # The line between neighbours comes as close to the Earth's centre as r·cos(π/k).
+        needed = int(np.ceil(np.pi / np.arccos((RADIUS + 100) / height)))
+        raise UserError(
+            f"engine: route is {self.options.route}, but {self.names[one]} and {self.names[other]} do not see each "
+            f"other all the time; from {needed} satellites in a plane on they would, or in higher orbits"
+        )
+
+    def about(self) -> dict[str, Any]:
+        """What a mission's page draws: satellites, stations, contacts, shadows and tracks, in plain values.
+
+        Contacts are [start, end, satellite, station]; places are in hundredths of a degree.
+        """
+        options, talk = self.options, self.contacts
+        columns = (talk.starts.round(1), talk.ends.round(1), talk.satellites, talk.stations)
+        found: dict[str, Any] = {
+            "start": options.begins.isoformat(),
+            "seconds": self.seconds,
+            "satellites": list(self.names),
+            "planes": self.planes.tolist(),
+            "stations": [*map(_place, () if options.plan else options.sites), *map(_above, options.relays)],
+            "contacts": [list(row) for row in zip(*(column.tolist() for column in columns), strict=True)],
+        }
+        if options.plan:
+            found["stations"] = [{"name": name} for name in self.stations]
+        if self.orbits is not None:
+            step, latitude, longitude = self.tracks()
+            places = (np.rint(100 * one).astype(int).tolist() for one in (latitude, longitude))
+            found["tracks"] = {"step": step, **dict(zip(("latitude", "longitude"), places, strict=True))}
+            dark = self.shadows
+            found["shadows"] = [
+                list(row)
+                for row in zip(
+                    dark.starts.round(1).tolist(), dark.ends.round(1).tolist(), dark.rows.tolist(), strict=True
+                )
+            ]
+        return found
+
+    def tracks(self) -> tuple[float, Array, Array]:
+        """Seconds between two places, and latitudes and longitudes `[n, t]` of the ground below, in degrees."""
+        assert self.orbits is not None, "only orbits have tracks"
+        step = max(60.0, 60.0 * np.ceil(len(self.names) * self.seconds / 60 / TRACK_POINTS))
+        at = np.arange(0.0, min(self.seconds, 86_400.0) + step, step)
+        return float(step), *ground_tracks(self.orbits, self.options.begins, at)
+
+
+def sky_of(options: MissionOptions, seconds: float) -> Sky:
+    """From orbits, or from a contact plan."""
+    if options.plan:
+        return _from_plan(options, seconds)
+    orbits: Orbits
+    if options.tle:
+        orbits = read_tle(Path(options.tle))
+        planes = np.zeros(len(orbits.names), dtype=np.int64)
+    else:
+        orbits = options.walker.orbits(options.begins)
+        planes = np.arange(len(orbits.names)) // (options.walker.satellites // options.walker.planes)
+    seen = _sights(orbits, options, seconds)
+    names = (*(one.name for one in options.sites), *(f"relay-{longitude:g}" for longitude in options.relays))
+    served = talking(seen, options.antennas)
+    return Sky(orbits.names, names, planes, seconds, served, options, orbits)
+
+
+def _sights(orbits: Orbits, options: MissionOptions, seconds: float) -> Sights:
+    """All of stations and relays."""
+    count, parts = len(orbits.names), list[Sights]()
+    if options.sites:
+        seen = over_stations(orbits, options.sites, options.begins, seconds)
+        must_see(orbits, options.sites, seen.rows // count, seconds)
+        parts.append(Sights(seen.rows % count, seen.rows // count, seen.starts, seen.ends))
+    if options.relays:
+        joined = _WithRelays(orbits, options.relays)
+        pairs = np.array([(low, count + high) for high in range(len(options.relays)) for low in range(count)])
+        met = between_satellites(joined, pairs, options.begins, seconds)
+        low, high = pairs[met.rows].T
+        parts.append(Sights(low, high - count + len(options.sites), met.starts, met.ends))
+    if not parts:
+        nobody = np.empty(0, dtype=np.int64)
+        return Sights(nobody, nobody, np.empty(0), np.empty(0))
+    return Sights(*(np.concatenate([getattr(one, name) for one in parts]) for name in vars(parts[0])))
+
+
+def talking(seen: Sights, antennas: int) -> Sights:
+    """Who talks to whom: a satellite to one at a time, a station to as many as it has antennas (0: to all).
+
+    Who came first is served first, until it sets.
+    """
+    free_at: dict[int, list[float]] = defaultdict(lambda: [0.0] * antennas)
+    busy_until: dict[int, float] = defaultdict(float)
+    found = list[tuple[int, int, float, float]]()
+    order = np.lexsort((seen.satellites, seen.stations, seen.starts))
+    columns = (seen.satellites, seen.stations, seen.starts, seen.ends)
+    for satellite, station, start, end in zip(*(column[order].tolist() for column in columns), strict=True):
+        begin = max(start, busy_until[satellite])
+        if antennas:
+            begin = max(begin, free_at[station][0])
+        if begin >= end:
+            continue
+        busy_until[satellite] = end
+        if antennas:
+            heapq.heapreplace(free_at[station], end)
+        found.append((satellite, station, begin, end))
+    table = np.array(sorted(found, key=lambda one: (one[0], one[2]))).reshape(-1, 4).T
+    return Sights(table[0].astype(np.int64), table[1].astype(np.int64), table[2], table[3])
+
+
+def presence(contacts: Sights, satellites: int) -> Presence:
+    """When each satellite talks to anybody."""
+    never = np.array([[np.inf, np.inf]])
+    bounds = np.searchsorted(contacts.satellites, np.arange(satellites + 1))
+    spans = np.stack([contacts.starts, contacts.ends], axis=1)
+    return Presence.of([spans[low:high] if high > low else never for low, high in pairwise(bounds.tolist())])
+
+
+def _place(site: Station) -> dict[str, Any]:
+    return {"name": site.name, "latitude": site.latitude, "longitude": site.longitude, "mask": site.mask}
+
+
+def _above(longitude: float) -> dict[str, Any]:
+    return {"name": f"relay-{longitude:g}", "latitude": 0.0, "longitude": longitude, "relay": True}
+
+
+# -- relays --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _WithRelays:
+    """Satellites, and after them others in geostationary orbit at some longitudes."""
+
+    low: Orbits
+    longitudes: tuple[float, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (*self.low.names, *(f"relay-{longitude:g}" for longitude in self.longitudes))
+
+    def positions(self, which: Whole, days: Array) -> Array:
+        is_low = which < len(self.low.names)
+        found = np.empty((3, len(which), len(days)))
+        if is_low.any():
+            found[:, is_low] = self.low.positions(which[is_low], days)
+        found[:, ~is_low] = self._high(which[~is_low, None], days)
+        return found
+
+    def of(self, which: Whole, days: Array) -> Array:
+        is_low = which < len(self.low.names)
+        found = np.empty((3, len(which)))
+        if is_low.any():
+            found[:, is_low] = self.low.of(which[is_low], days[is_low])
+        found[:, ~is_low] = self._high(which[~is_low], days[~is_low])
+        return found
+
+    def extent(self) -> tuple[Array, Array]:
+        north, radius = self.low.extent()
+        extra = len(self.longitudes)
+        return np.append(north, np.zeros(extra)), np.append(radius, np.full(extra, GEOSTATIONARY))
+
+    def _high(self, which: Whole, days: Array) -> Array:
+        longitude = np.radians(np.array(self.longitudes))[which - len(self.low.names)]
+        angle = longitude + sidereal_angle(days)
+        return GEOSTATIONARY * np.array([np.cos(angle), np.sin(angle), np.zeros_like(angle)])
+
+
+# -- plans that were given -----------------------------------------------------------------------------------------
+
+
+def satellites_of(given: ContactPlan) -> list[int]:
+    """The nodes of a plan that are no stations: those that are the first of two at least once."""
+    found = windows(given)
+    return sorted({one.a for one in found} | {one.b for one in found} - set(ends(found)))
+
+
+def _from_plan(options: MissionOptions, seconds: float) -> Sky:
+    given = ion.read(Path(options.plan))
+    flying = satellites_of(given)
+    ground = sorted({node for one in windows(given) for node in (one.a, one.b)} - set(flying))
+    if not ground:
+        raise UserError(f"engine: in {options.plan} every node is a satellite; a station's number is above all others'")
+    number = {node: place for place, node in enumerate(flying)} | {node: place for place, node in enumerate(ground)}
+    rows = [
+        (number[one.a], number[one.b], one.start, min(one.end, seconds))
+        for one in windows(given)
+        if one.a in flying and one.b in ground and one.start < seconds
+    ]
+    columns = np.array(rows, dtype=np.float64).reshape(-1, 4).T
+    seen = Sights(columns[0].astype(np.int64), columns[1].astype(np.int64), columns[2], columns[3])
+    named = tuple(given.name(node) for node in flying), tuple(given.name(node) for node in ground)
+    planes = np.zeros(len(flying), dtype=np.int64)
+    return Sky(*named, planes, seconds, talking(seen, options.antennas), options, given=given)
+
+
+def _renumbered(given: ContactPlan) -> ContactPlan:
+    """With satellites from 1 on and stations after them."""
+    from dataclasses import replace
+
+    flying = satellites_of(given)
+    ground = sorted({node for one in windows(given) for node in (one.a, one.b)} - set(flying))
+    number = {node: place for place, node in enumerate([*flying, *ground], start=1)}
+    return ContactPlan(
+        tuple(replace(one, a=number[one.a], b=number[one.b]) for one in given.contacts),
+        tuple(replace(one, a=number[one.a], b=number[one.b]) for one in given.ranges if {one.a, one.b} <= set(number)),
+        {number[node]: given.name(node) for node in number},
+    )
+
+
+def _neighbours(ring: np.ndarray) -> Sequence[tuple[int, int]]:
+    """Who follows whom."""
+    if len(ring) < 2:
+        return []
+    order = ring.tolist()
+    around = [*pairwise(order)]
+    return around if len(ring) == 2 else [*around, (order[0], order[-1])]
