@@ -204,6 +204,8 @@ def check_time(
         _check_late_nodes(policy, engine, seeds)
     if isinstance(engine, FlowerOptions) and devices.kind != "none":
         raise UserError(f"devices are simulated by the engine local; with {engine.name} time is what the clock says")
+    if isinstance(engine, MissionOptions):
+        _check_satellites(devices)
     if isinstance(engine, RayOptions) and (devices.kind != "none" or not policy.waits or selection.kind != "random"):
         raise UserError(
             "devices, policy and selection work with the engine local; on ray every round waits for all: policy=sync"
@@ -212,6 +214,16 @@ def check_time(
         raise UserError(
             f"selection.kind={selection.kind}: what privacy costs is known for clients that are drawn by chance"
         )
+
+
+def _check_satellites(devices: Devices) -> None:
+    """Raises UserError if devices have links or times of their own: those of satellites are the mission's."""
+    given = [name for name in ("down", "up", "latency", "loss") if getattr(devices, name)]
+    if devices.availability != "always":
+        given.append("availability")
+    if given:
+        other = f"engine.{given[0]}" if hasattr(MissionOptions, given[0]) else "from orbits and stations"
+        raise UserError(f"devices: {given[0]} is given, but that of satellites is {other}")
 
 
 def _check_late_nodes(policy: Policy, engine: FlowerOptions, seeds: int) -> None:

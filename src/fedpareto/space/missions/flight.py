@@ -30,11 +30,13 @@ class MissionFlight(Flight):
     """… when the satellite had it …"""
     air: np.ndarray = field(init=False)
     """… and how many bytes were on the air for it."""
-    ARRAYS: ClassVar[tuple[str, ...]] = (*Flight.ARRAYS, "left", "received", "air")
+    landed: np.ndarray = field(init=False)
+    """When each reply that is here arrived."""
+    ARRAYS: ClassVar[tuple[str, ...]] = (*Flight.ARRAYS, "left", "received", "air", "landed")
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.left, self.received = np.full((2, len(self.setting.clients)), np.inf)
+        self.left, self.received, self.landed = np.full((3, len(self.setting.clients)), np.inf)
         self.air = np.zeros(len(self.setting.clients))
 
     @property
@@ -83,33 +85,42 @@ class MissionFlight(Flight):
         again = self.operations[one] / self.fleet.speed[one]
         began = np.array([mishap.seconds])
         self.ready[row] = self.fleet.power.finish(one, began, again, self.fleet.compute_watts[one])[0]
-        self._fault(mishap.seconds, "a bit flipped in the model", row, "trained again from what it was sent")
+        self._fault(mishap.seconds, "a bit flipped in the model", mishap.who, "trained again from what it was sent")
 
     def _give_up(self, row: int, time: float, reason: str) -> None:
         """The reply of a satellite will not count, which the server knows at a time."""
         self.forget_reply(row)
         client, round_ = int(self.setting.clients[row]), int(self.version[row])
         self.arrives[row], self.stack[row], self.failures[row] = time, FAILED, Failure(client, round_, reason)
-        self._fault(time, reason, row, "went on without it")
+        self._fault(self.now if np.isinf(time) else time, reason, self.fleet.sky.names[row], "went on without it")
 
     # -- the server ------------------------------------------------------------------------------------------------
 
     def wait(self, count: int, until: float = np.inf) -> np.ndarray:
-        """See Flight; replies that lay with a server when it fell silent are lost."""
-        before, arrived = self.now, self.arrives.copy()
-        came = super().wait(count, until)
-        for one in self.fleet.sky.options.mishaps_ahead:
-            if one.kind == "server" and before <= one.seconds < self.now:
-                self._hand_over(one, came[arrived[came] <= one.seconds])
-        return came
+        """See Flight; on the way there something may go wrong."""
+        before, arrives = self.now, self.arrives.copy()
+        try:
+            came = super().wait(count, until)
+            self.landed[came] = arrives[came]
+            return came
+        finally:
+            for one in self.fleet.sky.options.mishaps_ahead:
+                if before <= one.seconds < self.now:
+                    self._befall(one)
 
-    def _hand_over(self, mishap: Mishap, came: np.ndarray) -> None:
-        """The stand-by has the last model, but no replies that waited for their round."""
-        minutes = self.fleet.sky.options.handover
-        self._fault(mishap.seconds, "the server fell silent", None, f"a stand-by took over after {minutes:g} minutes")
-        waiting = np.union1d(came, np.flatnonzero(self.status == HERE)) if len(came) else came
-        for row in waiting.tolist():
-            self._give_up(row, np.inf, "lost with the server that had it")
+    def _befall(self, mishap: Mishap) -> None:
+        """Tells what happens, once its time has come."""
+        options = self.fleet.sky.options
+        if mishap.kind == "lost":
+            self._fault(mishap.seconds, "the satellite was lost", mishap.who, "nobody hears it any more")
+        elif mishap.kind == "dead":
+            self._fault(mishap.seconds, "the station went dead", mishap.who, "satellites wait for the next one")
+        elif mishap.kind == "server":
+            action = f"a stand-by took over after {options.handover:g} minutes"
+            self._fault(mishap.seconds, "the server fell silent", "server", action)
+            # The stand-by has the last model, but no replies that waited for their round.
+            for row in np.flatnonzero((self.status == HERE) & (self.landed <= mishap.seconds)).tolist():
+                self._give_up(row, np.inf, "lost with the server that had it")
 
     # -- the log ---------------------------------------------------------------------------------------------------
 
@@ -129,8 +140,7 @@ class MissionFlight(Flight):
                 }
             )
 
-    def _fault(self, time: float, fault: str, row: int | None, action: str) -> None:
-        who = "server" if row is None else self.fleet.sky.names[row]
+    def _fault(self, time: float, fault: str, who: str, action: str) -> None:
         self.log.append({"what": "fault", "time": _second(time), "fault": fault, "who": who, "action": action})
 
 

@@ -10,8 +10,10 @@ import numpy as np
 
 from fedpareto.fleet.presence import Presence
 from fedpareto.fleet.trips import DOWN, UP
+from fedpareto.space.missions.losses import Left
 from fedpareto.space.missions.sky import Sights, Sky, presence
 from fedpareto.space.missions.transfers import Fluid, Moved, Radio, Transfers, fluid_costs
+from fedpareto.space.orbits.plans import Contact, ContactPlan
 from fedpareto.space.orbits.routes import Router
 
 
@@ -26,6 +28,15 @@ class Routes(ABC):
     def homeward(self, rows: np.ndarray, ready: np.ndarray, sizes: np.ndarray, number: np.ndarray) -> Moved:
         """Replies of so many bytes that these satellites have at `ready`."""
 
+    @property
+    @abstractmethod
+    def links(self) -> Presence:
+        """When each satellite talks to the ground."""
+
+    @abstractmethod
+    def radio_seconds(self, down: np.ndarray, up: np.ndarray) -> np.ndarray:
+        """For how long messages of so many bytes to a satellite and from it take its radio, `[k]`."""
+
     @abstractmethod
     def leaving(self, rows: np.ndarray, time: float) -> np.ndarray:
         """Until when each satellite could be sent something at once, from `time` on; `time` itself if it cannot."""
@@ -37,7 +48,17 @@ class Direct(Routes):
 
     contacts: Sights
     transfers: Transfers
-    links: Presence
+    radio: Radio
+
+    @cached_property
+    def links(self) -> Presence:
+        """See Routes."""
+        return self.transfers.links
+
+    def radio_seconds(self, down: np.ndarray, up: np.ndarray) -> np.ndarray:
+        """See Routes."""
+        there, back = fluid_costs(self.radio, down, DOWN), fluid_costs(self.radio, up, UP)
+        return np.asarray(there[0] + there[1] + back[0] + back[1])
 
     def outward(self, rows: np.ndarray, started: np.ndarray | float, sizes: np.ndarray, number: np.ndarray) -> Moved:
         """See Routes."""
@@ -70,6 +91,15 @@ class Planes(Routes):
     """Of links between satellites."""
     sums: bool
     """Whether replies of a plane are added up on the way; otherwise each travels for itself."""
+
+    @property
+    def links(self) -> Presence:
+        """See Routes."""
+        return self.direct.links
+
+    def radio_seconds(self, down: np.ndarray, up: np.ndarray) -> np.ndarray:
+        """See Routes."""
+        return self.direct.radio_seconds(down, up)
 
     def outward(self, rows: np.ndarray, started: np.ndarray | float, sizes: np.ndarray, number: np.ndarray) -> Moved:
         """See Routes: the first of a plane who has the task passes it on both ways around the ring."""
@@ -138,19 +168,40 @@ class Planes(Routes):
 class Relayed(Routes):
     """From satellite to satellite, whichever way arrives first; a message crosses a contact as a whole."""
 
-    sky: Sky
     direct: Direct
+    between: Sights
+    """When satellites see each other."""
+    satellites: int
     ground: Radio
-    between: Radio
+    rate: float
+    """Bits a second between satellites."""
 
     @cached_property
     def _router(self) -> Router:
-        return Router(self.sky.network)
+        """Satellites are the nodes from 1 on, and stations follow."""
+        found = list[Contact]()
+        ground, count = self.ground, self.satellites
+        for some, first, there, back in (
+            (self.direct.contacts, count + 1, ground.down, ground.up),
+            (self.between, 1, self.rate, self.rate),
+        ):
+            columns = (some.starts, some.ends, some.satellites + 1, some.stations + first)
+            for start, end, a, b in zip(*(column.tolist() for column in columns), strict=True):
+                found += [Contact(start, end, a, b, there), Contact(start, end, b, a, back)]
+        return Router(ContactPlan(tuple(found)))
 
     @cached_property
-    def _stations(self) -> range:
-        first = len(self.sky.names) + 1
-        return range(first, first + len(self.sky.stations))
+    def _stations(self) -> list[int]:
+        return sorted({self.satellites + 1 + station for station in self.direct.contacts.stations.tolist()})
+
+    @property
+    def links(self) -> Presence:
+        """See Routes."""
+        return self.direct.links
+
+    def radio_seconds(self, down: np.ndarray, up: np.ndarray) -> np.ndarray:
+        """See Routes."""
+        return self.direct.radio_seconds(down, up)
 
     def outward(self, rows: np.ndarray, started: np.ndarray | float, sizes: np.ndarray, number: np.ndarray) -> Moved:
         """See Routes."""
@@ -180,17 +231,15 @@ class Relayed(Routes):
         return self.direct.leaving(rows, time)
 
 
-def routes_of(sky: Sky, contacts: Sights, sums: bool) -> Routes:
-    """Of a mission; `contacts` are those that are left when something goes wrong, `sums` says whether replies may be
-    added up on the way.
-    """
+def routes_of(sky: Sky, left: Left, sums: bool) -> Routes:
+    """Of a mission; `sums` says whether replies may be added up on the way."""
     options = sky.options
     ground = Radio(options.up, options.down, options.loss)
-    links = presence(contacts, len(sky.names))
-    direct = Direct(contacts, Fluid(links, ground), links)
+    links = presence(left.contacts, len(sky.names))
+    direct = Direct(left.contacts, Fluid(links, ground), ground)
     between = Radio(options.between, options.between, options.loss)
     if options.route == "relay":
-        return Relayed(sky, direct, ground, between)
+        return Relayed(direct, left.between, len(sky.names), ground, options.between)
     if options.route == "plane":
         sky.must_be_rings()
         return Planes(direct, tuple(sky.rings), between, sums)

@@ -35,6 +35,7 @@ class Satellites(Fleet):
         machine = {field.name: getattr(fleet, field.name) for field in fields(Fleet)}
         # Satellites of one plane are one tier.
         planes = tuple(f"plane {number + 1}" for number in range(int(sky.planes.max()) + 1))
+        machine["presence"] = routes.links
         machine |= {"tier": sky.planes, "tiers": planes} if len(planes) > 1 and len(fleet.tiers) == 1 else {}
         return cls(**machine, sky=sky, routes=routes, power=power)
 
@@ -62,6 +63,18 @@ class Satellites(Fleet):
         moved = self.routes.homeward(rows, computed, _each(bytes_up, rows), _each(number, rows))
         joules = np.where(np.isfinite(moved.ended), moved.radio * self.radio_watts[rows], 0.0)
         return Homeward(moved.ended, joules, moved.air)
+
+    def expected(
+        self, operations: np.ndarray | float, bytes_down: np.ndarray | float, bytes_up: np.ndarray | float
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """See Fleet: as long as contacts take in which all bytes fit, on average over the mission."""
+        down, up = (_each(size, self.clients) for size in (bytes_down, bytes_up))
+        radio = self.routes.radio_seconds(down, up)
+        computing = operations / self.speed
+        talking = self.sky.contacts.ends - self.sky.contacts.starts
+        share = np.bincount(self.sky.contacts.satellites, talking, len(self)) / self.sky.seconds
+        seconds: np.ndarray = computing + radio / np.maximum(share, 1e-9)
+        return seconds, self.radio_watts * radio + self.compute_watts * computing
 
     def must_hold(self, needed: np.ndarray | float) -> None:
         """See Fleet; what waits to be sent lies in the storage."""

@@ -20,7 +20,7 @@ from fedpareto.space.orbits import ion
 from fedpareto.space.orbits.circular import Orbits
 from fedpareto.space.orbits.earth import RADIUS, Array, Whole, sidereal_angle
 from fedpareto.space.orbits.listing import ends, windows
-from fedpareto.space.orbits.plans import ContactPlan, Rates, must_see, plan
+from fedpareto.space.orbits.plans import ContactPlan, must_see
 from fedpareto.space.orbits.sights import between_satellites, eclipses, every_pair, ground_tracks, over_stations
 from fedpareto.space.orbits.stations import Station
 from fedpareto.space.orbits.tle import read_tle
@@ -75,17 +75,15 @@ class Sky:
         return eclipses(self.orbits, self.options.begins, self.seconds)
 
     @cached_property
-    def network(self) -> ContactPlan:
-        """All contacts, also between satellites, for messages that find their own way. Satellites are the nodes from 1
-        on, and stations follow.
-        """
+    def between(self) -> Sights:
+        """When satellites see each other; the second of two takes the place of a station."""
         if self.given is not None:
-            return _renumbered(self.given)
+            return _between(self.given, self.seconds)
         assert self.orbits is not None, "without a plan there are orbits"
-        options, count = self.options, len(self.names)
-        rates = Rates(options.down, options.up, options.between)
-        pairs = every_pair(count)
-        return plan(self.orbits, options.sites, options.begins, self.seconds, rates, pairs)
+        pairs = every_pair(len(self.names))
+        met = between_satellites(self.orbits, pairs, self.options.begins, self.seconds)
+        one, other = pairs[met.rows].T
+        return Sights(one, other, met.starts, met.ends)
 
     @cached_property
     def rings(self) -> list[np.ndarray]:
@@ -205,8 +203,7 @@ def talking(seen: Sights, antennas: int) -> Sights:
         if antennas:
             heapq.heapreplace(free_at[station], end)
         found.append((satellite, station, begin, end))
-    table = np.array(sorted(found, key=lambda one: (one[0], one[2]))).reshape(-1, 4).T
-    return Sights(table[0].astype(np.int64), table[1].astype(np.int64), table[2], table[3])
+    return _table(sorted(found, key=lambda one: (one[0], one[2])))
 
 
 def presence(contacts: Sights, satellites: int) -> Presence:
@@ -287,25 +284,27 @@ def _from_plan(options: MissionOptions, seconds: float) -> Sky:
         for one in windows(given)
         if one.a in flying and one.b in ground and one.start < seconds
     ]
-    columns = np.array(rows, dtype=np.float64).reshape(-1, 4).T
-    seen = Sights(columns[0].astype(np.int64), columns[1].astype(np.int64), columns[2], columns[3])
+    seen = _table(rows)
     named = tuple(given.name(node) for node in flying), tuple(given.name(node) for node in ground)
     planes = np.zeros(len(flying), dtype=np.int64)
     return Sky(*named, planes, seconds, talking(seen, options.antennas), options, given=given)
 
 
-def _renumbered(given: ContactPlan) -> ContactPlan:
-    """With satellites from 1 on and stations after them."""
-    from dataclasses import replace
+def _between(given: ContactPlan, seconds: float) -> Sights:
+    """Contacts of satellites with each other, in a plan that was given."""
+    number = {node: place for place, node in enumerate(satellites_of(given))}
+    rows = [
+        (number[one.a], number[one.b], one.start, min(one.end, seconds))
+        for one in windows(given)
+        if one.a in number and one.b in number and one.start < seconds
+    ]
+    return _table(rows)
 
-    flying = satellites_of(given)
-    ground = sorted({node for one in windows(given) for node in (one.a, one.b)} - set(flying))
-    number = {node: place for place, node in enumerate([*flying, *ground], start=1)}
-    return ContactPlan(
-        tuple(replace(one, a=number[one.a], b=number[one.b]) for one in given.contacts),
-        tuple(replace(one, a=number[one.a], b=number[one.b]) for one in given.ranges if {one.a, one.b} <= set(number)),
-        {number[node]: given.name(node) for node in number},
-    )
+
+def _table(rows: Sequence[tuple[int, int, float, float]]) -> Sights:
+    """From lines of satellite, station, start and end."""
+    columns = np.array(rows, dtype=np.float64).reshape(-1, 4).T
+    return Sights(columns[0].astype(np.int64), columns[1].astype(np.int64), columns[2], columns[3])
 
 
 def _neighbours(ring: np.ndarray) -> Sequence[tuple[int, int]]:

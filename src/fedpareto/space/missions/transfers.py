@@ -60,6 +60,10 @@ class Radio:
 class Transfers(Protocol):
     """Messages between satellites and whoever they talk to."""
 
+    @property
+    def links(self) -> Presence:
+        """When each satellite talks to anybody."""
+
     def finish(
         self, rows: np.ndarray, start: np.ndarray | float, sizes: np.ndarray, number: np.ndarray, way: int
     ) -> Moved:
