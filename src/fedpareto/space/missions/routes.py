@@ -102,42 +102,45 @@ class Planes(Routes):
         return self.direct.radio_seconds(down, up)
 
     def outward(self, rows: np.ndarray, started: np.ndarray | float, sizes: np.ndarray, number: np.ndarray) -> Moved:
-        """See Routes: the first of a plane who has the task passes it on both ways around the ring."""
+        """See Routes: the first of a plane who has the tasks passes them on both ways around the ring."""
         moved = Moved(*(np.empty(len(rows)) for _ in Moved._fields))
         begun = np.broadcast_to(np.asarray(started, dtype=np.float64), rows.shape)
         for ring, places in self._by_ring(rows):
-            first = self.direct.outward(
-                ring, begun[places].max(), np.full(len(ring), sizes[places].max()), _zeros(ring)
-            )
-            hop, hop_air = self._hop(sizes[places].max())
-            arrives = first.ended[:, None] + self._hops(len(ring)) * hop
-            gate = int(np.argmin(first.ended))
-            members = np.searchsorted(ring, rows[places])
-            moved.ended[places] = arrives.min(axis=0)[members]
-            # Each gets it once from a neighbour; who is in contact gets it from the ground.
-            is_gate = members == gate
-            moved.radio[places] = np.where(is_gate, first.radio[gate], 2 * hop)
-            moved.air[places] = np.where(is_gate, first.air[gate], hop_air)
+            whole = self._together(sizes[places])
+            first = self.direct.outward(ring, begun[places].max(), np.full(len(ring), whole), _zeros(ring))
+            hop, air = self._hop(whole)
+            hops = self._hops(len(ring))[:, np.searchsorted(ring, rows[places])]
+            moved.ended[places] = (first.ended[:, None] + hops * hop).min(axis=0)
+            self._share(moved, places, np.flatnonzero(ring[np.argmin(first.ended)] == rows[places]), hop, air)
+            moved.radio[places] += first.radio.min() / len(places)
+            moved.air[places] += first.air[0] / len(places)
         return moved
 
     def homeward(self, rows: np.ndarray, ready: np.ndarray, sizes: np.ndarray, number: np.ndarray) -> Moved:
         """See Routes: the member that is the fastest way down collects what the others have."""
         moved = Moved(*(np.empty(len(rows)) for _ in Moved._fields))
         for ring, places in self._by_ring(rows):
-            members = np.searchsorted(ring, rows[places])
-            together = [np.arange(len(places))] if self.sums else [np.array([one]) for one in range(len(places))]
-            for some in together:
-                who, size = places[some], sizes[places[some]].max()
-                hop, hop_air = self._hop(size)
-                there = ready[who][:, None] + self._hops(len(ring))[members[some]] * hop
-                at = there.max(axis=0)
-                down = self.direct.homeward(ring, at, np.full(len(ring), size), _zeros(ring))
-                sink = int(np.argmin(down.ended))
-                is_sink = ring[sink] == rows[who]
-                moved.ended[who] = down.ended[sink]
-                moved.radio[who] = np.where(is_sink, 0.0, 2 * hop) + down.radio[sink] / len(who)
-                moved.air[who] = np.where(is_sink, 0.0, hop_air) + down.air[sink] / len(who)
+            whole = self._together(sizes[places])
+            hop, air = self._hop(whole)
+            hops = self._hops(len(ring))[np.searchsorted(ring, rows[places])]
+            collected = (ready[places][:, None] + hops * hop).max(axis=0)
+            down = self.direct.homeward(ring, collected, np.full(len(ring), whole), _zeros(ring))
+            sink = int(np.argmin(down.ended))
+            moved.ended[places] = down.ended[sink]
+            self._share(moved, places, np.flatnonzero(ring[sink] == rows[places]), hop, air)
+            moved.radio[places] += down.radio[sink] / len(places)
+            moved.air[places] += down.air[sink] / len(places)
         return moved
+
+    def _together(self, sizes: np.ndarray) -> float:
+        """Bytes of the messages of a plane: one for all where they are added up or the same, or all of them."""
+        return float(sizes.max() if self.sums else sizes.sum())
+
+    @staticmethod
+    def _share(moved: Moved, places: np.ndarray, gate: np.ndarray, hop: float, air: float) -> None:
+        """Each of a plane passes on once, or gets, what is collected or spread; but for who talks to the ground."""
+        moved.radio[places], moved.air[places] = 2 * hop, air
+        moved.radio[places[gate]] = moved.air[places[gate]] = 0.0
 
     def leaving(self, rows: np.ndarray, time: float) -> np.ndarray:
         """See Routes: a plane can be reached while any of its satellites can."""
@@ -234,12 +237,12 @@ class Relayed(Routes):
 def routes_of(sky: Sky, left: Left, sums: bool) -> Routes:
     """Of a mission; `sums` says whether replies may be added up on the way."""
     options = sky.options
-    ground = Radio(options.up, options.down, options.loss)
+    ground = Radio(sky.rates.up, sky.rates.down, options.loss)
     links = presence(left.contacts, len(sky.names))
     direct = Direct(left.contacts, Fluid(links, ground), ground)
-    between = Radio(options.between, options.between, options.loss)
+    between = Radio(sky.rates.between, sky.rates.between, options.loss)
     if options.route == "relay":
-        return Relayed(direct, left.between, len(sky.names), ground, options.between)
+        return Relayed(direct, left.between, len(sky.names), ground, sky.rates.between)
     if options.route == "plane":
         sky.must_be_rings()
         return Planes(direct, tuple(sky.rings), between, sums)

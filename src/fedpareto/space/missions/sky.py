@@ -20,7 +20,7 @@ from fedpareto.space.orbits import ion
 from fedpareto.space.orbits.circular import Orbits
 from fedpareto.space.orbits.earth import RADIUS, Array, Whole, sidereal_angle
 from fedpareto.space.orbits.listing import ends, windows
-from fedpareto.space.orbits.plans import ContactPlan, must_see
+from fedpareto.space.orbits.plans import ContactPlan, Rates, must_see
 from fedpareto.space.orbits.sights import between_satellites, eclipses, every_pair, ground_tracks, over_stations
 from fedpareto.space.orbits.stations import Station
 from fedpareto.space.orbits.tle import read_tle
@@ -73,6 +73,12 @@ class Sky:
         """When satellites are in the Earth's shadow."""
         assert self.orbits is not None, "options refuse power without orbits"
         return eclipses(self.orbits, self.options.begins, self.seconds)
+
+    @cached_property
+    def rates(self) -> Rates:
+        """Bits a second; a plan that was given has its own."""
+        usual = Rates(self.options.down, self.options.up, self.options.between)
+        return usual if self.given is None else _rates(self.given, usual, self.options.plan)
 
     @cached_property
     def between(self) -> Sights:
@@ -288,6 +294,21 @@ def _from_plan(options: MissionOptions, seconds: float) -> Sky:
     named = tuple(given.name(node) for node in flying), tuple(given.name(node) for node in ground)
     planes = np.zeros(len(flying), dtype=np.int64)
     return Sky(*named, planes, seconds, talking(seen, options.antennas), options, given=given)
+
+
+def _rates(given: ContactPlan, usual: Rates, file: str) -> Rates:
+    """Of each kind of contact, which all have the same."""
+    flying = set(satellites_of(given))
+    kinds = {"between": (True, True), "down": (True, False), "up": (False, True)}
+    found = dict[str, float]()
+    for name, (sends, hears) in kinds.items():
+        rates = {one.rate for one in given.contacts if (one.a in flying, one.b in flying) == (sends, hears)}
+        if len(rates) > 1:
+            raise UserError(
+                f"engine: in {file} contacts have {len(rates)} different rates of the kind {name}; a mission has one"
+            )
+        found[name] = rates.pop() if rates else getattr(usual, name)
+    return Rates(**found)
 
 
 def _between(given: ContactPlan, seconds: float) -> Sights:
