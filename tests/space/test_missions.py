@@ -192,7 +192,7 @@ def test_a_dead_station_hears_nobody_any_more():
 def test_a_mission_ends_by_the_clock_and_goes_on_after_a_stop_bit_for_bit(tmp_path, policy):
     values = {
         "engine": {"name": "mission", "shell": "6/2/1", "stations": ["svalbard", "redu"], "mishaps": ["server at 4"]},
-        "devices": {"kind": "equal", "speed": 0.5},
+        "devices": {"kind": "equal", "speed": 2.0},
         "policy": policy,
         "codec": "int8-delta",
         "rounds": 10_000,
@@ -202,9 +202,8 @@ def test_a_mission_ends_by_the_clock_and_goes_on_after_a_stop_bit_for_bit(tmp_pa
     whole = runner.start(spec_of(values), tmp_path / "whole")
     assert 0 < whole.history[-1]["round"] < 10_000
     assert {row["clock"] for row in whole.history[-2:]} == {8 * HOUR}
-    stops = iter([False, True])
     with pytest.raises(Stopped):
-        runner.start(spec_of(values), tmp_path / "cut", stop=lambda: next(stops))
+        runner.start(spec_of(values), tmp_path / "cut", stop=lambda: True)
     assert runner.resume(tmp_path / "cut") is not None
     for name in ("mission.jsonl", "mission.json"):
         assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
