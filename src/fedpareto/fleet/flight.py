@@ -73,14 +73,14 @@ class Flight(Roster):
         self.asked(rows, tasks)
         self.joules += float(out.joules.sum())
         self.ready[rows] = out.computed
-        self._leave_for(rows, out)
+        self._leave_for(rows, out, operations)
         if self.weigh is None:
             self._come_back(rows, self._sizes(rows, self.reply_bytes[step])[0])
         else:
             self.arrives[rows], self.weighed[rows] = self.fleet.homeward(rows, out.computed, 0.0, number).arrived, False
 
-    def _leave_for(self, rows: np.ndarray, out: Outward) -> None:
-        """These clients got their tasks."""
+    def _leave_for(self, rows: np.ndarray, out: Outward, operations: np.ndarray | float) -> None:
+        """These clients got their tasks, which take them so many operations."""
 
     def _come_back(self, rows: np.ndarray, sizes: np.ndarray | float) -> Homeward:
         """The replies of these clients have so many bytes."""

@@ -12,6 +12,7 @@ from fedpareto.fleet.flight import Flight
 from fedpareto.fleet.roster import FAILED, HERE
 from fedpareto.fleet.trips import Homeward, Outward
 from fedpareto.space.missions.mishaps import Mishap
+from fedpareto.space.missions.power import SECONDS, WATTS
 from fedpareto.space.missions.satellites import Satellites
 
 HOUR = 3600.0
@@ -32,7 +33,7 @@ class MissionFlight(Flight):
     """… and how many bytes were on the air for it."""
     landed: np.ndarray = field(init=False)
     """When each reply that is here arrived."""
-    ARRAYS: ClassVar[tuple[str, ...]] = (*Flight.ARRAYS, "left", "received", "air", "landed")
+    ARRAYS: ClassVar[tuple[str, ...]] = (*Flight.ARRAYS, "left", "received", "air", "landed", "book")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -43,6 +44,15 @@ class MissionFlight(Flight):
     def patience(self) -> float:
         """Seconds after which the server gives up on a reply."""
         return self.fleet.sky.options.timeout * HOUR
+
+    @property
+    def book(self) -> np.ndarray:
+        """What each satellite was last at, and its battery then; see Power."""
+        return self.fleet.power.book
+
+    @book.setter
+    def book(self, lines: np.ndarray) -> None:
+        self.fleet.power.book[:] = lines
 
     def about(self) -> dict[str, Any]:
         """See Flight: what mission.json holds."""
@@ -55,8 +65,10 @@ class MissionFlight(Flight):
 
     # -- trips -----------------------------------------------------------------------------------------------------
 
-    def _leave_for(self, rows: np.ndarray, out: Outward) -> None:
+    def _leave_for(self, rows: np.ndarray, out: Outward, operations: np.ndarray | float) -> None:
         self.left[rows], self.received[rows], self.air[rows] = self.now, out.received, out.air
+        seconds = np.broadcast_to(operations / self.fleet.speed[rows], rows.shape)
+        self.fleet.power.begin(rows, out.received, seconds, self.fleet.compute_watts[rows])
         for mishap, row in self._flips(rows):
             if self.received[row] <= mishap.seconds < self.ready[row]:
                 self._train_again(mishap, row)
@@ -67,7 +79,7 @@ class MissionFlight(Flight):
             if self.ready[row] <= mishap.seconds < self.arrives[row]:
                 self._train_again(mishap, row)
                 size = np.broadcast_to(sizes, rows.shape)[rows == row]
-                back = super()._come_back(np.array([row]), size)
+                back.air[rows == row] = super()._come_back(np.array([row]), size).air
         self._note_trips(rows, back)
         for row in rows[self.arrives[rows] > self.left[rows] + self.patience].tolist():
             self._give_up(row, self.left[row] + self.patience, f"no reply within {self.patience / HOUR:g} h")
@@ -81,10 +93,11 @@ class MissionFlight(Flight):
 
     def _train_again(self, mishap: Mishap, row: int) -> None:
         """What a satellite holds does not match its digest any more, so it begins again from what it was sent."""
-        one = np.array([row])
-        again = self.operations[one] / self.fleet.speed[one]
-        began = np.array([mishap.seconds])
-        self.ready[row] = self.fleet.power.finish(one, began, again, self.fleet.compute_watts[one])[0]
+        self._note_pauses(row, mishap.seconds)
+        one, began, power = np.array([row]), np.array([mishap.seconds]), self.fleet.power
+        work = self.book[one, SECONDS], self.book[one, WATTS]
+        self.ready[row] = power.finish(one, began, *work)[0]
+        power.begin(one, began, *work)
         self._fault(mishap.seconds, "a bit flipped in the model", mishap.who, "trained again from what it was sent")
 
     def _give_up(self, row: int, time: float, reason: str) -> None:
@@ -128,6 +141,7 @@ class MissionFlight(Flight):
         """One line for each task: when it was asked, received, done and back, in seconds, and bytes on the air."""
         air = dict(zip(rows.tolist(), np.broadcast_to(back.air, rows.shape).tolist(), strict=True))
         for row in rows.tolist():
+            self._note_pauses(row)
             times = {name: _second(getattr(self, name)[row]) for name in ("left", "received", "ready", "arrives")}
             self.log.append(
                 {
@@ -139,6 +153,14 @@ class MissionFlight(Flight):
                     "up": round(air[row]),
                 }
             )
+
+    def _note_pauses(self, row: int, until: float = np.inf) -> None:
+        """When a satellite waited for power during its task, as far as that began before a time."""
+        if not np.isfinite(self.received[row]):
+            return
+        for start, end in self.fleet.power.pauses(row, until):
+            action = f"paused until {end / HOUR:.2f} h" if np.isfinite(end) else "paused for good"
+            self._fault(start, "low power", self.fleet.sky.names[row], action)
 
     def _fault(self, time: float, fault: str, who: str, action: str) -> None:
         self.log.append({"what": "fault", "time": _second(time), "fault": fault, "who": who, "action": action})

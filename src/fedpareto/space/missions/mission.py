@@ -21,7 +21,8 @@ def launched(
     sky = _sky(options, seconds)
     for mishap in options.mishaps_ahead:
         mishap.must_know(sky.names, sky.stations)
-    return Satellites.of(fleet, sky, routes_of(sky, Left(sky), sums), power_of(sky)), MissionFlight
+    routes = routes_of(sky, Left(sky), sums, fleet.seed)
+    return Satellites.of(fleet, sky, routes, power_of(sky)), MissionFlight
 
 
 @lru_cache(maxsize=4)

@@ -66,13 +66,17 @@ class MissionOptions(LocalOptions):
     loss: float = 0.05
     """Share of frames that a link loses."""
     depth: Literal["fluid", "packets"] = "fluid"
-    """fluid: what CFDP takes on average; packets: each PDU of it in its frame, which takes much longer to simulate."""
+    """fluid: what CFDP takes on average; packets: each PDU of it in its frame, which takes much longer to simulate.
+    Hops between satellites of a plane are fluid always.
+    """
     solar_watts: float = 0.0
     """What the panels give in sunlight; 0: power is never short, and nothing about it is simulated."""
     battery: float = 0.0
-    """Watt hours that are there for learning; 0: a satellite learns in sunlight only."""
+    """Watt hours that are there for learning, all of them at the beginning; 0: a satellite learns in sunlight only.
+    With an empty battery it pauses until the panels alone give enough, or a tenth of the battery is charged again.
+    """
     idle_watts: float = 0.0
-    """What the satellite takes from panels and battery in any case."""
+    """What the satellite takes from panels and battery in any case, radio and all."""
     storage: float = math.inf
     """Bytes on board for models and what waits to be sent."""
     timeout: float = 24.0
@@ -108,6 +112,13 @@ class MissionOptions(LocalOptions):
         for name in ("solar_watts", "battery", "idle_watts", "timeout", "handover"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise UserError(f"engine: {name} is {getattr(self, name):g}; it is a number from 0 on")
+        if 0 < self.solar_watts <= self.idle_watts:
+            raise UserError(
+                f"engine: solar_watts is {self.solar_watts:g} and idle_watts {self.idle_watts:g}; nothing is left for "
+                "learning: panels give more than the satellite takes in any case"
+            )
+        if not self.solar_watts and (self.battery or self.idle_watts):
+            raise UserError("engine: battery and idle_watts are of use with solar_watts only; say what the panels give")
         if not 0 <= self.loss < 1:
             raise UserError(f"engine: loss is {self.loss:g}; it is a share from 0 to below 1")
         if not self.storage > 0:
@@ -119,8 +130,11 @@ class MissionOptions(LocalOptions):
                 raise UserError(f"engine: relays has a longitude of {longitude:g}; it is from -180 to 360 degrees")
 
     def _check_route(self) -> None:
-        if self.route == "swarm" and self.depth == "packets":
-            raise UserError("engine: depth is packets, but a swarm has no server to send files to; take fluid")
+        if self.route in ("relay", "swarm") and self.depth == "packets":
+            raise UserError(
+                f"engine: depth is packets, but route is {self.route}, of whose links between satellites only the "
+                "average is known; take fluid, or route: direct or plane"
+            )
         if not self.plan and self.route != "swarm" and not self.stations and not self.relays:
             raise UserError("engine: nobody is on the ground: give stations or relays, or take route: swarm")
 

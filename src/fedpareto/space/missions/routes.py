@@ -11,6 +11,7 @@ import numpy as np
 from fedpareto.fleet.presence import Presence
 from fedpareto.fleet.trips import DOWN, UP
 from fedpareto.space.missions.losses import Left
+from fedpareto.space.missions.packets import Packets
 from fedpareto.space.missions.sky import Sights, Sky, presence
 from fedpareto.space.missions.transfers import Fluid, Moved, Radio, Transfers, fluid_costs
 from fedpareto.space.orbits.plans import Contact, ContactPlan
@@ -107,13 +108,15 @@ class Planes(Routes):
         begun = np.broadcast_to(np.asarray(started, dtype=np.float64), rows.shape)
         for ring, places in self._by_ring(rows):
             whole = self._together(sizes[places])
-            first = self.direct.outward(ring, begun[places].max(), np.full(len(ring), whole), _zeros(ring))
             hop, air = self._hop(whole)
-            hops = self._hops(len(ring))[:, np.searchsorted(ring, rows[places])]
-            moved.ended[places] = (first.ended[:, None] + hops * hop).min(axis=0)
-            self._share(moved, places, np.flatnonzero(ring[np.argmin(first.ended)] == rows[places]), hop, air)
-            moved.radio[places] += first.radio.min() / len(places)
-            moved.air[places] += first.air[0] / len(places)
+            further = hop * self._hops(len(ring))[:, np.searchsorted(ring, rows[places])]
+            begin = np.full(len(ring), begun[places].max())
+            first = self._ground(ring, begin, whole, number[places].max(), DOWN, further)
+            gate = int(np.argmin(first.ended))
+            moved.ended[places] = (first.ended[:, None] + further).min(axis=0)
+            self._share(moved, places, np.flatnonzero(ring[gate] == rows[places]), hop, air)
+            moved.radio[places] += first.radio[gate] / len(places)
+            moved.air[places] += first.air[gate] / len(places)
         return moved
 
     def homeward(self, rows: np.ndarray, ready: np.ndarray, sizes: np.ndarray, number: np.ndarray) -> Moved:
@@ -124,7 +127,8 @@ class Planes(Routes):
             hop, air = self._hop(whole)
             hops = self._hops(len(ring))[np.searchsorted(ring, rows[places])]
             collected = (ready[places][:, None] + hops * hop).max(axis=0)
-            down = self.direct.homeward(ring, collected, np.full(len(ring), whole), _zeros(ring))
+            nowhere = np.zeros((len(ring), 1))
+            down = self._ground(ring, collected, whole, number[places].max(), UP, nowhere)
             sink = int(np.argmin(down.ended))
             moved.ended[places] = down.ended[sink]
             self._share(moved, places, np.flatnonzero(ring[sink] == rows[places]), hop, air)
@@ -148,6 +152,25 @@ class Planes(Routes):
         for ring, places in self._by_ring(rows):
             found[places] = self.direct.leaving(ring, time).max()
         return found
+
+    def _ground(
+        self, ring: np.ndarray, start: np.ndarray, size: float, number: int, way: int, further: np.ndarray
+    ) -> Moved:
+        """A message between the ground and each of a ring who might be the fastest way for somebody, if it takes so
+        many seconds `further` from each to each of those, `[k, m]`; for the others it never ends.
+        """
+        transfers, sizes = self.direct.transfers, np.full(len(ring), size)
+        bound = transfers.earliest(ring, start, sizes, way)
+        moved = Moved(np.full(len(ring), np.inf), *np.zeros((2, len(ring))))
+        best = np.full(further.shape[1], np.inf)
+        for gate in np.argsort(bound, kind="stable").tolist():
+            if (bound[gate] + further[gate] < best).any():
+                one = slice(gate, gate + 1)
+                tried = transfers.finish(ring[one], start[one], sizes[one], np.array([number]), way)
+                for found, values in zip(moved, tried, strict=True):
+                    found[one] = values
+                best = np.minimum(best, tried.ended + further[gate])
+        return moved
 
     def _by_ring(self, rows: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
         """Each plane that is among these satellites, and their places in `rows`."""
@@ -234,12 +257,15 @@ class Relayed(Routes):
         return self.direct.leaving(rows, time)
 
 
-def routes_of(sky: Sky, left: Left, sums: bool) -> Routes:
-    """Of a mission; `sums` says whether replies may be added up on the way."""
+def routes_of(sky: Sky, left: Left, sums: bool, seed: int = 0) -> Routes:
+    """Of a mission; `sums` says whether replies may be added up on the way, and from `seed` follows which frames are
+    lost, where there are any.
+    """
     options = sky.options
     ground = Radio(sky.rates.up, sky.rates.down, options.loss)
     links = presence(left.contacts, len(sky.names))
-    direct = Direct(left.contacts, Fluid(links, ground), ground)
+    transfers = Packets(links, ground, seed) if options.depth == "packets" else Fluid(links, ground)
+    direct = Direct(left.contacts, transfers, ground)
     between = Radio(sky.rates.between, sky.rates.between, options.loss)
     if options.route == "relay":
         return Relayed(direct, left.between, len(sky.names), ground, sky.rates.between)
@@ -247,7 +273,3 @@ def routes_of(sky: Sky, left: Left, sums: bool) -> Routes:
         sky.must_be_rings()
         return Planes(direct, tuple(sky.rings), between, sums)
     return direct
-
-
-def _zeros(ring: np.ndarray) -> np.ndarray:
-    return np.zeros(len(ring), dtype=np.int64)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import NamedTuple, Protocol
 
@@ -69,7 +69,12 @@ class Transfers(Protocol):
     ) -> Moved:
         """What becomes of messages of so many bytes that are ready at `start`, `[k]` each; `number` is that of the
         task, for what is left to chance. Messages of a satellite follow each other; they are never in each other's way.
+
+        Who sends nothing needs no luck: no message of that satellite, however short, would be there earlier.
         """
+
+    def earliest(self, rows: np.ndarray, start: np.ndarray | float, sizes: np.ndarray, way: int) -> np.ndarray:
+        """Before when no such message is there, whatever luck it has, `[k]`."""
 
 
 @dataclass(frozen=True)
@@ -86,6 +91,20 @@ class Fluid:
         sending, asking, air = fluid_costs(self.radio, sizes, way)
         ended = self.links.finish(rows, start, sending + asking + self.radio.delay)
         return Moved(ended, sending, air)
+
+    def earliest(self, rows: np.ndarray, start: np.ndarray | float, sizes: np.ndarray, way: int) -> np.ndarray:
+        """See Transfers: it is known to the second."""
+        return self.finish(rows, start, sizes, np.zeros(len(rows)), way).ended
+
+
+def without_loss(
+    links: Presence, radio: Radio, rows: np.ndarray, start: np.ndarray | float, sizes: np.ndarray, way: int
+) -> np.ndarray:
+    """When messages would be there if nothing of them were lost, `[k]`."""
+    kinds, which = np.unique(np.rint(sizes).astype(np.int64), return_inverse=True)
+    clean = replace(radio, loss=0.0)
+    sending = np.array([_cost(clean, size, way)[0] for size in kinds.tolist()])[which]
+    return links.finish(rows, start, sending + radio.delay)
 
 
 def fluid_costs(radio: Radio, sizes: np.ndarray, way: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
