@@ -143,12 +143,21 @@ def test_a_round_goes_on_without_a_satellite_that_is_lost_and_says_so(tmp_path):
     rows = result.history
     faults = logged(tmp_path / "run", "fault")
     assert [one["who"] for one in faults if one["fault"] == "the satellite was lost"] == ["2"]
-    later = [row for row in rows[:-1] if row["failures"]]
-    assert later
-    assert all(row["replies"] == 2 for row in later)
+    without = [row["round"] for row in rows[:-1] if row["replies"] == 2]
+    assert without == list(range(without[0], 4)), "nobody asks it again"
     events = [json.loads(line) for line in (tmp_path / "run" / "events.jsonl").read_text().splitlines()]
-    assert {event["client"] for event in events} == {1}
-    assert all(event["reason"] == "no reply within 1 h" for event in events)
+    assert [(event["client"], event["reason"]) for event in events] == [(1, "no reply within 1 h")]
+
+
+def test_where_a_whole_round_got_lost_it_is_asked_for_again(tmp_path):
+    contacts = tuple((40_000, 41_000, node, 9) for node in (1, 2, 3))
+    engine = mission(tmp_path, *contacts, timeout=2.0)
+    work = {"kind": "equal", "compute_watts": 1.0}
+    result = runner.start(spec_of({"engine": engine, "devices": work, "hours": 23, "rounds": 1}), tmp_path / "run")
+    assert [row["replies"] for row in result.history] == [3, 0]
+    faults = logged(tmp_path / "run", "fault")
+    assert {one["fault"] for one in faults} == {"no reply within 2 h"}
+    assert {one["time"] for one in faults} == {7200.0 * times for times in range(1, 6)}
 
 
 def test_a_bit_that_flips_costs_one_training_more(tmp_path):

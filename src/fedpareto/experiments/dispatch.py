@@ -137,28 +137,41 @@ class Dispatch:
         for run, (some, outcome) in enumerate(zip(tasks, outcomes, strict=True)):
             if not some:
                 continue
-            flight, gathering = self._simulated[run], self._gatherings[run]
-            rows = np.flatnonzero(~flight.idle)
-            flight.came_of_it(outcome)
             try:
-                gathering.all_back(rows)
+                there = self._returned(run, some, outcome)
             except TimeIsUp:
                 self.over.add(run)
                 continue
-            there = flight.without_lost(outcome)
             enforce_quorum(self.spec.quorum, there.replies, there.failures, run)
             self.engine.landed(run, there.replies.clients)
-            flight.free(rows)
             self._learn(run, states[run].round + 1, there.replies, there.evaluations.sent)
             handed[run] = Handed(some, there, traffic(some, there.replies))
         return handed
+
+    def _returned(self, run: int, tasks: Sequence[Tasks], outcome: Outcome) -> Outcome:
+        """What comes back of it by the clock. Where all got lost on their way, all are asked again."""
+        flight, rows = self._simulated[run], np.flatnonzero(~self.flights[run].idle)
+        lost: list[Failure] = []
+        while True:
+            flight.came_of_it(outcome)
+            self._gatherings[run].all_back(rows)
+            there = flight.without_lost(outcome)
+            nobody = len(outcome.replies) and not len(there.replies)
+            lost += flight.failures.values()
+            flight.free(rows)
+            if not nobody:
+                return replace(there, failures=[*outcome.failures, *lost])
+            flight.send(rows, tasks)
 
     def _asked(self, run: int, state: State, tasks: Sequence[Tasks]) -> list[Tasks]:
         """The tasks of those who are asked in this round; with a simulated clock, they are under way."""
         if not tasks:
             return []
         flight, gathering, clients = self.flights[run], self._gatherings[run], self.settings[run].clients
-        askable = _askable(clients, tasks)
+        askable = _askable(clients, tasks) & ~flight.silent
+        if not askable.any():
+            self.over.add(run)  # Nobody is left.
+            return []
         if self.spec.chooses:
             if self._chosen.get(run, (-1,))[0] != state.round:  # All exchanges of a round have the same clients.
                 choose = self._choose(run, state, [])
@@ -220,7 +233,7 @@ class Dispatch:
 
     def _gather(self, run: int, state: State, tasks: Sequence[Tasks], sent: list[np.ndarray]) -> np.ndarray:
         """The rows of those whose replies this round has; `sent` gets those of whom was asked."""
-        askable = _askable(self.settings[run].clients, tasks)
+        askable = _askable(self.settings[run].clients, tasks) & ~self.flights[run].silent
         everyone = self._needs_everyone(state)
         choose = self._choose(run, state, sent)
         came = self._gatherings[run].gathered(tasks, askable, choose, everyone)

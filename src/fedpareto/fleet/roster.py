@@ -99,6 +99,11 @@ class Roster(ABC):
         """Those who arrive next, in this order: at most `count` of them, and nobody after the time `until`."""
 
     @property
+    def silent(self) -> np.ndarray:
+        """Whom nobody asks before they are heard again, `[n]`: none, unless a clock knows better."""
+        return np.zeros(len(self.status), dtype=bool)
+
+    @property
     def idle(self) -> np.ndarray:
         """Whether each client could be asked, `[n]`."""
         found: np.ndarray = self.status == IDLE

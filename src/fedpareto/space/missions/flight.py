@@ -33,12 +33,15 @@ class MissionFlight(Flight):
     """… and how many bytes were on the air for it."""
     landed: np.ndarray = field(init=False)
     """When each reply that is here arrived."""
-    ARRAYS: ClassVar[tuple[str, ...]] = (*Flight.ARRAYS, "left", "received", "air", "landed", "book")
+    given_up: np.ndarray = field(init=False)
+    """When the server last gave up on each satellite; never is minus infinity."""
+    ARRAYS: ClassVar[tuple[str, ...]] = (*Flight.ARRAYS, "left", "received", "air", "landed", "given_up", "book")
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.left, self.received, self.landed = np.full((3, len(self.setting.clients)), np.inf)
         self.air = np.zeros(len(self.setting.clients))
+        self.given_up = np.full(len(self.setting.clients), -np.inf)
 
     @property
     def patience(self) -> float:
@@ -81,8 +84,11 @@ class MissionFlight(Flight):
                 size = np.broadcast_to(sizes, rows.shape)[rows == row]
                 back.air[rows == row] = super()._come_back(np.array([row]), size).air
         self._note_trips(rows, back)
-        for row in rows[self.arrives[rows] > self.left[rows] + self.patience].tolist():
-            self._give_up(row, self.left[row] + self.patience, f"no reply within {self.patience / HOUR:g} h")
+        given_up = self.left[rows] + self.patience
+        # What would be given up after the mission is only late.
+        for row in rows[(self.arrives[rows] > given_up) & (given_up <= self.ends)].tolist():
+            self.given_up[row] = self.left[row] + self.patience
+            self._give_up(row, self.given_up[row], f"no reply within {self.patience / HOUR:g} h")
         return back
 
     def _flips(self, rows: np.ndarray) -> list[tuple[Mishap, int]]:
@@ -101,11 +107,19 @@ class MissionFlight(Flight):
         self._fault(mishap.seconds, "a bit flipped in the model", mishap.who, "trained again from what it was sent")
 
     def _give_up(self, row: int, time: float, reason: str) -> None:
-        """The reply of a satellite will not count, which the server knows at a time."""
+        """The reply of a satellite will not count, which the server knows from a time on."""
         self.forget_reply(row)
         client, round_ = int(self.setting.clients[row]), int(self.version[row])
         self.arrives[row], self.stack[row], self.failures[row] = time, FAILED, Failure(client, round_, reason)
-        self._fault(self.now if np.isinf(time) else time, reason, self.fleet.sky.names[row], "went on without it")
+        self._fault(time, reason, self.fleet.sky.names[row], "went on without it")
+
+    @property
+    def silent(self) -> np.ndarray:
+        """See Roster: satellites on which the server gave up, until somebody sees them again."""
+        rows = np.flatnonzero(np.isfinite(self.given_up))
+        found = np.zeros(len(self.status), dtype=bool)
+        found[rows] = self.fleet.presence.following(rows, self.given_up[rows]) > self.now
+        return found
 
     # -- the server ------------------------------------------------------------------------------------------------
 
@@ -133,7 +147,8 @@ class MissionFlight(Flight):
             self._fault(mishap.seconds, "the server fell silent", "server", action)
             # The stand-by has the last model, but no replies that waited for their round.
             for row in np.flatnonzero((self.status == HERE) & (self.landed <= mishap.seconds)).tolist():
-                self._give_up(row, np.inf, "lost with the server that had it")
+                self._give_up(row, mishap.seconds, "lost with the server that had it")
+                self.arrives[row] = np.inf  # It was here.
 
     # -- the log ---------------------------------------------------------------------------------------------------
 

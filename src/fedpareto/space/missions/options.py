@@ -79,7 +79,7 @@ class MissionOptions(LocalOptions):
     """What the satellite takes from panels and battery in any case, radio and all."""
     storage: float = math.inf
     """Bytes on board for models and what waits to be sent."""
-    timeout: float = 24.0
+    timeout: float = 48.0
     """Hours after which the server gives up on a reply."""
     handover: float = 10.0
     """Minutes until a stand-by has taken over from a server that fell silent."""
