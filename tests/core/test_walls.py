@@ -26,7 +26,7 @@ MAY_IMPORT = {
     "networks": {"errors", "core"},
     "learners": {"errors", "moo", "core", "networks"},
     "algorithms": {"errors", "moo", "core", "trust"},
-    "problems": {"errors", "files", "moo", "core", "inputs", "networks", "learners"},
+    "problems": {"errors", "files", "moo", "core", "inputs", "networks", "learners", "space"},
     "fleet": {"errors", "files", "moo", "core"},
     "engines": {"errors", "files", "cluster", "codecs", "moo", "core", "trust", "learners", "fleet"},
     "experiments": {
@@ -115,6 +115,12 @@ def test_the_rooms_of_space_import_one_way_and_those_for_flight_no_torch(room):
                 other = ".".join(parts[1:3]) if parts[1] == "space" else parts[1]
                 assert other in SPACE_MAY_IMPORT[room] | {f"space.{room}"}, f"{path} imports {module}"
             assert module.split(".")[0] != "torch" or room in ("formats", "session"), path
+
+
+def test_problems_need_of_space_only_the_orbits():
+    for path in (ROOT / "problems").rglob("*.py"):
+        found = [module for module in imports_of(path) if module.startswith("fedpareto.space")]
+        assert all(module.startswith("fedpareto.space.orbits.") for module in found), path
 
 
 def test_networks_need_of_the_contract_only_layouts_randomness_and_memory():

@@ -116,13 +116,18 @@ class Environment(ABC):
 
 
 class TensorEnvironment(Environment):
-    """An environment whose dynamics are a pure tensor program, and whose episodes all begin alike."""
+    """An environment whose dynamics are a pure tensor program; all episodes of a client begin alike."""
 
     deterministic = True
 
     @abstractmethod
     def start(self, n: int, device: torch.device) -> Message:
         """The state at the beginning of n episodes."""
+
+    def restart(self, state: Message) -> Message:
+        """The state at the beginning of the next episode of each client; unless they differ, that of n episodes."""
+        first = next(iter(state.values()))
+        return self.start(len(first), first.device)
 
     @abstractmethod
     def observe(self, state: Message) -> Tensor:
@@ -157,7 +162,7 @@ class _TensorSession(Session):
         self._elapsed = state["elapsed"].clone()
         self._state = {name: tensor.clone() for name, tensor in state.items() if name != "elapsed"}
         self.observation = environment.observe(self._state).clone()
-        self._fresh = environment.start(len(self._elapsed), self._elapsed.device)
+        self._fresh = environment.restart(self._state)
         self._first = environment.observe(self._fresh)
 
     def step(self, action: Tensor) -> Transition:

@@ -49,8 +49,24 @@ def dirichlet(classes: np.ndarray, clients: int, alpha: float, stream: np.random
     """
     _, classes = np.unique(classes, return_inverse=True)
     shares = stream.dirichlet([alpha] * clients, size=int(classes.max()) + 1)
-    owner = by_class(classes, shares, stream)
-    fewest = min(FEWEST, len(classes) // clients)
+    return _at_least(min(FEWEST, len(classes) // clients), by_class(classes, shares, stream), clients, stream)
+
+
+def by_sight(classes: np.ndarray, seen: np.ndarray, stream: np.random.Generator) -> np.ndarray:
+    """Of the rows of class k to each client its share of `seen[k]`, such as the time for which it is above a region.
+
+    A class that nobody sees is left over. A client with too few rows gets more as in a Dirichlet partition.
+    """
+    clients, total = seen.shape[1], seen.sum(axis=1, keepdims=True)
+    owner = by_class(classes, seen / np.where(total > 0, total, 1), stream)
+    owner[total[classes, 0] == 0] = UNASSIGNED
+    rows = np.flatnonzero(owner != UNASSIGNED)
+    owner[rows] = _at_least(min(FEWEST, len(rows) // clients), owner[rows], clients, stream)
+    return owner
+
+
+def _at_least(fewest: int, owner: np.ndarray, clients: int, stream: np.random.Generator) -> np.ndarray:
+    """A client that would have fewer rows gets the missing ones from the client with most."""
     while (counts := np.bincount(owner, minlength=clients)).min() < fewest:
         rich = np.flatnonzero(owner == counts.argmax())
         given = min(fewest - counts.min(), counts.max() - fewest)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import numpy as np
 
@@ -12,10 +12,8 @@ from fedpareto.inputs.images_texts import ImageInputs
 from fedpareto.problems.images_text import image_sets
 from fedpareto.problems.images_text.examples import Examples
 from fedpareto.problems.images_text.networks import FlatNetwork, ImageNetwork, Network
-from fedpareto.problems.images_text.problem import ClassificationProblem
+from fedpareto.problems.images_text.problem import ClassificationProblem, Partition
 from fedpareto.problems.multitask.datasets import CLOTHES, FASHION_MNIST, MNIST
-
-Partition = Literal["dirichlet", "shards", "pathological", "iid", "natural"]
 
 
 @dataclass(frozen=True)

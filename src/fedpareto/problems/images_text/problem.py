@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import cached_property
 from typing import ClassVar, Literal
 
@@ -25,6 +26,15 @@ from fedpareto.problems import partitions
 from fedpareto.problems.images_text.examples import Examples
 from fedpareto.problems.images_text.networks import Network
 from fedpareto.problems.partitions import UNASSIGNED
+from fedpareto.space.orbits.circular import Shell
+from fedpareto.space.orbits.regions import scattered, times_above
+from fedpareto.space.orbits.sights import LONGEST
+
+Partition = Literal["dirichlet", "shards", "pathological", "iid", "natural", "ground-track"]
+MISSION_START = datetime(2026, 1, 1, tzinfo=UTC)
+"""When a mission begins that does not say when."""
+LONGEST_TRACK = LONGEST / 3600
+"""Hours."""
 
 
 @dataclass(frozen=True)
@@ -45,9 +55,10 @@ class ClassificationProblem(SupervisedProblem):
     in_order: ClassVar[bool] = False
     """Whether a client's last rows are its test rows, as neighbouring rows overlap; else random rows."""
 
-    partition: Literal["dirichlet", "shards", "pathological", "iid", "natural"] = "dirichlet"
+    partition: Partition = "dirichlet"
     """How rows are partitioned: by Dirichlet shares of each class; in `shards_per_client` of `shards` shards of the
-    rows sorted by class; in `classes_per_client` classes; at random; or naturally, by writer, role or doctorate.
+    rows sorted by class; in `classes_per_client` classes; at random; naturally, by writer, role or doctorate; or by
+    ground track: classes live in regions of the Earth, and a satellite sees what it flies over.
     """
     alpha: float = 0.5
     """Of the Dirichlet partition; smaller is more uneven."""
@@ -57,6 +68,14 @@ class ClassificationProblem(SupervisedProblem):
     """Shards of each client; any left over are not used."""
     classes_per_client: int = 2
     """Of the partition `pathological`; classes left over are not used."""
+    track_shell: str = "40/5/1"
+    """Of the partition `ground-track`: the satellites/planes/phasing of a Walker shell. Each satellite is a client."""
+    track_altitude: float = 530.0
+    """Of that shell, in kilometres."""
+    track_inclination: float = 97.5
+    """Of that shell, in degrees."""
+    track_hours: float = 3.0
+    """From the start of a mission on; in a day everybody sees nearly everything."""
     files: Literal["merged", "training", "official"] = "merged"
     """Which published rows are used. `merged`: training and test split together, of which each client holds some out
     for its test (FedFew); `training`: the same without the test split (FedMGDA+); `official`: clients train on the
@@ -89,6 +108,9 @@ class ClassificationProblem(SupervisedProblem):
                 f"test_share and validation_share are {kept[0]:g} and {kept[1]:g}; they are shares of a client's rows, "
                 "such as 0.25 and 0, and leave some to train on"
             )
+        if not 0 < self.track_hours <= LONGEST_TRACK:
+            raise UserError(f"track_hours is {self.track_hours:g}; it is above 0, and at most {LONGEST_TRACK:g}")
+        _ = self._satellites
         if any(width < 1 for width in self.hidden):
             raise UserError(f"hidden is {list(self.hidden)}; each layer has at least 1 unit, for example [64, 32]")
 
@@ -154,7 +176,9 @@ class ClassificationProblem(SupervisedProblem):
         """All published rows."""
 
     def default_clients(self) -> int:
-        """As many as there are shards for; else the number in the paper that uses the data."""
+        """As many as there are satellites or shards for; else the number in the paper that uses the data."""
+        if self.partition == "ground-track":
+            return self._satellites.satellites
         return self.shards // self.shards_per_client if self.partition == "shards" else self.usual_clients
 
     def data(self, clients: int, seed: int) -> Splits:
@@ -250,6 +274,8 @@ class ClassificationProblem(SupervisedProblem):
             raise UserError(
                 f"{clients} clients need at least {len(self._shares) * clients} rows; there are {len(labels)}"
             )
+        if self.partition == "ground-track":
+            return partitions.by_sight(labels, self._seen(clients, stream), stream)
         if self.partition == "shards":
             return partitions.shards(labels, clients, self.shards, self.shards_per_client, stream)
         if self.partition == "pathological":
@@ -257,6 +283,22 @@ class ClassificationProblem(SupervisedProblem):
         if self.partition == "iid":
             return partitions.at_random(len(labels), clients, stream)
         return partitions.dirichlet(labels, clients, self.alpha, stream)
+
+    @property
+    def _satellites(self) -> Shell:
+        """Whose ground tracks they are."""
+        return Shell.parse(self.track_shell, self.track_altitude, self.track_inclination)
+
+    def _seen(self, clients: int, stream: np.random.Generator) -> np.ndarray:
+        """The seconds that each client is above the region of each class, `[outcomes, clients]`."""
+        shell = self._satellites
+        if clients != shell.satellites:
+            raise UserError(
+                f"partition is 'ground-track' of {shell.satellites} satellites ({self.track_shell}), not of {clients} "
+                f"clients; take clients: {shell.satellites}, or another track_shell"
+            )
+        orbits = shell.orbits(MISSION_START)
+        return times_above(orbits, scattered(self.outcomes, stream), MISSION_START, self.track_hours * 3600)
 
     def _natural(self, examples: Examples, clients: int, stream: np.random.Generator) -> np.ndarray:
         """The client that each row comes from; of more natural clients than wanted, a random choice."""

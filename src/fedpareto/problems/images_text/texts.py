@@ -12,10 +12,8 @@ from fedpareto.inputs.table import InputSchema
 from fedpareto.problems.images_text import people, text_sets
 from fedpareto.problems.images_text.examples import Examples
 from fedpareto.problems.images_text.networks import CharacterLSTM, FlatNetwork, Network, TextCNN
-from fedpareto.problems.images_text.problem import ClassificationProblem
+from fedpareto.problems.images_text.problem import ClassificationProblem, Partition
 from fedpareto.problems.images_text.text_sets import CHARACTERS, CONTEXT
-
-Partition = Literal["dirichlet", "shards", "pathological", "iid", "natural"]
 
 
 @dataclass(frozen=True)
