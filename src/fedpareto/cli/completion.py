@@ -21,7 +21,7 @@ DEEPEST = 3
 WORDS = {
     "engine": ("local", "ray", "flower-local", "flower-sim"),
     "devices": ("none", "equal", "lognormal", "tiers", "file"),
-    "policy": ("sync", "deadline", "buffered", "asynchronous", "tiers"),
+    "policy": ("sync", "deadline", "buffered", "asynchronous", "tiers", "planned"),
     "selection": ("random", "round-robin", "available", "power-of-choice", "oort", "nsga2"),
     "over": ("round", "clock", "joules", "bytes", "updates", "seconds"),
 }

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from fedpareto.cli import space_contacts, space_models, space_rehearse
+from fedpareto.cli import space_contacts, space_models, space_rehearse, space_schemes
 from fedpareto.cli.console import AsJson, print_json, print_table
 from fedpareto.errors import UserError
 
@@ -124,6 +124,7 @@ app.command()(space_models.model)
 app.command()(space_models.update)
 app.command()(space_rehearse.rehearse)
 app.command()(space_contacts.contacts)
+app.command()(space_schemes.schemes)
 
 
 # -- reading -------------------------------------------------------------------------------------------------------

@@ -204,6 +204,10 @@ class Algorithm(ABC, Generic[S]):
         """
         return None
 
+    def neighbours(self, clients: int) -> np.ndarray | None:
+        """Who exchanges models with whom where there is no server, `[n, n]`; None: there is one."""
+        return None
+
     # -- the client half ------------------------------------------------------------------------------------------
 
     @abstractmethod

@@ -16,7 +16,7 @@ import torch
 
 from fedpareto.codecs import Codec
 from fedpareto.core import rng
-from fedpareto.core.algorithm import Setting, State, participant_count
+from fedpareto.core.algorithm import Setting, State, participant_count, unwrapped
 from fedpareto.core.engine import Engine, Simulating
 from fedpareto.core.messages import (
     ByClient,
@@ -412,7 +412,9 @@ def _flight(spec: Spec, engine: Simulating, run: int, setting: Setting) -> Fligh
     if isinstance(spec.engine, MissionOptions):
         from fedpareto.space.missions.mission import launched
 
-        fleet, flight = launched(fleet, spec.engine, spec.hours * HOUR, spec.algorithm.needs == "weighted sum")
+        graph = unwrapped(spec.algorithm).neighbours(spec.clients)
+        sums = spec.algorithm.needs == "weighted sum"
+        fleet, flight = launched(fleet, spec.engine, spec.hours * HOUR, sums, graph)
     width = setting.initial.element_size()
     shapes = spec.algorithm.reply_shapes(setting)
     sizes = {step: width * sum(math.prod(shape) for shape in of_step.values()) for step, of_step in shapes.items()}

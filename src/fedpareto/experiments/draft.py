@@ -24,6 +24,7 @@ from fedpareto.experiments.spec_values import (
     check_begin,
     check_codec,
     check_defence,
+    check_graph,
     check_hours,
     check_losses,
     check_normalisation,
@@ -209,6 +210,7 @@ class Draft:
             check_hours(values.get("hours", 0.0), algorithm, simulates(parts["engine"], parts["devices"]))
         with self._at("algorithm", "name"):
             check_losses(algorithm, problem, learner)
+            check_graph(algorithm, parts["engine"], values["clients"])
         self._check_parts(parts, algorithm, problem, values)
         with self._at("quorum"):  # Each value was good on its own; only quorum and clients may still disagree.
             spec = Spec(algorithm, problem, learner, **values, **parts)

@@ -27,6 +27,7 @@ from fedpareto.experiments.spec_values import (
     check_begin,
     check_codec,
     check_defence,
+    check_graph,
     check_hours,
     check_losses,
     check_normalisation,
@@ -130,6 +131,7 @@ class Spec:
         check_stopping(self.stop_after, self.stop_margin, self.algorithm, self.engine, self.privacy)
         check_hours(self.hours, self.algorithm, self.simulates)
         check_losses(self.algorithm, self.problem, self.learner)
+        check_graph(self.algorithm, self.engine, self.clients)
         check_normalisation(self.normalisation, self.problem)
         check_attack(self.attack, self.engine, self.problem, self.clients)
         check_begin(self.attack, self.rounds)

@@ -164,6 +164,13 @@ def check_hours(hours: float, algorithm: Algorithm[Any], simulates: bool) -> Non
         raise UserError(f"hours is {hours:g}, but {reason}")
 
 
+def check_graph(algorithm: Algorithm[Any], engine: LocalOptions, clients: int) -> None:
+    """Raises UserError if clients cannot be neighbours as an algorithm wants it, or in a swarm are none."""
+    graph = unwrapped(algorithm).neighbours(clients)
+    if graph is None and isinstance(engine, MissionOptions) and engine.route == "swarm":
+        raise UserError(f"engine.route is swarm, but {algorithm.name} needs a server; take dsfl, or another route")
+
+
 def check_losses(algorithm: Algorithm[Any], problem: Problem, learner: Learner) -> None:
     """Raises UserError if an algorithm needs losses on rows and there are none."""
     plain = unwrapped(algorithm)
@@ -227,6 +234,8 @@ def _check_satellites(devices: Devices) -> None:
 
 
 def _check_late_nodes(policy: Policy, engine: FlowerOptions, seeds: int) -> None:
+    if policy.kind == "planned":
+        raise UserError(f"policy.kind=planned: nobody knows when nodes of {engine.name} come and go; take buffered")
     if isinstance(engine, SimulationOptions):
         raise UserError(
             f"policy.kind={policy.kind}: nodes of {engine.name} have no time of their own; take flower-local, or local"

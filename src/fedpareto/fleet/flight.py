@@ -37,20 +37,24 @@ class Flight(Roster):
     """That all clients have spent so far, and will on what they are at."""
     weigh: Callable[[], None] | None = None
     """Computes what is under way, where nobody knows before how long a coded reply is; None: everybody does."""
+    left: np.ndarray = field(init=False)
+    """When the server had each client's task ready …"""
     ready: np.ndarray = field(init=False)
-    """When each client has done its work."""
+    """… and when the client has done its work."""
     arrives: np.ndarray = field(init=False)
     """When each reply will be here, at the earliest; infinity for clients that are not at work, or never done."""
+    landed: np.ndarray = field(init=False)
+    """When each reply that is here arrived."""
     weighed: np.ndarray = field(init=False)
     """Whether that is when it will be here, and not only a bound."""
     number: np.ndarray = field(init=False)
     """How many tasks each client has had."""
-    ARRAYS: ClassVar[tuple[str, ...]] = (*Roster.ARRAYS, "ready", "arrives", "weighed", "number")
+    ARRAYS: ClassVar[tuple[str, ...]] = (*Roster.ARRAYS, "left", "ready", "arrives", "landed", "weighed", "number")
     VALUES: ClassVar[tuple[str, ...]] = ("now", "joules")
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.ready, self.arrives = np.full((2, len(self.setting.clients)), np.inf)
+        self.left, self.ready, self.arrives, self.landed = np.full((4, len(self.setting.clients)), np.inf)
         self.weighed = np.ones(len(self.setting.clients), dtype=bool)
         self.number = np.zeros(len(self.setting.clients), dtype=np.int64)
 
@@ -72,7 +76,7 @@ class Flight(Roster):
         out = self.fleet.outward(rows, self.now, operations, sent, number)
         self.asked(rows, tasks)
         self.joules += float(out.joules.sum())
-        self.ready[rows] = out.computed
+        self.left[rows], self.ready[rows] = self.now, out.computed
         self._leave_for(rows, out, operations)
         if self.weigh is None:
             self._come_back(rows, self._sizes(rows, self.reply_bytes[step])[0])
@@ -140,10 +144,11 @@ class Flight(Roster):
         if len(came) < count and self.ends < np.inf and self.ends <= until:
             self.now = self.ends
             raise TimeIsUp
-        if until < np.inf and len(came) < min(count, self.out):
+        if until < np.inf and len(came) < count:
             self.now = until
         elif len(came):
             self.now = float(times[len(came) - 1])
+        self.landed[came] = times[: len(came)]
         self.status[came], self.arrives[came] = HERE, np.inf
         return came
 

@@ -5,14 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import cast
 
 import numpy as np
 
 from fedpareto.core.messages import Tasks
 from fedpareto.errors import UserError
+from fedpareto.fleet.flight import Flight
+from fedpareto.fleet.planning import is_time
 from fedpareto.fleet.policy import Policy
 from fedpareto.fleet.roster import HERE, OUT, Roster
 
+SOON = 1e-6
+"""Seconds that are no time."""
 Choose = Callable[[np.ndarray, int], np.ndarray]
 """Of clients who are free, by their rows, so many: whom to ask; their rows, ascending."""
 
@@ -49,6 +54,8 @@ class Gathering:
             return self._in_time(tasks, askable, choose)
         if kind == "tiers":
             return self._a_tier(tasks, askable, choose)
+        if kind == "planned":
+            return self._as_planned(tasks, askable, choose)
         return self._any(tasks, askable, choose, self.policy.replies(self.count))
 
     def all_of(self, tasks: Sequence[Tasks], rows: np.ndarray) -> np.ndarray:
@@ -90,6 +97,30 @@ class Gathering:
             others = len(free) - len(chosen)
             came = np.concatenate([came, self._first(1 if others else wanted - len(came))])
         return came
+
+    def _as_planned(self, tasks: Sequence[Tasks], askable: np.ndarray, choose: Choose) -> np.ndarray:
+        """Clients are asked once they can be reached, for what the server has then; the round closes when it is time.
+
+        While others take the place of those who replied nobody idles, and the round has as many replies as can be.
+        """
+        air, busy = cast(Flight, self.air), self.policy.at_work(self.count)
+        most = max(self.policy.replies(self.count), self.policy.least)
+        came = np.empty(0, dtype=np.int64)
+        while True:
+            idle = np.flatnonzero(askable & air.idle)
+            coming = air.fleet.coming(idle, np.full(len(idle), air.now))
+            free, room = idle[coming <= air.now + SOON], busy - air.out
+            if len(free) and room > 0:
+                air.send(choose(free, room), tasks)
+            is_full = len(free) > room
+            if len(came) >= most:
+                return came
+            if len(came) >= self.policy.least and not is_full and is_time(self.policy, air, tasks[0].round, came, most):
+                return came
+            later = coming[coming > air.now + SOON].min(initial=math.inf) if not is_full else math.inf
+            if not air.out and math.isinf(later) and len(came):
+                return came
+            came = np.concatenate([came, air.wait(1, later) if later < math.inf else self._first(1)])
 
     def _a_tier(self, tasks: Sequence[Tasks], askable: np.ndarray, choose: Choose) -> np.ndarray:
         """Each tier for itself waits for all its clients; the first that is complete closes the round."""

@@ -7,27 +7,40 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
+import torch
 
-from fedpareto.core.algorithm import Algorithm, privacy_of, unwrapped
+from fedpareto.core.algorithm import Algorithm, privacy_of, small_setting, unwrapped
 from fedpareto.errors import UserError
+
+MODELS = frozenset({"model", "models", "body"})
+"""What models are called in replies."""
 
 
 @dataclass(frozen=True)
 class Policy:
     """When a round closes. A round is one step of the server, whatever it waited for."""
 
-    kind: Literal["sync", "deadline", "buffered", "asynchronous", "tiers"] = "sync"
+    kind: Literal["sync", "deadline", "buffered", "asynchronous", "tiers", "planned"] = "sync"
     """`sync` waits for all who were asked; `deadline` for those who reply in time; `buffered` for any `buffer` replies,
-    while others work on; `asynchronous` for one; `tiers` for all of those who are about equally fast.
+    while others work on; `asynchronous` for one; `tiers` for all of those who are about equally fast; `planned` for as
+    many, up to `buffer`, as cost least by what is known of arrivals and presence (see fleet.planning).
     """
     deadline: float = 0.0
     """Of deadline: seconds that a round waits."""
     late: Literal["used", "dropped"] = "used"
     """Of deadline: whether a reply that comes later counts in a later round, or is forgotten."""
     buffer: int = 0
-    """Of buffered, K: replies in a round; 0: 10, or half of those at work if they are fewer than 20."""
+    """Of buffered, K: replies in a round, of planned at most; 0: 10, or half of those at work if they are fewer than
+    20.
+    """
     concurrency: int = 0
-    """Of buffered and asynchronous: clients at work at any time; 0: as many as `participation` says."""
+    """Of buffered, asynchronous and planned: clients at work at any time; 0: as many as `participation` says."""
+    least: int = 1
+    """Of planned: replies in a round, at least."""
+    idling: float = 1.0
+    """Of planned: what the time of one training counts that a client idles, against an update that is lost to
+    staleness; near 0 rounds have `buffer` replies, unless nobody else is at work.
+    """
     tiers: int = 3
     """Of tiers: how many; those of the devices, where these have tiers."""
     lead: int = 5
@@ -42,6 +55,12 @@ class Policy:
     """Of the hinge: rounds without loss."""
     slope: float = 10.0
     """Of the hinge: how fast an update loses its weight after that."""
+    compensation: Literal["none", "taylor"] = "none"
+    """Whether a late update is taken as it is, or corrected for what the server has learnt since it began, as in FedGSM
+    (see fleet.staleness).
+    """
+    strength: float = 1.0
+    """λ of taylor; 0 is none."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.deadline < math.inf:
@@ -52,15 +71,18 @@ class Policy:
                 if self.kind == "deadline"
                 else f"policy: deadline is for the kind deadline, not for {self.kind}"
             )
-        for name in ("tiers", "lead"):
+        for name in ("tiers", "lead", "least"):
             if getattr(self, name) < 1:
                 raise UserError(f"policy: {name} is {getattr(self, name)}; at least 1 is needed")
         for name in ("buffer", "concurrency"):
             if getattr(self, name) < 0:
                 raise UserError(f"policy: {name} is {getattr(self, name)}; it is a number of clients, or 0")
-        for name in ("exponent", "grace", "slope"):
+        for name in ("exponent", "grace", "slope", "idling", "strength"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise UserError(f"policy: {name} is {getattr(self, name):g}; it is a number from 0 on")
+
+        if self.compensation != "none" and self.waits:
+            raise UserError("policy: compensation is for late replies, but with the kind sync nobody is late")
 
     @property
     def waits(self) -> bool:
@@ -72,14 +94,14 @@ class Policy:
         return self.concurrency or count
 
     def replies(self, count: int) -> int:
-        """How many replies close a round of buffered or asynchronous, where so many take part."""
+        """How many replies close a round of buffered, asynchronous or planned, where so many take part."""
         if self.kind == "asynchronous":
             return 1
         return self.buffer or min(10, math.ceil(self.at_work(count) / 2))
 
     def in_a_round(self, count: int) -> int:
         """How many replies a round has at most that are compared, where so many take part."""
-        return self.replies(count) if self.kind in ("buffered", "asynchronous") else count
+        return self.replies(count) if self.kind in _WITH["concurrency"] else count
 
     def weights(self, staleness: np.ndarray) -> np.ndarray:
         """s(τ), `[k]`."""
@@ -95,8 +117,13 @@ class Policy:
         why = "" if self.waits else _why_not(algorithm)
         if why:
             raise UserError(f"policy.kind={self.kind} does not fit {algorithm.name}: {why}")
-        for name in ("buffer", "concurrency"):
-            if self.kind in _WITH[name] and getattr(self, name) > clients:
+        if self.compensation != "none" and not _is_brought_along(algorithm):
+            raise UserError(
+                f"policy.compensation={self.compensation} does not fit {algorithm.name}: nobody else changes the model "
+                "from which a client begins, or it sends none; leave it out"
+            )
+        for name, kinds in _WITH.items():
+            if self.kind in kinds and getattr(self, name) > clients:
                 raise UserError(f"policy: {name} is {getattr(self, name)}, but there are only {clients} clients")
 
     def must_be_met(self, seconds: np.ndarray) -> None:
@@ -107,7 +134,11 @@ class Policy:
             )
 
 
-_WITH = {"buffer": ("buffered",), "concurrency": ("buffered", "asynchronous")}
+_WITH = {
+    "buffer": ("buffered", "planned"),
+    "concurrency": ("buffered", "asynchronous", "planned"),
+    "least": ("planned",),
+}
 """Which kinds use each number of clients."""
 
 
@@ -116,3 +147,11 @@ def _why_not(algorithm: Algorithm[Any]) -> str:
     if privacy_of(algorithm).kind != "none":
         return "what privacy costs is known for clients that are drawn anew in every round"
     return unwrapped(algorithm).waits
+
+
+def _is_brought_along(algorithm: Algorithm[Any]) -> bool:
+    """Whether a late reply holds a model that is brought to where its client would begin now."""
+    plain, one = unwrapped(algorithm), torch.ones(1, 1)
+    fresh = plain.refreshed({"model": one}, {"model": 0 * one}, {"model": 2 * one}, 0.5 * one[0])["model"]
+    sends = plain.reply_shapes(small_setting()).get("train", {})
+    return not torch.equal(fresh, one) and not MODELS.isdisjoint(sends)

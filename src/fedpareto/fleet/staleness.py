@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from fedpareto.core.algorithm import Algorithm, unwrapped
-from fedpareto.core.messages import Replies, Tasks, beginnings_of, only_of
+from fedpareto.core.messages import Message, Replies, Tasks, beginnings_of, only_of
 from fedpareto.fleet.policy import Policy
 from fedpareto.fleet.roster import Roster
 
@@ -29,7 +29,8 @@ def refreshed(
     begun = beginnings_of(flight.tasks_of(late.clients), late.clients, late.tensors)
     at = beginnings_of(only_of(now, late.clients), late.clients, late.tensors)
     weights = torch.as_tensor(policy.weights(staleness[rows]))
-    fresh = unwrapped(algorithm).refreshed(late.tensors, begun, at, weights)
+    reply = late.tensors if policy.compensation == "none" else compensated(late.tensors, begun, at, policy.strength)
+    fresh = unwrapped(algorithm).refreshed(reply, begun, at, weights)
     if late is replies:
         return replace(replies, tensors=fresh)
     where = torch.as_tensor(rows)
@@ -37,3 +38,17 @@ def refreshed(
         name: whole.index_copy(0, where.to(whole.device), fresh[name]) for name, whole in replies.tensors.items()
     }
     return replace(replies, tensors=tensors)
+
+
+def compensated(reply: Message, begun: Message, now: Message, strength: float) -> Message:
+    """Late replies `[k, ...]` with their updates as they would be from where the server is now, in first order.
+
+    A gradient g at w_then is about g + λ g ⊙ g ⊙ (w_now − w_then) at w_now, where g ⊙ g stands for the diagonal of the
+    Hessian (Zheng et al., "Asynchronous stochastic gradient descent with delay compensation", 2017, equation 10; FedGSM
+    of Wu and Zhang, 2023, does so for satellites). Of an update u = −g that is u − λ u ⊙ u ⊙ (w_now − w_then): the less
+    is left to do, the more the server has gone the same way.
+    """
+    if not strength:
+        return reply
+    moved = {name: (reply[name] - begun[name]).square() * (now[name] - begun[name]) for name in begun}
+    return {**reply, **{name: torch.sub(reply[name], moved[name], alpha=strength) for name in begun}}

@@ -123,6 +123,10 @@ class Fleet:
         air: np.ndarray = sizes * self._tries(rows, sizes, number, way)
         return air, air / self._links[way, rows]
 
+    def coming(self, rows: np.ndarray, time: np.ndarray) -> np.ndarray:
+        """The first time from `time` on at which each can be reached, `[k]`; infinite: never again."""
+        return self.presence.following(rows, time)
+
     def expected(
         self, operations: np.ndarray | float, bytes_down: np.ndarray | float, bytes_up: np.ndarray | float
     ) -> tuple[np.ndarray, np.ndarray]:

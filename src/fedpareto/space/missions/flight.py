@@ -25,21 +25,17 @@ class MissionFlight(Flight):
     fleet: Satellites
     log: list[dict[str, Any]] = field(default_factory=list, repr=False)
     """What happened since somebody took it: trips of tasks, and what went wrong."""
-    left: np.ndarray = field(init=False)
-    """When the server had each satellite's task ready …"""
     received: np.ndarray = field(init=False)
-    """… when the satellite had it …"""
+    """When each satellite had its task …"""
     air: np.ndarray = field(init=False)
     """… and how many bytes were on the air for it."""
-    landed: np.ndarray = field(init=False)
-    """When each reply that is here arrived."""
     given_up: np.ndarray = field(init=False)
     """When the server last gave up on each satellite; never is minus infinity."""
-    ARRAYS: ClassVar[tuple[str, ...]] = (*Flight.ARRAYS, "left", "received", "air", "landed", "given_up", "book")
+    ARRAYS: ClassVar[tuple[str, ...]] = (*Flight.ARRAYS, "received", "air", "given_up", "book")
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.left, self.received, self.landed = np.full((3, len(self.setting.clients)), np.inf)
+        self.received = np.full(len(self.setting.clients), np.inf)
         self.air = np.zeros(len(self.setting.clients))
         self.given_up = np.full(len(self.setting.clients), -np.inf)
 
@@ -69,7 +65,7 @@ class MissionFlight(Flight):
     # -- trips -----------------------------------------------------------------------------------------------------
 
     def _leave_for(self, rows: np.ndarray, out: Outward, operations: np.ndarray | float) -> None:
-        self.left[rows], self.received[rows], self.air[rows] = self.now, out.received, out.air
+        self.received[rows], self.air[rows] = out.received, out.air
         seconds = np.broadcast_to(operations / self.fleet.speed[rows], rows.shape)
         self.fleet.power.begin(rows, out.received, seconds, self.fleet.compute_watts[rows])
         for mishap, row in self._flips(rows):
@@ -125,11 +121,9 @@ class MissionFlight(Flight):
 
     def wait(self, count: int, until: float = np.inf) -> np.ndarray:
         """See Flight; on the way there something may go wrong."""
-        before, arrives = self.now, self.arrives.copy()
+        before = self.now
         try:
-            came = super().wait(count, until)
-            self.landed[came] = arrives[came]
-            return came
+            return super().wait(count, until)
         finally:
             for one in self.fleet.sky.options.mishaps_ahead:
                 if before <= one.seconds < self.now:

@@ -4,25 +4,38 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+import numpy as np
+
 from fedpareto.fleet.trips import Fleet
 from fedpareto.space.missions.flight import MissionFlight
 from fedpareto.space.missions.losses import Left
 from fedpareto.space.missions.options import MissionOptions
 from fedpareto.space.missions.power import power_of
-from fedpareto.space.missions.routes import routes_of
+from fedpareto.space.missions.routes import Routes, routes_of
 from fedpareto.space.missions.satellites import Satellites
 from fedpareto.space.missions.sky import Sky, sky_of
+from fedpareto.space.missions.swarm import Swarm
+from fedpareto.space.missions.transfers import Radio
 
 
 def launched(
-    fleet: Fleet, options: MissionOptions, seconds: float, sums: bool
+    fleet: Fleet, options: MissionOptions, seconds: float, sums: bool, graph: np.ndarray | None = None
 ) -> tuple[Satellites, type[MissionFlight]]:
-    """The machines on board of satellites; `sums`: whether replies may be added up on the way."""
+    """The machines on board of satellites; `sums`: whether replies may be added up on the way; `graph`: of a swarm, who
+    are neighbours.
+    """
     sky = _sky(options, seconds)
     for mishap in options.mishaps_ahead:
         mishap.must_know(sky.names, sky.stations)
-    routes = routes_of(sky, Left(sky), sums, fleet.seed)
-    return Satellites.of(fleet, sky, routes, power_of(sky)), MissionFlight
+    return Satellites.of(fleet, sky, _routes(sky, sums, graph, fleet.seed), power_of(sky)), MissionFlight
+
+
+def _routes(sky: Sky, sums: bool, graph: np.ndarray | None, seed: int) -> Routes:
+    options, left = sky.options, Left(sky)
+    if options.route != "swarm":
+        return routes_of(sky, left, sums, seed)
+    assert graph is not None, "a spec refuses a swarm without one"
+    return Swarm.of(sky, left.between, Radio(options.between, options.between, options.loss), graph)
 
 
 @lru_cache(maxsize=4)

@@ -135,6 +135,8 @@ class MissionOptions(LocalOptions):
                 f"engine: depth is packets, but route is {self.route}, of whose links between satellites only the "
                 "average is known; take fluid, or route: direct or plane"
             )
+        if self.route == "swarm" and any(one.kind in ("server", "dead") for one in self.mishaps_ahead):
+            raise UserError("engine: mishaps has one of the ground, but a swarm has neither server nor stations")
         if not self.plan and self.route != "swarm" and not self.stations and not self.relays:
             raise UserError("engine: nobody is on the ground: give stations or relays, or take route: swarm")
 

@@ -38,9 +38,9 @@ class Routes(ABC):
     def radio_seconds(self, down: np.ndarray, up: np.ndarray) -> np.ndarray:
         """For how long messages of so many bytes to a satellite and from it take its radio, `[k]`."""
 
-    @abstractmethod
-    def leaving(self, rows: np.ndarray, time: float) -> np.ndarray:
-        """Until when each satellite could be sent something at once, from `time` on; `time` itself if it cannot."""
+    def coming(self, rows: np.ndarray, time: np.ndarray) -> np.ndarray:
+        """When each satellite can be sent something at once, from `time` on, `[k]`; infinite: never again."""
+        return self.links.following(rows, time)
 
 
 @dataclass(frozen=True)
@@ -68,15 +68,6 @@ class Direct(Routes):
     def homeward(self, rows: np.ndarray, ready: np.ndarray, sizes: np.ndarray, number: np.ndarray) -> Moved:
         """See Routes."""
         return self.transfers.finish(rows, ready, sizes, number, UP)
-
-    def leaving(self, rows: np.ndarray, time: float) -> np.ndarray:
-        """See Routes."""
-        here = self.links.present(rows, time)
-        found = np.full(len(rows), time)
-        for place in np.flatnonzero(here).tolist():
-            low, high = self.links.bounds[rows[place]], self.links.bounds[rows[place] + 1]
-            found[place] = self.links.ends[low + np.searchsorted(self.links.ends[low:high], time, side="right")]
-        return found
 
 
 @dataclass(frozen=True)
@@ -146,11 +137,13 @@ class Planes(Routes):
         moved.radio[places], moved.air[places] = 2 * hop, air
         moved.radio[places[gate]] = moved.air[places[gate]] = 0.0
 
-    def leaving(self, rows: np.ndarray, time: float) -> np.ndarray:
-        """See Routes: a plane can be reached while any of its satellites can."""
-        found = np.full(len(rows), time)
+    def coming(self, rows: np.ndarray, time: np.ndarray) -> np.ndarray:
+        """See Routes: a plane can be reached once any of its satellites can."""
+        found = np.empty(len(rows))
         for ring, places in self._by_ring(rows):
-            found[places] = self.direct.leaving(ring, time).max()
+            found[places] = np.min(
+                [self.direct.coming(np.full(len(places), one), time[places]) for one in ring], axis=0
+            )
         return found
 
     def _ground(
@@ -251,10 +244,6 @@ class Relayed(Routes):
                 reached = self._router.arrivals(row + 1, time, round(load))
                 ended[place] = min(reached.get(station, np.inf) for station in self._stations)
         return Moved(ended + asking, sending, air)
-
-    def leaving(self, rows: np.ndarray, time: float) -> np.ndarray:
-        """See Routes."""
-        return self.direct.leaving(rows, time)
 
 
 def routes_of(sky: Sky, left: Left, sums: bool, seed: int = 0) -> Routes:

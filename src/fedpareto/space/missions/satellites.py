@@ -73,6 +73,8 @@ class Satellites(Fleet):
         computing = operations / self.speed
         talking = self.sky.contacts.ends - self.sky.contacts.starts
         share = np.bincount(self.sky.contacts.satellites, talking, len(self)) / self.sky.seconds
+        if self.presence.is_always:  # Nobody needs the ground.
+            share = np.ones(len(self))
         seconds: np.ndarray = computing + radio / np.maximum(share, 1e-9)
         return seconds, self.radio_watts * radio + self.compute_watts * computing
 
@@ -86,9 +88,9 @@ class Satellites(Fleet):
                 "take a smaller network"
             )
 
-    def leaving(self, rows: np.ndarray, time: float) -> np.ndarray:
-        """Until when each satellite is in contact from `time` on; `time` itself where it is not."""
-        return self.routes.leaving(rows, time)
+    def coming(self, rows: np.ndarray, time: np.ndarray) -> np.ndarray:
+        """See Fleet: by the mission's routes."""
+        return self.routes.coming(rows, time)
 
 
 def _each(value: np.ndarray | float, rows: np.ndarray) -> np.ndarray:

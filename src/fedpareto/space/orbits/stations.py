@@ -24,14 +24,14 @@ class Station:
     longitude: float
     """Degrees; east is positive."""
     altitude: float = 0.0
-    """Metres above the ellipsoid."""
+    """Metres above the ellipsoid; a platform in the air is a station, too."""
     mask: float = MASK
     """Degrees above the horizon from which on a satellite can be heard."""
 
     def __post_init__(self) -> None:
         if not self.name or not self.name.isprintable():
             raise UserError(f"a station is called {self.name!r}; a name is one line of text")
-        for name, low, high in (("latitude", -90, 90), ("longitude", -180, 360), ("altitude", -500, 9000)):
+        for name, low, high in (("latitude", -90, 90), ("longitude", -180, 360), ("altitude", -500, 50_000)):
             if not low <= getattr(self, name) <= high:
                 raise UserError(f"{name} of station '{self.name}' is {getattr(self, name)}; it is from {low} to {high}")
         if not 0 <= self.mask < 90:
