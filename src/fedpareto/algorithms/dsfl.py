@@ -50,7 +50,9 @@ class DSFL(Algorithm[PersonalState]):
             raise UserError("graph=edges and edges=0-1,1-2 go together; give both or neither")
 
     def neighbours(self, clients: int) -> np.ndarray:
-        """See Algorithm."""
+        """See Algorithm; who is alone, as on a device whose work is counted, has none."""
+        if clients == 1:
+            return graphs.complete(1)
         if self.graph == "torus":
             found = graphs.torus(clients, self.planes)
         elif self.graph == "edges":

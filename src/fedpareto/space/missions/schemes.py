@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedpareto.errors import UnknownName
+from fedpareto.space.orbits.circular import Shell
 
 PLATFORMS = ("hap-north=52.5,13.4,20000@0", "hap-middle=13.0,77.5,20000@0", "hap-south=-46.5,168.4,20000@0")
 """Servers in the air of FedHAP: 20 km above Berlin, Bangalore and Awarua, with a free view down to the horizon."""
@@ -91,6 +92,9 @@ def changed_to(name: str, spec: Mapping[str, Any]) -> dict[str, Any]:
     """A mission's spec, as in its file, under a scheme; options of its engine that the scheme does not name stay."""
     if name not in SCHEMES:
         raise UnknownName("scheme", name, SCHEMES)
-    changes = SCHEMES[name].changes
+    changes = dict(SCHEMES[name].changes)
     engine = {"name": "mission", **dict(spec.get("engine", {})), **changes.get("engine", {})}
+    if engine.get("route") == "swarm" and "shell" in engine:
+        shell = Shell.parse(engine["shell"], Shell.altitude, Shell.inclination)
+        changes["algorithm"] = {**changes["algorithm"], "planes": shell.planes}
     return {**spec, **changes, "engine": engine}
