@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from fedpareto.experiments.draft import Draft
 from fedpareto.experiments.runner import start
 from fedpareto.fleet.presence import Presence
 from fedpareto.fleet.trips import UP
+from fedpareto.moo import graphs
 from fedpareto.space.missions.losses import Left
 from fedpareto.space.missions.options import MissionOptions
 from fedpareto.space.missions.sky import sky_of
@@ -56,8 +58,6 @@ SHELL = {"shell": "12/2/1", "altitude": 1200.0, "route": "swarm", "stations": []
 
 def swarm_of(**options):
     sky = sky_of(MissionOptions(**{**SHELL, "stations": (), **options}), 6 * 3600.0)
-    from fedpareto.moo import graphs
-
     return sky, Swarm.of(sky, Left(sky).between, RADIO, graphs.torus(12, 2))
 
 
@@ -75,6 +75,18 @@ def test_a_lost_satellite_is_heard_no_more_and_its_neighbours_go_on():
     moved = swarm.homeward(rows, np.full(12, 3700.0), np.full(12, 5000.0), np.zeros(12, dtype=np.int64))
     assert np.isinf(moved.ended[0])
     assert np.isfinite(moved.ended[1:]).all()
+    late = np.full(12, 3700.0)
+    assert np.isinf(swarm.coming(rows, late)[0])
+    assert (swarm.coming(rows, late)[1:] == late[1:]).all()
+
+
+def test_a_satellite_is_in_touch_while_it_sees_any_neighbour():
+    sights = Presence.of([np.array([[0.0, 10.0], [40.0, 50.0]]), np.array([[5.0, 20.0], [60.0, 70.0]])])
+    links = Swarm(3, np.array([[0, 1], [1, 2]]), sights, RADIO).links
+    spans = [links.starts[low:high].tolist() for low, high in pairwise(links.bounds)]
+    ends = [links.ends[low:high].tolist() for low, high in pairwise(links.bounds)]
+    assert [[one for one in some if np.isfinite(one)] for some in spans] == [[0, 40], [0, 40, 60], [5, 60]]
+    assert [[one for one in some if np.isfinite(one)] for some in ends] == [[10, 50], [20, 50, 70], [20, 70]]
 
 
 def test_a_swarm_learns_without_the_ground_and_says_what_was_on_the_air(tmp_path):

@@ -71,10 +71,8 @@ class Satellites(Fleet):
         down, up = (_each(size, self.clients) for size in (bytes_down, bytes_up))
         radio = self.routes.radio_seconds(down, up)
         computing = operations / self.speed
-        talking = self.sky.contacts.ends - self.sky.contacts.starts
-        share = np.bincount(self.sky.contacts.satellites, talking, len(self)) / self.sky.seconds
-        if self.presence.is_always:  # Nobody needs the ground.
-            share = np.ones(len(self))
+        starts, ends = np.minimum([self.presence.starts, self.presence.ends], self.sky.seconds)
+        share = np.add.reduceat(ends - starts, self.presence.bounds[:-1]) / self.sky.seconds
         seconds: np.ndarray = computing + radio / np.maximum(share, 1e-9)
         return seconds, self.radio_watts * radio + self.compute_watts * computing
 

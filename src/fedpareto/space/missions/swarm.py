@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -48,10 +49,15 @@ class Swarm(Routes):
                 )
         return cls(len(sky.names), pairs, Presence.of(windows), radio)
 
-    @property
+    @cached_property
     def links(self) -> Presence:
-        """See Routes: nobody needs the ground."""
-        return Presence.always(self.satellites)
+        """See Routes: when each satellite sees any of its neighbours."""
+        spans, bounds = np.stack([self.sights.starts, self.sights.ends], axis=1), self.sights.bounds
+        own = [
+            np.concatenate([NEVER, *(spans[bounds[pair] : bounds[pair + 1]] for pair in np.flatnonzero(among))])
+            for among in (self.pairs == np.arange(self.satellites)[:, None, None]).any(axis=2)
+        ]
+        return Presence.of([_joined(some) for some in own])
 
     def radio_seconds(self, down: np.ndarray, up: np.ndarray) -> np.ndarray:
         """See Routes: a model to and from each neighbour."""
@@ -85,3 +91,11 @@ class Swarm(Routes):
         """How many neighbours of each satellite take part with it."""
         there = self.pairs[takes_part[self.pairs].all(axis=1)]
         return np.bincount(there.ravel(), minlength=self.satellites)
+
+
+def _joined(spans: np.ndarray) -> np.ndarray:
+    """The times that are in any of some intervals `[k, 2]`, as intervals that do not overlap."""
+    spans = spans[np.argsort(spans[:, 0], kind="stable")]
+    latest = np.maximum.accumulate(spans[:, 1])
+    begins = np.append(True, spans[1:, 0] > latest[:-1])
+    return np.stack([spans[begins, 0], latest[np.append(begins[1:], True)]], axis=1)
