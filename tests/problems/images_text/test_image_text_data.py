@@ -18,7 +18,7 @@ from fedpareto.problems.images_text import people as adult
 from fedpareto.problems.images_text.images import CIFAR10, CIFAR100, Digits, FashionMNIST, PneumoniaMNIST, Writers
 from fedpareto.problems.images_text.texts import AdultPhD, AGNews, Shakespeare
 
-PARTITIONS = ("dirichlet", "shards", "pathological", "iid")
+PARTITIONS = ("dirichlet", "shards", "pathological", "iid", "ground-track")
 
 
 def archive(files):
@@ -220,7 +220,7 @@ def rows_of(splits):
 @pytest.mark.parametrize("partition", PARTITIONS)
 def test_every_row_is_assigned_once_with_its_label(partition, clothes):
     clients = 10
-    splits = FashionMNIST(partition=partition, shards=50).data(clients, 3)
+    splits = FashionMNIST(partition=partition, shards=50, track_shell="10/5/1").data(clients, 3)
     dealt = rows_of(splits).numpy()
     assert dealt.shape == (70_000, 784)
     labels = torch.cat([rows.columns["label"] for rows in splits.values()]).numpy()
@@ -259,7 +259,8 @@ def test_the_protocol_of_fedmgda_gives_everybody_as_many_rows():
 
 @pytest.mark.parametrize("partition", PARTITIONS)
 def test_the_official_test_rows_are_partitioned_like_the_training_rows(partition, clothes):
-    splits = FashionMNIST(partition=partition, shards=50, files="official", validation_share=0.1).data(10, 1)
+    fields = {"shards": 50, "track_shell": "10/5/1", "files": "official", "validation_share": 0.1}
+    splits = FashionMNIST(partition=partition, **fields).data(10, 1)
     assert list(splits) == ["train", "validation", "test"]
     assert splits["test"].counts.sum() == 10_000
     assert splits["train"].counts.sum() == pytest.approx(54_000, abs=10)

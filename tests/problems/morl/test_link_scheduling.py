@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 import torch
 
+import fedpareto
+from fedpareto.algorithms.fedpref import FedPref
 from fedpareto.core import rng
 from fedpareto.errors import UserError
 from fedpareto.moo.dominance import is_nondominated
@@ -217,3 +219,24 @@ def test_a_step_looks_at_no_value(problem):
 def test_what_cannot_be_is_refused_in_one_line(field, value, message):
     with pytest.raises(UserError, match=message):
         LinkScheduling(**{field: value})
+
+
+# -- learning ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.takes_long
+def test_clients_that_learn_together_serve_their_preferences_better_than_chance_does():
+    """Of six satellites with six preferences, each by its own utility w · return."""
+    problem = LinkScheduling(shell="6/3/1", hidden=(32, 32))
+    result = fedpareto.run(problem, FedPref(threshold=5.0), rounds=8, preferences="equidistant", evaluate_every=8)
+    learnt = result.solutions[0]
+    environment, copies = problem.environment, 50
+    many = rng.Addresses.at(0, np.arange(6), round=0).repeated(copies)
+    session = environment.open(environment.begin(many, CPU), many)
+    chance = torch.zeros(6 * copies, 3)
+    draw = torch.Generator().manual_seed(0)
+    for _ in range(environment.horizon):
+        chance += session.step(torch.randint(0, 4, (6 * copies,), generator=draw)).reward
+    at_random = chance.view(6, copies, 3).mean(1).numpy()
+    utilities = [(learnt.preferences * values).sum(axis=1).mean() for values in (learnt.values["return"], at_random)]
+    assert utilities[0] > 0.5 * utilities[1]
