@@ -66,6 +66,7 @@ def run(
     measure_losses: bool = False,
     normalisation: Literal["averaged", "private-statistics", "private"] = "averaged",
     codec: str = "float32",
+    server_codec: str = "float32",
     learner: Learner | Mapping[str, Any] | None = None,
     engine: LocalOptions | Mapping[str, Any] | str | None = None,
     faults: Faults | Mapping[str, Any] | None = None,
@@ -90,7 +91,8 @@ def run(
     of the others. `stop_after` stops a seed after this many rounds without improvement on validation rows, with its
     best models. `Result.share_improved` needs `measure_losses`. `normalisation` says whether clients keep statistics
     ("private-statistics") or the whole of normalisation layers ("private") for themselves. `codec` makes replies
-    shorter ("int8-delta"). With `out`, everything is kept in that folder and can be resumed.
+    shorter ("int8-delta"), `server_codec` what clients are sent. With `out`, everything is kept in that folder and can
+    be resumed.
 
         result = fedpareto.run("convex", "fedpref", clients=20, preferences="equidistant")
     """
@@ -108,6 +110,7 @@ def run(
         "measure_losses": measure_losses,
         "normalisation": normalisation,
         "codec": codec,
+        "server_codec": server_codec,
     }
     used: Algorithm[Any] = _named(Algorithm, algorithm, "algorithm")
     spec = Spec(

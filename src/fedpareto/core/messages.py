@@ -314,6 +314,14 @@ def bytes_down(tasks: Sequence[Tasks], clients: np.ndarray) -> np.ndarray | int:
     return found
 
 
+def tasks_for(tasks: Sequence[Tasks], clients: np.ndarray) -> np.ndarray | int:
+    """How many of these tasks, in different lanes, each of these clients has: `[n]`, or one number for all."""
+    if len(tasks) == 1:
+        return 1
+    found: np.ndarray = np.sum([_found(some.clients, clients)[1] for some in tasks], axis=0)
+    return found
+
+
 def size_of(message: Message) -> int:
     """Bytes of a message's tensors."""
     return sum(tensor.numel() * tensor.element_size() for tensor in message.values())

@@ -67,9 +67,9 @@ class Coding:
             if not _is_coded(name, tensor.shape[1:], began) or tensor.dtype != torch.float32:
                 sizes += tensor[:1].numel() * tensor.element_size()
                 continue
-            place, values, base = f"{step}.{name}", _rows(tensor), _rows(began[name])
+            place, values, base = f"{step}.{name}", as_rows(tensor), as_rows(began[name])
             if place in lost:
-                values, held, left = ErrorFeedback(self.codec).send(values, base, _rows(lost[place]))
+                values, held, left = ErrorFeedback(self.codec).send(values, base, as_rows(lost[place]))
                 found[name], lost[place] = _like(held, tensor), _like(left, tensor)
             if self.writes:
                 written = [self.codec.encode(values[row], base[row]) for row in range(rows)]
@@ -96,7 +96,7 @@ def opened(codec: Codec, shapes: Shapes, sent: Message, reply: Message) -> tuple
         if not _is_coded(name, shapes[name], began):
             raise CodecError(f"'{name}' travels as it is, not coded")
         try:
-            values = codec.decode(reply[name].numpy().tobytes(), math.prod(shapes[name]), _rows(began[name])[0])
+            values = codec.decode(reply[name].numpy().tobytes(), math.prod(shapes[name]), as_rows(began[name])[0])
         except CodecError as problem:
             raise CodecError(f"'{name}' cannot be decoded as {codec}: {problem}") from None
         found[name] = torch.from_numpy(values).reshape(shapes[name])
@@ -129,7 +129,7 @@ def _stacked(message: Message) -> Message:
     return {name: tensor[None] for name, tensor in message.items()}
 
 
-def _rows(tensor: Tensor) -> np.ndarray:
+def as_rows(tensor: Tensor) -> np.ndarray:
     """`[n, d]`."""
     found: np.ndarray = tensor.detach().reshape(len(tensor), -1).cpu().numpy()
     return found

@@ -6,17 +6,16 @@ wall, and what is under way is on its way: an `Airmail`, which the engine gives.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import numpy as np
 import torch
 
 from fedpareto.codecs import Codec
 from fedpareto.core import rng
-from fedpareto.core.algorithm import Setting, State, participant_count, unwrapped
+from fedpareto.core.algorithm import Setting, State, participant_count
 from fedpareto.core.engine import Engine, Simulating
 from fedpareto.core.messages import (
     ByClient,
@@ -33,17 +32,19 @@ from fedpareto.core.messages import (
     traffic,
 )
 from fedpareto.engines.checks import enforce_quorum
+from fedpareto.engines.downlink import Downlink
+from fedpareto.experiments import flights
 from fedpareto.experiments.checkpoint import Checkpoint
+from fedpareto.experiments.flights import Mail
 from fedpareto.experiments.spec import Spec
 from fedpareto.fleet import logbook
 from fedpareto.fleet.flight import Flight
 from fedpareto.fleet.gathering import Choose, Gathering
-from fedpareto.fleet.roster import Roster, TimeIsUp
-from fedpareto.fleet.selection import Known
+from fedpareto.fleet.roster import TimeIsUp
 from fedpareto.fleet.staleness import refreshed
-from fedpareto.space.missions.options import MissionOptions
 
-HOUR = 3600.0
+Work = Callable[[Sequence[Sequence[Tasks]], Sequence[Parcels | None]], list[Outcome]]
+"""What an engine does with the tasks of all seeds, and with what is to be measured."""
 _NOTHING = Outcome(Replies(np.empty(0)))
 _NOBODY = np.empty(0, dtype=np.int64)
 _NO_TRAFFIC = traffic([], _NOTHING.replies)
@@ -67,42 +68,35 @@ def begun_as(spec: Spec, setting: Setting) -> Setting:
     return replace(setting, repeats=len(spec.seeds), participation=participation, waits=spec.policy.waits)
 
 
-class Mail(Protocol):
-    """Work under way to real nodes: see engines.flower.airmail."""
-
-    solutions: Parcels | None
-
-    def reports(self) -> ByClient:
-        """The objectives that clients reported last."""
-
-
-class Remote(Engine, Protocol):
-    """An engine whose clients are nodes."""
-
-    def air(self, run: int) -> Roster:
-        """Of one seed; it is Mail, too."""
-
-
 class Dispatch:
     """Exchanges of all seeds, each with a clock of its own where devices are known."""
 
     def __init__(self, spec: Spec, engine: Engine, settings: Sequence[Setting]) -> None:
         self.spec, self.engine, self.settings = spec, cast(Simulating, engine), settings
-        self.flights = [_air(spec, engine, run, one) for run, one in enumerate(settings)] if spec.timed else []
-        self._known = [_known(flight) for flight in self.flights]
+        self.flights = [flights.of(spec, engine, run, one) for run, one in enumerate(settings)] if spec.timed else []
+        self._known = [flights.known(flight) for flight in self.flights]
         self._heard = [np.zeros(len(setting.clients), dtype=np.int64) for setting in settings]
         """The round in which each client was last heard, of each seed; 0: never."""
         self._chosen: dict[int, tuple[int, np.ndarray]] = {}
         self.over: set[int] = set()
         """Seeds, by index, whose simulated hours are over."""
         count = participant_count(spec.participation, spec.clients)
-        self._gatherings = [Gathering(spec.policy, flight, count, _tiers(spec, flight)) for flight in self.flights]
-        for known in self._known:
-            spec.policy.must_be_met(known.seconds)
+        self._gatherings = [
+            Gathering(spec.policy, flight, count, flights.tiers(spec, flight)) for flight in self.flights
+        ]
         if self.flights and not engine.remote:
             self.engine.holds = True
-            for flight in self._simulated:
-                flight.weigh = None if Codec.parse(spec.codec).plain else self._weigh
+        self._downlinks = self._coded_downlinks()
+        for run, flight in enumerate(self._simulated):
+            flight.weigh = None if Codec.parse(spec.codec).plain else self._weigh
+            if self._downlinks:
+                flight.post = self._downlinks[run].post
+            spec.policy.must_be_met(flight.soonest())
+
+    def _coded_downlinks(self) -> list[Downlink]:
+        """What the server sends to the clients of each seed; none if it travels as it is."""
+        codec = Codec.parse(self.spec.server_codec)
+        return [] if codec.plain else [Downlink(codec, setting.clients) for setting in self.settings]
 
     # -- an exchange -----------------------------------------------------------------------------------------------
 
@@ -123,16 +117,54 @@ class Dispatch:
         self, states: Sequence[State], tasks: Sequence[Sequence[Tasks]], evaluate: Sequence[Parcels | None]
     ) -> list[Handed]:
         """All of them."""
-        outcomes = self.engine.run_all(tasks, evaluate)
+        for link, some in zip(self._downlinks, tasks, strict=bool(self._downlinks)):
+            if some:
+                link.post(some, np.unique(np.concatenate([one.clients for one in some])))
+        outcomes = self._worked(self.engine.run_all, tasks, evaluate)
         for run, outcome in enumerate(outcomes):
+            self._answered(run, outcome.replies)
             self._learn(run, states[run].round + 1, outcome.replies, outcome.evaluations.sent)
-        return [Handed(some, one, traffic(some, one.replies)) for some, one in zip(tasks, outcomes, strict=True)]
+        return [
+            Handed(some, one, self._cost(run, some, one.replies))
+            for run, (some, one) in enumerate(zip(tasks, outcomes, strict=True))
+        ]
+
+    def _worked(
+        self, work: Work, tasks: Sequence[Sequence[Tasks]], evaluate: Sequence[Parcels | None]
+    ) -> list[Outcome]:
+        """What comes of tasks of every seed, as their clients hold them; what the server gets is as if they held what
+        it meant.
+        """
+        if not self._downlinks:
+            return work(tasks, evaluate)
+        held = [link.held(some) for link, some in zip(self._downlinks, tasks, strict=True)]
+        return [
+            replace(outcome, replies=link.as_meant(meant, theirs, outcome.replies))
+            for link, meant, theirs, outcome in zip(self._downlinks, tasks, held, work(held, evaluate), strict=True)
+        ]
+
+    def _answered(self, run: int, replies: Replies) -> None:
+        """These replies are here, so what they answer was received."""
+        if self._downlinks:
+            self._downlinks[run].answered(replies.clients)
+
+    def _cost(self, run: int, tasks: Sequence[Tasks], replies: Replies, sent: np.ndarray | None = None) -> Traffic:
+        """Bytes of what was sent since the last round, to all clients of the tasks or to these, and of what came."""
+        if self._downlinks:
+            sent, down = self._downlinks[run].posted()
+        elif sent is None:
+            return traffic(tasks, replies)
+        else:
+            down = np.broadcast_to(bytes_down(tasks, sent), sent.shape)
+        both_ways = np.zeros((2, len(sent) + len(replies)), dtype=np.int64)
+        both_ways[0, : len(sent)], both_ways[1, len(sent) :] = down, replies.sizes
+        return Traffic(np.concatenate([sent, replies.clients]), *both_ways)
 
     def _whoever_came_back(
         self, states: Sequence[State], tasks: Sequence[Sequence[Tasks]], evaluate: Sequence[Parcels | None]
     ) -> list[Handed]:
         """The same by a simulated clock, which goes on to where all of them have replied."""
-        outcomes = self.engine.exchange(tasks, evaluate)
+        outcomes = self._worked(self.engine.exchange, tasks, evaluate)
         handed = [Handed([], replace(outcome, replies=_NOTHING.replies), _NO_TRAFFIC) for outcome in outcomes]
         for run, (some, outcome) in enumerate(zip(tasks, outcomes, strict=True)):
             if not some:
@@ -144,8 +176,9 @@ class Dispatch:
                 continue
             enforce_quorum(self.spec.quorum, there.replies, there.failures, run)
             self.engine.landed(run, there.replies.clients)
+            self._answered(run, there.replies)
             self._learn(run, states[run].round + 1, there.replies, there.evaluations.sent)
-            handed[run] = Handed(some, there, traffic(some, there.replies))
+            handed[run] = Handed(some, there, self._cost(run, some, there.replies))
         return handed
 
     def _returned(self, run: int, tasks: Sequence[Tasks], outcome: Outcome) -> Outcome:
@@ -267,7 +300,7 @@ class Dispatch:
         due = [self.flights[run].due(arrived[run]) if run in arrived else [] for run in range(len(self.flights))]
         if not any(due):
             return
-        outcomes = self.engine.exchange(due, [None for _ in due])
+        outcomes = self._worked(self.engine.exchange, due, [None for _ in due])
         for run, outcome in enumerate(outcomes):
             if due[run]:
                 self.flights[run].computed(outcome)
@@ -275,9 +308,8 @@ class Dispatch:
     def _weigh(self) -> None:
         """What all clients of all seeds are at, so that it is known how long their replies are."""
         due = [flight.unknown() for flight in self._simulated]
-        for flight, tasks, outcome in zip(
-            self._simulated, due, self.engine.exchange(due, [None for _ in due]), strict=True
-        ):
+        outcomes = self._worked(self.engine.exchange, due, [None for _ in due])
+        for flight, tasks, outcome in zip(self._simulated, due, outcomes, strict=True):
             if tasks:
                 flight.computed(outcome)
 
@@ -290,6 +322,7 @@ class Dispatch:
         waiting.failures += failures
         if not self.engine.remote:
             self.engine.landed(run, replies.clients)
+            self._answered(run, replies)
         return replies
 
     def _handed(
@@ -307,7 +340,7 @@ class Dispatch:
         outcome = Outcome(fresh, waiting.failures, measured.evaluations)
         self._learn(run, state.round + 1, replies, measured.evaluations.sent)
         sent = self.settings[run].clients[np.concatenate([_NOBODY, *waiting.sent])]
-        return Handed(now, outcome, _cost(tasks, sent, replies), state.round + 1 - replies.rounds)
+        return Handed(now, outcome, self._cost(run, tasks, replies, sent), state.round + 1 - replies.rounds)
 
     def _learn(self, run: int, round_: int, replies: Replies, sent: ByClient) -> None:
         """What the server knows of clients from what they said, and from the objectives of what they were sent."""
@@ -374,10 +407,15 @@ class Dispatch:
         if self.flights and not self.engine.remote:
             checkpoint.put_private(self.engine.held, "held")
         checkpoint.values["over"] = sorted(self.over)
+        for run, link in enumerate(self._downlinks):
+            tensors, checkpoint.values[f"downlink/{run}"] = link.written()
+            checkpoint.put_tensors(f"downlink/{run}", tensors)
 
     def restore(self, checkpoint: Checkpoint) -> None:
         """As it was saved."""
         self.over = set(checkpoint.values["over"])
+        for run, link in enumerate(self._downlinks):
+            link.read(checkpoint.get_tensors(f"downlink/{run}"), checkpoint.values[f"downlink/{run}"])
         for run, (flight, known) in enumerate(zip(self.flights, self._known, strict=True)):
             values = checkpoint.values[f"flight/{run}"]
             logbook.read(flight, checkpoint.get_tensors(f"flight/{run}"), values)
@@ -400,73 +438,9 @@ class _Waiting:
     failures: list[Failure] = field(default_factory=list)
 
 
-def _air(spec: Spec, engine: Engine, run: int, setting: Setting) -> Roster:
-    if engine.remote:
-        return cast(Remote, engine).air(run)
-    return _flight(spec, cast(Simulating, engine), run, setting)
-
-
-def _flight(spec: Spec, engine: Simulating, run: int, setting: Setting) -> Flight:
-    fleet = spec.devices.fleet(setting.clients, setting.seed)
-    flight, ends = Flight, spec.hours * HOUR or math.inf
-    if isinstance(spec.engine, MissionOptions):
-        from fedpareto.space.missions.mission import launched
-
-        graph = unwrapped(spec.algorithm).neighbours(spec.clients)
-        sums = spec.algorithm.needs == "weighted sum"
-        fleet, flight = launched(fleet, spec.engine, spec.hours * HOUR, sums, graph)
-    width = setting.initial.element_size()
-    shapes = spec.algorithm.reply_shapes(setting)
-    sizes = {step: width * sum(math.prod(shape) for shape in of_step.values()) for step, of_step in shapes.items()}
-    shares = spec.algorithm.shares(setting)
-    # The model, its gradient and what it began from: without these nobody trains.
-    fleet.must_hold(3.0 * width * setting.layout.size * (1.0 if shares is None else shares[:, 1]))
-    return flight(setting, fleet, engine.operations(run), sizes, shares, ends)
-
-
-def _known(flight: Roster) -> Known:
-    """What is known before anybody was heard."""
-    clients = len(flight.setting.clients)
-    work = flight.operations if isinstance(flight, Flight) else np.zeros(clients)
-    seconds, joules = flight.expected()
-    return Known(
-        seconds=seconds,
-        joules=joules,
-        rows=work / max(work.max(), 1.0),
-        value=np.full(clients, np.nan),
-        heard=np.zeros(clients, dtype=np.int64),
-        asked=np.zeros(clients, dtype=np.int64),
-        present=np.ones(clients, dtype=bool),
-        version=0,
-    )
-
-
-def _tiers(spec: Spec, flight: Roster) -> Callable[[], np.ndarray]:
-    """The tier of each client: that of its device, or equal shares of all by how long a task takes them. What real
-    nodes take is seen only with time.
-    """
-
-    def by_time() -> np.ndarray:
-        order = np.argsort(np.argsort(flight.expected()[0], kind="stable"), kind="stable")
-        found: np.ndarray = order * min(spec.policy.tiers, len(order)) // len(order)
-        return found
-
-    if not isinstance(flight, Flight):
-        return by_time
-    known = flight.fleet.tier if flight.fleet.tier.any() else by_time()
-    return lambda: known
-
-
 def _askable(clients: np.ndarray, tasks: Sequence[Tasks]) -> np.ndarray:
     """Which clients there is work for, `[n]`."""
     if len(tasks) == 1 and len(tasks[0]) == len(clients):
         return np.ones(len(clients), dtype=bool)
     found: np.ndarray = np.isin(clients, np.concatenate([some.clients for some in tasks]))
     return found
-
-
-def _cost(tasks: Sequence[Tasks], sent: np.ndarray, replies: Replies) -> Traffic:
-    """Bytes of what was sent since the last round, and of what came."""
-    both_ways = np.zeros((2, len(sent) + len(replies)), dtype=np.int64)
-    both_ways[0, : len(sent)], both_ways[1, len(sent) :] = bytes_down(tasks, sent), replies.sizes
-    return Traffic(np.concatenate([sent, replies.clients]), *both_ways)

@@ -28,6 +28,7 @@ from fedpareto.experiments.spec_values import (
     check_hours,
     check_losses,
     check_normalisation,
+    check_server_codec,
     check_stopping,
     check_time,
     need_losses,
@@ -196,8 +197,9 @@ class Draft:
             way = values.get("normalisation", "averaged")
             algorithm = registry.normalised(algorithm, way)
             check_normalisation(way, problem)
-        with self._at("codec"):
-            check_codec(values.get("codec", "float32"), parts["engine"], parts["privacy"])
+        for key, check in (("codec", check_codec), ("server_codec", check_server_codec)):
+            with self._at(key):
+                check(values.get(key, "float32"), parts["engine"], parts["privacy"])
         with self._at("privacy", "kind"):
             algorithm = registry.protected(algorithm, parts["privacy"])
         if values.get("measure_losses"):

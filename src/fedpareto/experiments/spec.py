@@ -31,6 +31,7 @@ from fedpareto.experiments.spec_values import (
     check_hours,
     check_losses,
     check_normalisation,
+    check_server_codec,
     check_stopping,
     check_time,
     check_value,
@@ -109,6 +110,10 @@ class Spec:
     """What clients share of normalisation layers: all of it, their weights without statistics of rows, or nothing."""
     codec: str = "float32"
     """How clients' replies travel, see fedpareto.codecs: float32 as they are, float32-delta, int8-delta and so on."""
+    server_codec: str = "float32"
+    """How the server's messages travel, in the same words: float32 as they are, or as the difference to what a client
+    holds, float32-delta, int8-delta and so on.
+    """
     engine: LocalOptions = LocalOptions()
     faults: Faults = Faults()
     privacy: Privacy = Privacy()
@@ -137,8 +142,10 @@ class Spec:
         check_begin(self.attack, self.rounds)
         check_defence(self.defence, self.algorithm, self.privacy, self.policy, self.clients, self.participation)
         check_time(self.devices, self.policy, self.selection, self.engine, self.privacy, len(self.seeds))
-        object.__setattr__(self, "codec", str(Codec.parse(self.codec)))
+        for key in ("codec", "server_codec"):
+            object.__setattr__(self, key, str(Codec.parse(getattr(self, key))))
         check_codec(self.codec, self.engine, self.privacy)
+        check_server_codec(self.server_codec, self.engine, self.privacy)
         self.policy.must_fit(self.algorithm, self.clients)
         self.selection.must_fit(self.clients, participant_count(self.participation, self.clients))
 
@@ -189,6 +196,7 @@ class Spec:
             "measure_losses": self.measure_losses,
             "normalisation": self.normalisation,
             "codec": self.codec,
+            "server_codec": self.server_codec,
             "learner": to_plain(self.learner),
             "engine": {"name": self.engine.name, **to_plain(self.engine)},
             **{name: to_plain(getattr(self, name)) for name in PARTS},

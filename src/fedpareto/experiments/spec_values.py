@@ -39,6 +39,7 @@ TOP_LEVEL: dict[str, Any] = {
     "measure_losses": bool,
     "normalisation": Literal["averaged", "private-statistics", "private"],
     "codec": str,
+    "server_codec": str,
 }
 
 
@@ -50,7 +51,7 @@ def top_level(key: str, value: Any) -> Any:
         value = _lists(value)
     ready = convert(value, TOP_LEVEL[key], key)
     check_value(key, ready)
-    return str(Codec.parse(ready)) if key == "codec" else ready
+    return str(Codec.parse(ready)) if key in ("codec", "server_codec") else ready
 
 
 def check_value(key: str, value: Any) -> None:
@@ -113,20 +114,40 @@ def check_normalisation(way: str, problem: Problem) -> None:
 
 def check_codec(word: str, engine: LocalOptions, privacy: Privacy) -> None:
     """Raises UserError where replies cannot travel coded."""
-    codec, reason = Codec.parse(word), ""
-    if codec.plain:
-        return
     if isinstance(engine, RayOptions):
-        reason = "on ray clients are summed up where they are, and no client's reply travels; take local or Flower"
-    elif engine.precision == "float64":
-        reason = "a codec writes float32 numbers, and engine.precision is float64"
-    elif privacy.kind == "central" and not codec.lossless:
-        reason = (
-            "with privacy.kind=central the noise is for updates of at most the length clip, and what a codec loses "
-            "makes them longer; float32-delta loses nothing"
+        _check_codec(
+            "codec",
+            word,
+            "on ray clients are summed up where they are, and no client's reply travels; take local or Flower",
         )
-    if reason:
-        raise UserError(f"codec is {word}, but {reason}")
+    _check_numbers("codec", word, engine, privacy)
+
+
+def check_server_codec(word: str, engine: LocalOptions, privacy: Privacy) -> None:
+    """Raises UserError where what the server sends cannot travel coded."""
+    if isinstance(engine, RayOptions | FlowerOptions):
+        what = f"with the engine {engine.name} what the server sends travels as it is; take local or mission"
+        _check_codec("server_codec", word, what)
+    _check_numbers("server_codec", word, engine, privacy)
+
+
+def _check_numbers(key: str, word: str, engine: LocalOptions, privacy: Privacy) -> None:
+    """Raises UserError if a run's numbers are none for this codec."""
+    if engine.precision == "float64":
+        _check_codec(key, word, "a codec writes float32 numbers, and engine.precision is float64")
+    if privacy.kind == "central" and not Codec.parse(word).lossless:
+        _check_codec(
+            key,
+            word,
+            "with privacy.kind=central the noise is for updates of at most the length clip, and what a codec loses "
+            "makes them longer; float32-delta loses nothing",
+        )
+
+
+def _check_codec(key: str, word: str, reason: str) -> None:
+    """Raises UserError with the reason if numbers do not travel as they are."""
+    if not Codec.parse(word).plain:
+        raise UserError(f"{key} is {word}, but {reason}")
 
 
 def check_stopping(

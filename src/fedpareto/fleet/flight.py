@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from fedpareto.core.messages import Outcome, Tasks, bytes_down, places
+from fedpareto.core.messages import Outcome, Tasks, bytes_down, places, tasks_for
 from fedpareto.fleet.roster import HERE, IDLE, UNKNOWN, Roster, TimeIsUp
 from fedpareto.fleet.trips import Fleet, Homeward, Outward
 
@@ -26,7 +26,7 @@ class Flight(Roster):
     operations: np.ndarray
     """Of one training, `[n]`."""
     reply_bytes: Mapping[str, int]
-    """Of the reply to each step, unless replies are coded: then they are at most as long."""
+    """Of the reply to each step, unless replies are coded: then nobody knows before."""
     shares: np.ndarray | None = None
     """What each client has of the operations and of the bytes, `[n, 2]`; None: all of them."""
     ends: float = np.inf
@@ -37,6 +37,8 @@ class Flight(Roster):
     """That all clients have spent so far, and will on what they are at."""
     weigh: Callable[[], None] | None = None
     """Computes what is under way, where nobody knows before how long a coded reply is; None: everybody does."""
+    post: Callable[[Sequence[Tasks], np.ndarray], np.ndarray | int] = bytes_down
+    """Sends some clients their tasks: bytes for each of them."""
     left: np.ndarray = field(init=False)
     """When the server had each client's task ready …"""
     ready: np.ndarray = field(init=False)
@@ -49,14 +51,19 @@ class Flight(Roster):
     """Whether that is when it will be here, and not only a bound."""
     number: np.ndarray = field(init=False)
     """How many tasks each client has had."""
-    ARRAYS: ClassVar[tuple[str, ...]] = (*Roster.ARRAYS, "left", "ready", "arrives", "landed", "weighed", "number")
+    sending: np.ndarray = field(init=False)
+    """The number of the sending in which each client got its task: those of one travel home together, too."""
+    ARRAYS: ClassVar[tuple[str, ...]] = (
+        *Roster.ARRAYS,
+        *("left", "ready", "arrives", "landed", "weighed", "number", "sending"),
+    )
     VALUES: ClassVar[tuple[str, ...]] = ("now", "joules")
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.left, self.ready, self.arrives, self.landed = np.full((4, len(self.setting.clients)), np.inf)
         self.weighed = np.ones(len(self.setting.clients), dtype=bool)
-        self.number = np.zeros(len(self.setting.clients), dtype=np.int64)
+        self.number, self.sending = np.zeros((2, len(self.setting.clients)), dtype=np.int64)
 
     # -- the clock -------------------------------------------------------------------------------------------------
 
@@ -69,9 +76,10 @@ class Flight(Roster):
         """Asks clients, who are among those of the tasks."""
         if not len(rows):
             return
-        step, down = tasks[0].step, bytes_down(tasks, self.setting.clients[rows])
+        step, down = tasks[0].step, self.post(tasks, self.setting.clients[rows])
         work = self.operations[rows] if step == "train" else 0.0
         number = self.number[rows] = self.number[rows] + 1
+        self.sending[rows] = self.sending.max() + 1
         operations, sent = self._sizes(rows, work, down)
         out = self.fleet.outward(rows, self.now, operations, sent, number)
         self.asked(rows, tasks)
@@ -79,12 +87,17 @@ class Flight(Roster):
         self.left[rows], self.ready[rows] = self.now, out.computed
         self._leave_for(rows, out, operations)
         if self.weigh is None:
-            self._come_back(rows, self._sizes(rows, self.reply_bytes[step])[0])
+            replies = tasks_for(tasks, self.setting.clients[rows])
+            self._come_back(rows, self._sizes(rows, self.reply_bytes[step] * replies)[0])
         else:
-            self.arrives[rows], self.weighed[rows] = self.fleet.homeward(rows, out.computed, 0.0, number).arrived, False
+            self.arrives[rows], self.weighed[rows] = self._earliest(rows), False
 
     def _leave_for(self, rows: np.ndarray, out: Outward, operations: np.ndarray | float) -> None:
         """These clients got their tasks, which take them so many operations."""
+
+    def _earliest(self, rows: np.ndarray) -> np.ndarray:
+        """A time before which nothing is heard of these clients, however short their replies are."""
+        return self.fleet.homeward(rows, self.ready[rows], 0.0, self.number[rows]).arrived
 
     def _come_back(self, rows: np.ndarray, sizes: np.ndarray | float) -> Homeward:
         """The replies of these clients have so many bytes."""
@@ -95,14 +108,15 @@ class Flight(Roster):
 
     def came_of_it(self, outcome: Outcome) -> None:
         """How long replies are, if that was not known; who failed says so in no bytes."""
-        for clients, sizes in (
-            (outcome.replies.clients, outcome.replies.sizes),
-            (np.array(sorted(one.client for one in outcome.failures), dtype=np.int64), np.zeros(len(outcome.failures))),
-        ):
-            rows = places(self.setting.clients, clients)
-            light = ~self.weighed[rows]
-            if light.any():
-                self._come_back(rows[light], sizes[light])
+        clients = self.setting.clients
+        replied, sizes = places(clients, outcome.replies.clients), np.zeros(len(clients))
+        np.add.at(sizes, replied, outcome.replies.sizes)  # A client may have a reply in each of several lanes.
+        failed = places(clients, np.unique([one.client for one in outcome.failures]).astype(np.int64))
+        rows = np.union1d(replied, failed)
+        rows = rows[~self.weighed[rows]]
+        for number in np.unique(self.sending[rows]).tolist():
+            some = rows[self.sending[rows] == number]
+            self._come_back(some, sizes[some])
 
     def about(self) -> dict[str, Any] | None:
         """What there is to know of the clients' surroundings, once; None: nothing."""
@@ -131,15 +145,20 @@ class Flight(Roster):
         (up,) = self._sizes(everyone, float(self.reply_bytes.get("train", model)))
         return self.fleet.expected(operations, down, up)
 
+    def soonest(self) -> np.ndarray:
+        """Seconds of one training for every client at least, `[n]`: a coded message may have next to no bytes."""
+        if self.weigh is None and self.post is bytes_down:
+            return self.expected()[0]
+        everyone = np.arange(len(self.status))
+        return self.fleet.expected(self._sizes(everyone, self.operations, 0.0)[0], 0.0, 0.0)[0]
+
     def wait(self, count: int, until: float = np.inf) -> np.ndarray:
         """Those who arrive next, in this order: at most `count` of them, and nobody after the time `until`.
 
         Raises TimeIsUp if the run ends before.
         """
         came, times = self._next(count, min(until, self.ends))
-        while not self.weighed[came].all():
-            assert self.weigh is not None, "without it all arrivals are known"
-            self.weigh()
+        while self.know_arrivals(came):
             came, times = self._next(count, min(until, self.ends))
         if len(came) < count and self.ends < np.inf and self.ends <= until:
             self.now = self.ends
@@ -151,6 +170,14 @@ class Flight(Roster):
         self.landed[came] = times[: len(came)]
         self.status[came], self.arrives[came] = HERE, np.inf
         return came
+
+    def know_arrivals(self, rows: np.ndarray) -> bool:
+        """When the replies of these clients arrive is known from now on; whether that was news."""
+        if self.weighed[rows].all():
+            return False
+        assert self.weigh is not None, "without it all arrivals are known"
+        self.weigh()
+        return True
 
     def _next(self, count: int, last: float) -> tuple[np.ndarray, np.ndarray]:
         """Those who arrive next, at most `count` of them and nobody after `last`; and when at most so many would."""

@@ -19,6 +19,7 @@ from fedpareto.fleet.roster import OUT
 def is_time(policy: Policy, flight: Flight, round_: int, here: np.ndarray, most: int) -> bool:
     """Whether to close a round now, with the replies that are `here` (rows), or to wait for up to `most` of them."""
     out = np.flatnonzero(flight.status == OUT)
+    flight.know_arrivals(out)
     order = out[np.argsort(flight.arrives[out], kind="stable")]
     following = order[np.isfinite(flight.arrives[order])][: most - len(here)]
     idle = idling(flight, here, following)

@@ -72,6 +72,11 @@ class MissionFlight(Flight):
             if self.received[row] <= mishap.seconds < self.ready[row]:
                 self._train_again(mishap, row)
 
+    def _earliest(self, rows: np.ndarray) -> np.ndarray:
+        """See Flight; the server may give up before that."""
+        found: np.ndarray = np.minimum(super()._earliest(rows), self.left[rows] + self.patience)
+        return found
+
     def _come_back(self, rows: np.ndarray, sizes: np.ndarray | float) -> Homeward:
         back = super()._come_back(rows, sizes)
         for mishap, row in self._flips(rows):

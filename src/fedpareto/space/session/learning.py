@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedpareto.codecs import Codec
 from fedpareto.core.algorithm import Setting, State
 from fedpareto.core.learner import Learner, Pull
 from fedpareto.core.messages import Message, Parcels, Tasks, beginnings
@@ -173,6 +174,11 @@ class ServerHalf:
     state: State = field(init=False)
 
     def __post_init__(self) -> None:
+        if not Codec.parse(self.spec.server_codec).plain:
+            raise UserError(
+                f"server_codec is {self.spec.server_codec}, but in a session the server sends differences without "
+                "loss; leave it out"
+            )
         self.policy.must_fit(self.spec.algorithm, self.spec.clients)
         self.state = self.spec.algorithm.begin(self.setting)
         self._exchanges = 0
