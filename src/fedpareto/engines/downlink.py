@@ -77,18 +77,22 @@ class Replicas:
         self, base: np.ndarray, values: np.ndarray, new: np.ndarray, codec: Codec
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Of messages with these rows as base: what becomes of those that travel coded, which they are, and the bytes
-        of all. A message to who holds nothing, or whose difference is not finite, travels as it is.
+        of all. A message to who holds nothing, whose difference is not finite, or that would be longer coded, travels
+        as it is.
         """
-        sizes = np.full(len(new), values.itemsize * values.shape[1])
+        whole = values.itemsize * values.shape[1]
+        sizes = np.full(len(new), whole)
         coded, which = [values[:0]], [new[:0]]
         candidates = np.flatnonzero(base != NOTHING)
         for some in np.array_split(candidates, len(candidates) * values.shape[1] // AT_ONCE + 1):
             wanted, start = values[new[some]], self.rows[base[some]]
             found = codec.decoded(wanted, start)
-            fine = np.isfinite(found).all(axis=1)
-            if not fine.any():
+            fine = np.flatnonzero(np.isfinite(found).all(axis=1))
+            if not len(fine):
                 continue
-            sizes[some[fine]] = codec.sizes(wanted[fine], start[fine])
+            lengths = codec.sizes(wanted[fine], start[fine])
+            fine, lengths = fine[lengths < whole], lengths[lengths < whole]
+            sizes[some[fine]] = lengths
             if not codec.lossless:
                 coded.append(found[fine])
                 which.append(some[fine])
