@@ -56,7 +56,9 @@ def sizes_alone(spec):
 @pytest.mark.parametrize("policy", POLICIES.values(), ids=POLICIES)
 def test_a_lossless_codec_on_links_that_take_no_time_changes_nothing(policy):
     devices = {"kind": "lognormal", "spread": 1.0, "speed": 1e7, **NO_WAY}
-    plain, coded = (start(spec_of(policy=policy, devices=devices, codec=codec)) for codec in ("float32", "float32-delta"))
+    plain, coded = (
+        start(spec_of(policy=policy, devices=devices, codec=codec)) for codec in ("float32", "float32-delta")
+    )
     for name in ("clock", "staleness", "replies", "bytes_down"):
         assert column(plain, name) == column(coded, name), name
     assert column(plain, "bytes_up") != column(coded, "bytes_up")
@@ -134,7 +136,7 @@ def test_a_client_with_several_lanes_replies_in_each():
 
 
 def test_failures_under_a_codec_are_those_without():
-    """Who drops out or sends nonsense is drawn from the seed; on links that take no time it happens at the same time."""
+    """Who drops out or sends nonsense is drawn from the seed; on links that take no time at the same time."""
     devices = {"kind": "lognormal", "speed": 1e7, **NO_WAY}
     faults = {"dropout": 0.2, "corrupt": 0.1}
     for policy in (POLICIES["sync"], POLICIES["asynchronous"], POLICIES["deadline"]):
@@ -156,6 +158,43 @@ def test_a_deadline_that_coded_replies_may_meet_is_not_refused():
     assert max(column(start(spec_of(policy=policy, devices=devices, codec="int8-delta")), "clock")) > 0
     with pytest.raises(UserError, match="the fastest client needs"):
         start(spec_of(policy={"kind": "deadline", "deadline": 0.01}, devices=devices, codec="int8-delta"))
+
+
+def mission_of(policy, codec):
+    """Three of ten satellites are lost at once, and others see no station within the time-out."""
+    lost = [f"lost sat-1-{number} at 0.001" for number in (1, 2, 3)]
+    mission = {"name": "mission", "shell": "10/2/1", "threads": 1, "chunk": 8, "timeout": 2.0, "mishaps": lost}
+    radio = {"up": 1e15, "down": 1e15, "loss": 0.0}
+    given = {"problem": SMALL["problem"], "rounds": 8, "hours": 48, "policy": policy, "engine": {**mission, **radio}}
+    devices = {"kind": "equal", "speed": 1e6}
+    return Draft({"algorithm": "fedavg", "devices": devices, "codec": codec, "server_codec": codec, **given}).finish()
+
+
+@pytest.mark.parametrize("policy", ["sync", {"kind": "buffered", "buffer": 6}])
+def test_a_server_gives_up_on_satellites_at_the_same_time_whatever_the_codec(policy):
+    plain, coded = (start(mission_of(policy, codec)) for codec in ("float32", "float32-delta"))
+    assert column(plain, "failures") == column(coded, "failures")
+    assert sum(column(plain, "failures")) > 1
+    clocks = [column(one, "clock") for one in (plain, coded)]
+    assert clocks[0] == pytest.approx(clocks[1], abs=1e-3)
+    assert torch.equal(models(plain), models(coded))
+
+
+def test_a_satellite_that_is_never_heard_of_is_given_up_before_its_reply_is_weighed():
+    spec = mission_of("asynchronous", "int8-delta")
+    with engines.opened(spec) as engine:
+        experiment = Experiment(spec, engine)
+        flight = experiment.dispatch.flights[0]
+        flight.now = 7200.0
+        flight.send(np.arange(10), spec.algorithm.ask(experiment.states[0]))
+        assert not flight.weighed.any()
+        assert (flight.arrives[:3] == 4 * 3600).all()
+        bound = flight.arrives.copy()
+        experiment.dispatch._weigh()
+        assert (flight.arrives >= bound).all()
+        assert (flight.arrives[:3] == 4 * 3600).all()
+        assert flight.weighed.all()
+        assert set(flight.failures) >= {0, 1, 2}
 
 
 # -- a run that goes on ----------------------------------------------------------------------------------------------

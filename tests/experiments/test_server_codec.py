@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 from folders import assert_same_results
-from little_work import LITTLE_WORK
 
 from fedpareto.codecs import Codec
 from fedpareto.core.messages import Replies, Tasks
@@ -18,6 +17,7 @@ from fedpareto.experiments.experiment import Experiment
 from fedpareto.experiments.progress import Stopped
 from fedpareto.experiments.runner import resume, start
 from fedpareto.space.session.learning import ServerHalf
+from little_work import LITTLE_WORK
 
 SMALL = {"problem": {"name": "convex", "dimension": 40}, "clients": 7, "rounds": 5}
 LOSSY = ("float16-delta", "bfloat16-delta", "int8", "int8-delta", "int4-delta", "top10%-delta")

@@ -74,7 +74,8 @@ class Presence:
         if self.is_always:
             return np.asarray(start + seconds)
         when, base, index, at = self._next(rows, np.broadcast_to(start, seconds.shape))
-        left = self.ends[index] - at
+        with np.errstate(invalid="ignore"):  # Of who is never present again, both are infinite.
+            left = self.ends[index] - at
         done: np.ndarray = when + seconds
         later = np.flatnonzero((seconds > left) & np.isfinite(done))
         if len(later):
