@@ -1,10 +1,10 @@
 """Two depths of a mission's links: what a fluid is wrong by, and what packets cost.
 
 `python benchmarks/depths.py` flies one day of 40 satellites over three stations at both depths, with a round that waits
-for everybody and one that waits for nobody. Every frame in twenty is lost. It compares when each reply arrives, and the
-models: these have to be equal bit for bit for as long as replies come in the same order. For each single transfer it
-then asks what the fluid says of it, from where packets began it. `--long` flies 72 hours as a fluid and prints what
-that costs beside the training itself. All seconds are those of a processor.
+for everybody and one that waits for nobody. Every frame in twenty is lost (`--loss`). It compares when each reply
+arrives, and the models: these have to be equal bit for bit for as long as replies come in the same order. For each
+single transfer it then asks what the fluid says of it, from where packets began it. `--long` flies 72 hours as a fluid
+and prints what that costs beside the training itself. All seconds are those of a processor.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ from fedpareto.experiments.experiment import Experiment
 from fedpareto.experiments.spec import Spec
 
 POLICIES = "sync", "asynchronous"
+LOSS = 0.05
+"""Share of frames that are lost."""
 ALLOWED = 0.02
 """By which hours may differ."""
 HIDDEN = [150, 150]
@@ -33,7 +35,7 @@ SPEED = 1e6
 """Operations a second: a training takes some minutes."""
 
 
-def mission(policy: str, depth: str, hours: float, rounds: int = 10**6) -> Spec:
+def mission(policy: str, depth: str, hours: float, loss: float = LOSS, rounds: int = 10**6) -> Spec:
     """FedAvg on the usual shell, measured at the end only."""
     return Draft(
         {
@@ -44,7 +46,7 @@ def mission(policy: str, depth: str, hours: float, rounds: int = 10**6) -> Spec:
             "policy": policy,
             "evaluate_every": 10**9,
             "devices": {"kind": "equal", "speed": SPEED},
-            "engine": {"name": "mission", "depth": depth, "threads": 1, "chunk": 40},
+            "engine": {"name": "mission", "depth": depth, "loss": loss, "threads": 1, "chunk": 40},
         }
     ).finish()
 
@@ -80,12 +82,18 @@ class Flown:
     trips: list[dict[str, Any]]
     """In the order of their arrivals, each with the number of its satellite's task."""
     models: torch.Tensor
-    rounds: int
+    closed: np.ndarray
+    """Seconds at which rounds ended."""
     seconds: float
     """In all …"""
     trained: float
     """… and those of them that the engine took."""
     fleet: Any
+
+    @property
+    def rounds(self) -> int:
+        """How many there were."""
+        return len(self.closed)
 
     @property
     def order(self) -> list[tuple[int, int]]:
@@ -115,7 +123,8 @@ def flown(spec: Spec) -> Flown:
     )
     models = torch.stack([result.models[0][client] for client in sorted(result.models[0])])
     flight: Any = one.dispatch.flights[0]
-    return Flown(came, models, one.round, seconds, one.trained, flight.fleet)
+    closed = np.array([row["clock"] for row in result.history if row["round"]])
+    return Flown(came, models, closed, seconds, one.trained, flight.fleet)
 
 
 def agreed(one: Flown, other: Flown) -> int:
@@ -159,11 +168,11 @@ def each_transfer(fluid: Flown, packets: Flown, size: float) -> None:
         )
 
 
-def compare(policy: str, hours: float) -> None:
+def compare(policy: str, hours: float, loss: float) -> None:
     """Both depths of one policy."""
-    fluid, packets = (flown(mission(policy, depth, hours)) for depth in ("fluid", "packets"))
+    fluid, packets = (flown(mission(policy, depth, hours, loss)) for depth in ("fluid", "packets"))
     size = 4.0 * fluid.models.shape[1]
-    print(f"{policy}, {hours:g} h, models of {size:,.0f} bytes")
+    print(f"{policy}, {hours:g} h, {loss:.0%} of frames lost, models of {size:,.0f} bytes")
     for name, one in (("fluid", fluid), ("packets", packets)):
         beside = one.seconds - one.trained
         flew = f"{one.rounds} rounds, {len(one.trips)} replies"
@@ -171,11 +180,13 @@ def compare(policy: str, hours: float) -> None:
     both = sorted(fluid.arrivals.keys() & packets.arrivals.keys())
     hours_of = [np.array([one.arrivals[key] for key in both]) for one in (fluid, packets)]
     print(f"  the same {len(both)} replies: hours of arrival {apart(*hours_of)}")
+    count = min(fluid.rounds, packets.rounds)
+    print(f"  {count} rounds: hours of their ends {apart(fluid.closed[:count], packets.closed[:count])}")
     same = agreed(fluid, packets)
     print(f"  {same} replies came in the same order", end="")
     # A round that waits for everybody is the same in any order.
     rounds = min(fluid.rounds, packets.rounds, *([] if policy == "sync" else [same]))
-    models = [flown(mission(policy, depth, hours, rounds)).models for depth in ("fluid", "packets")]
+    models = [flown(mission(policy, depth, hours, loss, rounds)).models for depth in ("fluid", "packets")]
     print(f"; models after {rounds} rounds are equal bit for bit: {torch.equal(*models)}")
     each_transfer(fluid, packets, size)
 
@@ -184,7 +195,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--hours", type=float, default=24.0)
     parser.add_argument("--long", action="store_true", help="72 hours as a fluid")
+    parser.add_argument("--loss", type=float, default=LOSS)
     given = parser.parse_args()
+    flown(mission("sync", "packets", 3.0, rounds=1))  # imports and first steps do not count
     for policy in POLICIES:
         if given.long:
             one = flown(mission(policy, "fluid", 72.0))
@@ -194,7 +207,7 @@ def main() -> None:
                 f"{one.trained:.1f} s of training"
             )
         else:
-            compare(policy, given.hours)
+            compare(policy, given.hours, given.loss)
 
 
 if __name__ == "__main__":

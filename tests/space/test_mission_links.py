@@ -17,6 +17,7 @@ from fedpareto.fleet.trips import DOWN, UP
 from fedpareto.space.links.fluid import cost
 from fedpareto.space.missions.options import MissionOptions
 from fedpareto.space.missions.packets import Packets
+from fedpareto.space.missions.sky import Sights, presence
 from fedpareto.space.missions.transfers import HEADER, Fluid, Radio
 
 RADIO = Radio(9600.0, 9600.0, 0.05)
@@ -100,6 +101,27 @@ def test_no_message_is_there_before_one_without_bytes_or_before_the_earliest_tim
             earliest = transfers.earliest(np.array([0]), begun, np.array([size]), UP)
             for number in range(4):
                 assert nothing <= earliest <= sent(transfers, begun=begun, size=size, number=number).ended
+
+
+def test_a_satellite_that_nobody_sees_gets_nothing_at_either_depth():
+    nobody = Sights(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64), np.empty(0), np.empty(0))
+    links = presence(nobody, 2)
+    for transfers in (Packets(links, RADIO, 0), Fluid(links, RADIO)):
+        assert sent(transfers, [0, 1], begun=3.0).ended.tolist() == [math.inf, math.inf]
+
+
+def test_a_fluid_ends_in_the_same_contact_as_packets_that_lose_nothing():
+    # No frame is begun that might not get through: not in the last 0.93 s of a contact.
+    whole = sent(Fluid(ALWAYS, Radio(9600.0, 9600.0, 0.0))).ended[0]
+    for length in np.arange(whole - 0.5, whole + 2.0, 0.1):
+        links = contacts((0.0, length), (5700.0, 5800.0))
+        fluid, packets = (sent(one).ended[0] for one in _without_loss(links))
+        assert fluid == pytest.approx(packets, abs=1.0)
+
+
+def _without_loss(links):
+    radio = Radio(9600.0, 9600.0, 0.0)
+    return Fluid(links, radio), Packets(links, radio, 0)
 
 
 # -- missions --------------------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from fedpareto.experiments import runner
 from fedpareto.experiments.draft import Draft
 from fedpareto.experiments.progress import Stopped
 from fedpareto.fleet.trips import DOWN, UP
+from fedpareto.space.links.frames import OVERHEAD
 from fedpareto.space.missions.losses import Left
 from fedpareto.space.missions.options import MissionOptions
 from fedpareto.space.missions.routes import routes_of
@@ -84,7 +85,8 @@ def test_a_transfer_waits_for_a_contact_and_goes_on_in_the_next_one(tmp_path):
     assert sending == air / RATE
     assert asking == 0
     moved = routes.outward(row, 0.0, sizes, zero)
-    assert moved.ended[0] == pytest.approx(500 + sending + radio.delay - 10)
+    unused = (radio.managed.largest_pdu + OVERHEAD) / RATE  # No frame is begun that might not get through.
+    assert moved.ended[0] == pytest.approx(500 + sending + radio.delay - (10 - unused))
     assert routes.homeward(row, np.array([590.0]), sizes, zero).ended[0] == np.inf, "the plan is over before"
 
 

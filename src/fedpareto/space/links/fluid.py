@@ -20,7 +20,7 @@ from fedpareto.space.links.transports import Contact, Delivery, Parcel, Simulate
 
 SEGMENT_HEADERS = Header(1, 1, 2).size + 4 + OVERHEAD
 """Bytes around a segment: the PDU's header and offset, packet and frame."""
-ENDS = sum(
+FIRST, LAST = (
     len(encode(Header(1, 1, 2), pdu)) + OVERHEAD
     for pdu in (Metadata(0, 3, "message", "message"), Eof(Condition.NO_ERROR, 0, 0))
 )
@@ -45,7 +45,7 @@ class Cost:
 def cost(size: int, channel: Channel, segment: int) -> Cost:
     """What a message of so many bytes takes over a channel."""
     segments = ceil(size / segment)
-    first = size + segments * SEGMENT_HEADERS + ENDS
+    first = size + segments * SEGMENT_HEADERS + FIRST + LAST
     survives = channel.survives(min(size, segment) + SEGMENT_HEADERS)
     if survives == 1:
         return Cost(first, first, segments + 2, 0.0)

@@ -60,4 +60,4 @@ class Packets:
         low, high = self.links.bounds[row], self.links.bounds[row + 1]
         first = low + np.searchsorted(self.links.ends[low:high], start, side="right")
         windows = zip(self.links.starts[first:high].tolist(), self.links.ends[first:high].tolist(), strict=True)
-        return [(max(begin, start), end, SOURCE, DESTINATION) for begin, end in windows if begin < inf]
+        return [(max(begin, start), end, SOURCE, DESTINATION) for begin, end in windows]

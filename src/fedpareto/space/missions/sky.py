@@ -214,7 +214,7 @@ def talking(seen: Sights, antennas: int) -> Sights:
 
 def presence(contacts: Sights, satellites: int) -> Presence:
     """When each satellite talks to anybody."""
-    never = np.array([[np.inf, np.inf]])
+    never = np.zeros((1, 2))
     bounds = np.searchsorted(contacts.satellites, np.arange(satellites + 1))
     spans = np.stack([contacts.starts, contacts.ends], axis=1)
     return Presence.of([spans[low:high] if high > low else never for low, high in pairwise(bounds.tolist())])

@@ -12,7 +12,8 @@ from fedpareto.fleet.presence import Presence
 from fedpareto.fleet.trips import DOWN, UP
 from fedpareto.space.links.cfdp_network import timed_for
 from fedpareto.space.links.channel import Channel
-from fedpareto.space.links.fluid import cost, seconds
+from fedpareto.space.links.fluid import LAST, cost, seconds
+from fedpareto.space.links.frames import OVERHEAD
 from fedpareto.space.links.managed import Managed
 
 HEADER = 124
@@ -89,8 +90,18 @@ class Fluid:
     ) -> Moved:
         """See Transfers."""
         sending, asking, air = fluid_costs(self.radio, sizes, way)
-        ended = self.links.finish(rows, start, sending + asking + self.radio.delay)
+        last = self.radio.channels[way].seconds(LAST)
+        ended = self._usable[way].finish(rows, start, sending + asking - last) + last + self.radio.delay
         return Moved(ended, sending, air)
+
+    @cached_property
+    def _usable(self) -> dict[int, Presence]:
+        """When frames are begun, by direction: none in the last moment of a contact that might not get through."""
+        frame = self.radio.managed.largest_pdu + OVERHEAD
+        return {
+            way: replace(self.links, ends=np.maximum(self.links.ends - channel.seconds(frame), self.links.starts))
+            for way, channel in self.radio.channels.items()
+        }
 
     def earliest(self, rows: np.ndarray, start: np.ndarray | float, sizes: np.ndarray, way: int) -> np.ndarray:
         """See Transfers: it is known to the second."""
