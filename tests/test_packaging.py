@@ -58,7 +58,7 @@ def test_the_installation_page_names_every_extra():
     assert [extra for extra in EXTRAS if f"| `{extra}` | " not in page.partition("## What resolves where")[0]] == []
 
 
-def test_the_wheel_and_the_sdist_hold_the_published_numbers(monkeypatch, tmp_path):
+def test_the_wheel_and_the_sdist_hold_all_data(monkeypatch, tmp_path):
     monkeypatch.chdir(ROOT)
     project = Distribution({"script_name": "setup.py"})
     project.parse_config_files()
@@ -67,8 +67,12 @@ def test_the_wheel_and_the_sdist_hold_the_published_numbers(monkeypatch, tmp_pat
     build.ensure_finalized()
     wheel = {f"{source}/{name}" for _, source, _, names in build.data_files for name in names}
     (sdist,) = tmp_path.glob("*/SOURCES.txt")
-    data = {path.relative_to(ROOT).as_posix() for path in ROOT.glob("src/fedpareto/**/*.toml")}
-    assert len(data) >= 6
+    data = {
+        path.relative_to(ROOT).as_posix()
+        for path in ROOT.glob("src/fedpareto/**/*.*")
+        if path.suffix in (".toml", ".json", ".js", ".css")
+    }
+    assert len(data) >= 8
     assert data <= wheel
     assert data <= set(sdist.read_text(encoding="utf-8").splitlines())
 

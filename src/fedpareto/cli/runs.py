@@ -157,7 +157,7 @@ def run(
     try:
         if not quiet:
             data.print_report(ready.problem, ready.clients, ready.seeds[0])
-        with _watched(ready, folder, quiet) as hooks:
+        with watched(ready, folder, quiet) as hooks:
             result = start(ready, folder, **hooks)
     finally:
         if out is None:  # A run that could not begin leaves nothing behind; a folder that is not empty stays.
@@ -187,7 +187,7 @@ def resume(
     from fedpareto.experiments.store import RunFolder
 
     spec = _changed(RunFolder(run).spec(), settings or [])
-    with _watched(spec, run, quiet) as hooks:
+    with watched(spec, run, quiet) as hooks:
         result = runner.resume(run, spec=spec, **hooks)
     if result is None:
         typer.echo(f"{run} is finished already; see it with: fedpareto show {quoted(run)}")
@@ -309,7 +309,7 @@ def demo(
         folder = out / name
         if (folder / "spec.yaml").exists():  # Of the last demo. Anything else here is not ours to delete.
             shutil.rmtree(folder, ignore_errors=True)
-        with _watched(ready, folder, quiet) as hooks:
+        with watched(ready, folder, quiet) as hooks:
             start(ready, folder, **hooks)
         folders.append(folder)
     compare(folders, out, quiet=quiet)
@@ -369,7 +369,7 @@ def _changed(before: Spec, settings: list[str]) -> Spec:
 
 
 @contextmanager
-def _watched(spec: Spec, folder: Path, quiet: bool = False) -> Iterator[dict[str, Any]]:
+def watched(spec: Spec, folder: Path, quiet: bool = False) -> Iterator[dict[str, Any]]:
     """Shows a run's progress, and stops it on Ctrl-C or SIGTERM, once or twice."""
     from fedpareto.experiments.progress import Interrupts, Stopped, shown
 

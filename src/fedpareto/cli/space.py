@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from fedpareto.cli import space_contacts, space_models, space_rehearse, space_schemes
+from fedpareto.cli import space_contacts, space_models, space_rehearse, space_schemes, space_simulate
 from fedpareto.cli.console import AsJson, print_json, print_table
 from fedpareto.errors import UserError
 
@@ -22,7 +22,7 @@ T = TypeVar("T")
 app = typer.Typer(
     rich_markup_mode=None,
     invoke_without_command=True,
-    help="Learning over space links: messages, agreements, conformance, models, contacts.\n\n"
+    help="Learning over space links: messages, agreements, conformance, models, contacts, missions.\n\n"
     "Example: fedpareto space agree offer.yaml capabilities.yaml",
 )
 
@@ -125,6 +125,8 @@ app.command()(space_models.update)
 app.command()(space_rehearse.rehearse)
 app.command()(space_contacts.contacts)
 app.command()(space_schemes.schemes)
+app.command()(space_simulate.simulate)
+app.command()(space_simulate.look)
 
 
 # -- reading -------------------------------------------------------------------------------------------------------

@@ -32,7 +32,6 @@ from fedpareto.experiments.spec_values import (
     check_stopping,
     check_time,
     need_losses,
-    simulates,
     top_level,
 )
 from fedpareto.fleet.policy import Policy
@@ -209,7 +208,7 @@ class Draft:
             stopping = values.get("stop_after", 0), values.get("stop_margin", 0.0)
             check_stopping(*stopping, algorithm, parts["engine"], parts["privacy"])
         with self._at("hours"):
-            check_hours(values.get("hours", 0.0), algorithm, simulates(parts["engine"], parts["devices"]))
+            check_hours(values.get("hours", 0.0), algorithm, parts["engine"], parts["devices"])
         with self._at("algorithm", "name"):
             check_losses(algorithm, problem, learner)
             check_graph(algorithm, parts["engine"], values["clients"])

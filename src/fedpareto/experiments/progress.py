@@ -103,13 +103,15 @@ class Shown:
         spec = self.spec
         seeds = f", {len(spec.seeds)} seeds" if len(spec.seeds) > 1 else ""
         going_on = f", going on after round {done}" if done else ""
-        _print(f"{self.name}, {spec.clients} clients, {spec.rounds} rounds{seeds}; kept in {self.folder}{going_on}")
-        self.first = self.last = (done, time.monotonic())
+        hours = f" or {spec.hours:g} simulated h" if spec.hours else ""
+        what = f"{self.name}, {spec.clients} clients, {spec.rounds} rounds{hours}{seeds}"
+        _print(f"{what}; kept in {self.folder}{going_on}")
+        self.first = self.last = (done / spec.rounds, time.monotonic())
 
     def round(self, now: Progress) -> None:
         """After every round: a message for every tenth of a run, and at least one a minute."""
-        moment = (now.round, time.monotonic())
-        tenth = now.round * LINES_IN_A_RUN // now.rounds > self.last[0] * LINES_IN_A_RUN // now.rounds
+        moment = (self._share(now), time.monotonic())
+        tenth = _tenths(moment[0]) > _tenths(self.last[0])
         if tenth or moment[1] - self.last[1] >= LONGEST_SILENCE:
             self.last = moment
             name, value = now.headline
@@ -120,10 +122,16 @@ class Shown:
     def end(self) -> None:
         """However the run ended."""
 
+    def _share(self, now: Progress) -> float:
+        """How much of a run is over, which ends by its rounds or by the clock."""
+        by_rounds = now.round / now.rounds
+        return max(by_rounds, _hours(now) / self.spec.hours) if self.spec.hours else by_rounds
+
     def _left(self, now: Progress, moment: float) -> str:
-        if now.round == now.rounds:
+        share = self._share(now)
+        if share >= 1 or share == self.first[0]:
             return ""
-        seconds = (moment - self.first[1]) / (now.round - self.first[0]) * (now.rounds - now.round)
+        seconds = (moment - self.first[1]) / (share - self.first[0]) * (1 - share)
         return f", {timedelta(seconds=round(seconds))} left"
 
 
@@ -132,7 +140,7 @@ class Pulse(Shown):
 
     def begin(self, done: int) -> None:
         """See Shown."""
-        self.first = self.last = (done, time.monotonic())
+        self.first = self.last = (done / self.spec.rounds, time.monotonic())
 
     def round(self, now: Progress) -> None:
         """See Shown."""
@@ -147,18 +155,21 @@ class ShownInTerminal(Shown):
         """See Shown."""
         super().begin(done)
         self.bar = _bar()
-        self.task = self.bar.add_task(
-            self.name, total=self.spec.rounds, completed=done, noun="rounds", found="", refused=""
-        )
+        hours = self.spec.hours
+        total, completed, noun = (hours, 0, "simulated h") if hours else (self.spec.rounds, done, "rounds")
+        self.task = self.bar.add_task(self.name, total=total, completed=completed, noun=noun, found="", refused="")
         self.bar.start()
 
     def round(self, now: Progress) -> None:
         """Moves the bar."""
-        self.bar.update(self.task, completed=now.round, refused=_refused(now))
+        by_the_clock = bool(self.spec.hours)
+        self.bar.update(self.task, completed=_hours(now) if by_the_clock else now.round, refused=_refused(now))
         name, value = now.headline
         if math.isfinite(value):
             self.bar.update(self.task, found=f"  {name} {value:.4f} after round {now.measured}")
-        if now.clock is not None:
+        if by_the_clock:
+            self.bar.update(self.task, noun=f"simulated h, round {now.round}")
+        elif now.clock is not None:
             self.bar.update(self.task, noun=f"rounds{_simulated(now)}")
 
     def end(self) -> None:
@@ -268,6 +279,14 @@ def _print(line: str) -> None:
 
 def _simulated(now: Progress) -> str:
     return "" if now.clock is None else f", simulated {TIME.text(now.clock)}"
+
+
+def _hours(now: Progress) -> float:
+    return (now.clock or 0.0) / 3600
+
+
+def _tenths(share: float) -> int:
+    return int(share * LINES_IN_A_RUN + 1e-9)  # Of a third three times, all.
 
 
 def _refused(now: Progress) -> str:

@@ -134,7 +134,7 @@ class Spec:
         if self.measure_losses:
             need_losses(self.engine, self.learner)
         check_stopping(self.stop_after, self.stop_margin, self.algorithm, self.engine, self.privacy)
-        check_hours(self.hours, self.algorithm, self.simulates)
+        check_hours(self.hours, self.algorithm, self.engine, self.devices)
         check_losses(self.algorithm, self.problem, self.learner)
         check_graph(self.algorithm, self.engine, self.clients)
         check_normalisation(self.normalisation, self.problem)

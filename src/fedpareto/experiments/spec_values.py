@@ -174,10 +174,12 @@ def simulates(engine: LocalOptions, devices: Devices) -> bool:
     return devices.kind != "none" or isinstance(engine, MissionOptions)
 
 
-def check_hours(hours: float, algorithm: Algorithm[Any], simulates: bool) -> None:
+def check_hours(hours: float, algorithm: Algorithm[Any], engine: LocalOptions, devices: Devices) -> None:
     """Raises UserError where a run cannot end by the clock."""
+    if isinstance(engine, MissionOptions) and not hours:
+        raise UserError("hours is 0, but a mission ends by the clock: give its simulated hours, such as 24")
     reason = ""
-    if hours and not simulates:
+    if hours and not simulates(engine, devices):
         reason = "without devices no time passes; try devices=laptops, or leave it out"
     elif hours and algorithm.ends_as_planned:
         reason = f"{algorithm.name} does in its last round what it does in no other, and nobody knows which that is"

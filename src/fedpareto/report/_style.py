@@ -32,6 +32,7 @@ STYLE: dict[Any, Any] = {  # Any, because newer matplotlib lists the keys and ol
     "legend.fontsize": 8.5,
     "savefig.dpi": 200,
     "pdf.fonttype": 42,  # journals refuse Type 3 fonts
+    "svg.hashsalt": "fedpareto",  # or ids would be drawn anew every time
     "text.parse_math": False,  # names are the user's; a dollar sign in one is no formula
 }
 
@@ -51,11 +52,14 @@ def styled(draw: Callable[P, Figure]) -> Callable[P, Figure]:
     return drawn
 
 
-def render(figure: Figure, format: str) -> bytes:
-    """The figure as `png`, `pdf` or `svg`; the same figure always gives the same bytes."""
+def render(figure: Figure, format: str, as_text: bool = False) -> bytes:
+    """The figure as `png`, `pdf` or `svg`; the same figure always gives the same bytes.
+
+    Letters of an `svg` are shapes, or with `as_text` text in whatever font is there.
+    """
     dates = {"png": {"Software": None}, "pdf": {"CreationDate": None}, "svg": {"Date": None}}
     buffer = io.BytesIO()
-    with _style():
+    with _style(), mpl.rc_context({"svg.fonttype": "none"} if as_text else {}):
         if (layout := figure.get_layout_engine()) is not None:
             # Once for all formats; matplotlib would do it twice for each.
             layout.execute(figure)

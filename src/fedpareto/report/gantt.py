@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
@@ -22,6 +23,9 @@ TALLEST = 24.0
 """Inches of a figure; with more rows, they are lower."""
 OTHERS = "#BDBDBD"
 """The colour of kinds after the last of the palette."""
+PARTS = {"whole": (-0.4, 0.8), "upper": (-0.34, 0.32), "lower": (0.02, 0.32)}
+"""Where a bar begins in its row, downwards, and how high it is."""
+PALE = 0.35
 
 
 @dataclass(frozen=True)
@@ -33,6 +37,10 @@ class Span:
     end: float
     kind: str = ""
     """Bars of one kind have one colour."""
+    part: Literal["whole", "upper", "lower"] = "whole"
+    """Of the row's height."""
+    pale: bool = False
+    """Whether other bars are to be seen in it."""
 
 
 @styled
@@ -43,11 +51,13 @@ def gantt(spans: Sequence[Span], rows: Sequence[str], kinds: Sequence[str], x_la
     axes = figure.subplots()
     colours = {kind: colour(place) if place < len(PALETTE) else OTHERS for place, kind in enumerate(kinds)}
     place = {row: number for number, row in enumerate(rows)}
-    bars = defaultdict[tuple[str, str], list[tuple[float, float]]](list)
+    bars = defaultdict[tuple[str, str, str, bool], list[tuple[float, float]]](list)
     for span in spans:
-        bars[span.row, span.kind].append((span.start, span.end - span.start))
-    for (row, kind), found in bars.items():
-        axes.broken_barh(found, (place[row] - 0.4, 0.8), facecolors=colours[kind], linewidth=0)
+        bars[span.row, span.kind, span.part, span.pale].append((span.start, span.end - span.start))
+    for (row, kind, part, pale), found in bars.items():
+        top, height = PARTS[part]
+        faint = PALE if pale else 1.0
+        axes.broken_barh(found, (place[row] + top, height), facecolors=colours[kind], alpha=faint, linewidth=0)
     every = -(-len(rows) // MOST_LABELS)
     axes.set_yticks(range(0, len(rows), every), [short(row) for row in rows[::every]], fontsize=7)
     axes.set_ylim(len(rows) - 0.4, -0.6)

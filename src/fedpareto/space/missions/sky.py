@@ -28,8 +28,10 @@ from fedpareto.space.orbits.windows import Windows
 
 GEOSTATIONARY = 42_164.17
 """Kilometres from the Earth's centre."""
-TRACK_POINTS = 20_000
-"""Places of all satellites together that a page draws."""
+TRACK_STEP = 300.0
+"""Seconds between two places of a track: a twentieth of a low orbit, between which a page goes along the circle."""
+TRACK_POINTS = 40_000
+"""Places of all satellites together that a page draws; of many satellites these are the first hours."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,7 +120,8 @@ class Sky:
     def about(self) -> dict[str, Any]:
         """What a mission's page draws: satellites, stations, contacts, shadows and tracks, in plain values.
 
-        Contacts are [start, end, satellite, station]; places are in hundredths of a degree.
+        Contacts are [start, end, satellite, station]; places are in hundredths of a degree, the altitude,
+        that of half of the satellites, in kilometres.
         """
         options, talk = self.options, self.contacts
         columns = (talk.starts.round(1), talk.ends.round(1), talk.satellites, talk.stations)
@@ -133,9 +136,9 @@ class Sky:
         if options.plan:
             found["stations"] = [{"name": name} for name in self.stations]
         if self.orbits is not None:
-            step, latitude, longitude = self.tracks()
-            places = (np.rint(100 * one).astype(int).tolist() for one in (latitude, longitude))
-            found["tracks"] = {"step": step, **dict(zip(("latitude", "longitude"), places, strict=True))}
+            places = (np.rint(100 * one).astype(int).tolist() for one in self.tracks())
+            found["tracks"] = {"step": TRACK_STEP, **dict(zip(("latitude", "longitude"), places, strict=True))}
+            found["altitude"] = round(float(np.median(self.orbits.extent()[1])) - RADIUS, 1)
             dark = self.shadows
             found["shadows"] = [
                 list(row)
@@ -145,12 +148,12 @@ class Sky:
             ]
         return found
 
-    def tracks(self) -> tuple[float, Array, Array]:
-        """Seconds between two places, and latitudes and longitudes `[n, t]` of the ground below, in degrees."""
+    def tracks(self) -> tuple[Array, Array]:
+        """Latitudes and longitudes `[n, t]` of the ground below, in degrees, every `TRACK_STEP` seconds."""
         assert self.orbits is not None, "only orbits have tracks"
-        step = max(60.0, 60.0 * np.ceil(len(self.names) * self.seconds / 60 / TRACK_POINTS))
-        at = np.arange(0.0, min(self.seconds, 86_400.0) + step, step)
-        return float(step), *ground_tracks(self.orbits, self.options.begins, at)
+        most = max(TRACK_POINTS // len(self.names), 2)
+        at = TRACK_STEP * np.arange(min(int(np.ceil(self.seconds / TRACK_STEP)) + 1, most), dtype=np.float64)
+        return ground_tracks(self.orbits, self.options.begins, at)
 
 
 def sky_of(options: MissionOptions, seconds: float) -> Sky:
