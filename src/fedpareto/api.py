@@ -64,6 +64,7 @@ def run(
     stop_after: int = 0,
     stop_margin: float = 0.0,
     measure_losses: bool = False,
+    measure_contribution: bool = False,
     normalisation: Literal["averaged", "private-statistics", "private"] = "averaged",
     codec: str = "float32",
     server_codec: str = "float32",
@@ -89,10 +90,10 @@ def run(
     clients run on ({"kind": "tiers"}), `policy` says for whom a round waits ({"kind": "buffered"}) and `selection` who
     is asked ({"kind": "oort"}); a word alone is the engine's name, the rule of a defence ("median") or the kind of any
     of the others. `stop_after` stops a seed after this many rounds without improvement on validation rows, with its
-    best models. `Result.share_improved` needs `measure_losses`. `normalisation` says whether clients keep statistics
-    ("private-statistics") or the whole of normalisation layers ("private") for themselves. `codec` makes replies
-    shorter ("int8-delta"), `server_codec` what clients are sent. With `out`, everything is kept in that folder and can
-    be resumed.
+    best models. `Result.share_improved` needs `measure_losses`, and `Result.contributions` `measure_contribution`.
+    `normalisation` says whether clients keep statistics ("private-statistics") or the whole of normalisation layers
+    ("private") for themselves. `codec` makes replies shorter ("int8-delta"), `server_codec` what clients are sent. With
+    `out`, everything is kept in that folder and can be resumed.
 
         result = fedpareto.run("convex", "fedpref", clients=20, preferences="equidistant")
     """
@@ -108,6 +109,7 @@ def run(
         "stop_after": stop_after,
         "stop_margin": stop_margin,
         "measure_losses": measure_losses,
+        "measure_contribution": measure_contribution,
         "normalisation": normalisation,
         "codec": codec,
         "server_codec": server_codec,

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import tempfile
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -33,6 +33,8 @@ NUMBER = "<i4"
 TYPES = ("<i4", "<i8", "<f4", "<f8")
 DEVICE: dict[str, tuple[int, ...]] = {"device_tier": (), "device_seconds": ()}
 """What clients run on: in the row of round 0."""
+CONTRIBUTION = ("share", "cosine", "change", "gain")
+"""What is told of a client's reply, where contributions are measured: see trust.contribution."""
 IN_MEMORY = 2**24
 """Bytes up to which the values of a run without a folder stay in memory."""
 
@@ -230,7 +232,15 @@ class Columns:
     def _shapes(self) -> dict[str, tuple[int, ...]]:
         """What each client has, by name; of what algorithms tell there may be anything."""
         points = len(self.splits), self.objectives
-        return {"sent": points, "trained": points, "traffic": (2,), "losses": (), "participants": (0,), **DEVICE}
+        return {
+            "sent": points,
+            "trained": points,
+            "traffic": (2,),
+            "losses": (),
+            "participants": (0,),
+            "contribution": (len(CONTRIBUTION),),
+            **DEVICE,
+        }
 
     def reaches(self, row: Row) -> int:
         """The length that the file must have for a row to be whole."""
@@ -260,6 +270,28 @@ class Columns:
         """`[k]`: the clients whose replies the following round used, where losses were measured."""
         found = self.block(row, "participants")
         return np.zeros(0, dtype=np.int64) if found is None else self.who(found)
+
+    def contributions(self, rows: Iterable[Row]) -> dict[str, Array]:
+        """What each client contributed over the rounds of these rows, `[n]` by name; empty where it was not measured.
+
+        `share` is the mean over the rounds, in which who did not reply had none; `cosine`, `change` and `gain` are
+        means over a client's replies; `participation` says how many of its tasks it replied to.
+        """
+        total, replies, rounds = np.zeros((self.clients, len(CONTRIBUTION))), np.zeros(self.clients), 0
+        tasks = np.zeros((self.clients, 2))
+        for row in rows:
+            tasks += self.traffic(row) > 0
+            if (block := self.block(row, "contribution")) is not None:
+                total[self.who(block)] += self.values(block)
+                replies[self.who(block)] += 1
+                rounds += 1
+        if not rounds:
+            return {}
+        with np.errstate(invalid="ignore"):  # Who never replied, or was never asked.
+            means = total / replies[:, None]
+            participation = np.minimum(tasks[:, 1] / tasks[:, 0], 1.0)
+        found = dict(zip(CONTRIBUTION, means.T, strict=True))
+        return {**found, "share": total[:, 0] / rounds, "participation": participation}
 
     def described(self, row: Row, name: str) -> Any:
         """What an algorithm or a defence tells, as the row has it, or where that is too long for it, an array.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -69,11 +69,23 @@ class Judge:
 
     def awake(self, work: Work) -> tuple[np.ndarray, dict[int, Failure]]:
         """The rows whose clients do any work, and the failures of the others."""
-        if not self.faults.happen:
-            return work.everything, {}
-        drops_out = fates(self.faults, self._addresses(work)).drops_out
-        reason = "dropped out (injected fault)"
-        return np.flatnonzero(~drops_out), {row: failure(work, row, reason) for row in _where(drops_out)}
+        failures: dict[int, Failure] = {}
+        asleep = np.zeros(len(work), dtype=bool)
+        for is_asleep, reason in self._sleepers(work):
+            failures |= {row: failure(work, row, reason) for row in _where(is_asleep)}
+            asleep |= is_asleep
+        return (np.flatnonzero(~asleep) if failures else work.everything), failures
+
+    def _sleepers(self, work: Work) -> Iterator[tuple[np.ndarray, str]]:
+        """Which rows' clients do nothing, `[n]`, and why."""
+        if self.faults.happen:
+            yield fates(self.faults, self._addresses(work)).drops_out, "dropped out (injected fault)"
+        if self.raid is not None and self.raid.attack.kind == "seldom":
+            silent = np.zeros(len(work), dtype=bool)
+            for run, tasks, rows in work.parts():
+                assert isinstance(tasks, Tasks), "only tasks are answered"
+                silent[rows] = self.raid.silent(run, work.client[rows], tasks.round)
+            yield silent, "said nothing (it seldom replies)"
 
     def judged(self, done: Done, measured: Sequence[bool]) -> list[Judged]:
         """By federation the replies that count and the failures; `measured`: whose trained models were measured."""

@@ -48,6 +48,7 @@ def central(spec: Spec, on_round: OnRound | None = None) -> Result:
         stop_margin=0.0,
         evaluate_every=spec.rounds,
         measure_losses=False,
+        measure_contribution=False,
     )
     federations = [_together(spec.federation(seed), spec.problem.name) for seed in spec.seeds]
     experiment = Experiment(alone, engines.local(alone, federations=federations), keep_models=False)

@@ -23,6 +23,7 @@ from fedpareto.experiments.spec_values import (
     check_attack,
     check_begin,
     check_codec,
+    check_contribution,
     check_defence,
     check_graph,
     check_hours,
@@ -222,7 +223,9 @@ class Draft:
     def _check_parts(
         self, parts: Mapping[str, Any], algorithm: Algorithm[Any], problem: Problem, values: Mapping[str, Any]
     ) -> None:
-        """Raises UserError if an attack, a defence or a policy does not fit the rest."""
+        """Raises UserError if an attack, a defence, a policy or a measure of clients does not fit the rest."""
+        with self._at("measure_contribution"):
+            check_contribution(values.get("measure_contribution", False), algorithm, parts["privacy"])
         with self._in("attack"):
             check_attack(parts["attack"], parts["engine"], problem, values["clients"])
         with self._at("attack", "from_round"):

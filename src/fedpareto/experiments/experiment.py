@@ -22,9 +22,10 @@ from fedpareto.experiments import resuming
 from fedpareto.experiments.checkpoint import Checkpoint
 from fedpareto.experiments.dispatch import Dispatch, Handed, begun_as
 from fedpareto.experiments.keeping import save_for_serving, save_result
+from fedpareto.experiments.oversight import Oversight
 from fedpareto.experiments.progress import OnRound, Progress, Stopped
 from fedpareto.experiments.recording import Entry, Recorder, by_split, event
-from fedpareto.experiments.recovery import healed
+from fedpareto.experiments.recovery import healed, lost_in_words
 from fedpareto.experiments.result import Result
 from fedpareto.experiments.spec import Spec
 from fedpareto.experiments.stopping import VALIDATION, Watch, score
@@ -65,6 +66,7 @@ class Experiment:
         self.states: list[State] = [spec.algorithm.begin(setting) for setting in settings]
         self.recorder = Recorder(spec.problem, settings[0].clients, engine.split_names, folder)
         self.dispatch = Dispatch(spec, engine, settings)
+        self.oversight = Oversight(spec, settings, self.recorder)
         self.tested = engine.tested
         self._watches = self._begin_watching()
         self.seconds = 0.0
@@ -125,7 +127,7 @@ class Experiment:
         while any(self.states[run].round == before for run in going):
             # A seed whose round took fewer exchanges waits for the others.
             tasks = [
-                algorithm.ask(state) if run in going and state.round == before else []
+                self.oversight.askable(run, algorithm.ask(state)) if run in going and state.round == before else []
                 for run, state in enumerate(self.states)
             ]
             # The trained model is measured in the exchange that trains it, which need not be the first.
@@ -138,9 +140,7 @@ class Experiment:
                 if self.states[run].round > before:
                     continue
                 events += [self._event(run, failure) for failure in outcome.failures]
-                defended = self.spec.defence.applied(handed[run].tasks, outcome.replies)
-                self.recorder.note_clients(entries[run], defended.notes())
-                self.states[run] = algorithm.tell(self.states[run], defended.replies)
+                self.states[run] = algorithm.tell(self.states[run], self.oversight.told(run, entries[run], handed[run]))
             events += self._heal()
             first = False
         elapsed = time.perf_counter() - start
@@ -251,19 +251,10 @@ class Experiment:
             return self.dispatch.exchange(self.states, tasks, solutions)
         except QuorumLost as lost:
             self.recorder.record([], [self._event(lost.run, failure) for failure in lost.failures])
-            asked = sum(len(some) for some in tasks[lost.run])
-            mistake = _common_mistake(lost.failures, asked)
-            if mistake:
-                raise QuorumLost(mistake, lost.failures, lost.run) from None
             seed = f"seed {self.spec.seeds[lost.run]}, " if len(self.spec.seeds) > 1 else ""
-            way_on = ""
-            if len(lost.failures) == asked:
-                way_on = "; without any reply no quorum can be met"
-                if any("not finite" in failure.reason for failure in lost.failures):
-                    way_on += ": a smaller lr may help if training diverges"
-            elif self.folder:
-                way_on = f"; go on with: {self.folder.way_on('quorum=…')}"
-            raise QuorumLost(f"{seed}{lost}{way_on}", lost.failures, lost.run) from None
+            asked = sum(len(some) for some in tasks[lost.run])
+            words = lost_in_words(lost, asked, seed, self.folder)
+            raise QuorumLost(words, lost.failures, lost.run) from None
 
     def _finish(self) -> Result:
         """The last evaluation, of the final models."""
@@ -397,6 +388,7 @@ class Experiment:
             checkpoint.put_state(state, f"state/{run}")
         checkpoint.put_private(self.engine.private)
         self.dispatch.save(checkpoint)
+        self.oversight.save(checkpoint)
         if self._watches:
             checkpoint.values["watches"] = [watch.to_plain() for watch in self._watches]
             for run, watch in enumerate(self._watches):
@@ -427,6 +419,7 @@ class Experiment:
             self.spec.algorithm.describe(state)
         self.engine.private = checkpoint.get_private(self.engine.device)
         self.dispatch.restore(checkpoint)
+        self.oversight.restore(checkpoint)
         best = checkpoint.get_private(self.engine.device, "best-private")
         for run, (watch, state) in enumerate(zip(self._watches, self.states, strict=bool(self._watches))):
             kept = checkpoint.get_state(state, f"best/{run}")
@@ -435,14 +428,6 @@ class Experiment:
         resuming.cut(folder, checkpoint.values)
         self.recorder.history = folder.read_lines("metrics.jsonl")
         self.recorder.record([], self._heal())
-
-
-def _common_mistake(failures: Sequence[Failure], asked: int) -> str:
-    """The user error that all selected clients raised, if it is the same for all; or nothing."""
-    reasons, raised = {failure.reason for failure in failures}, f"raised {UserError.__name__}: "
-    if len(failures) == asked and len(reasons) == 1 and (reason := reasons.pop()).startswith(raised):
-        return reason.removeprefix(raised)
-    return ""
 
 
 def _together(parts: Iterable[Kept]) -> Kept:

@@ -16,6 +16,7 @@ from fedpareto.fleet.flight import Flight
 from fedpareto.fleet.roster import Roster
 from fedpareto.fleet.selection import Known
 from fedpareto.space.missions.options import MissionOptions
+from fedpareto.trust.attacks import without_work
 
 HOUR = 3600.0
 
@@ -58,7 +59,8 @@ def _flight(spec: Spec, engine: Simulating, run: int, setting: Setting) -> Fligh
     shares = spec.algorithm.shares(setting)
     # The model, its gradient and what it began from: without these nobody trains.
     fleet.must_hold(3.0 * width * setting.layout.size * (1.0 if shares is None else shares[:, 1]))
-    return flight(setting, fleet, engine.operations(run), sizes, shares, ends)
+    idlers = without_work(setting, spec.attack, spec.problem)
+    return flight(setting, fleet, engine.operations(run), sizes, shares, ends, without_work=idlers)
 
 
 def known(flight: Roster) -> Known:

@@ -122,6 +122,10 @@ class Recorder:
             else:
                 entry.values[name] = np.zeros((len(clients), 0)), places(self.clients, np.sort(clients))
 
+    def note_contributions(self, entry: Entry, clients: np.ndarray, values: np.ndarray) -> None:
+        """Adds what each of these clients contributed, `[k, 4]`."""
+        entry.values["contribution"] = values, places(self.clients, clients)
+
     def hypervolume(self, points: np.ndarray) -> float:
         """Of the points `[k, m]` that are finite."""
         known = points[np.isfinite(points).all(axis=1)]

@@ -6,13 +6,17 @@ Only a federation across machines needs this. On one machine a run that diverged
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
 from fedpareto.core.algorithm import Setting, State
+from fedpareto.core.messages import Failure
 from fedpareto.engines.checks import LARGEST
+from fedpareto.errors import QuorumLost, UserError
+from fedpareto.experiments.store import RunFolder
 
 S = TypeVar("S", bound=State)
 
@@ -62,3 +66,26 @@ def _healed_tensor(tensor: Tensor, fresh: Any, initial: Tensor, name: str, chang
     changed.append(name)
     rows = unsound.any(dim=-1, keepdim=True) if tensor.dim() else unsound
     return torch.where(rows, instead, tensor)
+
+
+def lost_in_words(lost: QuorumLost, asked: int, seed: str, folder: RunFolder | None) -> str:
+    """Why a run ends of which too few of the clients who were `asked` replied, and how it may go on."""
+    mistake = _common_mistake(lost.failures, asked)
+    if mistake:
+        return mistake
+    way_on = ""
+    if len(lost.failures) == asked:
+        way_on = "; without any reply no quorum can be met"
+        if any("not finite" in failure.reason for failure in lost.failures):
+            way_on += ": a smaller lr may help if training diverges"
+    elif folder:
+        way_on = f"; go on with: {folder.way_on('quorum=…')}"
+    return f"{seed}{lost}{way_on}"
+
+
+def _common_mistake(failures: Sequence[Failure], asked: int) -> str:
+    """The user error that all selected clients raised, if it is the same for all; or nothing."""
+    reasons, raised = {failure.reason for failure in failures}, f"raised {UserError.__name__}: "
+    if len(failures) == asked and len(reasons) == 1 and (reason := reasons.pop()).startswith(raised):
+        return reason.removeprefix(raised)
+    return ""

@@ -228,6 +228,17 @@ class Result:
             for seed in self.spec.seeds
         ]
 
+    def contributions(self) -> list[dict[str, np.ndarray]]:
+        """For each seed, what each client contributed, `[n]` by name: share, cosine, change, gain, participation.
+
+        Needs a run with `measure_contribution`. What they mean: Columns.contributions and trust.contribution.
+        """
+        if not self.spec.measure_contribution:
+            raise UserError("contributions were not measured; run with measure_contribution=True")
+        return [
+            self.columns.contributions(row for row in self.history if row["seed"] == seed) for seed in self.spec.seeds
+        ]
+
     def _losses(self, seed: int) -> Iterator[tuple[dict[str, Any], np.ndarray]]:
         for row in self.history:
             if row["seed"] == seed and (losses := self.columns.losses(row)) is not None:

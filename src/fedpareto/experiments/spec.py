@@ -26,6 +26,7 @@ from fedpareto.experiments.spec_values import (
     check_attack,
     check_begin,
     check_codec,
+    check_contribution,
     check_defence,
     check_graph,
     check_hours,
@@ -106,6 +107,8 @@ class Spec:
     """Simulated hours after which a run ends, where clients have devices; 0: after all rounds."""
     measure_losses: bool = False
     """Whether the clients' own training losses are measured before and after each round with an evaluation."""
+    measure_contribution: bool = False
+    """Whether the server records what each client's update added to the mean of all."""
     normalisation: Literal["averaged", "private-statistics", "private"] = "averaged"
     """What clients share of normalisation layers: all of it, their weights without statistics of rows, or nothing."""
     codec: str = "float32"
@@ -133,6 +136,7 @@ class Spec:
             raise UserError(f"quorum is {self.quorum:g}, but there are only {self.clients} clients")
         if self.measure_losses:
             need_losses(self.engine, self.learner)
+        check_contribution(self.measure_contribution, self.algorithm, self.privacy)
         check_stopping(self.stop_after, self.stop_margin, self.algorithm, self.engine, self.privacy)
         check_hours(self.hours, self.algorithm, self.engine, self.devices)
         check_losses(self.algorithm, self.problem, self.learner)
@@ -194,6 +198,7 @@ class Spec:
             "stop_margin": self.stop_margin,
             "hours": self.hours,
             "measure_losses": self.measure_losses,
+            "measure_contribution": self.measure_contribution,
             "normalisation": self.normalisation,
             "codec": self.codec,
             "server_codec": self.server_codec,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from fedpareto.codecs import Codec
-from fedpareto.core.algorithm import Algorithm, participant_count, unwrapped
+from fedpareto.core.algorithm import Algorithm, participant_count, small_setting, unwrapped
 from fedpareto.core.learner import Learner
 from fedpareto.core.parameters import convert
 from fedpareto.core.problem import Problem
@@ -37,6 +37,7 @@ TOP_LEVEL: dict[str, Any] = {
     "stop_margin": float,
     "hours": float,
     "measure_losses": bool,
+    "measure_contribution": bool,
     "normalisation": Literal["averaged", "private-statistics", "private"],
     "codec": str,
     "server_codec": str,
@@ -99,6 +100,19 @@ def need_losses(engine: LocalOptions, learner: Learner) -> None:
             f"measure_losses is true, but {type(learner).__name__} has no loss of a model as it stands; "
             "it works on problems with losses on rows"
         )
+
+
+def check_contribution(measured: bool, algorithm: Algorithm[Any], privacy: Privacy) -> None:
+    """Raises UserError where the server cannot say, or may not record, what a client contributes."""
+    if not measured:
+        return
+    reason = ""
+    if not algorithm.reply_shapes(small_setting()).get("train"):
+        reason = f"clients of {algorithm.name} send no model that could be compared"
+    elif privacy.kind == "central":
+        reason = "with privacy.kind=central what is recorded of single clients would have no noise; kind=local has"
+    if reason:
+        raise UserError(f"measure_contribution is true, but {reason}")
 
 
 def check_normalisation(way: str, problem: Problem) -> None:
@@ -180,7 +194,7 @@ def check_hours(hours: float, algorithm: Algorithm[Any], engine: LocalOptions, d
         raise UserError("hours is 0, but a mission ends by the clock: give its simulated hours, such as 24")
     reason = ""
     if hours and not simulates(engine, devices):
-        reason = "without devices no time passes; try devices=laptops, or leave it out"
+        reason = "without devices no time passes; try devices=tiers, or leave it out"
     elif hours and algorithm.ends_as_planned:
         reason = f"{algorithm.name} does in its last round what it does in no other, and nobody knows which that is"
     if reason:

@@ -39,6 +39,8 @@ class Flight(Roster):
     """Computes what is under way, where nobody knows before how long a coded reply is; None: everybody does."""
     post: Callable[[Sequence[Tasks], np.ndarray], np.ndarray | int] = bytes_down
     """Sends some clients their tasks: bytes for each of them."""
+    without_work: Callable[[int], np.ndarray] | None = None
+    """By round, which clients reply without having done their work, `[n]`; None: nobody."""
     left: np.ndarray = field(init=False)
     """When the server had each client's task ready …"""
     ready: np.ndarray = field(init=False)
@@ -78,6 +80,8 @@ class Flight(Roster):
             return
         step, down = tasks[0].step, self.post(tasks, self.setting.clients[rows])
         work = self.operations[rows] if step == "train" else 0.0
+        if self.without_work is not None:
+            work = np.where(self.without_work(tasks[0].round)[rows], 0.0, work)
         number = self.number[rows] = self.number[rows] + 1
         self.sending[rows] = self.sending.max() + 1
         operations, sent = self._sizes(rows, work, down)

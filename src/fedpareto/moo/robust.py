@@ -11,6 +11,9 @@ from torch import Tensor
 from fedpareto.moo.box_simplex import box_min_norm_weights
 from fedpareto.moo.updates import blocks, gram_of_updates, sum_of_updates
 
+SAME = 1e-9
+"""A difference of cosines that is rounding: nobody is discarded for less."""
+
 
 def trimmed_mean(models: Tensor, origin: Tensor, cut: int) -> Tensor:
     """The mean update `[d]` without the `cut` largest and smallest values of each parameter (Yin et al., 2018).
@@ -45,6 +48,30 @@ def krum(models: Tensor, origin: Tensor, attackers: int, keep: int = 1) -> list[
     """The positions of the `keep` updates with the best Krum scores, ascending; 1 is Krum, more are Multi-Krum."""
     scores = krum_scores(gram_of_updates(models, origin), attackers)
     return sorted(scores.argsort(stable=True)[:keep].tolist())
+
+
+def alike(gram: Tensor, weights: Tensor, width: float, widening: float) -> Tensor:
+    """Which updates `[n]` point where most do (Muñoz-González, Co, Lupu, 2019, algorithm 1).
+
+    `gram` are the updates' inner products `[n, n]`. Of each update that is left the cosine with the weighted mean of
+    those left is taken, and what lies further than `width` standard deviations from the median is discarded: below it
+    if the mean is below the median, for then there is a tail on this side, else above it, where attackers who agree
+    are. Then again, with a width that is larger by `widening`, until nothing is discarded.
+    """
+    kept = torch.ones(len(gram), dtype=torch.bool)
+    size = gram.diagonal().clamp_min(0).sqrt()
+    while True:
+        share = torch.where(kept, weights, torch.zeros_like(weights))
+        products = gram @ share
+        scale = size * (share @ products).clamp_min(0).sqrt()
+        cosines = torch.where(scale > 0, products / scale, torch.zeros_like(scale))
+        centre, left = middle(cosines[kept]), cosines[kept]
+        away = centre - cosines if left.mean() < centre else cosines - centre
+        found = kept & (away > max(width * float(left.std(correction=0)), SAME))
+        if not found.any():
+            return kept
+        kept = kept & ~found
+        width += widening
 
 
 def lengths(models: Tensor, origins: Tensor) -> Tensor:

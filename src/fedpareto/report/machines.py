@@ -1,4 +1,4 @@
-"""What is known of single clients' machines, how often they were heard, and what they have at the end."""
+"""What is known of single clients' machines, how often they were heard, what they gave and what they have."""
 
 from __future__ import annotations
 
@@ -75,6 +75,12 @@ def updates(run: Record, seed: int) -> NDArray[np.int64]:
         if block is not None:
             found[line.columns.who(block)[line.columns.values(block, 1) > 0]] += 1
     return found
+
+
+def contributions(run: Record, seed: int) -> dict[str, Array]:
+    """What each client gave, `[n]` by name; empty where it was not measured."""
+    lines = run.of_seed(seed)
+    return lines[0].columns.contributions(line.row for line in lines)
 
 
 def _utility(run: Record, seed: int) -> Array:

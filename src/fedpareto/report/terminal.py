@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fedpareto.columns import CONTRIBUTION
 from fedpareto.report import across, by_device
 from fedpareto.report._files import Array
 from fedpareto.report.axes import MEANINGS, Axis, axis_of
 from fedpareto.report.comparison import comparison
 from fedpareto.report.entries import OWN_TEST, Objective
-from fedpareto.report.machines import of_clients, updates
+from fedpareto.report.machines import contributions, of_clients, updates
 from fedpareto.report.record import Record, comparable
 from fedpareto.report.words import counted
 
@@ -29,6 +30,9 @@ KNOWN, SEVERAL = ".", "&"
 
 LAST_REFUSALS = 5
 SPARK_WIDTH = 48
+
+CONTRIBUTIONS = (*CONTRIBUTION, "participation")
+"""What a client gave, where that was measured."""
 
 MOST_BINS = 8
 """Of a histogram."""
@@ -87,11 +91,13 @@ def clients_plain(record: Record, seed: int) -> list[dict[str, Any]]:
     wishes, has_own = solution.preferences, OWN_TEST in solution.objectives
     names = record.names if len(record.names) == record.clients else ()
     machines, heard = of_clients(record, seed), updates(record, seed)
+    given = contributions(record, seed)
     rows = []
     for i, client in enumerate(solution.clients):
         row: dict[str, Any] = {"client": client, "name": names[client] if names else None}
         row |= {"device": None, "exchange_seconds": None} if machines is None else machines.plain(client)
         row["updates"] = int(heard[client]) if client < len(heard) else None
+        row |= {name: _finite(given[name][client]) if name in given else None for name in CONTRIBUTIONS}
         row["preference"] = None if wishes is None else wishes[i].tolist()
         for j, objective in enumerate(record.objectives):
             row[objective.name] = _finite(solution.objectives[record.held_out][i, j])

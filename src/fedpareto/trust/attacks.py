@@ -1,7 +1,8 @@
-"""Malicious clients, for studying how robust an algorithm is. Part of a run's spec.
+"""Malicious and selfish clients, for studying how robust an algorithm is. Part of a run's spec.
 
-An attack on the loss changes what its clients train on and report, an attack on the update changes their reply; no
-algorithm knows of either. Measurements stay true: an attacker's own model is evaluated on its real rows.
+An attack on the loss changes what its clients train on and report, an attack on the update changes their reply; who is
+selfish sends little or nothing of worth. No algorithm knows of any of it. Measurements stay true: an attacker's own
+model is evaluated on its real rows.
 """
 
 from __future__ import annotations
@@ -31,10 +32,17 @@ USUAL_STRENGTH: Mapping[str, float] = {
     "gaussian": 10.0,
     "inflated-count": 10.0,
     "collusion": 1.0,
+    "free-rider": 1.0,
+    "seldom": 5.0,
+    "low-quality": 0.5,
 }
 """Default strength by kind; other kinds have none."""
-FORGERIES = ("sign-flip", "gaussian", "collusion")
+FORGERIES = ("sign-flip", "gaussian", "collusion", "free-rider")
 """Kinds that change replies."""
+NOISE = ("gaussian", "free-rider")
+"""Of these, the kinds that send noise."""
+RELABELLINGS = ("label-flip", "low-quality")
+"""Kinds that train on false labels."""
 Position = Callable[[int, np.ndarray], np.ndarray]
 """Where clients of a federation are among the rows of all federations."""
 PURPOSE = "attack"
@@ -45,12 +53,23 @@ PURPOSE = "attack"
 class Attack:
     """What attackers do, and from which round on."""
 
-    kind: Literal["none", "bias", "scaling", "sign-flip", "gaussian", "label-flip", "inflated-count", "collusion"] = (
-        "none"
-    )
+    kind: Literal[
+        "none",
+        "bias",
+        "scaling",
+        "sign-flip",
+        "gaussian",
+        "label-flip",
+        "inflated-count",
+        "collusion",
+        "free-rider",
+        "seldom",
+        "low-quality",
+    ] = "none"
     """`bias` adds to the loss, `scaling` multiplies it; `sign-flip` sends the opposite update, `gaussian` noise instead
     of one, `collusion` the opposite of the attackers' mean update, all the same; `label-flip` trains on labels in
-    reverse order; `inflated-count` claims more rows."""
+    reverse order; `inflated-count` claims more rows; `free-rider` trains nothing and sends back what it got with noise
+    on it; `seldom` replies now and then only; `low-quality` has false labels in some of its rows."""
     clients: tuple[int, ...] = ()
     """Which clients; empty: as many as `share` says, drawn from the seed."""
     share: float = 0.2
@@ -60,8 +79,9 @@ class Attack:
     always: bool = False
     """Whether they take part in every round, in place of other clients that were drawn."""
     strength: float | None = None
-    """The constant added to or the factor on a loss, the length of a false update relative to the true one, or the
-    factor on a count; none: 1 for sign-flip and collusion, else 10.
+    """The constant added to or the factor on a loss, the length of a false update relative to the true one, the factor
+    on a count, of how many rounds a seldom client replies in one, or the share of false labels; none: 1 for sign-flip,
+    collusion and free-rider, 5 for seldom, 0.5 for low-quality, else 10.
     """
 
     def __post_init__(self) -> None:
@@ -82,6 +102,13 @@ class Attack:
                 f"attack: strength is {self.strength:g}; of {self.kind} it is a length, not negative: "
                 "a negative one would be an honest client's direction"
             )
+        if self.kind == "seldom" and not (self.strength >= 2 and float(self.strength).is_integer()):
+            raise UserError(
+                f"attack: strength is {self.strength:g}; of seldom it is of how many rounds a client replies in one: "
+                "a whole number, at least 2"
+            )
+        if self.kind == "low-quality" and not 0 < self.strength <= 1:
+            raise UserError(f"attack: strength is {self.strength:g}; of low-quality it is a share of rows, at most 1")
 
     @property
     def force(self) -> float:
@@ -99,9 +126,9 @@ class Attack:
             raise UserError(f"attack: all {clients} clients attack; at least one has to be honest")
         if self.kind in ("bias", "scaling") and not isinstance(problem, SupervisedProblem):
             raise UserError(f"attack: {self.kind} needs losses on rows, which {problem.name} does not have")
-        if self.kind == "label-flip" and (not isinstance(problem, SupervisedProblem) or problem.classes() is None):
+        if self.kind in RELABELLINGS and (not isinstance(problem, SupervisedProblem) or problem.classes() is None):
             raise UserError(
-                f"attack: label-flip needs rows with a label of some class, which {problem.name} does not have"
+                f"attack: {self.kind} needs rows with a label of some class, which {problem.name} does not have"
             )
 
     def attackers(self, clients: Sequence[int] | np.ndarray, seed: int) -> frozenset[int]:
@@ -122,8 +149,9 @@ class Raid:
     attack: Attack
     attackers: Sequence[frozenset[int]]
     """Of each federation."""
+    seeds: Sequence[int]
     twins: np.ndarray = field(default_factory=lambda: np.empty(0, dtype=np.int64))
-    """By a client's position in the rows, that of its copy with flipped labels; its own if it does not attack."""
+    """By a client's position in the rows, that of its copy with false labels; its own if it does not attack."""
 
     def among(self, clients: Sequence[Sequence[int]]) -> Raid:
         """The part of it that these clients of each federation take."""
@@ -141,26 +169,54 @@ class Raid:
         return self.attack.kind in FORGERIES
 
     def with_twins(self, splits: Splits, problem: Problem, position: Position) -> Splits:
-        """The rows, and under new positions the attackers again, with flipped labels in what they train on."""
-        if self.attack.kind != "label-flip":
+        """The rows, and under new positions the attackers again, with false labels in what they train on."""
+        if self.attack.kind not in RELABELLINGS:
             return splits
         assert isinstance(problem, SupervisedProblem), "asked for by must_fit"
         labels = problem.classes()
         assert labels is not None, "asked for by must_fit"
-        attackers = np.concatenate([position(run, np.array(sorted(one))) for run, one in enumerate(self.attackers)])
+        numbers = [np.array(sorted(one), dtype=np.int64) for one in self.attackers]
+        attackers = np.concatenate([position(run, one) for run, one in enumerate(numbers)])
+        addresses = rng.Addresses.cat(
+            [rng.Addresses.at(seed, one, round=0) for seed, one in zip(self.seeds, numbers, strict=True)]
+        )
         first = len(splits["train"].counts)
         self.twins = np.arange(first)
         self.twins[attackers] = first + np.arange(len(attackers))
         return {
-            name: _flipped(rows, attackers, *labels) if name == "train" else _repeated(rows, attackers)
+            name: self._relabelled(rows, attackers, addresses, *labels)
+            if name == "train"
+            else _repeated(rows, attackers)
             for name, rows in splits.items()
         }
 
+    def _relabelled(
+        self, rows: Rows, positions: np.ndarray, addresses: rng.Addresses, column: str, classes: int
+    ) -> Rows:
+        """With copies of some clients' rows at the end, their labels false."""
+        copies = [rows.of_client(position) for position in positions]
+        for place, copy in enumerate(copies):
+            if self.attack.kind == "label-flip":
+                copy[column] = classes - 1 - copy[column]
+            else:
+                copy[column] = _noisy(copy[column], addresses[place : place + 1], self.attack.force, classes)
+        columns = {name: torch.cat([whole, *(copy[name] for copy in copies)]) for name, whole in rows.columns.items()}
+        counts = rows.counts[positions]
+        starts = len(next(iter(rows.columns.values()))) + np.cumsum(counts) - counts
+        return Rows(columns, np.concatenate([rows.starts, starts]), np.concatenate([rows.counts, counts]))
+
+    def silent(self, run: int, clients: np.ndarray, round_: int) -> np.ndarray:
+        """Which clients of a federation say nothing in a round, `[n]`: each in its turn they reply."""
+        if self.attack.kind != "seldom":
+            return np.zeros(len(clients), dtype=bool)
+        found: np.ndarray = self.lies(run, clients, round_) & ((round_ + clients) % int(self.attack.force) != 0)
+        return found
+
     def join(self, clients: Clients, lies: np.ndarray) -> Clients:
         """The same clients, with attackers (those that lie, `[n]`) falsifying their loss, number of rows or labels."""
-        if not lies.any() or self.forges:
+        if not lies.any() or self.forges or self.attack.kind == "seldom":
             return clients
-        if self.attack.kind == "label-flip":
+        if self.attack.kind in RELABELLINGS:
             return replace(clients, positions=np.where(lies, self.twins[clients.positions], clients.positions))
         return replace(clients, tampering=self._tampering(torch.as_tensor(lies), clients.preferences))
 
@@ -195,7 +251,7 @@ class Raid:
         """False updates instead of true ones, `[n, ...]`."""
         if self.attack.kind == "collusion":
             updates = updates.mean(dim=0, keepdim=True)
-        if self.attack.kind != "gaussian":
+        if self.attack.kind not in NOISE:
             return -self.attack.force * updates
         # N(0, s² ‖Δ‖² / d) in each of the d entries: about s times as long as the true update Δ.
         entries = max(updates[0].numel(), 1)
@@ -210,18 +266,24 @@ def raid_on(settings: Sequence[Setting], attack: Attack, problem: Problem) -> Ra
     if attack.kind == "none":
         return None
     attack.must_fit(problem, min(len(setting.clients) for setting in settings))
-    return Raid(attack, [attack.attackers(setting.clients, setting.seed) for setting in settings])
+    attackers = [attack.attackers(setting.clients, setting.seed) for setting in settings]
+    return Raid(attack, attackers, [setting.seed for setting in settings])
 
 
-def _flipped(rows: Rows, positions: np.ndarray, column: str, classes: int) -> Rows:
-    """With copies of some clients' rows at the end, their labels y replaced by classes − 1 − y."""
-    copies = [rows.of_client(position) for position in positions]
-    for copy in copies:
-        copy[column] = classes - 1 - copy[column]
-    columns = {name: torch.cat([whole, *(copy[name] for copy in copies)]) for name, whole in rows.columns.items()}
-    counts = rows.counts[positions]
-    starts = len(next(iter(rows.columns.values()))) + np.cumsum(counts) - counts
-    return Rows(columns, np.concatenate([rows.starts, starts]), np.concatenate([rows.counts, counts]))
+def without_work(setting: Setting, attack: Attack, problem: Problem) -> Callable[[int], np.ndarray] | None:
+    """By round, which clients `[n]` reply without any work; None where everybody works."""
+    raid = raid_on([setting], attack, problem) if attack.kind == "free-rider" else None
+    return None if raid is None else lambda round_: raid.lies(0, setting.clients, round_)
+
+
+def _noisy(labels: Tensor, address: rng.Addresses, share: float, classes: int) -> Tensor:
+    """Labels `[rows]`, of which a share, drawn from the client's stream, is any other class, each as likely."""
+    rows = len(labels)
+    order = address.orders(f"{PURPOSE} rows", torch.tensor([rows]), 1, rows)[0, 0]
+    drawn = order[: round(share * rows)]
+    shift = 1 + (address.uniform(f"{PURPOSE} labels", rows, dtype=torch.float64)[0] * (classes - 1)).floor()
+    false = (labels[drawn].double() + shift[drawn].to(labels.device)) % classes
+    return labels.index_copy(0, drawn.to(labels.device), false.to(labels))
 
 
 def _repeated(rows: Rows, positions: np.ndarray) -> Rows:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from memory_federation import federation_of, local_engine, small
@@ -40,6 +41,26 @@ def test_a_defence_protects_nodes_as_it_protects_local_clients(tmp_path):
     plain = Experiment(small("fedavg", rounds=2), local_engine(spec)).run()
     torch.testing.assert_close(found.models[0], wanted.models[0], atol=1e-5, rtol=1e-5)
     assert torch.dist(plain.models[0][0], wanted.models[0][0]) > 1e-4, "the median is not the mean"
+
+
+def test_confidence_and_contributions_on_nodes_are_those_of_local_clients_and_survive_a_restart(tmp_path):
+    rule = Defence(rule="confidence", width=0.1)  # So narrow that somebody is discarded in most rounds.
+    spec = replace(small("fedavg", rounds=6), defence=rule, measure_contribution=True)
+    local = Experiment(spec, local_engine(spec))
+    wanted = local.run()
+    with RunFolder.create(tmp_path / "run", spec) as folder:
+        before = Experiment(spec, federation_of(spec, tmp_path)[0], folder)
+        for _ in range(3):
+            before._one_round(None)
+        after = Experiment(spec, federation_of(spec, tmp_path)[0], folder)
+        after.restore(folder)
+        found = after.run()
+    assert [row.get("left_out") for row in found.history] == [row.get("left_out") for row in wanted.history]
+    assert [row.get("confidence") for row in found.history] == [row.get("confidence") for row in wanted.history]
+    assert any(row.get("left_out") for row in wanted.history[:3])
+    assert after.oversight.standings[0].tensors().keys() == local.oversight.standings[0].tensors().keys()
+    for name, of_clients in wanted.contributions()[0].items():
+        np.testing.assert_allclose(found.contributions()[0][name], of_clients, atol=1e-4, err_msg=name)
 
 
 @pytest.mark.parametrize("name", ["fedavg", "fedpref"])

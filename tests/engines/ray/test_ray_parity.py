@@ -58,6 +58,9 @@ def test_several_seeds_train_side_by_side(crews):
         ({"kind": "collusion", "share": 0.5}, {"seeds": [1, 2], "faults": {"dropout": 0.2, "corrupt": 0.2}}),
         ({"kind": "inflated-count"}, {"defence": "median"}),
         ({"kind": "bias"}, {"defence": "clip"}),
+        ({"kind": "free-rider"}, {}),
+        ({"kind": "seldom", "strength": 2}, {}),
+        ({"kind": "low-quality"}, {"problem": {"name": "synthetic", "hidden": [4], "rows": 300}}),
     ],
     ids=lambda value: value.get("kind", ""),
 )
