@@ -1,8 +1,8 @@
 """How well what a server sees tells selfish clients from honest ones: the AUC of each score; docs/attacks.md.
 
 `python benchmarks/contribution.py` runs FedAvg with free riders (a tenth to all of an update's length as noise), with
-clients that have false labels, and with clients that reply seldom, on SYNTHETIC and, where the data are, Adult. A score's
-AUC is the probability that it ranks a dishonest client below an honest one; one half is chance.
+clients that have false labels, and with clients that reply seldom, on SYNTHETIC and on Adult, whose data it needs. A
+score's AUC is the probability that it ranks a dishonest client below an honest one; one half is chance.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from fedpareto.experiments.result import Result
 
 SCORES = ("share", "cosine", "change", "gain", "participation", "confidence")
 PROBLEMS: dict[str, dict[str, Any]] = {
-    "synthetic": {"name": "synthetic", "rows": 8000, "server_rows": 1000},
-    "adult": {"name": "adult", "server_share": 0.05},
+    "synthetic": {"name": "synthetic", "rows": 8000, "server_rows": 500},
+    "adult": {"name": "adult", "server_share": 0.02},
 }
 KINDS: dict[str, dict[str, Any]] = {
     "free-rider, noise 0.1": {"kind": "free-rider", "strength": 0.1},
@@ -47,18 +47,22 @@ def scores(result: Result, run: int) -> dict[str, np.ndarray]:
     return found
 
 
-def rows(problem: str, clients: int, rounds: int, seeds: int, shares: list[float]) -> Iterator[str]:
+def rows(problem: str, chosen: argparse.Namespace) -> Iterator[str]:
     """A line for each attack and share: the AUC of each score, mean over the seeds."""
+    clients, rounds, seeds = chosen.clients, chosen.rounds, chosen.seeds
+    partition = {"partition": chosen.partition} if chosen.partition else {}
     for name, attack in KINDS.items():
-        for share in shares:
+        for share in chosen.shares:
             values = {
                 "algorithm": "fedavg",
-                "problem": PROBLEMS[problem],
+                "problem": PROBLEMS[problem] | partition,
                 "clients": clients,
                 "rounds": rounds,
                 "seeds": seeds,
                 "preferences": "1,0",
                 "evaluate_every": rounds,
+                "learner": {"steps": chosen.steps, "batch_size": 64} if chosen.steps else {},
+                "engine": {"threads": 1, "chunk": 20 * seeds},
                 "measure_contribution": True,
                 "attack": {**attack, "share": share},
             }
@@ -80,14 +84,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--problem", choices=list(PROBLEMS), action="append")
     parser.add_argument("--clients", type=int, default=20)
-    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--shares", type=float, nargs="+", default=[0.1, 0.2, 0.3])
+    parser.add_argument("--steps", type=int, default=10, help="of a client in a round; 0: the problem's own learner")
+    parser.add_argument("--partition", help="of the rows to clients, such as dirichlet; else the problem's own")
+    parser.add_argument("--shares", type=float, nargs="+", default=[0.1, 0.3])
     chosen = parser.parse_args()
     print(f"| problem | clients | share | {' | '.join(SCORES)} |")
     print(f"|{'---|' * (3 + len(SCORES))}")
     for problem in chosen.problem or PROBLEMS:
-        for row in rows(problem, chosen.clients, chosen.rounds, chosen.seeds, chosen.shares):
+        for row in rows(problem, chosen):
             print(row, flush=True)
 
 

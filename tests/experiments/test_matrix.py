@@ -140,6 +140,21 @@ def test_a_stopped_matrix_goes_on_with_what_is_missing(
     assert not runs
 
 
+@pytest.mark.parametrize("name", ["matrix.yaml", "matrix-selfish.yaml"])
+def test_the_examples_are_matrices(name: str) -> None:
+    examples = Path(__file__).parents[2] / "examples"
+    assert len(Matrix.read(examples / name).cells) > 50
+
+
+def test_selfish_clients_and_a_server_that_remembers_are_cells_like_others(tmp_path: Path) -> None:
+    start = TEXT.index("  attack:")
+    text = TEXT[:start].replace("convex", "{name: synthetic, rows: 400, hidden: [4]}").replace("seeds: 2", "")
+    kinds = "[free-rider, {kind: seldom, strength: 2}, low-quality]"
+    record = finished(tmp_path, f"{text}  attack: {kinds}\n  defence: [confidence]\n")
+    found = [cell_at(record, row, column, 0) for row in range(2) for column in range(3)]
+    assert [cell.get("value") is not None for cell in found] == [True] * 3 + [False] * 3, "fedpref has no one model"
+
+
 def without_times(record: dict[str, Any]) -> list[dict[str, Any]]:
     return [{key: value for key, value in cell.items() if key != "seconds"} for cell in record["cells"]]
 

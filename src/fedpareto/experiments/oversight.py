@@ -67,13 +67,16 @@ class Oversight:
 
 
 def _judge(spec: Spec, setting: Setting) -> Judge | None:
-    """The mean over the objectives on the server's own rows, turned so that larger is better."""
+    """The objectives on the server's own rows under the preference that all clients share, or else their mean; turned
+    so that larger is better.
+    """
     judge = setting.judge
     if judge is None or not spec.measure_contribution or not isinstance(spec.problem, SupervisedProblem):
         return None
     signs = torch.tensor([1.0 if one.maximise else -1.0 for one in spec.problem.objectives], dtype=torch.float64)
+    weights = signs * torch.tensor(setting.preference or [1 / len(signs)] * len(signs), dtype=torch.float64)
 
     def worth(models: Tensor) -> Tensor:
-        return (judge(models)[:, 0].double().cpu() * signs).mean(dim=1)
+        return judge(models)[:, 0].double().cpu() @ weights
 
     return worth

@@ -6,8 +6,8 @@ the last come from the inner products of updates, so they cost about as much as 
 - share: a_i ⟨Δ_i, U⟩ / ‖U‖², of which the sum is 1: how much of the step is the client's; negative if it pulls back;
 - cosine: of Δ_i with the mean of the others, U_{−i} = (U − a_i Δ_i) / (1 − a_i);
 - change: ‖U_{−i} − U‖ / ‖U‖, how far the step would be another one without the client;
-- gain: where the server has rows of its own, how much better the objectives are there after U than after U_{−i}, mean
-  over the objectives. That is leave-one-out, as in Ghorbani and Zou, "Data Shapley", 2019, for clients.
+- gain: where the server has rows of its own, how much better the objectives are there after U than after U_{−i}, under
+  the preference that all clients share, or else their mean.
 """
 
 from __future__ import annotations
