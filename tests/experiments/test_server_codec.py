@@ -241,6 +241,11 @@ def test_a_defence_measures_updates_from_where_clients_really_began():
 REFUSED = {
     "with the engine ray what the server sends travels as it is": {"engine": "ray"},
     "with the engine flower-local what the server sends": {"engine": "flower-local"},
+    "there is no server that sends": {
+        "algorithm": "dsfl",
+        "engine": {"name": "mission", "route": "swarm"},
+        "clients": 40,
+    },
     "engine.precision is float64": {"engine": {"precision": "float64"}},
     "float32-delta loses nothing": {"privacy": "central"},
 }

@@ -142,6 +142,8 @@ def check_server_codec(word: str, engine: LocalOptions, privacy: Privacy) -> Non
     if isinstance(engine, RayOptions | FlowerOptions):
         what = f"with the engine {engine.name} what the server sends travels as it is; take local or mission"
         _check_codec("server_codec", word, what)
+    if isinstance(engine, MissionOptions) and engine.route == "swarm":
+        _check_codec("server_codec", word, "with engine.route=swarm there is no server that sends; leave it out")
     _check_numbers("server_codec", word, engine, privacy)
 
 
