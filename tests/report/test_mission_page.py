@@ -191,6 +191,15 @@ def test_a_contact_plan_without_orbits_has_a_page_without_a_map(folder, tmp_path
     assert embedded(page)["tracks"] is None
 
 
+def test_a_swarm_without_stations_has_no_contacts_to_draw(folder, tmp_path):
+    copy = shutil.copytree(folder, tmp_path / "run")
+    sky = json.loads((copy / "mission.json").read_text())
+    (copy / "mission.json").write_text(json.dumps(sky | {"stations": [], "contacts": []}))
+    page = mission_page.page(read_mission(copy))
+    assert "Nobody is on the ground" in page
+    assert 'id="chart"' not in page
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [

@@ -16,6 +16,7 @@ from fedpareto.files import quoted
 
 if TYPE_CHECKING:
     from fedpareto.experiments.draft import Draft
+    from fedpareto.experiments.progress import OnBegin
     from fedpareto.experiments.spec import Spec
     from fedpareto.report.mission import Mission
     from fedpareto.space.wire.terms import Terms
@@ -57,14 +58,12 @@ def simulate(
     folder = out or free_folder(Path("runs"), mission.stem)
     try:
         with watched(spec, folder, quiet or json) as hooks:
-            start(spec, folder, **hooks)
+            start(spec, folder, **hooks | {"on_begin": _keeping(terms, folder, hooks["on_begin"])})
     finally:
         if out is None:  # As in 'run': a mission that could not begin leaves nothing behind.
             with suppress(OSError):
                 folder.rmdir()
                 folder.parent.rmdir()
-    if terms is not None:
-        _keep(terms, folder)
     _tell(folder, page, json)
 
 
@@ -155,12 +154,18 @@ def _agreed(spec: Spec, terms: Terms | None) -> tuple[Spec, Terms | None]:
     return as_agreed(spec, terms), terms
 
 
-def _keep(terms: Terms, folder: Path) -> None:
+def _keeping(terms: Terms | None, folder: Path, begin: OnBegin) -> OnBegin:
+    """Puts on record what was agreed as soon as the folder is there, so that a mission that is stopped has it too."""
     from fedpareto.experiments import spec_yaml
     from fedpareto.files import write_atomically
 
-    about = f"# What the parties of this mission agreed on: tables 6.2 and 6.3; its id is {terms.id.hex()}.\n"
-    write_atomically(folder / AGREEMENT, about + spec_yaml.text_of(terms.to_plain()))
+    def begun(done: int) -> None:
+        if terms is not None:
+            about = f"# What the parties of this mission agreed on: tables 6.2 and 6.3; its id is {terms.id.hex()}.\n"
+            write_atomically(folder / AGREEMENT, about + spec_yaml.text_of(terms.to_plain()))
+        begin(done)
+
+    return begun
 
 
 # -- what came of it -----------------------------------------------------------------------------------------------

@@ -319,5 +319,5 @@
   };
 
   if (data.tracks) startMap();
-  startChart();
+  if (element("chart")) startChart();
 })();

@@ -22,7 +22,7 @@ from fedpareto.report._style import PALETTE, render
 from fedpareto.report._template import CSS
 from fedpareto.report.inline_svg import inline_svg
 from fedpareto.report.mission import HOUR, Mission, Station, Summary, Transfer
-from fedpareto.report.units import BYTES, ENERGY
+from fedpareto.report.units import BYTES, ENERGY, TIME
 from fedpareto.report.words import counted
 
 PAGE = "mission.html"
@@ -114,8 +114,9 @@ def page(mission: Mission) -> str:
 def facts(found: Summary) -> dict[str, str]:
     """The mission in a few words each."""
     whole = found.planned_hours
+    time = f"{found.hours:.1f} h" if found.hours >= 1 else TIME.text(HOUR * found.hours)
     return {
-        "simulated time": f"{found.hours:.1f} h" + (f" of {whole:g} h" if found.hours < 0.999 * whole else ""),
+        "simulated time": time + (f" of {whole:g} h" if found.hours < 0.999 * whole else ""),
         "rounds": f"{found.rounds:,.0f}",
         "replies": f"{found.replies:,.0f}",
         "without a reply": f"{found.failures:,.0f}",
@@ -206,6 +207,9 @@ def _dot(colour: str) -> str:
 
 
 def _contacts(mission: Mission) -> str:
+    title = "Contacts, and what travelled in them"
+    if not mission.stations:
+        return _section(title, "Nobody is on the ground: satellites exchange their models with each other.", "")
     shown = _shown(mission)
     cut = ""
     if len(shown) < len(mission.transfers):
@@ -231,7 +235,7 @@ def _contacts(mission: Mission) -> str:
         "<noscript><p>This chart and the moving satellites need JavaScript; pictures of them are made by "
         "<code>fedpareto space look FOLDER --pictures FOLDER</code>.</p></noscript>"
     )
-    return _section("Contacts, and what travelled in them", sentence, body)
+    return _section(title, sentence, body)
 
 
 def _coloured(place: int) -> str:
