@@ -110,6 +110,12 @@ def test_the_script_gets_contacts_and_places_as_they_are(mission, page):
     assert data["faults"] == [[10800, 1]]
 
 
+def test_who_is_lost_has_no_contacts_any_more(mission):
+    own = mission.contacts[mission.contacts[:, 2] == mission.satellites.index("sat-1-2")]
+    others = mission.contacts[mission.contacts[:, 2] != mission.satellites.index("sat-1-2")]
+    assert own[:, 1].max() <= 3 * 3600 < others[:, 1].max()
+
+
 def test_bytes_of_all_rounds_are_those_of_all_trips(folder, mission):
     _, air, whole = mission_figures.bytes_by_round(mission)
     trips = [one for one in lines(folder, "mission.jsonl") if one["what"] == "trip"]

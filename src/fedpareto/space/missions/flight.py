@@ -11,6 +11,7 @@ from fedpareto.core.messages import Failure
 from fedpareto.fleet.flight import Flight
 from fedpareto.fleet.roster import FAILED, HERE
 from fedpareto.fleet.trips import Homeward, Outward
+from fedpareto.space.missions.losses import Left
 from fedpareto.space.missions.mishaps import Mishap
 from fedpareto.space.missions.power import SECONDS, WATTS
 from fedpareto.space.missions.satellites import Satellites
@@ -54,8 +55,8 @@ class MissionFlight(Flight):
         self.fleet.power.book[:] = lines
 
     def about(self) -> dict[str, Any]:
-        """See Flight: what mission.json holds."""
-        return self.fleet.sky.about()
+        """See Flight: what mission.json holds, of contacts those that are left when something fails."""
+        return self.fleet.sky.about(Left(self.fleet.sky).contacts)
 
     def happened(self) -> list[dict[str, Any]]:
         """Hands the log over."""

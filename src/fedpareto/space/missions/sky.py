@@ -117,13 +117,13 @@ class Sky:
             f"other all the time; from {needed} satellites in a plane on they would, or in higher orbits"
         )
 
-    def about(self) -> dict[str, Any]:
-        """What a mission's page draws: satellites, stations, contacts, shadows and tracks, in plain values.
+    def about(self, talk: Sights) -> dict[str, Any]:
+        """What a mission's page draws: satellites, stations, contacts `talk`, shadows and tracks, in plain values.
 
         Contacts are [start, end, satellite, station]; places are in hundredths of a degree, the altitude,
         that of half of the satellites, in kilometres.
         """
-        options, talk = self.options, self.contacts
+        options = self.options
         columns = (talk.starts.round(1), talk.ends.round(1), talk.satellites, talk.stations)
         found: dict[str, Any] = {
             "start": options.begins.isoformat(),
