@@ -63,7 +63,7 @@ def test_idling_is_counted_until_a_client_can_be_reached_again():
 
 @pytest.mark.parametrize("limit", ["buffered", "asynchronous"])
 def test_its_limits_are_buffered_and_asynchronous_to_the_bit(limit):
-    policy = {"buffered": {"idling": 0.0}, "asynchronous": {"idling": 1e9}}[limit]
+    policy = {"buffered": {"idling": 0.0}, "asynchronous": {"idling": 1e9, "least": 1}}[limit]
     planned = start(spec_of({"kind": "planned", "buffer": 3, **policy}, DIFFERENT))
     other = start(spec_of({"kind": limit, **({"buffer": 3} if limit == "buffered" else {})}, DIFFERENT))
     assert torch.equal(models(planned), models(other))

@@ -104,7 +104,8 @@ class Gathering:
         While others take the place of those who replied nobody idles, and the round has as many replies as can be.
         """
         air, busy = cast(Flight, self.air), self.policy.at_work(self.count)
-        most = max(self.policy.replies(self.count), self.policy.least)
+        least = self.policy.at_least(self.count)
+        most = max(self.policy.replies(self.count), least)
         came = np.empty(0, dtype=np.int64)
         while True:
             idle = np.flatnonzero(askable & air.idle)
@@ -115,7 +116,7 @@ class Gathering:
             is_full = len(free) > room
             if len(came) >= most:
                 return came
-            if len(came) >= self.policy.least and not is_full and is_time(self.policy, air, tasks[0].round, came, most):
+            if len(came) >= least and not is_full and is_time(self.policy, air, tasks[0].round, came, most):
                 return came
             later = coming[coming > air.now + SOON].min(initial=math.inf) if not is_full else math.inf
             if not air.out and math.isinf(later) and len(came):

@@ -35,8 +35,8 @@ class Policy:
     """
     concurrency: int = 0
     """Of buffered, asynchronous and planned: clients at work at any time; 0: as many as `participation` says."""
-    least: int = 1
-    """Of planned: replies in a round, at least."""
+    least: int = 0
+    """Of planned: replies in a round, at least; 0: half of `buffer`."""
     idling: float = 1.0
     """Of planned: what the time of one training counts that a client idles, against an update that is lost to
     staleness; near 0 rounds have `buffer` replies, unless nobody else is at work.
@@ -71,10 +71,10 @@ class Policy:
                 if self.kind == "deadline"
                 else f"policy: deadline is for the kind deadline, not for {self.kind}"
             )
-        for name in ("tiers", "lead", "least"):
+        for name in ("tiers", "lead"):
             if getattr(self, name) < 1:
                 raise UserError(f"policy: {name} is {getattr(self, name)}; at least 1 is needed")
-        for name in ("buffer", "concurrency"):
+        for name in _WITH:
             if getattr(self, name) < 0:
                 raise UserError(f"policy: {name} is {getattr(self, name)}; it is a number of clients, or 0")
         for name in ("exponent", "grace", "slope", "idling", "strength"):
@@ -98,6 +98,10 @@ class Policy:
         if self.kind == "asynchronous":
             return 1
         return self.buffer or min(10, math.ceil(self.at_work(count) / 2))
+
+    def at_least(self, count: int) -> int:
+        """How many replies a round of planned has at least, where so many take part."""
+        return self.least or math.ceil(self.replies(count) / 2)
 
     def in_a_round(self, count: int) -> int:
         """How many replies a round has at most that are compared, where so many take part."""
