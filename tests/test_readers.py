@@ -35,7 +35,7 @@ NAMES = [
     *("devices and traces", "wire messages", "private state"),
     *("space messages", "space payloads", "offers and capabilities", "frames", "PDUs", "bundles"),
     *("models as ONNX", "models as NNEF", "packed models", "tensors of NNEF"),
-    *("contact plans", "two-line elements"),
+    *("contact plans", "two-line elements", "mission.json", "mission.jsonl"),
 ]
 
 

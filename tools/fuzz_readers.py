@@ -48,6 +48,7 @@ def prepare(folder: Path) -> list[Reader]:
         *fuzz_links.readers(),
         *fuzz_models.readers(folder),
         *fuzz_orbits.readers(),
+        *_of_missions(folder),
     ]
 
 
@@ -87,6 +88,24 @@ def _file_reader(path: Path, name: str, mutate: Mutate, read: Callable[[], objec
             path.write_bytes(before)
 
     return Reader(name, (path.read_bytes(),), mutate, again)
+
+
+def _of_missions(folder: Path) -> list[Reader]:
+    from fedpareto.experiments import runner
+    from fedpareto.experiments.draft import Draft
+    from fedpareto.report import mission, mission_page
+
+    run = folder / "mission"
+    engine = {"name": "mission", "shell": "2/1/0", "stations": ["svalbard"], "threads": 1, "chunk": 4}
+    runner.start(Draft({"problem": "convex", "rounds": 2, "hours": 4.0, "engine": engine}).finish(), run)
+
+    def page() -> object:
+        return mission_page.page(mission.read_mission(run))
+
+    return [
+        _file_reader(run / mission.SKY, "mission.json", of_json, page),
+        _file_reader(run / mission.LOG, "mission.jsonl", of_lines, page),
+    ]
 
 
 def _of_runs(folder: Path) -> list[Reader]:

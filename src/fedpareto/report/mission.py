@@ -14,7 +14,7 @@ import numpy as np
 
 from fedpareto.errors import DamagedFile, UserError
 from fedpareto.files import read_json
-from fedpareto.report._files import Array, as_object, get, integers, json_lines, matrix, number, numbers, printable
+from fedpareto.report._files import Array, as_object, get, integers, json_lines, matrix, number, printable
 from fedpareto.report.costs import staleness as mean_staleness
 from fedpareto.report.reading import load
 from fedpareto.report.record import Record
@@ -24,6 +24,8 @@ SKY, LOG = "mission.json", "mission.jsonl"
 HOUR = 3600.0
 FLOAT32 = 4
 """Bytes of a number in a model that travels as it is."""
+HIGHEST = 1e6
+"""Kilometres; farther out it is the Sun's orbit."""
 Way = Literal["task", "reply"]
 WITHOUT = "went on without it"
 """What a server does about a reply that will not count."""
@@ -248,24 +250,36 @@ def read_mission(folder: Path) -> Mission:
     names = tuple(printable(name) for name in get(sky, "satellites", list, where))
     stations = tuple(_station(entry, where) for entry in get(sky, "stations", list, where))
     contacts = matrix(get(sky, "contacts", list, where), 4, f"{where}: 'contacts'")
-    planes = tuple(int(plane) for plane in numbers(sky.get("planes"), f"{where}: 'planes'").tolist())
+    planes = integers(sky.get("planes"), f"{where}: 'planes'")
+    seconds = number(sky.get("seconds"), f"{where}: 'seconds'")
+    if not 0 < seconds < np.inf or not np.isfinite(contacts).all() or (contacts[:, 1] < contacts[:, 0]).any():
+        raise DamagedFile(f"{where} is damaged: its seconds or contacts are no spans of time")
+    if not _in_range(np.array(planes, dtype=np.float64), names):
+        raise DamagedFile(f"{where} is damaged: there are more planes than satellites")
     if len(planes) != len(names) or not _in_range(contacts[:, 2], names) or not _in_range(contacts[:, 3], stations):
         raise DamagedFile(f"{where} is damaged: planes or contacts are of satellites or stations that are not there")
     trips, faults = _read_log(Path(folder) / LOG, len(names), record)
     return Mission(
         record=record,
         start=_moment(get(sky, "start", str, where), where),
-        seconds=number(sky.get("seconds"), f"{where}: 'seconds'"),
+        seconds=seconds,
         satellites=names,
         planes=planes,
         stations=stations,
         contacts=contacts,
         tracks=_tracks(sky.get("tracks"), len(names), f"{where}: 'tracks'"),
-        altitude=number(sky.get("altitude"), f"{where}: 'altitude'"),
+        altitude=_altitude(sky, where),
         trips=trips,
         faults=faults,
         parameters=_parameters(Path(folder) / "run.json"),
     )
+
+
+def _altitude(sky: dict[str, Any], where: str) -> float:
+    found = number(sky.get("altitude"), f"{where}: 'altitude'")
+    if not np.isnan(found) and not 0 < found < HIGHEST:
+        raise DamagedFile(f"{where}: 'altitude' is {found:g}; nobody is in orbit there")
+    return found
 
 
 def _in_range(places: Array, of: Sequence[object]) -> bool:
@@ -276,6 +290,8 @@ def _station(entry: object, where: str) -> Station:
     data = as_object(entry, f"{where}: 'stations'")
     latitude, longitude = (number(data.get(name), f"{where}: '{name}'") for name in ("latitude", "longitude"))
     mask = number(data.get("mask", 0.0), f"{where}: 'mask'")
+    if abs(latitude) > 90 or abs(longitude) > 360 or not abs(mask) <= 90 or np.isnan(latitude) != np.isnan(longitude):
+        raise DamagedFile(f"{where}: a station is at {latitude:g}°, {longitude:g}° with a mask of {mask:g}°")
     return Station(printable(get(data, "name", str, where)), latitude, longitude, mask, data.get("relay") is True)
 
 
@@ -295,8 +311,10 @@ def _tracks(value: object, satellites: int, where: str) -> Tracks | None:
     columns = len(rows[0]) if rows and isinstance(rows[0], list) else 0
     latitude, longitude = (matrix(data.get(name), columns, where) / 100 for name in ("latitude", "longitude"))
     step = number(data.get("step"), where)
-    if latitude.shape != (satellites, columns) or longitude.shape != latitude.shape or columns < 2 or not step > 0:
+    if latitude.shape != (satellites, columns) or longitude.shape != latitude.shape or columns < 2:
         raise DamagedFile(f"{where}: expected two places or more of each of {satellites} satellites")
+    if not (np.abs(latitude) <= 90).all() or not (np.abs(longitude) <= 360).all() or not 0 < step < np.inf:
+        raise DamagedFile(f"{where} are nowhere on the Earth")
     return Tracks(step, latitude, longitude)
 
 
@@ -308,7 +326,7 @@ def _read_log(
     for data, where in json_lines(path):
         seed, what = get(data, "seed", int, where), data.get("what")
         if what == "trip":
-            trips[seed].append(_trip(data, satellites, where))
+            trips[seed].append(_trip(data, satellites, record.rounds, where))
         elif what == "fault":
             words = (printable(data.get(name, "")) for name in ("fault", "who", "action"))
             faults[seed].append(Fault(_time(data, "time", where), *words))
@@ -319,17 +337,23 @@ def _read_log(
     return {seed: tuple(found) for seed, found in trips.items()}, ordered
 
 
-def _trip(data: dict[str, Any], satellites: int, where: str) -> Trip:
-    satellite = get(data, "satellite", int, where)
+def _trip(data: dict[str, Any], satellites: int, rounds: int, where: str) -> Trip:
+    satellite, round_ = get(data, "satellite", int, where), get(data, "round", int, where)
     if not 0 <= satellite < satellites:
         raise DamagedFile(f"{where}: there is no satellite {satellite}")
+    if not 0 <= round_ <= rounds + 1:
+        raise DamagedFile(f"{where}: there is no round {round_}")
     times = (_time(data, name, where) for name in ("left", "received", "ready", "arrives"))
-    sizes = (number(data.get(name), f"{where}: '{name}'") for name in ("down", "up"))
-    return Trip(satellite, get(data, "round", int, where), *times, *sizes)
+    sizes = [number(data.get(name), f"{where}: '{name}'") for name in ("down", "up")]
+    if not all(0 <= size < np.inf for size in sizes):
+        raise DamagedFile(f"{where}: {sizes[0]:g} and {sizes[1]:g} are no numbers of bytes")
+    return Trip(satellite, round_, *times, *sizes)
 
 
 def _time(data: dict[str, Any], name: str, where: str) -> float:
     found = number(data.get(name), f"{where}: '{name}'")
+    if found < 0:
+        raise DamagedFile(f"{where}: '{name}' is {found:g}, before the mission began")
     return np.inf if np.isnan(found) else found
 
 
