@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import yaml
+
+from fedpareto.experiments.draft import Draft
+from fedpareto.space.session.simulated import agreement_of
+from fedpareto.space.wire import golden
+from fedpareto.space.wire.messages import encode
 
 MISSION = """
 algorithm: fedavg
@@ -77,6 +83,21 @@ def test_look_writes_the_page_again_also_of_a_mission_that_was_stopped_and_draws
         *("bytes.pdf", "contacts.pdf", "front.pdf", "learning.pdf", "map.pdf", "staleness.pdf")
     ]
     assert all(one.read_bytes().startswith(b"%PDF") for one in Path("drawn").iterdir())
+
+
+def test_an_agreement_is_yaml_or_the_message_that_accepted_it(mission):
+    terms = agreement_of(Draft.read(Path("mission.yaml")).with_section("engine", {"name": "mission"}).finish())
+    accepted = replace(golden.every()["accept"], terms=terms, agreement=terms.id)
+    Path("answer.flp").write_bytes(encode(accepted))
+    Path("offer.flp").write_bytes(encode(golden.every()["offer"]))
+    answer = mission(
+        "space", "simulate", "mission.yaml", "--out", "run", "--agreement", "answer.flp", "-q", "--no-page"
+    )
+    assert answer.code == 0, answer.err
+    assert terms.id.hex() in Path("run/agreement.yaml").read_text()
+    refused = mission("space", "simulate", "mission.yaml", "--agreement", "offer.flp")
+    assert refused.code == 2
+    assert "offer.flp is a message OFFER; an agreement is an ACCEPT, or YAML" in refused.err
 
 
 MISTAKES = [
