@@ -22,6 +22,7 @@ from fedpareto.experiments import engines
 from fedpareto.experiments.draft import Draft
 from fedpareto.experiments.experiment import Experiment
 from fedpareto.experiments.spec import Spec
+from fedpareto.space.missions.schemes import changed_to
 from fedpareto.space.missions.sky import sky_of
 
 HOURS, TARGET, SEEDS = 72.0, 0.9, 5
@@ -29,15 +30,10 @@ TRAINING = 600.0
 """Seconds of one local training."""
 RATIOS = (0.3, 2.0, 10.0)
 CODECS = {"float32": "float32", "int8": "int8-delta", "int4": "int4-delta"}
-SCHEMES: dict[str, dict[str, Any]] = {
-    "synchronous": {"algorithm": "fedavg", "policy": "sync"},
-    "FedAsync": {"algorithm": "fedasync"},
-    "FedBuff": {"algorithm": "fedbuff", "policy": {"kind": "buffered", "buffer": 8}},
-    "FedSpace-like": {"algorithm": "fedbuff", "policy": {"kind": "planned"}},
-    "FedGSM-like": {"algorithm": "fedbuff", "policy": {"kind": "buffered", "buffer": 8, "compensation": "taylor"}},
-    "FedISL": {"algorithm": "fedavg", "policy": "sync", "engine": {"route": "plane", "shell": "40/4/1"}},
-}
+SCHEMES = ("fedavg", "fedasync", "fedbuff", "fedspace", "fedgsm", "fedisl")
 """Six ways to learn; see `fedpareto space schemes`."""
+LOOKS = {"fedavg": 1, "fedisl": 1, "fedasync": 16, "fedgsm": 2, "fedbuff": 2, "fedspace": 2}
+"""Rounds between two looks at the model."""
 ROUNDS = 100_000
 """More than there is time for."""
 
@@ -52,10 +48,7 @@ def configurations() -> Iterator[tuple[str, dict[str, Any]]]:
 
 def spec_of(scheme: str, codec: str, ratio: float, seeds: int, hours: float) -> Spec:
     """One run of all seeds."""
-    about = dict(SCHEMES[scheme])
-    engine = {"name": "mission", "threads": 1, "chunk": 64, "timeout": 2 * hours}
-    engine |= about.pop("engine", {})
-    values = {
+    values: dict[str, Any] = {
         "problem": {"name": "mnist", "model": "mlp", "hidden": [48], "rows": 20_000, "alpha": 0.3},
         "learner": {"epochs": 5, "batch_size": 32, "lr": 0.1},
         "seeds": seeds,
@@ -63,16 +56,15 @@ def spec_of(scheme: str, codec: str, ratio: float, seeds: int, hours: float) -> 
         "hours": hours,
         "codec": CODECS[codec],
         "server_codec": CODECS[codec],
-        "evaluate_every": 1 if about["policy"] == "sync" else 8,
+        "evaluate_every": LOOKS[scheme],
         "devices": {"kind": "equal", "speed": 1.0, "compute_watts": 15.0, "radio_watts": 10.0},
-        **about,
+        "engine": {"shell": "40/4/1", "threads": 1, "chunk": 64, "timeout": 2 * hours},
     }
-    spec = Draft(values | {"engine": engine}).finish()
+    spec = Draft(changed_to(scheme, values)).finish()
     rate = rate_of(spec, ratio)
-    local = engines.local(spec)
-    operations = float(local.operations(0).mean())
-    values["devices"] |= {"speed": operations / TRAINING}
-    return Draft(values | {"engine": engine | {"down": rate, "up": rate}}).finish()
+    values["devices"] |= {"speed": float(engines.local(spec).operations(0).mean()) / TRAINING}
+    values["engine"] |= {"down": rate, "up": rate}
+    return Draft(changed_to(scheme, values)).finish()
 
 
 def rate_of(spec: Spec, ratio: float) -> float:

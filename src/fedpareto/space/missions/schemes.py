@@ -51,11 +51,8 @@ SCHEMES = {
     ),
     "fedgsm": Scheme(
         "Wu and Zhang 2023",
-        {
-            "algorithm": {"name": "fedasync", "mixes": "updates"},
-            "policy": {"kind": "asynchronous", "compensation": "taylor"},
-        },
-        "late updates are extrapolated by the Taylor term of Zheng et al. 2017, from the models at both ends",
+        {"algorithm": "fedbuff", "policy": {"kind": "buffered", "compensation": "taylor"}},
+        "a buffer of replies; late ones are extrapolated by the Taylor term of Zheng et al. 2017",
     ),
     "fedisl": Scheme(
         "Razmi et al. 2022, 2024",
