@@ -146,7 +146,8 @@ class Experiment:
         elapsed = time.perf_counter() - start
         self.seconds += elapsed
         self._failures += len(events)
-        done = [entries[run] for run in going]  # The last row of a seed whose time is up is written at the end.
+        # The last row of a seed whose time is up is written at the end; that of one that was stopped early, here.
+        done = [entry for run, entry in entries.items() if run not in self.dispatch.over]
         for entry in done:
             entry.row["seconds"] = elapsed / len(done)
         self.recorder.record(done, events)
@@ -158,7 +159,7 @@ class Experiment:
         if is_cheap or self.engine.remote or self._is_over():
             self.checkpoint()
         self._tell_what_is_not_recorded()
-        if on_round is not None and done:
+        if on_round is not None and going:
             now = self.recorder.mean_hypervolume(done), self._failures, self.recorder.means(done)
             on_round(Progress(self.round, self.spec.rounds, before, *now, self.dispatch.clock(going)))
 
