@@ -43,6 +43,7 @@ MAY_IMPORT = {
         "workers",
         "cluster",
         "codecs",
+        "space",
     },
     "report": {"errors", "files", "columns", "moo"},
     "serving": {"errors", "files", "moo", "core", "inputs", "networks", "experiments", "workers", "space"},
@@ -102,6 +103,7 @@ SPACE_MAY_IMPORT = {
     "links": {"errors", "space.wire"},  # of which bundles need the strict CBOR
     "orbits": {"errors", "files"},
     "formats": {"errors", "files", "codecs", "core", "networks", "space.wire"},
+    "missions": {"errors", "codecs", "core", "engines", "fleet", "space.links", "space.orbits"},  # never experiments
     "session": {*MAY_IMPORT["space"], "space.wire", "space.links", "space.formats"},
 }
 
@@ -121,6 +123,13 @@ def test_problems_need_of_space_only_the_orbits():
     for path in (ROOT / "problems").rglob("*.py"):
         found = [module for module in imports_of(path) if module.startswith("fedpareto.space")]
         assert all(module.startswith("fedpareto.space.orbits.") for module in found), path
+
+
+def test_experiments_need_of_space_only_the_missions_and_only_where_specs_and_flights_are_made():
+    for path in (ROOT / "experiments").rglob("*.py"):
+        found = [module for module in imports_of(path) if module.startswith("fedpareto.space")]
+        assert all(module.startswith("fedpareto.space.missions.") for module in found), path
+        assert not found or path.stem in ("spec", "draft", "spec_values", "flights"), path
 
 
 def test_networks_need_of_the_contract_only_layouts_randomness_and_memory():
