@@ -165,7 +165,7 @@ def picture(found: dict[str, list[dict[str, Any]]], path: Path) -> None:
             if not column:
                 axes.set_ylabel("accuracy")
     figure.axes[0].legend(fontsize=7)
-    figure.savefig(path, dpi=150)
+    figure.savefig(path, dpi=100)
 
 
 def main() -> None:

@@ -34,6 +34,7 @@ from fedpareto.learners.supervised import Supervised
 from fedpareto.problems import data
 from fedpareto.space.links.channel import Channel
 from fedpareto.space.links.managed import Managed
+from fedpareto.space.missions.options import MissionOptions
 from fedpareto.trust.attacks import Attack
 from fedpareto.trust.defences import Defence
 from fedpareto.trust.privacy import Privacy
@@ -124,7 +125,9 @@ class Absent(BaseException):
 
 
 def shortened(words):
-    """The words of a command; those of a run end with what makes it short."""
+    """The words of a command; those of a run or a mission end with what makes it short."""
+    if words[:2] == ["space", "simulate"]:
+        return [*words, *QUICK[:1], "--set", "rounds=2", *QUICK[3:]]
     if words[0] != "run":
         return words
     settings = [f"{key}={value}" for name in words for key, value in LITTLE_TRAINING.get(name, {}).items()]
@@ -318,6 +321,11 @@ def test_every_problem_is_documented_with_its_parameters_and_objectives(name):
 )
 def test_every_other_parameter_is_documented(document, heading, cls):
     assert dict(ROW.findall(section(document, heading))) == defaults(cls)
+
+
+def test_every_option_of_a_mission_is_documented_beside_those_of_the_local_engine():
+    own = {name: value for name, value in defaults(MissionOptions).items() if name not in defaults(LocalOptions)}
+    assert dict(ROW.findall(section("docs/space-missions.md", "Options"))) == own
 
 
 def test_every_command_and_every_flag_of_run_is_documented():
