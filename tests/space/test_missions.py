@@ -11,7 +11,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from fedpareto.errors import UserError
+from fedpareto.errors import QuorumLost, UserError
 from fedpareto.experiments import runner
 from fedpareto.experiments.draft import Draft
 from fedpareto.experiments.progress import Stopped
@@ -160,6 +160,17 @@ def test_where_a_whole_round_got_lost_it_is_asked_for_again(tmp_path):
     faults = logged(tmp_path / "run", "fault")
     assert {one["fault"] for one in faults} == {"no reply within 2 h"}
     assert {one["time"] for one in faults} == {7200.0 * times for times in range(1, 6)}
+
+
+def test_a_satellite_that_has_no_reply_and_is_given_up_is_one_failure(tmp_path):
+    contacts = ((0, 86_000, 1, 9), (0, 86_000, 2, 9), (40_000, 86_000, 3, 9))
+    engine = mission(tmp_path, *contacts, timeout=2.0)
+    values = {"engine": engine, "devices": {"kind": "equal"}, "hours": 23, "faults": {"dropout": 1.0}}
+    with pytest.raises(QuorumLost, match="without any reply no quorum can be met") as lost:
+        runner.start(spec_of(values), tmp_path / "run")
+    assert sorted(failure.client for failure in lost.value.failures) == [0, 1, 2]
+    events = [json.loads(line) for line in (tmp_path / "run" / "events.jsonl").read_text().splitlines()]
+    assert sorted(event["client"] for event in events) == [0, 1, 2]
 
 
 def test_a_bit_that_flips_costs_one_training_more(tmp_path):

@@ -190,7 +190,7 @@ class Dispatch:
             self._gatherings[run].all_back(rows)
             there = flight.without_lost(outcome)
             nobody = len(outcome.replies) and not len(there.replies)
-            lost += flight.failures.values()
+            lost += there.failures[len(outcome.failures) :]
             flight.free(rows)
             if not nobody:
                 return replace(there, failures=[*outcome.failures, *lost])

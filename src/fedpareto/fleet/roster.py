@@ -162,12 +162,15 @@ class Roster(ABC):
         self.stack[row] = UNKNOWN
 
     def without_lost(self, outcome: Outcome) -> Outcome:
-        """What came of tasks, without the replies that got lost on their way, each of which is a failure."""
+        """What came of tasks, without the replies that got lost on their way, each of which is a failure; of a client
+        that had none to send its own is the only one.
+        """
         if not self.failures:
             return outcome
-        lost = self.setting.clients[sorted(self.failures)]
+        lost, failed = self.setting.clients[sorted(self.failures)], {one.client for one in outcome.failures}
         kept = outcome.replies.only(np.flatnonzero(~np.isin(outcome.replies.clients, lost)))
-        return replace(outcome, replies=kept, failures=[*outcome.failures, *self.failures.values()])
+        missing = [one for one in self.failures.values() if one.client not in failed]
+        return replace(outcome, replies=kept, failures=[*outcome.failures, *missing])
 
     def tasks_of(self, clients: np.ndarray) -> list[Tasks]:
         """What these clients, ascending, were asked; each is in one of them."""
