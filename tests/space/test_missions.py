@@ -188,6 +188,21 @@ def test_a_bit_that_flips_costs_one_training_more(tmp_path):
     assert [one["who"] for one in logged(tmp_path / "flip", "fault")] == ["1"]
 
 
+@pytest.mark.parametrize("codec", ["float32", "float32-delta"])  # With one, arrivals are known late.
+def test_a_bit_that_flips_where_nothing_is_at_work_costs_nothing_and_is_told(tmp_path, codec):
+    contacts = ((0, 86_000, 1, 9), (3_600, 86_000, 2, 9))  # The first waits for the second, which gets its task late.
+    flips = ["flip 1 at 0.5", "flip 2 at 0.5", "lost 2 at 2", "flip 2 at 2.5"]
+    for name, mishaps in (("none", flips[2:3]), ("flip", flips)):
+        engine = mission(tmp_path, *contacts, mishaps=mishaps, timeout=100.0)
+        devices = {"kind": "equal", "speed": 1.0}
+        values = {"engine": engine, "devices": devices, "codec": codec, "hours": 3, "rounds": 1_000}
+        runner.start(spec_of(values), tmp_path / name)
+    assert logged(tmp_path / "none", "trip") == logged(tmp_path / "flip", "trip")
+    flipped = [one for one in logged(tmp_path / "flip", "fault") if "bit flipped" in one["fault"]]
+    assert [(one["who"], one["time"]) for one in flipped] == [("1", 1800.0), ("2", 1800.0)]
+    assert {one["action"] for one in flipped} == {"nothing was at work: it gets the model anew with its next task"}
+
+
 def test_replies_that_lay_with_a_silent_server_are_lost_by_name_and_the_mission_goes_on(tmp_path):
     contacts = ((0, 86_000, 1, 9), (0, 86_000, 2, 9), (5_000, 86_000, 3, 9))
     engine = mission(tmp_path, *contacts, mishaps=["server at 1"], handover=30.0)

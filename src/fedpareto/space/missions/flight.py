@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -17,6 +18,7 @@ from fedpareto.space.missions.power import SECONDS, WATTS
 from fedpareto.space.missions.satellites import Satellites
 
 HOUR = 3600.0
+FLIPPED = "a bit flipped in the model"
 
 
 @dataclass
@@ -28,15 +30,17 @@ class MissionFlight(Flight):
     """What happened since somebody took it: trips of tasks, and what went wrong."""
     received: np.ndarray = field(init=False)
     """When each satellite had its task …"""
+    home: np.ndarray = field(init=False)
+    """… when its reply is home, whoever still waits for it; as long as nobody knows, when it is ready …"""
     air: np.ndarray = field(init=False)
-    """… and how many bytes were on the air for it."""
+    """… and how many bytes were on the air for the task."""
     given_up: np.ndarray = field(init=False)
     """When the server last gave up on each satellite; never is minus infinity."""
-    ARRAYS: ClassVar[tuple[str, ...]] = (*Flight.ARRAYS, "received", "air", "given_up", "book")
+    ARRAYS: ClassVar[tuple[str, ...]] = (*Flight.ARRAYS, "received", "home", "air", "given_up", "book")
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.received = np.full(len(self.setting.clients), np.inf)
+        self.received, self.home = np.full((2, len(self.setting.clients)), np.inf)
         self.air = np.zeros(len(self.setting.clients))
         self.given_up = np.full(len(self.setting.clients), -np.inf)
 
@@ -72,6 +76,7 @@ class MissionFlight(Flight):
         for mishap, row in self._flips(rows):
             if self.received[row] <= mishap.seconds < self.ready[row]:
                 self._train_again(mishap, row)
+        self.home[rows] = self.ready[rows]
 
     def _earliest(self, rows: np.ndarray) -> np.ndarray:
         """See Flight; the server may give up before that."""
@@ -85,6 +90,7 @@ class MissionFlight(Flight):
                 self._train_again(mishap, row)
                 size = np.broadcast_to(sizes, rows.shape)[rows == row]
                 back.air[rows == row] = super()._come_back(np.array([row]), size).air
+        self.home[rows] = self.arrives[rows]
         self._note_trips(rows, back)
         given_up = self.left[rows] + self.patience
         # What would be given up after the mission is only late.
@@ -95,9 +101,19 @@ class MissionFlight(Flight):
 
     def _flips(self, rows: np.ndarray) -> list[tuple[Mishap, int]]:
         """Bits that flip on board of these satellites."""
-        options, names = self.fleet.sky.options, self.fleet.sky.names
-        flips = [(one, names.index(one.who)) for one in options.mishaps_ahead if one.kind == "flip"]
-        return [(one, row) for one, row in flips if row in rows]
+        return [(one, row) for one, row in self._all_flips if row in rows]
+
+    @cached_property
+    def _all_flips(self) -> list[tuple[Mishap, int]]:
+        """In order of time; of a satellite that was lost before nobody hears."""
+        ahead, names = self.fleet.sky.options.mishaps_ahead, self.fleet.sky.names
+        lost = {one.who: one.seconds for one in reversed(ahead) if one.kind == "lost"}
+        flips = [one for one in ahead if one.kind == "flip" and one.seconds < lost.get(one.who, np.inf)]
+        return [(one, names.index(one.who)) for one in flips]
+
+    def _is_at_work(self, row: int, time: float) -> bool:
+        """Whether a satellite held a task or its reply at a time since it was last asked."""
+        return bool(self.received[row] <= time and (time < self.home[row] or not self.weighed[row]))
 
     def _train_again(self, mishap: Mishap, row: int) -> None:
         """What a satellite holds does not match its digest any more, so it begins again from what it was sent."""
@@ -106,7 +122,7 @@ class MissionFlight(Flight):
         work = self.book[one, SECONDS], self.book[one, WATTS]
         self.ready[row] = power.finish(one, began, *work)[0]
         power.begin(one, began, *work)
-        self._fault(mishap.seconds, "a bit flipped in the model", mishap.who, "trained again from what it was sent")
+        self._fault(mishap.seconds, FLIPPED, mishap.who, "trained again from what it was sent")
 
     def _give_up(self, row: int, time: float, reason: str) -> None:
         """The reply of a satellite will not count, which the server knows from a time on."""
@@ -134,6 +150,10 @@ class MissionFlight(Flight):
             for one in self.fleet.sky.options.mishaps_ahead:
                 if before <= one.seconds < self.now:
                     self._befall(one)
+            for one, row in self._all_flips:
+                if before <= one.seconds < self.now and not self._is_at_work(row, one.seconds):
+                    action = "nothing was at work: it gets the model anew with its next task"
+                    self._fault(one.seconds, FLIPPED, one.who, action)
 
     def _befall(self, mishap: Mishap) -> None:
         """Tells what happens, once its time has come."""
