@@ -152,7 +152,6 @@ def test_a_coded_choice_that_nobody_has_is_refused(tmp_path):
         ({"engine": "ray"}, "no client's reply travels"),
         ({"engine": {"name": "local", "precision": "float64"}}, "precision is float64"),
         ({"privacy": "central", "algorithm": {"name": "fedavg", "weighting": "equal"}}, "float32-delta loses nothing"),
-        ({"devices": "lognormal"}, "before it is computed"),
         ({"codec": "int9-delta"}, "unknown codec 'int9-delta'; did you mean 'int8-delta'"),
     ],
 )
