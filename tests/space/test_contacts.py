@@ -227,7 +227,7 @@ def test_a_file_of_elements_is_read_with_or_without_names(tmp_path):
             [ISS[1].replace("264.5", "26445")[:68] + "1", ISS[2]],
             "line 1: SGP4 refuses these elements; an orbit or a day",
         ),
-        ([ISS[0], ISS[2], ISS[1]], r"line 2: expected line 1 of 'ISS \(ZARYA\)'"),
+        ([ISS[0], ISS[2], ISS[1]], r"line 2: these are no two-line elements: line 1 of 'ISS \(ZARYA\)' is missing"),
     ],
 )
 def test_damaged_elements_are_refused_with_their_line(lines, why):

@@ -78,8 +78,10 @@ class Dispatch:
         self._heard = [np.zeros(len(setting.clients), dtype=np.int64) for setting in settings]
         """The round in which each client was last heard, of each seed; 0: never."""
         self._chosen: dict[int, tuple[int, np.ndarray]] = {}
-        self.over: set[int] = set()
-        """Seeds, by index, whose simulated hours are over."""
+        self.over: dict[int, float] = {}
+        """Seeds, by index, whose simulated hours are over, and when their last round was."""
+        self._began: list[float] = []
+        """The clock of each seed when an exchange began."""
         count = participant_count(spec.participation, spec.clients)
         self._gatherings = [
             Gathering(spec.policy, flight, count, flights.tiers(spec, flight)) for flight in self.flights
@@ -104,6 +106,7 @@ class Dispatch:
         self, states: Sequence[State], tasks: Sequence[Sequence[Tasks]], evaluate: Sequence[Parcels | None]
     ) -> list[Handed]:
         """One of every seed that has tasks; with `evaluate`, its solutions are measured before."""
+        self._began = [flight.now for flight in self.flights]
         if not self.spec.policy.waits:
             return self._whoever_came(states, tasks, evaluate)
         if not self.flights:
@@ -172,7 +175,7 @@ class Dispatch:
             try:
                 there = self._returned(run, some, outcome)
             except TimeIsUp:
-                self.over.add(run)
+                self.over[run] = self._began[run]
                 continue
             enforce_quorum(self.spec.quorum, there.replies, there.failures, run)
             self.engine.landed(run, there.replies.clients)
@@ -203,7 +206,7 @@ class Dispatch:
         flight, gathering, clients = self.flights[run], self._gatherings[run], self.settings[run].clients
         askable = _askable(clients, tasks) & ~flight.silent
         if not askable.any():
-            self.over.add(run)  # Nobody is left.
+            self.over[run] = flight.now  # Nobody is left.
             return []
         if self.spec.chooses:
             if self._chosen.get(run, (-1,))[0] != state.round:  # All exchanges of a round have the same clients.
@@ -232,7 +235,7 @@ class Dispatch:
                 try:
                     waiting.rows = self._gather(run, states[run], tasks[run], waiting.sent)
                 except TimeIsUp:
-                    self.over.add(run)
+                    self.over[run] = self._began[run]
                     del missing[run]
             self._compute({run: waiting.rows for run, waiting in missing.items()})
             for run, waiting in list(missing.items()):
@@ -366,7 +369,8 @@ class Dispatch:
 
     def noted(self, run: int) -> dict[str, float]:
         """What a row of the record says of the clock: seconds, and joules of all clients, so far."""
-        return self.flights[run].noted() if self.flights else {}
+        found = self.flights[run].noted() if self.flights else {}
+        return found | ({"clock": self.over[run], "over": found["clock"]} if run in self.over else {})
 
     def of_clients(self, run: int) -> dict[str, tuple[np.ndarray, None]]:
         """What the record says of each client's machine, once: the number of its tier, and how long an exchange is
@@ -406,14 +410,14 @@ class Dispatch:
             checkpoint.put_tensors(f"known/{run}", {name: torch.as_tensor(array) for name, array in about.items()})
         if self.flights and not self.engine.remote:
             checkpoint.put_private(self.engine.held, "held")
-        checkpoint.values["over"] = sorted(self.over)
+        checkpoint.values["over"] = {str(run): clock for run, clock in self.over.items()}
         for run, link in enumerate(self._downlinks):
             tensors, checkpoint.values[f"downlink/{run}"] = link.written()
             checkpoint.put_tensors(f"downlink/{run}", tensors)
 
     def restore(self, checkpoint: Checkpoint) -> None:
         """As it was saved."""
-        self.over = set(checkpoint.values["over"])
+        self.over = {int(run): float(clock) for run, clock in checkpoint.values["over"].items()}
         for run, link in enumerate(self._downlinks):
             link.read(checkpoint.get_tensors(f"downlink/{run}"), checkpoint.values[f"downlink/{run}"])
         for run, (flight, known) in enumerate(zip(self.flights, self._known, strict=True)):

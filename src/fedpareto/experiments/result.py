@@ -78,7 +78,8 @@ class Result:
         if not self.spec.simulates:
             return []
         last = {row["seed"]: row for row in self.history}.values()
-        clock, joules = (float(np.mean([row[name] for row in last])) for name in ("clock", "joules"))
+        clock = float(np.mean([row.get("over", row["clock"]) for row in last]))
+        joules = float(np.mean([row["joules"] for row in last]))
         late = [(row["staleness"], row["replies"]) for row in self.history if "staleness" in row]
         return [simulated_in_words(clock, joules, late)]
 

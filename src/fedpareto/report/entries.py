@@ -103,6 +103,8 @@ class Line:
     """Those that stand in the line."""
     clock: float = float("nan")
     """Simulated seconds after which the solutions existed; NaN without devices."""
+    over: float = float("nan")
+    """Those after which the run's hours were over, in the last line of a run that ended so."""
     joules: float = float("nan")
     """That all clients had spent by then."""
     staleness: float = float("nan")

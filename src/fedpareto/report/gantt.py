@@ -44,8 +44,12 @@ class Span:
 
 
 @styled
-def gantt(spans: Sequence[Span], rows: Sequence[str], kinds: Sequence[str], x_label: str) -> Figure:
-    """The rows from top to bottom, also those without a bar; the kinds in the order of the legend."""
+def gantt(
+    spans: Sequence[Span], rows: Sequence[str], kinds: Sequence[str], x_label: str, until: float | None = None
+) -> Figure:
+    """The rows from top to bottom, also those without a bar; the kinds in the order of the legend. Time ends at
+    `until`, or with the last bar.
+    """
     tall = min(TALLEST, ROW * len(rows))
     figure = Figure(figsize=(9.0, tall + 1.1), layout="constrained")
     axes = figure.subplots()
@@ -57,11 +61,15 @@ def gantt(spans: Sequence[Span], rows: Sequence[str], kinds: Sequence[str], x_la
     for (row, kind, part, pale), found in bars.items():
         top, height = PARTS[part]
         faint = PALE if pale else 1.0
-        axes.broken_barh(found, (place[row] + top, height), facecolors=colours[kind], alpha=faint, linewidth=0)
+        # What is shorter than a dot is a dot.
+        edge = {"linewidth": 0} if pale or part == "whole" else {"linewidth": 0.6, "edgecolors": colours[kind]}
+        axes.broken_barh(found, (place[row] + top, height), facecolors=colours[kind], alpha=faint, **edge)
     every = -(-len(rows) // MOST_LABELS)
     axes.set_yticks(range(0, len(rows), every), [short(row) for row in rows[::every]], fontsize=7)
     axes.set_ylim(len(rows) - 0.4, -0.6)
     axes.margins(x=0.005)
+    if until is not None:
+        axes.set_xlim(-0.005 * until, 1.005 * until)
     axes.grid(visible=False, axis="y")
     axes.xaxis.set_major_locator(MaxNLocator(9, steps=[1, 2, 3, 6, 10]))  # Of hours, parts of a day.
     axes.set_xlabel(x_label)

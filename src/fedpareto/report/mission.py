@@ -158,7 +158,7 @@ class Mission:
 
     def clock(self, seed: int) -> float:
         """Simulated seconds that are over."""
-        return self.record.of_seed(seed)[-1].clock
+        return _end(self.record, seed)
 
     @cached_property
     def transfers(self) -> list[Transfer]:
@@ -214,7 +214,7 @@ class Mission:
         ends = [record.of_seed(seed)[-1] for seed in seeds]
         air = np.array([self._air(seed) for seed in seeds])
         return Summary(
-            hours=float(np.mean([line.clock for line in ends])) / HOUR,
+            hours=float(np.mean([self.clock(seed) for seed in seeds])) / HOUR,
             planned_hours=self.seconds / HOUR,
             rounds=float(np.mean([line.round for line in ends])),
             replies=float(record.total("replies").mean()),
@@ -330,11 +330,15 @@ def _read_log(
         elif what == "fault":
             words = (printable(data.get(name, "")) for name in ("fault", "who", "action"))
             faults[seed].append(Fault(_time(data, "time", where), *words))
-    over = {
-        seed: [one for one in faults[seed] if one.time <= record.of_seed(seed)[-1].clock] for seed in record.started
-    }
+    over = {seed: [one for one in faults[seed] if one.time <= _end(record, seed)] for seed in record.started}
     ordered = {seed: tuple(sorted(found, key=lambda one: one.time)) for seed, found in over.items()}
     return {seed: tuple(found) for seed, found in trips.items()}, ordered
+
+
+def _end(record: Record, seed: int) -> float:
+    """Simulated seconds that are over: until the last round, or until the hours of the mission were."""
+    last = record.of_seed(seed)[-1]
+    return last.clock if np.isnan(last.over) else last.over
 
 
 def _trip(data: dict[str, Any], satellites: int, rounds: int, where: str) -> Trip:

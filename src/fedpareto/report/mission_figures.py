@@ -112,7 +112,7 @@ def contacts(mission: Mission) -> Figure:
         )
         for one in mission.transfers
     ]
-    return gantt(spans, names, stations, "simulated hours")
+    return gantt(spans, names, stations, "simulated hours", mission.seconds / HOUR)
 
 
 def bytes_by_round(mission: Mission) -> tuple[NDArray[np.int64], Array, Array]:

@@ -250,7 +250,7 @@ def _line(data: dict[str, Any], where: str, columns: Columns) -> Line:
         few_clusters=clusters or None,
         similarity=similarity if similarity.size else None,
         epsilon=number(data.get("epsilon"), f"{where}: 'epsilon'"),
-        **{name: number(data.get(name), f"{where}: '{name}'") for name in ("clock", "joules", "staleness")},
+        **{name: number(data.get(name), f"{where}: '{name}'") for name in ("clock", "over", "joules", "staleness")},
         row=data,
         columns=columns,
     )

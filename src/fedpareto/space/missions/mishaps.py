@@ -53,8 +53,16 @@ class Mishap:
         """When, since the mission began."""
         return 3600 * self.hours
 
-    def must_know(self, satellites: tuple[str, ...], stations: tuple[str, ...]) -> None:
-        """Raises UserError if there is nobody of that name."""
+    def must_happen(self, satellites: tuple[str, ...], stations: tuple[str, ...], seconds: float) -> None:
+        """Raises UserError if there is nobody of that name, or the mission is over before."""
         known = {"lost": satellites, "flip": satellites, "dead": stations}.get(self.kind)
         if known is not None and self.who not in known:
-            raise UnknownName("station" if self.kind == "dead" else "satellite", self.who, known)
+            kind = "station" if self.kind == "dead" else "satellite"
+            raise UserError(
+                f"engine: mishaps has '{self}', but there is no {kind} of that name; they are {known[0]} to {known[-1]}"
+            )
+        if self.seconds >= seconds:
+            raise UserError(f"engine: mishaps has '{self}', but the mission is over after {seconds / 3600:g} hours")
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.who} at {self.hours:g}".replace("  ", " ")

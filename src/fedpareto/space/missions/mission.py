@@ -26,7 +26,7 @@ def launched(
     """
     sky = _sky(options, seconds)
     for mishap in options.mishaps_ahead:
-        mishap.must_know(sky.names, sky.stations)
+        mishap.must_happen(sky.names, sky.stations, seconds)
     return Satellites.of(fleet, sky, _routes(sky, sums, graph, fleet.seed), power_of(sky)), MissionFlight
 
 

@@ -16,6 +16,12 @@ from fedpareto.space.orbits.circular import Shell
 from fedpareto.space.orbits.plans import RATE
 from fedpareto.space.orbits.stations import MASK, Station, stations
 
+
+def _of_the_shell(problem: str, shell: str) -> str:
+    """Names the option, where a message does not."""
+    return "" if any(name in problem for name in ("shell", "altitude", "inclination")) else f" (shell is {shell})"
+
+
 USUAL_STATIONS = ("svalbard", "bangalore", "awarua")
 LONGITUDES = 180.0
 
@@ -152,12 +158,18 @@ class MissionOptions(LocalOptions):
     @cached_property
     def walker(self) -> Shell:
         """The shell."""
-        return Shell.parse(self.shell, self.altitude, self.inclination, self.star)
+        try:
+            return Shell.parse(self.shell, self.altitude, self.inclination, self.star)
+        except UserError as problem:
+            raise UserError(f"engine: {problem}{_of_the_shell(str(problem), self.shell)}") from None
 
     @cached_property
     def sites(self) -> tuple[Station, ...]:
         """The stations."""
-        return stations(self.stations, self.mask)
+        try:
+            return stations(self.stations, self.mask)
+        except UserError as problem:
+            raise UserError(f"engine: stations: {problem}") from None
 
     @cached_property
     def mishaps_ahead(self) -> tuple[Mishap, ...]:

@@ -127,7 +127,10 @@ def _sets(lines: Sequence[str], where: str) -> Iterator[tuple[int, str, str, str
             _check(line, "1", f"{where}, line {number}")
             first = line
         elif name:
-            raise UserError(f"{where}, line {number}: expected line 1 of '{name}', with {LINE} characters")
+            raise UserError(
+                f"{where}, line {number}: these are no two-line elements: line 1 of '{name}' is missing, which begins "
+                f"with 1 and has {LINE} characters"
+            )
         else:
             name = "".join(letter if letter.isprintable() else "?" for letter in line.removeprefix("0 ").strip())
     if first or name:
