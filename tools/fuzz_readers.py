@@ -304,7 +304,8 @@ def _of_tables(folder: Path) -> list[Reader]:
             fleet = Devices("equal", availability=str(csv_file)).fleet(np.arange(3), 0)
         else:
             fleet = Devices("file", file=str(csv_file)).fleet(np.arange(3), 0)
-        return fleet.trips(np.arange(3), 1.0, 1e9, 1e6, 1e6)
+        out = fleet.outward(np.arange(3), 1.0, 1e9, 1e6)
+        return fleet.homeward(np.arange(3), out.computed, 1e6)
 
     return [
         Reader("CSV, CSV.gz", (content, gzip.compress(content)), of_gzip, read_csv),

@@ -19,7 +19,7 @@ DEEPEST = 3
 """Folders between here and a run that is offered."""
 
 WORDS = {
-    "engine": ("local", "ray", "flower-local", "flower-sim"),
+    "engine": ("local", "mission", "ray", "flower-local", "flower-sim"),
     "devices": ("none", "equal", "lognormal", "tiers", "file"),
     "policy": ("sync", "deadline", "buffered", "asynchronous", "tiers", "planned"),
     "selection": ("random", "round-robin", "available", "power-of-choice", "oort", "nsga2"),
