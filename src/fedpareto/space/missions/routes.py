@@ -71,18 +71,10 @@ class Direct(Routes):
 
 
 @dataclass(frozen=True)
-class Planes(Routes):
-    """Within a plane from neighbour to neighbour (FedISL, Razmi et al. 2022): any satellite of a plane that is in
-    contact is a way to all of them.
-    """
+class Onward(Routes):
+    """Ways that go on from satellite to satellite: with the ground each of them talks as on the direct one."""
 
     direct: Direct
-    rings: tuple[np.ndarray, ...]
-    """The satellites of each plane, in order."""
-    radio: Radio
-    """Of links between satellites."""
-    sums: bool
-    """Whether replies of a plane are added up on the way; otherwise each travels for itself."""
 
     @property
     def links(self) -> Presence:
@@ -92,6 +84,20 @@ class Planes(Routes):
     def radio_seconds(self, down: np.ndarray, up: np.ndarray) -> np.ndarray:
         """See Routes."""
         return self.direct.radio_seconds(down, up)
+
+
+@dataclass(frozen=True)
+class Planes(Onward):
+    """Within a plane from neighbour to neighbour (FedISL, Razmi et al. 2022): any satellite of a plane that is in
+    contact is a way to all of them.
+    """
+
+    rings: tuple[np.ndarray, ...]
+    """The satellites of each plane, in order."""
+    radio: Radio
+    """Of links between satellites."""
+    sums: bool
+    """Whether replies of a plane are added up on the way; otherwise each travels for itself."""
 
     def outward(self, rows: np.ndarray, started: np.ndarray | float, sizes: np.ndarray, number: np.ndarray) -> Moved:
         """See Routes: the first of a plane who has the tasks passes them on both ways around the ring."""
@@ -184,10 +190,9 @@ class Planes(Routes):
 
 
 @dataclass(frozen=True)
-class Relayed(Routes):
+class Relayed(Onward):
     """From satellite to satellite, whichever way arrives first; a message crosses a contact as a whole."""
 
-    direct: Direct
     between: Sights
     """When satellites see each other."""
     satellites: int
@@ -212,15 +217,6 @@ class Relayed(Routes):
     @cached_property
     def _stations(self) -> list[int]:
         return sorted({self.satellites + 1 + station for station in self.direct.contacts.stations.tolist()})
-
-    @property
-    def links(self) -> Presence:
-        """See Routes."""
-        return self.direct.links
-
-    def radio_seconds(self, down: np.ndarray, up: np.ndarray) -> np.ndarray:
-        """See Routes."""
-        return self.direct.radio_seconds(down, up)
 
     def outward(self, rows: np.ndarray, started: np.ndarray | float, sizes: np.ndarray, number: np.ndarray) -> Moved:
         """See Routes."""

@@ -21,7 +21,14 @@ from fedpareto.space.orbits.circular import Orbits
 from fedpareto.space.orbits.earth import RADIUS, Array, Whole, sidereal_angle
 from fedpareto.space.orbits.listing import ends, windows
 from fedpareto.space.orbits.plans import ContactPlan, Rates, must_see
-from fedpareto.space.orbits.sights import between_satellites, eclipses, every_pair, ground_tracks, over_stations
+from fedpareto.space.orbits.sights import (
+    GRAZING,
+    between_satellites,
+    eclipses,
+    every_pair,
+    ground_tracks,
+    over_stations,
+)
 from fedpareto.space.orbits.stations import Station
 from fedpareto.space.orbits.tle import read_tle
 from fedpareto.space.orbits.windows import Windows
@@ -111,7 +118,7 @@ class Sky:
         one, other = pairs[np.flatnonzero(~always)[0]]
         height = float(self.orbits.extent()[1][one])
         # The line between neighbours comes as close to the Earth's centre as r·cos(π/k).
-        needed = int(np.ceil(np.pi / np.arccos((RADIUS + 100) / height)))
+        needed = int(np.ceil(np.pi / np.arccos((RADIUS + GRAZING) / height)))
         raise UserError(
             f"engine: route is {self.options.route}, but {self.names[one]} and {self.names[other]} do not see each "
             f"other all the time; from {needed} satellites in a plane on they would, or in higher orbits"
