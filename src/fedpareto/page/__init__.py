@@ -1,0 +1,1 @@
+"""The Pareto page: run folders as they grow, in a browser."""
