@@ -1,0 +1,131 @@
+"""A process beside the page's own for what needs torch: the page's process never imports it, and never waits for it.
+
+Questions and answers are lines of JSON over pipes, one at a time. The process begins with the first question, is begun
+anew if it dies, and ends with the page, however that ends: it has nothing to read any more.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import IO, Any
+
+from fedpareto.errors import UserError, in_words
+
+TRIES = 2
+"""Processes that one question may cost; a question that kills two would kill a third."""
+
+Answering = Callable[[str, Any], Any]
+"""What a worker does: from a job's name and what it is given to the answer, both as JSON can hold them."""
+
+
+class WorkerFailed(RuntimeError):
+    """A job ended by an error that is not the user's; the process has printed where."""
+
+
+@dataclass
+class Worker:
+    """One process that answers questions by a function of its own."""
+
+    target: str
+    """Of that function, "module:function"; see `Answering`. Its module is imported over there, not here."""
+    _process: subprocess.Popen[str] | None = None
+    _turn: threading.Lock = field(default_factory=threading.Lock)
+
+    def ask(self, name: str, payload: Any = None) -> Any:
+        """The answer to a named job. It waits for its turn, so call it from a thread.
+
+        Raises UserError with the job's own message, WorkerFailed if the job has a fault.
+        """
+        line = json.dumps([name, payload])
+        with self._turn:
+            for _ in range(TRIES):
+                answer = self._try(line)
+                if answer is not None:
+                    return _opened(answer)
+        raise WorkerFailed(f"the process for '{name}' ended twice without an answer; is there enough memory?")
+
+    @property
+    def pid(self) -> int | None:
+        """The number of the process, if there is one."""
+        return None if self._process is None else self._process.pid
+
+    def close(self) -> None:
+        """Ends the process, whatever it is doing."""
+        process, self._process = self._process, None
+        if process is not None:
+            with contextlib.suppress(OSError), process:  # Of a question that it did not read to the end.
+                process.kill()
+
+    def _try(self, line: str) -> str | None:
+        """What the process says to a line; None if it is dead."""
+        if self._process is None:
+            self._process = self._begin()
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        try:
+            self._process.stdin.write(line + "\n")
+            self._process.stdin.flush()
+            answer = self._process.stdout.readline()
+        except (OSError, ValueError):  # The pipe is broken, or was closed by close().
+            answer = ""
+        if answer.endswith("\n"):
+            return answer
+        self.close()
+        return None
+
+    def _begin(self) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, "-P", "-m", __name__, self.target],  # -P: modules do not come from where the user stands.
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            encoding="utf-8",
+            start_new_session=True,  # Ctrl-C is for the page, which ends its workers in order.
+        )
+
+
+def _opened(line: str) -> Any:
+    answer = json.loads(line)
+    if "wrong" in answer:
+        raise UserError(answer["wrong"])
+    if "failed" in answer:
+        raise WorkerFailed(answer["failed"])
+    return answer["answer"]
+
+
+def main(target: str) -> None:
+    """The worker's own process: answers lines until there are no more."""
+    questions, answers = _pipes()
+    module, _, function = target.partition(":")
+    answering: Answering = getattr(importlib.import_module(module), function)
+    for line in questions:
+        answers.write(json.dumps(_answer(answering, *json.loads(line))) + "\n")
+        answers.flush()
+
+
+def _pipes() -> tuple[IO[str], IO[str]]:
+    """Where questions come from and answers go to; what anything else prints goes to stderr."""
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    return os.fdopen(os.dup(0), "r", encoding="utf-8"), answers
+
+
+def _answer(answering: Answering, name: str, payload: Any) -> dict[str, Any]:
+    try:
+        return {"answer": answering(name, payload)}
+    except UserError as problem:
+        return {"wrong": str(problem)}
+    except Exception as problem:  # The page says so, and goes on.
+        sys.excepthook(type(problem), problem, problem.__traceback__)
+        return {"failed": f"{type(problem).__name__}: {in_words(problem)}"}
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
