@@ -1,0 +1,108 @@
+// A figure: title, picture, a caption that says in a sentence what it shows, the numbers as a table, and exports.
+
+import { button, download, el, put, svg } from "../dom.js";
+import { csvCell } from "../words.js";
+import { table } from "./table.js";
+
+let serial = 0;
+
+/** {root, plot, caption(text), setTable(columns, rows)}. `vector`: gives the SVG element that is exported. */
+export function figure({ title, name, vector = null, tools = [] }) {
+  const id = `figure-${++serial}`;
+  const plot = el("div", { class: "plot" });
+  const caption = el("figcaption", { id: `${id}-caption` });
+  const numbers = el("div", { class: "numbers", hidden: true });
+  let found = { columns: [], rows: [] };
+  let stale = true;
+
+  const shown = () => {
+    if (numbers.hidden || !stale) return;
+    stale = false;
+    put(numbers, table({ ...found, caption: title }));
+  };
+  const asTable = button("as table", () => {
+    numbers.hidden = !numbers.hidden;
+    asTable.setAttribute("aria-expanded", String(!numbers.hidden));
+    shown();
+  }, { aria: { expanded: "false" } });
+  const heading = el("h2", { text: title, id });
+  const menu = el("div", { class: "tools" }, tools, asTable, button("CSV", () => csv(name, found)));
+  if (vector) {
+    menu.append(
+      button("SVG", () => download(`${name}.svg`, drawn(vector()), "image/svg+xml")),
+      button("PNG", async () => download(`${name}.png`, await painted(vector()))),
+    );
+  }
+  const labels = { labelledby: id, describedby: caption.id };
+  const root = el("figure", { class: "figure", aria: labels }, el("header", {}, heading, menu), plot, caption, numbers);
+  return {
+    root,
+    plot,
+    title(text) {
+      heading.textContent = text;
+    },
+    caption(text) {
+      if (caption.textContent !== text) caption.textContent = text;
+    },
+    /** columns: texts; rows: lists of numbers and texts. */
+    setTable(columns, rows) {
+      found = { columns, rows };
+      stale = true;
+      shown();
+    },
+  };
+}
+
+function csv(name, { columns, rows }) {
+  const lines = [columns, ...rows].map((row) => row.map(csvCell).join(","));
+  download(`${name}.csv`, lines.join("\r\n") + "\r\n", "text/csv");
+}
+
+const PAINTED = ["fill", "stroke", "stroke-width", "stroke-dasharray", "opacity", "fill-opacity", "stroke-opacity",
+  "font-family", "font-size", "font-weight", "text-anchor", "dominant-baseline"];
+
+/** An SVG file of its own: the styles of this page's sheet written into it. */
+export function drawn(picture) {
+  const copy = picture.cloneNode(true);
+  const holder = el("div", { class: "offstage" });
+  holder.append(copy);
+  document.body.append(holder);
+  for (const node of [copy, ...copy.querySelectorAll("*")]) {
+    const style = getComputedStyle(node);
+    for (const name of PAINTED) {
+      const value = style.getPropertyValue(name);
+      if (value && value !== "none" && value !== "normal") node.setAttribute(name, value);
+      else if (name === "fill") node.setAttribute(name, value || "none");
+    }
+    for (const name of ["class", "style", "tabindex"]) node.removeAttribute(name);
+  }
+  holder.remove();
+  const [width, height] = ["width", "height"].map((side) => Number(picture.getAttribute(side)));
+  const paper = getComputedStyle(document.documentElement).getPropertyValue("--paper").trim();
+  copy.prepend(svg("rect", { width, height, fill: paper }));
+  copy.setAttribute("xmlns", "http://www.w3.org/2000/svg");
+  copy.setAttribute("viewBox", `0 0 ${width} ${height}`);
+  return new XMLSerializer().serializeToString(copy);
+}
+
+async function painted(picture) {
+  const [width, height] = ["width", "height"].map((side) => Number(picture.getAttribute(side)));
+  const image = new Image();
+  image.src = URL.createObjectURL(new Blob([drawn(picture)], { type: "image/svg+xml" }));
+  await image.decode();
+  const canvas = el("canvas", { width: width * 2, height: height * 2 });
+  canvas.getContext("2d").drawImage(image, 0, 0, width * 2, height * 2);
+  URL.revokeObjectURL(image.src);
+  return new Promise((done) => canvas.toBlob(done, "image/png"));
+}
+
+/** Calls draw(width) now and whenever the width of an element changes. */
+export function onWidth(node, draw) {
+  let last = 0;
+  const observer = new ResizeObserver(() => {
+    const width = Math.floor(node.clientWidth);
+    if (width && width !== last) draw((last = width));
+  });
+  observer.observe(node);
+  return () => observer.disconnect();
+}

@@ -1,0 +1,223 @@
+// Lines over one axis: a path for each series that holds only the least and the largest value of each column of pixels.
+
+import { el, filled, put, svg } from "../dom.js";
+import { onWidth } from "./figure.js";
+import { linear, roomy, tickTexts, ticks } from "./scale.js";
+
+const MARGIN = { left: 58, right: 14, top: 10, bottom: 34 };
+
+/**
+ * One chart. draw({x: {title, domain}, y: {title, domain}, series, at, marks}): series: {id, label, xs, ys, colour, dash,
+ * kind, stepped, version, band: {low, high}|null, words(i)}; at: where the scrubber is; marks: [{x, label}].
+ */
+export class Lines {
+  constructor({ label, height = 200, on = {} }) {
+    this.on = on;
+    this.height = height;
+    this.picture = svg("svg", { tabindex: "0", role: "application", aria: { label, roledescription: "chart" }, height });
+    this.root = el("div", { class: "lines" }, this.picture);
+    this.layers = Object.fromEntries(
+      ["frame", "bands", "curves", "top"].map((name) => [name, svg("g", { class: name })]),
+    );
+    this.picture.append(...Object.values(this.layers));
+    this.paths = new Map();
+    this.unwatch = onWidth(this.root, (width) => {
+      this.width = width;
+      this.render();
+    });
+    this.listen();
+  }
+
+  draw(scene) {
+    this.scene = scene;
+    this.render();
+  }
+
+  destroy() {
+    this.unwatch();
+  }
+
+  render() {
+    const { scene, width, height } = this;
+    if (!scene || !width) return;
+    filled(this.picture, { width, height });
+    this.x = linear(scene.x.domain, [MARGIN.left, width - MARGIN.right]);
+    this.y = linear(roomy(scene.y.domain), [height - MARGIN.bottom, MARGIN.top]);
+    this.frame(scene);
+    put(this.layers.bands, scene.series.filter((one) => one.band).map((one) => this.band(one)));
+    this.curves(scene);
+    this.top(scene);
+    this.root.dataset.series = scene.series.length;
+    this.root.dataset.points = scene.series.reduce((sum, one) => sum + one.xs.length, 0);
+  }
+
+  frame({ x, y }) {
+    const { width, height } = this;
+    const key = [width, height, ...this.x.domain, ...this.y.domain, x.title, y.title].join();
+    if (key === this.framed) return;
+    this.framed = key;
+    const [bottom, left, right] = [height - MARGIN.bottom, MARGIN.left, width - MARGIN.right];
+    const parts = [svg("rect", { class: "field", x: left, y: MARGIN.top, width: Math.max(0, right - left), height: bottom - MARGIN.top })];
+    const xs = ticks(this.x.domain, Math.max(2, (right - left) / 80)).filter((one) => !x.whole || Number.isInteger(one));
+    tickTexts(xs).forEach((text, i) => {
+      parts.push(svg("text", { x: this.x(xs[i]), y: bottom + 15, "text-anchor": "middle", text }));
+    });
+    const ys = ticks(this.y.domain, Math.max(2, (bottom - MARGIN.top) / 45));
+    tickTexts(ys).forEach((text, i) => {
+      const at = this.y(ys[i]);
+      parts.push(svg("line", { class: "grid", x1: left, x2: right, y1: at, y2: at }));
+      parts.push(svg("text", { x: left - 7, y: at + 4, "text-anchor": "end", text }));
+    });
+    parts.push(svg("text", { class: "axis", x: (left + right) / 2, y: height - 4, "text-anchor": "middle", text: x.title }));
+    put(this.layers.frame, parts);
+  }
+
+  band({ xs, band, colour }) {
+    const up = [];
+    const down = [];
+    for (let i = 0; i < xs.length; i++) {
+      if (!Number.isFinite(band.low[i]) || !Number.isFinite(band.high[i])) continue;
+      const x = this.x(xs[i]).toFixed(1);
+      up.push(`${x} ${this.y(band.high[i]).toFixed(1)}`);
+      down.push(`${x} ${this.y(band.low[i]).toFixed(1)}`);
+    }
+    return svg("path", { class: "band", fill: colour, d: up.length ? `M${up.join("L")}L${down.reverse().join("L")}Z` : "" });
+  }
+
+  curves({ series }) {
+    const view = [this.width, this.height, ...this.x.domain, ...this.y.domain].join();
+    const seen = new Set();
+    for (const one of series) {
+      const name = `${one.id} ${one.kind ?? ""}`;
+      seen.add(name);
+      let path = this.paths.get(name);
+      if (!path) this.paths.set(name, (path = { node: this.layers.curves.appendChild(svg("path")) }));
+      filled(path.node, { class: `curve ${one.kind ?? ""}`, stroke: one.colour, data: { run: one.id } });
+      path.node.setAttribute("stroke-dasharray", one.dash || "none");
+      if (path.version === one.version && path.view === view && one.version !== undefined) continue;
+      Object.assign(path, { version: one.version, view });
+      path.node.setAttribute("d", this.curve(one));
+    }
+    for (const [name, path] of this.paths) if (!seen.has(name)) path.node.remove(), this.paths.delete(name);
+  }
+
+  curve({ xs, ys, stepped }) {
+    const [from, to] = this.x.range;
+    const dense = xs.length > 2 * (to - from);
+    let d = "";
+    let pen = "M";
+    let column = null;
+    const point = (x, y) => {
+      d += stepped && pen === "L" ? `H${x.toFixed(1)}V${y.toFixed(1)}` : `${pen}${x.toFixed(1)} ${y.toFixed(1)}`;
+      pen = "L";
+    };
+    const flush = () => {
+      if (!column) return;
+      point(column.x, column.first);
+      if (column.low !== column.high) point(column.x, column.low), point(column.x, column.high), point(column.x, column.last);
+      column = null;
+    };
+    for (let i = 0; i < xs.length; i++) {
+      if (!Number.isFinite(ys[i]) || !Number.isFinite(xs[i])) {
+        flush();
+        pen = "M";
+        continue;
+      }
+      const [x, y] = [this.x(xs[i]), this.y(ys[i])];
+      if (!dense) {
+        point(x, y);
+        continue;
+      }
+      const place = Math.round(x);
+      if (column && column.x !== place) flush();
+      if (!column) column = { x: place, first: y, low: y, high: y, last: y };
+      else Object.assign(column, { low: Math.min(column.low, y), high: Math.max(column.high, y), last: y });
+    }
+    flush();
+    // A line through one point is invisible.
+    const known = Array.from(ys).filter(Number.isFinite).length;
+    return known === 1 ? `${d}h.1` : d;
+  }
+
+  top({ at, marks = [] }) {
+    const parts = [];
+    const [bottom, top] = [this.height - MARGIN.bottom, MARGIN.top];
+    for (const { x, kind } of marks) parts.push(svg("line", { class: `note ${kind ?? ""}`, x1: this.x(x), x2: this.x(x), y1: top, y2: top + 8 }));
+    if (at !== null && at !== undefined) parts.push(svg("line", { class: "scrub", x1: this.x(at), x2: this.x(at), y1: top, y2: bottom }));
+    if (this.here) {
+      const { one, i } = this.here;
+      if (i < one.xs.length) parts.push(svg("circle", { class: "here", cx: this.x(one.xs[i]), cy: this.y(one.ys[i]), r: 5 }));
+    }
+    put(this.layers.top, parts);
+  }
+
+  vector() {
+    return this.picture;
+  }
+
+  // -- pointer and keys -----------------------------------------------------------------------------------------------
+
+  listen() {
+    const place = (event) => event.clientX - this.picture.getBoundingClientRect().left;
+    this.picture.addEventListener("pointermove", (event) => {
+      if (!this.scene || !this.x) return;
+      const y = event.clientY - this.picture.getBoundingClientRect().top;
+      this.look(this.nearest(place(event), y));
+    });
+    this.picture.addEventListener("pointerleave", () => this.look(null));
+    this.picture.addEventListener("click", (event) => this.x && this.on.place?.(this.x.invert(place(event))));
+    this.picture.addEventListener("keydown", (event) => this.key(event));
+  }
+
+  nearest(px, py) {
+    let best = 30 * 30;
+    let found = null;
+    for (const one of this.scene.series) {
+      const i = placeOf(one.xs, this.x.invert(px));
+      for (const near of [i - 1, i]) {
+        if (!Number.isFinite(one.ys[near])) continue;
+        const far = (this.x(one.xs[near]) - px) ** 2 + (this.y(one.ys[near]) - py) ** 2;
+        if (far < best) (best = far), (found = { one, i: near });
+      }
+    }
+    return found;
+  }
+
+  look(found) {
+    if (this.here?.one === found?.one && this.here?.i === found?.i) return;
+    this.here = found;
+    this.top(this.scene);
+    this.on.hover?.(found ? this.words(found) : "", found && [this.x(found.one.xs[found.i]), this.y(found.one.ys[found.i])]);
+  }
+
+  words({ one, i }) {
+    return one.words ? one.words(i) : `${one.label}: ${one.ys[i]}`;
+  }
+
+  key(event) {
+    const steps = { ArrowRight: 1, ArrowLeft: -1, Home: -Infinity, End: Infinity };
+    const { series } = this.scene ?? { series: [] };
+    if (!series.length) return;
+    let k = Math.max(0, series.findIndex((one) => one.id === this.here?.one.id && one.kind === this.here?.one.kind));
+    if (event.key === "PageDown" || event.key === "PageUp") k = (k + (event.key === "PageDown" ? 1 : series.length - 1)) % series.length;
+    else if (event.key === "Enter" && this.here) return this.on.place?.(this.here.one.xs[this.here.i]);
+    else if (!(event.key in steps)) return;
+    event.preventDefault();
+    const one = series[k];
+    const start = this.here ? Math.min(this.here.i, one.xs.length - 1) : event.key === "ArrowLeft" ? one.xs.length : -1;
+    const i = Math.min(one.xs.length - 1, Math.max(0, start + (steps[event.key] ?? 0)));
+    this.look({ one, i });
+    this.on.read?.(this.words({ one, i }));
+  }
+}
+
+/** The first place in ascending numbers that is not below x. */
+function placeOf(xs, x) {
+  let [low, high] = [0, xs.length];
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (xs[middle] < x) low = middle + 1;
+    else high = middle;
+  }
+  return Math.min(low, xs.length - 1);
+}

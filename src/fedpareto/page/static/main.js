@@ -1,0 +1,358 @@
+// The frame: screens, the shelf beside them, what all of them share, and what is new.
+
+import { button, choice, el, filled, put, svg } from "./dom.js";
+import { mark, styles } from "./palette.js";
+import { kindOf, shelf } from "./runs.js";
+import { drawer, selection } from "./selection.js";
+import { isSaved, onEvent } from "./source.js";
+import { href, state } from "./state.js";
+import { counted, EVALUATIONS, time } from "./words.js";
+
+const SCREENS = {
+  "/": ["Shelf", () => import("./screens/shelf.js")],
+  "/fronts": ["Fronts", () => import("./screens/fronts.js")],
+  "/rounds": ["Rounds", () => import("./screens/rounds.js")],
+  "/clients": ["Clients", () => import("./screens/clients.js")],
+  "/film": ["Film", () => import("./screens/film.js")],
+  "/attacks": ["Attacks", () => import("./screens/attacks.js")],
+  "/federation": ["Federation", () => import("./screens/federation.js")],
+  "/dial": ["Dial", () => import("./screens/dial.js")],
+  "/studies": ["Studies", () => import("./screens/studies.js")],
+  "/new": ["New", () => import("./screens/new.js")],
+  "/run": ["Run", () => import("./screens/run.js")],
+};
+/** Screens that need a server. */
+const LIVE_ONLY = ["/attacks", "/federation", "/dial", "/studies", "/new"];
+const MOST_CHOSEN = 8;
+
+const at = (id) => document.getElementById(id);
+const host = { screen: null, path: null, pending: new Set(), busy: false };
+
+// -- what screens see -------------------------------------------------------------------------------------------------
+
+/** The runs that are chosen: those in the address, or the newest that can stand side by side. */
+function chosen() {
+  const asked = state.get("runs")?.split(",").filter(Boolean);
+  if (asked) return asked.map((id) => shelf.runs.get(id)).filter(Boolean);
+  const known = [...shelf.runs.values()].filter((run) => run.entry.lines);
+  known.sort((a, b) => b.entry.changed - a.entry.changed);
+  if (!known.length) return [];
+  const kind = kindOf(known[0].entry);
+  return known.filter((run) => kindOf(run.entry) === kind).slice(0, MOST_CHOSEN).sort((a, b) => byName(a.entry, b.entry));
+}
+
+function byName(a, b) {
+  return a.name.localeCompare(b.name, "en", { numeric: true });
+}
+
+const page = {
+  state,
+  shelf,
+  selection,
+  isSaved,
+  runs: [],
+  styles: new Map(),
+  /** Reads a sentence to those who do not see the screen. */
+  say(text) {
+    at("said").textContent = text;
+  },
+  go: state.go,
+  href,
+  /** What is shown, for captions: evaluation, rows, round and seeds in words. */
+  get view() {
+    const entry = this.runs[0]?.entry;
+    const split = state.get("split") ?? entry?.held_out;
+    return { evaluation: state.get("eval"), split: entry?.splits.includes(split) ? split : entry?.held_out, round: state.get("round"), seed: state.get("seed") };
+  },
+  inWords() {
+    const { evaluation, split, round, seed } = this.view;
+    const when = round === "latest" ? "latest round" : `round ${round}`;
+    return `${EVALUATIONS[evaluation]}, split ${split}, ${when}, ${seed === "all" ? "all seeds" : `seed ${seed}`}`;
+  },
+  /** The runs with their marks; with `click` as buttons. */
+  legend(click = null, pressed = () => false) {
+    return el("ul", { class: "legend" }, this.runs.map((run) => {
+      const content = [swatch(this.styles.get(run.id)), el("span", { text: run.entry.label })];
+      const node = click ? filled(button("", () => click(run), { aria: { pressed: String(pressed(run)) } }), {}, content) : content;
+      return el("li", {}, node);
+    }));
+  },
+  swatch,
+};
+
+/** A run's mark in its colour. */
+function swatch(style) {
+  if (!style) return el("span", { class: "swatch" });
+  return svg("svg", { class: "swatch", viewBox: "-8 -8 16 16", style: { "--own": style.colour }, aria: { hidden: "true" } }, svg("path", { d: mark(style.shape, 0, 0, 6) }));
+}
+
+function comparable() {
+  const runs = chosen();
+  const kind = runs.length ? kindOf(runs[0].entry) : "";
+  page.runs = runs.filter((run) => kindOf(run.entry) === kind);
+  page.left = runs.filter((run) => kindOf(run.entry) !== kind);
+  page.styles = styles(page.runs);
+}
+
+// -- one screen at a time ---------------------------------------------------------------------------------------------
+
+/** "/run/4f1c" is the screen /run of a run. */
+function screenPath() {
+  const first = `/${state.path.split("/")[1] ?? ""}`;
+  return first in SCREENS ? first : "/";
+}
+
+async function show() {
+  const path = screenPath();
+  const [name, load] = SCREENS[path];
+  host.screen?.unmount?.();
+  Object.assign(host, { screen: null, path });
+  at("title").textContent = name;
+  document.title = `${name} · fedpareto`;
+  const root = put(at("screen"), el("p", { class: "soft", text: "…" }));
+  try {
+    const module = await load();
+    if (host.path !== path) return;
+    page.uses = module.bar ?? [];
+    put(root);
+    host.screen = module.mount(root, page);
+    schedule("state");
+  } catch (problem) {
+    fault(problem);
+  }
+}
+
+/** Updates at most once a frame, and never while the last update is still waiting for its numbers. */
+function schedule(why) {
+  host.pending.add(why);
+  if (host.busy || host.timer) return;
+  const later = document.hidden ? (f) => setTimeout(f, 100) : requestAnimationFrame;
+  host.timer = later(async () => {
+    host.timer = null;
+    host.busy = true;
+    const reasons = host.pending;
+    host.pending = new Set();
+    try {
+      comparable();
+      if (!reasons.has("selection") || reasons.size > 1) frame();
+      drawer(at("drawer"), page);
+      await host.screen?.update?.(reasons);
+      at("screen").dataset.updates = Number(at("screen").dataset.updates ?? 0) + 1;
+      at("fault")?.remove();
+    } catch (problem) {
+      fault(problem);
+    }
+    host.busy = false;
+    if (host.pending.size) schedule(host.pending.values().next().value);
+  });
+}
+
+function fault(problem) {
+  if (!problem.status && problem.message !== "The server does not answer.") console.error(problem);
+  at("fault")?.remove();
+  at("screen").prepend(el("p", { id: "fault", class: "callout bad", role: "alert", text: problem.message }));
+}
+
+// -- around the screen ------------------------------------------------------------------------------------------------
+
+function frame() {
+  views();
+  shelfList();
+  bar();
+  liveness();
+}
+
+let viewed = "";
+function views() {
+  const shown = Object.entries(SCREENS).filter(([path]) => path !== "/run" && !(isSaved && LIVE_ONLY.includes(path)));
+  const addresses = shown.map(([path]) => href(path));
+  const key = addresses.join() + host.path;
+  if (key === viewed) return;
+  viewed = key;
+  put(at("views"), shown.map(([path, [name]], i) => {
+    const click = (event) => {
+      if (event.metaKey || event.ctrlKey || event.shiftKey) return;
+      event.preventDefault();
+      state.go(path);
+    };
+    return el("a", { href: addresses[i], text: name, "aria-current": path === host.path ? "page" : null, on: { click } });
+  }));
+}
+
+const found = { text: "", key: "" };
+function shelfList() {
+  const { entries, about } = shelf;
+  const key = JSON.stringify([entries.map((one) => [one.id, one.label, one.status?.name, one.status?.round, one.error]), page.runs.map((run) => run.id), found.text, about.reading]);
+  if (key === found.key) return;
+  found.key = key;
+  if (!found.search) {
+    found.search = el("input", { type: "search", placeholder: "find a run", aria: { label: "Find a run" }, on: { input: () => {
+      found.text = found.search.value.toLowerCase();
+      shelfList();
+    } } });
+    found.list = el("div");
+    put(at("shelf"), found.search, found.list);
+  }
+  const shown = entries.filter((one) => !found.text || JSON.stringify([one.name, one.algorithm, one.problem]).toLowerCase().includes(found.text));
+  const groups = Map.groupBy ? Map.groupBy(shown, (one) => one.problem ?? "cannot be read") : grouped(shown);
+  const picked = new Set(page.runs.map((run) => run.id));
+  put(
+    found.list,
+    about.reading && el("p", { class: "soft", text: `reading: ${Math.round((100 * about.reading.done) / Math.max(1, about.reading.of))} %` }),
+    [...groups].map(([problem, members]) => [el("h2", { text: problem }), el("ul", {}, members.sort(byName).map((one) => shelfItem(one, picked)))]),
+    !shown.length && el("p", { class: "soft", text: entries.length ? "No run has this in its name." : "No runs yet." }),
+  );
+}
+
+function grouped(entries) {
+  const groups = new Map();
+  for (const one of entries) {
+    const key = one.problem ?? "cannot be read";
+    groups.set(key, [...(groups.get(key) ?? []), one]);
+  }
+  return groups;
+}
+
+function shelfItem(entry, picked) {
+  if (entry.error) return el("li", {}, el("p", { class: "bad", text: `${entry.name}: ${entry.error}` }));
+  const box = el("input", { type: "checkbox", checked: picked.has(entry.id), on: { change: () => toggle(entry.id) } });
+  const now = entry.status.name === "running" ? `round ${entry.status.round} of ${entry.rounds}` : entry.status.name;
+  return el("li", {}, el("label", {}, box, swatch(page.styles.get(entry.id)), el("span", { class: "name", text: entry.label }), el("span", { class: "soft", text: `${entry.name} · ${now}` })));
+}
+
+/** Another run on or off; one that cannot stand beside the others takes their place. */
+function toggle(id) {
+  const ids = page.runs.map((run) => run.id);
+  const run = shelf.runs.get(id);
+  const fits = !page.runs.length || kindOf(run.entry) === kindOf(page.runs[0].entry);
+  if (!fits) {
+    page.say(`${run.entry.label} is on another problem, or other goals, so it is shown alone.`);
+    state.set({ runs: id, sel: null, split: null }, { push: true });
+    return;
+  }
+  state.set({ runs: (ids.includes(id) ? ids.filter((one) => one !== id) : [...ids, id]).join(","), sel: null }, { push: true });
+}
+
+let barred = "";
+function bar() {
+  const uses = page.uses ?? [];
+  const entry = page.runs[0]?.entry;
+  const { evaluation, split, round, seed } = page.view;
+  const last = Math.max(0, ...page.runs.map((run) => Math.max(run.entry.status.round, 0)));
+  const key = JSON.stringify([uses, entry?.id, entry?.splits, evaluation, split, round, seed, last, page.left?.length]);
+  if (key === barred || !entry) {
+    if (!entry) put(at("bar"));
+    return;
+  }
+  // A slider that is being moved stays what it is.
+  if (document.activeElement?.closest?.(".scrubber") && barred) return scrubbed(round, last);
+  barred = key;
+  const seeds = [...new Set(page.runs.flatMap((run) => run.entry.started))].sort((a, b) => a - b);
+  put(
+    at("bar"),
+    uses.includes("eval") && choice("model", Object.entries(EVALUATIONS), evaluation, (value) => state.set({ eval: value })),
+    uses.includes("split") && choice("rows", entry.splits, split, (value) => state.set({ split: value === entry.held_out ? null : value })),
+    uses.includes("seed") && choice("seeds", [["all", "all"], ...seeds.map((one) => [one, String(one)])], seed, (value) => state.set({ seed: value })),
+    uses.includes("round") && scrubber(round, last),
+    page.left?.length > 0 && el("p", { class: "warn", text: `Not shown: ${page.left.map((run) => run.entry.label).join(", ")}; another problem, or other goals.` }),
+  );
+}
+
+const play = { timer: null };
+function scrubber(round, last) {
+  const range = el("input", { type: "range", min: 0, max: last, step: 1, value: round === "latest" ? last : round, aria: { label: "Round" }, on: { input: () => to(Number(range.value)) } });
+  const told = el("output");
+  const to = (value) => state.set({ round: value >= Number(range.max) ? null : value });
+  const toggle = button(play.timer ? "pause" : "play", () => {
+    if (play.timer) stop();
+    else {
+      if (Number(range.value) >= Number(range.max)) range.value = 0;
+      play.timer = setInterval(() => {
+        range.value = Number(range.value) + 1;
+        to(Number(range.value));
+        if (Number(range.value) >= Number(range.max)) stop();
+      }, 250);
+    }
+    toggle.textContent = play.timer ? "pause" : "play";
+  });
+  const stop = () => {
+    clearInterval(play.timer);
+    play.timer = null;
+    toggle.textContent = "play";
+  };
+  Object.assign(play, { range, told });
+  const root = el("div", { class: "scrubber" }, el("span", { class: "soft", text: "round" }), range, told, toggle);
+  scrubbed(round, last);
+  return root;
+}
+
+function scrubbed(round, last) {
+  if (!play.range) return;
+  play.range.max = last;
+  if (round === "latest") play.range.value = last;
+  else if (document.activeElement !== play.range) play.range.value = round;
+  play.told.textContent = round === "latest" ? `latest (${last})` : `${round} of ${last}`;
+  play.range.setAttribute("aria-valuetext", play.told.textContent);
+}
+
+// -- what is new ------------------------------------------------------------------------------------------------------
+
+const lost = { since: null };
+function liveness() {
+  const running = shelf.entries.filter((one) => one.status?.name === "running" && one.status.busy !== false).length;
+  const text = isSaved
+    ? `saved with fedpareto ${shelf.about.version ?? ""}`
+    : lost.since !== null
+      ? `lost, trying again for ${time((Date.now() - lost.since) / 1000)}`
+      : running ? `live: ${counted(running, "run")} going on` : "live";
+  filled(at("live"), { class: `live ${lost.since !== null ? "lost" : running ? "" : "still"}` }).textContent = text;
+}
+
+let reloading = null;
+function reload() {
+  reloading ??= shelf.load().then(() => schedule("shelf"), fault).finally(() => (reloading = null));
+  return reloading;
+}
+
+function listen() {
+  let server = shelf.about.server;
+  onEvent((name, data) => {
+    if (name === "lost") lost.since = data.since;
+    else lost.since = null;
+    liveness();
+    if (name === "hello" && data.server !== server) {
+      server = data.server;
+      reload();
+    } else if (name === "shelf") reload();
+    else if (name === "found") reload();
+    else if (name === "changed") {
+      if (!shelf.changed(data)) reload();
+      else if (page.runs.some((run) => run.id === data.run)) schedule("data");
+      else if (host.path === "/") schedule("data");
+      shelfList();
+    } else if (name === "other") schedule("other");
+  });
+  setInterval(() => lost.since !== null && liveness(), 1000);
+}
+
+addEventListener("keydown", (event) => {
+  if (event.target.closest?.("input, textarea, select") || event.metaKey || event.ctrlKey || event.altKey) return;
+  if (event.key === "Escape") state.set({ sel: null, range: null, only: null, without: null });
+  else if (event.key === "k" && selection.size()) state.set({ only: state.get("sel"), sel: null, range: null });
+  else if (event.key === "x" && selection.size()) state.set({ without: selection.joined("without", "sel"), sel: null, range: null });
+});
+
+state.onChange((isOther) => {
+  if (screenPath() !== host.path) show();
+  else schedule("state");
+  if (isOther) scrollTo(0, 0);
+});
+
+try {
+  await shelf.load();
+  comparable();
+  if (!isSaved) listen();
+  await show();
+} catch (problem) {
+  fault(problem);
+}

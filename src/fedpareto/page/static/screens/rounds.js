@@ -1,0 +1,246 @@
+// Rounds: hypervolume and every other recorded number, against rounds, bytes or time; sent and trained always named.
+
+import { choice, el, put } from "../dom.js";
+import { figure } from "../charts/figure.js";
+import { Lines } from "../charts/lines.js";
+import { tip } from "../charts/tip.js";
+import { extent, smooth } from "../maths.js";
+import { bytes, counted, listed, number, spreadOf, time } from "../words.js";
+
+export const title = "Rounds";
+export const bar = ["split", "seed", "round"];
+
+/** What a run can be read over: how it is called, and whether a line has it itself or the sum of the lines before. */
+const AXES = {
+  round: { title: "rounds", whole: true },
+  bytes: { title: "bytes sent, both ways", sum: ["bytes_up", "bytes_down"], words: bytes },
+  updates: { title: "replies so far", sum: ["replies"] },
+  seconds: { title: "seconds on this machine", sum: ["seconds"], words: time },
+  clock: { title: "simulated seconds", words: time },
+  joules: { title: "energy of all clients in joules" },
+  at: { title: "minutes since the first round", words: (minutes) => time(minutes * 60) },
+};
+const HIDDEN = new Set(["seed", "round", "at", "clock", "joules", "hypervolume", "trained_hypervolume", "bytes_up", "bytes_down", "seconds", "replies", "failures", "staleness", "epsilon", "improved"]);
+const COUNTED = { improved: "share whose loss did not rise", epsilon: "ε so far", staleness: "rounds that replies were late", failures: "missing replies", bytes_up: "bytes up", seconds: "seconds a round" };
+
+export function mount(root, page) {
+  const controls = el("div", { class: "row" });
+  const legend = el("div");
+  const grid = el("div", { class: "columns" });
+  const charts = new Map();
+  put(root, legend, controls, grid);
+  return {
+    async update() {
+      const { state, runs } = page;
+      if (!runs.length) {
+        put(legend);
+        put(controls);
+        return put(grid, el("p", { class: "soft", text: "Choose runs on the left: their rounds appear here." }));
+      }
+      const all = await Promise.all(runs.map(async (run) => ({ run, lines: await run.lines() })));
+      const axes = Object.keys(AXES).filter((name) => all.every(({ lines }) => hasAxis(lines, name)));
+      const over = axes.includes(state.get("over")) ? state.get("over") : all.every(({ lines }) => hasAxis(lines, "clock")) ? "clock" : "round";
+      const focus = runs.find((run) => run.id === state.get("focus")) ?? runs[0];
+      const kinds = kindsOf(all, page);
+      put(legend, page.legend((run) => state.set({ focus: state.get("focus") === run.id ? null : run.id }), (run) => run.id === focus.id));
+      put(controls, controlsOf(page, axes, over, kinds));
+      const picked = shownOf(kinds, state);
+      const places = new Map(all.map(({ run, lines }) => [run.id, placesOf(lines, over, page.view.seed)]));
+      for (const kind of picked) {
+        if (!charts.has(kind.name)) charts.set(kind.name, chartOf(kind, page));
+        drawn(charts.get(kind.name), kind, { all, places, over, focus, page });
+      }
+      for (const name of charts.keys()) {
+        if (picked.some((kind) => kind.name === name)) continue;
+        charts.get(name).lines.destroy();
+        charts.delete(name);
+      }
+      const nodes = picked.map((kind) => charts.get(kind.name).shown.root);
+      if (nodes.length !== grid.children.length || nodes.some((node, i) => grid.children[i] !== node)) put(grid, nodes);
+      root.dataset.over = over;
+      root.dataset.lines = all.reduce((sum, { lines }) => sum + lines.total, 0);
+    },
+    unmount() {
+      for (const { lines } of charts.values()) lines.destroy();
+    },
+  };
+}
+
+function hasAxis(lines, name) {
+  const { sum } = AXES[name];
+  return (sum ?? [name]).every((one) => lines.column(one)?.some((value) => value > 0 || (name === "round" && value === 0)));
+}
+
+/** The charts that these runs can have. */
+function kindsOf(all, page) {
+  const { entry, names } = all[0].run;
+  const { split } = page.view;
+  const found = [];
+  const any = (name) => all.some(({ lines }) => lines.column(name)?.some(Number.isFinite));
+  if (names.length > 1) found.push({ name: "hypervolume", title: "Hypervolume", curves: [["hypervolume", "sent"], ["trained_hypervolume", "trained"]], better: "higher" });
+  names.forEach((name, j) => {
+    const better = entry.objectives[j].maximise ? "higher" : "lower";
+    found.push({ name: `mean.${j}`, title: `Mean ${name}`, curves: [[`sent.${split}.${j}`, "sent"], [`trained.${split}.${j}`, "trained"]], better });
+    if (entry.clients > 1) found.push({ name: `worst.${j}`, title: `${name} of the worst client, and what nine of ten have`, curves: [[`sent.worst.${j}`, "sent"], [`sent.nine.${j}`, "thin"]], better, words: { thin: "what nine of ten have at least", sent: "the worst client" } });
+  });
+  for (const [name, title] of Object.entries(COUNTED)) if (any(name) && all.some(({ lines }) => lines.column(name).some((one) => one > 0))) found.push({ name, title: title[0].toUpperCase() + title.slice(1), curves: [[name, "sent"]], plain: true });
+  const own = new Set(all.flatMap(({ lines }) => [...lines.columns.keys()].filter((name) => !HIDDEN.has(name) && !/^(sent|trained)\./.test(name))));
+  for (const name of own) if (any(name)) found.push({ name, title: name, curves: [[name, "sent"]], plain: true });
+  return found;
+}
+
+function shownOf(kinds, state) {
+  const asked = state.get("charts")?.split(",");
+  const names = kinds.map((kind) => kind.name);
+  const first = names.filter((name) => name === "hypervolume" || name.startsWith("mean.") || name.startsWith("worst.")).slice(0, 6);
+  return kinds.filter((kind) => (asked ?? first).includes(kind.name));
+}
+
+function controlsOf(page, axes, over, kinds) {
+  const { state } = page;
+  const shown = new Set(shownOf(kinds, state).map((kind) => kind.name));
+  const toggle = (name) => {
+    if (!shown.delete(name)) shown.add(name);
+    state.set({ charts: kinds.map((kind) => kind.name).filter((one) => shown.has(one)).join(",") || null });
+  };
+  const others = kinds.filter((kind) => !shown.has(kind.name)).map((kind) => [kind.name, kind.title]);
+  return [
+    choice("over", axes.map((name) => [name, AXES[name].title]), over, (value) => state.set({ over: value })),
+    choice("smoothed over", [["0", "nothing"], ["2", "5 rounds"], ["5", "11 rounds"], ["15", "31 rounds"]], state.get("smooth") ?? "0", (value) => state.set({ smooth: value === "0" ? null : value })),
+    others.length > 0 && choice("also show", [["", "…"], ...others], "", (value) => value && toggle(value)),
+    shown.size > 1 && choice("hide", [["", "…"], ...kinds.filter((kind) => shown.has(kind.name)).map((kind) => [kind.name, kind.title])], "", (value) => value && toggle(value)),
+  ];
+}
+
+/** By seed, where its lines are, and at which x. */
+function placesOf(lines, over, seed) {
+  const found = [];
+  const rounds = lines.column("round");
+  const { sum } = AXES[over];
+  const first = over === "at" ? Math.min(...(lines.column("at") ?? []).filter(Number.isFinite)) : 0;
+  for (const [one, order] of lines.bySeed()) {
+    if (seed !== "all" && Number(seed) !== one) continue;
+    let total = 0;
+    const xs = order.map((i) => {
+      if (!sum) return over === "at" ? (lines.column("at")[i] - first) / 60 : lines.column(over === "round" ? "round" : over)[i];
+      const before = total;
+      for (const name of sum) total += lines.column(name)[i] || 0;
+      return before;
+    });
+    found.push({ seed: one, order, xs, rounds: order.map((i) => rounds[i]) });
+  }
+  return found;
+}
+
+/** The mean over seeds at what all of them have: where x is the round exactly, else by the first seed's steps. */
+function pooled(column, places, later) {
+  if (!column || !places.length) return null;
+  const shift = (place) => (later ? place + 1 : place);
+  if (places.length === 1) {
+    const { order, xs } = places[0];
+    const shifted = later ? xs.map((x, i) => xs[i + 1] ?? x) : xs;
+    return { xs: Float64Array.from(shifted), ys: Float64Array.from(order, (i) => column[i]), low: null, high: null };
+  }
+  const count = Math.min(...places.map(({ order }) => order.length));
+  const [xs, ys, low, high] = Array.from({ length: 4 }, () => new Float64Array(count));
+  for (let k = 0; k < count; k++) {
+    let [sum, squares, x, known] = [0, 0, 0, 0];
+    for (const place of places) {
+      const value = column[place.order[k]];
+      x += place.xs[Math.min(shift(k), place.xs.length - 1)] / places.length;
+      if (Number.isFinite(value)) (sum += value), (squares += value * value), known++;
+    }
+    const mean = known ? sum / known : NaN;
+    const spread = known ? Math.sqrt(Math.max(0, squares / known - mean * mean)) : NaN;
+    xs[k] = x;
+    ys[k] = mean;
+    low[k] = mean - spread;
+    high[k] = mean + spread;
+  }
+  return { xs, ys, low, high };
+}
+
+function chartOf(kind, page) {
+  const hover = tip();
+  const parts = {};
+  parts.lines = new Lines({
+    label: `${kind.title}. Arrow keys walk along a line, page keys change the line, Enter sets the round.`,
+    height: 210,
+    on: { hover: (text, at) => hover.show(text, at), read: page.say, place: (x) => parts.place?.(x) },
+  });
+  parts.shown = figure({ title: kind.title, name: `rounds-${kind.name.replace(/[^a-z0-9]+/gi, "-")}`, vector: () => parts.lines.vector() });
+  parts.shown.plot.append(parts.lines.root, hover.root);
+  return parts;
+}
+
+function drawn(parts, kind, { all, places, over, focus, page }) {
+  const { state, view } = page;
+  const reach = Number(state.get("smooth") ?? 0);
+  const axis = AXES[over];
+  const series = [];
+  for (const { run, lines } of all) {
+    const style = page.styles.get(run.id);
+    for (const [name, evaluation] of kind.curves) {
+      // What clients have after the steps of a round belongs to the end of that round.
+      const found = pooled(lines.column(name), places.get(run.id), evaluation === "trained");
+      if (!found || !found.ys.some(Number.isFinite)) continue;
+      const words = kind.plain ? "" : ` (${kind.words?.[evaluation] ?? evaluation})`;
+      const base = { id: run.id, label: run.entry.label, colour: style.colour, xs: found.xs, stepped: over !== "round", version: `${run.version}.${over}.${reach}.${view.seed}.${style.colour}.${name}` };
+      const dash = evaluation === "trained" ? "2 3" : evaluation === "thin" ? "6 3" : "";
+      const told = (ys) => (i) => `${run.entry.label}${words}\n${kind.title}: ${number(ys[i])}\n${axis.title}: ${(axis.words ?? number)(found.xs[i])}`;
+      const ys = smooth(found.ys, reach);
+      if (reach) series.push({ ...base, ys: found.ys, kind: `raw ${evaluation}`, dash, words: told(found.ys) });
+      const band = run === focus && found.low && evaluation === "sent" && !reach ? { low: found.low, high: found.high } : null;
+      series.push({ ...base, ys, kind: evaluation, dash, band, words: told(ys) });
+    }
+  }
+  const rounds = (x) => nearestRound(places.get(focus.id)?.[0], x);
+  parts.place = (x) => state.set({ round: rounds(x) });
+  const at = view.round === "latest" ? null : placeOfRound(places.get(focus.id)?.[0], Number(view.round));
+  const x = extent(series.map((one) => one.xs));
+  const y = extent(series.flatMap((one) => (one.band ? [one.ys, one.band.low, one.band.high] : [one.ys])));
+  parts.lines.draw({ x: { title: axis.title, domain: x, whole: axis.whole }, y: { title: kind.title, domain: y }, series, at, marks: marksOf(all, focus, places) });
+  parts.shown.caption(captionOf(kind, series, axis, page));
+  parts.shown.setTable([axis.title, ...series.map((one) => `${one.label}${kind.plain ? "" : ` (${one.kind})`}`)], rowsOf(series));
+}
+
+/** Rounds of the run in focus in which replies were missing. */
+function marksOf(all, focus, places) {
+  const { lines } = all.find(({ run }) => run === focus);
+  const failures = lines.column("failures");
+  const first = places.get(focus.id)?.[0];
+  if (!failures || !first) return [];
+  return first.order.map((i, k) => [i, k]).filter(([i]) => failures[i] > 0).slice(0, 400).map(([, k]) => ({ x: first.xs[k] }));
+}
+
+function nearestRound(place, x) {
+  if (!place) return null;
+  let best = 0;
+  place.xs.forEach((one, k) => {
+    if (Math.abs(one - x) < Math.abs(place.xs[best] - x)) best = k;
+  });
+  return best === place.xs.length - 1 ? null : place.rounds[best];
+}
+
+function placeOfRound(place, round) {
+  const k = place?.rounds.findIndex((one) => one >= round) ?? -1;
+  return k < 0 ? null : place.xs[k];
+}
+
+function captionOf(kind, series, axis, page) {
+  const ends = series.filter((one) => !one.kind.startsWith("raw")).map((one) => {
+    const last = one.ys.findLast?.(Number.isFinite) ?? one.ys[one.ys.length - 1];
+    return `${one.label}${kind.plain ? "" : ` ${kind.words?.[one.kind] ?? one.kind}`} ${number(last)}`;
+  });
+  const better = kind.better ? `, ${kind.better} is better` : "";
+  const split = kind.name.startsWith("mean") ? `, split ${page.view.split}` : "";
+  const seeds = page.view.seed === "all" && page.runs[0].entry.started.length > 1 ? "; means over seeds, the band of the run in focus is one deviation" : "";
+  return `Over ${axis.title}${better}${split}${seeds}. At the end: ${listed(ends.slice(0, 8))}${ends.length > 8 ? ` and ${counted(ends.length - 8, "more line")}` : ""}.`;
+}
+
+function rowsOf(series) {
+  const xs = [...new Set(series.flatMap((one) => Array.from(one.xs)))].sort((a, b) => a - b);
+  if (xs.length > 5000) return [];
+  const maps = series.map((one) => new Map(Array.from(one.xs, (x, i) => [x, one.ys[i]])));
+  return xs.map((x) => [x, ...maps.map((map) => map.get(x) ?? NaN)]);
+}
