@@ -1,6 +1,6 @@
 // Fronts: every client's model as a point, what each run offers, and what a step along a front costs.
 
-import { button, choice, el, put, tick } from "../dom.js";
+import { button, el, put, tick } from "../dom.js";
 import { figure } from "../charts/figure.js";
 import { Parallel } from "../charts/parallel.js";
 import { Scatter } from "../charts/scatter.js";
@@ -201,7 +201,7 @@ function plane(root, page) {
       },
     },
   });
-  const shown = figure({ title: "Fronts", name: "fronts", vector: () => part.scatter.vector() });
+  const shown = figure({ title: "Every client's model", name: "fronts", vector: () => part.scatter.vector() });
   const [controls, legend, advice] = [el("div", { class: "row" }), el("div"), el("div", { class: "advice", aria: { live: "polite" } })];
   shown.plot.append(part.scatter.root, hover.root);
   put(root, legend, controls, shown.root, advice, el("section", { class: "summary" }));

@@ -23,6 +23,8 @@ const AXES = {
 const HIDDEN = new Set(["seed", "round", "at", "clock", "joules", "hypervolume", "trained_hypervolume", "bytes_up", "bytes_down", "seconds", "replies", "failures", "staleness", "epsilon", "improved"]);
 const COUNTED = { improved: "share whose loss did not rise", epsilon: "ε so far", staleness: "rounds that replies were late", failures: "missing replies", bytes_up: "bytes up", seconds: "seconds a round" };
 
+const KEY = el("p", { class: "soft", text: "Solid: sent by the server. Dotted: trained, after the clients' own steps. Dashed: what nine of ten clients have at least." });
+
 export function mount(root, page) {
   const controls = el("div", { class: "row" });
   const legend = el("div");
@@ -42,7 +44,7 @@ export function mount(root, page) {
       const over = axes.includes(state.get("over")) ? state.get("over") : all.every(({ lines }) => hasAxis(lines, "clock")) ? "clock" : "round";
       const focus = runs.find((run) => run.id === state.get("focus")) ?? runs[0];
       const kinds = kindsOf(all, page);
-      put(legend, page.legend((run) => state.set({ focus: state.get("focus") === run.id ? null : run.id }), (run) => run.id === focus.id));
+      put(legend, page.legend((run) => state.set({ focus: state.get("focus") === run.id ? null : run.id }), (run) => run.id === focus.id), KEY.cloneNode(true));
       put(controls, controlsOf(page, axes, over, kinds));
       const picked = shownOf(kinds, state);
       const places = new Map(all.map(({ run, lines }) => [run.id, placesOf(lines, over, page.view.seed)]));
@@ -81,7 +83,7 @@ function kindsOf(all, page) {
   names.forEach((name, j) => {
     const better = entry.objectives[j].maximise ? "higher" : "lower";
     found.push({ name: `mean.${j}`, title: `Mean ${name}`, curves: [[`sent.${split}.${j}`, "sent"], [`trained.${split}.${j}`, "trained"]], better });
-    if (entry.clients > 1) found.push({ name: `worst.${j}`, title: `${name} of the worst client, and what nine of ten have`, curves: [[`sent.worst.${j}`, "sent"], [`sent.nine.${j}`, "thin"]], better, words: { thin: "what nine of ten have at least", sent: "the worst client" } });
+    if (entry.clients > 1) found.push({ name: `worst.${j}`, title: `Worst client's ${name}`, curves: [[`sent.worst.${j}`, "sent"], [`sent.nine.${j}`, "thin"]], better, words: { thin: "what nine of ten have at least", sent: "the worst client" } });
   });
   for (const [name, title] of Object.entries(COUNTED)) if (any(name) && all.some(({ lines }) => lines.column(name).some((one) => one > 0))) found.push({ name, title: title[0].toUpperCase() + title.slice(1), curves: [[name, "sent"]], plain: true });
   const own = new Set(all.flatMap(({ lines }) => [...lines.columns.keys()].filter((name) => !HIDDEN.has(name) && !/^(sent|trained)\./.test(name))));
