@@ -34,6 +34,17 @@ export function put(node, ...children) {
   return node;
 }
 
+/** Replaces what is in an element only if `key` is another than the last time; who had the focus keeps it. */
+export function renew(node, key, make) {
+  if (node.renewedFor === key) return node;
+  node.renewedFor = key;
+  const reached = () => [...node.querySelectorAll("button, select, input, a, [tabindex]")];
+  const place = reached().indexOf(document.activeElement);
+  put(node, make());
+  if (place >= 0) reached()[place]?.focus();
+  return node;
+}
+
 /** A button with a text. */
 export function button(text, click, props = {}) {
   return el("button", { type: "button", text, on: { click }, ...props });

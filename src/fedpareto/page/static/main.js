@@ -1,6 +1,6 @@
 // The frame: screens, the shelf beside them, what all of them share, and what is new.
 
-import { button, choice, el, filled, put, svg } from "./dom.js";
+import { button, choice, el, filled, put, renew, svg } from "./dom.js";
 import { mark, styles } from "./palette.js";
 import { kindOf, shelf } from "./runs.js";
 import { drawer, selection } from "./selection.js";
@@ -68,6 +68,10 @@ const page = {
     const { evaluation, split, round, seed } = this.view;
     const when = round === "latest" ? "latest round" : `round ${round}`;
     return `${EVALUATIONS[evaluation]}, split ${split}, ${when}, ${seed === "all" ? "all seeds" : `seed ${seed}`}`;
+  },
+  /** Changes when the legend does. */
+  legendKey(focus = "") {
+    return [focus, ...this.runs.map((run) => run.id + run.entry.label)].join();
   },
   /** The runs with their marks; with `click` as buttons. */
   legend(click = null, pressed = () => false) {
@@ -162,14 +166,10 @@ function frame() {
   liveness();
 }
 
-let viewed = "";
 function views() {
   const shown = Object.entries(SCREENS).filter(([path]) => path !== "/run" && !(isSaved && LIVE_ONLY.includes(path)));
   const addresses = shown.map(([path]) => href(path));
-  const key = addresses.join() + host.path;
-  if (key === viewed) return;
-  viewed = key;
-  put(at("views"), shown.map(([path, [name]], i) => {
+  renew(at("views"), addresses.join() + host.path, () => shown.map(([path, [name]], i) => {
     const click = (event) => {
       if (event.metaKey || event.ctrlKey || event.shiftKey) return;
       event.preventDefault();
@@ -179,29 +179,28 @@ function views() {
   }));
 }
 
-const found = { text: "", key: "" };
+const found = { text: "" };
 function shelfList() {
   const { entries, about } = shelf;
   const key = JSON.stringify([entries.map((one) => [one.id, one.label, one.status?.name, one.status?.round, one.error]), page.runs.map((run) => run.id), found.text, about.reading]);
-  if (key === found.key) return;
-  found.key = key;
   if (!found.search) {
     found.search = el("input", { type: "search", placeholder: "find a run", aria: { label: "Find a run" }, on: { input: () => {
       found.text = found.search.value.toLowerCase();
       shelfList();
     } } });
     found.list = el("div");
-    put(at("shelf"), found.search, found.list);
+    found.summary = el("summary");
+    put(at("shelf"), el("details", { open: !matchMedia("(max-width: 800px)").matches }, found.summary, found.search, found.list));
   }
   const shown = entries.filter((one) => !found.text || JSON.stringify([one.name, one.algorithm, one.problem]).toLowerCase().includes(found.text));
   const groups = Map.groupBy ? Map.groupBy(shown, (one) => one.problem ?? "cannot be read") : grouped(shown);
   const picked = new Set(page.runs.map((run) => run.id));
-  put(
-    found.list,
+  found.summary.textContent = `Runs (${page.runs.length} of ${entries.length} shown)`;
+  renew(found.list, key, () => [
     about.reading && el("p", { class: "soft", text: `reading: ${Math.round((100 * about.reading.done) / Math.max(1, about.reading.of))} %` }),
     [...groups].map(([problem, members]) => [el("h2", { text: problem }), el("ul", {}, members.sort(byName).map((one) => shelfItem(one, picked)))]),
     !shown.length && el("p", { class: "soft", text: entries.length ? "No run has this in its name." : "No runs yet." }),
-  );
+  ]);
 }
 
 function grouped(entries) {
@@ -233,29 +232,23 @@ function toggle(id) {
   state.set({ runs: (ids.includes(id) ? ids.filter((one) => one !== id) : [...ids, id]).join(","), sel: null }, { push: true });
 }
 
-let barred = "";
 function bar() {
   const uses = page.uses ?? [];
   const entry = page.runs[0]?.entry;
   const { evaluation, split, round, seed } = page.view;
   const last = Math.max(0, ...page.runs.map((run) => Math.max(run.entry.status.round, 0)));
-  const key = JSON.stringify([uses, entry?.id, entry?.splits, evaluation, split, round, seed, last, page.left?.length]);
-  if (key === barred || !entry) {
-    if (!entry) put(at("bar"));
-    return;
-  }
-  // A slider that is being moved stays what it is.
-  if (document.activeElement?.closest?.(".scrubber") && barred) return scrubbed(round, last);
-  barred = key;
+  // Not the round: a slider that is being moved stays what it is.
+  const key = JSON.stringify([uses, entry?.id, entry?.splits, evaluation, split, seed, page.left?.length]);
+  if (!entry) return renew(at("bar"), "", () => []);
   const seeds = [...new Set(page.runs.flatMap((run) => run.entry.started))].sort((a, b) => a - b);
-  put(
-    at("bar"),
+  renew(at("bar"), key, () => [
     uses.includes("eval") && choice("model", Object.entries(EVALUATIONS), evaluation, (value) => state.set({ eval: value })),
     uses.includes("split") && choice("rows", entry.splits, split, (value) => state.set({ split: value === entry.held_out ? null : value })),
     uses.includes("seed") && choice("seeds", [["all", "all"], ...seeds.map((one) => [one, String(one)])], seed, (value) => state.set({ seed: value })),
     uses.includes("round") && scrubber(round, last),
     page.left?.length > 0 && el("p", { class: "warn", text: `Not shown: ${page.left.map((run) => run.entry.label).join(", ")}; another problem, or other goals.` }),
-  );
+  ]);
+  return scrubbed(round, last);
 }
 
 const play = { timer: null };
@@ -282,7 +275,6 @@ function scrubber(round, last) {
   };
   Object.assign(play, { range, told });
   const root = el("div", { class: "scrubber" }, el("span", { class: "soft", text: "round" }), range, told, toggle);
-  scrubbed(round, last);
   return root;
 }
 

@@ -1,6 +1,6 @@
 // Which clients are selected: one set for all screens, kept in the address as RUN:SEED:0-9.12,…
 
-import { button, el, put } from "./dom.js";
+import { button, el, renew } from "./dom.js";
 import { state } from "./state.js";
 import { counted, number } from "./words.js";
 import { table } from "./charts/table.js";
@@ -91,8 +91,7 @@ export function drawer(root, page) {
     return [page.shelf.runs.get(run)?.entry.label ?? "a run that is gone", Number(seed), Number(client), ...(known ?? [])];
   });
   const names = page.known ? (page.runs[0]?.names ?? []) : [];
-  put(
-    root,
+  renew(root, JSON.stringify([rows, names]), () => [
     el("h2", { text: chosen.length ? `${counted(chosen.length, "client")} selected` : "Filtered" }),
     el("p", { class: "row" },
       button("clear (Esc)", () => state.set({ sel: null, range: null, only: null, without: null })),
@@ -105,5 +104,5 @@ export function drawer(root, page) {
       caption: "Selected clients",
       most: 100,
     }),
-  );
+  ]);
 }

@@ -12,13 +12,13 @@ export function figure({ title, name, vector = null, tools = [] }) {
   const plot = el("div", { class: "plot" });
   const caption = el("figcaption", { id: `${id}-caption` });
   const numbers = el("div", { class: "numbers", hidden: true });
-  let found = { columns: [], rows: [] };
+  let found = { columns: [], rows: () => [] };
   let stale = true;
 
   const shown = () => {
     if (numbers.hidden || !stale) return;
     stale = false;
-    put(numbers, table({ ...found, caption: title }));
+    put(numbers, table({ columns: found.columns, rows: found.rows(), caption: title }));
   };
   const asTable = button("as table", () => {
     numbers.hidden = !numbers.hidden;
@@ -26,7 +26,7 @@ export function figure({ title, name, vector = null, tools = [] }) {
     shown();
   }, { aria: { expanded: "false" } });
   const heading = el("h2", { text: title, id });
-  const menu = el("div", { class: "tools" }, tools, asTable, button("CSV", () => csv(name, found)));
+  const menu = el("div", { class: "tools" }, tools, asTable, button("CSV", () => csv(name, found.columns, found.rows())));
   if (vector) {
     menu.append(
       button("SVG", () => download(`${name}.svg`, drawn(vector()), "image/svg+xml")),
@@ -44,7 +44,7 @@ export function figure({ title, name, vector = null, tools = [] }) {
     caption(text) {
       if (caption.textContent !== text) caption.textContent = text;
     },
-    /** columns: texts; rows: lists of numbers and texts. */
+    /** columns: texts; rows: gives lists of numbers and texts, asked only when somebody looks. */
     setTable(columns, rows) {
       found = { columns, rows };
       stale = true;
@@ -53,7 +53,7 @@ export function figure({ title, name, vector = null, tools = [] }) {
   };
 }
 
-function csv(name, { columns, rows }) {
+function csv(name, columns, rows) {
   const lines = [columns, ...rows].map((row) => row.map(csvCell).join(","));
   download(`${name}.csv`, lines.join("\r\n") + "\r\n", "text/csv");
 }

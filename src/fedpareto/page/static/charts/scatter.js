@@ -77,6 +77,9 @@ export class Scatter {
 
   frame({ x, y }) {
     const { margin, width, height, layers } = this;
+    const key = [width, ...this.x.domain, ...this.y.domain, ...this.x.range, ...this.y.range, x.title, y.title].join();
+    if (key === this.framed) return;
+    this.framed = key;
     const [bottom, left] = [height - margin.bottom, margin.left];
     const parts = [svg("rect", { class: "field", x: left, y: margin.top, width: Math.max(0, width - left - margin.right), height: bottom - margin.top })];
     const xs = ticks(this.x.domain, Math.max(2, (width - left) / 90));

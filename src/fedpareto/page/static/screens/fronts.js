@@ -1,6 +1,6 @@
 // Fronts: every client's model as a point, what each run offers, and what a step along a front costs.
 
-import { button, el, put, tick } from "../dom.js";
+import { button, el, put, renew, tick } from "../dom.js";
 import { figure } from "../charts/figure.js";
 import { Parallel } from "../charts/parallel.js";
 import { Scatter } from "../charts/scatter.js";
@@ -31,8 +31,7 @@ export function mount(root, page) {
         Object.assign(view, { kind, m });
       }
       const { evaluation, split, round, seed } = page.view;
-      const all = await Promise.all(runs.map((run) => points(run, { evaluation, split, round, seed })));
-      const shown = all.map((one) => filtered(one, page));
+      const shown = await Promise.all(runs.map((run) => shownOf(run, page)));
       page.known = known(shown);
       root.dataset.round = round;
       root.dataset.split = split;
@@ -45,6 +44,24 @@ export function mount(root, page) {
       page.known = null;
     },
   };
+}
+
+const kept = new Map();
+
+/** A run's points as they are shown, made anew only where something changed. */
+async function shownOf(run, page) {
+  const version = [run.version, ...Object.values(page.view), page.state.get("only"), page.state.get("without")].join();
+  const before = kept.get(run.id);
+  if (before?.version === version) return before;
+  const found = { ...filtered(await points(run, page.view), page), version, made: new Map() };
+  kept.set(run.id, found);
+  return found;
+}
+
+/** What is computed of a run's points, once. */
+function once(one, key, make) {
+  if (!one.made.has(key)) one.made.set(key, make());
+  return one.made.get(key);
 }
 
 /** Without what was excluded, and with what is on each run's front. */
@@ -95,6 +112,13 @@ function rangeText(found) {
 
 /** Which points lie within all ranges, or are selected by name; null: no choice. */
 function chosenOf(one, found, page) {
+  if (!found.size && !page.selection.size()) return null;
+  const asked = `${page.state.get("range")} ${page.state.get("sel")}`;
+  if (one.chosen?.asked !== asked) one.chosen = { asked, is: choose(one, found, page) };
+  return one.chosen.is;
+}
+
+function choose(one, found, page) {
   if (found.size) {
     const chosen = new Uint8Array(one.count).fill(1);
     for (const [j, [low, high]] of found) {
@@ -103,7 +127,6 @@ function chosenOf(one, found, page) {
     }
     return chosen;
   }
-  if (!page.selection.size()) return null;
   const chosen = new Uint8Array(one.count);
   for (let i = 0; i < one.count; i++) chosen[i] = page.selection.has(one.key(i)) ? 1 : 0;
   return chosen;
@@ -118,7 +141,7 @@ function brushed(page, all, found, done) {
     const keys = [];
     if (found.size) {
       for (const one of all) {
-        const chosen = chosenOf(one, found, page);
+        const chosen = choose(one, found, page);
         for (let i = 0; i < one.count && keys.length <= MOST_KEYS; i++) if (chosen[i]) keys.push(one.key(i));
       }
     }
@@ -214,9 +237,10 @@ function plane(root, page) {
     const up = [maximise[part.x], maximise[part.y]];
     const plain = state.get("plain") === "1";
     const focus = focused(page);
-    put(legend, page.legend((run) => state.set({ focus: state.get("focus") === run.id ? null : run.id }), (run) => run.id === focus.id));
-    put(controls, planeControls(page, names, part));
-    const surfaces = all.map((one) => surfacesOf(one, part.x, part.y, up));
+    renew(legend, page.legendKey(focus.id), () => page.legend((run) => state.set({ focus: state.get("focus") === run.id ? null : run.id }), (run) => run.id === focus.id));
+    const asked = ["past", "plain", "wishing", "view", "range"].map((key) => Boolean(state.get(key)));
+    renew(controls, [...asked, part.x, part.y].join(), () => planeControls(page, names, part));
+    const surfaces = all.map((one) => once(one, `surfaces ${part.x} ${part.y}`, () => surfacesOf(one, part.x, part.y, up)));
     const { lines, bands } = outlines(all, surfaces, page, focus, up, part);
     const about = await all[0].run.about();
     if (about.known_front) lines.push({ points: about.known_front.map((p) => [p[part.x], p[part.y]]).sort((a, b) => a[0] - b[0]), dash: "4 4", kind: "known" });
@@ -232,7 +256,7 @@ function plane(root, page) {
       view: view.length === 4 ? view : null,
     });
     describe(shown, all, page, found, surfaces, part);
-    put(advice, wish.length === 2 && advised(all, wish, part, names, up));
+    renew(advice, [wish, part.x, part.y, all.map((one) => one.version)].join(), () => [wish.length === 2 && advised(all, wish, part, names, up)]);
   };
   return part;
 }
@@ -322,12 +346,11 @@ function describe(shown, all, page, found, surfaces, part) {
   );
   const front = all.flatMap((one) => Array.from(one.front.keys()).filter((i) => one.front[i]).map(one.key));
   Object.assign(shown.root.dataset, { points: total, front: total > 5000 ? front.length : front.join(" "), chosen: chosen ?? "", names: names.join() });
-  shown.setTable(["run", "seed", "client", "round", ...names, "wanted", "on the front"], tableRows(all));
+  shown.setTable(["run", "seed", "client", "round", ...names, "wanted", "on the front"], () => tableRows(all));
 }
 
-/** The rows are made only when somebody looks at them. */
 function tableRows(all) {
-  return all.flatMap((one) => Array.from({ length: Math.min(one.count, 20000) }, (_, i) => [
+  return all.flatMap((one) => Array.from({ length: one.count }, (_, i) => [
     one.run.entry.label, one.seed[i], one.client[i], one.round[i], ...one.columns.map((column) => column[i]),
     one.preference(i)?.map((w) => number(w, 2)).join(" : ") ?? "–", one.front[i] ? "yes" : "no",
   ]));
@@ -419,7 +442,7 @@ function many(root, page, m) {
   part.draw = async (all, found) => {
     part.all = all;
     const { names, maximise } = all[0].run;
-    put(legend, page.legend());
+    renew(legend, page.legendKey(), () => page.legend());
     for (const { x, y, panel } of part.panels) {
       panel.root.previousSibling.textContent = `${names[y]} over ${names[x]}`;
       const box = found.get(x) && found.get(y) ? [found.get(x)[0], found.get(y)[0], found.get(x)[1], found.get(y)[1]] : null;
@@ -446,7 +469,7 @@ function describeMany(figures, all, page, found) {
   for (const shown of figures) {
     shown.caption(text);
     Object.assign(shown.root.dataset, { points: total, front: front.join(" "), chosen: chosen ?? "" });
-    shown.setTable(["run", "seed", "client", "round", ...all[0].run.names, "wanted", "on the front"], tableRows(all));
+    shown.setTable(["run", "seed", "client", "round", ...all[0].run.names, "wanted", "on the front"], () => tableRows(all));
   }
 }
 
@@ -462,12 +485,12 @@ function strips(root, page) {
   put(root, legend, shown.root, el("section", { class: "summary" }));
   part.destroy = () => part.scatter.destroy();
   part.draw = async (all, found) => {
-    put(legend, page.legend());
+    renew(legend, page.legendKey(), () => page.legend());
     const name = all[0].run.names[0];
     const groups = groupsOf(all, page, found, 0, 0).map((group, k) => ({ ...group, ys: group.xs, xs: Float64Array.from(group.xs, (_, i) => k + ((i * 0.618) % 1) * 0.6 + 0.2) }));
     part.scatter.draw({ x: { title: "runs, in the order of the legend" }, y: { title: name, maximise: all[0].run.maximise[0] }, groups });
     shown.caption(`One goal, so there is no front: each mark is a client, ${page.inWords()}. ${all.map((one) => `${one.run.entry.label}: ${spreadOf(one.columns[0])}`).join("; ")}.`);
-    shown.setTable(["run", "seed", "client", "round", name, "wanted", "on the front"], tableRows(all));
+    shown.setTable(["run", "seed", "client", "round", name, "wanted", "on the front"], () => tableRows(all));
     Object.assign(shown.root.dataset, { points: all.reduce((sum, one) => sum + one.count, 0) });
   };
   return part;

@@ -1,6 +1,6 @@
 // Rounds: hypervolume and every other recorded number, against rounds, bytes or time; sent and trained always named.
 
-import { choice, el, put } from "../dom.js";
+import { choice, el, put, renew } from "../dom.js";
 import { figure } from "../charts/figure.js";
 import { Lines } from "../charts/lines.js";
 import { tip } from "../charts/tip.js";
@@ -35,8 +35,7 @@ export function mount(root, page) {
     async update() {
       const { state, runs } = page;
       if (!runs.length) {
-        put(legend);
-        put(controls);
+        for (const node of [legend, controls]) renew(node, "", () => []);
         return put(grid, el("p", { class: "soft", text: "Choose runs on the left: their rounds appear here." }));
       }
       const all = await Promise.all(runs.map(async (run) => ({ run, lines: await run.lines() })));
@@ -44,8 +43,8 @@ export function mount(root, page) {
       const over = axes.includes(state.get("over")) ? state.get("over") : all.every(({ lines }) => hasAxis(lines, "clock")) ? "clock" : "round";
       const focus = runs.find((run) => run.id === state.get("focus")) ?? runs[0];
       const kinds = kindsOf(all, page);
-      put(legend, page.legend((run) => state.set({ focus: state.get("focus") === run.id ? null : run.id }), (run) => run.id === focus.id), KEY.cloneNode(true));
-      put(controls, controlsOf(page, axes, over, kinds));
+      renew(legend, page.legendKey(focus.id), () => [page.legend((run) => state.set({ focus: state.get("focus") === run.id ? null : run.id }), (run) => run.id === focus.id), KEY.cloneNode(true)]);
+      renew(controls, [axes, over, kinds.map((kind) => kind.name), state.get("charts"), state.get("smooth")].join(), () => controlsOf(page, axes, over, kinds));
       const picked = shownOf(kinds, state);
       const places = new Map(all.map(({ run, lines }) => [run.id, placesOf(lines, over, page.view.seed)]));
       for (const kind of picked) {
@@ -203,7 +202,7 @@ function drawn(parts, kind, { all, places, over, focus, page }) {
   const y = extent(series.flatMap((one) => (one.band ? [one.ys, one.band.low, one.band.high] : [one.ys])));
   parts.lines.draw({ x: { title: axis.title, domain: x, whole: axis.whole }, y: { title: kind.title, domain: y }, series, at, marks: marksOf(all, focus, places) });
   parts.shown.caption(captionOf(kind, series, axis, page));
-  parts.shown.setTable([axis.title, ...series.map((one) => `${one.label}${kind.plain ? "" : ` (${one.kind})`}`)], rowsOf(series));
+  parts.shown.setTable([axis.title, ...series.map((one) => `${one.label}${kind.plain ? "" : ` (${one.kind})`}`)], () => rowsOf(series));
 }
 
 /** Rounds of the run in focus in which replies were missing. */
