@@ -24,13 +24,13 @@ export function filled(node, props = {}, children = []) {
       for (const [key, of] of Object.entries(value)) node.style.setProperty(key, of);
     } else node.setAttribute(name, value === true ? "" : value);
   }
-  node.append(...children.flat(2).filter((one) => one !== null && one !== undefined && one !== false));
+  node.append(...children.flat(Infinity).filter((one) => one !== null && one !== undefined && one !== false));
   return node;
 }
 
 /** Replaces what is in an element. */
 export function put(node, ...children) {
-  node.replaceChildren(...children.flat(2).filter((one) => one !== null && one !== undefined && one !== false));
+  node.replaceChildren(...children.flat(Infinity).filter((one) => one !== null && one !== undefined && one !== false));
   return node;
 }
 

@@ -464,7 +464,7 @@ function describeMany(figures, all, page, found) {
   const total = all.reduce((sum, one) => sum + one.count, 0);
   const on = all.map((one) => one.front.reduce((a, b) => a + b, 0));
   const chosen = found.size ? all.reduce((sum, one) => sum + chosenOf(one, found, page).reduce((a, b) => a + b, 0), 0) : null;
-  const text = `${counted(total, "model")}, ${page.inWords()}. Not dominated in all goals together: ${listed(all.map((one, k) => `${one.run.entry.label} ${on[k]} of ${one.count}`))}.` + (chosen === null ? "" : ` ${counted(chosen, "model")} brushed.`);
+  const text = `${counted(total, "model")}, ${page.inWords()}. Better is up, and to the right. Not dominated in all goals together: ${listed(all.map((one, k) => `${one.run.entry.label} ${on[k]} of ${one.count}`))}.` + (chosen === null ? "" : ` ${counted(chosen, "model")} brushed.`);
   const front = all.flatMap((one) => Array.from(one.front.keys()).filter((i) => one.front[i]).map(one.key));
   for (const shown of figures) {
     shown.caption(text);
