@@ -82,6 +82,8 @@ const page = {
     }));
   },
   swatch,
+  /** Where matplotlib's PDF of a figure is; a saved page has none. */
+  paper: (name) => (isSaved ? null : () => `/api/figure/${name}.pdf?runs=${page.runs.map((run) => run.id).join(",")}`),
 };
 
 /** A run's mark in its colour. */
@@ -161,6 +163,7 @@ function fault(problem) {
 
 function frame() {
   views();
+  actions();
   shelfList();
   bar();
   liveness();
@@ -177,6 +180,15 @@ function views() {
     };
     return el("a", { href: addresses[i], text: name, "aria-current": path === host.path ? "page" : null, on: { click } });
   }));
+}
+
+/** What can be done with what is seen. */
+function actions() {
+  const ids = page.runs.map((run) => run.id).join(",");
+  if (isSaved) return;
+  const view = `${state.path}${location.search}`;
+  const address = `/api/save?runs=${ids}&view=${encodeURIComponent(view)}`;
+  renew(at("actions"), address, () => [ids && el("a", { href: address, download: "fedpareto.html", text: "save this view as HTML" })]);
 }
 
 const found = { text: "" };

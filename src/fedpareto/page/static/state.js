@@ -8,7 +8,7 @@ const listeners = new Set();
 
 /** "/fronts", and what stands behind the question mark. A saved page has both behind a #: a file has one address. */
 function read() {
-  const text = isSaved ? location.hash.slice(1) || "/fronts" : location.pathname + location.search;
+  const text = isSaved ? location.hash.slice(1) || document.documentElement.dataset.view || "/fronts" : location.pathname + location.search;
   const [path, query] = text.split("?");
   return { path, params: new URLSearchParams(query ?? "") };
 }

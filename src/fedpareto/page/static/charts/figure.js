@@ -6,8 +6,11 @@ import { table } from "./table.js";
 
 let serial = 0;
 
-/** {root, plot, caption(text), setTable(columns, rows)}. `vector`: gives the SVG element that is exported. */
-export function figure({ title, name, vector = null, tools = [] }) {
+/**
+ * {root, plot, caption(text), setTable(columns, rows)}. `vector` gives the SVG element that is exported; `paper` the
+ * address of the same by matplotlib.
+ */
+export function figure({ title, name, vector = null, paper = null, tools = [] }) {
   const id = `figure-${++serial}`;
   const plot = el("div", { class: "plot" });
   const caption = el("figcaption", { id: `${id}-caption` });
@@ -33,6 +36,7 @@ export function figure({ title, name, vector = null, tools = [] }) {
       button("PNG", async () => download(`${name}.png`, await painted(vector()))),
     );
   }
+  if (paper) menu.append(button("PDF", () => location.assign(paper())));
   const labels = { labelledby: id, describedby: caption.id };
   const root = el("figure", { class: "figure", aria: labels }, el("header", {}, heading, menu), plot, caption, numbers);
   return {

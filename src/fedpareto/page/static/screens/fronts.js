@@ -224,7 +224,7 @@ function plane(root, page) {
       },
     },
   });
-  const shown = figure({ title: "Every client's model", name: "fronts", vector: () => part.scatter.vector() });
+  const shown = figure({ title: "Every client's model", name: "fronts", vector: () => part.scatter.vector(), paper: page.paper("fronts") });
   const [controls, legend, advice] = [el("div", { class: "row" }), el("div"), el("div", { class: "advice", aria: { live: "polite" } })];
   shown.plot.append(part.scatter.root, hover.root);
   put(root, legend, controls, shown.root, advice, el("section", { class: "summary" }));

@@ -169,7 +169,7 @@ function chartOf(kind, page) {
     height: 210,
     on: { hover: (text, at) => hover.show(text, at), read: page.say, place: (x) => parts.place?.(x) },
   });
-  parts.shown = figure({ title: kind.title, name: `rounds-${kind.name.replace(/[^a-z0-9]+/gi, "-")}`, vector: () => parts.lines.vector() });
+  parts.shown = figure({ title: kind.title, name: `rounds-${kind.name.replace(/[^a-z0-9]+/gi, "-")}`, vector: () => parts.lines.vector(), paper: kind.name === "hypervolume" ? page.paper("hypervolume") : null });
   parts.shown.plot.append(parts.lines.root, hover.root);
   return parts;
 }
