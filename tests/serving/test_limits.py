@@ -10,8 +10,9 @@ from test_service import InProcess
 from uvicorn.server import ServerState
 
 import fedpareto
-from fedpareto.serving import gate, server, service
-from fedpareto.serving.server import LOOPBACK, Options
+from fedpareto.serving import gate, listening, service
+from fedpareto.serving.listening import LOOPBACK
+from fedpareto.serving.server import Options
 from waiting import PATIENCE
 
 
@@ -73,12 +74,12 @@ async def answered(scope, receive, send):
 
 async def heard(said: bytes, **limits: int) -> bytes:
     """What one connection gets back until it is closed."""
-    config = uvicorn.Config(answered, http=server._Protocol, ws="none", lifespan="off", log_level="error", **limits)
+    config = uvicorn.Config(answered, http=listening.Protocol, ws="none", lifespan="off", log_level="error", **limits)
     config.load()
     state = ServerState()
 
     def protocol():
-        return server._Protocol(config=config, server_state=state, app_state={})
+        return listening.Protocol(config=config, server_state=state, app_state={})
 
     listener = await asyncio.get_running_loop().create_server(protocol, "127.0.0.1", 0)
     async with listener:
@@ -91,7 +92,7 @@ async def heard(said: bytes, **limits: int) -> bytes:
 
 @pytest.mark.parametrize("said", [b"", b"GET / HTTP/1.1\r\nhost: x\r\nx-slow: "])
 def test_headers_that_never_end_close_the_connection(said, monkeypatch):
-    monkeypatch.setattr(server, "HEADER_SECONDS", 0.2)
+    monkeypatch.setattr(listening, "HEADER_SECONDS", 0.2)
     assert asyncio.run(heard(said)) == b""
 
 

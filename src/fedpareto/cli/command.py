@@ -13,7 +13,21 @@ import typer.core
 from typer.core import TyperGroup
 
 from fedpareto import __version__
-from fedpareto.cli import completion, console, data, lists, matrix, node, reproduce, runs, serve, server, space, sweep
+from fedpareto.cli import (
+    completion,
+    console,
+    data,
+    lists,
+    matrix,
+    node,
+    page,
+    reproduce,
+    runs,
+    serve,
+    server,
+    space,
+    sweep,
+)
 from fedpareto.errors import UnknownName, UserError
 
 # Help is plain text here; without this, Typer 0.20 escapes brackets in it as if Rich were to print it.
@@ -81,7 +95,7 @@ def _root(
 
 
 for command in (
-    *(runs.run, runs.resume, runs.show, runs.compare),
+    *(runs.run, runs.resume, runs.show, runs.compare, page.page),
     *(lists.algorithms, lists.problems),
     *(runs.demo, sweep.sweep, reproduce.reproduce, matrix.matrix),
     *(serve.predict, serve.export, serve.serve),

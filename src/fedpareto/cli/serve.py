@@ -150,9 +150,10 @@ def serve(
     if find_spec("fastapi") is None or find_spec("uvicorn") is None:
         raise UserError('serving needs other packages; try: pip install "fedpareto[serve]"')
     from fedpareto.serving import runs, server
+    from fedpareto.serving.listening import is_loopback
 
     token = _token(token_file)
-    if not server.is_loopback(host) and token is None and not no_token:
+    if not is_loopback(host) and token is None and not no_token:
         raise UserError(
             f"anyone who reaches {host} could send requests; give a token file with --token-file, or use --no-token"
         )

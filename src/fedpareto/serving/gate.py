@@ -47,7 +47,7 @@ class Gate:
         self.app, self.log = app, log
         self._hosts = frozenset(host.lower() for host in hosts)
         self.counters = counters or Counters()
-        self._digest = None if token is None else _digest(token.encode())
+        self._digest = None if token is None else digest_of(token.encode())
         self.draining = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -75,30 +75,19 @@ class Gate:
                 self.log.write(scope, status, seconds, rows)
 
     async def _checked(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if self._hosts and _host(scope) not in self._hosts:
+        if self._hosts and host_of(scope) not in self._hosts:
             # A web page can give its own name this machine's address; the browser then takes us for its server.
             await said(421, "this service is not known under this name; see --allow-host")(scope, receive, send)
             return
-        scope[KNOWN] = self._digest is None or hmac.compare_digest(_digest(_bearer(scope)), self._digest)
+        scope[KNOWN] = self._digest is None or hmac.compare_digest(digest_of(_bearer(scope)), self._digest)
         if not scope[KNOWN] and scope["path"] not in OPEN_PATHS:
             refusal = said(401, "this service requires a token: authorization: Bearer TOKEN")
             refusal.headers["www-authenticate"] = "Bearer"
             await refusal(scope, receive, send)
             return
-        try:
-            async with asyncio.timeout(BODY_SECONDS):
-                body = await _whole(receive)
-        except TimeoutError:
-            refusal = said(408, f"the request did not arrive within {BODY_SECONDS:g} s")
-            refusal.headers["connection"] = "close"
-            await refusal(scope, receive, send)
-            return
-        if body is None:
-            return
-        if len(body) > MOST_BYTES:
-            await said(413, f"the request is longer than {MOST_BYTES:,} bytes")(scope, receive, send)
-            return
-        await self.app(scope, _once(body, receive), send)
+        arrived = await whole_request(scope, receive, send)
+        if arrived is not None:
+            await self.app(scope, arrived, send)
 
 
 def said(status: int, message: str) -> JSONResponse:
@@ -107,12 +96,12 @@ def said(status: int, message: str) -> JSONResponse:
     return JSONResponse({"detail": message.encode("utf-8", "replace").decode()}, status)
 
 
-def _digest(token: bytes) -> bytes:
+def digest_of(token: bytes) -> bytes:
     """Of one length for every token, so that a comparison reveals nothing, not even the length."""
     return hashlib.sha256(token).digest()
 
 
-def _host(scope: Scope) -> str:
+def host_of(scope: Scope) -> str:
     """The name under which a request came, without the port; empty if it does not say."""
     for name, value in scope["headers"]:
         if name == b"host":
@@ -128,6 +117,22 @@ def _bearer(scope: Scope) -> bytes:
             kind, _, token = value.partition(b" ")
             return bytes(token.strip()) if kind.lower() == b"bearer" else b""
     return b""
+
+
+async def whole_request(scope: Scope, receive: Receive, send: Send) -> Receive | None:
+    """What the application receives, its body already here; None if that is settled: too slow, too long, or gone."""
+    try:
+        async with asyncio.timeout(BODY_SECONDS):
+            body = await _whole(receive)
+    except TimeoutError:
+        refusal = said(408, f"the request did not arrive within {BODY_SECONDS:g} s")
+        refusal.headers["connection"] = "close"
+        await refusal(scope, receive, send)
+        return None
+    if body is not None and len(body) > MOST_BYTES:
+        await said(413, f"the request is longer than {MOST_BYTES:,} bytes")(scope, receive, send)
+        return None
+    return None if body is None else _once(body, receive)
 
 
 async def _whole(receive: Receive) -> bytes | None:

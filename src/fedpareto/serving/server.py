@@ -21,13 +21,22 @@ from typing import Any
 
 import torch
 import uvicorn
-from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 from fedpareto import workers
 from fedpareto.errors import UserError
 from fedpareto.serving import metrics, runs
 from fedpareto.serving.access_log import AccessLog, LogFormat
 from fedpareto.serving.gate import Gate
+from fedpareto.serving.listening import (
+    KEEP_ALIVE,
+    LOOPBACK,
+    MOST_CONNECTIONS,
+    Protocol,
+    in_url,
+    is_loopback,
+    listening,
+    on_signals,
+)
 from fedpareto.serving.metrics import Counters
 from fedpareto.serving.service import app_of
 
@@ -37,14 +46,6 @@ and a header that closes the connection.
 """
 TICK = 0.02
 """Seconds between two checks whether all connections are closed."""
-KEEP_ALIVE = 75
-"""Keep-alive of an idle connection in seconds; longer than clients', so that they close it."""
-HEADER_SECONDS = 10.0
-"""In which the headers of a request must be here, from its first byte or from the beginning of the connection."""
-MOST_CONNECTIONS = 1000
-"""Of a process; more are answered with 503. Below the 1,024 files that most systems let a process open."""
-LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
-"""Names of this machine for itself."""
 FEWEST_SECONDS = 2.0
 """A worker that ends sooner than this after its start would do so again: the service stops with it."""
 
@@ -72,13 +73,13 @@ class Options:
         """All names under which requests may come; none: any."""
         if is_loopback(self.host):
             return (*LOOPBACK, *self.hosts)
-        return (_in_url(self.host), *self.hosts) if self.hosts else ()
+        return (in_url(self.host), *self.hosts) if self.hosts else ()
 
 
 def serve(path: Path, options: Options, ready: Callable[[str], None]) -> None:
     """Serves until a stop signal; `ready` is called with the address once all workers answer."""
-    with _listening(options.host, options.port) as listener:
-        address = f"http://{_in_url(options.host)}:{listener.getsockname()[1]}"
+    with listening(options.host, options.port) as listener:
+        address = f"http://{in_url(options.host)}:{listener.getsockname()[1]}"
         if options.workers == 1:
             _answer(path, options, listener, Counters(), lambda: ready(address))
         else:
@@ -99,7 +100,7 @@ def _answer(
     gate = app_of(runs.load(path), options.client, options.seed, counters, options.token, log, options.known_hosts)
     config = uvicorn.Config(
         gate,
-        http=_Protocol,
+        http=Protocol,
         log_level="warning",
         access_log=False,
         server_header=False,
@@ -110,42 +111,8 @@ def _answer(
     gc.collect()
     gc.freeze()  # These objects stay; scanning them in every garbage collection would delay requests.
     server = _Server(config, gate, listener, options.drain, ready)
-    with _on_signals(server.handle_exit, signals):
+    with on_signals(server.handle_exit, signals):
         server.run(sockets=[listener])
-
-
-class _Protocol(AutoHTTPProtocol):  # type: ignore[valid-type, misc]
-    """Uvicorn's protocol, and a deadline for the headers of each request, which it lacks."""
-
-    _deadline: asyncio.TimerHandle | None = None
-
-    def connection_made(self, transport: Any) -> None:
-        """See asyncio."""
-        super().connection_made(transport)
-        self._await_headers()
-
-    def data_received(self, data: bytes) -> None:
-        """See asyncio."""
-        super().data_received(data)
-        if self.cycle is None or self.cycle.response_complete:
-            self._await_headers()
-        else:
-            self._end_wait()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """See asyncio."""
-        self._end_wait()
-        super().connection_lost(exc)
-
-    def _await_headers(self) -> None:
-        """Further bytes do not put the deadline off."""
-        if self._deadline is None:
-            self._deadline = asyncio.get_running_loop().call_later(HEADER_SECONDS, self.transport.close)
-
-    def _end_wait(self) -> None:
-        if self._deadline is not None:
-            self._deadline.cancel()
-            self._deadline = None
 
 
 class _Server(uvicorn.Server):
@@ -209,19 +176,6 @@ class _Server(uvicorn.Server):
         self.force_exit, self._hurried, self.should_exit = self._hurried, self.should_exit, True
 
 
-@contextmanager
-def _on_signals(
-    handler: Callable[[int, FrameType | None], None], signals: tuple[int, ...] = (signal.SIGINT, signal.SIGTERM)
-) -> Iterator[None]:
-    """Calls `handler` on the signals that end processes."""
-    before = {number: signal.signal(number, handler) for number in signals}
-    try:
-        yield
-    finally:
-        for number, earlier in before.items():
-            signal.signal(number, earlier)
-
-
 # -- several processes ---------------------------------------------------------------------------------------------
 
 
@@ -249,7 +203,7 @@ class _Workers:
     def run(self, ready: Callable[[], None]) -> None:
         """Until a stop signal; raises UserError if a worker cannot even start."""
         told = False
-        with _on_signals(self._stop):
+        with on_signals(self._stop):
             for number in range(self._options.workers):
                 self._start(number)
             while self._running:
@@ -317,33 +271,3 @@ def _end_with(pipe: Connection) -> None:
     with suppress(EOFError, OSError):
         pipe.recv()
     os.kill(os.getpid(), signal.SIGTERM)
-
-
-# -- the socket ----------------------------------------------------------------------------------------------------
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches an address."""
-    return _in_url(host) in LOOPBACK
-
-
-def _in_url(host: str) -> str:
-    return f"[{host}]" if ":" in host else host
-
-
-def _listening(host: str, port: int) -> socket.socket:
-    """A socket of our own, so that a port in use is reported in one line."""
-    try:
-        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        listener = socket.socket(family, kind, protocol)
-        try:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.bind(address)
-        except BaseException:
-            listener.close()
-            raise
-    except (OSError, OverflowError, UnicodeError) as problem:
-        raise UserError(
-            f"cannot listen at {host}, port {port}: {getattr(problem, 'strerror', '') or problem}"
-        ) from None
-    return listener
