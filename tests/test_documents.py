@@ -149,8 +149,8 @@ def parse(words):
 )
 def test_commands_run_one_after_the_other(document, tmp_path, monkeypatch, capsys, published):
     """With two rounds instead of many, and without measuring. Those that take long are parsed, so are `server` and
-    `node`, which wait for each other (tests/deploy runs them), `serve`, without end, and those of the gallery, whose
-    pictures are kept.
+    `node`, which wait for each other (tests/deploy runs them), `serve` and `page`, without end, and those of the
+    gallery, whose pictures are kept.
 
     So are commands on data sets that are not here: the test then counts as skipped, after all others were tried.
     """
@@ -165,7 +165,7 @@ def test_commands_run_one_after_the_other(document, tmp_path, monkeypatch, capsy
         Path(body.splitlines()[0].removeprefix("# ")).write_text(body, encoding="utf-8")
     missing = []
     for words in commands(document):
-        if words[0] in (*LONG, "server", "node", "serve") or document == "docs/gallery.md":
+        if words[0] in (*LONG, "server", "node", "serve", "page") or document == "docs/gallery.md":
             parse(words)
             continue
         monkeypatch.setattr(sys, "argv", ["fedpareto", *shortened(words)])

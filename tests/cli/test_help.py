@@ -27,7 +27,7 @@ HEAVY = {
 }
 """Packages that take long to import; with none of them, help takes a fraction of a second."""
 GROUPS = ("completion", "data", "server", "node", "space")
-COMMANDS = ("run", "resume", "show", "compare", "algorithms", "problems", "demo")
+COMMANDS = ("run", "resume", "show", "compare", "page", "algorithms", "problems", "demo")
 
 
 def example_in(text: str) -> list[str]:

@@ -64,7 +64,6 @@ MAY_IMPORT = {
     "deploy": {"errors", "files", "codecs", "moo", "core", "trust", "engines", "experiments", "problems"},
     "page": {"errors", "files", "columns", "moo", "core", "report", "experiments", "serving", "deploy"},
     "papers": {"errors", "files", "columns", "moo", "core", "engines", "experiments", "report"},
-    "page": {"errors", "files", "columns", "moo", "report", "experiments", "serving", "deploy"},
     "cli": {
         "errors",
         "files",
