@@ -136,15 +136,37 @@ def write_secret(path: Path, content: bytes) -> None:
         file.write(content)
 
 
+def free_folder(parent: Path, name: str) -> Path:
+    """A new folder parent/name, or the first of name-2, name-3, … that does not exist yet."""
+    while True:
+        folder = free_path(parent, name)
+        try:
+            folder.mkdir(parents=True)  # Fails if another process was faster.
+        except FileExistsError:
+            if not parent.is_dir():
+                raise UserError(f"the folder {folder} cannot be made: {parent} is not a folder") from None
+        except OSError as problem:
+            raise UserError(f"the folder {folder} cannot be made: {problem.strerror or problem}") from None
+        else:
+            return folder
+
+
+def free_path(parent: Path, name: str) -> Path:
+    """parent/name, or the first of name-2, name-3, … where there is nothing yet."""
+    numbered = (f"{name}-{number}" for number in itertools.count(2))
+    return next(path for path in (parent / one for one in itertools.chain([name], numbered)) if not path.exists())
+
+
 def need_posix(what: str) -> None:
     """Raises UserError on Windows, for what needs the processes and signals of other systems."""
     if WINDOWS:
         raise UserError(f"{what} needs Linux or macOS; on Windows it runs in WSL, the Windows Subsystem for Linux")
 
 
-def quoted(path: Path) -> str:
-    """A path as it can be pasted into this system's shell."""
-    return subprocess.list2cmdline([str(path)]) if WINDOWS else shlex.quote(str(path))
+def quoted(*words: Path | str) -> str:
+    """Paths and other words as they can be pasted into this system's shell."""
+    texts = [str(word) for word in words]
+    return subprocess.list2cmdline(texts) if WINDOWS else shlex.join(texts)
 
 
 def json_text(value: Any, **style: Any) -> str:

@@ -37,6 +37,7 @@ MISTAKES: list[tuple[list[str], str]] = [
     (["run", "fedprf+ft"], "unknown algorithm 'fedprf+ft'; did you mean 'fedpref+ft'?"),
     (["run", "zzzzzz"], "unknown algorithm 'zzzzzz'; known: "),
     (["run", "fedpref", "--problem", "synthetik"], "unknown problem 'synthetik'; did you mean 'synthetic'?"),
+    (["run", "--problem", "table", "--quiet"], "the problem 'table' needs file"),
     (["run", "--engine", "lokal"], "unknown engine 'lokal'; did you mean 'local'?"),
     (["runn", "fedpref"], "unknown command 'runn'; did you mean 'run'?"),
     (["run", "--cliens", "3"], "--clients"),

@@ -38,7 +38,7 @@ def test_unnamed_runs_get_folders_of_their_own(fedpareto: Callable[..., Any], tm
 
 
 def test_unnamed_runs_that_begin_at_once_do_not_meet(tmp_path: Path) -> None:
-    from fedpareto.cli.runs import free_folder
+    from fedpareto.files import free_folder
 
     found: list[Path] = []
     threads = [threading.Thread(target=lambda: found.append(free_folder(tmp_path, "run"))) for _ in range(20)]

@@ -17,7 +17,7 @@ from typer.main import get_command
 
 from fedpareto.cli import app, completion, data, lists
 from fedpareto.cli.completion import SCRIPTS, candidates, names_of
-from fedpareto.core import registry
+from fedpareto.core import described, registry
 from fedpareto.report import across, reading, record, terminal
 from fedpareto.report.comparison import comparison
 
@@ -116,7 +116,7 @@ def test_listings_are_json_with_stable_keys(fedpareto: Callable[..., Any]) -> No
     assert set(algorithms[0]) == {"name", "about", "level", "family", "method", "objectives", "personal"}
     one = said("algorithms", "fedpref", "--json")
     assert set(one) == {*algorithms[0], "parameters"}
-    assert set(one["parameters"][0]) == {"name", "default", "needed", "meaning"}
+    assert set(one["parameters"][0]) == {"name", "type", "choices", "default", "needed", "meaning"}
     problems = said("problems", "--json")
     assert set(problems[0]) == {"name", "about", "objectives", "model_size", "known_front"}
     assert set(said("problems", "table", "--json")) == {"name", "about", "parameters", "models"}
@@ -157,13 +157,13 @@ def fits(*shown: Any, width: int = 80) -> list[str]:
 
 
 def plain_algorithms() -> list[dict[str, Any]]:
-    return [lists._algorithm(name, cls) for name, cls in registry.algorithms().items()]
+    return [described.algorithm(name, cls) for name, cls in registry.algorithms().items()]
 
 
 def test_listings_fit_80_columns() -> None:
     found = fits(lists.algorithm_table(plain_algorithms(), 80))
     assert all(any(name in line for line in found) for name in registry.algorithms())
-    problems = [lists._problem(name, cls) for name, cls in registry.problems().items()]
+    problems = [described.problem(name, cls) for name, cls in registry.problems().items()]
     found = fits(lists.problem_table(problems, 80))
     assert all(any(name in line for line in found) for name in registry.problems())
     long = {"about": "What it is. " * 9, "terms": "CC BY 4.0", "bytes": 12_345_678, "here": True}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -21,12 +21,12 @@ def algorithms(
 
     Example: fedpareto algorithms fedpref
     """
-    from fedpareto.core import registry
+    from fedpareto.core import described, registry
 
     if name is not None:
         cls = registry.algorithm_class(name)
         if json:
-            print_json({**_algorithm(name, cls), "parameters": _parameters(cls)})
+            print_json({**described.algorithm(name, cls), "parameters": described.parameters(cls)})
             return
         _print_parameters(name, cls)
         labels = cls.taxonomy
@@ -34,7 +34,7 @@ def algorithms(
             f"\ntaxonomy: {labels.level} level, {labels.family}; {labels.method}; objectives: {labels.objectives}"
         )
         return
-    found = [_algorithm(known, cls) for known, cls in registry.algorithms().items()]
+    found = [described.algorithm(known, cls) for known, cls in registry.algorithms().items()]
     if json:
         print_json(found)
         return
@@ -50,19 +50,19 @@ def problems(
 
     Example: fedpareto problems synthetic
     """
-    from fedpareto.core import registry
+    from fedpareto.core import described, registry
 
     if name is not None:
         cls = registry.problem_class(name)
         if json:
-            plain = {"name": name, "about": _first_line(cls), "parameters": _parameters(cls)}
+            plain = {"name": name, "about": described.first_line(cls), "parameters": described.parameters(cls)}
             print_json({**plain, "models": list(cls.models)})
             return
         _print_parameters(name, cls)
         if cls.models:
             typer.echo(f"\nnetworks (model): {', '.join(cls.models)}")
         return
-    found = [_problem(known, cls) for known, cls in registry.problems().items()]
+    found = [described.problem(known, cls) for known, cls in registry.problems().items()]
     if json:
         print_json(found)
         return
@@ -117,78 +117,28 @@ def problem_table(found: Sequence[dict[str, Any]], width: int | None) -> Table:
     return table
 
 
-def _algorithm(name: str, cls: Any) -> dict[str, Any]:
-    labels = cls.taxonomy
-    return {
-        "name": name,
-        "about": _first_line(cls),
-        "level": labels.level,
-        "family": labels.family,
-        "method": labels.method,
-        "objectives": labels.objectives,
-        "personal": cls.personalised or name.endswith("+ft"),
-    }
-
-
-def _problem(name: str, cls: Any) -> dict[str, Any]:
-    problem = cls()
-    return {
-        "name": name,
-        "about": _first_line(cls),
-        "objectives": [{"name": goal.name, "maximise": goal.maximise} for goal in problem.objectives],
-        "model_size": problem.layout.size,
-        "known_front": problem.known_front() is not None,
-    }
-
-
-def _parameters(cls: type) -> list[dict[str, Any]]:
-    """Name, default (null where one must be given) and meaning of each."""
-    from fedpareto.core.parameters import field_docs
-
-    docs = field_docs(cls)
-    return [
-        {
-            "name": name,
-            "default": None if is_needed else list(default) if isinstance(default, tuple) else default,
-            "needed": is_needed,
-            "meaning": docs.get(name, ""),
-        }
-        for name, default, is_needed in _fields(cls)
-    ]
-
-
-def _fields(cls: Any) -> Iterator[tuple[str, Any, bool]]:
-    """Of each parameter its name, its default, and whether it has none."""
-    import dataclasses
-
-    for field in dataclasses.fields(cls):
-        default = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
-        yield field.name, default, default is dataclasses.MISSING
-
-
 def parameter_table(cls: type) -> Table:
     """Every parameter with its default and its meaning."""
     from rich.markup import escape
     from rich.table import Table
 
+    from fedpareto.core import described
     from fedpareto.core.parameters import field_docs
 
     docs = field_docs(cls)
     table = Table("parameter", "default", "meaning")
-    for name, default, is_needed in _fields(cls):
+    for name, default, is_needed in described.fields(cls):
         shown = "(needed)" if is_needed else escape(str(default)) or "(empty)"
         table.add_row(name, shown, escape(docs.get(name, "")))
     return table
 
 
 def _print_parameters(name: str, cls: type) -> None:
-    typer.echo(f"{name}: {_first_line(cls)}\n")
+    from fedpareto.core import described
+
+    typer.echo(f"{name}: {described.first_line(cls)}\n")
     table = parameter_table(cls)
     if table.row_count:
         print_table(table)
     else:
         typer.echo("no parameters")
-
-
-def _first_line(cls: type) -> str:
-    return (cls.__doc__ or "").strip().splitlines()[0]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -12,7 +11,7 @@ import typer
 
 from fedpareto.cli import console, data
 from fedpareto.errors import UserError
-from fedpareto.files import quoted
+from fedpareto.files import free_folder, quoted
 
 if TYPE_CHECKING:
     from fedpareto.experiments.result import Result
@@ -318,22 +317,6 @@ def demo(
     from fedpareto.report import reading, terminal
 
     typer.echo(terminal.front_in_terminal([reading.load(folder) for folder in folders], width=78, height=18))
-
-
-def free_folder(parent: Path, name: str) -> Path:
-    """A new folder parent/name, or the first of name-2, name-3, … that does not exist yet."""
-    for number in itertools.count(1):
-        folder = parent / (name if number == 1 else f"{name}-{number}")
-        try:
-            folder.mkdir(parents=True)  # Fails if another process was faster.
-        except FileExistsError:
-            if not parent.is_dir():
-                raise UserError(f"the folder {folder} cannot be made: {parent} is not a folder") from None
-        except OSError as problem:
-            raise UserError(f"the folder {folder} cannot be made: {problem.strerror or problem}") from None
-        else:
-            return folder
-    raise AssertionError("there is always a next number")
 
 
 def _loaded(runs: list[Path], central: bool, rank: int, converged: bool) -> list[Record]:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedpareto.cli.console import AsJson, Quiet, print_json
-from fedpareto.cli.runs import RunPath, Setting, free_folder, watched
+from fedpareto.cli.runs import RunPath, Setting, watched
 from fedpareto.errors import UserError
-from fedpareto.files import quoted
+from fedpareto.files import free_folder, quoted
 
 if TYPE_CHECKING:
     from fedpareto.experiments.draft import Draft

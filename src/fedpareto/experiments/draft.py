@@ -41,6 +41,8 @@ from fedpareto.moo.preferences import from_spec
 from fedpareto.space.missions.options import MissionOptions
 from fedpareto.trust.defences import DEFENCE_PARAMETERS, Defence
 
+USED_BY: Mapping[str, Mapping[str, Sequence[str]]] = {"defence": DEFENCE_PARAMETERS, "selection": SELECTION_PARAMETERS}
+"""Of some sections, the rules or kinds that use each parameter."""
 A_DAY = 24.0
 """Hours of a mission that does not say how long it is."""
 
@@ -232,12 +234,12 @@ class Draft:
             check_begin(parts["attack"], values.get("rounds", ROUNDS))
         with self._in("defence"):
             defence = parts["defence"]
-            self._need_use("defence", defence.rule, DEFENCE_PARAMETERS, Defence(), defence)
+            self._need_use("defence", defence.rule, Defence(), defence)
             participation = values.get("participation", 1.0)
             check_defence(defence, algorithm, parts["privacy"], parts["policy"], values["clients"], participation)
         with self._in("selection"):
             selection = parts["selection"]
-            self._need_use("selection", selection.kind, SELECTION_PARAMETERS, Selection(), selection)
+            self._need_use("selection", selection.kind, Selection(), selection)
             selection.must_fit(values["clients"], participant_count(participation, values["clients"]))
         with self._in("policy"):
             parts["policy"].must_fit(algorithm, values["clients"])
@@ -251,13 +253,11 @@ class Draft:
             with self._at(section, given[0]):
                 raise UserError(f"{section}.{given[0]} is set, but no {word} that it belongs to, such as {example}")
 
-    def _need_use(self, section: str, kind: str, users: Mapping[str, Sequence[str]], usual: Any, given: Any) -> None:
-        """Raises UserError if a parameter is set that a section's rule or kind does not have; `users` are those of each
-        parameter.
-        """
+    def _need_use(self, section: str, kind: str, usual: Any, given: Any) -> None:
+        """Raises UserError if a parameter is set that a section's rule or kind does not have."""
         word = WORDS[section]
         for key in self._section(section):
-            kinds = users.get(key, ())
+            kinds = USED_BY[section].get(key, ())
             if kinds and kind not in kinds and getattr(given, key) != getattr(usual, key):
                 raise UserError(f"{section}: {key} is for the {word} {' or '.join(kinds)}, not for {kind}")
 

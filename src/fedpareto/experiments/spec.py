@@ -87,10 +87,15 @@ class Spec:
     problem: Problem
     learner: Learner
     clients: int
+    """How many there are; mostly the problem says how many it has."""
     rounds: int = ROUNDS
+    """How often clients and server exchange models."""
     seeds: tuple[int, ...] = (0,)
+    """The same run once for each: how many (3 is 0, 1, 2), or which ones (4,7)."""
     preferences: Any = "dirichlet"
-    """A distribution's name, a text of vectors, or a list of vectors; see moo.preferences.from_spec."""
+    """What each client wants: dirichlet, equidistant, gaussian, uniform, sweep, one vector for all (0.7,0.3), one for
+    each (0.7,0.3;0.2,0.8;…) or groups:5,5; see moo.preferences.from_spec.
+    """
     participation: float = 1.0
     """Share of the clients that take part in a round."""
     quorum: float = 0.0

@@ -14,6 +14,8 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from torch import Tensor
+
 from fedpareto.errors import UnknownName, UserError
 from fedpareto.inputs.table import InputSchema, Marks
 from fedpareto.problems.fairness import datasets, reading, tables
@@ -211,9 +213,17 @@ class OwnTable(Fairness):
 
     def read(self) -> reading.Table:
         """The table as read from its file, with what was recognised."""
+        self._need_source()
+        return self._source.read(self._reading)
+
+    def initial(self, seed: int) -> Tensor:
+        """The classifier's initialisation, which needs a table: without one there are no inputs."""
+        self._need_source()
+        return super().initial(seed)
+
+    def _need_source(self) -> None:
         if not self._source:
             raise UserError("the problem 'table' needs file, the table to read, such as file=people.csv")
-        return self._source.read(self._reading)
 
     def input_schema(self, clients: int, seed: int) -> InputSchema:
         """With how this table writes numbers and what is missing."""

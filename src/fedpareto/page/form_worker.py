@@ -1,0 +1,211 @@
+"""What there is to choose from, and what a choice comes to: in a process of its own, since it needs torch."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from fedpareto.core import described, registry
+from fedpareto.core.federation import setting_of
+from fedpareto.core.parameters import field_docs, parse_value, to_plain
+from fedpareto.errors import UserError
+from fedpareto.experiments import spec_yaml
+from fedpareto.experiments.draft import USED_BY, Draft
+from fedpareto.experiments.spec import ENGINES, NAMED_SECTIONS, PARTS, WORDS, Spec
+from fedpareto.experiments.spec_values import TOP_LEVEL
+
+TEXTS = ("seeds", "preferences")
+NUMBERS = ("clients", "rounds", "participation", "quorum", "evaluate_every", "stop_after", "stop_margin")
+"""Options of `fedpareto run` by what they are: "3" as a text is three seeds."""
+AS_TYPED = {*TEXTS, *NAMED_SECTIONS, *(f"{section}.{word}" for section, word in WORDS.items())}
+"""What is a text or a word, and never read as a value: "none" is a kind of attack."""
+FLAGS = {
+    **{key: f"--{key.replace('_', '-')}" for key in (*TEXTS, *NUMBERS, "problem", "engine")},
+    **{f"{section}.{WORDS[section]}": f"--{section}" for section in ("devices", "policy", "selection")},
+}
+"""Options of `fedpareto run`; everything else is set by --set."""
+
+Values = Mapping[str, Any]
+"""A spec's values by flat names, such as "learner.lr"; texts are read as on the command line."""
+
+
+def answer(name: str, payload: Any) -> Any:
+    """One of the jobs below; see worker.Answering."""
+    jobs: dict[str, Callable[[Any], Any]] = {"form": lambda _: form(), "check": check, "settle": settle}
+    return jobs[name](payload)
+
+
+# -- what there is -------------------------------------------------------------------------------------------------
+
+
+def form() -> dict[str, Any]:
+    """Every algorithm, problem, engine and part of a spec, with its parameters."""
+    return {
+        "algorithms": [_choice(name, cls, described.algorithm) for name, cls in registry.algorithms().items()],
+        "problems": [_problem(name, cls) for name, cls in registry.problems().items()],
+        "engines": [_choice(name, cls) for name, cls in ENGINES.items()],
+        "spec": _top_level(),
+        "sections": [_section(name, cls) for name, cls in PARTS.items()],
+        "usual": NAMED_SECTIONS,
+        "broken": registry.broken(),
+    }
+
+
+def _choice(name: str, cls: type, describe: Callable[[str, Any], dict[str, Any]] | None = None) -> dict[str, Any]:
+    about = {"name": name, "about": described.first_line(cls)} if describe is None else describe(name, cls)
+    return {**about, "parameters": _plain(described.parameters(cls))}
+
+
+def _problem(name: str, cls: Any) -> dict[str, Any]:
+    """With how its clients learn, and how many there are unless said otherwise."""
+    learner = cls().learner()
+    usual = to_plain(learner)
+    learning = [{**one, "default": usual[one["name"]]} for one in described.parameters(type(learner))]
+    found = {"learner": _plain(learning), "clients": cls().default_clients(), "models": list(cls.models)}
+    return _choice(name, cls, described.problem) | found
+
+
+def _section(name: str, cls: type) -> dict[str, Any]:
+    used_by = USED_BY.get(name, {})
+    parameters = [{**one, "used_by": list(used_by.get(one["name"], ()))} for one in described.parameters(cls)]
+    about = {"name": name, "about": described.first_line(cls), "word": WORDS.get(name)}
+    return {**about, "parameters": _plain(parameters)}
+
+
+def _top_level() -> list[dict[str, Any]]:
+    docs, usual = field_docs(Spec), {name: default for name, default, _ in described.fields(Spec) if name in TOP_LEVEL}
+    usual |= {"clients": None, "seeds": len(usual["seeds"])}
+    return [
+        {"name": name, **described.type_of(hint), "default": usual[name], "needed": False, "meaning": docs[name]}
+        for name, hint in TOP_LEVEL.items()
+    ]
+
+
+def _plain(parameters: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """As JSON can hold it: infinity is a word, as it is on the command line."""
+    return [{**one, "default": _word(one["default"])} for one in parameters]
+
+
+def _word(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return [_word(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value if isinstance(value, bool | int | float | str | None) else str(value)
+
+
+# -- what a choice comes to ----------------------------------------------------------------------------------------
+
+
+def check(values: Values) -> dict[str, Any]:
+    """The YAML and the command line of what differs from the defaults, or the error and the value that it is about."""
+    try:
+        return {**settle(values), "error": None, "field": None}
+    except UserError as problem:
+        field, said = _told(str(problem))
+        return {"yaml": None, "words": None, "name": None, "error": said, "field": field}
+
+
+def settle(values: Values) -> dict[str, Any]:
+    """The same, or UserError; "words" are those after `fedpareto run`, "name" is one for a folder."""
+    given = {key.removesuffix(".name"): value for key, value in values.items()}
+    given = {"algorithm": given.get("algorithm", NAMED_SECTIONS["algorithm"]), **_in_order(given)}
+    spec = _draft(given).finish()
+    # As a run does first: here an algorithm refuses problems that it cannot handle.
+    with _about("problem"):
+        setting = setting_of(spec.problem, range(min(spec.clients, 2)), spec.seeds[0], spec.rounds)
+    with _about("algorithm"):
+        spec.algorithm.begin(setting)
+    needed = _needed(given, spec)
+    name = f"{spec.algorithm.name}-{spec.problem.name}"
+    return {"yaml": spec_yaml.text_of(_nested(needed)), "words": _words(needed, spec), "name": name}
+
+
+def _in_order(given: Values) -> dict[str, Any]:
+    """Names before parameters: a name that is set later would take the parameters away."""
+    names = [name for name in NAMED_SECTIONS if name in given]
+    return {key: given[key] for key in [*names, *(key for key in given if key not in names)]}
+
+
+def _draft(given: Values) -> Draft:
+    draft = Draft()
+    for key, value in given.items():
+        draft = draft.with_value(key, _value(key, value), _place(key))
+    return draft
+
+
+def _value(key: str, value: Any) -> Any:
+    return value.strip() if key in AS_TYPED and isinstance(value, str) else _read(value)
+
+
+def _read(value: Any) -> Any:
+    return parse_value(value) if isinstance(value, str) else value
+
+
+@contextmanager
+def _about(key: str) -> Iterator[None]:
+    try:
+        yield
+    except UserError as problem:
+        raise UserError(f"{_place(key)}: {problem}") from None
+
+
+def _place(key: str) -> str:
+    """How messages of a draft begin that are about a value."""
+    return f"⟨{key}⟩"
+
+
+def _told(problem: str) -> tuple[str | None, str]:
+    """The value that a message is about, if it names its place, and the message without that."""
+    placed = re.match(r"⟨(.+?)⟩: (.*)", problem, re.DOTALL)
+    return (None, problem) if placed is None else (placed[1], placed[2])
+
+
+def _needed(given: Values, spec: Spec) -> dict[str, Any]:
+    """What makes a difference: without the values that make the same spec when they are left out."""
+    whole, needed, before = spec.to_mapping(), dict(given), len(given) + 1
+    while len(needed) < before:  # An attack's kind can be left out once its parameters are.
+        before = len(needed)
+        for key in [key for key in needed if key not in ("algorithm", "problem")]:
+            fewer = {other: value for other, value in needed.items() if other != key}
+            with suppress(UserError):
+                if _draft(fewer).finish().to_mapping() == whole:
+                    needed = fewer
+    return needed
+
+
+def _nested(needed: Values) -> dict[str, Any]:
+    """As a YAML file has it; a section that is only its name or kind is a word."""
+    nested: dict[str, Any] = {}
+    for key, value in needed.items():
+        section, dot, parameter = key.partition(".")
+        plain = _value(key, value)
+        if not dot and section not in NAMED_SECTIONS:
+            nested[key] = plain
+        else:
+            nested.setdefault(section, {})[parameter or "name"] = plain
+    for section, word in {**WORDS, **dict.fromkeys(NAMED_SECTIONS, "name")}.items():
+        if isinstance(nested.get(section), dict) and list(nested[section]) == [word]:
+            nested[section] = nested[section][word]
+    return nested
+
+
+def _words(needed: Values, spec: Spec) -> list[str]:
+    """The arguments of `fedpareto run`."""
+    words, mapping = [str(needed["algorithm"])], spec.to_mapping()
+    for key, value in needed.items():
+        if key in NUMBERS:
+            words += [FLAGS[key], str(mapping[key])]
+        elif key in FLAGS and isinstance(value, str):
+            words += [FLAGS[key], value.strip()]
+        elif key != "algorithm":
+            words += ["--set", f"{key}={_text(value)}"]
+    return words
+
+
+def _text(value: Any) -> str:
+    """A value as --set reads it."""
+    return value.strip() if isinstance(value, str) else str(value)
