@@ -142,7 +142,7 @@ export class Lines {
   top({ at, marks = [] }) {
     const parts = [];
     const [bottom, top] = [this.height - MARGIN.bottom, MARGIN.top];
-    for (const { x, kind } of marks) parts.push(svg("line", { class: `note ${kind ?? ""}`, x1: this.x(x), x2: this.x(x), y1: top, y2: top + 8 }));
+    for (const { x, kind } of marks) parts.push(svg("line", { class: `note ${kind ?? ""}`, x1: this.x(x), x2: this.x(x), y1: top, y2: kind ? bottom : top + 8 }));
     if (at !== null && at !== undefined) parts.push(svg("line", { class: "scrub", x1: this.x(at), x2: this.x(at), y1: top, y2: bottom }));
     if (this.here) {
       const { one, i } = this.here;

@@ -46,10 +46,11 @@ export function mount(root, page) {
       renew(legend, page.legendKey(focus.id), () => [page.legend((run) => state.set({ focus: state.get("focus") === run.id ? null : run.id }), (run) => run.id === focus.id), KEY.cloneNode(true)]);
       renew(controls, [axes, over, kinds.map((kind) => kind.name), state.get("charts"), state.get("smooth")].join(), () => controlsOf(page, axes, over, kinds));
       const picked = shownOf(kinds, state);
+      const about = await focus.about();
       const places = new Map(all.map(({ run, lines }) => [run.id, placesOf(lines, over, page.view.seed)]));
       for (const kind of picked) {
         if (!charts.has(kind.name)) charts.set(kind.name, chartOf(kind, page));
-        drawn(charts.get(kind.name), kind, { all, places, over, focus, page });
+        drawn(charts.get(kind.name), kind, { all, places, over, focus, about, page });
       }
       for (const name of charts.keys()) {
         if (picked.some((kind) => kind.name === name)) continue;
@@ -174,7 +175,7 @@ function chartOf(kind, page) {
   return parts;
 }
 
-function drawn(parts, kind, { all, places, over, focus, page }) {
+function drawn(parts, kind, { all, places, over, focus, about, page }) {
   const { state, view } = page;
   const reach = Number(state.get("smooth") ?? 0);
   const axis = AXES[over];
@@ -200,18 +201,24 @@ function drawn(parts, kind, { all, places, over, focus, page }) {
   const at = view.round === "latest" ? null : placeOfRound(places.get(focus.id)?.[0], Number(view.round));
   const x = extent(series.map((one) => one.xs));
   const y = extent(series.flatMap((one) => (one.band ? [one.ys, one.band.low, one.band.high] : [one.ys])));
-  parts.lines.draw({ x: { title: axis.title, domain: x, whole: axis.whole }, y: { title: kind.title, domain: y }, series, at, marks: marksOf(all, focus, places) });
-  parts.shown.caption(captionOf(kind, series, axis, page));
+  parts.lines.draw({ x: { title: axis.title, domain: x, whole: axis.whole }, y: { title: kind.title, domain: y }, series, at, marks: marksOf(all, focus, places, about) });
+  parts.shown.caption(captionOf(kind, series, axis, page) + marked(focus, about));
   parts.shown.setTable([axis.title, ...series.map((one) => `${one.label}${kind.plain ? "" : ` (${one.kind})`}`)], () => rowsOf(series));
 }
 
-/** Rounds of the run in focus in which replies were missing. */
-function marksOf(all, focus, places) {
+/** Of the run in focus: rounds in which replies were missing, and the one from which on it was attacked. */
+function marksOf(all, focus, places, about) {
   const { lines } = all.find(({ run }) => run === focus);
   const failures = lines.column("failures");
   const first = places.get(focus.id)?.[0];
   if (!failures || !first) return [];
-  return first.order.map((i, k) => [i, k]).filter(([i]) => failures[i] > 0).slice(0, 400).map(([, k]) => ({ x: first.xs[k] }));
+  const attack = about.attack ? [{ x: placeOfRound(first, about.attack_from), kind: "attack" }] : [];
+  return first.order.map((i, k) => [i, k]).filter(([i]) => failures[i] > 0).slice(0, 400).map(([, k]) => ({ x: first.xs[k] })).concat(attack.filter((one) => one.x !== null));
+}
+
+function marked({ entry }, about) {
+  const missing = entry.failures ? ` Short ticks at the top: rounds of ${entry.label} with missing replies.` : "";
+  return missing + (about.attack ? ` Long tick: the attack on ${entry.label} begins (${about.attack}).` : "");
 }
 
 function nearestRound(place, x) {
