@@ -62,7 +62,9 @@ def test_attainment_surfaces_are_those_of_moocore(computed, share):
         found = np.array(computed("attainment", fronts, share, maximise))
         signs = np.where(maximise, -1.0, 1.0)
         surface = moocore.eaf(
-            np.concatenate(points) * signs, sets=np.repeat(np.arange(seeds), [len(p) for p in points]), percentiles=[100 * share]
+            np.concatenate(points) * signs,
+            sets=np.repeat(np.arange(seeds), [len(p) for p in points]),
+            percentiles=[100 * share],
         )
         expected = surface[:, :2] * signs
         assert np.allclose(found, expected[expected[:, 0].argsort()], atol=1e-12)

@@ -186,7 +186,7 @@ function views() {
 function actions() {
   const ids = page.runs.map((run) => run.id).join(",");
   if (isSaved) return;
-  const view = `${state.path}${location.search}`;
+  const view = href(state.path);
   const address = `/api/save?runs=${ids}&view=${encodeURIComponent(view)}`;
   renew(at("actions"), address, () => [ids && el("a", { href: address, download: "fedpareto.html", text: "save this view as HTML" })]);
 }
@@ -345,6 +345,9 @@ addEventListener("keydown", (event) => {
   else if (event.key === "k" && selection.size()) state.set({ only: state.get("sel"), sel: null, range: null });
   else if (event.key === "x" && selection.size()) state.set({ without: selection.joined("without", "sel"), sel: null, range: null });
 });
+
+// A page that comes back from the browser's memory has missed what was new.
+addEventListener("pageshow", (event) => event.persisted && location.reload());
 
 state.onChange((isOther) => {
   if (screenPath() !== host.path) show();

@@ -17,7 +17,7 @@ let now = read();
 
 function written(path, params) {
   // Colons and commas are allowed there, and can be read.
-  const query = params.toString().replace(/%3A/g, ":").replace(/%2C/g, ",");
+  const query = params.toString().replace(/%3A/g, ":").replace(/%2C/g, ",").replace(/%7E/g, "~").replace(/%2F/g, "/");
   return (isSaved ? "#" : "") + path + (query ? `?${query}` : "");
 }
 
@@ -56,13 +56,18 @@ export const state = {
   },
   /** Changes what is seen: as typing does, without a step back; or with push as a step of its own. */
   set(changes, { push = false } = {}) {
-    const address = written(now.path, changed(changes));
-    if (address === written(now.path, now.params)) return;
-    history[push ? "pushState" : "replaceState"](null, "", address);
-    apply();
+    const params = changed(changes);
+    if (written(now.path, params) === written(now.path, now.params)) return;
+    if (push) settle();
+    now = { path: now.path, params };
+    if (push) history.pushState(null, "", written(now.path, params));
+    // Browsers refuse an address that changes a hundred times in half a minute, as it would under a brush.
+    else timer ??= setTimeout(settle, 400);
+    for (const f of listeners) f(false);
   },
   /** Another screen, or another view of this one. */
   go(path, changes = {}) {
+    settle();
     history.pushState(null, "", href(path, changes));
     apply();
   },
@@ -71,7 +76,18 @@ export const state = {
   },
 };
 
+let timer = null;
+
+/** Writes the address that is due. */
+function settle() {
+  clearTimeout(timer);
+  if (timer !== null) history.replaceState(null, "", written(now.path, now.params));
+  timer = null;
+}
+
 function apply() {
+  clearTimeout(timer);
+  timer = null;
   const before = now;
   now = read();
   for (const f of listeners) f(before.path !== now.path);
