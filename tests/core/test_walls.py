@@ -62,7 +62,7 @@ MAY_IMPORT = {
     "api": {"errors", "core", "trust", "engines", "experiments", "fleet", "problems", "serving"},
     "testing": {"errors", "moo", "core", "engines", "experiments", "learners", "problems"},
     "deploy": {"errors", "files", "codecs", "moo", "core", "trust", "engines", "experiments", "problems"},
-    "page": {"errors", "files", "columns", "moo", "core", "report", "experiments", "serving", "deploy"},
+    "page": {"errors", "files", "columns", "moo", "core", "inputs", "report", "experiments", "serving", "deploy"},
     "papers": {"errors", "files", "columns", "moo", "core", "engines", "experiments", "report"},
     "cli": {
         "errors",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -145,6 +145,19 @@ class Problem(ABC):
     def outputs(self) -> tuple[Output, ...]:
         """What the model predicts, one entry for each head; none where a problem does not say."""
         return ()
+
+    def examples(self, clients: int, seed: int, client: int) -> list[dict[str, Any]]:
+        """A client's own test rows by the names of their columns, those that no model sees among them.
+
+        None where a problem has no such columns, or its data are not on this machine: nothing is downloaded.
+        """
+        return []
+
+    def sensitive_columns(self) -> dict[str, str]:
+        """The columns of rows by which fairness is measured, each with the rule for one of two groups, such as
+        "age>=25"; empty: its values are the groups. No data are needed.
+        """
+        return {}
 
     @property
     def maximise(self) -> list[bool]:

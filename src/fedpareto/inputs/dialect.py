@@ -59,6 +59,27 @@ WITH_COMMA = re.compile(r"[-+]?(\d+|\d{1,3}([.' \u00a0\u202f]\d{3})+),\d+")
 
 
 @dataclass(frozen=True)
+class Sent:
+    """The content of a file that was sent and is in memory only."""
+
+    name: str
+    """As its sender called it."""
+    content: bytes
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def suffix(self) -> str:
+        """The ending of its name."""
+        return Path(self.name).suffix
+
+    def open(self, mode: str = "rb") -> IO[bytes]:
+        """To be read from its beginning."""
+        return io.BytesIO(self.content)
+
+
+@dataclass(frozen=True)
 class Dialect:
     """How a text file is to be read."""
 
@@ -75,7 +96,7 @@ class Dialect:
     """Whether the first line looks like values, not names."""
 
 
-def opened(path: Path) -> IO[bytes]:
+def opened(path: Path | Sent) -> IO[bytes]:
     """The file's own bytes, unpacked if it is compressed, whatever its name says."""
     with path.open("rb") as file:
         start = file.read(16)
@@ -86,12 +107,12 @@ def opened(path: Path) -> IO[bytes]:
         if start.startswith(magic):
             from importlib import import_module
 
-            unpacked: IO[bytes] = import_module(module).open(path, "rb")
+            unpacked: IO[bytes] = import_module(module).open(path if isinstance(path, Path) else path.open(), "rb")
             return unpacked
     return path.open("rb")
 
 
-def recognised(path: Path, encoding: str = "", decimal: str = "") -> Dialect:
+def recognised(path: Path | Sent, encoding: str = "", decimal: str = "") -> Dialect:
     """Of a text file; `encoding` and `decimal` are the user's choices, which have priority."""
     found = _checked_encoding(encoding, path) if encoding else _encoding(path)
     with opened(path) as file:
@@ -128,14 +149,14 @@ def recognised(path: Path, encoding: str = "", decimal: str = "") -> Dialect:
     return Dialect(found, separator, mark, names, skipped, tuple(notes), looks_like_row)
 
 
-def _checked_encoding(encoding: str, path: Path) -> str:
+def _checked_encoding(encoding: str, path: Path | Sent) -> str:
     try:
         return codecs.lookup(encoding).name
     except LookupError:
         raise UserError(f"encoding is '{encoding}', which is unknown; use utf-8, latin-1, cp1252 or utf-16") from None
 
 
-def _encoding(path: Path) -> str:
+def _encoding(path: Path | Sent) -> str:
     """UTF-8 if all of it is, UTF-16 if it says or looks so, else Windows-1252, or Latin-1 where that has no such
     character.
     """
@@ -295,7 +316,7 @@ def _named(names: Sequence[str]) -> str:
     return ", ".join(f"'{name}'" for name in names[:3]) + (" and others" if len(names) > 3 else "")
 
 
-def stream(path: Path, dialect: Dialect) -> IO[str]:
+def stream(path: Path | Sent, dialect: Dialect) -> IO[str]:
     """The rows' text, from the line below the header on."""
     text = io.TextIOWrapper(opened(path), encoding=dialect.encoding, newline="")
     for _ in range(dialect.skipped):

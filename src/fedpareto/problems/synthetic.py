@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -18,7 +18,7 @@ from fedpareto.core.layout import Layout
 from fedpareto.core.learner import Learner
 from fedpareto.core.outputs import Output
 from fedpareto.core.problem import Objective, Readout
-from fedpareto.core.rows import Batch, Rows, Splits, tested_on_all
+from fedpareto.core.rows import OWN_TEST, Batch, Rows, Splits, tested_on_all
 from fedpareto.errors import UserError
 from fedpareto.inputs.table import InputSchema, numbers
 from fedpareto.learners.supervised import Supervised
@@ -171,6 +171,20 @@ class Synthetic(GroupedProblem):
             for split, share in SHARES.items()
         }
         return tested_on_all(splits) if self.test == "common" else splits
+
+    def examples(self, clients: int, seed: int, client: int) -> list[dict[str, Any]]:
+        """Coordinates, sensitive attribute and label."""
+        splits = self.data(clients, seed)
+        own = splits.get(OWN_TEST, splits["test"]).of_client(client)
+        columns = (*own["features"].T[:2], own[SENSITIVE].int(), own["label"].int())
+        names = ("x1", "x2", "sensitive", "y")
+        return [
+            dict(zip(names, row, strict=True)) for row in zip(*(column.tolist() for column in columns), strict=True)
+        ]
+
+    def sensitive_columns(self) -> dict[str, str]:
+        """Two groups."""
+        return {"sensitive": ""}
 
     def held_by_server(self, clients: int, seed: int) -> Rows | None:
         """Rows of the same distribution, beside those of the clients."""

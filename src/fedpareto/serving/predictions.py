@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from fedpareto.errors import UserError
+from fedpareto.inputs.table import Encoded
 from fedpareto.serving.models import Point, Servable
 from fedpareto.serving.preferences import checked
 
@@ -43,6 +44,27 @@ def predict(model: Servable, rows: Sequence[Mapping[str, Any]], preference: Any)
     return _together(model, [Request(rows, preference)])[0]
 
 
+@dataclass(frozen=True)
+class Prepared:
+    """Rows as a model reads them, so that it can be asked about them under many preferences."""
+
+    model: Servable
+    encoded: Encoded
+
+    def under(self, preference: Any) -> Predictions:
+        """The predictions under one preference or one for each row."""
+        count = len(self.encoded.features)
+        wanted = checked(preference, count, len(self.model.card.objectives))
+        return _answered(self.model, self.encoded, wanted, [count])[0]
+
+
+def prepared(model: Servable, rows: Sequence[Mapping[str, Any]]) -> Prepared:
+    """Reads the rows; a UserError tells what a model cannot read."""
+    if not rows:
+        raise UserError("there are no rows to predict")
+    return Prepared(model, model.card.inputs.encode(rows))
+
+
 def predict_each(model: Servable, requests: Sequence[Request]) -> Sequence[Predictions | UserError]:
     """Many requests at once, each answered as if alone: with its predictions, or with its error."""
     try:
@@ -65,6 +87,11 @@ def _together(model: Servable, requests: Sequence[Request]) -> list[Predictions]
     if len(requests) > 1:
         repeated = [count if len(one) == 1 else 1 for one, count in zip(given, counts, strict=True) for _ in one]
         preferences = np.concatenate(given).repeat(repeated, axis=0)
+    return _answered(model, encoded, preferences, counts)
+
+
+def _answered(model: Servable, encoded: Encoded, preferences: np.ndarray, counts: Sequence[int]) -> list[Predictions]:
+    """Of rows that follow one another, so many of each request; preferences are `[1, m]` or one for each row."""
     logits = model.unchecked(torch.from_numpy(encoded.features), preferences).numpy().astype(float)
     finite = np.isfinite(logits).reshape(len(logits), -1).all(1)
     if not finite.all():

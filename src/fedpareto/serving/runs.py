@@ -37,6 +37,8 @@ class SavedRun:
         if not (path / "run.json").exists():
             raise UserError(f"{path} is not a run folder: it has no run.json")
         status = (self._folder.read_json("status.json") or {}).get("status")
+        if status == "running" and self._folder.busy():
+            raise UserError(f"{path} is still running; its models are there once it is finished")
         if status != "finished":
             raise UserError(f"{path} is not finished but {status or 'not begun'}; try: fedpareto resume {path}")
         with self._read("run.json"):

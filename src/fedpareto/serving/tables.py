@@ -13,7 +13,7 @@ from fedpareto.errors import BadPreference, UserError
 from fedpareto.experiments.servable import Card
 from fedpareto.files import must_be_ordinary, read_bytes
 from fedpareto.inputs import dialect
-from fedpareto.inputs.dialect import SEPARATORS
+from fedpareto.inputs.dialect import SEPARATORS, Dialect, Sent
 from fedpareto.inputs.images_texts import ImageInputs, Inputs, TextInputs
 from fedpareto.inputs.table import NUMBER, InputSchema, as_number
 from fedpareto.serving import answers, images
@@ -23,12 +23,16 @@ OPTION = re.compile(r" \([^()]*=[^()]*\)$")
 """Of a note, what one could say about it at a training."""
 
 
-def read_rows(path: Path, inputs: Inputs, say: Callable[[str], None] = lambda note: None) -> list[dict[str, Any]]:
+def read_rows(
+    path: Path | Sent, inputs: Inputs, say: Callable[[str], None] = lambda note: None
+) -> list[dict[str, Any]]:
     """The rows of a file as a model reads them: a CSV with a header, lines of text, or images.
 
     `say` is told what is unusual about a table, a line each.
     """
     if isinstance(inputs, ImageInputs):
+        if isinstance(path, Sent):
+            raise UserError(f"{path} is a text; this model reads images")
         return [{inputs.kind: image} for image in images.read(path)]
     if isinstance(inputs, TextInputs) and path.suffix != ".csv":
         return [{inputs.kind: line} for line in _text(path).splitlines() if line.strip()]
@@ -40,19 +44,25 @@ def read_rows(path: Path, inputs: Inputs, say: Callable[[str], None] = lambda no
     return _rows(path, inputs, [name.strip() for name in found[0]], found[1:])
 
 
-def _read_table(path: Path, inputs: InputSchema, say: Callable[[str], None]) -> list[dict[str, Any]]:
-    """The rows of a table, recognised as that which the model was trained on was."""
+def read_table(path: Path | Sent) -> tuple[Dialect, list[list[str]]]:
+    """How a table is written, and the fields of its rows, whatever model they are for."""
     try:
-        must_be_ordinary(path)
+        if isinstance(path, Path):
+            must_be_ordinary(path)
         found = dialect.recognised(path)
-        # What the training table's decimal mark was, it is in files of its kind, whatever their few rows show.
-        own = inputs.marks.decimal == "," and found.separator != ","
         with dialect.stream(path, found) as text:
-            lines = _fields(text.read(), found.separator, path)
+            return found, _fields(text.read(), found.separator, path)
     except (OSError, *dialect.DAMAGED) as problem:
         raise UserError(f"{path} cannot be read: {getattr(problem, 'strerror', None) or problem}") from None
     except UnicodeError:
         raise UserError(f"{path} cannot be read: its text has no encoding that is known") from None
+
+
+def _read_table(path: Path | Sent, inputs: InputSchema, say: Callable[[str], None]) -> list[dict[str, Any]]:
+    """The rows of a table, recognised as that which the model was trained on was."""
+    found, lines = read_table(path)
+    # What the training table's decimal mark was, it is in files of its kind, whatever their few rows show.
+    own = inputs.marks.decimal == "," and found.separator != ","
     for column in inputs.columns:
         if f"{column} (2)" in found.names and f"{column} (2)" not in inputs.columns:
             raise UserError(f"{path} has the column '{column}' more than once")
@@ -72,7 +82,7 @@ def _number(text: str, decimal: str) -> float | str:
     return text if number is None else number
 
 
-def _rows(path: Path, inputs: Inputs, names: list[str], lines: list[list[str]]) -> list[dict[str, Any]]:
+def _rows(path: Path | Sent, inputs: Inputs, names: list[str], lines: list[list[str]]) -> list[dict[str, Any]]:
     """By column name; all needed columns are there, and no row is longer or shorter than the header."""
     inputs.require(names, str(path))
     for number, line in enumerate(lines, start=1):
@@ -108,21 +118,21 @@ def written(card: Card, predictions: Predictions) -> str:
     return text.getvalue()
 
 
-def _text(path: Path) -> str:
+def _text(path: Path | Sent) -> str:
     try:
-        return read_bytes(path).decode("utf-8-sig")
+        return (read_bytes(path) if isinstance(path, Path) else path.content).decode("utf-8-sig")
     except UnicodeDecodeError:
         raise UserError(f"{path} cannot be read: it is not UTF-8 text") from None
 
 
-def _lines(path: Path) -> list[list[str]]:
+def _lines(path: Path | Sent) -> list[list[str]]:
     """The fields of every line that is not empty."""
     text = _text(path)
     header = next((line for line in text.splitlines() if line.strip()), "")
     return _fields(text, max(SEPARATORS, key=header.count), path)
 
 
-def _fields(text: str, separator: str, path: Path) -> list[list[str]]:
+def _fields(text: str, separator: str, path: Path | Sent) -> list[list[str]]:
     if separator == dialect.BLANKS:
         return [line.split() for line in text.splitlines() if line.strip()]
     try:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from torch import Tensor
 
@@ -48,6 +48,15 @@ class Published(Fairness):
 
     def _groups(self, attribute: str) -> tables.Groups:
         return self.dataset.groups(attribute)
+
+    def examples(self, clients: int, seed: int, client: int) -> list[dict[str, Any]]:
+        """The table's own rows, where its files are here."""
+        return [] if None in self.dataset.paths() else super().examples(clients, seed, client)
+
+    def sensitive_columns(self) -> dict[str, str]:
+        """The columns of the attributes, with the rule for the privileged group."""
+        rules = [self.dataset.attributes[attribute] for attribute in self._attributes]
+        return {tables.split_rule(rule)[0]: rule for rule in rules}
 
     def _group_count(self, attribute: str) -> int:
         # The privileged group by the attribute's rule, and the rest; this needs no data.
@@ -286,6 +295,10 @@ class OwnTable(Fairness):
     def inputs_known(self) -> int:
         """Inputs of the model, if known."""
         return self._inputs() if all(self._attributes) else 0
+
+    def sensitive_columns(self) -> dict[str, str]:
+        """By column, with the rule for the privileged group where there is one."""
+        return dict.fromkeys(self._attributes, "") | self._rules
 
     def _groups(self, attribute: str) -> tables.Groups:
         return tables.groups(self._table, attribute, self._rules.get(attribute, ""))

@@ -7,7 +7,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -352,6 +352,12 @@ class Fairness(GroupedProblem):
         owner, part = self._partitioned(clients, seed)
         order, counts = self._rows_of(owner, part == len(self._parts) - 1, clients)
         return Rows.end_to_end(self._facts(order), counts)
+
+    def examples(self, clients: int, seed: int, client: int) -> list[dict[str, Any]]:
+        """The table's own rows."""
+        owner, part = self._partitioned(clients, seed)
+        mine = (owner == client) & (part == len(self._parts) - 1)
+        return [{str(name): value for name, value in row.items()} for row in self._table.frame[mine].to_dict("records")]
 
     @property
     def _parts(self) -> list[str]:

@@ -1,0 +1,268 @@
+"""The dial's answers: the same as those of the served model, whatever happens to the process that gives them."""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+import io
+import os
+import signal
+import subprocess
+import sys
+
+import httpx
+import numpy as np
+import pytest
+from fastapi import FastAPI
+from fastapi.responses import JSONResponse
+
+import fedpareto
+from fedpareto.algorithms.praffl import PraFFL
+from fedpareto.page.dial import Dial, Superseded, routes
+from fedpareto.page.dial_rows import MISSING, Table
+from fedpareto.page.watch import Unknown
+from fedpareto.problems.fairness.benchmarks import Adult, Bank
+from fedpareto.problems.synthetic import Synthetic
+from fedpareto.serving import runs
+from fedpareto.serving.predictions import predict
+
+ENGINE = {"threads": 1, "chunk": 64}
+GRID = [[step / 20, 1 - step / 20] for step in range(21)]
+
+
+class Page:
+    """The end points without a socket, and a real worker process behind them."""
+
+    def __init__(self, root):
+        self.root, self.dial = root, Dial()
+        app = FastAPI()
+        app.include_router(routes(self.folder_of, self.dial))
+        app.add_exception_handler(Unknown, lambda _, problem: JSONResponse({"detail": str(problem)}, 404))
+        self._app = app
+
+    def folder_of(self, id):
+        if not (self.root / id).exists():
+            raise Unknown(f"there is no run '{id}'")
+        return self.root / id
+
+    def __call__(self, method, path, **options):
+        async def asked():
+            async with httpx.AsyncClient(transport=httpx.ASGITransport(self._app), base_url="http://here") as client:
+                return await client.request(method, path, timeout=None, **options)
+
+        return asyncio.run(asked())
+
+    def turn(self, run, **question):
+        answer = self("POST", f"/api/dial/{run}", json=question)
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    def rows(self, run, **query):
+        found = self("GET", f"/api/dial/{run}/rows", params=query).json()
+        return [dict(zip(found["columns"], row, strict=True)) for row in found["rows"]]
+
+    def served(self, run, client=None, seed=None):
+        return runs.load(self.root / run).conditioned(client, seed)
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory):
+    root = tmp_path_factory.mktemp("dial")
+    problem = Synthetic(partition="fedfb", hidden=(8, 6, 4))
+    little = PraFFL(body_epochs=1, head_epochs=1, sampled=4, hypernetwork=(8, 8))
+    fedpareto.run(
+        problem, little, clients=3, rounds=1, seeds=2, learner={"epochs": 1}, engine=ENGINE, out=root / "praffl"
+    )
+    options = {"rounds": 1, "preferences": "equidistant", "learner": {"epochs": 1}, "engine": ENGINE}
+    fedpareto.run(Synthetic(hidden=(8, 4)), "fedpref", clients=5, **options, out=root / "fedpref")
+    fedpareto.run("convex", "fedavg", clients=3, rounds=1, engine=ENGINE, out=root / "convex")
+    opened = Page(root)
+    yield opened
+    opened.dial.close()
+
+
+@pytest.fixture(autouse=True)
+def own_rows(page):
+    yield
+    page("POST", "/api/rows", json={"csv": None})
+
+
+def test_what_can_be_asked_of_a_model_for_every_preference(page):
+    about = page("GET", "/api/dial/praffl", params={"client": 1, "seed": 1}).json()
+    assert about["ready"]
+    assert about["any"]
+    assert (about["clients"], about["seeds"], about["client"], about["seed"]) == ([0, 1, 2], [0, 1], 1, 1)
+    assert about["columns"] == {"x1": "number", "x2": "number"}
+    assert about["sensitive"] == ["sensitive"]
+    assert about["grouped"] == ["sensitive", "y"]
+    points = page.served("praffl", 1, 1).points
+    assert [point["values"] for point in about["points"]] == [list(point.values) for point in points]
+    assert about["rows"]["count"] == len(page.rows("praffl", client=1, seed=1))
+
+
+def test_answers_are_the_served_models_and_counts_are_numpys(page):
+    rows, model = page.rows("praffl", client=2), page.served("praffl", 2)
+    for preference in ([0.0, 1.0], [0.37, 0.63], [1.0, 0.0]):
+        answer = page.turn("praffl", preference=preference, client=2)
+        expected = predict(model, rows, preference)
+        assert np.abs(np.array(answer["probabilities"]) - expected.probabilities).max() <= 1e-12
+        assert answer["decisions"] == expected.decisions.tolist()
+        measured = next(point for point in model.points if np.allclose(point.preference, preference))
+        assert answer["values"] == list(measured.values)
+        assert answer["measured_at"] == list(measured.preference)
+        groups = np.array([row["sensitive"] for row in rows])
+        for group in (0, 1):
+            count = {"rows": int((groups == group).sum()), "yes": int(expected.decisions[groups == group].sum())}
+            assert answer["groups"]["sensitive"][str(group)] == count
+    assert answer["command"].endswith("praffl --client 2 --preference 1,0 --input ROWS.csv")
+
+
+def test_among_several_models_the_nearest_serves(page):
+    model = page.served("fedpref")
+    answer = page.turn("fedpref", preference=[0.7, 0.3])
+    assert answer["served_by"] == {"client": 3, "words": model.describe([0.7, 0.3])}
+    assert answer["values"] == list(next(point.values for point in model.points if point.client == 3))
+    alone = page.turn("fedpref", preference=[0.7, 0.3], client=0)
+    assert alone["served_by"]["client"] == 0
+    assert "--client 0" in alone["command"]
+
+
+@pytest.mark.parametrize("run", ["praffl", "fedpref"])
+def test_many_preferences_at_once_are_each_as_if_alone(page, run):
+    together = page.turn(run, preferences=GRID)["decisions"]
+    assert together[::5] == [page.turn(run, preference=preference)["decisions"] for preference in GRID[::5]]
+
+
+def test_an_edited_cell_changes_its_row_alone_and_its_group(page):
+    rows = page.rows("praffl")
+    before = page.turn("praffl", preference=[0.5, 0.5])
+    edits = [[3, "x1", "-40"], [3, "sensitive", 1 - rows[3]["sensitive"]]]
+    after = page.turn("praffl", preference=[0.5, 0.5], edits=edits)
+    differs = [
+        row
+        for row, pair in enumerate(zip(before["probabilities"], after["probabilities"], strict=True))
+        if pair[0] != pair[1]
+    ]
+    assert differs == [3]
+    shift = {
+        group: after["groups"]["sensitive"][group]["rows"] - count["rows"]
+        for group, count in before["groups"]["sensitive"].items()
+    }
+    assert shift[str(rows[3]["sensitive"])] == -1
+    assert sum(shift.values()) == 0
+
+
+def as_csv(rows, separator=","):
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(rows[0]), delimiter=separator)
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+def test_a_table_that_is_dropped_on_the_page_takes_the_place_of_the_runs_own(page):
+    rows = [{"who": f"<b>{i}</b>", "x1": i / 7, "x2": -i, "shift": "day" if i % 3 else "night"} for i in range(40)]
+    told = page("POST", "/api/rows", json={"csv": as_csv(rows, ";"), "name": "people.csv"}).json()
+    assert (told["count"], told["columns"]) == (40, ["who", "x1", "x2", "shift"])
+    about = page("GET", "/api/dial/praffl").json()
+    assert about["rows"] == {"count": 40, "name": "40 rows of people.csv", "file": "people.csv"}
+    assert (about["sensitive"], about["grouped"]) == ([], ["shift"])
+    answer = page.turn("praffl", preference=[0.2, 0.8])
+    expected = predict(page.served("praffl", 0), rows, [0.2, 0.8])
+    assert np.abs(np.array(answer["probabilities"]) - expected.probabilities).max() <= 1e-6
+    night = expected.decisions[::3]
+    assert answer["groups"]["shift"]["night"] == {"rows": len(night), "yes": int(night.sum())}
+    page("POST", "/api/rows", json={"csv": None})
+    assert "held-out rows of client 0" in page("GET", "/api/dial/praffl").json()["rows"]["name"]
+
+
+def test_what_is_wrong_is_said_in_one_line(page):
+    assert page("GET", "/api/dial/nothing").status_code == 404
+    unfit = page("GET", "/api/dial/convex").json()
+    assert not unfit["ready"]
+    assert "predicts nothing" in unfit["reason"]
+    page("POST", "/api/rows", json={"csv": "x1,x3\n1,2\n", "name": "people.csv"})
+    assert page("GET", "/api/dial/praffl").json()["rows_reason"] == "people.csv has no column 'x2'; is 'x3' meant?"
+    for question, told in (
+        ({"preference": [0.5, 0.5]}, "no column 'x2'"),
+        ({"preference": [0.5, 0.6]}, "no column 'x2'"),
+        ({}, "preference"),
+        ({"preference": [0.5, 0.5], "more": 1}, "more"),
+    ):
+        answer = page("POST", "/api/dial/praffl", json=question)
+        assert answer.status_code == 422
+        assert told in answer.json()["detail"]
+    page("POST", "/api/rows", json={"csv": None})
+    assert "sum to 1.1" in page("POST", "/api/dial/praffl", json={"preference": [0.5, 0.6]}).json()["detail"]
+    far = page("POST", "/api/dial/praffl", json={"preference": [0.5, 0.5], "edits": [[9999, "x1", 0]]})
+    assert far.json()["detail"].startswith("there is no row 10000")
+    assert page("POST", "/api/rows", json={"csv": "", "name": "a.csv"}).status_code == 422
+
+
+def test_a_worker_that_was_killed_is_started_again_with_the_rows_it_had(page):
+    page("POST", "/api/rows", json={"csv": "x1,x2\n1,2\n-3,4\n", "name": "two.csv"})
+    before = page.turn("praffl", preference=[0.5, 0.5])
+    os.kill(page.dial.worker.pid, signal.SIGKILL)
+    assert page.turn("praffl", preference=[0.5, 0.5]) == before
+
+
+def test_of_a_tabs_waiting_questions_only_the_newest_is_answered(page):
+    question = {"run": str(page.root / "praffl"), "preference": [0.5, 0.5]}
+
+    async def many():
+        # The first one is under way, or waiting, when the others have come.
+        asked = [page.dial.ask("dial", question, "tab") for _ in range(5)]
+        other = page.dial.ask("dial", question, "another tab")
+        return await asyncio.gather(*asked, other, return_exceptions=True)
+
+    *first, last, other = asyncio.run(many())
+    assert "probabilities" in last
+    assert "probabilities" in other
+    assert sum(isinstance(answer, Superseded) for answer in first) >= 3
+
+
+def test_the_server_imports_no_torch_for_it():
+    code = "import fedpareto.page.dial, sys; print('torch' in sys.modules)"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, encoding="utf-8", check=True)
+    assert found.stdout == "False\n"
+
+
+def groups_of(values, rule=""):
+    table = Table([{"a": value} for value in values], "", None, {"a": rule})
+    grouping = table.groups.get("a")
+    return None if grouping is None else [grouping.names[code] for code in grouping.codes]
+
+
+def test_rows_are_grouped_by_value_by_bound_or_by_one_value_of_many():
+    assert groups_of(["b", "a", "", None, "b"]) == ["b", "a", MISSING, MISSING, "b"]
+    assert groups_of([10.0, 9, "9"]) == ["10", "9", "9"]
+    assert groups_of([24, "25", 26, "?"], "a>=25") == ["a < 25", "a ≥ 25", "a ≥ 25", MISSING]
+    assert groups_of([24, 25, 26], "a<=25") == ["a ≤ 25", "a ≤ 25", "a > 25"]
+    many = [*"abcdefghij"]
+    assert groups_of(many) is None
+    assert groups_of(many, "a=c") == ["c" if one == "c" else "not c" for one in many]
+    assert groups_of(["same"] * 3) is None
+
+
+def test_a_problems_examples_are_the_rows_on_which_it_tests():
+    problem = Synthetic(sees_group=True, partition="dirichlet")
+    rows = problem.examples(4, 3, 2)
+    encoded = problem.input_schema(4, 3).encode(rows).features
+    assert np.array_equal(encoded, problem.data(4, 3)["own-test"].of_client(2)["features"].numpy())
+
+
+@pytest.mark.needs_data("adult")
+def test_examples_of_a_published_table_are_its_own_rows():
+    problem = Adult(sensitive=("gender", "race"))
+    assert problem.sensitive_columns() == {"sex": "sex=Male", "race": "race=White"}
+    assert Bank().sensitive_columns() == {"age": "age>=25"}
+    rows = problem.examples(5, 0, 3)
+    encoded = problem.input_schema(5, 0).encode(rows).features
+    expected = problem.data(5, 0)["own-test"].of_client(3)
+    assert np.abs(encoded - expected["features"].numpy()).max() <= 1e-5
+    assert [row["income"] == ">50K" for row in rows] == expected["label"].bool().tolist()
+
+
+def test_nothing_is_downloaded_for_examples(tmp_path, monkeypatch):
+    monkeypatch.setenv("FEDPARETO_DATA", str(tmp_path))
+    assert Adult().examples(3, 0, 0) == []
