@@ -43,10 +43,10 @@ def with_last_values(record, values):
     columns = Columns(Nowhere(), len(points), record.splits, 1)
     row = {"columns": {"sent": columns.put(np.stack([points] * len(record.splits), axis=1))}}
     known = points[np.isfinite(points)]
-    means = {"sent": dict.fromkeys(record.splits, known[:, None].mean(axis=0)) if len(known) else {}}
-    return dataclasses.replace(
-        record, lines=(*before, dataclasses.replace(last, row=row, columns=columns, means=means))
-    )
+    means = np.full((2, len(record.splits), 1), np.nan)
+    means[0] = known.mean() if len(known) else np.nan
+    changed = dataclasses.replace(last, row=row, columns=columns, averages=means)
+    return dataclasses.replace(record, lines=(*before, changed))
 
 
 # -- numbers ---------------------------------------------------------------------------------------------------------

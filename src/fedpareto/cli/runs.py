@@ -209,11 +209,11 @@ def show(
     """
     from rich.console import Console
 
-    from fedpareto.report import reading, terminal
+    from fedpareto.report import following, terminal
 
     try:
         loaded = _loaded([run], central, rank, converged)[0]
-    except reading.NoRoundsYet as reason:
+    except following.NoRoundsYet as reason:
         left = _left_alone(run)
         raise UserError(f"{reason}; {left}") if left else reason from None
     if json:

@@ -22,7 +22,7 @@ from fedpareto.experiments.result import Result
 from fedpareto.experiments.spec import Spec
 from fedpareto.experiments.store import RunFolder
 from fedpareto.files import write_atomically
-from fedpareto.report.reading import CENTRAL_FILE
+from fedpareto.report.parsing import CENTRAL_FILE
 from fedpareto.trust.attacks import Attack
 from fedpareto.trust.defences import Defence
 from fedpareto.trust.privacy import Privacy

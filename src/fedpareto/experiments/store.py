@@ -21,7 +21,7 @@ from fedpareto.experiments.draft import Draft
 from fedpareto.experiments.spec import PRIVATE, Spec
 from fedpareto.files import PART, Lock, json_text, parse_object, quoted, read_bytes, read_object, write_atomically
 from fedpareto.moo.tested import Tested
-from fedpareto.report.reading import FORMAT, must_be_readable
+from fedpareto.report.parsing import FORMAT, must_be_readable
 from fedpareto.trust.attacks import USUAL_STRENGTH
 
 FILES = (

@@ -2,30 +2,101 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from importlib.metadata import version
 from typing import Any
 
+import numpy as np
+
+from fedpareto.errors import UserError
+from fedpareto.page.about import about as about_run
+from fedpareto.page.entries import entry
+from fedpareto.page.frames import frame
+from fedpareto.page.run import Run
+from fedpareto.page.series import values_of
 from fedpareto.page.watch import Shelf
+from fedpareto.report.parsing import EVALUATIONS
+from fedpareto.report.record import distinguish
+
+MOST_POINTS = 200_000
+"""Of one answer: above, rounds are left out."""
+MOST_EVENTS = 500
+"""Of one answer: the newest."""
 
 
 def runs(shelf: Shelf) -> dict[str, Any]:
     """The shelf, but for `server` and `read_only`, which only the server knows."""
-    raise NotImplementedError
+    with shelf.lock:
+        labels = _labels(shelf)
+        return {
+            "version": version("fedpareto"),
+            "title": shelf.title,
+            "reading": shelf.reading,
+            "runs": [entry(run, labels.get(run.id, ""), shelf.deployment_of(run)) for run in shelf.runs.values()],
+            "others": [other.plain for other in shelf.others.values()],
+        }
 
 
 def about(shelf: Shelf, id: str) -> dict[str, Any]:
     """What a run is and ended with."""
-    raise NotImplementedError
+    with shelf.lock:
+        run = shelf.run(id)
+        return about_run(run, _labels(shelf).get(id, ""), shelf.deployment_of(run))
 
 
 def lines(shelf: Shelf, id: str, since: int = 0, epoch: int = 0) -> bytes:
     """A frame: the numbers of each line from `since` on."""
-    raise NotImplementedError
+    with shelf.lock:
+        run = shelf.run(id)
+        since, series = run.at(since, epoch), run.followed()
+        return frame({"epoch": run.following.epoch, "since": since, "total": series.total}, series.since(since))
 
 
 def values(shelf: Shelf, id: str, eval: str, split: str, since: int = 0, epoch: int = 0) -> bytes:
     """A frame: what single clients have, line by line."""
-    raise NotImplementedError
+    with shelf.lock:
+        run = shelf.run(id)
+        known, place = run.about, _split(run, eval, split)
+        since, epoch = run.at(since, epoch), run.following.epoch
+        every, total = _every(run), len(run.lines)
+        chosen = _thinned(run, since, every)
+    found = values_of(chosen, eval, place) if chosen else np.zeros((0, len(known.objectives), known.clients))
+    head = {"epoch": epoch, "since": since, "total": total, "clients": known.clients, "every": every}
+    return frame(head | {"lines": [[line.seed, line.round] for line in chosen]}, {"values": found})
+
+
+def _split(run: Run, eval: str, split: str) -> int:
+    known = run.about.splits
+    if eval not in EVALUATIONS:
+        raise UserError(f"there is no evaluation '{eval}'; there are {' and '.join(EVALUATIONS)}")
+    if split not in known:
+        raise UserError(f"{run.name} has no split '{split}'; it has {', '.join(known)}")
+    return known.index(split)
+
+
+def _every(run: Run) -> int:
+    """A power of two, so that it seldom changes as a run grows."""
+    points = len(run.lines) * run.about.clients
+    return 1 if points <= MOST_POINTS else 2 ** math.ceil(math.log2(points / MOST_POINTS))
+
+
+def _thinned(run: Run, since: int, every: int) -> list[Any]:
+    if every == 1:
+        return run.lines[since:]
+    last: dict[int, int] = {}
+    for line in run.lines:
+        last[line.seed] = max(line.round, last.get(line.seed, 0))
+    return [line for line in run.lines[since:] if line.round % every == 0 or line.round == last[line.seed]]
+
+
+def events(shelf: Shelf, id: str, since: int = 0) -> dict[str, Any]:
+    """The newest refusals."""
+    with shelf.lock:
+        found = shelf.run(id).following.events
+        new = found[max(since, len(found) - MOST_EVENTS, 0) :]
+    told = [{"seed": one.seed, "round": one.round, "client": one.client, "reason": one.reason} for one in new]
+    return {"total": len(found), "events": told}
 
 
 def film(shelf: Shelf, id: str, seed: int) -> bytes:
@@ -38,11 +109,6 @@ def grid(shelf: Shelf, id: str, seed: int) -> bytes:
     raise NotImplementedError
 
 
-def events(shelf: Shelf, id: str, since: int = 0) -> dict[str, Any]:
-    """The newest refusals."""
-    raise NotImplementedError
-
-
 def clients(shelf: Shelf, id: str, seed: int, round: int | None, runs: Sequence[str]) -> dict[str, Any]:
     """What each client wanted and got; `round` None is the latest."""
     raise NotImplementedError
@@ -51,3 +117,9 @@ def clients(shelf: Shelf, id: str, seed: int, round: int | None, runs: Sequence[
 def compare(shelf: Shelf, runs: Sequence[str]) -> dict[str, Any]:
     """Runs side by side."""
     raise NotImplementedError
+
+
+def _labels(shelf: Shelf) -> dict[str, str]:
+    """By id, names that tell runs apart."""
+    sound = [run for run in shelf.runs.values() if run.error is None]
+    return {run.id: one.label for run, one in zip(sound, distinguish([run.about for run in sound]), strict=True)}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,28 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedpareto.errors import DAMAGE, DamagedFile
-from fedpareto.files import parse_json, read_bytes
+from fedpareto.files import read_bytes
 
 Array = NDArray[np.float64]
 Clusters = tuple[tuple[int, ...], ...]
-
-
-def json_lines(path: Path) -> Iterator[tuple[dict[str, Any], str]]:
-    """Each object of the file with its line; a last line truncated by a crash is left out."""
-    if not path.is_file():
-        return
-    *whole, last = read_bytes(path).split(b"\n")
-    for number, text in enumerate(whole, start=1):
-        if text.strip():
-            where = f"{path}, line {number}"
-            yield as_object(parse_json(text, where), where), where
-    # Lines are written with their line break: what follows the last one was never finished.
-    where = f"{path}, line {len(whole) + 1}"
-    try:
-        data = parse_json(last, where)
-    except DamagedFile:
-        return
-    yield as_object(data, where), where
 
 
 def read_text(path: Path) -> str:

@@ -19,6 +19,8 @@ ROWS = ("train", "validation", "test")
 """Splits that are parts of the clients' data."""
 
 
+PLACES = 10_000
+"""Similarities are written to four decimal places."""
 OWN_TEST = "own-test"
 """The split of each client's own test rows, where "test" is those of all clients."""
 
@@ -63,6 +65,8 @@ class Status:
     round: int = 0
     seconds: float = 0.0
     message: str = ""
+    process: Mapping[str, Any] | None = None
+    """While it runs: `pid` and `host` of the process."""
 
 
 @dataclass(frozen=True)
@@ -75,15 +79,14 @@ class Event:
     reason: str
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, slots=True)
 class Line:
     """One seed after one round. The values of single clients are read when they are asked for."""
 
     seed: int
     round: int
-    means: Mapping[str, Mapping[str, Array]]
-    """By evaluation and split, `[m]` over the clients: "sent" is of the models that the server sends out, "trained" of
-    the same after the local steps that follow. Empty in a round without an evaluation, and where nobody has values."""
+    averages: Array = field(repr=False)
+    """`[2, splits, m]`: see means."""
     hypervolume: float
     trained_hypervolume: float
     """NaN where there is none."""
@@ -92,10 +95,10 @@ class Line:
     failures: int
     bytes_up: int
     bytes_down: int
-    similarity: Array | None
-    """`[n, n]`, rows in the order of the client ids."""
+    packed: np.ndarray | None = field(repr=False)
+    """`[n, n]`: see similarity."""
     row: Mapping[str, Any] = field(repr=False)
-    """The line itself."""
+    """What else the line holds: that for which there is no field here."""
     columns: Columns = field(repr=False)
     epsilon: float = float("nan")
     """ε of differential privacy so far; NaN without it, or without noise."""
@@ -109,6 +112,29 @@ class Line:
     """That all clients had spent by then."""
     staleness: float = float("nan")
     """How many rounds ago the replies of the following round began, on average; NaN where all began in it."""
+
+    at: float = float("nan")
+    """When the round was over, in seconds since 1970; NaN where that was not written."""
+
+    @property
+    def means(self) -> Mapping[str, Mapping[str, Array]]:
+        """By evaluation and split, `[m]` over the clients: "sent" is of the models that the server sends out, "trained"
+        of the same after the local steps that follow. Empty without an evaluation, and where nobody has values.
+        """
+        return {
+            name: {split: of_split for split, of_split in pairs if not np.isnan(of_split).all()}
+            for name, pairs in (
+                (name, zip(self.columns.splits, values, strict=True))
+                for name, values in zip(("sent", "trained"), self.averages, strict=True)
+            )
+        }
+
+    @property
+    def similarity(self) -> Array | None:
+        """`[n, n]`, rows in the order of the client ids."""
+        if self.packed is None or self.packed.dtype == np.float64:
+            return self.packed
+        return np.asarray(self.packed / PLACES)
 
     @property
     def sent(self) -> Mapping[str, Array]:
@@ -144,6 +170,13 @@ class Line:
         ends = (labels[order][1:] != labels[order][:-1]).nonzero()[0] + 1
         groups = [tuple(part.tolist()) for part in np.split(order, ends)]
         return tuple(group for group in groups if labels[group[0]] >= 0)
+
+
+def packed(similarity: Array) -> np.ndarray:
+    """The same numbers in two bytes each, if that loses none: a run has such a matrix for every round."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        small = np.round(similarity * PLACES).astype(np.int16)
+    return small if np.array_equal(small / PLACES, similarity) else similarity
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,7 +14,8 @@ import numpy as np
 
 from fedpareto.errors import DamagedFile, UserError
 from fedpareto.files import read_json
-from fedpareto.report._files import Array, as_object, get, integers, json_lines, matrix, number, printable
+from fedpareto.report._files import Array, as_object, get, integers, matrix, number, printable
+from fedpareto.report._growing import json_lines
 from fedpareto.report.costs import staleness as mean_staleness
 from fedpareto.report.reading import load
 from fedpareto.report.record import Record

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -69,6 +70,12 @@ class Record:
     """One per started seed."""
     rank: int = 1
     """Of the fronts that are drawn and measured."""
+    attackers: tuple[tuple[int, ...], ...] = ()
+    """Of each seed; empty without an attack."""
+    began: str = ""
+    """When, by the calendar in UTC; empty where that was not written."""
+    changes: tuple[Mapping[str, Any], ...] = ()
+    """What was another when the run was resumed, each with its round."""
     tiers: tuple[str, ...] = ()
     """Kinds of machines that clients have; empty where they are not told apart."""
     converged: bool = False

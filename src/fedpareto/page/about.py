@@ -1,0 +1,116 @@
+"""Everything about one run that does not grow line by line."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from fedpareto.errors import UserError
+from fedpareto.files import quoted
+from fedpareto.page.entries import finite
+from fedpareto.page.run import Run
+from fedpareto.report.entries import Solution
+from fedpareto.report.record import Record
+
+
+def about(run: Run, label: str, deployment: str | None = None) -> dict[str, Any]:
+    """What a run is, and what it ended with."""
+    record = _record(run)
+    preferences = preferences_of(run)
+    return {
+        "id": run.id,
+        "name": run.name,
+        "label": label,
+        "spec": run.following.spec.value,
+        "versions": record.versions,
+        "choices": record.choices,
+        "outputs": [{"name": one.name, "classes": list(one.classes), "words": one.in_words} for one in record.outputs],
+        "names": list(record.names),
+        "tiers": list(record.tiers),
+        "attack": record.attack,
+        "attackers": [list(of_seed) for of_seed in record.attackers],
+        "attack_from": run.spec.get("attack.from_round") if record.attack else None,
+        "defence": record.defence,
+        "warnings": record.warnings if record.lines else [],
+        "early_stop": record.early_stop if record.lines else "",
+        "known_front": None if record.known_front is None else plain(record.known_front),
+        "references": {name: _by_seed(found) for name, found in record.references.items()} if record.lines else {},
+        "solutions": [_solution(one, run.is_private) for one in record.solutions],
+        "preferences": None if preferences is None else _by_seed(preferences),
+        "changes": [dict(one) for one in record.changes],
+        "files": _files(run),
+        "commands": commands(run, deployment),
+    }
+
+
+def _record(run: Run) -> Record:
+    """With all rounds if there are any."""
+    try:
+        return run.record
+    except UserError:
+        return run.about
+
+
+def preferences_of(run: Run) -> dict[int, np.ndarray] | None:
+    """By seed, what each client wants, `[n, m]`; None where that stays with the clients, or is not known yet."""
+    if run.is_private:
+        return None
+    found = {}
+    for line in run.lines:
+        if line.round == 0 and (block := line.columns.block(line.row, "preferences")) is not None:
+            found[line.seed] = line.columns.spread(block)
+    for seed, one in run.following.solutions.value.items():
+        if one.preferences is not None and one.clients == tuple(range(run.about.clients)):
+            found[seed] = one.preferences
+    return found or None
+
+
+def _solution(one: Solution, is_private: bool) -> dict[str, Any]:
+    hidden = one.preferences is None or is_private
+    return {
+        "seed": one.seed,
+        "round": one.round,
+        "clients": list(one.clients),
+        "preferences": None if hidden or one.preferences is None else plain(one.preferences),
+        "objectives": {split: plain(points) for split, points in one.objectives.items()},
+        "indicators": {name: finite(value) for name, value in one.indicators.items()},
+    }
+
+
+def _by_seed(found: Mapping[int, np.ndarray]) -> dict[str, Any]:
+    return {str(seed): plain(points) for seed, points in found.items()}
+
+
+def plain(points: np.ndarray) -> list[list[float | None]]:
+    """Rows of numbers; null where one is not finite."""
+    return [[finite(value) for value in row] for row in points.tolist()]
+
+
+def _files(run: Run) -> list[dict[str, Any]]:
+    found = sorted(path for path in run.folder.iterdir() if path.is_file() and not path.name.startswith("."))
+    return [{"name": path.name, "bytes": path.stat().st_size} for path in found]
+
+
+def commands(run: Run, deployment: str | None) -> dict[str, str | None]:
+    """What to type to do with this run what the page shows."""
+    folder, is_over = quoted(run.folder), run.status.name == "finished"
+    parent = quoted(run.folder.parent)
+    if deployment is not None:
+        resume, stop = f"fedpareto server resume {parent}", f"fedpareto server stop {parent}"
+    else:
+        resume, stop = f"fedpareto resume {folder}", f"fedpareto stop {folder}"
+    return {
+        "show": f"fedpareto show {folder}",
+        "resume": None if is_over or run.busy else resume,
+        "repeat": f"fedpareto run --spec {quoted(run.folder / 'spec.yaml')} --out NEW",
+        "stop": stop if run.busy else None,
+        "predict": _predict(run, folder) if run.is_servable else None,
+        "page": f"fedpareto page {folder}",
+    }
+
+
+def _predict(run: Run, folder: str) -> str:
+    alike = ",".join([f"{1 / len(run.about.objectives):.3g}"] * len(run.about.objectives))
+    return f"fedpareto predict {folder} --preference {alike} --input ROWS.csv"

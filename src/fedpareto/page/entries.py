@@ -1,0 +1,147 @@
+"""What the shelf tells of each run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fedpareto.page.run import Run
+from fedpareto.report.entries import Line
+from fedpareto.report.record import Record, mean_and_deviation
+
+SPARK = 40
+"""Most numbers of a small curve."""
+
+
+def entry(run: Run, label: str, deployment: str | None = None) -> dict[str, Any]:
+    """One run, with all that its folder tells so far."""
+    if run.error is not None:
+        return {"id": run.id, "name": run.name, "error": run.error}
+    about, sums = run.about, summed(run)
+    return {
+        "id": run.id,
+        "name": run.name,
+        "label": label,
+        "algorithm": about.algorithm,
+        "problem": about.problem,
+        "objectives": [
+            {
+                "name": one.name,
+                "maximise": one.maximise,
+                "reference": finite(one.reference),
+                "fairness": one.fairness,
+            }
+            for one in about.objectives
+        ],
+        "splits": list(about.splits),
+        "held_out": about.held_out,
+        "own_split": about.own_split,
+        "measured": about.measured,
+        "seeds": list(about.seeds),
+        "started": [seed for seed in about.seeds if seed in sums.seeds],
+        "clients": about.clients,
+        "rounds": about.rounds,
+        "status": run.plain_status,
+        "began": about.began or None,
+        "changed": run.following.changed,
+        "lines": len(run.lines),
+        "epoch": run.following.epoch,
+        "headline": sums.headline,
+        "spark": sums.spark,
+        "failures": sums.failures,
+        "bytes_up": sums.bytes_up,
+        "bytes_down": sums.bytes_down,
+        "private": run.is_private,
+        "servable": run.is_servable,
+        "spec": run.spec,
+        "attack": about.attack,
+        "defence": about.defence,
+        "has": {**sums.has, "mission": (run.folder / "mission.json").is_file()},
+        "deployment": deployment,
+        "error": None,
+    }
+
+
+@dataclass(frozen=True)
+class Sums:
+    """What follows from a run's lines together."""
+
+    seeds: frozenset[int]
+    headline: list[Any] | None
+    """What is measured, the mean over seeds, and the deviation."""
+    spark: list[float | None]
+    """How it went, mean over seeds."""
+    failures: int
+    bytes_up: int
+    bytes_down: int
+    has: Mapping[str, bool]
+
+
+def summed(run: Run) -> Sums:
+    """Computed again only when there are other lines or solutions."""
+    version = run.following.version
+    if run.sums is None or run.sums[0] != version:
+        run.sums = version, _summed(run)
+    found = run.sums[1]
+    assert isinstance(found, Sums)
+    return found
+
+
+def _summed(run: Run) -> Sums:
+    about, lines = run.about, run.lines
+    by_seed: dict[int, dict[int, float]] = {}
+    for line in lines:
+        value = _of_line(line, about)
+        if line.seed in about.seeds and not math.isnan(value):
+            by_seed.setdefault(line.seed, {})[line.round] = value
+    common = sorted(set.intersection(*map(set, by_seed.values()))) if by_seed else []
+    curve = np.array([[of_seed[r] for r in common] for of_seed in by_seed.values()]).reshape(len(by_seed), len(common))
+    ends = _ends(run, about)
+    if ends is None and len(common):
+        ends = curve[:, -1]
+    chosen = np.unique(np.linspace(0, max(len(common) - 1, 0), min(SPARK, len(common))).round().astype(int))
+    what = f"mean {about.objectives[0].name}" if about.single else "hypervolume"
+    return Sums(
+        seeds=frozenset(line.seed for line in lines),
+        headline=None if ends is None else [what, *map(finite, mean_and_deviation(ends))],
+        spark=[finite(curve[:, i].mean()) for i in chosen],
+        failures=sum(line.failures for line in lines),
+        bytes_up=sum(line.bytes_up for line in lines),
+        bytes_down=sum(line.bytes_down for line in lines),
+        has=_has(lines),
+    )
+
+
+def _of_line(line: Line, about: Record) -> float:
+    return float(line.averages[0, about.splits.index(about.held_out), 0]) if about.single else line.hypervolume
+
+
+def _ends(run: Run, about: Record) -> np.ndarray | None:
+    """Of each seed that ended, as solutions.json says."""
+    found = run.following.solutions.value
+    if not found:
+        return None
+    if about.single:
+        return np.array([one.objectives[about.held_out][:, 0].mean() for one in found.values()])
+    return np.array([one.indicators.get("hypervolume", np.nan) for one in found.values()])
+
+
+def _has(lines: list[Line]) -> dict[str, bool]:
+    """What some rounds tell; the first of them may be without."""
+    some = lines[:1] + lines[len(lines) // 2 : len(lines) // 2 + 1] + lines[-1:]
+    blocks = {name for line in some for name in line.columns.blocks(line.row)}
+    return {
+        "clusters": "clusters" in blocks or any(line.few_clusters is not None for line in some),
+        "similarity": any(line.packed is not None for line in some),
+        "grid": "traffic" in blocks,
+        "losses": "losses" in blocks,
+    }
+
+
+def finite(value: float) -> float | None:
+    """For JSON, which has no other numbers."""
+    return float(value) if math.isfinite(value) else None

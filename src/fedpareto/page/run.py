@@ -1,0 +1,145 @@
+"""One run on the shelf: its folder as it grows, whether a process is at work on it, and what it looks like."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from fedpareto.errors import UserError
+from fedpareto.experiments import spec_yaml
+from fedpareto.files import Lock
+from fedpareto.page.series import Series
+from fedpareto.report._growing import Kept
+from fedpareto.report.entries import Line, Status
+from fedpareto.report.following import Following
+from fedpareto.report.record import Record
+
+PRIVATE = "private"
+"""Preferences, in the spec of a deployment."""
+MODELS = ("models.safetensors", "conditioned.safetensors")
+OVER = ("finished",)
+"""What a status says of a run that nobody works on any more."""
+
+
+class Run:
+    """One run's folder, followed."""
+
+    def __init__(self, id: str, name: str, folder: Path) -> None:
+        self.id, self.name, self.folder = id, name, folder
+        self.following = Following(folder)
+        self.busy = False
+        """Whether a process is at work on it."""
+        self.series = Series()
+        self.sums: tuple[int, object] | None = None
+        """What follows from all lines together, and the version of which it does."""
+        self._spec = Kept(folder / "spec.yaml", _flat_spec)
+        self._lock = Lock(folder / ".lock")
+        self._is_new = True
+
+    @property
+    def is_due(self) -> bool:
+        """Whether it is worth looking at it each time."""
+        return self._is_new or self.busy or self.following.left > 0
+
+    def look(self, most: int) -> bool:
+        """Reads what was appended, about `most` bytes of it; whether anything changed."""
+        before, self._is_new = self.busy, False
+        self.busy = self.status.name not in OVER and self._lock.is_held()
+        change = self.following.read(most)
+        self._spec.look()
+        return bool(change) or self.busy != before
+
+    @property
+    def status(self) -> Status:
+        """What the run wrote last; unknown where that cannot be read."""
+        try:
+            return self.following.status.value
+        except UserError:
+            return Status()
+
+    @property
+    def about(self) -> Record:
+        """What run.json says, without any round; raises what is wrong with the folder."""
+        return self.following.about.value
+
+    @property
+    def record(self) -> Record:
+        """All that was read of it."""
+        return self.following.record()
+
+    @property
+    def lines(self) -> list[Line]:
+        """Those that were read, as they were written."""
+        return self.following.lines
+
+    @property
+    def error(self) -> str | None:
+        """What is wrong with the folder, in one line."""
+        try:
+            if self.following.problem is not None:
+                raise self.following.problem
+            _ = self.about, self.following.status.value, self.following.solutions.value
+        except UserError as problem:
+            return " ".join(str(problem).split())
+        return None
+
+    @property
+    def news(self) -> dict[str, Any]:
+        """What an event tells of it."""
+        lines, epoch = len(self.lines), self.following.epoch
+        return {"run": self.id, "lines": lines, "epoch": epoch, "status": self.plain_status}
+
+    @property
+    def plain_status(self) -> dict[str, Any]:
+        """For the page."""
+        status = self.status
+        return {
+            "name": status.name,
+            "round": status.round,
+            "seconds": status.seconds,
+            "message": status.message,
+            "busy": self.busy,
+            "process": status.process,
+        }
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        """Every parameter by its key, such as "algorithm.top_ratio"; empty where the spec cannot be read."""
+        try:
+            return self._spec.value
+        except UserError:
+            return {}
+
+    @property
+    def is_private(self) -> bool:
+        """Whether preferences stay with the nodes."""
+        return self.spec.get("preferences") == PRIVATE
+
+    @property
+    def is_servable(self) -> bool:
+        """Whether its models can be asked."""
+        return any((self.folder / name).is_file() for name in MODELS) and (self.folder / "inputs.json").is_file()
+
+    def followed(self) -> Series:
+        """The numbers of all lines that were read."""
+        self.series.follow(self.about, self.lines, self.following.epoch)
+        return self.series
+
+    def at(self, since: int, epoch: int) -> int:
+        """From which line on an answer goes: those before are known to whoever asks, unless they changed since."""
+        return since if epoch == self.following.epoch and 0 <= since <= len(self.lines) else 0
+
+
+def _flat_spec(path: Path) -> dict[str, Any]:
+    return dict(_flat(spec_yaml.read(path)[0])) if path.is_file() else {}
+
+
+def _flat(values: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in values.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{before}{key}.")
+        else:
+            # JSON has no infinite numbers.
+            yield f"{before}{key}", str(value) if isinstance(value, float) and not math.isfinite(value) else value
