@@ -20,7 +20,7 @@ from starlette.exceptions import HTTPException
 
 from fedpareto.errors import UserError
 from fedpareto.files import json_text
-from fedpareto.page import answers
+from fedpareto.page import answers, dial
 from fedpareto.page.guard import Guard
 from fedpareto.page.stream import Hub
 from fedpareto.page.watch import Shelf, Unknown
@@ -48,10 +48,13 @@ class Served:
     hub: Hub
 
 
-def app_of(shelf: Shelf, token: str, hosts: Collection[str], read_only: bool = False) -> Served:
-    """The page over a shelf of runs, for those who know the token and under these names."""
+def app_of(
+    shelf: Shelf, token: str, hosts: Collection[str], read_only: bool = False, rows: Path | None = None
+) -> Served:
+    """The page over a shelf of runs, for those who know the token and under these names; `rows` are for the dial."""
     server = secrets.token_hex(8)
     hub = Hub(shelf, server)
+    turned = dial.Dial(rows)
 
     @asynccontextmanager
     async def watching(_: FastAPI) -> AsyncIterator[None]:
@@ -60,10 +63,12 @@ def app_of(shelf: Shelf, token: str, hosts: Collection[str], read_only: bool = F
         watch.cancel()
         with suppress(asyncio.CancelledError):
             await watch
+        turned.close()
 
     app = FastAPI(title="fedpareto", openapi_url=None, lifespan=watching)
     app.include_router(_asked(shelf, {"server": server, "read_only": read_only}))
     app.include_router(_streamed(hub))
+    app.include_router(dial.routes(lambda id: shelf.run(id).folder, turned))
     app.include_router(_files())
     app.add_exception_handler(Unknown, _unknown)
     app.add_exception_handler(UserError, _wrong)

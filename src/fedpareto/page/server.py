@@ -71,7 +71,7 @@ def serve(roots: Sequence[Path], options: Options, ready: Callable[[Address], No
         port = sockets[0].getsockname()[1]
         token = tokens.new() if options.port == 0 else tokens.kept_for(port)
         names = (*LOOPBACK, in_url(options.host), *options.hosts)
-        served = app.app_of(Shelf(roots), token, names, options.read_only)
+        served = app.app_of(Shelf(roots), token, names, options.read_only, options.rows)
         address = Address(f"http://{in_url(options.host)}:{port}", token, served.guard.ticket())
         config = uvicorn.Config(
             served.guard,
