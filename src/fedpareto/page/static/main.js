@@ -111,6 +111,7 @@ function screenPath() {
 async function show() {
   const path = screenPath();
   const [name, load] = SCREENS[path];
+  if (play.timer) play.stop();
   host.screen?.unmount?.();
   Object.assign(host, { screen: null, path });
   at("title").textContent = name;
@@ -263,31 +264,40 @@ function bar() {
   return scrubbed(round, last);
 }
 
-const play = { timer: null };
+const play = {
+  timer: null,
+  /** To a round; the last one is "latest". */
+  to(round) {
+    this.range.value = round;
+    state.set({ round: Number(this.range.value) >= Number(this.range.max) ? null : this.range.value });
+  },
+  step(by) {
+    this.to(Number(this.range.value) + by);
+  },
+  /** Plays from here, or from the start if this is the end; a second call stops. */
+  toggle() {
+    if (this.timer) return this.stop();
+    if (Number(this.range.value) >= Number(this.range.max)) this.to(0);
+    const next = () => {
+      this.step(1);
+      if (Number(this.range.value) >= Number(this.range.max)) this.stop();
+      else this.timer = setTimeout(next, 1000 / state.number("speed", 4));
+    };
+    this.timer = setTimeout(next, 1000 / state.number("speed", 4));
+    this.button.textContent = "pause";
+  },
+  stop() {
+    clearTimeout(this.timer);
+    this.timer = null;
+    this.button.textContent = "play";
+  },
+};
+page.play = play;
+
 function scrubber(round, last) {
-  const range = el("input", { type: "range", min: 0, max: last, step: 1, value: round === "latest" ? last : round, aria: { label: "Round" }, on: { input: () => to(Number(range.value)) } });
-  const told = el("output");
-  const to = (value) => state.set({ round: value >= Number(range.max) ? null : value });
-  const toggle = button(play.timer ? "pause" : "play", () => {
-    if (play.timer) stop();
-    else {
-      if (Number(range.value) >= Number(range.max)) range.value = 0;
-      play.timer = setInterval(() => {
-        range.value = Number(range.value) + 1;
-        to(Number(range.value));
-        if (Number(range.value) >= Number(range.max)) stop();
-      }, 250);
-    }
-    toggle.textContent = play.timer ? "pause" : "play";
-  });
-  const stop = () => {
-    clearInterval(play.timer);
-    play.timer = null;
-    toggle.textContent = "play";
-  };
-  Object.assign(play, { range, told });
-  const root = el("div", { class: "scrubber" }, el("span", { class: "soft", text: "round" }), range, told, toggle);
-  return root;
+  const range = el("input", { type: "range", min: 0, max: last, step: 1, value: round === "latest" ? last : round, aria: { label: "Round" }, on: { input: () => play.to(range.value) } });
+  Object.assign(play, { range, told: el("output"), button: button(play.timer ? "pause" : "play", () => play.toggle()) });
+  return el("div", { class: "scrubber" }, el("span", { class: "soft", text: "round" }), range, play.told, play.button);
 }
 
 function scrubbed(round, last) {
@@ -348,6 +358,9 @@ addEventListener("keydown", (event) => {
 
 // A page that comes back from the browser's memory has missed what was new.
 addEventListener("pageshow", (event) => event.persisted && location.reload());
+
+// Pictures hold colours of the paper they were drawn on.
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", show);
 
 state.onChange((isOther) => {
   if (screenPath() !== host.path) show();

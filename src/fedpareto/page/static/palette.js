@@ -65,10 +65,25 @@ export function viridis(share) {
 /** The colour of a preference: from the last objective to the first; of three and more, a mix of their corners. */
 export function ofPreference(preference) {
   if (!preference) return "var(--grey)";
-  if (preference.length < 3) return viridis(preference[0]);
+  if (preference.length < 3) return standing(viridis(preference[0]).match(/\d+/g).map(Number));
   const corners = [[0, 114, 178], [213, 94, 0], [0, 128, 94], [169, 79, 134], [148, 99, 0]];
-  const mixed = [0, 1, 2].map((c) => preference.reduce((sum, w, i) => sum + w * corners[i % corners.length][c], 0));
-  return `rgb(${mixed.map(Math.round).join(",")})`;
+  return standing([0, 1, 2].map((c) => preference.reduce((sum, w, i) => sum + w * corners[i % corners.length][c], 0)));
+}
+
+/** A colour, moved from the paper's towards the ink's until it stands out at 3 : 1. */
+function standing(colour) {
+  const [paper, ink] = ["--paper", "--ink"].map((name) => rgb(`var(${name})`));
+  for (let part = 0; part < 1; part += 0.05) {
+    const mixed = colour.map((one, i) => Math.round(one + part * (ink[i] - one)));
+    const [low, high] = [luminance(mixed), luminance(paper)].sort((a, b) => a - b);
+    if (high + 0.05 >= 3 * (low + 0.05)) return `rgb(${mixed.join(",")})`;
+  }
+  return "var(--ink)";
+}
+
+function luminance(colour) {
+  const [r, g, b] = colour.map((one) => (one <= 10 ? one / 3294.6 : ((one / 255 + 0.055) / 1.055) ** 2.4));
+  return 0.2126 * r + 0.7152 * g + 0.0722 * b;
 }
 
 /** Ink that can be read on a colour of viridis. */

@@ -8,9 +8,9 @@ let serial = 0;
 
 /**
  * {root, plot, caption(text), setTable(columns, rows)}. `vector` gives the SVG element that is exported; `paper` the
- * address of the same by matplotlib.
+ * address of the same by matplotlib; `isTable`: the plot itself is one.
  */
-export function figure({ title, name, vector = null, paper = null, tools = [] }) {
+export function figure({ title, name, vector = null, paper = null, tools = [], isTable = false }) {
   const id = `figure-${++serial}`;
   const plot = el("div", { class: "plot" });
   const caption = el("figcaption", { id: `${id}-caption` });
@@ -29,7 +29,7 @@ export function figure({ title, name, vector = null, paper = null, tools = [] })
     shown();
   }, { aria: { expanded: "false" } });
   const heading = el("h2", { text: title, id });
-  const menu = el("div", { class: "tools" }, tools, asTable, button("CSV", () => csv(name, found.columns, found.rows())));
+  const menu = el("div", { class: "tools" }, tools, isTable ? null : asTable, button("CSV", () => csv(name, found.columns, found.rows())));
   if (vector) {
     menu.append(
       button("SVG", () => download(`${name}.svg`, drawn(vector()), "image/svg+xml")),

@@ -15,7 +15,7 @@ const TIGHT = { left: 44, right: 6, top: 6, bottom: 30 };
  * One plane. `options`: {label, height, tight, on: {brush(box, done), zoom(view), pick(group, i), hover(text), wish(x, y)}}
  * draw({x, y, groups, lines, bands, density, view, marks}):
  *   x, y: {title, maximise, reversed}; groups: {id, label, style, xs, ys, front: Uint8Array, chosen: Uint8Array|null,
- *   words(i), key(i)}; lines: {points, colour, dash, class}; bands: {upper, lower, colour}; density: [{xs, ys}].
+ *   words(i), key(i), each(i): a style for each point, or none}; lines: {points, colour, dash, class}; bands: {upper, lower, colour}; density: [{xs, ys}].
  */
 export class Scatter {
   constructor({ label, height = 420, tight = false, on = {} }) {
@@ -176,16 +176,21 @@ export class Scatter {
   }
 
   /** Paths with many marks each: those on the front, the others hollow, those that are not chosen pale. */
-  markPaths({ xs, ys, front, chosen, style, id }, isMass) {
+  markPaths({ xs, ys, front, chosen, style, each, id }, isMass) {
     const paths = { front: "", rest: "", frontPale: "", restPale: "" };
+    const single = [];
     const [low, high] = [0, 1].map((i) => [Math.min(this.x.range[0], this.x.range[1]), Math.max(this.x.range[0], this.x.range[1])][i]);
     for (let i = 0; i < xs.length; i++) {
       if (isMass && !front[i]) continue;
       const [x, y] = [this.x(xs[i]), this.y(ys[i])];
       if (!(x >= low - 1 && x <= high + 1 && y >= this.margin.top - 1 && y <= this.height - this.margin.bottom + 1)) continue;
       const kind = (front[i] ? "front" : "rest") + (chosen && !chosen[i] ? "Pale" : "");
-      paths[kind] += mark(style.shape, x, y, this.tight ? 2.6 : front[i] ? 4.6 : 3.8);
+      const own = each?.(i) ?? style;
+      const d = mark(own.shape, x, y, this.tight ? 2.6 : front[i] ? 4.6 : 3.8);
+      if (each) single.push(svg("path", { class: `mark ${kind}`, style: { "--own": own.colour }, d }));
+      else paths[kind] += d;
     }
+    if (each) return single;
     return ["restPale", "frontPale", "rest", "front"]
       .filter((kind) => paths[kind])
       .map((kind) => svg("path", { class: `mark ${kind}`, style: { "--own": style.colour }, d: paths[kind], data: { run: id } }));

@@ -1,0 +1,307 @@
+// Clients: what each one wanted and got, what it misses, and whether it would be better off alone.
+
+import { button, command, el, put, renew, svg } from "../dom.js";
+import { figure } from "../charts/figure.js";
+import { preferenceKey, Threads } from "../charts/picture.js";
+import { linear, roomy, tickTexts, ticks } from "../charts/scale.js";
+import { table } from "../charts/table.js";
+import { deviation, extent, mean } from "../maths.js";
+import { mark, ofPreference } from "../palette.js";
+import { kindOf } from "../runs.js";
+import { has, json } from "../source.js";
+import { bytes, counted, decimalsOf, listed, number, signed } from "../words.js";
+
+export const title = "Clients";
+export const bar = ["seed", "round"];
+/** Pairs are counted for so many clients at most. */
+const MOST_PAIRED = 1500;
+const AVERAGED = ["utility", "utility_trained", "regret", "gain", "missed", "bytes_up", "bytes_down"];
+
+export function mount(root, page) {
+  const { state, selection } = page;
+  const [legend, body, answer, note] = ["div", "div", "div", "p"].map((tag) => el(tag));
+  const pick = ({ keys }) => {
+    const found = new Set(selection.all());
+    const isOn = keys.every((key) => found.has(key));
+    for (const key of keys) found[isOn ? "delete" : "add"](key);
+    selection.set([...found]);
+  };
+  const isChosen = ({ keys }) => keys.some((key) => selection.has(key));
+  const [wanted, gains] = [["Wanted and got", "wanted"], ["Better off than alone?", "gain"]].map(([title, name]) => {
+    const chart = new Threads({ label: `${title}. Arrow keys walk through clients, Enter selects.`, on: { pick, read: page.say } });
+    const shown = figure({ title, name, vector: () => chart.picture });
+    shown.plot.append(chart.root);
+    return { shown, chart };
+  });
+  const list = figure({ title: "Client by client", name: "clients", isTable: true });
+  const parts = [answer, el("div", { class: "columns" }, wanted.shown.root, gains.shown.root), note, list.root];
+  put(root, legend, body);
+  return {
+    async update() {
+      const run = page.runs.find((one) => one.id === state.get("focus")) ?? page.runs.find((one) => one.entry.algorithm !== "local") ?? page.runs[0];
+      const reason = !run ? "Choose runs on the left: their clients appear here." : run.entry.lines ? "" : "No round yet.";
+      renew(legend, page.legendKey(run?.id), () => run && page.legend((one) => state.set({ focus: one.id }), (one) => one === run));
+      renew(body, reason, () => (reason ? el("p", { class: "soft", text: reason }) : parts));
+      if (reason) return;
+      const found = { run, page, ...rowsOf(await answersOf(run, page), run, selection) };
+      const { rows } = found;
+      const version = JSON.stringify([run.id, page.runs.length, rows]);
+      page.known = (key) => rows.find(({ keys }) => keys.includes(key))?.sent ?? null;
+      wanted.shown.root.hidden = run.names.length < 2 || !rows.some((row) => row.preference);
+      if (!wanted.shown.root.hidden) drawWanted(wanted, found, version, isChosen);
+      const known = rows.filter((row) => Number.isFinite(row.gain));
+      const pays = known.length && found.alone !== run.id ? payText(known, found) : "";
+      gains.shown.root.hidden = !pays;
+      if (pays) drawGains(gains, known, found, pays, version, isChosen);
+      await drawAnswer(answer, found, pays);
+      note.textContent = noteOf(found);
+      drawList(list, found, version, isChosen, pick);
+      Object.assign(root.dataset, { run: run.id, seeds: found.seeds.join(), round: found.round, alone: found.alone ?? "" });
+    },
+    unmount() {
+      for (const { chart } of [wanted, gains]) chart.destroy();
+      page.known = null;
+    },
+  };
+}
+
+/** What the server says of each seed that is shown. */
+async function answersOf(run, { view: { round, seed }, runs }) {
+  const seeds = run.entry.started.filter((one) => seed === "all" || Number(seed) === one);
+  return Promise.all(seeds.map((one) => {
+    const path = (when) => `${run.path}/clients?seed=${one}&round=${when}&runs=${runs.map(({ id }) => id)}`;
+    const asked = has(path(round)) ? path(round) : path("latest");
+    return run.once(runs.map(({ version }) => version).join(), asked, () => json(asked));
+  }));
+}
+
+/** One row for each client, by preference: of several seeds with the same clients their means, else of the first seed. */
+function rowsOf(asked, run, selection) {
+  const who = ({ rows }) => JSON.stringify(rows.map((row) => [row.client, row.preference]));
+  const answers = asked.filter((one) => who(one) === who(asked[0]));
+  if (answers.length < asked.length) answers.length = Math.min(1, answers.length);
+  const [first = { rows: [] }] = answers;
+  const rows = first.rows.map((row, i) => {
+    const all = answers.map((one) => one.rows[i]);
+    const found = { ...row, keys: answers.map((one) => `${run.id}:${one.seed}:${row.client}`), gains: all.map((one) => one.gain) };
+    for (const name of AVERAGED) if (name in row) found[name] = mean(all.map((one) => one[name]));
+    for (const name of ["sent", "trained"]) found[name] = row[name]?.map((_, j) => mean(all.map((one) => one[name]?.[j])));
+    found.cluster = all.every((one) => one.cluster === row.cluster) ? row.cluster : null;
+    found.attacker = all.filter((one) => one.attacker).length;
+    return found;
+  });
+  const before = (a, b) => (a.preference ?? []).reduce((found, w, j) => found || w - b.preference[j], 0) || a.client - b.client;
+  return {
+    ...first, answers, seeds: answers.map((one) => one.seed), all: rows.length, isOne: answers.length < asked.length,
+    rows: rows.filter(({ keys }) => keys.some((key) => selection.isShown(key))).sort(before),
+  };
+}
+
+const called = (row) => (row.name ? `client ${row.client} (${row.name})` : `client ${row.client}`);
+const wish = (row) => row.preference?.map((w) => number(w, 2)).join(" : ") ?? "–";
+const isFinite = (row) => Boolean(row.sent?.every(Number.isFinite));
+
+function where({ run, seeds, round }) {
+  return `${run.entry.label}, round ${round}, ${seeds.length > 1 ? `means of ${seeds.length} seeds` : `seed ${seeds[0]}`}, split ${run.entry.held_out}`;
+}
+
+// -- wanted and got ---------------------------------------------------------------------------------------------------
+
+function drawWanted({ shown, chart }, found, version, isChosen) {
+  const { run } = found;
+  const { names, maximise } = run;
+  const rows = found.rows.filter(isFinite).map((row) => ({
+    ...row, colour: ofPreference(row.preference),
+    words: [called(row), `wanted ${wish(row)}`, ...names.map((name, j) => `${name} ${number(row.sent[j])}`)].join("\n"),
+  }));
+  const isTriangle = names.length === 3;
+  chart.draw((isTriangle ? triangle : slopes)(rows, names, maximise), version, isChosen);
+  const pairs = rows.length > MOST_PAIRED ? [] : names.map((name, j) => `who wanted more ${name} got at least as much of it in ${inOrder(rows, j, maximise[j])} pairs of clients`);
+  const how = isTriangle
+    ? "From the ring, what a client wanted, to the dot, what it got: its values between the worst (0) and the best (1) of these clients, as shares."
+    : "Each line goes from what a client wanted to what it got; where none cross, all got more of what they wanted more.";
+  shown.caption(`${where(found)}, what the server gave. ${how} Here ${listed(pairs)}.`);
+  shown.root.dataset.clients = rows.length;
+  shown.setTable(["client", ...names.map((name) => `weight of ${name}`), ...names], () => rows.map((row) => [row.client, ...row.preference, ...row.sent]));
+}
+
+/** Of the pairs in which one wanted more of a goal: in how many it got at least as much. */
+function inOrder(rows, j, isUp) {
+  let [held, of] = [0, 0];
+  for (const a of rows) {
+    for (const b of rows) {
+      if (!(a.preference[j] > b.preference[j])) continue;
+      of++;
+      if (isUp ? a.sent[j] >= b.sent[j] : a.sent[j] <= b.sent[j]) held++;
+    }
+  }
+  return `${number(held)} of ${number(of)}`;
+}
+
+/** A panel for each goal: its weight on the left, its value on the right. */
+function slopes(rows, names, maximise) {
+  return (width) => {
+    const across = Math.max(1, Math.min(names.length, Math.floor(width / 260)));
+    const [wide, high] = [width / across, 332];
+    const frame = [];
+    const panels = names.map((name, j) => {
+      const [left, top] = [(j % across) * wide + 40, Math.floor(j / across) * high + 30];
+      const [right, low] = [left + wide - 90, top + high - 62];
+      frame.push(svg("text", { class: "axis", x: (left + right) / 2, y: low + 22, "text-anchor": "middle", text: `${name} (better ↑)` }));
+      const side = (of, at, title, isUp, out) => {
+        const scale = linear(roomy(extent([rows.map(of)]), 0.04), isUp ? [low, top] : [top, low]);
+        const values = ticks(scale.domain, 5);
+        frame.push(svg("path", { class: "axis-line", d: `M${at} ${top}V${low}` }), svg("text", { x: at, y: top - 10, "text-anchor": "middle", text: title }));
+        tickTexts(values).forEach((text, i) => frame.push(svg("text", { x: at + out, y: scale(values[i]) + 4, "text-anchor": out < 0 ? "end" : "start", text })));
+        return (row) => [at, scale(of(row))];
+      };
+      return [side((row) => row.preference[j], left, "wanted", true, -7), side((row) => row.sent[j], right, "got", maximise[j], 7)];
+    });
+    const threads = rows.map((row) => {
+      const ends = panels.map((sides) => sides.map((of) => of(row)));
+      return { ...row, d: ends.map(([a, b]) => `M${a}L${b}`).join(""), dots: ends.flat().map(([x, y]) => mark(0, x, y, 3)).join(""), at: ends[0][1] };
+    });
+    return { height: Math.ceil(names.length / across) * high, frame, threads };
+  };
+}
+
+function triangle(rows, names, maximise) {
+  const ends = names.map((_, j) => extent([rows.map((row) => row.sent[j])]));
+  const shares = ({ sent }) => {
+    const scaled = ends.map(([low, high], j) => (maximise[j] ? sent[j] - low : high - sent[j]) / (high - low || 1));
+    const sum = scaled.reduce((a, b) => a + b, 0);
+    return scaled.map((one) => (sum > 0 ? one / sum : 1 / 3));
+  };
+  return (width) => {
+    const side = Math.min(width - 70, 430);
+    const low = 26 + side * 0.866;
+    const corners = [[width / 2, 26], [(width - side) / 2, low], [(width + side) / 2, low]];
+    const place = (weights) => [0, 1].map((k) => weights.reduce((sum, w, j) => sum + w * corners[j][k], 0));
+    const frame = [svg("path", { class: "field", d: `M${corners.join("L")}Z` }), names.map((text, j) => svg("text", { class: "axis", x: corners[j][0], y: corners[j][1] + (j ? 20 : -9), "text-anchor": "middle", text }))];
+    const threads = rows.map((row) => {
+      const [from, to] = [place(row.preference), place(shares(row))];
+      return { ...row, d: `${mark(0, ...from, 4)}M${from}L${to}`, dots: mark(0, ...to, 4.5), at: to };
+    });
+    return { height: low + 30, frame, threads };
+  };
+}
+
+// -- does federation pay? ---------------------------------------------------------------------------------------------
+
+/** Who is better off, in one sentence. */
+function payText(known, { answers }) {
+  const better = known.filter((row) => row.gain > 0);
+  const always = better.filter((row) => row.gains.every((one) => one > 0)).length;
+  const worst = known.reduce((a, b) => (b.gain < a.gain ? b : a));
+  const means = answers.map((_, s) => mean(known.map((row) => row.gains[s])));
+  const several = means.length > 1;
+  const decimals = Math.max(2, decimalsOf(deviation(several ? means : known.map((row) => row.gain))));
+  return `${better.length} of ${counted(known.length, "client")} ${better.length === 1 ? "is" : "are"} better off than alone${several && better.length ? ` (${always} of them in every seed)` : ""}; worst ${signed(worst.gain, decimals)} (${called(worst)}), mean ${signed(mean(means), decimals)}${several ? ` ± ${number(deviation(means), decimals)} over ${means.length} seeds` : ""}.`;
+}
+
+function drawGains({ shown, chart }, known, found, pays, version, isChosen) {
+  chart.draw((width) => {
+    const [left, height] = [58, 332];
+    const y = linear(roomy(extent([[0], known.flatMap((row) => row.gains)])), [height - 48, 22]);
+    const step = (width - left - 12) / known.length;
+    const every = Math.ceil(24 / step);
+    const values = ticks(y.domain, 5);
+    const frame = tickTexts(values).flatMap((text, i) => [
+      svg("path", { class: values[i] ? "grid" : "axis-line", d: `M${left} ${y(values[i])}H${width - 12}` }),
+      svg("text", { x: left - 7, y: y(values[i]) + 4, "text-anchor": "end", text }),
+    ]);
+    frame.push(svg("text", { class: "axis", x: left, y: 12, text: "↑ better off than alone" }), svg("text", { class: "axis", x: width / 2, y: height - 8, "text-anchor": "middle", text: "clients, by preference" }));
+    const threads = known.map((row, i) => {
+      const x = left + (i + 0.5) * step;
+      if (i % every === 0) frame.push(svg("text", { x, y: height - 30, "text-anchor": "middle", text: row.client }));
+      const [least, most] = extent([row.gains]).map(y);
+      return {
+        ...row, colour: ofPreference(row.preference), thick: Math.max(1, Math.min(16, step * 0.6)), d: `M${x} ${y(0)}V${y(row.gain)}`,
+        whisker: `M${x} ${least}V${most}`, at: [x, y(row.gain)],
+        words: `${called(row)}\nwanted ${wish(row)}\ngain ${signed(row.gain, 4)}${row.gains.length > 1 ? `\nin the seeds ${row.gains.map((one) => signed(one, 3)).join(", ")}` : ""}`,
+      };
+    });
+    return { height, frame, threads };
+  }, version, isChosen);
+  const several = found.seeds.length > 1 ? " Bars are means, thin lines go from the least to the most of the seeds." : "";
+  shown.caption(`${where(found)}: utility under its own preference, less that of the same client in the run of local. ${pays}${several}`);
+  shown.setTable(["client", "wanted", "gain over local", ...found.seeds.map((one) => `seed ${one}`)], () => known.map((row) => [row.client, wish(row), row.gain, ...row.gains]));
+}
+
+async function drawAnswer(node, { run, page, alone, private: isPrivate, rows }, pays) {
+  const isAsked = !pays && !alone && !isPrivate;
+  const ready = isAsked && [...page.shelf.runs.values()].find(({ entry }) => entry.algorithm === "local" && entry.lines && kindOf(entry) === kindOf(run.entry));
+  const repeat = isAsked && !ready && (await run.about()).commands?.repeat;
+  const add = () => page.state.set({ runs: [...page.runs.map((one) => one.id), ready.id].join() }, { push: true });
+  const text = pays
+    || (isPrivate && "Preferences stay with the nodes: what each client wanted, its utility and its regret are known to nobody else, so they are not shown.")
+    || (alone === run.id && "This is the run in which each client is alone. Choose another one above to compare.")
+    || (alone && "The run of local has other clients, seeds or preferences, so no gain can be told.")
+    || (ready ? "Compare with the run in which each client trains alone:" : "That needs a run of local, in which each client trains alone, with the same clients and seeds:");
+  renew(node, [run.id, text, ready?.id, page.runs.length].join(), () => [
+    el("div", { class: "callout" }, el("h2", { text: isPrivate ? "What is private" : "Does federation pay?" }), el("p", { text, data: { pays: Boolean(pays) } }),
+      ready && button(`add ${ready.entry.label}`, add),
+      repeat && command(repeat.replace("fedpareto run", "fedpareto run local").replace(/ --out \S+/, ""), page.say)),
+    run.names.length > 1 && rows.some((row) => row.preference) && preferenceKey(run.names),
+  ]);
+}
+
+// -- client by client -------------------------------------------------------------------------------------------------
+
+function noteOf({ rows, all, isOne, seeds }) {
+  const lost = rows.filter((row) => !isFinite(row)).map((row) => row.client);
+  return [
+    isOne && `Preferences differ between seeds, so this is seed ${seeds[0]} alone; choose another in the bar.`,
+    rows.length < all && `${all - rows.length} of ${counted(all, "client")} are filtered out.`,
+    lost.length && `Not finite: clients ${lost.slice(0, 20).join(", ")}${lost.length > 20 ? " and others" : ""}.`,
+  ].filter(Boolean).join(" ");
+}
+
+function columnsOf(rows, names) {
+  const figures = (value) => number(value, 4);
+  const goals = (name) => names.map((goal, j) => [`${goal} ${name}`, (row) => row[name]?.[j], figures]);
+  const found = [
+    ["client", (row) => row.client, null, -1],
+    ["wanted", (row) => row.preference && wish(row)],
+    ["regret", (row) => row.regret, figures, 1, "what the best model of the shown runs would give it beyond what it has"],
+    ["gain over local", (row) => row.gain, (value) => signed(value, 4), -1, "utility less that of training alone"],
+    ["utility", (row) => row.utility, figures, -1, "of what the server gave, under its own preference"],
+    ["utility trained", (row) => row.utility_trained, figures, -1, "after its own steps, under its own preference"],
+    ...goals("sent"),
+    ...goals("trained"),
+    ["cluster", (row) => row.cluster],
+    ["missed rounds", (row) => row.missed],
+    ["bytes up", (row) => row.bytes_up, bytes],
+    ["bytes down", (row) => row.bytes_down, bytes],
+    ["attacker", (row) => (row.attacker ? (row.keys.length > 1 ? `in ${counted(row.attacker, "seed")}` : "yes") : null)],
+  ];
+  const isKnown = (value) => value !== null && value !== undefined && !Number.isNaN(value);
+  return found.filter(([, of]) => rows.some((row) => isKnown(of(row)))).map(([title, of, text, better, about]) => ({ title, of, text, better, about }));
+}
+
+function drawList(shown, found, version, isChosen, pick) {
+  const { page, run } = found;
+  const rows = [...found.rows];
+  const columns = columnsOf(rows, run.names);
+  const box = (row) => el("label", { class: "tick" }, el("input", { type: "checkbox", aria: { label: `select ${called(row)}` }, on: { change: () => pick(row) } }), el("span", { text: row.name ? `${row.client} ${row.name}` : row.client }));
+  renew(shown.plot, version, () => {
+    const [by, turn] = (page.state.get("sort") ?? "regret:-1").split(":");
+    const at = columns.findIndex((one) => one.title === by);
+    return table({
+      columns, caption: "Clients", sort: at < 0 ? [0, 1] : [at, Number(turn)],
+      rows: rows.map((row) => Object.assign(columns.map(({ of }, j) => (j ? of(row) : { value: row.client, node: box(row) })), { row })),
+      onSort: ([j, direction]) => page.state.set({ sort: `${columns[j].title}:${direction}` }),
+      rowProps: ({ row: { client, regret = "", gain = "", utility = "" } }) => ({ data: { client, regret, gain, utility } }),
+    });
+  });
+  const byClient = new Map(rows.map((row) => [String(row.client), row]));
+  for (const line of shown.plot.querySelectorAll("tbody tr")) {
+    const chosen = isChosen(byClient.get(line.dataset.client));
+    line.classList.toggle("chosen", chosen);
+    line.querySelector("input").checked = chosen;
+  }
+  const served = rows.filter((row) => Number.isFinite(row.regret)).sort((a, b) => b.regret - a.regret);
+  const worst = served.length ? ` Worst served: ${listed(served.slice(0, 3).map((row) => `${called(row)} (regret ${number(row.regret, 3)})`))}; mean regret ${number(mean(served.map((row) => row.regret)), 3)}. Regret is what the best model of the ${counted(page.runs.length, "shown run")} would give a client beyond what it has.` : "";
+  shown.caption(`${counted(rows.length, "client")}: ${where(found)}.${worst}`);
+  shown.setTable(columns.map((one) => one.title), () => rows.map((row) => columns.map((one) => one.of(row))));
+}
