@@ -250,6 +250,7 @@ class Columns:
             "traffic": (2,),
             "losses": (),
             "participants": (0,),
+            "preferences": (self.objectives,),
             "contribution": (len(CONTRIBUTION),),
             **DEVICE,
         }
@@ -279,6 +280,11 @@ class Columns:
     def losses(self, row: Row) -> Array | None:
         """`[n]`, each client's training loss, where it was measured; NaN if it is not finite."""
         found = self.block(row, "losses")
+        return None if found is None else self.spread(found)
+
+    def preferences(self, row: Row) -> Array | None:
+        """`[n, m]`: what each client wants; in the row of round 0 only, and nowhere if that is private."""
+        found = self.block(row, "preferences")
         return None if found is None else self.spread(found)
 
     def participants(self, row: Row) -> NDArray[np.int64]:

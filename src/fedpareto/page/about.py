@@ -57,14 +57,9 @@ def preferences_of(run: Run) -> dict[int, np.ndarray] | None:
     """By seed, what each client wants, `[n, m]`; None where that stays with the clients, or is not known yet."""
     if run.is_private:
         return None
-    found = {}
-    for line in run.lines:
-        if line.round == 0 and (block := line.columns.block(line.row, "preferences")) is not None:
-            found[line.seed] = line.columns.spread(block)
-    for seed, one in run.following.solutions.value.items():
-        if one.preferences is not None and one.clients == tuple(range(run.about.clients)):
-            found[seed] = one.preferences
-    return found or None
+    record = _record(run)
+    found = {seed: record.preferences(seed) for seed in record.started}
+    return {seed: wishes for seed, wishes in found.items() if wishes is not None} or None
 
 
 def _solution(one: Solution, is_private: bool) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -101,7 +102,7 @@ class Run:
             "seconds": status.seconds,
             "message": status.message,
             "busy": self.busy,
-            "process": status.process,
+            "process": None if status.process is None else asdict(status.process),
         }
 
     @property

@@ -58,6 +58,14 @@ class Output:
 
 
 @dataclass(frozen=True)
+class Process:
+    """The process that works on a run, or did when it was killed."""
+
+    pid: int
+    host: str
+
+
+@dataclass(frozen=True)
 class Status:
     """The status that the run wrote. `unknown` if it never wrote one."""
 
@@ -65,8 +73,8 @@ class Status:
     round: int = 0
     seconds: float = 0.0
     message: str = ""
-    process: Mapping[str, Any] | None = None
-    """While it runs: `pid` and `host` of the process."""
+    process: Process | None = None
+    """While it is running; None when it is over."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +104,7 @@ class Line:
     bytes_up: int
     bytes_down: int
     packed: np.ndarray | None = field(repr=False)
-    """`[n, n]`: see similarity."""
+    """`[k, k]`: see similarity."""
     row: Mapping[str, Any] = field(repr=False)
     """What else the line holds: that for which there is no field here."""
     columns: Columns = field(repr=False)
@@ -114,7 +122,14 @@ class Line:
     """How many rounds ago the replies of the following round began, on average; NaN where all began in it."""
 
     at: float = float("nan")
-    """When the round was over, in seconds since 1970; NaN where that was not written."""
+    """When the line was written, in seconds since 1970; NaN where it does not say."""
+    similarity_of: tuple[int, ...] | None = None
+    """The clients that are compared, ascending; None: all."""
+
+    @property
+    def preferences(self) -> Array | None:
+        """`[n, m]`: what each client wants; in round 0 only, and nowhere if that is private."""
+        return self.columns.preferences(self.row)
 
     @property
     def means(self) -> Mapping[str, Mapping[str, Array]]:
@@ -131,7 +146,7 @@ class Line:
 
     @property
     def similarity(self) -> Array | None:
-        """`[n, n]`, rows in the order of the client ids."""
+        """`[k, k]`, rows in the order of the client ids: of all clients, or of those in `similarity_of`."""
         if self.packed is None or self.packed.dtype == np.float64:
             return self.packed
         return np.asarray(self.packed / PLACES)
@@ -187,7 +202,7 @@ class Solution:
     round: int
     clients: tuple[int, ...]
     preferences: Array | None
-    """`[n, m]`; None until the run has finished, or if the clients keep theirs private."""
+    """`[n, m]`; None if the clients keep theirs private."""
     objectives: Mapping[str, Array]
     """By split, `[n, m]`."""
     indicators: dict[str, float]

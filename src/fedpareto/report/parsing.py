@@ -12,7 +12,7 @@ import numpy as np
 from fedpareto.columns import Columns
 from fedpareto.errors import DamagedFile, UserError
 from fedpareto.files import quoted, read_json
-from fedpareto.moo.indicators import all_indicators
+from fedpareto.moo.indicators import all_indicators, own_utilities
 from fedpareto.moo.tested import Tested
 from fedpareto.report._files import (
     Array,
@@ -27,7 +27,7 @@ from fedpareto.report._files import (
     square,
     texts,
 )
-from fedpareto.report.entries import Event, Line, Objective, Output, Solution, Status, packed
+from fedpareto.report.entries import Event, Line, Objective, Output, Process, Solution, Status, packed
 from fedpareto.report.record import Record
 
 FORMAT = 2
@@ -81,7 +81,7 @@ def run_of(folder: Path) -> Record:
         solutions=(),
         tiers=tuple(printable(name) for name in get(run, "tiers", list, where, [])),
         attackers=_attackers_of(run, where),
-        began=printable(get(run, "started", str, where, "")),
+        began=printable(get(run, "began", str, where, "")),
         changes=tuple(as_object(one, f"{where}: 'changes'") for one in get(run, "changes", list, where, [])),
     )
 
@@ -214,8 +214,15 @@ def status_of(path: Path) -> Status:
         round=get(data, "round", int, str(path), 0),
         seconds=number(data.get("seconds", 0.0), f"{path}: 'seconds'"),
         message=printable(data.get("message") or ""),
-        process=as_object(data["process"], f"{path}: 'process'") if data.get("process") is not None else None,
+        process=_process(data.get("process"), f"{path}: 'process'"),
     )
+
+
+def _process(value: object, where: str) -> Process | None:
+    if value is None:
+        return None
+    data = as_object(value, where)
+    return Process(get(data, "pid", int, where), printable(get(data, "host", str, where)))
 
 
 def line_of(data: dict[str, Any], where: str, columns: Columns) -> Line:
@@ -223,6 +230,7 @@ def line_of(data: dict[str, Any], where: str, columns: Columns) -> Line:
     # Empty lists mean nothing, like null.
     clusters = id_groups(data.pop("clusters", None) or [], f"{where}: 'clusters'")
     similarity = square(data.pop("similarity", None) or [], f"{where}: 'similarity'")
+    compared = _compared(data.pop("similarity_of", None), len(similarity), columns.clients, where)
     means = np.stack([_means(data, name, columns, where) for name in EVALUATIONS])
     whole = {name: get(data, name, int, where) for name in ("seed", "round")}
     whole |= {name: get(data, name, int, where, 0) for name in COUNTS}
@@ -234,9 +242,20 @@ def line_of(data: dict[str, Any], where: str, columns: Columns) -> Line:
         averages=means,
         few_clusters=clusters or None,
         packed=packed(similarity) if similarity.size else None,
+        similarity_of=compared,
         row=rest,
         columns=columns,
     )
+
+
+def _compared(value: object, size: int, clients: int, where: str) -> tuple[int, ...] | None:
+    """Whose similarities these are, if not those of all clients."""
+    if value is None:
+        return None
+    found = integers(value, f"{where}: 'similarity_of'")
+    if len(set(found)) != size or list(found) != sorted(found) or not all(0 <= one < clients for one in found):
+        raise DamagedFile(f"{where}: 'similarity_of' does not name {size} of {clients} clients")
+    return found
 
 
 def _means(data: dict[str, Any], evaluation: str, columns: Columns, where: str) -> Array:
@@ -311,10 +330,14 @@ def solution_so_far(record: Record, seed: int) -> Solution:
     """The last round of a seed that has not ended."""
     line = [line for line in record.of_seed(seed) if line.sent][-1]
     points = line.sent[record.held_out]
-    finite = points[np.isfinite(points).all(axis=1)]
+    known, wishes = np.isfinite(points).all(axis=1), record.of_seed(seed)[0].preferences
     reference = [objective.reference for objective in record.objectives]
-    indicators = all_indicators(finite, reference, record.maximise, record.known_front)
-    return Solution(seed, line.round, tuple(range(len(points))), None, line.sent, indicators)
+    wanted = None if wishes is None or not known.any() else wishes[known]
+    indicators = all_indicators(points[known], reference, record.maximise, record.known_front, wanted)
+    if wanted is not None:
+        own = float(own_utilities(points[known], wanted, record.maximise).mean())
+        indicators |= {"own_utility": own, "regret": indicators["expected_utility"] - own}
+    return Solution(seed, line.round, tuple(range(len(points))), wishes, line.sent, indicators)
 
 
 def _points_by_split(value: object, m: int, where: str) -> dict[str, Array] | None:

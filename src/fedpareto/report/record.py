@@ -72,12 +72,12 @@ class Record:
     """Of the fronts that are drawn and measured."""
     attackers: tuple[tuple[int, ...], ...] = ()
     """Of each seed; empty without an attack."""
-    began: str = ""
-    """When, by the calendar in UTC; empty where that was not written."""
     changes: tuple[Mapping[str, Any], ...] = ()
     """What was another when the run was resumed, each with its round."""
     tiers: tuple[str, ...] = ()
     """Kinds of machines that clients have; empty where they are not told apart."""
+    began: str = ""
+    """When the run began, in UTC, as ISO 8601 has it; empty where it does not say."""
     converged: bool = False
     """Whether models that did not converge are left out of them."""
 
@@ -210,13 +210,35 @@ class Record:
         if one.preferences is None:
             return None
         if evaluation == "sent":
-            return own_utilities(one.objectives[self.held_out], one.preferences, self.maximise)
+            return self._utilities(one.objectives[self.held_out], one.preferences)
         line = self._last(seed, evaluation)
         if line is None or len(one.clients) != self.clients:
             return None
         points = line.measured(evaluation)[self.held_out]
         known = np.isfinite(points).all(axis=1)
         return own_utilities(points[known], one.preferences[known], self.maximise)
+
+    def _utilities(self, points: Array, preferences: Array) -> Array:
+        """`[n]`; NaN for points that are not finite, which a run under way may have."""
+        found, known = np.full(len(points), np.nan), np.isfinite(points).all(axis=1)
+        if known.any():
+            found[known] = own_utilities(points[known], preferences[known], self.maximise)
+        return found
+
+    def preferences(self, seed: int) -> Array | None:
+        """`[n, m]`: what each client wants, NaN where that is not known; None if clients keep it private.
+
+        It is on record from the first round on. An older folder tells it once the run has finished.
+        """
+        lines = self.of_seed(seed)
+        if lines[0].preferences is not None:
+            return lines[0].preferences
+        one = self.solution(seed)
+        if one.preferences is None or "front" in lines[-1].row:  # These are the weights of a front of the server's.
+            return None
+        whole = np.full((self.clients, len(self.objectives)), np.nan)
+        whole[list(one.clients)] = one.preferences
+        return whole
 
     def constant(self, seed: int) -> Constant | None:
         """What the best constant answer scores under a seed, if the run says so."""
@@ -345,8 +367,13 @@ class Record:
         return {r: clusters for r, clusters in found if clusters is not None}
 
     def similarity(self, seed: int) -> dict[int, Array]:
-        """By round, where it was recorded: `[n, n]`, in the order of the client ids."""
+        """By round, where it was recorded: `[k, k]`, rows and columns as in `similarity_of`."""
         return {line.round: line.similarity for line in self.of_seed(seed) if line.similarity is not None}
+
+    def similarity_of(self, seed: int) -> tuple[int, ...]:
+        """The clients that are compared, ascending: all, or where there are many, a sample that a run keeps to."""
+        found = next((line for line in self.of_seed(seed) if line.similarity is not None), None)
+        return tuple(range(self.clients)) if found is None or found.similarity_of is None else found.similarity_of
 
     @cached_property
     def _by_seed(self) -> dict[int, dict[int, Line]]:
