@@ -79,6 +79,7 @@ def run(
     selection: Selection | Mapping[str, Any] | str | None = None,
     out: str | Path | None = None,
     on_round: OnRound | None = None,
+    log_to: str | Sequence[str] = (),
 ) -> Result:
     """Runs one algorithm on one problem and returns the solutions of every client.
 
@@ -93,7 +94,8 @@ def run(
     best models. `Result.share_improved` needs `measure_losses`, and `Result.contributions` `measure_contribution`.
     `normalisation` says whether clients keep statistics ("private-statistics") or the whole of normalisation layers
     ("private") for themselves. `codec` makes replies shorter ("int8-delta"), `server_codec` what clients are sent. With
-    `out`, everything is kept in that folder and can be resumed.
+    `out`, everything is kept in that folder and can be resumed; `log_to` are other tools that follow the run
+    ("tensorboard", "mlflow:URI").
 
         result = fedpareto.run("convex", "fedpref", clients=20, preferences="equidistant")
     """
@@ -129,7 +131,7 @@ def run(
         selection=_part(Selection, Selection(), selection, "selection"),
         **{key: top_level(key, value) for key, value in values.items()},
     )
-    return runner.start(spec, None if out is None else Path(out), on_round)
+    return runner.start(spec, None if out is None else Path(out), on_round, log_to=log_to)
 
 
 def sweep(
@@ -180,14 +182,16 @@ def table(
     return build(OwnTable, values, "table")
 
 
-def resume(folder: str | Path, on_round: OnRound | None = None, *, frame: Any = None) -> Result | None:
+def resume(
+    folder: str | Path, on_round: OnRound | None = None, *, frame: Any = None, log_to: str | Sequence[str] = ()
+) -> Result | None:
     """Continues a run that was stopped or killed, bit for bit; None if it was finished already.
 
-    A run on a DataFrame needs the same `frame` again, unless this process still has it.
+    A run on a DataFrame needs the same `frame` again, unless this process still has it. `log_to`: see run.
     """
     if frame is not None:
         keep_frame(frame)
-    return runner.resume(Path(folder), on_round)
+    return runner.resume(Path(folder), on_round, log_to=log_to)
 
 
 def load(path: str | Path) -> ModelSource:

@@ -223,6 +223,8 @@ def test_only_one_place_knows_each_heavy_library():
         "spacepackets": {"space"},
         "zstandard": {"codecs"},
         "sgp4": {"space"},
+        "tensorboard": {"experiments"},
+        "mlflow": {"experiments"},
     }
     for library, allowed in homes.items():
         for path in ROOT.rglob("*.py"):

@@ -38,6 +38,14 @@ Over = Annotated[
         "[default: clock where there is one, else round]"
     ),
 ]
+LogTo = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="TOOL",
+        help="Log every round's figures to tensorboard (in the run's folder; elsewhere: tensorboard:DIR) or mlflow "
+        "(where MLFLOW_TRACKING_URI says, or mlflow:URI) too; may be given twice.",
+    ),
+]
 RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder.")]
 
 
@@ -96,6 +104,7 @@ def run(
     spec: Annotated[Path | None, typer.Option(help="A YAML file with any of this; flags override it.")] = None,
     out: Annotated[Path | None, typer.Option(help="The run's folder.  [default: runs/ALGORITHM-PROBLEM]")] = None,
     settings: Setting = None,
+    log_to: LogTo = None,
     quiet: console.Quiet = False,
 ) -> None:
     """Run an algorithm on a problem; everything is kept in a folder.
@@ -103,6 +112,8 @@ def run(
     ALGORITHM is its name (fedpref if none is given); add +ft for its fine-tuning variant.
 
     Your own data: --csv FILE --label COL --sensitive COL[,COL]; a report on it goes first.
+
+    TensorBoard: --log-to tensorboard; then tensorboard --logdir runs.
 
     Slow clients: --devices tiers --policy buffered --set policy.buffer=5 --selection oort.
 
@@ -157,7 +168,7 @@ def run(
         if not quiet:
             data.print_report(ready.problem, ready.clients, ready.seeds[0])
         with watched(ready, folder, quiet) as hooks:
-            result = start(ready, folder, **hooks)
+            result = start(ready, folder, log_to=log_to or (), **hooks)
     finally:
         if out is None:  # A run that could not begin leaves nothing behind; a folder that is not empty stays.
             with suppress(OSError):
@@ -176,6 +187,7 @@ def resume(
             help="quorum=…, a fault, such as dropout=0, or on Ray workers=… and address=….",
         ),
     ] = None,
+    log_to: LogTo = None,
     quiet: console.Quiet = False,
 ) -> None:
     """Continue a run that was stopped or killed, bit for bit; --set may change the quorum and injected faults.
@@ -187,7 +199,7 @@ def resume(
 
     spec = _changed(RunFolder(run).spec(), settings or [])
     with watched(spec, run, quiet) as hooks:
-        result = runner.resume(run, spec=spec, **hooks)
+        result = runner.resume(run, spec=spec, log_to=log_to or (), **hooks)
     if result is None:
         typer.echo(f"{run} is finished already; see it with: fedpareto show {quoted(run)}")
     else:

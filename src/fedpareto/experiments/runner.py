@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
 from fedpareto.core.federation import setting_of
 from fedpareto.errors import UserError
-from fedpareto.experiments import engines, resuming
+from fedpareto.experiments import engines, logged, resuming
 from fedpareto.experiments.experiment import Experiment, Observe, nothing_more
 from fedpareto.experiments.progress import OnBegin, OnRound, Shown, ShownNowhere
 from fedpareto.experiments.result import Result
@@ -24,17 +24,19 @@ def start(
     on_begin: OnBegin = lambda done: None,
     observe: Observe = nothing_more,
     keep_models: bool = True,
+    log_to: str | Sequence[str] = (),
 ) -> Result:
-    """A new run; with `out` everything is kept in that folder.
+    """A new run; with `out` everything is kept in that folder, and `log_to` are other tools that follow it.
 
     Without `keep_models` the clients' models are neither saved nor returned: many clients that share one network would
     have many copies of it.
     """
     # Before anything is read, measured or written: here an algorithm refuses problems that it cannot handle.
     spec.algorithm.begin(setting_of(spec.problem, range(min(spec.clients, 2)), spec.seeds[0], spec.rounds))
+    logs = logged.opened(log_to, spec, out)
     if out is None:
         with engines.opened(spec) as engine:
-            return Experiment(spec, engine, None, observe, keep_models).run(on_round, stop)
+            return logged.run(Experiment(spec, engine, None, observe, keep_models), logs, on_round, stop)
     with RunFolder.create(out, spec) as folder, ExitStack() as stack:
         try:
             experiment = _in_folder(spec, folder, stack, observe, keep_models)
@@ -42,7 +44,7 @@ def start(
             folder.discard()
             raise
         on_begin(experiment.round)
-        return experiment.run(on_round, stop)
+        return logged.run(experiment, logs, on_round, stop)
 
 
 def resume(
@@ -53,20 +55,22 @@ def resume(
     spec: Spec | None = None,
     observe: Observe = nothing_more,
     keep_models: bool = True,
+    log_to: str | Sequence[str] = (),
 ) -> Result | None:
     """Continues a run from its last checkpoint, bit for bit; None if it was finished already.
 
     With `spec`, under that one, which may differ from the run's own in what is `resuming.CHANGEABLE`.
-    `keep_models`: see start.
+    `keep_models` and `log_to`: see start.
     """
     with RunFolder.open(path) as folder, ExitStack() as stack:
         if (folder.read_json("status.json") or {}).get("status") == "finished":
             return None
         before = folder.spec()
+        logs = logged.opened(log_to, spec or before, path)
         experiment = _in_folder(spec or before, folder, stack, observe, keep_models)
         resuming.note_changes(folder, experiment.round, before, experiment.spec)
         on_begin(experiment.round)
-        return experiment.run(on_round, stop)
+        return logged.run(experiment, logs, on_round, stop)
 
 
 def ensure(
