@@ -17,7 +17,7 @@ from fedpareto.core.messages import ByClient, Evaluations, Outcome, Replies, Tra
 from fedpareto.errors import DamagedFile
 from fedpareto.experiments import recording
 from fedpareto.experiments.draft import Draft
-from fedpareto.experiments.progress import Stopped
+from fedpareto.experiments.interrupts import Stopped
 from fedpareto.experiments.recording import Entry, Recorder
 from fedpareto.experiments.runner import resume, start
 from fedpareto.experiments.spec import Spec

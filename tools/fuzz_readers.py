@@ -54,7 +54,7 @@ def prepare(folder: Path) -> list[Reader]:
 
 def _small_run(folder: Path, algorithm: Any, stop: bool = False) -> Path:
     import fedpareto
-    from fedpareto.experiments.progress import Stopped
+    from fedpareto.experiments.interrupts import Stopped
     from fedpareto.problems.synthetic import Synthetic
 
     with suppress(Stopped):
@@ -111,7 +111,7 @@ def _of_missions(folder: Path) -> list[Reader]:
 def _of_runs(folder: Path) -> list[Reader]:
     from fedpareto.experiments import grid, runner, sweep
     from fedpareto.experiments.draft import Draft
-    from fedpareto.experiments.progress import Stopped
+    from fedpareto.experiments.interrupts import Stopped
     from fedpareto.report import reading, terminal
 
     run = _small_run(folder / "run", "fedpref")

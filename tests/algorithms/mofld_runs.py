@@ -8,6 +8,7 @@ from fedpareto.core.federation import Federation
 from fedpareto.engines.local import LocalEngine
 from fedpareto.engines.machine import Choices, LocalOptions
 from fedpareto.experiments.draft import Draft
+from fedpareto.experiments.recording import TIMES
 
 
 def spec_of(rounds=6, problem="convex", learner=None, **parameters):
@@ -32,7 +33,7 @@ def linear_support(**parameters):
 
 def rows(folder, name="metrics.jsonl"):
     lines = (folder / name).read_text(encoding="utf-8").splitlines()
-    return [{key: value for key, value in json.loads(line).items() if key != "seconds"} for line in lines]
+    return [{key: value for key, value in json.loads(line).items() if key not in TIMES} for line in lines]
 
 
 def engine_for(algorithm, problem, clients=4, rounds=6, chunk=64, learner=None):

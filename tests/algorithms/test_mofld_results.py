@@ -22,7 +22,7 @@ from fedpareto.core.messages import Replies
 from fedpareto.core.problem import Objective
 from fedpareto.errors import UserError
 from fedpareto.experiments.draft import Draft
-from fedpareto.experiments.progress import Stopped
+from fedpareto.experiments.interrupts import Stopped
 from fedpareto.experiments.runner import resume, start
 from fedpareto.moo.dominance import is_nondominated
 from fedpareto.problems.convex import Convex

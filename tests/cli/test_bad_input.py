@@ -15,7 +15,7 @@ import torch
 
 from fedpareto.experiments.checkpoint import Checkpoint
 from fedpareto.experiments.draft import Draft
-from fedpareto.experiments.progress import Stopped
+from fedpareto.experiments.interrupts import Stopped
 from fedpareto.experiments.runner import start
 
 QUICK = ("--problem", "convex", "--clients", "4", "--rounds", "3", "--set", "threads=1", "--set", "chunk=4")

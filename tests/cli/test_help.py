@@ -27,7 +27,7 @@ HEAVY = {
 }
 """Packages that take long to import; with none of them, help takes a fraction of a second."""
 GROUPS = ("completion", "data", "server", "node", "space")
-COMMANDS = ("run", "resume", "show", "compare", "page", "algorithms", "problems", "demo")
+COMMANDS = ("run", "stop", "resume", "show", "compare", "page", "algorithms", "problems", "demo")
 
 
 def example_in(text: str) -> list[str]:
@@ -58,7 +58,7 @@ def test_help_says_what_an_argument_is(fedpareto: Any) -> None:
     assert shown.count("FILE A message: its bytes, or their hexadecimal digits.") == 1
 
 
-@pytest.mark.parametrize("command", ["", "run", "data"])
+@pytest.mark.parametrize("command", ["", "run", "data", "stop"])
 def test_help_imports_nothing_heavy(command: str) -> None:
     """So it answers at once, on a slow machine too."""
     assert not HEAVY & imported_by("-m", "fedpareto", *command.split(), "--help")

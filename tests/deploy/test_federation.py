@@ -145,6 +145,9 @@ def test_registered_nodes_train_and_each_keeps_its_model(undisturbed):
         own = load_file(deployment.node(number) / "model.safetensors")["seed0"]
         assert (own == at_server[f"seed0/client{number}"]).all()
     assert not RunFolder(deployment.run).read_lines("events.jsonl")
+    rows = RunFolder(deployment.run).read_lines("metrics.jsonl")
+    assert rows[0]["at"] <= rows[-1]["at"]
+    assert not any("preferences" in row["columns"] for row in rows), "these stay with the nodes"
 
 
 def test_the_run_is_an_ordinary_one_for_reports(undisturbed, tmp_path):
@@ -316,8 +319,9 @@ def test_under_a_policy_that_does_not_wait_a_node_that_is_away_holds_up_nobody(s
     resumed.wait_for("going on after round")
     join(parties, deployment, tables, 1, name="again")
     resumed.wait_for("joined as client 1")
-    stopped = parties.start("stop", "server", "stop", deployment.folder)
+    stopped = parties.start("stop", "stop", deployment.folder)  # By a file in the run's folder.
     assert stopped.end() == 0
+    assert f"continue it with: fedpareto server resume {deployment.folder}" in stopped.said()
     assert resumed.end() == 143
     assert not RunFolder(deployment.run).read_lines("events.jsonl"), "a node that is away is no failure"
 

@@ -9,6 +9,7 @@ from typing import Any
 import yaml
 
 from fedpareto.experiments.checkpoint import Checkpoint
+from fedpareto.experiments.recording import TIMES
 
 FIXED_CHOICES = ("--set", "threads=1", "--set", "chunk=8")
 """Nothing measured: quicker, and the same for every run that is compared."""
@@ -18,7 +19,12 @@ def rows(folder: Path, name: str = "metrics.jsonl") -> list[dict[str, Any]]:
     """The lines of a file, without the times."""
     path = folder / name
     lines = path.read_text().splitlines() if path.exists() else []
-    return [{key: value for key, value in json.loads(line).items() if key != "seconds"} for line in lines]
+    return [without_times(json.loads(line)) for line in lines]
+
+
+def without_times(row: dict[str, Any]) -> dict[str, Any]:
+    """A line as every run of the same spec has it."""
+    return {key: value for key, value in row.items() if key not in TIMES}
 
 
 def status(folder: Path) -> dict[str, Any]:

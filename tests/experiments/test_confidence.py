@@ -17,7 +17,7 @@ from fedpareto.errors import DamagedFile, UserError
 from fedpareto.experiments import runner
 from fedpareto.experiments.checkpoint import Checkpoint
 from fedpareto.experiments.draft import Draft
-from fedpareto.experiments.progress import Stopped
+from fedpareto.experiments.interrupts import Stopped
 from fedpareto.experiments.spec import Spec
 from fedpareto.moo import robust
 from fedpareto.trust.confidence import Standing

@@ -15,7 +15,7 @@ from fedpareto.core.messages import Replies, Tasks
 from fedpareto.errors import UserError
 from fedpareto.experiments import runner
 from fedpareto.experiments.draft import Draft
-from fedpareto.experiments.progress import Stopped
+from fedpareto.experiments.interrupts import Stopped
 from fedpareto.experiments.spec import Spec
 from fedpareto.report import reading, terminal
 from fedpareto.trust.contribution import contributions

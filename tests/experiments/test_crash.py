@@ -14,7 +14,7 @@ from folders import assert_same_results, assert_whole, status
 
 from fedpareto.errors import UserError
 from fedpareto.experiments.draft import Draft
-from fedpareto.experiments.progress import Stopped
+from fedpareto.experiments.interrupts import Stopped
 from fedpareto.experiments.runner import resume, start
 from fedpareto.experiments.spec import Spec
 from fedpareto.experiments.store import RunFolder

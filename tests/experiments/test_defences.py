@@ -18,7 +18,7 @@ from fedpareto.core.messages import Replies, Tasks
 from fedpareto.errors import UserError
 from fedpareto.experiments import runner
 from fedpareto.experiments.draft import Draft, load
-from fedpareto.experiments.progress import Stopped
+from fedpareto.experiments.interrupts import Stopped
 from fedpareto.experiments.result import Result
 from fedpareto.experiments.spec import Spec
 from fedpareto.problems.convex import Convex

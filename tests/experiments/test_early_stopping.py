@@ -21,7 +21,7 @@ from fedpareto.core.problem import Objective, SupervisedProblem
 from fedpareto.core.rows import Batch, Rows, Splits
 from fedpareto.errors import UserError
 from fedpareto.experiments.draft import Draft
-from fedpareto.experiments.progress import Stopped
+from fedpareto.experiments.interrupts import Stopped
 from fedpareto.experiments.runner import resume, start
 from fedpareto.experiments.spec import Spec
 from fedpareto.learners.supervised import Supervised

@@ -10,6 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from folders import without_times
 
 from fedpareto.errors import UserError
 from fedpareto.experiments import engines
@@ -93,7 +94,7 @@ def test_a_run_whose_processes_were_all_killed_goes_on_with_the_same_numbers(dis
     ours, theirs = rows(run), rows(tmp_path / "local")
     assert killed < len(ours) <= len(theirs)
     for found, expected in zip(ours, theirs, strict=False):
-        assert {**found, "seconds": 0} == {**expected, "seconds": 0}
+        assert without_times(found) == without_times(expected)
     assert sorted((run / "flower" / "nodes").iterdir()) == [run / "flower" / "nodes" / name for name in "012"]
 
 

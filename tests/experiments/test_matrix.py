@@ -13,8 +13,8 @@ import pytest
 import fedpareto
 from fedpareto.errors import DamagedFile, UserError
 from fedpareto.experiments import matrix as matrices
+from fedpareto.experiments.interrupts import Stopped
 from fedpareto.experiments.matrix import Matrix
-from fedpareto.experiments.progress import Stopped
 from fedpareto.experiments.store import RunFolder
 
 TEXT = """

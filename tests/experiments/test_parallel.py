@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from fedpareto.errors import UserError
+from fedpareto.experiments.interrupts import Stopped
 from fedpareto.experiments.parallel import Pieces, side_by_side
-from fedpareto.experiments.progress import Stopped
 from processes import Python
 from waiting import until
 

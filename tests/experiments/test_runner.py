@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from folders import assert_same_results, rows, status
+from folders import assert_same_results, rows, status, without_times
 
 from fedpareto.algorithms.fedavg import FedAvg, FedAvgState
 from fedpareto.core.messages import Replies
@@ -16,7 +16,8 @@ from fedpareto.engines.machine import Choices
 from fedpareto.errors import DamagedFile, UserError
 from fedpareto.experiments.checkpoint import Checkpoint
 from fedpareto.experiments.draft import Draft, load
-from fedpareto.experiments.progress import Progress, Stopped
+from fedpareto.experiments.interrupts import Stopped
+from fedpareto.experiments.progress import Progress
 from fedpareto.experiments.result import Result
 from fedpareto.experiments.runner import resume, start
 from fedpareto.experiments.spec import Spec
@@ -98,10 +99,8 @@ def test_the_history_of_a_resumed_run_is_that_of_an_undisturbed_one(tmp_path: Pa
     resumed = resume(tmp_path / "run")
     assert resumed is not None
 
-    def without_times(result: Result) -> list[dict[str, Any]]:
-        return [{key: value for key, value in row.items() if key != "seconds"} for row in result.history]
-
-    assert without_times(resumed) == without_times(undisturbed) == rows(tmp_path / "run")
+    histories = ([without_times(row) for row in result.history] for result in (resumed, undisturbed))
+    assert next(histories) == next(histories) == rows(tmp_path / "run")
     assert torch.equal(models(resumed), models(undisturbed))
 
 

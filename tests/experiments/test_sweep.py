@@ -14,7 +14,8 @@ from folders import assert_same_results, status
 import fedpareto
 from fedpareto.errors import DamagedFile, UserError
 from fedpareto.experiments import grid, sweep
-from fedpareto.experiments.progress import Stopped, tallied
+from fedpareto.experiments.interrupts import Stopped
+from fedpareto.experiments.progress import tallied
 from fedpareto.report.campaign import Summary
 from processes import Commands
 from waiting import until

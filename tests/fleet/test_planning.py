@@ -10,7 +10,7 @@ from fedpareto.errors import UserError
 from fedpareto.experiments import engines
 from fedpareto.experiments.draft import Draft
 from fedpareto.experiments.experiment import Experiment
-from fedpareto.experiments.progress import Stopped
+from fedpareto.experiments.interrupts import Stopped
 from fedpareto.experiments.runner import resume, start
 from fedpareto.fleet.planning import idling, is_cheapest_now
 

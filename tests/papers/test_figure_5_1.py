@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fedpareto.errors import UserError
-from fedpareto.experiments.progress import Stopped
+from fedpareto.experiments.interrupts import Stopped
 from fedpareto.papers.thesis import figure_5_1
 from fedpareto.papers.thesis.figure_5_1 import Plan, as_json, draw, reproduce, result_of, side_of
 

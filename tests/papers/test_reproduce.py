@@ -12,7 +12,7 @@ import reproduced
 from fedpareto.core.algorithm import Algorithm
 from fedpareto.errors import UnknownName, UserError
 from fedpareto.experiments.experiment import Experiment
-from fedpareto.experiments.progress import Stopped
+from fedpareto.experiments.interrupts import Stopped
 from fedpareto.moo.indicators import hypervolume
 from fedpareto.papers import catalogue
 from fedpareto.papers.catalogue import CATALOGUE

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fedpareto.errors import UnknownName, UserError
-from fedpareto.experiments.progress import Stopped
+from fedpareto.experiments.interrupts import Stopped
 from fedpareto.papers import catalogue
 from fedpareto.papers.client_runs import Cell, Found, Values, spec_of
 from fedpareto.papers.fedfew import claims as fedfew_claims

@@ -13,7 +13,7 @@ from fedpareto.errors import UnknownName, UserError
 from fedpareto.experiments import runner
 from fedpareto.experiments.draft import Draft
 from fedpareto.experiments.experiment import Experiment
-from fedpareto.experiments.progress import Stopped
+from fedpareto.experiments.interrupts import Stopped
 from fedpareto.papers import catalogue, client_runs
 from fedpareto.papers.client_runs import Cell, Values
 from fedpareto.papers.fedmgda import adult as fedmgda_adult

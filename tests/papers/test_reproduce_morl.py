@@ -13,7 +13,7 @@ from fedpareto.errors import UnknownName, UserError
 from fedpareto.experiments import runner
 from fedpareto.experiments.draft import Draft
 from fedpareto.experiments.experiment import Experiment
-from fedpareto.experiments.progress import Stopped
+from fedpareto.experiments.interrupts import Stopped
 from fedpareto.moo.indicators import cardinality, hypervolume, igd, sparsity
 from fedpareto.moo.preferences import equidistant
 from fedpareto.papers import catalogue

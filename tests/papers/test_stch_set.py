@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from fedpareto.errors import UnknownName, UserError
-from fedpareto.experiments.progress import Stopped
+from fedpareto.experiments.interrupts import Stopped
 from fedpareto.moo.set_scalarise import smooth_tchebycheff_set
 from fedpareto.papers import catalogue
 from fedpareto.papers.studies import set_descent, stch_set

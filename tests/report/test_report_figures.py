@@ -209,9 +209,9 @@ def test_clients_that_change_places_and_many_changes_can_be_drawn(write_run):
     assert {frozenset(order[:3]), frozenset(order[3:])} == {frozenset("012"), frozenset("345")}
 
 
-def test_an_unfinished_run_shows_clusters_without_preferences(write_run):
+def test_a_run_that_does_not_tell_preferences_shows_clusters_without(write_run):
     record = load(write_run("a", "fedpref", clustered=True, reached=6, status="running"))
-    assert "not written yet" in legend(cluster_evolution(record))[0]
+    assert "not known" in legend(cluster_evolution(record))[0]
 
 
 def test_similarity_at_an_early_a_middle_and_the_last_round_on_one_scale(write_run):

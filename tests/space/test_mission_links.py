@@ -10,7 +10,7 @@ import torch
 
 from fedpareto.errors import UserError
 from fedpareto.experiments.draft import Draft
-from fedpareto.experiments.progress import Stopped
+from fedpareto.experiments.interrupts import Stopped
 from fedpareto.experiments.runner import resume, start
 from fedpareto.fleet.presence import Presence
 from fedpareto.fleet.trips import DOWN, UP

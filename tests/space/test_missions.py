@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 from fedpareto.errors import QuorumLost, UserError
 from fedpareto.experiments import runner
 from fedpareto.experiments.draft import Draft
-from fedpareto.experiments.progress import Stopped
+from fedpareto.experiments.interrupts import Stopped
 from fedpareto.fleet.trips import DOWN, UP
 from fedpareto.space.links.frames import OVERHEAD
 from fedpareto.space.missions.losses import Left

@@ -113,8 +113,10 @@ class CFL(Algorithm[CFLState]):
         return personal.solutions(state)
 
     def describe(self, state: CFLState) -> dict[str, Any]:
-        """The clusters as client ids, and the similarities."""
-        return {"clusters": personal.ids(state, state.clusters), "similarity": state.similarity}
+        """The clusters as client ids, and the similarities, of many clients those of a sample."""
+        rows = torch.as_tensor(personal.shown(state.setting), device=state.similarity.device)
+        similarity = state.similarity[rows[:, None], rows]
+        return {"clusters": personal.ids(state, state.clusters), **personal.told(state.setting, similarity)}
 
     def _split(self, state: CFLState, updates: Tensor, similarity: Tensor, replied: np.ndarray) -> tuple[Cluster, ...]:
         """Every cluster, or its two halves if ‖mean Δθ_i‖ < ε₁ and max ‖Δθ_i‖ > ε₂."""

@@ -28,9 +28,6 @@ from fedpareto.moo.selection import kth_smallest
 from fedpareto.moo.separation import separation_p_value
 from fedpareto.moo.similarity import cosines
 
-SHOWN = 1000
-"""Clients whose similarities are recorded; of more nobody draws them."""
-
 
 @dataclass(frozen=True)
 class FedPrefState(PersonalState):
@@ -149,15 +146,13 @@ class FedPref(Algorithm[FedPrefState]):
         return personal.solutions(state)
 
     def describe(self, state: FedPrefState) -> dict[str, Any]:
-        """The clusters as client ids, and the similarities `[n, n]`, unless there are too many to be looked at."""
-        described: dict[str, Any] = {"clusters": personal.ids(state, state.clusters)}
-        clients = len(state.models)
-        if clients > SHOWN:
-            return described
-        similarity = torch.eye(clients, dtype=state.models.dtype, device=state.models.device)
-        if len(state.compared):
-            similarity[state.compared[:, None], state.compared] = state.similarity.to(similarity)
-        return described | {"similarity": similarity}
+        """The clusters as client ids, and the similarities `[n, n]`, of many clients those of a sample."""
+        rows = personal.shown(state.setting)
+        _, here, there = np.intersect1d(rows, state.compared.cpu().numpy(), assume_unique=True, return_indices=True)
+        similarity = torch.eye(len(rows), dtype=state.models.dtype, device=state.models.device)
+        if len(here):
+            similarity[here[:, None], here] = state.similarity[there[:, None], there].to(similarity)
+        return {"clusters": personal.ids(state, state.clusters), **personal.told(state.setting, similarity)}
 
     # -- algorithm 3, weighted aggregation -------------------------------------------------------------------------
 

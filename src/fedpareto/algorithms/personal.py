@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from fedpareto.core import rng
 from fedpareto.core.algorithm import Setting, State, participants
 from fedpareto.core.messages import Parcels, Replies, Tasks, take_rows
 
@@ -16,6 +18,8 @@ SMALLEST_SPLIT = 3
 """Smaller clusters are never split: recursive clustering has no stopping rule of its own, and would split even a pair
 of equal clients.
 """
+MOST_COMPARED = 64
+"""Clients up to which the similarities of all are told; of more, those of so many of them."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +54,23 @@ class Cluster:
     """Rows of the state's tensors."""
     calm: int = 0
     """Rounds in a row in which the cluster was stationary."""
+
+
+def shown(setting: Setting) -> np.ndarray:
+    """The rows of the clients whose similarities are told, ascending: of many, the same sample for the whole run."""
+    clients = len(setting.clients)
+    if clients <= MOST_COMPARED:
+        return np.arange(clients)
+    drawn = rng.generator(rng.Address(setting.seed), "similarity").choice(clients, MOST_COMPARED, replace=False)
+    return np.sort(drawn)
+
+
+def told(setting: Setting, similarity: Tensor) -> dict[str, Any]:
+    """For the record: the similarities of `shown` clients, and who they are if they are not all."""
+    rows = shown(setting)
+    if len(rows) == len(setting.clients):
+        return {"similarity": similarity}
+    return {"similarity": similarity, "similarity_of": setting.clients[rows].tolist()}
 
 
 def same_start(setting: Setting) -> Tensor:

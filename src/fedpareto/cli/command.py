@@ -26,6 +26,7 @@ from fedpareto.cli import (
     serve,
     server,
     space,
+    stop,
     sweep,
 )
 from fedpareto.errors import UnknownName, UserError
@@ -95,7 +96,7 @@ def _root(
 
 
 for command in (
-    *(runs.run, runs.resume, runs.show, runs.compare, page.page),
+    *(runs.run, stop.stop, runs.resume, runs.show, runs.compare, page.page),
     *(lists.algorithms, lists.problems),
     *(runs.demo, sweep.sweep, reproduce.reproduce, matrix.matrix),
     *(serve.predict, serve.export, serve.serve),

@@ -38,7 +38,7 @@ def matrix(
     Example: fedpareto matrix examples/matrix.yaml --out runs/matrix
     """
     from fedpareto.experiments import matrix as matrices
-    from fedpareto.experiments.progress import Interrupts, Stopped
+    from fedpareto.experiments.interrupts import Interrupts, Stopped
 
     where = parallel.chosen(jobs, address, parallel.on_gpu(settings or ()))
     ready = matrices.Matrix.read(spec, settings or ())

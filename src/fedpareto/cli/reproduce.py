@@ -58,7 +58,7 @@ def reproduce(
     if not name:
         _list(json)
         return
-    from fedpareto.experiments.progress import Interrupts, Stopped
+    from fedpareto.experiments.interrupts import Interrupts, Stopped
     from fedpareto.papers.catalogue import Options, prepare
     from fedpareto.papers.catalogue import json_text as record_text
 

@@ -366,7 +366,8 @@ def _changed(before: Spec, settings: list[str]) -> Spec:
 @contextmanager
 def watched(spec: Spec, folder: Path, quiet: bool = False) -> Iterator[dict[str, Any]]:
     """Shows a run's progress, and stops it on Ctrl-C or SIGTERM, once or twice."""
-    from fedpareto.experiments.progress import Interrupts, Stopped, shown
+    from fedpareto.experiments.interrupts import Interrupts, Stopped
+    from fedpareto.experiments.progress import shown
 
     progress = shown(spec, folder, quiet)
     with Interrupts() as interrupts:

@@ -199,7 +199,7 @@ def _run(
 
 def _serve(deployment: Deployment, warnings: Memory, folder: Path, resume: bool, back: bool) -> Result | None:
     from fedpareto.deploy import health, server
-    from fedpareto.experiments.progress import Stopped
+    from fedpareto.experiments.interrupts import Stopped
 
     try:
         return server.up(deployment, warnings, resume, back)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from fedpareto.experiments.sweep import Campaign
 
 SOME_FAILED = 1
-"""The exit code if some runs failed and others did not."""
+"""The exit code if some runs failed or were stopped, and others were not."""
 
 
 def sweep(
@@ -35,14 +35,15 @@ def sweep(
 
     A grid is a section such as sweep: {lr: [0.1, 0.01], algorithm: [fedavg, fedpref], seeds: 5}.
 
-    Ctrl-C or SIGTERM stops after the current round; the same command continues. Runs that fail are named, and the
-    others go on; the exit code is then 1.
+    Ctrl-C or SIGTERM stops after the current round; the same command continues. Runs that fail, or that 'fedpareto
+    stop' ends, are named, and the others go on; the exit code is then 1.
 
     Example: fedpareto sweep examples/sweep.yaml --out runs/sweep
     """
     from fedpareto.experiments import grid
     from fedpareto.experiments import sweep as sweeps
-    from fedpareto.experiments.progress import Interrupts, Stopped, tallied
+    from fedpareto.experiments.interrupts import Interrupts, Stopped
+    from fedpareto.experiments.progress import tallied
 
     plan = grid.plan(specs, settings or ())
     if jobs is None and sweeps.other_engines(plan):
@@ -61,9 +62,11 @@ def sweep(
         _print(campaign, quiet)
     for run in campaign.failed:
         say(f"failed: {run.name}: {run.reason}")
+    for run in campaign.stopped:
+        say(f"stopped: {run.name}: {run.reason}; the same command continues it")
     if len(campaign.failed) == len(campaign.runs):
         raise UserError(f"every run failed; the first reason: {campaign.failed[0].reason}")
-    if campaign.failed:
+    if campaign.failed or campaign.stopped:
         raise typer.Exit(SOME_FAILED)
 
 

@@ -26,7 +26,8 @@ from fedpareto.engines.flower.options import FlowerOptions
 from fedpareto.engines.flower.server import FlowerEngine
 from fedpareto.errors import UserError
 from fedpareto.experiments.experiment import Experiment
-from fedpareto.experiments.progress import Interrupts, Progress, Stopped
+from fedpareto.experiments.interrupts import Interrupts, StopFile, Stopped
+from fedpareto.experiments.progress import Progress
 from fedpareto.experiments.result import Result
 from fedpareto.experiments.settings import settings_of
 from fedpareto.experiments.spec import Spec
@@ -240,8 +241,9 @@ class _Service:
             deployment.host,
             deployment.port,
         )
-        experiment = Experiment(self.spec, engine, folder)
-        parts = engine.split_names  # Only the nodes know them, so this waits for nodes.
+        with StopFile(folder.path).watched(in_a_round=False):
+            experiment = Experiment(self.spec, engine, folder)
+            parts = engine.split_names  # Only the nodes know them, so this waits for nodes.
         if folder.read_json("run.json") is None:
             folder.write_json("run.json", describe(self.spec, parts, engine.chosen))
         experiment.restore(folder)

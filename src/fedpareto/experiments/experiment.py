@@ -21,9 +21,10 @@ from fedpareto.errors import DamagedFile, QuorumLost, UserError, reading
 from fedpareto.experiments import resuming
 from fedpareto.experiments.checkpoint import Checkpoint
 from fedpareto.experiments.dispatch import Dispatch, Handed, begun_as
+from fedpareto.experiments.interrupts import RunStopped, StopFile, Stopped
 from fedpareto.experiments.keeping import save_for_serving, save_result
 from fedpareto.experiments.oversight import Oversight
-from fedpareto.experiments.progress import OnRound, Progress, Stopped
+from fedpareto.experiments.progress import OnRound, Progress
 from fedpareto.experiments.recording import Entry, Recorder, by_split, event
 from fedpareto.experiments.recovery import healed, lost_in_words
 from fedpareto.experiments.result import Result
@@ -94,26 +95,34 @@ class Experiment:
     # -- the loop --------------------------------------------------------------------------------------------------
 
     def run(self, on_round: OnRound | None = None, stop: Callable[[], bool] = lambda: False) -> Result:
-        """To the end, or until `stop` says so after a round."""
+        """To the end, or until `stop` or a file in the folder says so after a round; or at once, if the file does."""
+        file = StopFile(self.folder.path if self.folder else None)
         try:
-            with self.engine.threads():
+            with self.engine.threads(), file.watched():
                 while not self._is_over():
                     self._one_round(on_round)
-                    if stop() and not self._is_over():
+                    is_asked = file.asked()
+                    if (is_asked or stop()) and not self._is_over():
                         self.checkpoint()
-                        raise Stopped(f"stopped after round {self.round} of {self.spec.rounds}")
+                        how = RunStopped if is_asked else Stopped
+                        raise how(f"stopped after round {self.round} of {self.spec.rounds}")
                 return self._finish()
         except Stopped as stopped:
             self._end("stopped", str(stopped))
             raise
         except KeyboardInterrupt:
             when = f"in round {self.round + 1} of" if self.round < self.spec.rounds else "after all"
-            self._end("stopped", f"interrupted {when} {self.spec.rounds} rounds")
+            message = f"interrupted {when} {self.spec.rounds} rounds"
+            self._end("stopped", message)
+            if file.obeyed_at_once:
+                raise RunStopped(message) from None
             raise
         except BaseException as problem:
             kind = [] if isinstance(problem, UserError) else [type(problem).__name__]
             self._end("failed", ": ".join([*kind, *filter(None, [str(problem)])]))
             raise
+        finally:
+            file.clear()
 
     def _one_round(self, on_round: OnRound | None) -> None:
         """All exchanges of one round of every seed."""
@@ -340,8 +349,10 @@ class Experiment:
     def _begun(self, run: int, done: int) -> Entry:
         """What there is to record of a seed before its next round."""
         algorithm, state = self.spec.algorithm, self.states[run]
-        of_clients = {} if done else self.dispatch.of_clients(run)
-        entry = Entry({"seed": self.spec.seeds[run], "round": done} | self.dispatch.noted(run), dict(of_clients))
+        entry = Entry({"seed": self.spec.seeds[run], "round": done} | self.dispatch.noted(run))
+        if not done:
+            entry.values.update(self.dispatch.of_clients(run))
+            self.recorder.note_preferences(entry, self.spec.preferences_of(self.spec.seeds[run]))
         found = algorithm.found(state)
         if found is not None:  # The clients' choices from it, which are measured too, may be fewer.
             entry.row["hypervolume"] = self.recorder.hypervolume(self._set_of(found).points)

@@ -23,8 +23,9 @@ from fedpareto.core.solutions import held_out
 from fedpareto.errors import DamagedFile, UserError, reading
 from fedpareto.experiments import engines, runner
 from fedpareto.experiments.draft import Draft
+from fedpareto.experiments.interrupts import Stopped, either
 from fedpareto.experiments.parallel import ONE_TO_A_CORE, Jobs, Pieces, side_by_side
-from fedpareto.experiments.progress import Stopped, Tally
+from fedpareto.experiments.progress import Tally
 from fedpareto.experiments.result import Result
 from fedpareto.experiments.spec import MATRIX, NAMED_SECTIONS, WORDS, Spec, first_difference
 from fedpareto.experiments.store import RunFolder
@@ -187,7 +188,7 @@ def run(matrix: Matrix, out: Path, jobs: Jobs, say: Say, stop: Callable[[], bool
     _make(out)
     with RunFolder(out) as folder:
         folder.lock()
-        return _run(matrix, out, jobs, say, stop)
+        return _run(matrix, out, jobs, say, either(stop, out))
 
 
 def _run(matrix: Matrix, out: Path, jobs: Jobs, say: Say, stop: Callable[[], bool]) -> dict[str, Any]:

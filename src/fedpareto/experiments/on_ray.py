@@ -20,8 +20,8 @@ from typing import Any
 
 from fedpareto import __version__, cluster
 from fedpareto.errors import UserError, in_words
+from fedpareto.experiments.interrupts import Stopped
 from fedpareto.experiments.parallel import KILLED, PATIENCE, Answer, OnRay, Pieces, Stop, Work
-from fedpareto.experiments.progress import Stopped
 from fedpareto.files import PART, write_atomically
 
 AHEAD = 1000

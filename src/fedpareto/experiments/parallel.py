@@ -20,7 +20,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from fedpareto import workers
 from fedpareto.errors import UserError
-from fedpareto.experiments.progress import Stopped
+from fedpareto.experiments.interrupts import Stopped
 
 Work = TypeVar("Work")
 Answer = TypeVar("Answer")

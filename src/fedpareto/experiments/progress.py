@@ -1,10 +1,8 @@
-"""A run's progress as the user sees it, and how a run is stopped."""
+"""A run's progress as the user sees it."""
 
 from __future__ import annotations
 
 import math
-import os
-import signal
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -50,45 +48,6 @@ class Progress:
 OnRound = Callable[[Progress], None]
 OnBegin = Callable[[int], None]
 """Called once all is ready, with the number of rounds that are over: 0, or more in a resumed run."""
-
-
-class Stopped(Exception):
-    """The user stopped the run; the folder can be resumed."""
-
-
-class Interrupts:
-    """Ctrl-C or SIGTERM ends a run after the current round, with everything saved; a second one ends it at once."""
-
-    SIGNALS = (signal.SIGINT, signal.SIGTERM)
-
-    def __init__(self) -> None:
-        self.received: int | None = None
-        self._before: dict[int, Any] = {}
-
-    def __enter__(self) -> Interrupts:
-        self._before = {number: signal.signal(number, self._on_signal) for number in self.SIGNALS}
-        return self
-
-    def __exit__(self, *trouble: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-
-    def asked(self) -> bool:
-        """Whether the run is to stop."""
-        return self.received is not None
-
-    @property
-    def exit_code(self) -> int:
-        """As a shell gives it: 130 for Ctrl-C, 143 for SIGTERM."""
-        return 128 + (self.received or signal.SIGINT)
-
-    def _on_signal(self, number: int, frame: Any) -> None:
-        if self.received is not None:
-            raise KeyboardInterrupt
-        self.received = number
-        # Straight to the file: the signal may have come in the middle of a print.
-        with suppress(OSError):
-            os.write(2, b"\nstopping after this round (once more: at once)\n")
 
 
 class Shown:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,6 +22,8 @@ MOST_IN_A_ROW = 64
 """Clients up to which what is known of each of them, or of pairs of them, stands in the row itself."""
 HYPERVOLUMES = {"sent": "hypervolume", "trained": "trained_hypervolume"}
 """The two evaluations, and what the hypervolume of each is called in a row."""
+TIMES = ("seconds", "at")
+"""What in a row says how long something took and when it was: all else is the same in every run of a spec."""
 
 
 @dataclass
@@ -122,6 +125,11 @@ class Recorder:
             else:
                 entry.values[name] = np.zeros((len(clients), 0)), places(self.clients, np.sort(clients))
 
+    def note_preferences(self, entry: Entry, preferences: np.ndarray | None) -> None:
+        """Adds what each client wants, `[n, m]`, unless that is private."""
+        if preferences is not None:
+            entry.values["preferences"] = np.asarray(preferences), None
+
     def note_contributions(self, entry: Entry, clients: np.ndarray, values: np.ndarray) -> None:
         """Adds what each of these clients contributed, `[k, 4]`."""
         entry.values["contribution"] = values, places(self.clients, clients)
@@ -148,7 +156,8 @@ class Recorder:
         if entry.participants is not None:
             who = places(self.clients, entry.participants)
             values["participants"] = np.zeros((len(who), 0)), who
-        return entry.row | {columns.KEY: {name: self.columns.put(*found) for name, found in values.items()}}
+        blocks = {name: self.columns.put(*found) for name, found in values.items()}
+        return entry.row | {"at": round(time.time(), 3), columns.KEY: blocks}
 
     def _traffic(self, costs: Sequence[Traffic]) -> tuple[np.ndarray, np.ndarray]:
         """Bytes `[k, 2]` to and from the clients that had any, and who they are."""

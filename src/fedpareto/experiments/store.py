@@ -7,6 +7,7 @@ import platform
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
+from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import TracebackType
@@ -18,6 +19,7 @@ from fedpareto.columns import FILE as COLUMNS_FILE
 from fedpareto.errors import DamagedFile, UserError
 from fedpareto.experiments.checkpoint import Checkpoint
 from fedpareto.experiments.draft import Draft
+from fedpareto.experiments.interrupts import StopFile
 from fedpareto.experiments.spec import PRIVATE, Spec
 from fedpareto.files import PART, Lock, json_text, parse_object, quoted, read_bytes, read_object, write_atomically
 from fedpareto.moo.tested import Tested
@@ -61,6 +63,7 @@ class RunFolder:
         folder.lock()
         try:
             folder._refuse_if_taken()
+            StopFile(path).clear()  # Meant for whoever worked here before.
             write_atomically(folder.spec_file, text)
         except BaseException:
             folder.close()
@@ -74,6 +77,7 @@ class RunFolder:
         folder.must_be_run()
         must_be_readable(folder.read_json("run.json") or {"format": FORMAT}, path)
         folder.lock()
+        StopFile(path).clear()
         for half_written in path.glob(f".*{PART}"):  # Left by a killed process; the folder is locked.
             with suppress(OSError):
                 half_written.unlink()
@@ -238,8 +242,10 @@ class RunFolder:
             os.truncate(path, length)
 
     def status(self, status: str, rounds: int, seconds: float, message: str = "") -> None:
-        """The run's status."""
-        self.write_json("status.json", {"status": status, "round": rounds, "seconds": seconds, "message": message})
+        """The run's status, and while it is running, by which process."""
+        about = {"status": status, "round": rounds, "seconds": seconds, "message": message}
+        process = {"pid": os.getpid(), "host": platform.node() or "localhost"}
+        self.write_json("status.json", about | ({"process": process} if status == "running" else {}))
 
 
 def describe(
@@ -249,6 +255,7 @@ def describe(
     front = spec.problem.known_front()
     return {
         "format": FORMAT,
+        "began": datetime.now(UTC).isoformat(timespec="seconds"),
         "algorithm": spec.algorithm.name,
         "problem": spec.problem.name,
         "seeds": list(spec.seeds),

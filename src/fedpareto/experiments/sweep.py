@@ -17,8 +17,9 @@ from fedpareto.errors import DamagedFile, UserError, in_words, reading
 from fedpareto.experiments import grid
 from fedpareto.experiments.draft import Draft
 from fedpareto.experiments.grid import Planned
+from fedpareto.experiments.interrupts import RunStopped, Stopped, either
 from fedpareto.experiments.parallel import PATIENCE, Jobs, OnRay, Pieces, Stop, side_by_side
-from fedpareto.experiments.progress import Stopped, Tally
+from fedpareto.experiments.progress import Tally
 from fedpareto.experiments.runner import ensure, must_hold
 from fedpareto.experiments.spec import NAMED_SECTIONS
 from fedpareto.experiments.store import RunFolder
@@ -41,9 +42,9 @@ class Ran:
     """What tells it from the others."""
     folder: Path
     status: str = "waiting"
-    """"waiting", "finished" or "failed"."""
+    """"waiting", "finished", "failed", or "stopped" by a request for this run alone."""
     reason: str = ""
-    """Why it failed."""
+    """Why it failed, or when it was stopped."""
 
     def to_plain(self) -> dict[str, Any]:
         """For the record."""
@@ -67,6 +68,11 @@ class Campaign:
         """The runs that came to nothing."""
         return [run for run in self.runs if run.status == "failed"]
 
+    @property
+    def stopped(self) -> list[Ran]:
+        """The runs that somebody stopped while the others went on."""
+        return [run for run in self.runs if run.status == "stopped"]
+
     def to_plain(self) -> dict[str, Any]:
         """Everything, for other programs."""
         return {
@@ -87,15 +93,16 @@ def run(plan: Sequence[Planned], out: Path, jobs: Jobs, tally: Tally, stop: Stop
         raise UserError(f"the folder {out} cannot be made: {problem.strerror or problem}") from None
     with RunFolder(out) as folder:
         folder.lock()
+        stop = either(stop, out)
         record = Record(out, plan)
         missing = [one for one in plan if record.runs[one.name].status != "finished"]
         for _ in range(len(plan) - len(missing)):
             tally.one_more()
         pieces = Pieces(_do, [(one.name, one.values) for one in missing], out, _own, _lost)
         try:
-            for number, reason in side_by_side(pieces, jobs, stop):
-                record.ended(missing[number].name, reason)
-                tally.one_more(failed=bool(reason))
+            for number, (status, reason) in side_by_side(pieces, jobs, stop):
+                record.ended(missing[number].name, status, reason)
+                tally.one_more(failed=status == "failed")
         except Stopped:
             raise Stopped(f"stopped after {tally.done} of {len(plan)} runs") from None
         finally:
@@ -108,8 +115,8 @@ def _own(piece: tuple[str, dict[str, Any]]) -> str:
     return piece[0]
 
 
-def _lost(reason: str) -> str:
-    return reason
+def _lost(reason: str) -> tuple[str, str]:
+    return "failed", reason
 
 
 def other_engines(plan: Sequence[Planned]) -> list[str]:
@@ -122,19 +129,21 @@ def on_gpu(plan: Sequence[Planned]) -> bool:
     return any(one.spec.engine.device.startswith("cuda") for one in plan)
 
 
-def _do(out: Path, piece: tuple[str, dict[str, Any]], stop: Stop) -> str:
-    """One run, or what is missing of it; why it failed, or nothing."""
+def _do(out: Path, piece: tuple[str, dict[str, Any]], stop: Stop) -> tuple[str, str]:
+    """One run, or what is missing of it; what came of it, and why if it is not finished."""
     name, values = piece
     _wait_for(RunFolder(out / name), stop)
     try:
         ensure(out / name, Draft(values).finish(), stop)
+    except RunStopped as stopped:  # This one, not the others.
+        return "stopped", str(stopped)
     except (Stopped, KeyboardInterrupt):
         raise
     except UserError as problem:
-        return str(problem)
+        return "failed", str(problem)
     except Exception as problem:  # Whatever goes wrong in one run is no reason to give up the others.
-        return f"{type(problem).__name__}: {in_words(problem)}"
-    return ""
+        return "failed", f"{type(problem).__name__}: {in_words(problem)}"
+    return "finished", ""
 
 
 def _wait_for(folder: RunFolder, stop: Stop) -> None:
@@ -172,9 +181,8 @@ class Record:
         if before and not names & set(before):
             raise UserError(f"{self.path.parent} holds another sweep ({before[0]}, …); name another --out")
 
-    def ended(self, name: str, reason: str) -> None:
+    def ended(self, name: str, status: str, reason: str) -> None:
         """Notes what came of a run."""
-        status = "failed" if reason else "finished"
         self.runs[name] = replace(self.runs[name], status=status, reason=reason)
         if time.monotonic() - self.written >= BETWEEN_WRITES:
             self.write()

@@ -32,7 +32,7 @@ BAR, GAP, BOX, BAR_HEIGHT = "#D0D0D0", 0.5, 0.92, 0.74
 """Colour of a cluster's bar; space between neighbours in different clusters, and box and bar height, in boxes."""
 
 UNKNOWN = "#8FA8BF"
-"""Clients whose preference is not known, because the run has not finished."""
+"""Clients whose preference is not known, because it is private."""
 
 
 @styled
@@ -77,7 +77,7 @@ def similarity_matrices(
     seed = record.started[0] if seed is None else seed
     found = _needed(record.similarity(seed), record, seed, "similarity")
     chosen = [r for r in rounds if r in found] or _early_middle_last(list(found))
-    ids = _clients(record, seed, len(found[chosen[-1]]))
+    ids = list(record.similarity_of(seed))
     order = [client for client in (_last_order(record, seed) if by_cluster else sorted(ids)) if client in ids]
     places = [ids.index(client) for client in order]
     figure = Figure(figsize=(2.45 * len(chosen) + 1.1, 3.0), layout="constrained")
@@ -88,7 +88,8 @@ def similarity_matrices(
         axes.set_title(f"after round {r} of {record.rounds}")
         axes.set_xlabel("client, by cluster" if by_cluster else "client")
     figure.colorbar(image, ax=list(panels), label="similarity", shrink=0.8, ticks=[-1, -0.5, 0, 0.5, 1])
-    figure.suptitle(f"{short(record.label)}, seed {seed}", fontsize=9, x=0.01, ha="left")
+    sample = "" if len(ids) == record.clients else f": {len(ids)} of {record.clients} clients"
+    figure.suptitle(f"{short(record.label)}, seed {seed}{sample}", fontsize=9, x=0.01, ha="left")
     return figure
 
 
@@ -98,7 +99,7 @@ def client_order(record: Record, seed: int) -> list[int]:
     Clusters are sorted by their members' preferences, so neighbours have similar ones.
     """
     preferences = _preferences(record, seed)
-    ids = set(_clients(record, seed, record.clients))
+    ids = set(range(record.clients))
     history = list(_changes(record.clusters(seed)).values())
     ids |= {client for clusters in history for cluster in clusters for client in cluster}
     keys: dict[int, list[object]] = {client: [] for client in ids}
@@ -124,19 +125,13 @@ def _needed(found: dict[int, T], record: Record, seed: int, what: str) -> dict[i
     return found
 
 
-def _clients(record: Record, seed: int, n: int) -> list[int]:
-    """Ids in the order of the arrays of `n` rows; an unfinished run has not named them, so they count up."""
-    ids = list(record.solution(seed).clients)
-    return ids if len(ids) == n else list(range(n))
-
-
 def _preferences(record: Record, seed: int) -> dict[int, tuple[float, ...]]:
-    """By client id, rounded so that equal means equal; empty while the run has not finished."""
-    solution = record.solution(seed)
-    if solution.preferences is None:
+    """By client id, rounded so that equal means equal; without those that are not known."""
+    found = record.preferences(seed)
+    if found is None:
         return {}
-    rows = np.round(solution.preferences, 6).tolist()
-    return dict(zip(solution.clients, map(tuple, rows), strict=False))
+    known = np.flatnonzero(np.isfinite(found).all(axis=1))
+    return {int(client): tuple(np.round(found[client], 6).tolist()) for client in known}
 
 
 def _mean_preference(cluster: Sequence[int], preferences: dict[int, tuple[float, ...]]) -> list[float]:
@@ -221,7 +216,7 @@ def _client_colours(figure: Figure, axes: Axes, record: Record, seed: int) -> di
     ids = client_order(record, seed)
     if any(client not in preferences for client in ids):
         figure.legend(
-            handles=[Patch(color=UNKNOWN, label="client (preferences\nnot written yet)")],
+            handles=[Patch(color=UNKNOWN, label="client (preference\nnot known)")],
             loc="outside right upper",
         )
         return dict.fromkeys(ids, to_rgb(UNKNOWN))

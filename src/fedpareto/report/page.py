@@ -185,10 +185,16 @@ def _cluster_pictures(record: Record, name: str) -> Iterator[Picture]:
         yield Picture(
             f"similarity-{name}",
             f"Similarity of clients under {record.label}",
-            f"The redder a cell, the more alike are the models of two clients of seed {seed}; frames are "
-            "the clusters of that round.",
+            f"The redder a cell, the more alike are the models of two clients of seed {seed}{_sample(record, seed)}; "
+            "frames are the clusters of that round.",
             figures.similarity_matrices(record, seed),
         )
+
+
+def _sample(record: Record, seed: int) -> str:
+    """How many clients are compared, where not all are."""
+    compared = len(record.similarity_of(seed))
+    return "" if compared == record.clients else f" ({compared} of {record.clients}, drawn from the seed)"
 
 
 def _file_names(records: Sequence[Record]) -> list[str]:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from fedpareto.core import rng
-from fedpareto.experiments.progress import Stopped
+from fedpareto.experiments.interrupts import Stopped
 from fedpareto.moo import scalarise
 from fedpareto.moo.set_scalarise import smooth_tchebycheff_set
 
