@@ -20,9 +20,10 @@ from fedpareto.errors import UserError
 from fedpareto.experiments import logged
 from fedpareto.experiments.draft import Draft
 from fedpareto.experiments.experiment import Experiment
+from fedpareto.experiments.interrupts import Stopped
 from fedpareto.experiments.log_mlflow import MLflow
 from fedpareto.experiments.log_tensorboard import TensorBoard
-from fedpareto.experiments.progress import Progress, Stopped
+from fedpareto.experiments.progress import Progress
 from fedpareto.experiments.runner import resume, start
 from fedpareto.experiments.spec import Spec
 from fedpareto.problems.fairness.benchmarks import OwnTable

@@ -15,7 +15,8 @@ from fedpareto import columns
 from fedpareto.core.problem import Objective
 from fedpareto.errors import UserError
 from fedpareto.experiments.experiment import Experiment
-from fedpareto.experiments.progress import OnRound, Progress, Stopped
+from fedpareto.experiments.interrupts import Stopped
+from fedpareto.experiments.progress import OnRound, Progress
 from fedpareto.experiments.recording import HYPERVOLUMES
 from fedpareto.experiments.result import Result
 from fedpareto.experiments.spec import Spec
