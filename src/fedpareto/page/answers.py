@@ -11,13 +11,17 @@ import numpy as np
 
 from fedpareto.errors import UserError
 from fedpareto.page.about import about as about_run
+from fedpareto.page.clients import clients as clients_of
+from fedpareto.page.compare import compare as compare_of
 from fedpareto.page.entries import entry
+from fedpareto.page.film import film as film_of
 from fedpareto.page.frames import frame
+from fedpareto.page.grid import grid as grid_of
 from fedpareto.page.run import Run
 from fedpareto.page.series import values_of
 from fedpareto.page.watch import Shelf
-from fedpareto.report.parsing import EVALUATIONS
-from fedpareto.report.record import distinguish
+from fedpareto.report.entries import EVALUATIONS
+from fedpareto.report.record import Record, distinguish
 
 MOST_POINTS = 200_000
 """Of one answer: above, rounds are left out."""
@@ -101,22 +105,46 @@ def events(shelf: Shelf, id: str, since: int = 0) -> dict[str, Any]:
 
 def film(shelf: Shelf, id: str, seed: int) -> bytes:
     """A frame: clusters and similarities round by round."""
-    raise NotImplementedError
+    with shelf.lock:
+        run = shelf.run(id)
+        record = run.record
+        wishes = None if run.is_private else record.preferences(seed)
+    return film_of(record, seed, wishes)
 
 
 def grid(shelf: Shelf, id: str, seed: int) -> bytes:
     """A frame: what became of each client in each round."""
-    raise NotImplementedError
+    with shelf.lock:
+        run = shelf.run(id)
+        record, quorum = run.record, run.spec.get("quorum")
+    return grid_of(record, seed, quorum)
 
 
 def clients(shelf: Shelf, id: str, seed: int, round: int | None, runs: Sequence[str]) -> dict[str, Any]:
     """What each client wanted and got; `round` None is the latest."""
-    raise NotImplementedError
+    with shelf.lock:
+        run = shelf.run(id)
+        record, is_private = run.record, run.is_private
+        wishes = None if is_private else record.preferences(seed)
+        others = {other: found for other in runs if (found := _loaded(shelf.run(other))) is not None}
+    return clients_of({id: record, **others}, id, seed, round, wishes, is_private)
 
 
 def compare(shelf: Shelf, runs: Sequence[str]) -> dict[str, Any]:
     """Runs side by side."""
-    raise NotImplementedError
+    with shelf.lock:
+        chosen = {id: shelf.run(id) for id in runs}
+        records = {id: found for id, run in chosen.items() if (found := _loaded(run)) is not None}
+        specs = {id: run.spec for id, run in chosen.items()}
+    return compare_of(records, specs)
+
+
+def _loaded(run: Run) -> Record | None:
+    """A run with its rounds; None if it has none yet, or cannot be read."""
+    try:
+        return run.record
+    except UserError:
+        return None
 
 
 def _labels(shelf: Shelf) -> dict[str, str]:

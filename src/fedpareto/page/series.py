@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedpareto.moo.fairness import LOW_SHARE, shares_improved
-from fedpareto.report.entries import Line
-from fedpareto.report.parsing import COUNTS, EVALUATIONS, MEASURED
+from fedpareto.report.entries import EVALUATIONS, Line
+from fedpareto.report.parsing import COUNTS, MEASURED
 from fedpareto.report.record import Record
 
 Array = NDArray[np.float64]

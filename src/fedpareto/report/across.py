@@ -9,7 +9,7 @@ import numpy as np
 
 from fedpareto.moo.fairness import Evaluation, across_objectives
 from fedpareto.report.comparison import marked_cells
-from fedpareto.report.entries import OWN_TEST
+from fedpareto.report.entries import EVALUATIONS, OWN_TEST
 from fedpareto.report.record import Record, comparable
 from fedpareto.report.table import Column, Row, Table
 
@@ -26,7 +26,6 @@ NOTES = (
 """Below the last table."""
 HEADINGS = ("mean", "dev.", "worst", "low 10 %", "best", "Jain")
 """In a terminal."""
-EVALUATIONS: tuple[Evaluation, ...] = ("sent", "trained")
 
 
 def across_clients(records: Sequence[Record]) -> list[Table]:

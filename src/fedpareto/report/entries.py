@@ -19,6 +19,7 @@ ROWS = ("train", "validation", "test")
 """Splits that are parts of the clients' data."""
 
 
+EVALUATIONS: tuple[Evaluation, ...] = ("sent", "trained")
 PLACES = 10_000
 """Similarities are written to four decimal places."""
 OWN_TEST = "own-test"
@@ -140,7 +141,7 @@ class Line:
             name: {split: of_split for split, of_split in pairs if not np.isnan(of_split).all()}
             for name, pairs in (
                 (name, zip(self.columns.splits, values, strict=True))
-                for name, values in zip(("sent", "trained"), self.averages, strict=True)
+                for name, values in zip(EVALUATIONS, self.averages, strict=True)
             )
         }
 
@@ -168,7 +169,8 @@ class Line:
 
     def has(self, evaluation: Evaluation, split: str) -> bool:
         """Whether any client has values."""
-        return split in self.means.get(evaluation, {})
+        of_split = self.averages[EVALUATIONS.index(evaluation), self.columns.splits.index(split)]
+        return not np.isnan(of_split).all()
 
     @property
     def losses(self) -> Array | None:

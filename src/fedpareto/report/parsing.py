@@ -27,12 +27,11 @@ from fedpareto.report._files import (
     square,
     texts,
 )
-from fedpareto.report.entries import Event, Line, Objective, Output, Process, Solution, Status, packed
+from fedpareto.report.entries import EVALUATIONS, Event, Line, Objective, Output, Process, Solution, Status, packed
 from fedpareto.report.record import Record
 
 FORMAT = 2
 """The layout of a run folder that this version writes and reads."""
-EVALUATIONS = ("sent", "trained")
 COUNTS = ("replies", "failures", "bytes_up", "bytes_down")
 MEASURED = (
     *("hypervolume", "trained_hypervolume", "seconds", "epsilon"),
