@@ -41,8 +41,10 @@ function chosen() {
   return known.filter((run) => kindOf(run.entry) === kind).slice(0, MOST_CHOSEN).sort((a, b) => byName(a.entry, b.entry));
 }
 
+const { compare } = new Intl.Collator("en", { numeric: true });
+
 function byName(a, b) {
-  return a.name.localeCompare(b.name, "en", { numeric: true });
+  return compare(a.name, b.name);
 }
 
 const page = {

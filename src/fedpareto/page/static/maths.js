@@ -45,9 +45,8 @@ export function nondominated(columns, maximise) {
   const count = columns[0]?.length ?? 0;
   const found = new Uint8Array(count);
   const sign = maximise.map((up) => (up ? 1 : -1));
-  const order = [];
-  for (let i = 0; i < count; i++) if (columns.every((of) => Number.isFinite(of[i]))) order.push(i);
   const value = (j, i) => sign[j] * columns[j][i];
+  const order = candidates(columns, sign);
   // Best first: nothing that comes later dominates what came before.
   order.sort((a, b) => {
     for (let j = 0; j < columns.length; j++) if (value(j, a) !== value(j, b)) return value(j, b) - value(j, a);
@@ -66,6 +65,29 @@ export function nondominated(columns, maximise) {
   }
   for (const i of front) found[i] = 1;
   return found;
+}
+
+/** Those that are finite and not dominated by the one with the largest sum: of many points, few. */
+function candidates(columns, sign) {
+  const count = columns[0]?.length ?? 0;
+  const found = [];
+  let [best, most] = [-1, -Infinity];
+  for (let i = 0; i < count; i++) {
+    let sum = 0;
+    for (let j = 0; j < columns.length; j++) sum += sign[j] * columns[j][i];
+    if (!Number.isFinite(sum)) continue;
+    found.push(i);
+    if (sum > most) (most = sum), (best = i);
+  }
+  return found.filter((i) => {
+    let worse = false;
+    for (let j = 0; j < columns.length; j++) {
+      const gap = sign[j] * (columns[j][i] - columns[j][best]);
+      if (gap > 0) return true;
+      if (gap < 0) worse = true;
+    }
+    return !worse;
+  });
 }
 
 function dominates(value, m, a, b) {

@@ -40,8 +40,16 @@ export function styles(runs) {
   return found;
 }
 
+const known = new Map();
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => known.clear());
+
 /** A CSS colour as it is now, for a canvas: [r, g, b]. */
 export function rgb(colour) {
+  if (!known.has(colour)) known.set(colour, parsed(colour));
+  return known.get(colour);
+}
+
+function parsed(colour) {
   const name = /^var\((.*)\)$/.exec(colour)?.[1];
   const text = name ? getComputedStyle(document.documentElement).getPropertyValue(name).trim() : colour;
   const digits = text.slice(1).length === 3 ? [...text.slice(1)].map((d) => d + d).join("") : text.slice(1);

@@ -23,18 +23,25 @@ export class Lines {
     this.paths = new Map();
     this.unwatch = onWidth(this.root, (width) => {
       this.width = width;
-      this.render();
+      if (this.visible) this.render();
     });
+    // What is below the window is drawn when it comes into view.
+    this.watched = new IntersectionObserver(([{ isIntersecting }]) => {
+      this.visible = isIntersecting;
+      if (isIntersecting) this.render();
+    }, { rootMargin: "200px" });
+    this.watched.observe(this.root);
     this.listen();
   }
 
   draw(scene) {
     this.scene = scene;
-    this.render();
+    if (this.visible) this.render();
   }
 
   destroy() {
     this.unwatch();
+    this.watched.disconnect();
   }
 
   render() {
@@ -103,18 +110,19 @@ export class Lines {
 
   curve({ xs, ys, stepped }) {
     const [from, to] = this.x.range;
-    const dense = xs.length > 2 * (to - from);
+    const dense = xs.length > 0.75 * (to - from);
+    const tenth = (value) => Math.round(value * 10) / 10;
     let d = "";
     let pen = "M";
     let column = null;
     const point = (x, y) => {
-      d += stepped && pen === "L" ? `H${x.toFixed(1)}V${y.toFixed(1)}` : `${pen}${x.toFixed(1)} ${y.toFixed(1)}`;
+      d += stepped && pen === "L" ? `H${tenth(x)}V${tenth(y)}` : `${pen}${tenth(x)} ${tenth(y)}`;
       pen = "L";
     };
     const flush = () => {
       if (!column) return;
       point(column.x, column.first);
-      if (column.low !== column.high) point(column.x, column.low), point(column.x, column.high), point(column.x, column.last);
+      if (column.low !== column.high) d += `V${tenth(column.low)}V${tenth(column.high)}V${tenth(column.last)}`;
       column = null;
     };
     for (let i = 0; i < xs.length; i++) {

@@ -62,13 +62,13 @@ export class Scatter {
   }
 
   scales({ x, y, view, groups, lines = [], marks = [] }, width, height, margin) {
-    const ends = (j) => [
-      ...groups.map((one) => (j ? one.ys : one.xs)),
+    const ends = (j) => extent([
+      ...groups.map((one) => endsOf(j ? one.ys : one.xs)),
       ...lines.map((one) => one.points.map((point) => point[j])),
       marks.map((one) => (j ? one.y : one.x)),
-    ];
-    const domainX = view ? [view[0], view[2]] : roomy(extent(ends(0)));
-    const domainY = view ? [view[1], view[3]] : roomy(extent(ends(1)));
+    ]);
+    const domainX = view ? [view[0], view[2]] : roomy(ends(0));
+    const domainY = view ? [view[1], view[3]] : roomy(ends(1));
     const sides = [margin.left, width - margin.right];
     const heights = [height - margin.bottom, margin.top];
     this.x = linear(domainX, x.reversed ? sides.reverse() : sides);
@@ -162,15 +162,19 @@ export class Scatter {
     const [pr, pg, pb] = rgb("var(--grey)");
     const strong = (255 << 24) | (b << 16) | (g << 8) | r;
     const pale = (90 << 24) | (pb << 16) | (pg << 8) | pr;
-    const { x: sx, y: sy, width } = this;
+    const { width } = this;
+    const [ax, bx] = slope(this.x);
+    const [ay, by] = slope(this.y);
     for (const passes of chosen ? [0, 1] : [null]) {
       const colour = passes === 0 ? pale : strong;
       for (let i = 0; i < xs.length; i++) {
         if (passes !== null && chosen[i] !== passes) continue;
-        const x = Math.round(sx(xs[i]));
-        const y = Math.round(sy(ys[i]));
+        const x = (ax + bx * xs[i] + 0.5) | 0;
+        const y = (ay + by * ys[i] + 0.5) | 0;
         if (!(x > left && x < right - 1 && y > top && y < bottom - 1)) continue;
-        fill(pixels, width, x - 1, y - 1, x + size, y + size, colour);
+        const at = y * width + x;
+        pixels[at] = pixels[at + 1] = pixels[at + width] = pixels[at + width + 1] = colour;
+        if (size > 1) pixels[at - 1] = pixels[at + width - 1] = pixels[at - width] = pixels[at - width + 1] = colour;
       }
     }
   }
@@ -179,10 +183,11 @@ export class Scatter {
   markPaths({ xs, ys, front, chosen, style, each, id }, isMass) {
     const paths = { front: "", rest: "", frontPale: "", restPale: "" };
     const single = [];
-    const [low, high] = [0, 1].map((i) => [Math.min(this.x.range[0], this.x.range[1]), Math.max(this.x.range[0], this.x.range[1])][i]);
+    const [low, high] = [Math.min(...this.x.range), Math.max(...this.x.range)];
     for (let i = 0; i < xs.length; i++) {
       if (isMass && !front[i]) continue;
-      const [x, y] = [this.x(xs[i]), this.y(ys[i])];
+      const x = this.x(xs[i]);
+      const y = this.y(ys[i]);
       if (!(x >= low - 1 && x <= high + 1 && y >= this.margin.top - 1 && y <= this.height - this.margin.bottom + 1)) continue;
       const kind = (front[i] ? "front" : "rest") + (chosen && !chosen[i] ? "Pale" : "");
       const own = each?.(i) ?? style;
@@ -343,6 +348,20 @@ export class Scatter {
     this.look({ group, i: order[next] });
     this.on.read?.(`${one.label}: ${one.words(order[next])}`);
   }
+}
+
+const found = new WeakMap();
+
+/** The ends of an array, computed once. */
+function endsOf(array) {
+  if (!found.has(array)) found.set(array, extent([array]));
+  return found.get(array);
+}
+
+/** A linear scale as [a, b] of a + b · value. */
+function slope(scale) {
+  const at = scale(0);
+  return [at, scale(1) - at];
 }
 
 function titled({ title, reversed, maximise }, forward, backward) {

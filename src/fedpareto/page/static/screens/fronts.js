@@ -281,8 +281,8 @@ function planeControls(page, names, part) {
 function surfacesOf(one, x, y, up) {
   const seeds = [...new Set(one.seed)];
   const fronts = seeds.map((seed) => {
-    const own = Array.from(one.seed.keys()).filter((i) => one.seed[i] === seed);
-    return frontOf(own.map((i) => one.columns[x][i]), own.map((i) => one.columns[y][i]), up);
+    const own = (column) => (seeds.length === 1 ? column : column.filter((_, i) => one.seed[i] === seed));
+    return frontOf(own(one.columns[x]), own(one.columns[y]), up);
   });
   const several = seeds.length > 1;
   return {
@@ -333,9 +333,9 @@ function describe(shown, all, page, found, surfaces, part) {
   const { names, entry, maximise } = all[0].run;
   const up = [maximise[part.x], maximise[part.y]];
   const reference = [entry.objectives[part.x].reference, entry.objectives[part.y].reference];
-  const volumes = all.map((one, k) => [one, surfaces[k].fronts.map((front) => hypervolume2(front, reference, up))]);
+  const volumes = all.map((one, k) => [one, once(one, `volumes ${part.x} ${part.y}`, () => surfaces[k].fronts.map((front) => hypervolume2(front, reference, up)))]);
   const best = [...volumes].sort((a, b) => average(b[1]) - average(a[1]));
-  const chosen = found.size ? all.reduce((sum, one) => sum + chosenOf(one, found, page).reduce((a, b) => a + b, 0), 0) : null;
+  const chosen = found.size ? all.reduce((sum, one) => sum + inside(chosenOf(one, found, page)), 0) : null;
   const lead = best.length > 1 ? ` Largest area: ${best[0][0].run.entry.label}, ${spreadOf(best[0][1])}, then ${best[1][0].run.entry.label}, ${spreadOf(best[1][1])}; the shelf says whether seeds support the difference.` : ` Its area is ${spreadOf(best[0][1])}.`;
   const lines = surfaces[0].several ? "Lines are what half of the seeds attain; the band of the run in focus lies between three quarters and one quarter of them." : "Lines join each run's best trade-offs; the shaded area is the hypervolume of the run in focus.";
   const lost = all.flatMap((one) => one.lost.map((text) => `${one.run.entry.label}: ${text}`));
@@ -344,7 +344,7 @@ function describe(shown, all, page, found, surfaces, part) {
       (chosen === null ? "" : ` ${counted(chosen, "model")} in the box.`) +
       (lost.length ? ` Not finite, so not shown: ${listed(lost.slice(0, 8))}${lost.length > 8 ? " and others" : ""}.` : ""),
   );
-  const front = all.flatMap((one) => Array.from(one.front.keys()).filter((i) => one.front[i]).map(one.key));
+  const front = all.flatMap(frontKeys);
   Object.assign(shown.root.dataset, { points: total, front: total > 5000 ? front.length : front.join(" "), chosen: chosen ?? "", names: names.join() });
   shown.setTable(["run", "seed", "client", "round", ...names, "wanted", "on the front"], () => tableRows(all));
 }
@@ -354,6 +354,16 @@ function tableRows(all) {
     one.run.entry.label, one.seed[i], one.client[i], one.round[i], ...one.columns.map((column) => column[i]),
     one.preference(i)?.map((w) => number(w, 2)).join(" : ") ?? "–", one.front[i] ? "yes" : "no",
   ]));
+}
+
+function frontKeys(one) {
+  return once(one, "front", () => Array.from(one.front.keys()).filter((i) => one.front[i]).map(one.key));
+}
+
+function inside(chosen) {
+  let count = 0;
+  for (let i = 0; i < chosen.length; i++) count += chosen[i];
+  return count;
 }
 
 function average(values) {
@@ -463,9 +473,9 @@ function offset(node, [x, y], within) {
 function describeMany(figures, all, page, found) {
   const total = all.reduce((sum, one) => sum + one.count, 0);
   const on = all.map((one) => one.front.reduce((a, b) => a + b, 0));
-  const chosen = found.size ? all.reduce((sum, one) => sum + chosenOf(one, found, page).reduce((a, b) => a + b, 0), 0) : null;
+  const chosen = found.size ? all.reduce((sum, one) => sum + inside(chosenOf(one, found, page)), 0) : null;
   const text = `${counted(total, "model")}, ${page.inWords()}. Better is up, and to the right. Not dominated in all goals together: ${listed(all.map((one, k) => `${one.run.entry.label} ${on[k]} of ${one.count}`))}.` + (chosen === null ? "" : ` ${counted(chosen, "model")} brushed.`);
-  const front = all.flatMap((one) => Array.from(one.front.keys()).filter((i) => one.front[i]).map(one.key));
+  const front = all.flatMap(frontKeys);
   for (const shown of figures) {
     shown.caption(text);
     Object.assign(shown.root.dataset, { points: total, front: front.join(" "), chosen: chosen ?? "" });

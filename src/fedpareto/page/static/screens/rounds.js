@@ -45,7 +45,7 @@ export function mount(root, page) {
       const kinds = kindsOf(all, page);
       renew(legend, page.legendKey(focus.id), () => [page.legend((run) => state.set({ focus: state.get("focus") === run.id ? null : run.id }), (run) => run.id === focus.id), KEY.cloneNode(true)]);
       renew(controls, [axes, over, kinds.map((kind) => kind.name), state.get("charts"), state.get("smooth")].join(), () => controlsOf(page, axes, over, kinds));
-      const picked = shownOf(kinds, state);
+      const picked = shownOf(kinds, state, runs.length);
       const about = await focus.about();
       const places = new Map(all.map(({ run, lines }) => [run.id, placesOf(lines, over, page.view.seed)]));
       for (const kind of picked) {
@@ -83,6 +83,9 @@ function kindsOf(all, page) {
   names.forEach((name, j) => {
     const better = entry.objectives[j].maximise ? "higher" : "lower";
     found.push({ name: `mean.${j}`, title: `Mean ${name}`, curves: [[`sent.${split}.${j}`, "sent"], [`trained.${split}.${j}`, "trained"]], better });
+  });
+  names.forEach((name, j) => {
+    const better = entry.objectives[j].maximise ? "higher" : "lower";
     if (entry.clients > 1) found.push({ name: `worst.${j}`, title: `Worst client's ${name}`, curves: [[`sent.worst.${j}`, "sent"], [`sent.nine.${j}`, "thin"]], better, words: { thin: "what nine of ten have at least", sent: "the worst client" } });
   });
   for (const [name, title] of Object.entries(COUNTED)) if (any(name) && all.some(({ lines }) => lines.column(name).some((one) => one > 0))) found.push({ name, title: title[0].toUpperCase() + title.slice(1), curves: [[name, "sent"]], plain: true });
@@ -91,16 +94,16 @@ function kindsOf(all, page) {
   return found;
 }
 
-function shownOf(kinds, state) {
+function shownOf(kinds, state, runs) {
   const asked = state.get("charts")?.split(",");
   const names = kinds.map((kind) => kind.name);
-  const first = names.filter((name) => name === "hypervolume" || name.startsWith("mean.") || name.startsWith("worst.")).slice(0, 6);
+  const first = names.filter((name) => name === "hypervolume" || name.startsWith("mean.") || name.startsWith("worst.")).slice(0, runs > 8 ? 3 : 6);
   return kinds.filter((kind) => (asked ?? first).includes(kind.name));
 }
 
 function controlsOf(page, axes, over, kinds) {
   const { state } = page;
-  const shown = new Set(shownOf(kinds, state).map((kind) => kind.name));
+  const shown = new Set(shownOf(kinds, state, page.runs.length).map((kind) => kind.name));
   const toggle = (name) => {
     if (!shown.delete(name)) shown.add(name);
     state.set({ charts: kinds.map((kind) => kind.name).filter((one) => shown.has(one)).join(",") || null });
