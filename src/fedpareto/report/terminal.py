@@ -15,7 +15,7 @@ from fedpareto.report import across, by_device
 from fedpareto.report._files import Array
 from fedpareto.report.axes import MEANINGS, Axis, axis_of
 from fedpareto.report.comparison import comparison
-from fedpareto.report.entries import OWN_TEST, Objective
+from fedpareto.report.entries import EVALUATIONS, OWN_TEST, Objective
 from fedpareto.report.machines import contributions, of_clients, updates
 from fedpareto.report.record import Record, comparable
 from fedpareto.report.words import counted
@@ -198,7 +198,7 @@ def clients_in_terminal(records: Sequence[Record], width: int = 72) -> str:
     found = {
         (i, evaluation): np.concatenate([np.zeros(0), *(points[:, 0] for points in run.last_values(evaluation))])
         for i, run in enumerate(runs)
-        for evaluation in across.EVALUATIONS
+        for evaluation in EVALUATIONS
     }
     edges = _edges(np.concatenate(list(found.values())))
     if not len(edges):
@@ -212,10 +212,10 @@ def clients_in_terminal(records: Sequence[Record], width: int = 72) -> str:
     bar = half - len(str(most)) - 3
     lines = [f"clients by {_axis(runs[0].objectives[0])}"]
     for i, run in enumerate(runs):
-        heads = [run.label[: margin - 1] if len(runs) > 1 else "", *across.EVALUATIONS]
+        heads = [run.label[: margin - 1] if len(runs) > 1 else "", *EVALUATIONS]
         lines.append(f"{heads[0]:{margin}}{heads[1]:{half}}{heads[2]}".rstrip())
         for row in reversed(range(len(ranges))):
-            bars = [_bar(int(counts[i, evaluation][row]), most, bar) for evaluation in across.EVALUATIONS]
+            bars = [_bar(int(counts[i, evaluation][row]), most, bar) for evaluation in EVALUATIONS]
             lines.append(f"{ranges[row]:>{margin - 2}}  {bars[0]:{half}}{bars[1]}".rstrip())
     return "\n".join(lines)
 
