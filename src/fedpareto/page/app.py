@@ -20,10 +20,11 @@ from starlette.exceptions import HTTPException
 
 from fedpareto.errors import UserError
 from fedpareto.files import json_text
-from fedpareto.page import answers, dial
+from fedpareto.page import answers, dial, form, jobs
 from fedpareto.page.guard import Guard
 from fedpareto.page.stream import Hub
 from fedpareto.page.watch import Shelf, Unknown
+from fedpareto.page.worker import Worker, WorkerFailed
 from fedpareto.serving.gate import said
 
 STATIC = Path(__file__).parent / "static"
@@ -54,7 +55,11 @@ def app_of(
     """The page over a shelf of runs, for those who know the token and under these names; `rows` are for the dial."""
     server = secrets.token_hex(8)
     hub = Hub(shelf, server)
-    turned = dial.Dial(rows)
+    turned, forms = dial.Dial(rows), Worker(form.TARGET)
+
+    def folder_of(id: str) -> Path:
+        folder: Path = shelf.run(id).folder
+        return folder
 
     @asynccontextmanager
     async def watching(_: FastAPI) -> AsyncIterator[None]:
@@ -64,15 +69,19 @@ def app_of(
         with suppress(asyncio.CancelledError):
             await watch
         turned.close()
+        forms.close()
 
     app = FastAPI(title="fedpareto", openapi_url=None, lifespan=watching)
     app.include_router(_asked(shelf, {"server": server, "read_only": read_only}))
     app.include_router(_streamed(hub))
-    app.include_router(dial.routes(lambda id: shelf.run(id).folder, turned))
+    app.include_router(dial.routes(folder_of, turned))
+    app.include_router(form.routes(forms, shelf.roots[0]))
+    app.include_router(jobs.routes(folder_of, shelf.roots[0], forms, read_only))
     app.include_router(_files())
     app.add_exception_handler(Unknown, _unknown)
     app.add_exception_handler(UserError, _wrong)
     app.add_exception_handler(RequestValidationError, _invalid)
+    app.add_exception_handler(WorkerFailed, _failed)
     app.add_exception_handler(HTTPException, _no_such_thing)
     return Served(Guard(app, token, hosts), hub)
 
@@ -189,6 +198,10 @@ def _unknown(_: Request, problem: Exception) -> Response:
 
 def _wrong(_: Request, problem: Exception) -> Response:
     return said(422, str(problem))
+
+
+def _failed(_: Request, problem: Exception) -> Response:
+    return said(500, str(problem))
 
 
 def _invalid(_: Request, problem: Exception) -> Response:

@@ -1,0 +1,168 @@
+// Run: what it is, what happened, how to do it again; stop and resume.
+
+import { button, choice, command, el, put, renew } from "../dom.js";
+import { table } from "../charts/table.js";
+import { json, post } from "../source.js";
+import { bytes, counted, time } from "../words.js";
+import { begun } from "./starting.js";
+
+export const title = "Run";
+export const bar = [];
+
+const COMMANDS = { show: "See it in a terminal", resume: "Go on with it", stop: "Stop it", repeat: "Repeat it", predict: "Predict with its models", look: "See the mission: orbits, contacts, transfers", page: "This page" };
+const MOST_EVENTS = 500;
+
+export function mount(root, page) {
+  const parts = Object.fromEntries(["head", "acts", "commands", "spec", "other", "events", "about"].map((name) => [name, el("section", { class: name })]));
+  const events = { since: 0, list: [], epoch: null };
+  const act = { busy: "", failed: "" };
+  put(root, parts.head, parts.acts, el("div", { class: "columns" }, el("div", {}, parts.commands, parts.other), parts.spec), parts.events, parts.about);
+
+  const run = () => page.shelf.runs.get(state().id);
+  const state = () => ({ id: page.state.path.split("/")[2] ?? "", against: page.state.get("against") });
+  const link = (text, path, changes) => el("a", { href: page.href(path, changes), text, on: { click: (event) => {
+    event.preventDefault();
+    page.go(path, changes);
+  } } });
+
+  // -- stop and resume ------------------------------------------------------------------------------------------------
+
+  async function ask(doing, path, body, isStart = false) {
+    Object.assign(act, { busy: doing, failed: "" });
+    acts();
+    try {
+      await post(path, body);
+      act.failed = (isStart && (await begun(state().id))) || "";
+      if (!isStart) page.say("The request is in the run's folder.");
+      await page.shelf.load();
+    } catch (problem) {
+      act.failed = problem.message;
+    }
+    if (isStart || act.failed) act.busy = "";
+    acts();
+  }
+
+  function acts() {
+    const { entry, path } = run();
+    const isGoing = entry.status.name === "running" && entry.status.busy !== false;
+    const isOver = entry.status.name === "finished";
+    if (!isGoing && act.busy.startsWith("Stopping")) act.busy = "";
+    if (page.isSaved || page.shelf.about.read_only) return put(parts.acts);
+    return renew(parts.acts, JSON.stringify([entry.id, isGoing, isOver, act]), () => [
+      act.failed && el("p", { class: "callout bad", role: "alert", text: act.failed }),
+      act.busy && el("p", { class: "soft", role: "status", text: act.busy }),
+      el("div", { class: "row" },
+        isGoing && button("stop after this round", () => ask("Stopping after this round …", `${path}/stop`, { now: false })),
+        isGoing && button("stop now", () => ask("Stopping now; the round under way will be repeated …", `${path}/stop`, { now: true })),
+        link("repeat it with changes", "/new", { like: entry.id })),
+      !isGoing && !isOver && resumption(entry, path),
+    ]);
+  }
+
+  /** Whether a run goes on, not what it computes, may be another when it is resumed. */
+  function resumption(entry, path) {
+    const keys = ["quorum", ...Object.keys(entry.spec).filter((key) => key.startsWith("faults."))];
+    const inputs = keys.map((key) => [key, el("input", { type: "text", id: `r-${key}`, placeholder: String(entry.spec[key] ?? 0), inputmode: "decimal" })]);
+    const go = () => ask("Reading libraries and data …", `${path}/resume`, { set: inputs.filter(([, one]) => one.value.trim()).map(([key, one]) => `${key}=${one.value.trim()}`) }, true);
+    const labelled = ([key, one]) => el("label", { class: "choice" }, el("span", { text: key }), one);
+    return el("form", { class: "row", on: { submit: (event) => (event.preventDefault(), go()) } },
+      labelled(inputs[0]),
+      inputs.length > 1 && el("details", {}, el("summary", { text: "faults" }), el("div", { class: "row" }, inputs.slice(1).map(labelled))),
+      el("button", { type: "submit", class: "main", text: "resume", disabled: Boolean(act.busy) }));
+  }
+
+  // -- what it is -----------------------------------------------------------------------------------------------------
+
+  function head({ entry }) {
+    const { name, round, seconds, message, busy, process } = entry.status;
+    const alone = name === "running" && busy === false;
+    const how = alone ? `nobody works on it since round ${round} of ${entry.rounds}` : `${name}, round ${round} of ${entry.rounds}, ${time(seconds)}`;
+    const facts = [entry.problem, counted(entry.clients, "client"), counted(entry.seeds.length, "seed"), entry.began && `began ${entry.began.replace("T", " ").slice(0, 16)} UTC`, process && !alone && `process ${process.pid} on ${process.host}`];
+    renew(parts.head, JSON.stringify([entry.status, entry.label, entry.name, page.shelf.about.title]), () => [
+      el("h2", { text: entry.label === entry.name ? entry.name : `${entry.label} · ${entry.name}` }),
+      el("p", {}, el("span", { class: `pill ${alone ? "stopped" : name}`, text: how }), " ", el("span", { class: "soft", text: facts.filter(Boolean).join(" · ") })),
+      message && el("p", { class: `callout ${name === "failed" ? "bad" : "warn"}`, text: message }),
+      entry.has.mission && el("p", { class: "callout", text: "This run is a space mission: its clients are satellites, and messages wait for contacts. The command below writes its own page, with orbits and transfers." }),
+      el("p", { class: "row" }, [["Fronts", "/fronts"], ["Rounds", "/rounds"], ["Clients", "/clients"]].map(([text, path]) => link(text, path, { runs: entry.id, sel: null }))),
+    ]);
+    document.title = `${entry.label} · fedpareto`;
+  }
+
+  function described(entry, about) {
+    const { commands, spec, versions, choices, changes, warnings, files } = about;
+    renew(parts.commands, JSON.stringify(commands), () => [
+      el("h2", { text: "As commands" }),
+      Object.entries(COMMANDS).filter(([key]) => commands[key]).map(([key, text]) => [el("p", { class: "label", text }), command(commands[key], page.say)]),
+    ]);
+    renew(parts.spec, spec, () => [el("h2", { text: "spec.yaml" }), el("pre", { tabindex: "0", text: spec })]);
+    renew(parts.about, JSON.stringify([versions, choices, changes, warnings, files]), () => [
+      warnings?.length > 0 && [el("h2", { text: "Warnings" }), el("ul", {}, warnings.map((one) => el("li", { text: one })))],
+      changes?.length > 0 && [el("h2", { text: "Changed when it was resumed" }), table({ caption: "Changes", columns: ["after round", "what", "before", "then"], rows: changes.flatMap(({ round, ...what }) => Object.entries(what).map(([key, [before, then]]) => [round, key, text(before), text(then)])) })],
+      el("div", { class: "columns" },
+        pairs("Versions", versions),
+        pairs("What was measured when it began", choices),
+        el("div", {}, el("h2", { text: "Files" }), table({ caption: "Files", columns: ["file", "size"], rows: files.map((one) => [one.name, { value: one.bytes, node: el("span", { text: bytes(one.bytes) }) }]) }))),
+    ]);
+  }
+
+  function pairs(name, found) {
+    const rows = Object.entries(found ?? {}).map(([key, value]) => [key, text(value)]);
+    return rows.length > 0 && el("div", {}, el("h2", { text: name }), table({ caption: name, columns: ["", "value"], rows }));
+  }
+
+  async function compared(entry, against) {
+    const others = page.shelf.entries.filter((one) => !one.error && one.id !== entry.id);
+    const other = others.find((one) => one.id === against);
+    const answer = other && (await json(`/api/compare?runs=${entry.id},${other.id}`));
+    if (!others.length || (page.isSaved && !other)) return put(parts.other);
+    return renew(parts.other, JSON.stringify([entry.id, others.map((one) => one.id), answer?.differences]), () => [
+      el("h2", { text: "Compared with another" }),
+      choice("run", [["", "…"], ...others.map((one) => [one.id, `${one.label} · ${one.name}`])], against ?? "", (id) => page.state.set({ against: id })),
+      answer && (answer.differences.length
+        ? table({ caption: "What differs", columns: ["parameter", entry.name, other.name], rows: answer.differences.map(({ key, values }) => [key, text(values[entry.id]), text(values[other.id])]) })
+        : el("p", { class: "soft", text: "Nothing differs: these runs have the same spec." })),
+    ]);
+  }
+
+  /** The newest first; only what is new is asked for. */
+  async function happened({ entry, path }) {
+    if (events.epoch !== entry.epoch || events.id !== entry.id) Object.assign(events, { since: 0, list: [], epoch: entry.epoch, id: entry.id });
+    if (page.isSaved) return put(parts.events);
+    const { total, events: found } = await json(`${path}/events?since=${events.since}`);
+    events.list = [...[...found].reverse(), ...events.list].slice(0, MOST_EVENTS);
+    events.since = total;
+    root.dataset.events = total;
+    return renew(parts.events, `${entry.id}.${entry.epoch}.${total}`, () => [
+      el("h2", { text: "Missing and refused replies" }),
+      total > 0
+        ? table({ caption: "Missing and refused replies, the newest first", columns: ["round", "seed", "client", "reason"], rows: events.list.map((one) => [one.round, one.seed, one.client, one.reason]) })
+        : el("p", { class: "soft", text: "None: every client that was asked has replied." }),
+      total > events.list.length && el("p", { class: "soft", text: `The newest ${events.list.length} of ${total}.` }),
+    ]);
+  }
+
+  return {
+    async update() {
+      const { id, against } = state();
+      const found = run();
+      root.dataset.run = found ? id : "";
+      if (!found) {
+        const damaged = page.shelf.entries.find((one) => one.id === id);
+        for (const node of Object.values(parts)) renew(node, "", () => []);
+        return put(parts.head, damaged
+          ? el("p", { class: "callout bad", text: `${damaged.name}: ${damaged.error}` })
+          : el("p", { class: "soft", text: "There is no such run on the shelf. One that has just been started appears here by itself." }));
+      }
+      root.dataset.status = found.entry.status.name;
+      head(found);
+      acts();
+      described(found.entry, await found.about());
+      await compared(found.entry, against);
+      return happened(found);
+    },
+  };
+}
+
+function text(value) {
+  return value === null || value === undefined ? "–" : typeof value === "object" ? JSON.stringify(value) : String(value);
+}
