@@ -7,18 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from fedpareto.errors import UserError
 from fedpareto.files import quoted
 from fedpareto.page.entries import finite
 from fedpareto.page.run import Run
-from fedpareto.report.entries import Solution
-from fedpareto.report.record import Record
 
 
 def about(run: Run, label: str, deployment: str | None = None) -> dict[str, Any]:
-    """What a run is, and what it ended with."""
-    record = _record(run)
-    preferences = preferences_of(run)
+    """What a run is."""
+    record = run.latest
     return {
         "id": run.id,
         "name": run.name,
@@ -37,40 +33,9 @@ def about(run: Run, label: str, deployment: str | None = None) -> dict[str, Any]
         "early_stop": record.early_stop if record.lines else "",
         "known_front": None if record.known_front is None else plain(record.known_front),
         "references": {name: _by_seed(found) for name, found in record.references.items()} if record.lines else {},
-        "solutions": [_solution(one, run.is_private) for one in record.solutions],
-        "preferences": None if preferences is None else _by_seed(preferences),
         "changes": [dict(one) for one in record.changes],
         "files": _files(run),
         "commands": commands(run, deployment),
-    }
-
-
-def _record(run: Run) -> Record:
-    """With all rounds if there are any."""
-    try:
-        return run.record
-    except UserError:
-        return run.about
-
-
-def preferences_of(run: Run) -> dict[int, np.ndarray] | None:
-    """By seed, what each client wants, `[n, m]`; None where that stays with the clients, or is not known yet."""
-    if run.is_private:
-        return None
-    record = _record(run)
-    found = {seed: record.preferences(seed) for seed in record.started}
-    return {seed: wishes for seed, wishes in found.items() if wishes is not None} or None
-
-
-def _solution(one: Solution, is_private: bool) -> dict[str, Any]:
-    hidden = one.preferences is None or is_private
-    return {
-        "seed": one.seed,
-        "round": one.round,
-        "clients": list(one.clients),
-        "preferences": None if hidden or one.preferences is None else plain(one.preferences),
-        "objectives": {split: plain(points) for split, points in one.objectives.items()},
-        "indicators": {name: finite(value) for name, value in one.indicators.items()},
     }
 
 

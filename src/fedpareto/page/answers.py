@@ -19,6 +19,7 @@ from fedpareto.page.frames import frame
 from fedpareto.page.grid import grid as grid_of
 from fedpareto.page.run import Run
 from fedpareto.page.series import values_of
+from fedpareto.page.solutions import solutions as solutions_of
 from fedpareto.page.watch import Shelf
 from fedpareto.report.entries import EVALUATIONS
 from fedpareto.report.record import Record, distinguish
@@ -43,10 +44,18 @@ def runs(shelf: Shelf) -> dict[str, Any]:
 
 
 def about(shelf: Shelf, id: str) -> dict[str, Any]:
-    """What a run is and ended with."""
+    """What a run is."""
     with shelf.lock:
         run = shelf.run(id)
         return about_run(run, _labels(shelf).get(id, ""), shelf.deployment_of(run))
+
+
+def solutions(shelf: Shelf, id: str, split: str) -> bytes:
+    """A frame: what a run ended with, and what its clients wanted."""
+    with shelf.lock:
+        run = shelf.run(id)
+        _split(run, "sent", split)
+        return solutions_of(run, split)
 
 
 def lines(shelf: Shelf, id: str, since: int = 0, epoch: int = 0) -> bytes:

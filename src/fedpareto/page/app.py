@@ -102,6 +102,10 @@ def _asked(shelf: Shelf, own: dict[str, Any]) -> APIRouter:
     def lines(id: str, since: int = 0, epoch: int = 0) -> Response:
         return as_frame(answers.lines(shelf, id, since, epoch))
 
+    @router.get("/runs/{id}/solutions")
+    def solutions(id: str, split: str) -> Response:
+        return as_frame(answers.solutions(shelf, id, split))
+
     @router.get("/runs/{id}/values")
     def values(id: str, eval: str, split: str, since: int = 0, epoch: int = 0) -> Response:
         return as_frame(answers.values(shelf, id, eval, split, since, epoch))

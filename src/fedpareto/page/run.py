@@ -71,6 +71,14 @@ class Run:
         return self.following.record()
 
     @property
+    def latest(self) -> Record:
+        """The same, or before its first round what run.json says."""
+        try:
+            return self.record
+        except UserError:
+            return self.about
+
+    @property
     def lines(self) -> list[Line]:
         """Those that were read, as they were written."""
         return self.following.lines

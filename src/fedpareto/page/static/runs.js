@@ -175,9 +175,10 @@ export class Run {
     return entry.growing;
   }
 
-  /** Each client's preference under a seed, or null: [[w, …], …] by the client's number. */
-  async preferences(seed) {
-    return (await this.about()).preferences?.[seed] ?? null;
+  /** What it ended with, and what its clients wanted, by seed. */
+  solutions(split) {
+    const version = `${this.entry.epoch}.${this.entry.status.name}.${this.entry.lines > 0}`;
+    return this.once(version, `solutions.${split}`, () => frame(`${this.path}/solutions?split=${encodeURIComponent(split)}`));
   }
 }
 
@@ -189,37 +190,36 @@ export async function points(run, { evaluation, split, round, seed }) {
   const wanted = (one) => seed === "all" || Number(seed) === one;
   const m = run.entry.objectives.length;
   const parts = [];
-  const about = await run.about();
+  const { head, columns } = await run.solutions(split);
   if (round === "latest" && evaluation === "sent" && run.finished) {
-    for (const one of about.solutions.filter((each) => wanted(each.seed))) {
-      const rows = one.objectives[split];
-      if (!rows) continue;
-      const known = rows.map((row) => row ?? new Array(m).fill(NaN));
-      parts.push({ seed: one.seed, round: one.round, clients: one.clients, of: (j, i) => known[i][j] ?? NaN });
+    for (const { seed: one, round: end, clients, count } of head.solutions) {
+      const data = columns.get(`values.${one}`)?.data;
+      if (data && wanted(one)) parts.push({ seed: one, round: end, clients, count, data });
     }
   } else {
     const values = await run.values(evaluation, split);
     for (const line of values.at(round === "latest" ? round : Number(round)).values()) {
-      if (!wanted(line.seed)) continue;
-      const clients = Array.from({ length: line.clients }, (_, i) => i);
-      parts.push({ seed: line.seed, round: line.round, clients, of: (j, i) => line.data[j * line.clients + i] });
+      if (wanted(line.seed)) parts.push({ ...line, clients: null, count: line.clients });
     }
   }
-  const count = parts.reduce((sum, part) => sum + part.clients.length, 0);
+  const count = parts.reduce((sum, part) => sum + part.count, 0);
   const found = { run, count, seed: new Int32Array(count), client: new Int32Array(count), round: new Int32Array(count) };
   found.columns = Array.from({ length: m }, () => new Float64Array(count));
   let at = 0;
   for (const part of parts) {
-    part.clients.forEach((client, i) => {
-      found.seed[at] = part.seed;
-      found.client[at] = client;
-      found.round[at] = part.round;
-      for (let j = 0; j < m; j++) found.columns[j][at] = part.of(j, i);
-      at++;
-    });
+    const end = at + part.count;
+    found.seed.fill(part.seed, at, end);
+    found.round.fill(part.round, at, end);
+    for (let i = 0; i < part.count; i++) found.client[at + i] = part.clients ? part.clients[i] : i;
+    for (let j = 0; j < m; j++) found.columns[j].set(part.data.subarray(j * part.count, (j + 1) * part.count), at);
+    at = end;
   }
   found.key = (i) => `${run.id}:${found.seed[i]}:${found.client[i]}`;
-  found.preference = (i) => about.preferences?.[found.seed[i]]?.[found.client[i]] ?? null;
+  found.preference = (i) => {
+    const data = columns.get(`preferences.${found.seed[i]}`)?.data;
+    const own = data && Array.from(data.subarray(found.client[i] * m, (found.client[i] + 1) * m));
+    return own?.length === m && own.every(Number.isFinite) ? own : null;
+  };
   return found;
 }
 

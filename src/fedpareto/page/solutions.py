@@ -1,0 +1,46 @@
+"""What a run ended with, and what its clients wanted: numbers of every client, so columns and not texts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fedpareto.page.entries import finite
+from fedpareto.page.frames import frame
+from fedpareto.page.run import Run
+from fedpareto.report.entries import Solution
+from fedpareto.report.record import Record
+
+
+def solutions(run: Run, split: str) -> bytes:
+    """A frame: by seed the final models' objectives `[m, k]` on a split and all clients' preferences `[n, m]`.
+
+    A run that goes on has no solutions yet. Whose the models are is told where they are not those of clients 0, 1, ….
+    """
+    record = run.latest
+    found = record.solutions if record.finished else ()
+    columns = {f"values.{one.seed}": one.objectives[split].T for one in found if split in one.objectives}
+    wanted = preferences_of(run)
+    columns |= {f"preferences.{seed}": points for seed, points in wanted.items()}
+    return frame({"solutions": [_plain(one, record) for one in found]}, columns)
+
+
+def preferences_of(run: Run) -> dict[int, np.ndarray]:
+    """By seed, what each client wants, `[n, m]`; nothing where that stays with the clients, or is not known yet."""
+    if run.is_private:
+        return {}
+    record = run.latest
+    found = {seed: record.preferences(seed) for seed in record.started}
+    return {seed: wishes for seed, wishes in found.items() if wishes is not None}
+
+
+def _plain(one: Solution, record: Record) -> dict[str, Any]:
+    is_everybody = one.clients == tuple(range(record.clients))
+    return {
+        "seed": one.seed,
+        "round": one.round,
+        "clients": None if is_everybody else list(one.clients),
+        "count": len(one.clients),
+        "indicators": {name: finite(value) for name, value in one.indicators.items()},
+    }
