@@ -13,6 +13,7 @@ import tempfile
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from sys import intern
 from typing import Any, Protocol
@@ -231,16 +232,18 @@ class Columns:
         blocks = _named(row)
         if name not in blocks:
             return None
-        where = f"'{name}' of seed {row.get('seed')}, round {row.get('round')}"
         entry = blocks[name]
-        found = entry if isinstance(entry, Block) else Block.parse(entry, where)
+        if isinstance(entry, Block):  # It was checked when it was parsed.
+            return entry
+        where = f"'{name}' of seed {row.get('seed')}, round {row.get('round')}"
+        found = Block.parse(entry, where)
         if found.rows != self.clients and not found.some:
             raise DamagedFile(f"{where} has values of {found.rows} clients; there are {self.clients}")
         if found.shape[:-1] != self._shapes.get(name, found.shape[:-1]):
             raise DamagedFile(f"{where}: a client has {self._shapes[name]} values, not {found.shape[:-1]}")
         return found
 
-    @property
+    @cached_property
     def _shapes(self) -> dict[str, tuple[int, ...]]:
         """What each client has, by name; of what algorithms tell there may be anything."""
         points = len(self.splits), self.objectives

@@ -19,6 +19,8 @@ SPARK = 40
 
 def entry(run: Run, label: str, deployment: str | None = None) -> dict[str, Any]:
     """One run, with all that its folder tells so far."""
+    if run.is_starting:
+        return _starting(run, deployment)
     if run.error is not None:
         return {"id": run.id, "name": run.name, "error": run.error}
     about, sums = run.about, summed(run)
@@ -66,6 +68,30 @@ def entry(run: Run, label: str, deployment: str | None = None) -> dict[str, Any]
     }
 
 
+def _starting(run: Run, deployment: str | None) -> dict[str, Any]:
+    """A run of which only the spec is known: its data are being read."""
+    algorithm, problem = (str(run.spec.get(key, "")) for key in ("algorithm.name", "problem.name"))
+    return {
+        "id": run.id,
+        "name": run.name,
+        "label": algorithm or run.name,
+        "algorithm": algorithm,
+        "problem": problem,
+        **dict.fromkeys(("objectives", "splits", "started", "spark"), ()),
+        **dict.fromkeys(("held_out", "own_split", "measured", "attack", "defence"), ""),
+        **dict.fromkeys(("lines", "epoch", "failures", "bytes_up", "bytes_down"), 0),
+        **dict.fromkeys(("began", "headline", "error"), None),
+        **{key: run.spec.get(key) for key in ("seeds", "clients", "rounds")},
+        "status": run.plain_status | {"name": "starting"},
+        "changed": run.following.changed,
+        "private": run.is_private,
+        "servable": False,
+        "spec": run.spec,
+        "has": dict.fromkeys(("clusters", "similarity", "grid", "mission", "losses"), False),
+        "deployment": deployment,
+    }
+
+
 @dataclass(frozen=True)
 class Sums:
     """What follows from a run's lines together."""
@@ -103,17 +129,23 @@ def _summed(run: Run) -> Sums:
     ends = _ends(run, about)
     if ends is None and len(common):
         ends = curve[:, -1]
+    elif ends is None and run.following.left and not about.single:
+        ends = np.array([_number(run.following.glimpse().get("hypervolume"))])
     chosen = np.unique(np.linspace(0, max(len(common) - 1, 0), min(SPARK, len(common))).round().astype(int))
     what = f"mean {about.objectives[0].name}" if about.single else "hypervolume"
     return Sums(
         seeds=frozenset(line.seed for line in lines),
-        headline=None if ends is None else [what, *map(finite, mean_and_deviation(ends))],
+        headline=None if ends is None or np.isnan(ends).all() else [what, *map(finite, mean_and_deviation(ends))],
         spark=[finite(curve[:, i].mean()) for i in chosen],
         failures=sum(line.failures for line in lines),
         bytes_up=sum(line.bytes_up for line in lines),
         bytes_down=sum(line.bytes_down for line in lines),
         has=_has(lines),
     )
+
+
+def _number(value: object) -> float:
+    return float(value) if isinstance(value, int | float) else np.nan
 
 
 def _of_line(line: Line, about: Record) -> float:

@@ -35,8 +35,8 @@ def unframe(content: bytes) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """What `frame` was given."""
     where = "a frame"
     with reading(where):
-        (length,) = struct.unpack_from("<I", content)
-        head, at = parse_object(content[4 : 4 + length], where), 4 + length
+        at = 4 + int.from_bytes(content[:4], "little")
+        head = parse_object(content[4:at], where)
         columns = {}
         for entry in head.pop("columns"):
             kind, shape = np.dtype(TYPES[entry["type"]]), tuple(entry["shape"])

@@ -49,7 +49,8 @@ class Run:
         before, self._is_new = self.busy, False
         self.busy = self.status.name not in OVER and self._lock.is_held()
         change = self.following.read(most)
-        self._spec.look()
+        if change.about:
+            self._spec.look()
         return bool(change) or self.busy != before
 
     @property
@@ -82,6 +83,11 @@ class Run:
     def lines(self) -> list[Line]:
         """Those that were read, as they were written."""
         return self.following.lines
+
+    @property
+    def is_starting(self) -> bool:
+        """Whether a process is at work on it that has not come to its first round."""
+        return self.busy and self.following.about.seen is None
 
     @property
     def error(self) -> str | None:

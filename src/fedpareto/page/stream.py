@@ -12,8 +12,6 @@ from typing import Any
 
 from fedpareto.page.watch import Shelf
 
-BUSY, IDLE = 0.1, 1.0
-"""Seconds between two looks at the folders: while anything runs, and else."""
 COMMENT = 15.0
 """Seconds after which a silent stream says that it is still there: some proxies close those that do not."""
 RETRY = 1000
@@ -44,7 +42,7 @@ class Hub:
                 traceback.print_exc(file=sys.stderr)
                 events = []
             self.tell(events)
-            await asyncio.sleep(BUSY if self._shelf.busy else IDLE)
+            await asyncio.sleep(self._shelf.pause)
 
     def tell(self, events: list[dict[str, Any]]) -> None:
         """Sends events to all streams; a stream that nobody reads any more is closed."""

@@ -18,9 +18,9 @@ DEEPEST = 4
 """Folders below a root, down to which runs are looked for."""
 MOST_RUNS = 1000
 """On one shelf."""
-AT_ONCE = 2**19
+AT_ONCE = 2**18
 """Bytes of lines that one look reads at most: other work waits meanwhile."""
-LOOKS = 64
+LOOKS, LOOKS_WHILE_BUSY = 64, 6
 """Folders, and runs that are over, that are looked at each time; the others have their turn later."""
 FRESH = 2 * 10**9
 """Nanoseconds within which two changes of a folder may bear the same time."""
@@ -126,21 +126,20 @@ class Shelf:
                 if run.look(max(left, 0)):
                     events.append({"event": "changed", **run.news})
                 left -= max(0, run.following.done - before)
-            events += [
-                {"event": "other", "id": one.id} for one in _slice([*self.others.values()], self._turn) if one.look()
-            ]
+            others = self._some(list(self.others.values()))
+            events += [{"event": "other", "id": one.id} for one in others if one.look()]
             self._turn += 1
             return events
 
     def _due(self) -> list[Run]:
         """Those that are at work or not read yet, and some of the others."""
         idle = [run for run in self.runs.values() if not run.is_due]
-        return [run for run in self.runs.values() if run.is_due] + _slice(idle, self._turn)
+        return [run for run in self.runs.values() if run.is_due] + self._some(idle)
 
     def _look_for_runs(self) -> bool:
         """Whether runs came or went."""
         is_new = False
-        for folder in _slice(list(self._folders.values()), self._turn):
+        for folder in self._some(list(self._folders.values())):
             is_new |= self._look_at(folder)
         return is_new and self._put_up()
 
@@ -177,6 +176,14 @@ class Shelf:
         for path, folder in sorted(self._folders.items()):
             yield from ((path, kind) for file, kind in OTHERS.items() if file in folder.files)
 
+    def _some(self, all_of_them: list[Any]) -> list[Any]:
+        """A few of them, each time the next ones; fewer where there are many looks a second."""
+        most = LOOKS_WHILE_BUSY if self.busy else LOOKS
+        if len(all_of_them) <= most:
+            return all_of_them
+        begin = self._turn * most % len(all_of_them)
+        return (all_of_them + all_of_them)[begin : begin + most]
+
     # -- names -----------------------------------------------------------------------------------------------------
 
     def _name(self, path: Path) -> str:
@@ -193,11 +200,3 @@ class Shelf:
         names = [root.name for root in self.roots]
         is_shared = len(set(names)) < len(names)
         return hashlib.sha256(f"{path if is_shared else name}{what}".encode()).hexdigest()[:8]
-
-
-def _slice(all_of_them: list[Any], turn: int) -> list[Any]:
-    """At most LOOKS of them, each time the next ones."""
-    if len(all_of_them) <= LOOKS:
-        return all_of_them
-    begin = turn * LOOKS % len(all_of_them)
-    return (all_of_them + all_of_them)[begin : begin + LOOKS]

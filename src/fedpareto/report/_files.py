@@ -51,7 +51,8 @@ def numbers(value: object, where: str) -> Array:
     """`[k]`; null is NaN."""
     if not isinstance(value, list):
         raise DamagedFile(f"{where}: expected a list of numbers")
-    return np.array([number(entry, where) for entry in value], dtype=np.float64)
+    plain = value if all(type(entry) is float for entry in value) else [number(entry, where) for entry in value]
+    return np.array(plain, dtype=np.float64)
 
 
 def texts(value: object) -> dict[str, str]:

@@ -18,10 +18,10 @@ from fedpareto.report._files import as_object
 Found = TypeVar("Found")
 Signature = tuple[int, int, int]
 
-EVERYTHING = 2**62
-"""Bytes that are more than any file has."""
-PIECE = 2**20
-"""Bytes that are read at a time."""
+EVERYTHING = -1
+"""Instead of a number of bytes."""
+LAST = 2**17
+"""Bytes among which a file's last line is looked for."""
 REMEMBERED = 4096
 """Bytes before the end of what was read: if they are others now, the file was cut and written anew."""
 
@@ -44,7 +44,7 @@ class Kept(Generic[Found]):
         self.seen: Signature | None = None
         """At the last look; None if there was no file."""
         self._is_looked_at = False
-        self._found: Found | UserError | None = None
+        self._found: Found | DamagedFile | None = None
 
     def look(self) -> bool:
         """Whether it is another since the last look."""
@@ -61,9 +61,9 @@ class Kept(Generic[Found]):
         if self._found is None:
             try:
                 self._found = self._read(self.path)
-            except UserError as problem:
+            except DamagedFile as problem:  # Anything else may be over the next time.
                 self._found = problem
-        if isinstance(self._found, UserError):
+        if isinstance(self._found, DamagedFile):
             raise self._found
         return self._found
 
@@ -117,12 +117,8 @@ class Growing:
                 if again:
                     self._forget()
                 file.seek(self.offset)
-                content = file.read(min(most, PIECE))
-                while len(content) < most and (more := file.read(PIECE)):
-                    content += more
-                while b"\n" not in content and (more := file.read(PIECE)):
-                    content += more
-                is_end = not file.read(1)
+                content = file.read(most) + file.readline() if most else b""
+                is_end = bool(most) and not file.read(1)
         except OSError as problem:
             raise UserError(f"{self.path} cannot be read: {problem.strerror or problem}") from None
         self.seen = now
@@ -164,6 +160,17 @@ def objects(found: Lines, path: Path) -> Iterator[tuple[dict[str, Any], str]]:
 def json_lines(path: Path) -> Iterator[tuple[dict[str, Any], str]]:
     """Each object of a file with its line; a last line truncated by a crash is left out."""
     return objects(Growing(path).read(), path)
+
+
+def last_object(path: Path) -> dict[str, Any]:
+    """The last whole line of a file that is still to be read; nothing without one."""
+    try:
+        with path.open("rb") as file:
+            file.seek(-min(LAST, file.seek(0, os.SEEK_END)), os.SEEK_END)
+            text = file.read().rpartition(b"\n")[0].rpartition(b"\n")[2]
+        return as_object(parse_json(text, str(path)), str(path))
+    except (OSError, DamagedFile):
+        return {}
 
 
 def _is_whole(text: bytes) -> bool:

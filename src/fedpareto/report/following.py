@@ -13,7 +13,7 @@ from typing import Any
 from fedpareto.columns import FILE, KEY, in_folder
 from fedpareto.errors import DamagedFile, UserError
 from fedpareto.report._files import read_text
-from fedpareto.report._growing import EVERYTHING, Growing, Kept, objects, signature
+from fedpareto.report._growing import EVERYTHING, Growing, Kept, Lines, last_object, objects, signature
 from fedpareto.report.entries import Event, Line
 from fedpareto.report.parsing import (
     CENTRAL_FILE,
@@ -62,8 +62,10 @@ class Rounds:
         self.file = Growing(self._path)
         self.lines: list[Line] = []
         """In the order in which they were written."""
-        self.problem: UserError | None = None
-        """Why no more can be read."""
+        self.damage: UserError | None = None
+        """A line from which on none is taken any more."""
+        self.trouble: UserError | None = None
+        """Why the file could not be read the last time."""
         self.waiting: list[tuple[dict[str, Any], str]] = []
         """Rows whose values are not whole yet, and where they are."""
         self._places: dict[tuple[int, int], int] = {}
@@ -71,29 +73,39 @@ class Rounds:
 
     def read(self, most: int) -> tuple[int, bool]:
         """How many lines are new, and whether known ones are others now."""
-        before, known = self.epoch, len(self.lines)
+        before, known, seen = self.epoch, len(self.lines), self.file.seen
         try:
             found = self.file.read(most)
+            if not found.texts and not self.waiting and self.file.seen == seen:
+                return 0, False
             # After the rows: values are written before the rows that say where they lie.
             values = signature(self._values)
             self._length = values[0] if values else 0
             if not found.again and self._reached > self._length:
                 self.file = Growing(self._path)
                 found = dataclasses.replace(self.file.read(most), again=True)
-            if found.again:
-                self._forget()
-            if self.problem is None:
-                waiting, self.waiting = self.waiting, []
-                for data, where in (*waiting, *objects(found, self._path)):
-                    self._take(data, where)
+            self.trouble = None
         except UserError as problem:
-            self.problem = problem
+            self.trouble = problem
+            return 0, False
+        if found.again:
+            self._forget()
+        if self.damage is None:
+            self._take_all(found)
         is_again = self.epoch != before
         return len(self.lines) - (0 if is_again else known), is_again
 
+    def _take_all(self, found: Lines) -> None:
+        waiting, self.waiting = self.waiting, []
+        try:
+            for data, where in (*waiting, *objects(found, self._path)):
+                self._take(data, where)
+        except UserError as problem:
+            self.damage = problem
+
     def _take(self, data: dict[str, Any], where: str) -> None:
         data[KEY] = self.columns.blocks(data)
-        reach = self.columns.reaches(data)
+        reach = max((block.end for block in data[KEY].values()), default=0)
         if reach > self._length:
             self.waiting.append((data, where))
             return
@@ -109,12 +121,12 @@ class Rounds:
 
     def _forget(self) -> None:
         self.epoch += bool(self.lines)
-        self.lines, self.waiting, self._places, self._reached, self.problem = [], [], {}, 0, None
+        self.lines, self.waiting, self._places, self._reached, self.damage = [], [], {}, 0, None
 
     def ordered(self, is_over: bool) -> tuple[Line, ...]:
         """Those whose values are all there, by seed and round; after a power cut the last ones of a run may not be."""
-        if self.problem is not None:
-            raise self.problem
+        if (problem := self.damage or self.trouble) is not None:
+            raise problem
         if is_over and self.waiting:
             reach = self.columns.reaches(self.waiting[0][0])
             raise DamagedFile(f"{self._values} is damaged: {self._length} bytes are left of {reach}")
@@ -153,6 +165,10 @@ class Following:
         """Bytes of lines that are known to be there and are still to be read."""
         return self._log.left + (self._rounds.file.left if self._rounds else 0)
 
+    def glimpse(self) -> dict[str, Any]:
+        """The last row, unchecked, of a folder that is still to be read."""
+        return last_object(self.folder / "metrics.jsonl")
+
     @property
     def done(self) -> int:
         """Bytes of lines that were read."""
@@ -173,19 +189,20 @@ class Following:
     @property
     def problem(self) -> UserError | None:
         """What is wrong with lines or events, if anything."""
-        return (self._rounds.problem if self._rounds else None) or self._log_problem
+        return (self._rounds.damage or self._rounds.trouble if self._rounds else None) or self._log_problem
 
     # -- reading ---------------------------------------------------------------------------------------------------
 
     def read(self, most: int = EVERYTHING) -> Change:
         """Reads what was appended, not many more than `most` bytes of it."""
         # First the status: once it says that a run is finished, everything else has been written.
+        problem = self.problem
         status, about = self.status.look(), self.about.look()
         self._understand()
         lines, again = self._rounds.read(most) if self._rounds else (0, False)
         events = self._read_events(most)
         others = [kept.look() for kept in (self.spec, self.solutions, self.central)]
-        change = Change(lines, events, again, status, about or any(others))
+        change = Change(lines, events, again, status, about or any(others) or self.problem is not problem)
         if change:
             self._record = None
             self._version += 1
@@ -203,7 +220,6 @@ class Following:
 
     def _read_events(self, most: int) -> bool:
         """Whether there are others."""
-        before = self._log_problem
         try:
             found = self._log.read(most)
             if found.again:
@@ -212,7 +228,7 @@ class Following:
                 self.events += [event_of(data, where) for data, where in objects(found, self._log.path)]
         except UserError as problem:
             self._log_problem = problem
-            return before is None
+            return False
         return bool(found.again or found.texts)
 
     # -- what is there ---------------------------------------------------------------------------------------------

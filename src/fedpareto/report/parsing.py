@@ -230,7 +230,9 @@ def line_of(data: dict[str, Any], where: str, columns: Columns) -> Line:
     clusters = id_groups(data.pop("clusters", None) or [], f"{where}: 'clusters'")
     similarity = square(data.pop("similarity", None) or [], f"{where}: 'similarity'")
     compared = _compared(data.pop("similarity_of", None), len(similarity), columns.clients, where)
-    means = np.stack([_means(data, name, columns, where) for name in EVALUATIONS])
+    means = np.full((len(EVALUATIONS), len(columns.splits), columns.objectives), np.nan)
+    for name, of_evaluation in zip(EVALUATIONS, means, strict=True):
+        _fill_means(of_evaluation, data, name, columns, where)
     whole = {name: get(data, name, int, where) for name in ("seed", "round")}
     whole |= {name: get(data, name, int, where, 0) for name in COUNTS}
     measured: Any = {name: number(data.get(name), f"{where}: '{name}'") for name in MEASURED}
@@ -257,20 +259,18 @@ def _compared(value: object, size: int, clients: int, where: str) -> tuple[int, 
     return found
 
 
-def _means(data: dict[str, Any], evaluation: str, columns: Columns, where: str) -> Array:
-    """`[splits, m]` of one evaluation, NaN where no client has values; where one has, there is a block."""
+def _fill_means(means: Array, data: dict[str, Any], evaluation: str, columns: Columns, where: str) -> None:
+    """Those `[splits, m]` of one evaluation for which any client has values; where one has, there is a block."""
     entry = as_object(data.get(evaluation) or {}, f"{where}: '{evaluation}'")
     if entry and columns.block(data, evaluation) is None:
         raise DamagedFile(f"{where}: '{evaluation}' has no values of clients")
-    found = np.full((len(columns.splits), columns.objectives), np.nan)
-    for split, means in entry.items():
+    for split, of_split in entry.items():
         _known(split, columns.splits, f"{where}: '{evaluation}'")
-        if means is not None:
-            of_split = numbers(means, f"{where}: '{evaluation}'")
-            if len(of_split) != columns.objectives:
+        if of_split is not None:
+            found = numbers(of_split, f"{where}: '{evaluation}'")
+            if len(found) != columns.objectives:
                 raise DamagedFile(f"{where}: '{evaluation}': expected {columns.objectives} numbers")
-            found[columns.splits.index(split)] = of_split
-    return found
+            means[columns.splits.index(split)] = found
 
 
 def _known(split: str, splits: Sequence[str], where: str) -> None:
