@@ -23,6 +23,7 @@ from fedpareto.cluster import ALONE
 from fedpareto.problems.data import DataSet, data_folder, data_set
 from minutes import (  # noqa: F401
     begin,
+    in_ci,
     pytest_addoption,
     pytest_runtest_makereport,
     pytest_terminal_summary,
@@ -46,11 +47,6 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers", "takes_long: starts machines, waits for the dead, learns for long; run with CI=true"
     )
-
-
-def in_ci() -> bool:
-    """Whether nothing may be left out."""
-    return os.environ.get("CI", "").lower() in ("1", "true")
 
 
 # How long an example takes says something about the machine, not about the code.

@@ -24,6 +24,11 @@ def processor_seconds() -> float:
     return sum(os.times()[:4])
 
 
+def in_ci() -> bool:
+    """Whether nothing may be left out."""
+    return os.environ.get("CI", "").lower() in ("1", "true")
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--minutes", action="store_true", help="say how many minutes each test file takes")
 
