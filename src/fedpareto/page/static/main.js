@@ -143,7 +143,8 @@ function schedule(why) {
     host.pending = new Set();
     try {
       comparable();
-      if (!reasons.has("selection") || reasons.size > 1) frame();
+      if (reasons.size > 1 || !reasons.has("data")) frame();
+      else bar();
       drawer(at("drawer"), page);
       await host.screen?.update?.(reasons);
       at("screen").dataset.updates = Number(at("screen").dataset.updates ?? 0) + 1;
@@ -321,6 +322,7 @@ function liveness() {
     : lost.since !== null
       ? `lost, trying again for ${time((Date.now() - lost.since) / 1000)}`
       : running ? `live: ${counted(running, "run")} going on` : "live";
+  if (at("live").textContent === text) return;
   filled(at("live"), { class: `live ${lost.since !== null ? "lost" : running ? "" : "still"}` }).textContent = text;
 }
 
@@ -345,7 +347,10 @@ function listen() {
       if (!shelf.changed(data)) reload();
       else if (page.runs.some((run) => run.id === data.run)) schedule("data");
       else if (host.path === "/") schedule("data");
-      shelfList();
+      found.due ??= setTimeout(() => {
+        found.due = null;
+        shelfList();
+      }, 1000);
     } else if (name === "other") schedule("other");
   });
   setInterval(() => lost.since !== null && liveness(), 1000);

@@ -17,6 +17,12 @@ export function figure({ title, name, vector = null, paper = null, tools = [], i
   const numbers = el("div", { class: "numbers", hidden: true });
   let found = { columns: [], rows: () => [] };
   let stale = true;
+  let [words, due] = ["", null];
+  const told = () => {
+    clearTimeout(due);
+    due = null;
+    if (caption.textContent !== words) caption.textContent = words;
+  };
 
   const shown = () => {
     if (numbers.hidden || !stale) return;
@@ -45,8 +51,11 @@ export function figure({ title, name, vector = null, paper = null, tools = [], i
     title(text) {
       heading.textContent = text;
     },
-    caption(text) {
-      if (caption.textContent !== text) caption.textContent = text;
+    /** `later`: while a run goes on, words change once a second and not with every round. */
+    caption(text, later = false) {
+      words = text;
+      if (later) return void (due ??= setTimeout(told, 1000));
+      told();
     },
     /** columns: texts; rows: gives lists of numbers and texts, asked only when somebody looks. */
     setTable(columns, rows) {

@@ -32,7 +32,7 @@ export function mount(root, page) {
   const charts = new Map();
   put(root, legend, controls, grid);
   return {
-    async update() {
+    async update(why) {
       const { state, runs } = page;
       if (!runs.length) {
         for (const node of [legend, controls]) renew(node, "", () => []);
@@ -50,7 +50,7 @@ export function mount(root, page) {
       const places = new Map(all.map(({ run, lines }) => [run.id, placesOf(lines, over, page.view.seed)]));
       for (const kind of picked) {
         if (!charts.has(kind.name)) charts.set(kind.name, chartOf(kind, page));
-        drawn(charts.get(kind.name), kind, { all, places, over, focus, about, page });
+        drawn(charts.get(kind.name), kind, { all, places, over, focus, about, page, later: why.size === 1 && why.has("data") });
       }
       for (const name of charts.keys()) {
         if (picked.some((kind) => kind.name === name)) continue;
@@ -178,7 +178,7 @@ function chartOf(kind, page) {
   return parts;
 }
 
-function drawn(parts, kind, { all, places, over, focus, about, page }) {
+function drawn(parts, kind, { all, places, over, focus, about, page, later }) {
   const { state, view } = page;
   const reach = Number(state.get("smooth") ?? 0);
   const axis = AXES[over];
@@ -202,10 +202,12 @@ function drawn(parts, kind, { all, places, over, focus, about, page }) {
   const rounds = (x) => nearestRound(places.get(focus.id)?.[0], x);
   parts.place = (x) => state.set({ round: rounds(x) });
   const at = view.round === "latest" ? null : placeOfRound(places.get(focus.id)?.[0], Number(view.round));
-  const x = extent(series.map((one) => one.xs));
+  // All of the way, so that lines grow into the picture and nothing that is drawn moves.
+  const whole = over === "round" ? [[0, ...all.map(({ run }) => (run.finished ? 0 : run.entry.rounds))]] : [];
+  const x = extent([...series.map((one) => one.xs), ...whole]);
   const y = extent(series.flatMap((one) => (one.band ? [one.ys, one.band.low, one.band.high] : [one.ys])));
   parts.lines.draw({ x: { title: axis.title, domain: x, whole: axis.whole }, y: { title: kind.title, domain: y }, series, at, marks: marksOf(all, focus, places, about) });
-  parts.shown.caption(captionOf(kind, series, axis, page) + marked(focus, about));
+  parts.shown.caption(captionOf(kind, series, axis, page) + marked(focus, about), later);
   parts.shown.setTable([axis.title, ...series.map((one) => `${one.label}${kind.plain ? "" : ` (${one.kind})`}`)], () => rowsOf(series));
 }
 
