@@ -80,15 +80,17 @@ export function drawn(picture) {
   const holder = el("div", { class: "offstage" });
   holder.append(copy);
   document.body.append(holder);
-  for (const node of [copy, ...copy.querySelectorAll("*")]) {
+  const nodes = [copy, ...copy.querySelectorAll("*")];
+  for (const node of nodes) {
     const style = getComputedStyle(node);
     for (const name of PAINTED) {
       const value = style.getPropertyValue(name);
       if (value && value !== "none" && value !== "normal") node.setAttribute(name, value);
       else if (name === "fill") node.setAttribute(name, value || "none");
     }
-    for (const name of ["class", "style", "tabindex"]) node.removeAttribute(name);
   }
+  // Only now: what a node has of these shapes those within it.
+  for (const node of nodes) for (const name of ["class", "style", "tabindex"]) node.removeAttribute(name);
   holder.remove();
   const [width, height] = ["width", "height"].map((side) => Number(picture.getAttribute(side)));
   const paper = getComputedStyle(document.documentElement).getPropertyValue("--paper").trim();

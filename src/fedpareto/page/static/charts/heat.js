@@ -69,12 +69,12 @@ export class Heat extends Picture {
       }
     }
     paint.putImageData(image, 0, 0);
-    put(this.layers[1], svg("path", { class: "together", d: frames }));
+    put(this.layers[1], svg("path", { class: "together", "stroke-width": Math.min(1.6, size / 6), d: frames }));
   }
 
   frame(side) {
     const { scene: { ids, colours, isChosen }, size, shades } = this;
-    const every = Math.ceil(15 / size);
+    const every = Math.ceil(18 / size);
     const parts = [svg("rect", { class: "field", x: MARGIN, y: MARGIN, width: side, height: side })];
     ids.forEach((id, i) => {
       const at = MARGIN + i * size;

@@ -75,6 +75,13 @@ export class Threads extends Picture {
     put(this.layers[2], this.topOf(this.found));
   }
 
+  /** Without what only a pointer needs, for a file. */
+  vector() {
+    const copy = this.picture.cloneNode(true);
+    for (const path of copy.querySelectorAll(".reach")) path.remove();
+    return copy;
+  }
+
   under(event) {
     return Number(event?.target.closest(".thread")?.dataset.i ?? -1);
   }

@@ -230,10 +230,12 @@ export class Scatter {
     const copy = this.picture.cloneNode(true);
     const marks = copy.querySelector(".marks");
     marks.replaceChildren();
-    for (const { xs, ys, front, style } of this.scene.groups) {
+    for (const { xs, ys, front, style, each } of this.scene.groups) {
       for (let i = 0; i < xs.length; i++) {
         if (!Number.isFinite(xs[i]) || !Number.isFinite(ys[i])) continue;
-        marks.append(svg("path", { class: `mark ${front[i] ? "front" : "rest"}`, style: { "--own": style.colour }, d: mark(style.shape, this.x(xs[i]), this.y(ys[i]), front[i] ? 4.6 : 3.8) }));
+        const { colour, shape } = each?.(i) ?? style;
+        const d = mark(shape, this.x(xs[i]), this.y(ys[i]), front[i] ? 4.6 : 3.8);
+        marks.append(svg("path", { class: `mark ${front[i] ? "front" : "rest"}`, style: { "--own": colour }, d }));
       }
     }
     return copy;

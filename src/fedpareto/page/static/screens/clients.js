@@ -1,6 +1,6 @@
 // Clients: what each one wanted and got, what it misses, and whether it would be better off alone.
 
-import { button, command, el, put, renew, svg } from "../dom.js";
+import { button, command, el, put, renew, svg, tick } from "../dom.js";
 import { figure } from "../charts/figure.js";
 import { preferenceKey, Threads } from "../charts/picture.js";
 import { linear, roomy, tickTexts, ticks } from "../charts/scale.js";
@@ -29,7 +29,7 @@ export function mount(root, page) {
   const isChosen = ({ keys }) => keys.some((key) => selection.has(key));
   const [wanted, gains] = [["Wanted and got", "wanted"], ["Better off than alone?", "gain"]].map(([title, name]) => {
     const chart = new Threads({ label: `${title}. Arrow keys walk through clients, Enter selects.`, on: { pick, read: page.say } });
-    const shown = figure({ title, name, vector: () => chart.picture });
+    const shown = figure({ title, name, vector: () => chart.vector() });
     shown.plot.append(chart.root);
     return { shown, chart };
   });
@@ -38,14 +38,17 @@ export function mount(root, page) {
   put(root, legend, body);
   return {
     async update() {
-      const run = page.runs.find((one) => one.id === state.get("focus")) ?? page.runs.find((one) => one.entry.algorithm !== "local") ?? page.runs[0];
+      const { runs } = page;
+      const federated = runs.find((one) => one.entry.algorithm !== "local");
+      const run = runs.find((one) => one.id === state.get("focus")) ?? federated ?? runs[0];
       const reason = !run ? "Choose runs on the left: their clients appear here." : run.entry.lines ? "" : "No round yet.";
-      renew(legend, page.legendKey(run?.id), () => run && page.legend((one) => state.set({ focus: one.id }), (one) => one === run));
+      const focus = (one) => state.set({ focus: one.id });
+      renew(legend, page.legendKey(run?.id), () => run && page.legend(focus, (one) => one === run));
       renew(body, reason, () => (reason ? el("p", { class: "soft", text: reason }) : parts));
       if (reason) return;
       const found = { run, page, ...rowsOf(await answersOf(run, page), run, selection) };
       const { rows } = found;
-      const version = JSON.stringify([run.id, page.runs.length, rows]);
+      const version = JSON.stringify([run.id, runs.length, rows]);
       page.known = (key) => rows.find(({ keys }) => keys.includes(key))?.sent ?? null;
       wanted.shown.root.hidden = run.names.length < 2 || !rows.some((row) => row.preference);
       if (!wanted.shown.root.hidden) drawWanted(wanted, found, version, isChosen);
@@ -56,7 +59,8 @@ export function mount(root, page) {
       await drawAnswer(answer, found, pays);
       note.textContent = noteOf(found);
       drawList(list, found, version, isChosen, pick);
-      Object.assign(root.dataset, { run: run.id, seeds: found.seeds.join(), round: found.round, alone: found.alone ?? "" });
+      const { seeds, round, alone } = found;
+      Object.assign(root.dataset, { run: run.id, seeds, round, alone: alone ?? "" });
     },
     unmount() {
       for (const { chart } of [wanted, gains]) chart.destroy();
@@ -83,14 +87,16 @@ function rowsOf(asked, run, selection) {
   const [first = { rows: [] }] = answers;
   const rows = first.rows.map((row, i) => {
     const all = answers.map((one) => one.rows[i]);
-    const found = { ...row, keys: answers.map((one) => `${run.id}:${one.seed}:${row.client}`), gains: all.map((one) => one.gain) };
+    const keys = answers.map((one) => `${run.id}:${one.seed}:${row.client}`);
+    const found = { ...row, keys, gains: all.map((one) => one.gain) };
     for (const name of AVERAGED) if (name in row) found[name] = mean(all.map((one) => one[name]));
     for (const name of ["sent", "trained"]) found[name] = row[name]?.map((_, j) => mean(all.map((one) => one[name]?.[j])));
     found.cluster = all.every((one) => one.cluster === row.cluster) ? row.cluster : null;
     found.attacker = all.filter((one) => one.attacker).length;
     return found;
   });
-  const before = (a, b) => (a.preference ?? []).reduce((found, w, j) => found || w - b.preference[j], 0) || a.client - b.client;
+  const parted = (a, b) => (a.preference ?? []).reduce((found, w, j) => found || w - b.preference[j], 0);
+  const before = (a, b) => parted(a, b) || a.client - b.client;
   return {
     ...first, answers, seeds: answers.map((one) => one.seed), all: rows.length, isOne: answers.length < asked.length,
     rows: rows.filter(({ keys }) => keys.some((key) => selection.isShown(key))).sort(before),
@@ -101,8 +107,9 @@ const called = (row) => (row.name ? `client ${row.client} (${row.name})` : `clie
 const wish = (row) => row.preference?.map((w) => number(w, 2)).join(" : ") ?? "–";
 const isFinite = (row) => Boolean(row.sent?.every(Number.isFinite));
 
-function where({ run, seeds, round }) {
-  return `${run.entry.label}, round ${round}, ${seeds.length > 1 ? `means of ${seeds.length} seeds` : `seed ${seeds[0]}`}, split ${run.entry.held_out}`;
+function where({ run: { entry }, seeds, round }) {
+  const which = seeds.length > 1 ? `means of ${seeds.length} seeds` : `seed ${seeds[0]}`;
+  return `${entry.label}, round ${round}, ${which}, split ${entry.held_out}`;
 }
 
 // -- wanted and got ---------------------------------------------------------------------------------------------------
@@ -116,13 +123,15 @@ function drawWanted({ shown, chart }, found, version, isChosen) {
   }));
   const isTriangle = names.length === 3;
   chart.draw((isTriangle ? triangle : slopes)(rows, names, maximise), version, isChosen);
-  const pairs = rows.length > MOST_PAIRED ? [] : names.map((name, j) => `who wanted more ${name} got at least as much of it in ${inOrder(rows, j, maximise[j])} pairs of clients`);
+  const held = (name, j) => `who wanted more ${name} got at least as much of it in ${inOrder(rows, j, maximise[j])} pairs of clients`;
   const how = isTriangle
-    ? "From the ring, what a client wanted, to the dot, what it got: its values between the worst (0) and the best (1) of these clients, as shares."
+    ? "From the ring, what a client wanted, to the dot, what it got: its values as shares, between the worst and the best of these clients."
     : "Each line goes from what a client wanted to what it got; where none cross, all got more of what they wanted more.";
-  shown.caption(`${where(found)}, what the server gave. ${how} Here ${listed(pairs)}.`);
+  const pairs = rows.length > MOST_PAIRED ? "" : ` Here ${listed(names.map(held))}.`;
+  shown.caption(`${where(found)}, what the server gave. ${how}${pairs}`);
   shown.root.dataset.clients = rows.length;
-  shown.setTable(["client", ...names.map((name) => `weight of ${name}`), ...names], () => rows.map((row) => [row.client, ...row.preference, ...row.sent]));
+  const weights = names.map((name) => `weight of ${name}`);
+  shown.setTable(["client", ...weights, ...names], () => rows.map((row) => [row.client, ...row.preference, ...row.sent]));
 }
 
 /** Of the pairs in which one wanted more of a goal: in how many it got at least as much. */
@@ -138,6 +147,10 @@ function inOrder(rows, j, isUp) {
   return `${number(held)} of ${number(of)}`;
 }
 
+function centred(x, y, text, kind = null) {
+  return svg("text", { class: kind, x, y, "text-anchor": "middle", text });
+}
+
 /** A panel for each goal: its weight on the left, its value on the right. */
 function slopes(rows, names, maximise) {
   return (width) => {
@@ -147,19 +160,21 @@ function slopes(rows, names, maximise) {
     const panels = names.map((name, j) => {
       const [left, top] = [(j % across) * wide + 40, Math.floor(j / across) * high + 30];
       const [right, low] = [left + wide - 90, top + high - 62];
-      frame.push(svg("text", { class: "axis", x: (left + right) / 2, y: low + 22, "text-anchor": "middle", text: `${name} (better ↑)` }));
+      frame.push(centred((left + right) / 2, low + 22, `${name} (better ↑)`, "axis"));
       const side = (of, at, title, isUp, out) => {
         const scale = linear(roomy(extent([rows.map(of)]), 0.04), isUp ? [low, top] : [top, low]);
         const values = ticks(scale.domain, 5);
-        frame.push(svg("path", { class: "axis-line", d: `M${at} ${top}V${low}` }), svg("text", { x: at, y: top - 10, "text-anchor": "middle", text: title }));
-        tickTexts(values).forEach((text, i) => frame.push(svg("text", { x: at + out, y: scale(values[i]) + 4, "text-anchor": out < 0 ? "end" : "start", text })));
+        const anchor = { x: at + out, "text-anchor": out < 0 ? "end" : "start" };
+        const texts = tickTexts(values).map((text, i) => svg("text", { ...anchor, y: scale(values[i]) + 4, text }));
+        frame.push(svg("path", { class: "axis-line", d: `M${at} ${top}V${low}` }), centred(at, top - 10, title), ...texts);
         return (row) => [at, scale(of(row))];
       };
       return [side((row) => row.preference[j], left, "wanted", true, -7), side((row) => row.sent[j], right, "got", maximise[j], 7)];
     });
     const threads = rows.map((row) => {
       const ends = panels.map((sides) => sides.map((of) => of(row)));
-      return { ...row, d: ends.map(([a, b]) => `M${a}L${b}`).join(""), dots: ends.flat().map(([x, y]) => mark(0, x, y, 3)).join(""), at: ends[0][1] };
+      const dots = ends.flat().map(([x, y]) => mark(0, x, y, 3)).join("");
+      return { ...row, d: ends.map(([a, b]) => `M${a}L${b}`).join(""), dots, at: ends[0][1] };
     });
     return { height: Math.ceil(names.length / across) * high, frame, threads };
   };
@@ -177,7 +192,8 @@ function triangle(rows, names, maximise) {
     const low = 26 + side * 0.866;
     const corners = [[width / 2, 26], [(width - side) / 2, low], [(width + side) / 2, low]];
     const place = (weights) => [0, 1].map((k) => weights.reduce((sum, w, j) => sum + w * corners[j][k], 0));
-    const frame = [svg("path", { class: "field", d: `M${corners.join("L")}Z` }), names.map((text, j) => svg("text", { class: "axis", x: corners[j][0], y: corners[j][1] + (j ? 20 : -9), "text-anchor": "middle", text }))];
+    const named = names.map((text, j) => centred(corners[j][0], corners[j][1] + (j ? 20 : -9), text, "axis"));
+    const frame = [svg("path", { class: "field", d: `M${corners.join("L")}Z` }), named];
     const threads = rows.map((row) => {
       const [from, to] = [place(row.preference), place(shares(row))];
       return { ...row, d: `${mark(0, ...from, 4)}M${from}L${to}`, dots: mark(0, ...to, 4.5), at: to };
@@ -196,7 +212,10 @@ function payText(known, { answers }) {
   const means = answers.map((_, s) => mean(known.map((row) => row.gains[s])));
   const several = means.length > 1;
   const decimals = Math.max(2, decimalsOf(deviation(several ? means : known.map((row) => row.gain))));
-  return `${better.length} of ${counted(known.length, "client")} ${better.length === 1 ? "is" : "are"} better off than alone${several && better.length ? ` (${always} of them in every seed)` : ""}; worst ${signed(worst.gain, decimals)} (${called(worst)}), mean ${signed(mean(means), decimals)}${several ? ` ± ${number(deviation(means), decimals)} over ${means.length} seeds` : ""}.`;
+  const inAll = several && better.length ? ` (${always} of them in every seed)` : "";
+  const over = several ? ` ± ${number(deviation(means), decimals)} over ${means.length} seeds` : "";
+  const who = `${better.length} of ${counted(known.length, "client")} ${better.length === 1 ? "is" : "are"} better off than alone${inAll}`;
+  return `${who}; worst ${signed(worst.gain, decimals)} (${called(worst)}), mean ${signed(mean(means), decimals)}${over}.`;
 }
 
 function drawGains({ shown, chart }, known, found, pays, version, isChosen) {
@@ -210,36 +229,45 @@ function drawGains({ shown, chart }, known, found, pays, version, isChosen) {
       svg("path", { class: values[i] ? "grid" : "axis-line", d: `M${left} ${y(values[i])}H${width - 12}` }),
       svg("text", { x: left - 7, y: y(values[i]) + 4, "text-anchor": "end", text }),
     ]);
-    frame.push(svg("text", { class: "axis", x: left, y: 12, text: "↑ better off than alone" }), svg("text", { class: "axis", x: width / 2, y: height - 8, "text-anchor": "middle", text: "clients, by preference" }));
+    frame.push(svg("text", { class: "axis", x: left, y: 12, text: "↑ better off than alone" }));
+    frame.push(centred(width / 2, height - 8, "clients, by preference", "axis"));
     const threads = known.map((row, i) => {
       const x = left + (i + 0.5) * step;
-      if (i % every === 0) frame.push(svg("text", { x, y: height - 30, "text-anchor": "middle", text: row.client }));
+      if (i % every === 0) frame.push(centred(x, height - 30, row.client));
       const [least, most] = extent([row.gains]).map(y);
+      const inSeeds = row.gains.length > 1 ? `\nin the seeds ${row.gains.map((one) => signed(one, 3)).join(", ")}` : "";
       return {
-        ...row, colour: ofPreference(row.preference), thick: Math.max(1, Math.min(16, step * 0.6)), d: `M${x} ${y(0)}V${y(row.gain)}`,
-        whisker: `M${x} ${least}V${most}`, at: [x, y(row.gain)],
-        words: `${called(row)}\nwanted ${wish(row)}\ngain ${signed(row.gain, 4)}${row.gains.length > 1 ? `\nin the seeds ${row.gains.map((one) => signed(one, 3)).join(", ")}` : ""}`,
+        ...row, colour: ofPreference(row.preference), thick: Math.max(1, Math.min(16, step * 0.6)),
+        d: `M${x} ${y(0)}V${y(row.gain)}`, whisker: `M${x} ${least}V${most}`, at: [x, y(row.gain)],
+        words: `${called(row)}\nwanted ${wish(row)}\ngain ${signed(row.gain, 4)}${inSeeds}`,
       };
     });
     return { height, frame, threads };
   }, version, isChosen);
   const several = found.seeds.length > 1 ? " Bars are means, thin lines go from the least to the most of the seeds." : "";
-  shown.caption(`${where(found)}: utility under its own preference, less that of the same client in the run of local. ${pays}${several}`);
-  shown.setTable(["client", "wanted", "gain over local", ...found.seeds.map((one) => `seed ${one}`)], () => known.map((row) => [row.client, wish(row), row.gain, ...row.gains]));
+  const what = "utility under its own preference, less that of the same client in the run of local";
+  shown.caption(`${where(found)}: ${what}. ${pays}${several}`);
+  const seeds = found.seeds.map((one) => `seed ${one}`);
+  shown.setTable(["client", "wanted", "gain over local", ...seeds], () => known.map((row) => [row.client, wish(row), row.gain, ...row.gains]));
 }
 
 async function drawAnswer(node, { run, page, alone, private: isPrivate, rows }, pays) {
   const isAsked = !pays && !alone && !isPrivate;
-  const ready = isAsked && [...page.shelf.runs.values()].find(({ entry }) => entry.algorithm === "local" && entry.lines && kindOf(entry) === kindOf(run.entry));
+  const who = ({ entry }) => [kindOf(entry), entry.clients, JSON.stringify(entry.spec.preferences)].join();
+  const others = isAsked ? [...page.shelf.runs.values()] : [];
+  const ready = others.find((one) => one.entry.algorithm === "local" && one.entry.lines && who(one) === who(run));
   const repeat = isAsked && !ready && (await run.about()).commands?.repeat;
   const add = () => page.state.set({ runs: [...page.runs.map((one) => one.id), ready.id].join() }, { push: true });
   const text = pays
-    || (isPrivate && "Preferences stay with the nodes: what each client wanted, its utility and its regret are known to nobody else, so they are not shown.")
+    || (isPrivate && "Preferences stay with the nodes: what each client wanted, its utility and its regret are not known here.")
     || (alone === run.id && "This is the run in which each client is alone. Choose another one above to compare.")
     || (alone && "The run of local has other clients, seeds or preferences, so no gain can be told.")
-    || (ready ? "Compare with the run in which each client trains alone:" : "That needs a run of local, in which each client trains alone, with the same clients and seeds:");
+    || (ready && "Compare with the run in which each client trains alone:")
+    || "That needs a run of local, in which each client trains alone, with the same clients and seeds:";
   renew(node, [run.id, text, ready?.id, page.runs.length].join(), () => [
-    el("div", { class: "callout" }, el("h2", { text: isPrivate ? "What is private" : "Does federation pay?" }), el("p", { text, data: { pays: Boolean(pays) } }),
+    el("div", { class: "callout" },
+      el("h2", { text: isPrivate ? "What is private" : "Does federation pay?" }),
+      el("p", { text, data: { pays: Boolean(pays) } }),
       ready && button(`add ${ready.entry.label}`, add),
       repeat && command(repeat.replace("fedpareto run", "fedpareto run local").replace(/ --out \S+/, ""), page.say)),
     run.names.length > 1 && rows.some((row) => row.preference) && preferenceKey(run.names),
@@ -273,23 +301,25 @@ function columnsOf(rows, names) {
     ["missed rounds", (row) => row.missed],
     ["bytes up", (row) => row.bytes_up, bytes],
     ["bytes down", (row) => row.bytes_down, bytes],
-    ["attacker", (row) => (row.attacker ? (row.keys.length > 1 ? `in ${counted(row.attacker, "seed")}` : "yes") : null)],
+    ["attacker", ({ attacker, keys }) => (attacker ? (keys.length > 1 ? `in ${counted(attacker, "seed")}` : "yes") : null)],
   ];
   const isKnown = (value) => value !== null && value !== undefined && !Number.isNaN(value);
-  return found.filter(([, of]) => rows.some((row) => isKnown(of(row)))).map(([title, of, text, better, about]) => ({ title, of, text, better, about }));
+  const shown = found.filter(([, of]) => rows.some((row) => isKnown(of(row))));
+  return shown.map(([title, of, text, better, about]) => ({ title, of, text, better, about }));
 }
 
 function drawList(shown, found, version, isChosen, pick) {
   const { page, run } = found;
   const rows = [...found.rows];
   const columns = columnsOf(rows, run.names);
-  const box = (row) => el("label", { class: "tick" }, el("input", { type: "checkbox", aria: { label: `select ${called(row)}` }, on: { change: () => pick(row) } }), el("span", { text: row.name ? `${row.client} ${row.name}` : row.client }));
+  const box = (row) => tick(called(row), false, () => pick(row));
   renew(shown.plot, version, () => {
     const [by, turn] = (page.state.get("sort") ?? "regret:-1").split(":");
     const at = columns.findIndex((one) => one.title === by);
+    const cells = (row) => columns.map(({ of }, j) => (j ? of(row) : { value: row.client, node: box(row) }));
     return table({
       columns, caption: "Clients", sort: at < 0 ? [0, 1] : [at, Number(turn)],
-      rows: rows.map((row) => Object.assign(columns.map(({ of }, j) => (j ? of(row) : { value: row.client, node: box(row) })), { row })),
+      rows: rows.map((row) => Object.assign(cells(row), { row })),
       onSort: ([j, direction]) => page.state.set({ sort: `${columns[j].title}:${direction}` }),
       rowProps: ({ row: { client, regret = "", gain = "", utility = "" } }) => ({ data: { client, regret, gain, utility } }),
     });
@@ -301,7 +331,10 @@ function drawList(shown, found, version, isChosen, pick) {
     line.querySelector("input").checked = chosen;
   }
   const served = rows.filter((row) => Number.isFinite(row.regret)).sort((a, b) => b.regret - a.regret);
-  const worst = served.length ? ` Worst served: ${listed(served.slice(0, 3).map((row) => `${called(row)} (regret ${number(row.regret, 3)})`))}; mean regret ${number(mean(served.map((row) => row.regret)), 3)}. Regret is what the best model of the ${counted(page.runs.length, "shown run")} would give a client beyond what it has.` : "";
-  shown.caption(`${counted(rows.length, "client")}: ${where(found)}.${worst}`);
+  const worst = listed(served.slice(0, 3).map((row) => `${called(row)} (regret ${number(row.regret, 3)})`));
+  const average = number(mean(served.map((row) => row.regret)), 3);
+  const regret = `Regret is what the best model of the ${counted(page.runs.length, "shown run")} would give a client beyond what it has`;
+  const told = served.length ? ` Worst served: ${worst}; mean regret ${average}. ${regret}.` : "";
+  shown.caption(`${counted(rows.length, "client")}: ${where(found)}.${told}`);
   shown.setTable(columns.map((one) => one.title), () => rows.map((row) => columns.map((one) => one.of(row))));
 }

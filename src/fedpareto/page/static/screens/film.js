@@ -1,6 +1,6 @@
 // Film: similarities, clusters and the front of one run, round by round, scrubbed together.
 
-import { button, command, el, put, renew, svg } from "../dom.js";
+import { button, choice, command, el, put, renew, svg } from "../dom.js";
 import { figure } from "../charts/figure.js";
 import { Heat, known } from "../charts/heat.js";
 import { preferenceKey, Threads } from "../charts/picture.js";
@@ -38,13 +38,16 @@ export function mount(root, page) {
     const isSame = kept.run === run && kept.seed === seed;
     if (isSame && run.entry.status.name === "running" && began < kept.next) return kept;
     const source = await run.film(seed);
-    if (!isSame || kept.source !== source) kept = { ...readable(source, run), run, seed, source, next: 6 * performance.now() - 5 * began };
+    const next = 6 * performance.now() - 5 * began;
+    if (!isSame || kept.source !== source) kept = { ...readable(source, run), run, seed, source, next };
     return kept;
   };
   const onKey = (event) => {
-    const { target, key } = event;
+    const { key } = event;
+    // What has keys of its own keeps them.
     const others = key === " " ? "button, summary, input:not([type=range])" : "input";
-    if (!view || event.defaultPrevented || event.metaKey || event.ctrlKey || event.altKey || target.closest?.(`select, textarea, .scroll, ${others}`)) return;
+    const isTaken = event.defaultPrevented || event.target.closest?.(`select, textarea, .scroll, ${others}`);
+    if (!view || isTaken || event.metaKey || event.ctrlKey || event.altKey) return;
     if (key === " ") page.play.toggle();
     else if (key in STEPS) page.play.step(STEPS[key]);
     else return;
@@ -55,7 +58,8 @@ export function mount(root, page) {
     async update() {
       const run = page.runs.find((one) => one.id === state.get("focus")) ?? page.runs.find(isFilmed) ?? page.runs[0];
       if (!run) return closed("Choose runs on the left: the film of one of them appears here.");
-      renew(legend, page.legendKey(run.id), () => page.legend((one) => state.set({ focus: one.id }), (one) => one === run));
+      const focus = (one) => state.set({ focus: one.id });
+      renew(legend, page.legendKey(run.id), () => page.legend(focus, (one) => one === run));
       if (!isFilmed(run)) return close(unfilmed(run, page));
       const seed = state.number("seed", run.entry.started[0]);
       if (!run.entry.started.includes(seed)) return closed(`${run.entry.label} has no round of seed ${seed} yet.`);
@@ -83,21 +87,20 @@ function isFilmed({ entry }) {
 }
 
 function unfilmed(run, page) {
-  const others = page.runs.filter(isFilmed);
-  return el("div", { class: "callout" },
-    el("p", { text: `${run.entry.label} does not group clients and keeps no similarities, so there is nothing to film.` }),
-    others.length
-      ? el("p", { class: "row" }, "These have a film:", others.map((one) => button(one.entry.label, () => page.state.set({ focus: one.id }))))
-      : [el("p", { text: "FedPref, CFL, IFCA and others that group clients have one:" }), command("fedpareto run fedpref --clients 10 --rounds 20", page.say)]);
+  const others = page.runs.filter(isFilmed).map((one) => button(one.entry.label, () => page.state.set({ focus: one.id })));
+  const why = `${run.entry.label} does not group clients and keeps no similarities, so there is nothing to film.`;
+  const how = command("fedpareto run fedpref --clients 10 --rounds 20", page.say);
+  return el("div", { class: "callout" }, el("p", { text: why }), others.length
+    ? el("p", { class: "row" }, "These have a film:", others)
+    : [el("p", { text: "FedPref, CFL, IFCA and others that group clients have one:" }), how]);
 }
 
 function speed(state) {
-  const told = el("output");
-  const tell = () => range.setAttribute("aria-valuetext", (told.textContent = `${counted(Number(range.value), "round")} a second`));
-  const set = () => tell(state.set({ speed: range.value === "4" ? null : range.value }));
-  const range = el("input", { type: "range", min: 1, max: 20, value: state.number("speed", 4), on: { input: set } });
-  tell();
-  return [el("label", { class: "tick" }, el("span", { text: "speed" }), range, told), el("span", { class: "soft", text: "Space plays and stops, arrows step, Home and End go to the ends." })];
+  const set = (value) => state.set({ speed: value === "4" ? null : value });
+  return [
+    choice("rounds a second", ["1", "2", "4", "8", "12", "20"], state.get("speed") ?? "4", set),
+    el("span", { class: "soft", text: "Space plays and stops, arrows step, Home and End go to the ends." }),
+  ];
 }
 
 // -- what the server sent ---------------------------------------------------------------------------------------------
@@ -143,7 +146,7 @@ function stage(body, page, { clusters, similarity, preferences, run, seed: first
   const isChosen = (client) => page.selection.has(key(client));
   const pick = (client) => page.selection.toggle(key(client));
   const pictured = (title, name, chart) => {
-    const shown = figure({ title, name, vector: () => chart.vector?.() ?? chart.picture });
+    const shown = figure({ title, name, vector: () => chart.vector() });
     shown.plot.append(chart.root);
     return { shown, chart };
   };
@@ -160,9 +163,10 @@ function stage(body, page, { clusters, similarity, preferences, run, seed: first
     on: { pick: (group, i) => page.selection.toggle(group.key(i)), hover: hover.show, read: page.say },
   }));
   front.shown.plot.append(hover.root);
-  put(body,
-    preferences ? preferenceKey(run.names) : el("p", { class: "soft", text: "Preferences stay with the nodes, so clients stand in the order of their numbers." }),
-    river?.shown.root, el("div", { class: "columns" }, heat?.shown.root, front.shown.root));
+  const why = run.entry.private ? "Preferences stay with the nodes" : "Preferences are not known yet";
+  const unknown = `${why}, so clients stand in the order of their numbers.`;
+  const colours = preferences ? preferenceKey(run.names) : el("p", { class: "soft", text: unknown });
+  put(body, colours, river?.shown.root, el("div", { class: "columns" }, heat?.shown.root, front.shown.root));
   return {
     destroy: () => [river, heat, front].forEach((one) => one?.chart.destroy()),
     async draw(film) {
@@ -172,8 +176,9 @@ function stage(body, page, { clusters, similarity, preferences, run, seed: first
       const groups = clusters ? groupsOf(film, k) : [];
       if (river) drawRiver(river, film, k, groups, isChosen);
       if (heat) drawHeat(heat, film, round, clusters && film.clusters[k], isChosen);
-      await drawFront(front, film, k, page);
-      return { clusters: groups.map((group) => group.join(".")).join("|"), round: film.rounds[k], seed, order: film.order.map((i) => film.clients[i]).join() };
+      await drawFront(front, film, groups, page);
+      const written = groups.map((group) => group.join(".")).join("|");
+      return { clusters: written, round: film.rounds[k], seed, order: film.order.map((i) => film.clients[i]).join() };
     },
   };
 }
@@ -226,10 +231,13 @@ function riverOf(film) {
         d: `M${x.range[0]} ${y(steps[0], i)}${bends.join("")}H${x.range[1]}`, words: `client ${clients[i]}${wanted}`,
       };
     });
+    const middle = { "text-anchor": "middle" };
+    const whole = ticks(x.domain, Math.max(2, width / 90)).filter(Number.isInteger);
+    const cut = (at) => svg("path", { class: "cut", d: `M${at} ${top - 6}V${foot}M${at - 4} ${top - 14}h8l-4 7Z` });
     const frame = [
-      film.cuts.slice(0, 200).map(({ round }) => svg("path", { class: "cut", d: `M${x(round)} ${top - 6}V${foot}M${x(round) - 4} ${top - 14}h8l-4 7Z` })),
-      ticks(x.domain, Math.max(2, width / 90)).filter(Number.isInteger).map((round) => svg("text", { x: x(round), y: foot + 14, "text-anchor": "middle", text: round })),
-      svg("text", { class: "axis", x: width / 2, y: foot + 28, "text-anchor": "middle", text: "rounds" }),
+      film.cuts.slice(0, 200).map(({ round }) => cut(x(round))),
+      whole.map((text) => svg("text", { ...middle, x: x(text), y: foot + 14, text })),
+      svg("text", { ...middle, class: "axis", x: width / 2, y: foot + 28, text: "rounds" }),
       unit > 9 ? threads.map((one) => svg("text", { x: width - 28, y: one.end + 4, text: one.client })) : [],
     ];
     return { height: foot + 32, frame, threads, x, foot };
@@ -238,14 +246,20 @@ function riverOf(film) {
 
 function drawRiver({ shown, chart }, film, k, groups, isChosen) {
   film.river ??= riverOf(film);
-  chart.draw(film.river, film.river, ({ client }) => isChosen(client), ({ x, foot }) => svg("path", { class: "scrub", d: `M${x(film.rounds[k])} 8V${foot}` }));
+  const here = ({ x, foot }) => svg("path", { class: "scrub", d: `M${x(film.rounds[k])} 8V${foot}` });
+  chart.draw(film.river, film.river, ({ client }) => isChosen(client), here);
   const events = ["cut", "joined", "regrouped"].map((how) => {
     const rounds = film.cuts.filter((one) => one.how === how).map((one) => one.round);
     const told = rounds.length > 12 ? [...rounds.slice(0, 12), `${rounds.length - 12} more`] : rounds;
     return rounds.length && `${how} after round${rounds.length > 1 ? "s" : ""} ${listed(told)}`;
   }).filter(Boolean);
-  const sample = film.sampled ? ` These are ${film.clients.length} of ${number(film.all)} clients, the same in every round.` : "";
-  shown.caption(`${film.run.entry.label}, seed ${film.seed}: ${counted(groups.length, "cluster")} of ${counted(film.clients.length, "client")} after round ${film.rounds[k]}. ${events.length ? `Clusters were ${listed(events)}` : "No cluster was cut so far"}. Each thread is a client, each bundle a cluster.${sample}`);
+  const count = film.clients.length;
+  shown.caption([
+    `${film.run.entry.label}, seed ${film.seed}: ${counted(groups.length, "cluster")} of ${counted(count, "client")} after round ${film.rounds[k]}.`,
+    events.length ? `Clusters were ${listed(events)}.` : "No cluster was cut so far.",
+    "Each thread is a client, each bundle a cluster.",
+    film.sampled ? `These are ${count} of ${number(film.all)} clients, the same in every round.` : "",
+  ].join(" ").trim());
   shown.root.dataset.cuts = film.cuts.map((one) => one.round).join();
   shown.setTable(["round", "clusters", "clients in each"], () => film.rounds.map((round, at) => {
     const each = groupsOf(film, at);
@@ -261,25 +275,30 @@ function drawHeat({ shown, chart }, film, round, labels, isChosen) {
   const isSame = (i, j) => labels && labels[order[i]] === labels[order[j]];
   const ids = order.map((i) => clients[i]);
   chart.draw({ ids, at, colours: order.map((i) => film.colours[i]), isSame, isChosen });
-  const pairs = ids.flatMap((_, i) => ids.slice(0, i).map((_, j) => ({ value: known(at(i, j)), together: isSame(i, j), i, j }))).filter((one) => !Number.isNaN(one.value));
+  const pair = (i, j) => ({ value: known(at(i, j)), together: Boolean(isSame(i, j)), i, j });
+  const pairs = ids.flatMap((_, i) => ids.slice(0, i).map((_, j) => pair(i, j))).filter((one) => Number.isFinite(one.value));
   const most = (sign) => pairs.reduce((a, b) => (sign * b.value > sign * a.value ? b : a), pairs[0]);
   const told = ({ value, i, j }) => `${number(value, 2)} (clients ${ids[j]} and ${ids[i]})`;
-  const average = (together) => number(mean(pairs.filter((one) => Boolean(one.together) === together).map((one) => one.value)), 2);
+  const average = (together) => number(mean(pairs.filter((one) => one.together === together).map((one) => one.value)), 2);
   const ends = pairs.length ? `, from ${told(most(-1))} to ${told(most(1))}` : "";
-  const means = labels ? ` Mean within clusters ${average(true)}, between them ${average(false)}; frames are clusters.` : "";
-  const from = film.run.entry.algorithm.startsWith("fedpref") ? " FedPref compares updates as seen from their cluster's mean, so two who are alone in a cluster are opposites." : "";
-  shown.caption(`How alike clients' updates are after round ${rounds[place]}${ends}.${means} Rows keep their order: by preference, then by number.${from}`);
+  const isFedPref = film.run.entry.algorithm.startsWith("fedpref");
+  shown.caption([
+    `How alike clients' updates are after round ${rounds[place]}${ends}.`,
+    labels ? `Mean within clusters ${average(true)}, between them ${average(false)}; frames are clusters.` : "",
+    "Rows keep their order: by preference, then by number.",
+    isFedPref ? "FedPref looks from each cluster's mean, so two who are alone in a cluster are opposites." : "",
+  ].filter(Boolean).join(" "));
   shown.setTable(["client", ...ids.map(String)], () => ids.map((id, i) => [id, ...ids.map((_, j) => known(at(i, j)))]));
 }
 
-async function drawFront({ shown, chart }, film, k, page) {
-  const { run, seed, clients, clusters } = film;
+async function drawFront({ shown, chart }, film, clusters, page) {
+  const { run, seed, clients } = film;
   const { evaluation, split, round } = page.view;
   const one = await points(run, { evaluation, split, round, seed });
   const { names, maximise } = run;
   const front = nondominated(one.columns, maximise);
   const place = new Map(clients.map((client, i) => [client, i]));
-  const cluster = (i) => clusters?.[k][place.get(one.client[i])];
+  const cluster = new Map(clusters.flatMap((group, at) => group.map((client) => [client, at + 1])));
   const told = (i) => [one.client[i], ...one.columns.map((column) => column[i])];
   const isPair = names.length > 1;
   const [xs, ys] = isPair ? one.columns : [one.client, one.columns[0]];
@@ -289,17 +308,24 @@ async function drawFront({ shown, chart }, film, k, page) {
   };
   const group = {
     id: run.id, label: run.entry.label, style: { colour: "var(--grey)", shape: 0 }, xs, ys, front, key: one.key,
-    each: (i) => ({ colour: film.colours[place.get(one.client[i])] ?? "var(--grey)", shape: (cluster(i) ?? 0) % 8 }),
+    each: (i) => ({ colour: film.colours[place.get(one.client[i])] ?? "var(--grey)", shape: ((cluster.get(one.client[i]) ?? 1) - 1) % 8 }),
     chosen: page.selection.size() ? Array.from(one.client, (_, i) => Number(page.selection.has(one.key(i)))) : null,
     words: (i) => told(i).map((value, j) => `${["client", ...names][j]} ${number(value)}`).join("\n"),
   };
   // One frame for the whole film: what moves is the clients.
   const { lines } = await run.values(evaluation, split);
-  const ends = (j) => roomy(extent(lines.filter((each) => each.seed === seed).map((each) => each.data.subarray(j * each.clients, (j + 1) * each.clients))));
+  const own = lines.filter((line) => line.seed === seed);
+  const ends = (j) => roomy(extent(own.map(({ data, clients: n }) => data.subarray(j * n, (j + 1) * n))));
   const [x, y] = isPair ? [ends(0), ends(1)] : [roomy(extent([xs])), ends(0)];
-  const axes = [...(isPair ? [] : [{ title: "client" }]), ...names.map((title, j) => ({ title, maximise: maximise[j], reversed: !maximise[j] }))];
+  const axes = names.map((title, j) => ({ title, maximise: maximise[j], reversed: !maximise[j] }));
+  if (!isPair) axes.unshift({ title: "client" });
   chart.draw({ x: axes[0], y: axes[1], groups: [group], view: [x[0], y[0], x[1], y[1]] });
-  const others = names.length > 2 ? ` Of ${names.length} goals the first two are drawn; filled marks are on the front of all.` : "";
-  shown.caption(`${counted(one.count, "client")}, ${front.filter(Boolean).length} on the front: ${EVALUATIONS[evaluation]}, split ${split}, round ${one.round[0] ?? "–"}, seed ${seed}. Colour is the preference, shape the cluster; the axes stay the same for the whole film.${others}`);
-  shown.setTable(["client", ...names, "cluster", "on the front"], () => Array.from(one.client, (_, i) => [...told(i), cluster(i) ?? "–", front[i] ? "yes" : "no"]));
+  const where = `${EVALUATIONS[evaluation]}, split ${split}, round ${one.round[0] ?? "–"}, seed ${seed}`;
+  shown.caption([
+    `${counted(one.count, "client")}, ${front.filter(Boolean).length} on the front: ${where}.`,
+    "Colour is the preference, shape the cluster; the axes stay the same for the whole film.",
+    names.length > 2 ? `Of ${names.length} goals the first two are drawn; filled marks are on the front of all.` : "",
+  ].join(" ").trim());
+  const row = (i) => [...told(i), cluster.get(one.client[i]) ?? "–", front[i] ? "yes" : "no"];
+  shown.setTable(["client", ...names, "cluster", "on the front"], () => Array.from(one.client, (_, i) => row(i)));
 }
