@@ -50,7 +50,7 @@ class Health:
 def of_server(deployment: Deployment) -> Health:
     """Of a deployment, from the files in its folder."""
     status, now = read(deployment), time.time()
-    nodes = [_seen(status, number, now) for number in range(status.nodes)]
+    nodes = [seen(status, number, now) for number in range(status.nodes)]
     code, reason = _judge_server(status, nodes, now)
     ends = {} if deployment.insecure else _ends(deployment.authority, deployment.server / "server.pem")
     about = {"federation": deployment.name, "address": f"{deployment.host}:{deployment.port}"}
@@ -114,7 +114,8 @@ def _judge_process(status: Status, what: str, start: str, now: float) -> tuple[i
     return None
 
 
-def _seen(status: ServerStatus, number: int, now: float) -> dict[str, Any]:
+def seen(status: ServerStatus, number: int, now: float) -> dict[str, Any]:
+    """What the server knows of a node."""
     last = status.heard.get(str(number))
     state = "never connected" if last is None else "away"
     if last is not None and status.process and now - last < CONNECTED:

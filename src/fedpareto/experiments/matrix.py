@@ -199,12 +199,18 @@ def _run(matrix: Matrix, out: Path, jobs: Jobs, say: Say, stop: Callable[[], boo
     for cell, spec in specs.items():
         if isinstance(spec, str):
             store.keep(cell, {"refused": spec})
+    store.write()  # So that whoever looks sees from the beginning which cells there are.
     work = [cell for cell in missing if isinstance(specs[cell], Spec)]
     say(_counts(store, len(work)))
     tally = Tally("cells", len(work), say)
+
+    def is_to_stop() -> bool:
+        store.write(now=False)  # What was done meanwhile; this is asked several times a second.
+        return stop()
+
     try:
         pieces = Pieces(_measure, [matrix.draft(cell).values for cell in work], out)
-        for number, found in side_by_side(pieces, jobs, stop):
+        for number, found in side_by_side(pieces, jobs, is_to_stop):
             store.keep(work[number], found)
             store.write(now=False)
             tally.one_more()
@@ -261,6 +267,8 @@ class _Store:
         self.path, self.matrix = out / FILE, matrix
         self.found: dict[str, dict[str, Any]] = {}
         self.written = time.monotonic()
+        self.is_new = False
+        """Whether there are cells that were not written yet."""
         if self.path.exists():
             self._read()
 
@@ -282,6 +290,7 @@ class _Store:
         """Adds a finished cell."""
         key = self.matrix.key(cell)
         self.found[key] = {"key": key, **found}
+        self.is_new = True
 
     def record(self) -> dict[str, Any]:
         """The whole record: axes, and the cells with their positions and values."""
@@ -314,8 +323,9 @@ class _Store:
         }
 
     def write(self, now: bool = True) -> None:
-        """In one step; unless `now`, only some time after the last write."""
-        if now or time.monotonic() - self.written >= BETWEEN_WRITES:
+        """In one step; unless `now`, only if there is anything new, and some time after the last write."""
+        if now or (self.is_new and time.monotonic() - self.written >= BETWEEN_WRITES):
+            self.is_new = False
             write_atomically(self.path, json.dumps(self.record(), indent=1, allow_nan=False) + "\n")
             self.written = time.monotonic()
 

@@ -11,16 +11,19 @@ import numpy as np
 
 from fedpareto.errors import UserError
 from fedpareto.page.about import about as about_run
+from fedpareto.page.attacks import matrix as matrix_of
 from fedpareto.page.clients import clients as clients_of
 from fedpareto.page.compare import compare as compare_of
 from fedpareto.page.entries import entry
+from fedpareto.page.federation import federation as federation_of
 from fedpareto.page.film import film as film_of
 from fedpareto.page.frames import frame
 from fedpareto.page.grid import grid as grid_of
+from fedpareto.page.others import Other
 from fedpareto.page.run import Run
 from fedpareto.page.series import values_of
 from fedpareto.page.solutions import solutions as solutions_of
-from fedpareto.page.watch import Shelf
+from fedpareto.page.watch import Shelf, Unknown
 from fedpareto.report.entries import EVALUATIONS
 from fedpareto.report.record import Record, distinguish
 
@@ -146,6 +149,27 @@ def compare(shelf: Shelf, runs: Sequence[str]) -> dict[str, Any]:
         records = {id: found for id, run in chosen.items() if (found := _loaded(run)) is not None}
         specs = {id: run.spec for id, run in chosen.items()}
     return compare_of(records, specs)
+
+
+def matrix(shelf: Shelf, id: str) -> dict[str, Any]:
+    """Algorithms under attacks behind defences, as far as they were run."""
+    with shelf.lock:
+        return matrix_of(_other(shelf, id, "matrix"))
+
+
+def federation(shelf: Shelf, id: str) -> dict[str, Any]:
+    """The nodes of a deployment."""
+    with shelf.lock:
+        other = _other(shelf, id, "deployment")
+        run = next((run for run in shelf.runs.values() if other.is_deployment_of(run.folder)), None)
+        return federation_of(other, run)
+
+
+def _other(shelf: Shelf, id: str, kind: str) -> Other:
+    found = shelf.other(id)
+    if found.kind != kind:
+        raise Unknown(f"'{id}' is a {found.kind}, not a {kind}")
+    return found
 
 
 def _loaded(run: Run) -> Record | None:

@@ -127,6 +127,14 @@ def _asked(shelf: Shelf, own: dict[str, Any]) -> APIRouter:
         wanted = None if round == LATEST else whole(round, "round")
         return as_json(answers.clients(shelf, id, seed, wanted, ids(runs)))
 
+    @router.get("/matrix/{id}")
+    def matrix(id: str) -> Response:
+        return as_json(answers.matrix(shelf, id))
+
+    @router.get("/federation/{id}")
+    def federation(id: str) -> Response:
+        return as_json(answers.federation(shelf, id))
+
     @router.get("/compare")
     def compare(runs: str = "") -> Response:
         return as_json(answers.compare(shelf, ids(runs)))

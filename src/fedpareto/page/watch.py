@@ -85,8 +85,8 @@ class Shelf:
 
     @property
     def busy(self) -> bool:
-        """Whether any process is at work on a run."""
-        return any(run.busy for run in self.runs.values())
+        """Whether any process is at work on anything."""
+        return any(run.busy for run in self.runs.values()) or any(other.busy for other in self.others.values())
 
     @property
     def pause(self) -> float:
