@@ -128,8 +128,8 @@ class Desk:
         """Predictions under a preference, or the decisions under each of several."""
         seat = self._with_edits(self._seat(question), question)
         if question.get("preferences") is not None:
-            found = [seat.prepared.under(preference) for preference in question["preferences"]]
-            return {"decisions": [_first(one.decisions).tolist() for one in found]}
+            each = [_first(seat.prepared.under(preference).decisions) for preference in question["preferences"]]
+            return {"decisions": [one.tolist() for one in each], "groups": [_counted(seat, one) for one in each]}
         preference = question["preference"]
         found_here = seat.prepared.under(preference)
         decisions = _first(found_here.decisions)
@@ -202,7 +202,7 @@ def _table(path: Path, source: runs.Source, model: Servable, given: Path | Sent 
         return Table(rows[:MOST_ROWS], shown, str(given), rules)
     if not examples:
         raise UserError("there are no rows yet; drop a CSV file on the page, or start it with --rows FILE")
-    shown = f"{min(len(examples), MOST_EXAMPLES)} of {len(examples)}"
+    shown = f"{min(len(examples), MOST_EXAMPLES)} of {len(examples):,}"
     return Table(examples[:MOST_EXAMPLES], f"{shown} held-out rows of client {whose}", None, rules)
 
 

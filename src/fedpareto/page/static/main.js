@@ -59,6 +59,8 @@ const page = {
     at("said").textContent = text;
   },
   go: state.go,
+  /** Updates the screen for a reason of its own. */
+  refresh: () => schedule("screen"),
   href,
   /** What is shown, for captions: evaluation, rows, round and seeds in words. */
   get view() {
