@@ -379,7 +379,7 @@ function whatIf(view, now) {
   const own = [...view.edits.keys()].filter((place) => place.startsWith(`${row} `));
   renew(parts.whatIf, `row ${row} ${own.length}`, () => el("fieldset", {},
     el("legend", { text: `What if row ${row + 1} were different?` }),
-    el("div", { class: "fields" }, Object.entries(about.columns).filter(([name]) => view.columns.includes(name)).map(([name, kind]) => field(view, row, name, kind))),
+    el("div", { class: "row" }, Object.entries(about.columns).filter(([name]) => view.columns.includes(name)).map(([name, kind]) => field(view, row, name, kind))),
     el("p", { class: "outcome", aria: { live: "polite" } }),
     own.length > 0 && button("as it was", () => edit(view, own.map((place) => [place, undefined]))),
     button("close", () => {
