@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from importlib.metadata import version
@@ -38,7 +39,7 @@ def runs(shelf: Shelf) -> dict[str, Any]:
     with shelf.lock:
         labels = _labels(shelf)
         return {
-            "version": version("fedpareto"),
+            "version": _version(),
             "title": shelf.title,
             "reading": shelf.reading,
             "runs": [entry(run, labels.get(run.id, ""), shelf.deployment_of(run)) for run in shelf.runs.values()],
@@ -178,6 +179,11 @@ def _loaded(run: Run) -> Record | None:
         return run.record
     except UserError:
         return None
+
+
+@functools.cache
+def _version() -> str:
+    return version("fedpareto")
 
 
 def _labels(shelf: Shelf) -> dict[str, str]:

@@ -20,8 +20,7 @@ from fedpareto.report.record import Record
 PRIVATE = "private"
 """Preferences, in the spec of a deployment."""
 MODELS = ("models.safetensors", "conditioned.safetensors")
-OVER = ("finished",)
-"""What a status says of a run that nobody works on any more."""
+FINISHED = "finished"
 
 
 class Run:
@@ -47,7 +46,7 @@ class Run:
     def look(self, most: int) -> bool:
         """Reads what was appended, about `most` bytes of it; whether anything changed."""
         before, self._is_new = self.busy, False
-        self.busy = self.status.name not in OVER and self._lock.is_held()
+        self.busy = self.status.name != FINISHED and self._lock.is_held()
         change = self.following.read(most)
         if change.about:
             self._spec.look()
@@ -96,6 +95,8 @@ class Run:
             if self.following.problem is not None:
                 raise self.following.problem
             _ = self.about, self.following.status.value, self.following.solutions.value
+            if self.status.name == FINISHED and not self.following.left:
+                _ = self.record
         except UserError as problem:
             return " ".join(str(problem).split())
         return None

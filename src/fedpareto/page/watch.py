@@ -22,6 +22,8 @@ AT_ONCE = 2**18
 """Bytes of lines that one look reads at most: other work waits meanwhile."""
 LOOKS, LOOKS_WHILE_BUSY = 64, 6
 """Folders, and runs that are over, that are looked at each time; the others have their turn later."""
+NODE = "node.json"
+"""In the folder of a deployment's node."""
 FRESH = 2 * 10**9
 """Nanoseconds within which two changes of a folder may bear the same time."""
 
@@ -53,8 +55,8 @@ class Folder:
 
     @property
     def is_run(self) -> bool:
-        """Whether a run is here, or is just about to begin."""
-        return "run.json" in self.files or {"spec.yaml", ".lock"} <= self.files
+        """Whether a run is here, or is just about to begin; what a node keeps for itself is none."""
+        return NODE not in self.files and ("run.json" in self.files or {"spec.yaml", ".lock"} <= self.files)
 
 
 class Shelf:
@@ -153,7 +155,7 @@ class Shelf:
                     del self._folders[path]
             folder.files = folder.folders = frozenset()
             return bool(gone)
-        if is_new and folder.depth < DEEPEST and "node.json" not in folder.files:
+        if is_new and folder.depth < DEEPEST and NODE not in folder.files:
             for name in folder.folders:
                 path = folder.path / name
                 if path not in self._folders:
