@@ -28,7 +28,7 @@ class Got:
     points: Array
     """`[n, m]`: of each client's own model, NaN where that is not known."""
     solutions: Array
-    """`[k, m]`: all models that one could choose; those of clients, or a front of the server's."""
+    """`[k, m]`: all models that one could choose: those of clients, and of a front of the server's."""
 
 
 def got(record: Record, seed: int, round: int | None) -> Got:
@@ -39,10 +39,12 @@ def got(record: Record, seed: int, round: int | None) -> Got:
     points = np.full((record.clients, len(record.objectives)), np.nan)
     if line is not None:
         points = line.sent[record.held_out]
-    solutions = kept.objectives[record.held_out] if is_end else points
-    if is_end and kept.clients == tuple(range(record.clients)):
-        points = solutions
-    return Got(kept.round if is_end else line.round if line is not None else 0, points, solutions)
+    if not is_end:
+        return Got(line.round if line is not None else 0, points, points)
+    kept_points = kept.objectives[record.held_out]
+    if kept.clients == tuple(range(record.clients)):
+        return Got(kept.round, kept_points, kept_points)
+    return Got(kept.round, points, np.concatenate([points, kept_points]))
 
 
 def _last(record: Record, seed: int, evaluation: Evaluation, round: int) -> Line | None:
@@ -85,7 +87,7 @@ def clients(
         if alone is not None and alone != id and _same_clients(record, against[alone], seed, wishes):
             gain = utility - utilities(got(against[alone], seed, round).points, weights, record.maximise)
     numbers = {"utility": utility, "utility_trained": utility_trained, "regret": regret, "gain": gain}
-    rows = _rows(record, seed, mine, trained, wishes, numbers)
+    rows = _rows(record, seed, mine, trained, wishes, numbers, is_latest=round is None)
     return {
         "seed": seed,
         "round": mine.round,
@@ -134,11 +136,14 @@ def _rows(
     trained: Array | None,
     wishes: Array | None,
     numbers: Mapping[str, Array | None],
+    is_latest: bool,
 ) -> list[dict[str, Any]]:
-    lines = [line for line in record.of_seed(seed) if line.round <= mine.round]
-    clusters = _clusters(lines, record.clients)
-    traffic = np.nan_to_num(lines[0].columns.stacked([line.row for line in lines], "traffic")).sum(axis=0)
-    missed = _missed(record, seed, mine.round)
+    lines = record.of_seed(seed)
+    clusters = _clusters([line for line in lines if line.round <= mine.round], record.clients)
+    # The line of a round tells of the bytes of the next one, which may be over although its models are not measured.
+    rows = [line.row for line in lines if is_latest or line.round < mine.round]
+    traffic = np.nan_to_num(lines[0].columns.stacked(rows, "traffic")).sum(axis=0)
+    missed = _missed(record, seed, record.rounds + 1 if is_latest else mine.round)
     place = record.seeds.index(seed)
     attackers = set(record.attackers[place]) if place < len(record.attackers) else set()
     return [

@@ -29,7 +29,7 @@ def grid(record: Record, seed: int, quorum: Any) -> bytes:
     state, traffic = states(lines, [event for event in record.events if event.seed == seed], record.clients)
     place = record.seeds.index(seed)
     head = {
-        "rounds": [line.round for line in lines],
+        "rounds": [line.round + 1 for line in lines],
         "clients": list(range(record.clients)),
         "meaning": MEANING,
         "attackers": list(record.attackers[place]) if place < len(record.attackers) else [],
@@ -43,14 +43,14 @@ def grid(record: Record, seed: int, quorum: Any) -> bytes:
 def states(lines: Sequence[Line], events: Sequence[Event], clients: int) -> tuple[np.ndarray, np.ndarray]:
     """`[k, n]`, what became of each client, and `[k, 2, n]`, the bytes of its tasks and replies.
 
-    The line of a round tells what the round after it did.
+    The line of a round tells what the round after it did, by whose number events call it.
     """
     if not lines:
         return np.zeros((0, clients), dtype=np.uint8), np.zeros((0, 2, clients))
     traffic = np.nan_to_num(lines[0].columns.stacked([line.row for line in lines], "traffic"))
     found = np.where(traffic[:, DOWN] > 0, NO_REPLY, NOT_ASKED).astype(np.uint8)
     found[traffic[:, UP] > 0] = REPLIED
-    rows = {line.round: k for k, line in enumerate(lines)}
+    rows = {line.round + 1: k for k, line in enumerate(lines)}
     for event in events:
         k = rows.get(event.round)
         if k is not None and 0 <= event.client < clients:
