@@ -152,7 +152,7 @@ def test_an_address_shows_the_same_again(server, opened, ids):
     chart.focus()
     for key in ("ArrowRight", "Enter", "+", "PageDown", "Enter"):
         page.keyboard.press(key)
-    page.get_by_label("Round").fill("3")
+    page.get_by_role("slider", name="Round").fill("3")
     page.get_by_label("seeds").select_option("1")
     page.wait_for_url(re.compile("seed=1"))
     page.wait_for_timeout(300)
