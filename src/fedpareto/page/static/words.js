@@ -8,7 +8,8 @@ const MINUS = "−";
 export function number(value, decimals = null) {
   if (value === null || value === undefined || Number.isNaN(value)) return "–";
   if (!Number.isFinite(value)) return value > 0 ? "∞" : `${MINUS}∞`;
-  if (decimals !== null) return value.toFixed(decimals).replace("-", MINUS);
+  // Nothing is less than nothing: what rounds to zero has no sign.
+  if (decimals !== null) return value.toFixed(decimals).replace(/^-(?=[0.]*$)/, "").replace("-", MINUS);
   if (Number.isInteger(value) && Math.abs(value) < 1e15) return value.toLocaleString("en").replace("-", MINUS);
   const size = Math.abs(value);
   if (size >= 1e6 || size < 1e-4) return value.toExponential(2).replace("-", MINUS).replace("e-", `e${MINUS}`);
@@ -17,7 +18,8 @@ export function number(value, decimals = null) {
 
 /** A difference with its sign. */
 export function signed(value, decimals = null) {
-  return value > 0 ? `+${number(value, decimals)}` : number(value, decimals);
+  const text = number(value, decimals);
+  return value > 0 && /[1-9∞]/.test(text) ? `+${text}` : text;
 }
 
 /** Decimals that a value with this deviation deserves: the deviation's first two figures. */

@@ -123,28 +123,29 @@ function drawWanted({ shown, chart }, found, version, isChosen) {
   }));
   const isTriangle = names.length === 3;
   chart.draw((isTriangle ? triangle : slopes)(rows, names, maximise), version, isChosen);
-  const held = (name, j) => `who wanted more ${name} got at least as much of it in ${inOrder(rows, j, maximise[j])} pairs of clients`;
+  const held = names.map((name, j) => [name, ...inOrder(rows, j, maximise[j])]).filter(([, , of]) => of);
   const how = isTriangle
     ? "From the ring, what a client wanted, to the dot, what it got: its values as shares, between the worst and the best of these clients."
     : "Each line goes from what a client wanted to what it got; where none cross, all got more of what they wanted more.";
-  const pairs = rows.length > MOST_PAIRED ? "" : ` Here ${listed(names.map(held))}.`;
-  shown.caption(`${where(found)}, what the server gave. ${how}${pairs}`);
+  const pairs = held.map(([name, got, of]) => `who wanted more ${name} got more of it in ${number(got)} of ${number(of)} pairs of clients`);
+  shown.caption(`${where(found)}, what the server gave. ${how}${pairs.length ? ` Here ${listed(pairs)}.` : ""}`);
   shown.root.dataset.clients = rows.length;
   const weights = names.map((name) => `weight of ${name}`);
   shown.setTable(["client", ...weights, ...names], () => rows.map((row) => [row.client, ...row.preference, ...row.sent]));
 }
 
-/** Of the pairs in which one wanted more of a goal: in how many it got at least as much. */
+/** Of the pairs in which one wanted more of a goal: in how many it got more, and how many there are. */
 function inOrder(rows, j, isUp) {
   let [held, of] = [0, 0];
+  if (rows.length > MOST_PAIRED) return [0, 0];
   for (const a of rows) {
     for (const b of rows) {
       if (!(a.preference[j] > b.preference[j])) continue;
       of++;
-      if (isUp ? a.sent[j] >= b.sent[j] : a.sent[j] <= b.sent[j]) held++;
+      if (isUp ? a.sent[j] > b.sent[j] : a.sent[j] < b.sent[j]) held++;
     }
   }
-  return `${number(held)} of ${number(of)}`;
+  return [held, of];
 }
 
 function centred(x, y, text, kind = null) {
@@ -290,6 +291,7 @@ function columnsOf(rows, names) {
   const goals = (name) => names.map((goal, j) => [`${goal} ${name}`, (row) => row[name]?.[j], figures]);
   const found = [
     ["client", (row) => row.client, null, -1],
+    ["attacker", ({ attacker, keys }) => (attacker ? (keys.length > 1 ? `in ${counted(attacker, "seed")}` : "yes") : null)],
     ["wanted", (row) => row.preference && wish(row)],
     ["regret", (row) => row.regret, figures, 1, "what the best model of the shown runs would give it beyond what it has"],
     ["gain over local", (row) => row.gain, (value) => signed(value, 4), -1, "utility less that of training alone"],
@@ -301,7 +303,6 @@ function columnsOf(rows, names) {
     ["missed rounds", (row) => row.missed],
     ["bytes up", (row) => row.bytes_up, bytes],
     ["bytes down", (row) => row.bytes_down, bytes],
-    ["attacker", ({ attacker, keys }) => (attacker ? (keys.length > 1 ? `in ${counted(attacker, "seed")}` : "yes") : null)],
   ];
   const isKnown = (value) => value !== null && value !== undefined && !Number.isNaN(value);
   const shown = found.filter(([, of]) => rows.some((row) => isKnown(of(row))));
@@ -313,6 +314,8 @@ function drawList(shown, found, version, isChosen, pick) {
   const rows = [...found.rows];
   const columns = columnsOf(rows, run.names);
   const box = (row) => tick(called(row), false, () => pick(row));
+  const place = () => shown.plot.querySelector(".scroll");
+  const [left, top, focused] = [place()?.scrollLeft, place()?.scrollTop, shown.plot.querySelector("tr:has(:focus)")?.dataset.client];
   renew(shown.plot, version, () => {
     const [by, turn] = (page.state.get("sort") ?? "regret:-1").split(":");
     const at = columns.findIndex((one) => one.title === by);
@@ -324,6 +327,9 @@ function drawList(shown, found, version, isChosen, pick) {
       rowProps: ({ row: { client, regret = "", gain = "", utility = "" } }) => ({ data: { client, regret, gain, utility } }),
     });
   });
+  // Whoever reads or ticks here stays with the same client, wherever its row is now.
+  if (focused) shown.plot.querySelector(`tr[data-client="${focused}"] input`)?.focus({ preventScroll: true });
+  if (top || left) place().scrollTo(left, top);
   const byClient = new Map(rows.map((row) => [String(row.client), row]));
   for (const line of shown.plot.querySelectorAll("tbody tr")) {
     const chosen = isChosen(byClient.get(line.dataset.client));
@@ -333,7 +339,8 @@ function drawList(shown, found, version, isChosen, pick) {
   const served = rows.filter((row) => Number.isFinite(row.regret)).sort((a, b) => b.regret - a.regret);
   const worst = listed(served.slice(0, 3).map((row) => `${called(row)} (regret ${number(row.regret, 3)})`));
   const average = number(mean(served.map((row) => row.regret)), 3);
-  const regret = `Regret is what the best model of the ${counted(page.runs.length, "shown run")} would give a client beyond what it has`;
+  const count = page.runs.length;
+  const regret = `Regret is what the best model of ${count > 1 ? `the ${count} shown runs` : "this run"} would give a client beyond what it has`;
   const told = served.length ? ` Worst served: ${worst}; mean regret ${average}. ${regret}.` : "";
   shown.caption(`${counted(rows.length, "client")}: ${where(found)}.${told}`);
   shown.setTable(columns.map((one) => one.title), () => rows.map((row) => columns.map((one) => one.of(row))));

@@ -216,7 +216,10 @@ function riverOf(film) {
   return (width) => {
     const unit = Math.max(2, Math.min(13, 330 / total));
     const [top, foot] = [22, total * unit + 32];
-    const x = linear([rounds[0], rounds[rounds.length - 1]], [14, width - 34]);
+    // A run that goes on grows into the room that its rounds will need, so that nothing moves that was drawn.
+    const { rounds: planned, status } = film.run.entry;
+    const latest = rounds[rounds.length - 1];
+    const x = linear([rounds[0], status.name === "running" ? Math.max(planned, latest) : latest], [14, width - 34]);
     const y = (step, i) => (top + (step.heights[i] + (total - step.total) / 2 + 0.5) * unit).toFixed(1);
     const threads = leaves.map((i) => {
       const bends = steps.slice(1).map((step, s) => {
@@ -227,8 +230,8 @@ function riverOf(film) {
       const end = Number(y(steps[steps.length - 1], i));
       const wanted = preferences ? `\nwanted ${preferences[i].map((w) => number(w, 2)).join(" : ")}` : "";
       return {
-        client: clients[i], colour: film.colours[i], thick: Math.min(2.6, unit * 0.6), end, at: [x.range[1] - 150, end],
-        d: `M${x.range[0]} ${y(steps[0], i)}${bends.join("")}H${x.range[1]}`, words: `client ${clients[i]}${wanted}`,
+        client: clients[i], colour: film.colours[i], thick: Math.min(2.6, unit * 0.6), end, at: [Math.max(0, x(latest) - 150), end],
+        d: `M${x.range[0]} ${y(steps[0], i)}${bends.join("")}H${x(latest)}`, words: `client ${clients[i]}${wanted}`,
       };
     });
     const middle = { "text-anchor": "middle" };
@@ -238,7 +241,7 @@ function riverOf(film) {
       film.cuts.slice(0, 200).map(({ round }) => cut(x(round))),
       whole.map((text) => svg("text", { ...middle, x: x(text), y: foot + 14, text })),
       svg("text", { ...middle, class: "axis", x: width / 2, y: foot + 28, text: "rounds" }),
-      unit > 9 ? threads.map((one) => svg("text", { x: width - 28, y: one.end + 4, text: one.client })) : [],
+      unit > 9 ? threads.map((one) => svg("text", { x: x(latest) + 6, y: one.end + 4, text: one.client })) : [],
     ];
     return { height: foot + 32, frame, threads, x, foot };
   };
@@ -284,7 +287,7 @@ function drawHeat({ shown, chart }, film, round, labels, isChosen) {
   const isFedPref = film.run.entry.algorithm.startsWith("fedpref");
   shown.caption([
     `How alike clients' updates are after round ${rounds[place]}${ends}.`,
-    labels ? `Mean within clusters ${average(true)}, between them ${average(false)}; frames are clusters.` : "",
+    labels && pairs.length ? `Mean within clusters ${average(true)}, between them ${average(false)}; frames are clusters.` : "",
     "Rows keep their order: by preference, then by number.",
     isFedPref ? "FedPref looks from each cluster's mean, so two who are alone in a cluster are opposites." : "",
   ].filter(Boolean).join(" "));
@@ -292,12 +295,12 @@ function drawHeat({ shown, chart }, film, round, labels, isChosen) {
 }
 
 async function drawFront({ shown, chart }, film, clusters, page) {
-  const { run, seed, clients } = film;
+  const { run, seed } = film;
   const { evaluation, split, round } = page.view;
   const one = await points(run, { evaluation, split, round, seed });
   const { names, maximise } = run;
   const front = nondominated(one.columns, maximise);
-  const place = new Map(clients.map((client, i) => [client, i]));
+  film.shades ??= new Map(Array.from(one.client, (client, i) => [client, ofPreference(one.preference(i))]));
   const cluster = new Map(clusters.flatMap((group, at) => group.map((client) => [client, at + 1])));
   const told = (i) => [one.client[i], ...one.columns.map((column) => column[i])];
   const isPair = names.length > 1;
@@ -308,7 +311,7 @@ async function drawFront({ shown, chart }, film, clusters, page) {
   };
   const group = {
     id: run.id, label: run.entry.label, style: { colour: "var(--grey)", shape: 0 }, xs, ys, front, key: one.key,
-    each: (i) => ({ colour: film.colours[place.get(one.client[i])] ?? "var(--grey)", shape: ((cluster.get(one.client[i]) ?? 1) - 1) % 8 }),
+    each: (i) => ({ colour: film.shades.get(one.client[i]) ?? "var(--grey)", shape: ((cluster.get(one.client[i]) ?? 1) - 1) % 8 }),
     chosen: page.selection.size() ? Array.from(one.client, (_, i) => Number(page.selection.has(one.key(i)))) : null,
     words: (i) => told(i).map((value, j) => `${["client", ...names][j]} ${number(value)}`).join("\n"),
   };
