@@ -117,7 +117,7 @@ def test_a_run_is_started_from_the_form_stopped_and_resumed_to_the_result_of_an_
     found = status(folder)
     assert found["status"] == "stopped"
     assert f"stopped after round {found['round']} of {LONG}" in (folder / "output.log").read_text(encoding="utf-8")
-    assert not is_busy(folder)
+    until(lambda: not is_busy(folder))
     assert not (folder / "asked.yaml").exists()
 
     # The spec is that of the command that was shown, and of the YAML beside it.

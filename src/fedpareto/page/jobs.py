@@ -140,9 +140,11 @@ class Jobs:
 
     def _see_off(self, id: str, job: Job) -> None:
         """Waits for a process to end, and tidies up after it if the run never began."""
-        job.process.wait()
+        while job.state()["state"] == "beginning":
+            time.sleep(PAUSE)
         with suppress(OSError):
             (job.folder / ASKED).unlink(missing_ok=True)
+        job.process.wait()
         if (job.folder / "spec.yaml").exists():
             return
         self.failed[id] = job.state()["message"] or "the run ended before it began"

@@ -348,7 +348,7 @@ function listen() {
     else if (name === "changed") {
       if (!shelf.changed(data)) reload();
       else if (page.runs.some((run) => run.id === data.run)) schedule("data");
-      else if (host.path === "/") schedule("data");
+      else if (host.path === "/" || state.path.endsWith(data.run)) schedule("data");
       found.due ??= setTimeout(() => {
         found.due = null;
         shelfList();
