@@ -40,6 +40,7 @@ def prepare(folder: Path) -> list[Reader]:
 
     return [
         *_of_runs(folder),
+        *_of_pages(folder),
         *_of_models(folder),
         *_of_deployments(folder),
         *_of_tables(folder),
@@ -152,6 +153,29 @@ def _of_runs(folder: Path) -> list[Reader]:
         _file_reader(files[0], "metrics.jsonl (resume)", of_lines, resume, *files),
         _file_reader(files[1], "checkpoint (resume)", of_tensors, resume, *files),
     ]
+
+
+def _of_pages(folder: Path) -> list[Reader]:
+    """What the page shows of a folder: a damaged one is an entry with its error, never a page that fails."""
+    from fedpareto.page import answers, watch
+
+    run = _small_run(folder / "shown", "fedpref")
+
+    def page() -> object:
+        shelf = watch.Shelf([run])
+        shelf.poll()
+        (entry,) = answers.runs(shelf)["runs"]
+        if entry["error"]:
+            raise UserError(entry["error"])
+        id, split = entry["id"], entry["held_out"]
+        told = answers.about(shelf, id), answers.compare(shelf, [id]), answers.clients(shelf, id, 0, None, [id])
+        json.dumps(told, allow_nan=False)
+        frames = answers.lines(shelf, id), answers.values(shelf, id, "sent", split), answers.solutions(shelf, id, split)
+        return told, frames, answers.film(shelf, id, 0), answers.grid(shelf, id, 0)
+
+    kinds = {"run.json": of_json, "status.json": of_json, "solutions.json": of_json, "metrics.jsonl": of_lines}
+    kinds |= {"columns.bin": of_bytes}
+    return [_file_reader(run / name, f"{name} (page)", mutate, page) for name, mutate in kinds.items()]
 
 
 def _predicted(path: Path) -> object:

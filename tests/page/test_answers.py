@@ -380,3 +380,31 @@ def test_what_there_is_not_is_refused_in_one_line(shelf, ids):
     ):
         with pytest.raises(UserError):
             wrong()
+
+
+def test_a_run_that_is_killed_and_resumed_under_the_page_ends_as_on_a_page_that_is_opened_then(tmp_path):
+    from fedpareto.experiments.draft import Draft
+    from fedpareto.experiments.interrupts import Stopped
+    from fedpareto.experiments.runner import resume, start
+
+    spec = Draft({"problem": "convex", "algorithm": "fedpref", "clients": 4, "rounds": 5, "seeds": [0, 1]}).finish()
+    shelf, stops = Shelf([tmp_path]), iter([False, True])
+    with pytest.raises(Stopped):
+        start(spec, tmp_path / "run", on_round=lambda progress: shelf.poll(), stop=lambda: next(stops))
+    # A killed process leaves more than its checkpoint knows of, and half a line.
+    last = (tmp_path / "run" / "metrics.jsonl").read_text(encoding="utf-8").splitlines()[-1]
+    with (tmp_path / "run" / "metrics.jsonl").open("a", encoding="utf-8") as file:
+        file.write(last.replace('"round":1', '"round":2') + "\n" + last[:50])
+    shelf.poll()
+    (id,) = shelf.runs
+    assert len(shelf.run(id).lines) == 5
+    resume(tmp_path / "run", on_round=lambda progress: shelf.poll())
+    shelf.poll()
+    fresh = shelf_of(tmp_path)
+    for answer in (answers.lines, lambda *asked: answers.values(*asked, "sent", "test")):
+        (mine, mine_columns), (theirs, their_columns) = unframe(answer(shelf, id)), unframe(answer(fresh, id))
+        assert mine | {"epoch": 0} == theirs
+        assert mine["epoch"] > 0
+        for name, column in their_columns.items():
+            np.testing.assert_array_equal(mine_columns[name], column)
+    assert answers.compare(shelf, [id]) == answers.compare(fresh, [id])

@@ -8,6 +8,6 @@ from pathlib import Path
 DIGITS = 8
 
 
-def id_of(folder: Path, root: Path) -> str:
-    """The id of a folder below a root."""
-    return hashlib.sha256(folder.relative_to(root).as_posix().encode()).hexdigest()[:DIGITS]
+def id_of(folder: Path, root: Path, what: str = "") -> str:
+    """The id of a run's folder below a root, or of `what` else is in the folder."""
+    return hashlib.sha256(f"{folder.relative_to(root).as_posix()}{what}".encode()).hexdigest()[:DIGITS]

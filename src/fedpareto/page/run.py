@@ -130,8 +130,11 @@ class Run:
 
     @property
     def is_private(self) -> bool:
-        """Whether preferences stay with the nodes."""
-        return self.spec.get("preferences") == PRIVATE
+        """Whether preferences stay with the nodes; a spec that cannot be read may have said so."""
+        try:
+            return self._spec.value.get("preferences") == PRIVATE
+        except UserError:
+            return True
 
     @property
     def is_servable(self) -> bool:
@@ -157,5 +160,14 @@ def _flat(values: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, An
         if isinstance(value, dict):
             yield from _flat(value, f"{before}{key}.")
         else:
-            # JSON has no infinite numbers.
-            yield f"{before}{key}", str(value) if isinstance(value, float) and not math.isfinite(value) else value
+            yield f"{before}{key}", _plain(value)
+
+
+def _plain(value: Any) -> Any:
+    """As JSON can have it: no infinite numbers, no dates."""
+    if isinstance(value, list):
+        return [_plain(one) for one in value]
+    if isinstance(value, dict):
+        return {str(key): _plain(one) for key, one in value.items()}
+    is_plain = value is None or isinstance(value, int | str) or (isinstance(value, float) and math.isfinite(value))
+    return value if is_plain else str(value)

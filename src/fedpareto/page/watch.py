@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import threading
 import time
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fedpareto.errors import UserError
+from fedpareto.page.ids import id_of
 from fedpareto.page.others import OTHERS, Other
 from fedpareto.page.run import Run
 
@@ -20,7 +20,7 @@ MOST_RUNS = 1000
 """On one shelf."""
 AT_ONCE = 2**18
 """Bytes of lines that one look reads at most: other work waits meanwhile."""
-LOOKS, LOOKS_WHILE_BUSY = 64, 6
+LOOKS, LOOKS_WHILE_BUSY = 64, 3
 """Folders, and runs that are over, that are looked at each time; the others have their turn later."""
 NODE = "node.json"
 """In the folder of a deployment's node."""
@@ -190,15 +190,19 @@ class Shelf:
 
     def _name(self, path: Path) -> str:
         """Relative to its root; the root's own name goes before where there are several, or nothing else."""
-        root = next(root for root in self.roots if path == root or root in path.parents)
+        root = self._root(path)
         below = path.relative_to(root).as_posix()
         if below == ".":
             return root.name or str(root)
         return f"{root.name}/{below}" if len(self.roots) > 1 else below
 
+    def _root(self, path: Path) -> Path:
+        return next(root for root in self.roots if path == root or root in path.parents)
+
     def id_of(self, path: Path, what: str = "") -> str:
-        """The first digits of a digest of the name, or where two roots have the same, of the path."""
-        name = self._name(path)
-        names = [root.name for root in self.roots]
-        is_shared = len(set(names)) < len(names)
-        return hashlib.sha256(f"{path if is_shared else name}{what}".encode()).hexdigest()[:8]
+        """Of a run, or of `what` else is in a folder: a digest, by which no request can name a file."""
+        root = self._root(path)
+        if root == self.roots[0]:
+            return id_of(path, root, what)
+        # Below other roots there may be the same names, and the roots themselves may have the same.
+        return id_of(path, Path(root.anchor), what)
