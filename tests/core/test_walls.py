@@ -207,7 +207,7 @@ def test_every_part_has_its_wall():
 
 def test_only_one_place_knows_each_heavy_library():
     homes = {
-        "sklearn": {"algorithms"},
+        "sklearn": {"algorithms", "problems"},
         "moocore": {"moo"},
         "pymoo": {"moo"},
         "matplotlib": {"report"},

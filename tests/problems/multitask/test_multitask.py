@@ -252,7 +252,7 @@ def test_evaluating_in_parts_changes_nothing(both, monkeypatch):
     batch = rows.take(torch.arange(300).reshape(2, 150), torch.ones(2, 150))
     parameters = problem.layout.unflatten(torch.stack([problem.initial(seed) for seed in (0, 1)]))
     at_once = problem.evaluate(parameters, batch)
-    monkeypatch.setattr("fedpareto.problems.multitask.problem.EVALUATED_AT_ONCE", 14)
+    monkeypatch.setattr("fedpareto.problems.multitask.two_tasks.EVALUATED_AT_ONCE", 14)
     assert torch.equal(problem.evaluate(parameters, batch), at_once)
 
 

@@ -8,6 +8,8 @@ all have it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from fedpareto.problems.multitask.datasets import PIXELS, Images
@@ -27,12 +29,18 @@ def overlaid(left: np.ndarray, right: np.ndarray) -> np.ndarray:
     return canvas[:, NEAREST[:, None], NEAREST]
 
 
-def draw(left: Images, right: Images, count: int, stream: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """`count` overlaid images `[count, 28, 28]` and their labels `[count, 2]`, left first.
+def draw(
+    left: Images,
+    right: Images,
+    count: int,
+    stream: np.random.Generator,
+    lay: Callable[[np.ndarray, np.ndarray], np.ndarray] = overlaid,
+) -> tuple[np.ndarray, np.ndarray]:
+    """`count` images laid over each other `[count, height, width]` and their labels `[count, 2]`, left first.
 
     No left image is drawn twice; the right ones are drawn independently of them.
     """
     lefts = stream.permutation(len(left.labels))[:count]
     rights = stream.integers(0, len(right.labels), size=count)
-    images = overlaid(left.pixels[lefts], right.pixels[rights])
+    images = lay(left.pixels[lefts], right.pixels[rights])
     return images, np.stack([left.labels[lefts], right.labels[rights]], axis=1)

@@ -7,19 +7,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar, Literal
 
-import numpy as np
-import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from fedpareto.core import rng
-from fedpareto.core.layout import Layout
 from fedpareto.core.learner import Learner
-from fedpareto.core.outputs import Output
-from fedpareto.core.problem import Objective, SupervisedProblem
-from fedpareto.core.rows import Batch, Rows, Splits
+from fedpareto.core.rows import Rows, Splits
 from fedpareto.errors import UserError
-from fedpareto.inputs.images_texts import ImageInputs
 from fedpareto.learners.supervised import Supervised
 from fedpareto.problems.multitask import pairs
 from fedpareto.problems.multitask.datasets import (
@@ -33,20 +26,20 @@ from fedpareto.problems.multitask.datasets import (
     ImageSet,
 )
 from fedpareto.problems.multitask.network import TwoHeads
+from fedpareto.problems.multitask.two_tasks import TwoTasks, partitioned
 
 CHANNELS, SHARED, HEAD = (10, 20), (50,), (50,)
 """Of the convolutional networks, as in Sener and Koltun (2018), without their dropout."""
-MEAN, DEVIATION = 0.1307, 0.3081
-"""Of MNIST's pixels from 0 to 1; they standardise all images, as in Sener and Koltun (2018)."""
-EVALUATED_AT_ONCE = 1024
-"""Images of all clients of a stack in one forward pass of an evaluation: patches take up to 0.15 MB an image."""
 
 
 @dataclass(frozen=True)
-class MultiTask(SupervisedProblem):
-    """Two overlaid images; the tasks are to classify the left one and the right one."""
+class MultiTask(TwoTasks):
+    """Two overlaid published images; the tasks are to classify the left one and the right one."""
 
-    rebuilt_by_name: ClassVar[bool] = True
+    white: ClassVar[float] = 255
+    mean: ClassVar[float] = 0.1307
+    deviation: ClassVar[float] = 0.3081
+    """Of MNIST's pixels; they standardise all images, as in Sener and Koltun (2018)."""
     left: ClassVar[ImageSet]
     right: ClassVar[ImageSet]
 
@@ -79,66 +72,9 @@ class MultiTask(SupervisedProblem):
             return TwoHeads(PIXELS, (), self.hidden, (), CLASSES)
         return TwoHeads(PIXELS, CHANNELS, SHARED, HEAD, CLASSES, pooled=self.network == "lenet")
 
-    @property
-    def layout(self) -> Layout:
-        """Of the network."""
-        return self.model.layout
-
-    def initial(self, seed: int) -> Tensor:
-        """The network's initialisation."""
-        return self.model.initial(seed)
-
     def learner(self) -> Learner:
         """Found by a small search on local training alone."""
         return Supervised(lr=0.002, optimiser="adam", batch_size=64)
-
-    # -- goals -----------------------------------------------------------------------------------------------------
-
-    @property
-    def objectives(self) -> tuple[Objective, ...]:
-        """The accuracy of each task, with the reference point 0 of the thesis's chapter 5."""
-        return tuple(
-            Objective(f"accuracy:{task}", maximise=True, reference=0.0, lowest=0.0, highest=1.0)
-            for task in ("left", "right")
-        )
-
-    def losses(self, parameters: Mapping[str, Tensor], batch: Batch) -> Tensor:
-        """Cross entropy of each task."""
-        logits, labels = self._logits(parameters, batch.columns["image"]), batch.columns["labels"]
-        each = F.cross_entropy(logits.flatten(0, 2), labels.flatten(), reduction="none").view(labels.shape)
-        return torch.stack([batch.mean(task) for task in each.unbind(-1)], dim=-1)
-
-    def classes(self) -> tuple[str, int]:
-        """Of both images, in one column."""
-        return "labels", CLASSES
-
-    def input_schema(self, clients: int, seed: int) -> ImageInputs:
-        """Pixels as they are."""
-        return ImageInputs((PIXELS, PIXELS))
-
-    def outputs(self) -> tuple[Output, ...]:
-        """What each of the two images shows."""
-        return tuple(
-            Output(task, CLOTHES if images is FASHION_MNIST else DIGITS)
-            for task, images in zip(self.model.tasks, (self.left, self.right), strict=True)
-        )
-
-    def answers(self, parameters: Mapping[str, Tensor], inputs: Tensor) -> Tensor:
-        """See Problem."""
-        return self._logits(parameters, inputs)
-
-    def evaluate(self, parameters: Mapping[str, Tensor], batch: Batch) -> Tensor:
-        """Accuracy of each task."""
-        images, labels = batch.columns["image"], batch.columns["labels"]
-        rows = max(1, EVALUATED_AT_ONCE // len(images))
-        said = torch.cat([self._logits(parameters, part).argmax(-1) for part in torch.split(images, rows, 1)], dim=1)
-        right = (said == labels).to(batch.mask.dtype)
-        return torch.stack([batch.mean(task) for task in right.unbind(-1)], dim=-1)
-
-    def _logits(self, parameters: Mapping[str, Tensor], images: Tensor) -> Tensor:
-        """`[n, b, 2, 10]`. Images are kept as bytes, a quarter of the memory, and turned into numbers here."""
-        dtype = next(iter(parameters.values())).dtype
-        return self.model(parameters, images.to(dtype).div_(255).sub_(MEAN).div_(DEVIATION))
 
     # -- data ------------------------------------------------------------------------------------------------------
 
@@ -157,14 +93,9 @@ class MultiTask(SupervisedProblem):
         }
 
     def _partitioned(self, part: str, count: int, clients: int, seed: int) -> Rows:
-        """`count` images of a split. They are in random order, so equal slices are a random partition."""
-        if count < clients:
-            name = "samples" if part == "train" else "test_samples"
-            raise UserError(f"{clients} clients need at least {clients} images in '{part}'; {name} is {count}")
         stream = rng.generator(rng.Address(seed), f"pairs {part}")
-        images, labels = pairs.draw(self.left.images(part), self.right.images(part), count, stream)
-        columns = {"image": torch.from_numpy(images), "labels": torch.from_numpy(labels.astype(np.int64))}
-        return Rows.end_to_end(columns, np.diff(np.arange(clients + 1) * count // clients))
+        images = pairs.draw(self.left.images(part), self.right.images(part), count, stream)
+        return partitioned(part, *images, clients)
 
 
 def _cut(table: Mapping[str, Tensor], place: slice) -> dict[str, Tensor]:
@@ -187,6 +118,7 @@ class MultiFashion(MultiTask):
     name: ClassVar[str] = "multi-fashion"
     left: ClassVar[ImageSet] = FASHION_MNIST
     right: ClassVar[ImageSet] = FASHION_MNIST
+    shown: ClassVar[tuple[tuple[str, ...], tuple[str, ...]]] = (CLOTHES, CLOTHES)
 
 
 @dataclass(frozen=True)
@@ -196,3 +128,4 @@ class FashionMNISTPairs(MultiTask):
     name: ClassVar[str] = "fashion-mnist-pairs"
     left: ClassVar[ImageSet] = MNIST
     right: ClassVar[ImageSet] = FASHION_MNIST
+    shown: ClassVar[tuple[tuple[str, ...], tuple[str, ...]]] = (DIGITS, CLOTHES)

@@ -1,0 +1,87 @@
+"""Two small handwritten digits in one image, from scikit-learn's own copy: no download."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache, cached_property
+from typing import ClassVar
+
+import numpy as np
+
+from fedpareto.core import rng
+from fedpareto.core.learner import Learner
+from fedpareto.core.rows import Rows, Splits, tested_on_all
+from fedpareto.errors import UserError
+from fedpareto.learners.supervised import Supervised
+from fedpareto.problems.multitask import pairs
+from fedpareto.problems.multitask.datasets import CLASSES, Images
+from fedpareto.problems.multitask.network import TwoHeads
+from fedpareto.problems.multitask.two_tasks import TwoTasks, partitioned
+
+PIXELS, OFFSET = 8, 2
+"""Height and width of a digit, and how far the right one is below and to the right of the left one."""
+PARTS = {"train": slice(0, 1297), "test": slice(1297, 1797)}
+"""The digits lie one writer after the other, so most of those to test with are of writers that nobody trained on."""
+
+
+@dataclass(frozen=True)
+class DigitPairs(TwoTasks):
+    """Two small handwritten digits over each other, classify the left and the right one; few images for each client.
+
+    The digits are those of scikit-learn (1,797 of 8 × 8 pixels, the test part of UCI's "Optical Recognition of
+    Handwritten Digits", Alpaydin and Kaynak 1998): nothing is downloaded.
+    """
+
+    name: ClassVar[str] = "digit-pairs"
+    white: ClassVar[float] = 16
+    mean: ClassVar[float] = 0.3053
+    deviation: ClassVar[float] = 0.3760
+
+    samples: int = 600
+    """Training images of all clients together; at most 1,297."""
+    test_samples: int = 500
+    """Test images, on which all models are tested; at most 500."""
+    hidden: tuple[int, ...] = (16,)
+    """Widths of the layers that both tasks share; few units make the tasks compete."""
+
+    def __post_init__(self) -> None:
+        for name, asked, part in (("samples", self.samples, "train"), ("test_samples", self.test_samples, "test")):
+            most = PARTS[part].stop - PARTS[part].start
+            if not 1 <= asked <= most:
+                raise UserError(f"{name} is {asked:,}; it is at least 1 and at most the {most:,} images there are")
+        _ = self.model
+
+    @cached_property
+    def model(self) -> TwoHeads:
+        """An MLP with two heads."""
+        return TwoHeads(PIXELS + OFFSET, (), self.hidden, (), CLASSES)
+
+    def learner(self) -> Learner:
+        """Found by a small search on local training alone."""
+        return Supervised(lr=0.005, optimiser="adam", batch_size=32, epochs=5)
+
+    def data(self, clients: int, seed: int) -> Splits:
+        """Pairs made from the seed and partitioned over the clients at random, evenly; all are tested on all."""
+        counts = {"train": self.samples, "test": self.test_samples}
+        return tested_on_all({part: self._drawn(part, count, clients, seed) for part, count in counts.items()})
+
+    def _drawn(self, part: str, count: int, clients: int, seed: int) -> Rows:
+        digits, stream = _digits(part), rng.generator(rng.Address(seed), f"pairs {part}")
+        return partitioned(part, *pairs.draw(digits, digits, count, stream, overlaid), clients)
+
+
+def overlaid(left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """Left and right digits `[k, 8, 8]` on a canvas `[k, 10, 10]`; where they overlap the larger value counts."""
+    canvas = np.zeros((len(left), PIXELS + OFFSET, PIXELS + OFFSET), dtype=np.uint8)
+    canvas[:, :PIXELS, :PIXELS] = left
+    place = canvas[:, OFFSET:, OFFSET:]
+    np.maximum(place, right, out=place)
+    return canvas
+
+
+@cache
+def _digits(part: str) -> Images:
+    from sklearn.datasets import load_digits
+
+    found = load_digits()
+    return Images(found.images[PARTS[part]].astype(np.uint8), found.target[PARTS[part]])

@@ -1,0 +1,105 @@
+"""Classify both of two overlaid images: the goals, whatever the images are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from fedpareto.core.layout import Layout
+from fedpareto.core.outputs import Output
+from fedpareto.core.problem import Objective, SupervisedProblem
+from fedpareto.core.rows import Batch, Rows
+from fedpareto.errors import UserError
+from fedpareto.inputs.images_texts import ImageInputs
+from fedpareto.problems.multitask.datasets import CLASSES, DIGITS
+from fedpareto.problems.multitask.network import TwoHeads
+
+EVALUATED_AT_ONCE = 1024
+"""Images of all clients of a stack in one forward pass of an evaluation: patches take up to 0.15 MB an image."""
+
+
+@dataclass(frozen=True)
+class TwoTasks(SupervisedProblem):
+    """Two overlaid images; the tasks are to classify the left one and the right one."""
+
+    rebuilt_by_name: ClassVar[bool] = True
+    white: ClassVar[float]
+    """The largest value of a pixel."""
+    mean: ClassVar[float]
+    deviation: ClassVar[float]
+    """Of pixels from 0 to 1, with which images are standardised."""
+    shown: ClassVar[tuple[tuple[str, ...], tuple[str, ...]]] = (DIGITS, DIGITS)
+    """What the classes of the left and of the right image are called."""
+
+    @property
+    def model(self) -> TwoHeads:
+        """The shared block and the two heads."""
+        raise NotImplementedError
+
+    @property
+    def layout(self) -> Layout:
+        """Of the network."""
+        return self.model.layout
+
+    def initial(self, seed: int) -> Tensor:
+        """The network's initialisation."""
+        return self.model.initial(seed)
+
+    @property
+    def objectives(self) -> tuple[Objective, ...]:
+        """The accuracy of each task, with the reference point 0 of the thesis's chapter 5."""
+        return tuple(
+            Objective(f"accuracy:{task}", maximise=True, reference=0.0, lowest=0.0, highest=1.0)
+            for task in ("left", "right")
+        )
+
+    def losses(self, parameters: Mapping[str, Tensor], batch: Batch) -> Tensor:
+        """Cross entropy of each task."""
+        logits, labels = self._logits(parameters, batch.columns["image"]), batch.columns["labels"]
+        each = F.cross_entropy(logits.flatten(0, 2), labels.flatten(), reduction="none").view(labels.shape)
+        return torch.stack([batch.mean(task) for task in each.unbind(-1)], dim=-1)
+
+    def classes(self) -> tuple[str, int]:
+        """Of both images, in one column."""
+        return "labels", CLASSES
+
+    def input_schema(self, clients: int, seed: int) -> ImageInputs:
+        """Pixels as they are."""
+        return ImageInputs((self.model.pixels, self.model.pixels))
+
+    def outputs(self) -> tuple[Output, ...]:
+        """What each of the two images shows."""
+        return tuple(Output(task, names) for task, names in zip(self.model.tasks, self.shown, strict=True))
+
+    def answers(self, parameters: Mapping[str, Tensor], inputs: Tensor) -> Tensor:
+        """See Problem."""
+        return self._logits(parameters, inputs)
+
+    def evaluate(self, parameters: Mapping[str, Tensor], batch: Batch) -> Tensor:
+        """Accuracy of each task."""
+        images, labels = batch.columns["image"], batch.columns["labels"]
+        rows = max(1, EVALUATED_AT_ONCE // len(images))
+        said = torch.cat([self._logits(parameters, part).argmax(-1) for part in torch.split(images, rows, 1)], dim=1)
+        right = (said == labels).to(batch.mask.dtype)
+        return torch.stack([batch.mean(task) for task in right.unbind(-1)], dim=-1)
+
+    def _logits(self, parameters: Mapping[str, Tensor], images: Tensor) -> Tensor:
+        """`[n, b, 2, 10]`. Images are kept as bytes, a quarter of the memory, and turned into numbers here."""
+        dtype = next(iter(parameters.values())).dtype
+        return self.model(parameters, images.to(dtype).div_(self.white).sub_(self.mean).div_(self.deviation))
+
+
+def partitioned(part: str, images: np.ndarray, labels: np.ndarray, clients: int) -> Rows:
+    """Images of a split. They are in random order, so equal slices are a random partition."""
+    count = len(images)
+    if count < clients:
+        name = "samples" if part == "train" else "test_samples"
+        raise UserError(f"{clients} clients need at least {clients} images in '{part}'; {name} is {count}")
+    columns = {"image": torch.from_numpy(images), "labels": torch.from_numpy(labels.astype(np.int64))}
+    return Rows.end_to_end(columns, np.diff(np.arange(clients + 1) * count // clients))
