@@ -35,7 +35,7 @@ $(CORE): pyproject.toml $(CONSTRAINTS)
 	@echo "[2/3] PyTorch: 200 MB, or several GB with the libraries for a GPU"
 	@$(PIP) --no-deps --no-index torch 2>/dev/null || $(PIP) --no-deps $(addprefix --extra-index-url ,$(TORCH_INDEX)) torch
 	@echo "[3/3] fedpareto and what else it needs to run: 120 MB"
-	$(PIP) --no-build-isolation --editable .
+	$(PIP) --no-build-isolation --editable '.[page]'
 	@touch $@
 
 $(INSTALLED): $(CORE)

@@ -17,6 +17,7 @@ from fedpareto.cli import (
     completion,
     console,
     data,
+    demo,
     lists,
     matrix,
     node,
@@ -98,7 +99,7 @@ def _root(
 for command in (
     *(runs.run, stop.stop, runs.resume, runs.show, runs.compare, page.page),
     *(lists.algorithms, lists.problems),
-    *(runs.demo, sweep.sweep, reproduce.reproduce, matrix.matrix),
+    *(demo.demo, sweep.sweep, reproduce.reproduce, matrix.matrix),
     *(serve.predict, serve.export, serve.serve),
     completion.completion,
 ):

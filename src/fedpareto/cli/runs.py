@@ -1,4 +1,4 @@
-"""The commands that make and show runs: run, resume, show, compare and demo."""
+"""The commands that make and show runs: run, resume, show and compare."""
 
 from __future__ import annotations
 
@@ -293,42 +293,6 @@ def compare(
         if of_devices is not None:
             screen.print(of_devices)
     typer.echo(f"page:     {where}\npicture:  {out / page.main_picture(records)}")
-
-
-def demo(
-    out: Annotated[Path, typer.Option(help="Where runs and figures go.")] = Path("runs/demo"),
-    seeds: Annotated[int, typer.Option(help="How many.")] = 3,
-    quiet: Annotated[
-        bool, typer.Option("--quiet", "-q", help="No progress and no tables, only where the page is.")
-    ] = False,
-) -> None:
-    """Ten clients with different preferences on synthetic data: four algorithms, a table, a figure.
-
-    Example: fedpareto demo --seeds 5
-    """
-    import shutil
-
-    from fedpareto.experiments.draft import Draft
-    from fedpareto.experiments.runner import start
-
-    names = ("local", "fedavg", "fedprox", "fedpref")
-    specs = {name: Draft({"algorithm": name, "seeds": seeds, "preferences": "equidistant"}).finish() for name in names}
-    if not quiet:
-        typer.echo("10 clients, each with its own preference between accuracy and demographic parity, learn together.")
-    folders = []
-    for name, ready in specs.items():
-        folder = out / name
-        if (folder / "spec.yaml").exists():  # Of the last demo. Anything else here is not ours to delete.
-            shutil.rmtree(folder, ignore_errors=True)
-        with watched(ready, folder, quiet) as hooks:
-            start(ready, folder, **hooks)
-        folders.append(folder)
-    compare(folders, out, quiet=quiet)
-    if quiet:
-        return
-    from fedpareto.report import reading, terminal
-
-    typer.echo(terminal.front_in_terminal([reading.load(folder) for folder in folders], width=78, height=18))
 
 
 def _loaded(runs: list[Path], central: bool, rank: int, converged: bool) -> list[Record]:

@@ -15,8 +15,8 @@ from fedpareto.page.entries import finite
 from fedpareto.page.film import labels_of
 from fedpareto.page.grid import DOWN, UP
 from fedpareto.report._files import Array
-from fedpareto.report.comparison import LOCAL
 from fedpareto.report.entries import Line
+from fedpareto.report.gains import LOCAL
 from fedpareto.report.record import Record, comparable
 
 

@@ -1,4 +1,4 @@
-"""The SYNTHETIC fairness data set, generated on the fly: the default of the demo, no download."""
+"""The SYNTHETIC fairness data set, generated on the fly: no download."""
 
 from __future__ import annotations
 

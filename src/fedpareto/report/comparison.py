@@ -11,6 +11,7 @@ from fedpareto.moo.indicators import expected_utility, hypervolume, igd, own_uti
 from fedpareto.moo.intervals import interval
 from fedpareto.report._files import Array
 from fedpareto.report.costs import OF_TIME, metrics_of_time
+from fedpareto.report.gains import LOCAL, gains_of_seed
 from fedpareto.report.record import Record, comparable, mean_and_deviation
 from fedpareto.report.table import Cell, Column, Row, Table, cell_text, decimals_of, number_text
 
@@ -27,8 +28,6 @@ INDICATORS = {
     "expected_utility": ("expected utility", 1),
 }
 """Title of each indicator and its direction: 1 when higher is better, -1 when lower is."""
-LOCAL = "local"
-"""The algorithm without communication."""
 OVER_LOCAL = {"gain": ("gain over local", 1), "better_off": ("clients better off", 1)}
 """Of the clients' own utilities, where a run of `local` is among the runs: title and direction."""
 MARKS = (
@@ -136,22 +135,10 @@ def _over_local(key: str, alone: Record) -> Callable[[Record], Array]:
     """Of the clients' own utilities beyond those in the run without communication: the mean, or how many have more."""
 
     def measure(record: Record) -> Array:
-        gains = [_gains(record, alone, seed) for seed in record.started]
+        gains = [gains_of_seed(record, alone, seed) for seed in record.started]
         return np.array([(one if key == "gain" else one > 0).mean() if len(one) else np.nan for one in gains])
 
     return measure
-
-
-def _gains(record: Record, alone: Record, seed: int) -> Array:
-    """`[n]`, or empty where the two runs' clients are not the same."""
-    if record is alone or seed not in alone.started:
-        return np.zeros(0)
-    a, b = record.solution(seed), alone.solution(seed)
-    mine, theirs = record.own_utilities(seed), alone.own_utilities(seed)
-    if mine is None or theirs is None or a.preferences is None or b.preferences is None:
-        return np.zeros(0)
-    is_same = a.clients == b.clients and np.array_equal(a.preferences, b.preferences)
-    return np.asarray(mine - theirs) if is_same else np.zeros(0)
 
 
 def _indicator(name: str) -> Callable[[Record], Array]:

@@ -11,17 +11,17 @@ import numpy as np
 from fedpareto.core import rng
 from fedpareto.core.learner import Learner
 from fedpareto.core.rows import Rows, Splits, tested_on_all
-from fedpareto.errors import UserError
 from fedpareto.learners.supervised import Supervised
 from fedpareto.problems.multitask import pairs
 from fedpareto.problems.multitask.datasets import CLASSES, Images
 from fedpareto.problems.multitask.network import TwoHeads
-from fedpareto.problems.multitask.two_tasks import TwoTasks, partitioned
+from fedpareto.problems.multitask.two_tasks import TwoTasks, must_exist, partitioned
 
 PIXELS, OFFSET = 8, 2
 """Height and width of a digit, and how far the right one is below and to the right of the left one."""
-PARTS = {"train": slice(0, 1297), "test": slice(1297, 1797)}
-"""The digits lie one writer after the other, so most of those to test with are of writers that nobody trained on."""
+COUNTS = {"train": 1297, "test": 500}
+"""The first digits are to train, the others to test: they lie one writer after the other, so that these are of writers
+whom hardly anybody trained on."""
 
 
 @dataclass(frozen=True)
@@ -45,10 +45,7 @@ class DigitPairs(TwoTasks):
     """Widths of the layers that both tasks share; few units make the tasks compete."""
 
     def __post_init__(self) -> None:
-        for name, asked, part in (("samples", self.samples, "train"), ("test_samples", self.test_samples, "test")):
-            most = PARTS[part].stop - PARTS[part].start
-            if not 1 <= asked <= most:
-                raise UserError(f"{name} is {asked:,}; it is at least 1 and at most the {most:,} images there are")
+        must_exist(self.samples, self.test_samples, COUNTS)
         _ = self.model
 
     @cached_property
@@ -84,4 +81,5 @@ def _digits(part: str) -> Images:
     from sklearn.datasets import load_digits
 
     found = load_digits()
-    return Images(found.images[PARTS[part]].astype(np.uint8), found.target[PARTS[part]])
+    place = slice(COUNTS["train"]) if part == "train" else slice(COUNTS["train"], None)
+    return Images(found.images[place].astype(np.uint8), found.target[place])

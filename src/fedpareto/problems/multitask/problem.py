@@ -26,7 +26,7 @@ from fedpareto.problems.multitask.datasets import (
     ImageSet,
 )
 from fedpareto.problems.multitask.network import TwoHeads
-from fedpareto.problems.multitask.two_tasks import TwoTasks, partitioned
+from fedpareto.problems.multitask.two_tasks import TwoTasks, must_exist, partitioned
 
 CHANNELS, SHARED, HEAD = (10, 20), (50,), (50,)
 """Of the convolutional networks, as in Sener and Koltun (2018), without their dropout."""
@@ -55,10 +55,7 @@ class MultiTask(TwoTasks):
     """Widths of the shared layers of the MLP."""
 
     def __post_init__(self) -> None:
-        for name, asked, part in (("samples", self.samples, "train"), ("test_samples", self.test_samples, "test")):
-            most = PARTS[part][1]
-            if not 1 <= asked <= most:
-                raise UserError(f"{name} is {asked:,}; it is at least 1 and at most the {most:,} images there are")
+        must_exist(self.samples, self.test_samples, {part: count for part, (_, count) in PARTS.items()})
         if not 0 <= self.validation < 1:
             raise UserError(f"validation is {self.validation:g}; it is a share from 0 to below 1, for example 0.1")
         _ = self.model
