@@ -6,10 +6,12 @@ Every subject has its routes in a file of its own; `app_of` puts them together, 
 from __future__ import annotations
 
 import asyncio
+import gzip
 import secrets
 from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -160,12 +162,18 @@ def _files() -> APIRouter:
     fresh = {"cache-control": "no-cache"}
 
     @router.get("/static/{path:path}")
-    def static(path: str) -> Response:
+    def static(path: str, request: Request) -> Response:
         file = (STATIC / path).resolve()
         kind = TYPES.get(file.suffix)
         if kind is None or not file.is_relative_to(STATIC.resolve()) or not file.is_file():
             raise HTTPException(404)
-        return FileResponse(file, media_type=kind, headers=fresh)
+        stamp = f'"{file.stat().st_mtime_ns:x}"'
+        headers = fresh | {"etag": stamp, "vary": "accept-encoding"}
+        if request.headers.get("if-none-match") == stamp:
+            return Response(status_code=304, headers=headers)
+        if "gzip" not in request.headers.get("accept-encoding", ""):
+            return Response(file.read_bytes(), media_type=kind, headers=headers)
+        return Response(_packed(file, stamp), media_type=kind, headers=headers | {"content-encoding": "gzip"})
 
     @router.get("/")
     @router.get("/{screen}")
@@ -176,6 +184,12 @@ def _files() -> APIRouter:
         return FileResponse(INDEX, media_type=TYPES[".html"], headers=fresh)
 
     return router
+
+
+@lru_cache(maxsize=128)
+def _packed(file: Path, stamp: str) -> bytes:
+    """A file as it was at that stamp: a third of the bytes, for whoever looks through a tunnel."""
+    return gzip.compress(file.read_bytes())
 
 
 # -- answers ---------------------------------------------------------------------------------------------------------
