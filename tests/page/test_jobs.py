@@ -33,6 +33,10 @@ def root(tmp_path_factory):
     spec = folder / "federation" / "run" / "spec.yaml"
     spec.write_text(spec.read_text(encoding="utf-8").replace("preferences: dirichlet", "preferences: private"), "utf-8")
     os.replace(folder / "federation" / "run" / "status.json", folder / "federation" / "kept")
+    (folder / "<b>sweep").mkdir()
+    (folder / "<b>sweep" / "sweep.json").write_text('{"runs": [{"status": "waiting"}]}', encoding="utf-8")
+    (folder / "mission").mkdir()
+    (folder / "mission" / "mission.json").write_text("{}", encoding="utf-8")
     return folder
 
 
@@ -239,6 +243,9 @@ def test_names_and_messages_with_markup_are_texts_and_screens_have_no_faults(ser
         ):
             page.goto(server.base + path)
             page.locator("[data-checked]" if "/new" in path else "[data-updates]").first.wait_for(state="attached")
+            if path == "/studies":
+                assert "<b>sweep" in page.locator("#screen").text_content()
+                assert f"fedpareto space look {root / 'mission'}" in page.locator(".command code").all_text_contents()
             assert page.evaluate("document.documentElement.scrollWidth") == 320, f"{path} is wider than its window"
             axe(page)
 

@@ -67,6 +67,7 @@ def commands(run: Run, deployment: str | None) -> dict[str, str | None]:
         "repeat": f"fedpareto run --spec {quoted(run.folder / 'spec.yaml')} --out NEW",
         "stop": stop if run.busy else None,
         "predict": _predict(run, folder) if run.is_servable else None,
+        "look": f"fedpareto space look {folder}" if (run.folder / "mission.json").is_file() else None,
         "page": f"fedpareto page {folder}",
     }
 

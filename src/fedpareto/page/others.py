@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from fedpareto.errors import UserError, reading
-from fedpareto.files import Lock, read_object
+from fedpareto.files import Lock, quoted, read_object
 from fedpareto.report._growing import Kept
 
 OTHERS = {
@@ -46,7 +46,8 @@ class Other:
     @property
     def plain(self) -> dict[str, Any]:
         """For the shelf."""
-        found = {"id": self.id, "kind": self.kind, "name": self.name}
+        look = f"fedpareto space look {quoted(self.folder)}" if self.kind == "mission" else None
+        found = {"id": self.id, "kind": self.kind, "name": self.name, "command": look}
         try:
             with reading(str(self.file)):
                 return found | {"status": self._status(), "error": None}

@@ -55,7 +55,9 @@ export function mount(root, page) {
         isGoing && button("stop after this round", () => ask("Stopping after this round …", `${path}/stop`, { now: false })),
         isGoing && button("stop now", () => ask("Stopping now; the round under way will be repeated …", `${path}/stop`, { now: true })),
         link("repeat it with changes", "/new", { like: entry.id })),
-      !isGoing && !isOver && resumption(entry, path),
+      !isGoing && !isOver && (entry.private
+        ? el("p", { class: "soft", text: "It is the run of a federation, whose server goes on with it, by the command below." })
+        : resumption(entry, path)),
     ]);
   }
 
@@ -107,7 +109,7 @@ export function mount(root, page) {
 
   function pairs(name, found) {
     const rows = Object.entries(found ?? {}).map(([key, value]) => [key, text(value)]);
-    return rows.length > 0 && el("div", {}, el("h2", { text: name }), table({ caption: name, columns: ["", "value"], rows }));
+    return rows.length > 0 && el("div", {}, el("h2", { text: name }), table({ caption: name, columns: ["name", "value"], rows }));
   }
 
   async function compared(entry, against) {
