@@ -110,6 +110,8 @@ def test_of_all_seeds_the_means_are_shown_and_said(server, opened, ids, solution
     assert float(numbers[3]) == pytest.approx(mean.min(), abs=0.006)
     assert float(numbers[5]) == pytest.approx(mean.mean(), abs=0.006)
     assert float(numbers[6]) == pytest.approx(gains.mean(axis=1).std(), abs=0.006)
+    alone = re.search(r"Better off alone: clients? ([\d, and]+)\.", said)
+    assert [int(one) for one in re.findall(r"\d+", alone[1])] == np.flatnonzero(mean < 0).tolist()
     weights = solutions["fedpref", 0][0]
     got = np.mean([solutions["fedpref", seed][1] for seed in SEEDS], axis=0)
     pairs = re.findall(r"in (\d+) of (\d+) pairs", page.locator("figcaption").first.inner_text())

@@ -147,8 +147,9 @@ function schedule(why) {
       comparable();
       if (reasons.size > 1 || !reasons.has("data")) frame();
       else bar();
-      drawer(at("drawer"), page);
       await host.screen?.update?.(reasons);
+      // After the screen, which knows what stands beside the names.
+      drawer(at("drawer"), page);
       at("screen").dataset.updates = Number(at("screen").dataset.updates ?? 0) + 1;
       at("fault")?.remove();
     } catch (problem) {

@@ -216,7 +216,9 @@ function payText(known, { answers }) {
   const inAll = several && better.length ? ` (${always} of them in every seed)` : "";
   const over = several ? ` ± ${number(deviation(means), decimals)} over ${means.length} seeds` : "";
   const who = `${better.length} of ${counted(known.length, "client")} ${better.length === 1 ? "is" : "are"} better off than alone${inAll}`;
-  return `${who}; worst ${signed(worst.gain, decimals)} (${called(worst)}), mean ${signed(mean(means), decimals)}${over}.`;
+  const worse = known.filter((row) => row.gain < 0).map((row) => row.client).sort((a, b) => a - b);
+  const named = worse.length && worse.length <= 12 ? ` Better off alone: client${worse.length > 1 ? "s" : ""} ${listed(worse)}.` : "";
+  return `${who}; worst ${signed(worst.gain, decimals)} (${called(worst)}), mean ${signed(mean(means), decimals)}${over}.${named}`;
 }
 
 function drawGains({ shown, chart }, known, found, pays, version, isChosen) {
