@@ -1,0 +1,300 @@
+"""What the page costs, in its server and in the browser, beside its budgets.
+
+    python benchmarks/page.py [--runs 20] [--rounds 1000] [--points 50000] [--seconds 15] [--json FILE]
+
+The reference load is 20 finished runs of 1,000 rounds and 10 clients, in the format that a run writes; for the plane of
+fronts it is as many runs whose clients make 50,000 points. `fedpareto page` runs in a process of its own, the browser
+is a Chromium without a window (FEDPARETO_BROWSER, or the one that is found). CPU times are those of the browser's
+renderer and of its main thread, which hardly depend on what else the machine does; wall-clock times do. Live: lines are
+appended to one of the runs, ten a second, and a line counts as seen in the frame after the page has counted it. Linux
+only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+ROOT = Path(__file__).parents[1]
+sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "page")]
+
+from browsing import program  # noqa: E402
+from made_runs import ALGORITHMS, MadeRun, many_runs  # noqa: E402
+
+STATIC = ROOT / "src" / "fedpareto" / "page" / "static"
+TRIES = 3
+"""The best of so many counts."""
+STEPS = 25
+"""Of a brush that is dragged over the plane."""
+A_SECOND = 10
+"""Lines that are appended in the live part."""
+PATIENCE = 120.0
+SEEN = """(selector) => {
+  globalThis.seen = [];
+  globalThis.long = [];
+  new PerformanceObserver((list) => long.push(...list.getEntries().map((one) => one.duration)))
+    .observe({ type: "longtask" });
+  let last = 0;
+  const look = () => {
+    const lines = Number(document.querySelector(selector)?.dataset.lines ?? 0);
+    if (lines > last) {
+      last = lines;
+      requestAnimationFrame(() => seen.push([lines, performance.timeOrigin + performance.now()]));
+    }
+  };
+  const options = { subtree: true, attributes: true, attributeFilter: ["data-lines"] };
+  new MutationObserver(look).observe(document.body, options);
+}"""
+"""Notes when the page has so many lines on the screen, in milliseconds since 1970, and tasks of more than 50 ms."""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One thing that was measured."""
+
+    what: str
+    value: float
+    unit: str
+    budget: float | None = None
+
+    def __str__(self) -> str:
+        beside = "" if self.budget is None else f"   budget {self.budget:g}"
+        mark = "" if self.budget is None or self.value <= self.budget else "   ABOVE"
+        return f"{self.what:<58} {self.value:>9.4g} {self.unit:<3}{beside}{mark}"
+
+
+@dataclass
+class Server:
+    """A `fedpareto page` process."""
+
+    process: subprocess.Popen[str]
+    url: str
+    waited: float
+    """Seconds until it printed its address."""
+
+    @property
+    def cpu(self) -> float:
+        """Seconds so far."""
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text(encoding="utf-8").rsplit(")", 1)[1].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    @property
+    def megabytes(self) -> float:
+        """Resident."""
+        return resident(self.process.pid)
+
+
+def resident(pid: int) -> float:
+    status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
+    return int(status.split("VmRSS:")[1].split()[0]) / 1024
+
+
+@contextmanager
+def serving(folder: Path) -> Iterator[Server]:
+    command = [sys.executable, "-m", "fedpareto", "page", str(folder), "--no-browser", "--port", "0"]
+    begun = time.perf_counter()
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, encoding="utf-8"
+    ) as process:
+        assert process.stdout is not None
+        try:
+            line = process.stdout.readline()
+            (url,) = [word for word in line.split() if "token=" in word]
+            yield Server(process, url, time.perf_counter() - begun)
+        finally:
+            process.terminate()
+
+
+def wait(page: Any, what: str, argument: Any = None) -> None:
+    """Until an expression in the page is true; it is asked by the debugger, which the page's policy allows."""
+    end = time.monotonic() + PATIENCE
+    while not page.evaluate(what, argument):
+        if time.monotonic() > end:
+            raise TimeoutError(what)
+        time.sleep(0.02)
+
+
+class Costs:
+    """What a page's renderer and its main thread have used."""
+
+    def __init__(self, page: Any) -> None:
+        self.session = page.context.new_cdp_session(page)
+        self.session.send("Performance.enable")
+        self.begun = self._now()
+
+    def _now(self) -> dict[str, float]:
+        return {one["name"]: one["value"] for one in self.session.send("Performance.getMetrics")["metrics"]}
+
+    def since(self, name: str) -> float:
+        """Milliseconds of ProcessTime or ThreadTime since this began."""
+        return 1000 * (self._now()[name] - self.begun[name])
+
+
+def opened(browser: Any, server: Server) -> Any:
+    """A page of the server that has nothing on it yet: what comes next is in the same process."""
+    page = browser.new_context(viewport={"width": 1440, "height": 900}).new_page()
+    page.goto(server.url)
+    page.goto(server.url.partition("?")[0] + "static/style.css")
+    return page
+
+
+def address(page: Any, server: Server, screen: str) -> str:
+    runs = page.evaluate("fetch('/api/runs').then((answer) => answer.json())")["runs"]
+    return f"{server.url.partition('?')[0]}{screen}?runs={','.join(one['id'] for one in runs)}"
+
+
+def drawn(browser: Any, server: Server, screen: str, ready: str, count: int) -> tuple[Any, float, float]:
+    """A page with all of it on the screen; CPU of its renderer until then, and until its first paint, milliseconds."""
+    page = opened(browser, server)
+    where = address(page, server, screen)
+    costs = Costs(page)
+    page.goto(where)
+    wait(page, ready, count)
+    page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+    paint = page.evaluate("performance.getEntriesByName('first-contentful-paint')[0]?.startTime ?? NaN")
+    return page, costs.since("ProcessTime"), paint
+
+
+def best(measure: Callable[[], float]) -> float:
+    return min(measure() for _ in range(TRIES))
+
+
+POINTS = (
+    "(count) => [...document.querySelectorAll('[data-points]')].some((one) => Number(one.dataset.points) === count)"
+)
+LINES = "(count) => Number(document.querySelector('[data-lines]')?.dataset.lines) >= count"
+
+
+def plane(browser: Any, runs: int, points: int) -> Iterator[Figure]:
+    """Fronts of so many points: to draw, and to brush."""
+    with tempfile.TemporaryDirectory() as folder:
+        for i in range(runs):
+            name = ALGORITHMS[i % len(ALGORITHMS)]
+            MadeRun(Path(folder) / f"{name}-{i:02}", name, rounds=2, clients=points // runs, similar=False).finish()
+        with serving(Path(folder)) as server:
+            costs, paints = [], []
+            for _ in range(TRIES):
+                page, cost, paint = drawn(browser, server, "fronts", POINTS, points // runs * runs)
+                costs.append(cost)
+                paints.append(paint)
+                if len(costs) < TRIES:
+                    page.context.close()
+            yield Figure(
+                f"{points:,} points: renderer's CPU until drawn", min(costs), "ms", 800 if points <= 50_000 else 1000
+            )
+            yield Figure(f"{points:,} points: first contentful paint", min(paints), "ms", 600)
+            yield Figure(f"{points:,} points: main thread a step of a brush", best(lambda: brushed(page)), "ms", 25)
+            yield Figure(f"{points:,} points: renderer's memory", renderer(browser), "MB", 250)
+
+
+def brushed(page: Any) -> float:
+    box = page.locator("[data-points]").first.bounding_box()
+    costs = Costs(page)
+    page.mouse.move(box["x"] + 0.3 * box["width"], box["y"] + 0.3 * box["height"])
+    page.mouse.down()
+    for step in range(1, STEPS + 1):
+        share = 0.3 + 0.4 * step / STEPS
+        page.mouse.move(box["x"] + share * box["width"], box["y"] + share * box["height"])
+        page.evaluate("new Promise(requestAnimationFrame)")
+    page.mouse.up()
+    found = costs.since("ThreadTime") / STEPS
+    page.keyboard.press("Escape")
+    return found
+
+
+def renderer(browser: Any) -> float:
+    """Megabytes of the largest renderer."""
+    processes = browser.new_browser_cdp_session().send("SystemInfo.getProcessInfo")["processInfo"]
+    return max(resident(one["id"]) for one in processes if one["type"] == "renderer")
+
+
+def live(browser: Any, runs: int, rounds: int, seconds: float) -> Iterator[Figure]:
+    """The reference load on the screen of rounds, while one of the runs goes on."""
+    with tempfile.TemporaryDirectory() as folder:
+        many_runs(Path(folder), runs - 1, rounds)
+        going = MadeRun(Path(folder) / "going", rounds=10 * rounds, similar=False)
+        going.go_on(rounds)
+        with serving(Path(folder)) as server:
+            yield Figure("fedpareto page: until its address is printed", server.waited, "s", 1.5)
+            yield Figure("fedpareto page: CPU until then", server.cpu, "s")
+            total = (runs - 1) * (rounds + 1) + rounds
+            page, cost, _ = drawn(browser, server, "rounds", LINES, total)
+            yield Figure(f"{total:,} lines: renderer's CPU until drawn", cost, "ms")
+            yield Figure("server: CPU until all is read and drawn", server.cpu, "s")
+            yield Figure("server: memory", server.megabytes, "MB", 150)
+            page.evaluate(SEEN, "[data-lines]")
+            costs, before = Costs(page), server.cpu
+            written = appended(going, int(A_SECOND * seconds))
+            wait(page, LINES, total + len(written))
+            time.sleep(0.5)
+            seen = np.array(page.evaluate("seen"))
+            late = [seen[seen[:, 0] >= total + i + 1, 1].min() - 1000 * at for i, at in enumerate(written)]
+            yield Figure("a line on the disk until it is painted, p50", float(np.percentile(late, 50)), "ms")
+            yield Figure("a line on the disk until it is painted, p95", float(np.percentile(late, 95)), "ms", 500)
+            yield Figure("main thread for each line", costs.since("ThreadTime") / len(written), "ms", 6)
+            yield Figure("longest task while live", max(page.evaluate("long"), default=0.0), "ms", 200)
+            yield Figure("server: CPU for each line", 1000 * (server.cpu - before) / len(written), "ms")
+            yield Figure("renderer's memory", renderer(browser), "MB", 250)
+            going.status("stopped")
+            page.context.close()
+            time.sleep(3)
+            before, begun = server.cpu, time.monotonic()
+            time.sleep(10)
+            yield Figure("server: CPU while idle", 100 * (server.cpu - before) / (time.monotonic() - begun), "%", 1)
+
+
+def appended(run: MadeRun, count: int) -> list[float]:
+    """When each of so many lines was on the disk, in seconds since 1970."""
+    found, begun = [], time.monotonic()
+    for i in range(count):
+        run.go_on()
+        found.append(time.time())
+        time.sleep(max(0.0, begun + (i + 1) / A_SECOND - time.monotonic()))
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=int, default=20)
+    parser.add_argument("--rounds", type=int, default=1000)
+    parser.add_argument("--points", type=int, default=50_000)
+    parser.add_argument("--seconds", type=float, default=15)
+    parser.add_argument("--json", type=Path)
+    chosen = parser.parse_args()
+    found = program()
+    if found is None:
+        raise SystemExit("no Chromium here; FEDPARETO_BROWSER names one")
+    from playwright.sync_api import sync_playwright
+
+    figures = []
+    size = sum(path.stat().st_size for path in STATIC.rglob("*") if path.suffix in (".js", ".css"))
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])
+        parts = [
+            iter([Figure("scripts and styles", size / 1000, "kB", 150)]),
+            plane(browser, chosen.runs, chosen.points),
+            live(browser, chosen.runs, chosen.rounds, chosen.seconds),
+        ]
+        for part in parts:
+            for one in part:
+                print(one, flush=True)
+                figures.append(one)
+        browser.close()
+    if chosen.json:
+        chosen.json.write_text(json.dumps([asdict(one) for one in figures], indent=1), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
