@@ -72,9 +72,12 @@ export function mount(root, page) {
 /** What the server says of each seed that is shown. */
 async function answersOf(run, { view: { round, seed }, runs }) {
   const seeds = run.entry.started.filter((one) => seed === "all" || Number(seed) === one);
+  const chosen = runs.map(({ id }) => id).join();
+  // A saved page knows the rounds and runs that it was saved with.
+  const whole = new URLSearchParams(document.documentElement.dataset.view?.split("?")[1]).get("runs");
   return Promise.all(seeds.map((one) => {
-    const path = (when) => `${run.path}/clients?seed=${one}&round=${when}&runs=${runs.map(({ id }) => id)}`;
-    const asked = has(path(round)) ? path(round) : path("latest");
+    const path = (ids, when) => `${run.path}/clients?seed=${one}&round=${when}&runs=${ids}`;
+    const asked = [path(chosen, round), path(chosen, "latest"), path(whole, round)].find(has) ?? path(whole, "latest");
     return run.once(runs.map(({ version }) => version).join(), asked, () => json(asked));
   }));
 }
@@ -213,7 +216,7 @@ function payText(known, { answers }) {
   const means = answers.map((_, s) => mean(known.map((row) => row.gains[s])));
   const several = means.length > 1;
   const decimals = Math.max(2, decimalsOf(deviation(several ? means : known.map((row) => row.gain))));
-  const inAll = several && better.length ? ` (${always} of them in every seed)` : "";
+  const inAll = several && better.length ? ` (${always || "none"} of them in every seed)` : "";
   const over = several ? ` ± ${number(deviation(means), decimals)} over ${means.length} seeds` : "";
   const who = `${better.length} of ${counted(known.length, "client")} ${better.length === 1 ? "is" : "are"} better off than alone${inAll}`;
   const worse = known.filter((row) => row.gain < 0).map((row) => row.client).sort((a, b) => a - b);
@@ -312,8 +315,7 @@ function columnsOf(rows, names) {
 }
 
 function drawList(shown, found, version, isChosen, pick) {
-  const { page, run } = found;
-  const rows = [...found.rows];
+  const { page, run, rows } = found;
   const columns = columnsOf(rows, run.names);
   const box = (row) => tick(called(row), false, () => pick(row));
   const place = () => shown.plot.querySelector(".scroll");
@@ -341,7 +343,7 @@ function drawList(shown, found, version, isChosen, pick) {
   const served = rows.filter((row) => Number.isFinite(row.regret)).sort((a, b) => b.regret - a.regret);
   const worst = listed(served.slice(0, 3).map((row) => `${called(row)} (regret ${number(row.regret, 3)})`));
   const average = number(mean(served.map((row) => row.regret)), 3);
-  const count = page.runs.length;
+  const count = found.against.length;
   const regret = `Regret is what the best model of ${count > 1 ? `the ${count} shown runs` : "this run"} would give a client beyond what it has`;
   const told = served.length ? ` Worst served: ${worst}; mean regret ${average}. ${regret}.` : "";
   shown.caption(`${counted(rows.length, "client")}: ${where(found)}.${told}`);
