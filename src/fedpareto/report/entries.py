@@ -169,6 +169,8 @@ class Line:
 
     def has(self, evaluation: Evaluation, split: str) -> bool:
         """Whether any client has values."""
+        if split not in self.columns.splits:
+            return False
         of_split = self.averages[EVALUATIONS.index(evaluation), self.columns.splits.index(split)]
         return not np.isnan(of_split).all()
 
