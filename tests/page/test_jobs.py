@@ -6,7 +6,6 @@ import json
 import os
 import shlex
 import signal
-import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -17,6 +16,7 @@ import pytest
 import fedpareto
 from fedpareto.experiments.draft import load
 from fedpareto.page.jobs import Jobs, is_busy
+from processes import run
 from waiting import until
 
 QUICK = {"engine.threads": "1", "engine.chunk": "4"}
@@ -129,8 +129,7 @@ def test_a_run_is_started_from_the_form_stopped_and_resumed_to_the_result_of_an_
     assert (words[0], out, Path(there)) == ("fedpareto", "--out", folder)
     typed = tmp_path / "typed"
     (tmp_path / "asked.yaml").write_text(yaml, encoding="utf-8")
-    command = [sys.executable, "-m", "fedpareto"]
-    subprocess.run([*command, *words[1:], "--out", typed], check=True, capture_output=True)
+    run([sys.executable, "-m", "fedpareto", *words[1:], "--out", typed], check=True)
     assert (typed / "spec.yaml").read_bytes() == (folder / "spec.yaml").read_bytes()
     assert load(tmp_path / "asked.yaml").to_yaml() == (folder / "spec.yaml").read_text(encoding="utf-8")
 

@@ -182,7 +182,7 @@ def _nested(needed: Values) -> dict[str, Any]:
     nested: dict[str, Any] = {}
     for key, value in needed.items():
         section, dot, parameter = key.partition(".")
-        plain = _value(key, value)
+        plain = _read(value) if key == "seeds" else _value(key, value)
         if not dot and section not in NAMED_SECTIONS:
             nested[key] = plain
         else:

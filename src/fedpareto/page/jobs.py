@@ -79,11 +79,14 @@ class Jobs:
     failed: dict[str, str] = field(default_factory=dict)
     """By id, why a run could not begin; its folder is gone again."""
 
-    def start(self, yaml: str, name: str) -> Path:
-        """A new run in a new folder."""
+    def must_have_room(self) -> None:
+        """Raises UserError if the folder for new ones is a run's own."""
         if (self.root / "spec.yaml").exists():
             above = quoted(self.root.resolve().parent)
             raise UserError(f"this page shows one run; open the folder above for others: fedpareto page {above}")
+
+    def start(self, yaml: str, name: str) -> Path:
+        """A new run in a new folder."""
         folder = free_folder(self.root, name)
         write_atomically(folder / ASKED, yaml)
         self._begin(id_of(folder, self.root), folder, ["run", "--spec", str(folder / ASKED), "--out", str(folder)])
@@ -181,6 +184,7 @@ def routes(folder_of: Callable[[str], Path], root: Path, worker: Worker, read_on
 
     @router.post("/api/start")
     def start(wanted: Wanted) -> dict[str, Any]:
+        jobs.must_have_room()
         settled = worker.ask("settle", wanted.values)
         folder = jobs.start(settled["yaml"], folder_name(wanted, settled))
         return {"command": command_of(settled["words"], folder), "id": id_of(folder, jobs.root)}

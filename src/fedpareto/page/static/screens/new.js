@@ -220,7 +220,8 @@ export function mount(root, page) {
   function ofRun(spec) {
     const flat = Object.fromEntries(Object.entries(spec).map(([key, value]) => [key.replace(/\.name$/, ""), value]));
     const [algorithm, problem, engine] = NAMED.map((kind) => form.found[`${kind}s`].find((one) => one.name === base(flat[kind])));
-    const usual = { clients: problem?.clients, seeds: [0] };
+    const usual = { clients: problem?.clients, seeds: "1" };
+    if (flat.seeds?.every((seed, i) => seed === i)) flat.seeds = String(flat.seeds.length);
     for (const [section, parameters] of [["algorithm", algorithm?.parameters], ["problem", problem?.parameters], ["learner", problem?.learner], ["engine", engine?.parameters], ["", form.found.spec], ...form.found.sections.map((one) => [one.name, one.parameters])]) {
       for (const one of parameters ?? []) usual[section ? `${section}.${one.name}` : one.name] ??= one.default;
     }

@@ -11,11 +11,13 @@ export const bar = [];
 
 const COMMANDS = { show: "See it in a terminal", resume: "Go on with it", stop: "Stop it", repeat: "Repeat it", predict: "Predict with its models", look: "See the mission: orbits, contacts, transfers", page: "This page" };
 const MOST_EVENTS = 500;
+const A_SECOND = 1000;
 
 export function mount(root, page) {
   const parts = Object.fromEntries(["head", "acts", "commands", "spec", "other", "events", "about"].map((name) => [name, el("section", { class: name })]));
   const events = { since: 0, list: [], epoch: null };
   const act = { busy: "", failed: "" };
+  const known = {};
   put(root, parts.head, parts.acts, el("div", { class: "columns" }, el("div", {}, parts.commands, parts.other), parts.spec), parts.events, parts.about);
 
   const run = () => page.shelf.runs.get(state().id);
@@ -48,7 +50,7 @@ export function mount(root, page) {
     const isOver = entry.status.name === "finished";
     if (!isGoing && act.busy.startsWith("Stopping")) act.busy = "";
     if (page.isSaved || page.shelf.about.read_only) return put(parts.acts);
-    return renew(parts.acts, JSON.stringify([entry.id, isGoing, isOver, act]), () => [
+    return renew(parts.acts, JSON.stringify([entry.id, isGoing, isOver, act.busy, act.failed]), () => [
       act.failed && el("p", { class: "callout bad", role: "alert", text: act.failed }),
       act.busy && el("p", { class: "soft", role: "status", text: act.busy }),
       el("div", { class: "row" },
@@ -61,15 +63,18 @@ export function mount(root, page) {
     ]);
   }
 
-  /** Whether a run goes on, not what it computes, may be another when it is resumed. */
+  /** Whether a run goes on, not what it computes, may be another when it is resumed. What was typed stays. */
   function resumption(entry, path) {
-    const keys = ["quorum", ...Object.keys(entry.spec).filter((key) => key.startsWith("faults."))];
-    const inputs = keys.map((key) => [key, el("input", { type: "text", id: `r-${key}`, placeholder: String(entry.spec[key] ?? 0), inputmode: "decimal" })]);
-    const go = () => ask("Reading libraries and data …", `${path}/resume`, { set: inputs.filter(([, one]) => one.value.trim()).map(([key, one]) => `${key}=${one.value.trim()}`) }, true);
-    const labelled = ([key, one]) => el("label", { class: "choice" }, el("span", { text: key }), one);
-    return el("form", { class: "row", on: { submit: (event) => (event.preventDefault(), go()) } },
-      labelled(inputs[0]),
-      inputs.length > 1 && el("details", {}, el("summary", { text: "faults" }), el("div", { class: "row" }, inputs.slice(1).map(labelled))),
+    if (act.of !== entry.id) {
+      const keys = ["quorum", ...Object.keys(entry.spec).filter((key) => key.startsWith("faults."))];
+      act.of = entry.id;
+      act.inputs = keys.map((key) => [key, el("input", { type: "text", id: `r-${key}`, placeholder: String(entry.spec[key] ?? 0), inputmode: "decimal" })]);
+    }
+    const set = () => act.inputs.filter(([, one]) => one.value.trim()).map(([key, one]) => `${key}=${one.value.trim()}`);
+    const [first, ...faults] = act.inputs.map(([key, one]) => el("label", { class: "choice" }, el("span", { text: key }), one));
+    return el("form", { class: "row", on: { submit: (event) => (event.preventDefault(), ask("Reading libraries and data …", `${path}/resume`, { set: set() }, true)) } },
+      first,
+      el("details", {}, el("summary", { text: "faults" }), el("div", { class: "row" }, faults)),
       el("button", { type: "submit", class: "main", text: "resume", disabled: Boolean(act.busy) }));
   }
 
@@ -115,8 +120,10 @@ export function mount(root, page) {
   async function compared(entry, against) {
     const others = page.shelf.entries.filter((one) => !one.error && one.id !== entry.id);
     const other = others.find((one) => one.id === against);
-    const answer = other && (await json(`/api/compare?runs=${entry.id},${other.id}`));
-    if (!others.length || (page.isSaved && !other)) return put(parts.other);
+    if (!others.length || page.isSaved) return put(parts.other);
+    const path = other && `/api/compare?runs=${entry.id},${other.id}`;
+    if (path && path !== known.path) Object.assign(known, { path, answer: await json(path) });
+    const answer = other && known.answer;
     return renew(parts.other, JSON.stringify([entry.id, others.map((one) => one.id), answer?.differences]), () => [
       el("h2", { text: "Compared with another" }),
       choice("run", [["", "…"], ...others.map((one) => [one.id, `${one.label} · ${one.name}`])], against ?? "", (id) => page.state.set({ against: id })),
@@ -128,8 +135,10 @@ export function mount(root, page) {
 
   /** The newest first; only what is new is asked for. */
   async function happened({ entry, path }) {
-    if (events.epoch !== entry.epoch || events.id !== entry.id) Object.assign(events, { since: 0, list: [], epoch: entry.epoch, id: entry.id });
+    if (events.epoch !== entry.epoch || events.id !== entry.id) Object.assign(events, { since: 0, list: [], asked: 0, epoch: entry.epoch, id: entry.id });
     if (page.isSaved) return put(parts.events);
+    if (entry.status.name === "running" && Date.now() - events.asked < A_SECOND) return null;
+    events.asked = Date.now();
     const { total, events: found } = await json(`${path}/events?since=${events.since}`);
     events.list = [...[...found].reverse(), ...events.list].slice(0, MOST_EVENTS);
     events.since = total;
