@@ -122,6 +122,27 @@ def test_cells_are_named_by_keys_and_stand_in_a_table(server, opened, lines):
     assert page.locator(".thread.pale").count() == 5
 
 
+def luminance(colour):
+    """Of "rgb(r, g, b)", as WCAG 2 defines it."""
+    parts = np.array([int(one) for one in re.findall(r"\d+", colour)[:3]]) / 255
+    linear = np.where(parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4)
+    return float(linear @ [0.2126, 0.7152, 0.0722])
+
+
+def test_threads_stand_out_on_both_papers(server, opened):
+    page = opened(server.at("/film?seed=1"))
+    for scheme in ("light", "dark"):
+        page.emulate_media(color_scheme=scheme)
+        page.reload()
+        at_round(page, ROUNDS)
+        paper = luminance(page.evaluate("() => getComputedStyle(document.documentElement).backgroundColor"))
+        strokes = "paths => paths.map((path) => getComputedStyle(path).stroke)"
+        colours = page.locator(".thread .own").evaluate_all(strokes)
+        assert len(set(colours)) == 6, "one for each preference"
+        for ink in map(luminance, colours):
+            assert (max(ink, paper) + 0.05) / (min(ink, paper) + 0.05) >= 2.99
+
+
 def test_nothing_moves_by_itself_where_motion_is_not_wanted(server, opened):
     page = opened(server.at("/film?seed=1&round=3"))
     page.emulate_media(reduced_motion="reduce")
