@@ -42,7 +42,7 @@ COMMON = (
     "matplotlib.pyplot",
     "fedpareto.api",
     "fedpareto.experiments.progress",
-    "fedpareto.report.page",
+    "fedpareto.page.comparison",
     "fedpareto.cli",
 )
 """What a fork had to import itself would take most of its time."""

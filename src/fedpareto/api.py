@@ -151,6 +151,8 @@ def sweep(
 
         campaign = fedpareto.sweep({"problem": "convex", "sweep": {"lr": [0.1, 0.2], "seeds": 3}}, "runs/steps")
     """
+    from fedpareto.page.comparison import write_summary
+
     listed = [specs] if isinstance(specs, str | Path | Mapping) else list(specs)
     plan = grid.plan(listed)
     if isinstance(jobs, str) and jobs != "ray":
@@ -158,7 +160,7 @@ def sweep(
     if isinstance(jobs, int) and jobs < 1:
         raise UserError(f"jobs is {jobs}; at least 1 is needed")
     where = OnRay(address, gpus=int(sweeps.on_gpu(plan))) if isinstance(jobs, str) else jobs
-    return sweeps.run(plan, Path(out), where, tallied("runs", len(plan), quiet), lambda: False)
+    return sweeps.run(plan, Path(out), where, tallied("runs", len(plan), quiet), lambda: False, write_summary)
 
 
 def table(

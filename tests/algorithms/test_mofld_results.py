@@ -25,10 +25,10 @@ from fedpareto.experiments.draft import Draft
 from fedpareto.experiments.interrupts import Stopped
 from fedpareto.experiments.runner import resume, start
 from fedpareto.moo.dominance import is_nondominated
+from fedpareto.page.comparison import write_comparison
 from fedpareto.problems.convex import Convex
 from fedpareto.problems.morl.deep_sea_treasure import DeepSeaTreasure
 from fedpareto.report import reading
-from fedpareto.report.page import write_comparison
 from fedpareto.testing.conformance import trial
 
 # -- who measures ------------------------------------------------------------------------------------------------------

@@ -96,7 +96,7 @@ def test_show_and_compare_tell_of_runs(fedpareto: Callable[..., Any], tmp_path: 
     assert shown.code == 0
     assert "fedpref on convex" in shown.out
     assert "no process is working" not in shown.out
-    compared = fedpareto("compare", "fedavg", "fedpref", "--out", "both")
+    compared = fedpareto("compare", "fedavg", "fedpref", "--out", "both", "--figures")
     assert compared.code == 0, compared.err
     assert "fedavg" in compared.out
     pages = [line.split()[-1] for line in compared.out.splitlines() if line.startswith(("page:", "picture:"))]

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from fedpareto.experiments import sweep
-from fedpareto.report.campaign import Summary
 
 TEXT = """
 problem: convex
@@ -29,12 +28,6 @@ def spec(tmp_path: Path) -> Path:
     path = tmp_path / "grid.yaml"
     path.write_text(TEXT, encoding="utf-8")
     return path
-
-
-@pytest.fixture(autouse=True)
-def unpaged(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is drawn: tests/experiments/test_sweep.py looks at a page."""
-    monkeypatch.setattr(Summary, "write_page", lambda summary, out: out / "index.html")
 
 
 def test_a_table_of_what_was_varied_and_the_failures_by_name(spec: Path, fedpareto: Callable[..., Any]) -> None:

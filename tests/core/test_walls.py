@@ -59,7 +59,7 @@ MAY_IMPORT = {
         "fleet",
         "problems",
     },
-    "api": {"errors", "core", "trust", "engines", "experiments", "fleet", "problems", "serving"},
+    "api": {"errors", "core", "trust", "engines", "experiments", "fleet", "page", "problems", "serving"},
     "testing": {"errors", "moo", "core", "engines", "experiments", "learners", "problems"},
     "deploy": {"errors", "files", "codecs", "moo", "core", "trust", "engines", "experiments", "problems"},
     "page": {"errors", "files", "columns", "moo", "core", "inputs", "report", "experiments", "serving", "deploy"},

@@ -151,11 +151,12 @@ def test_registered_nodes_train_and_each_keeps_its_model(undisturbed):
 
 
 def test_the_run_is_an_ordinary_one_for_reports(undisturbed, tmp_path):
-    from fedpareto.report import page, reading
+    from fedpareto.page.comparison import write_comparison
+    from fedpareto.report import reading
 
     deployment, *_ = undisturbed
     assert reading.load(deployment.run).finished
-    assert page.write_comparison([deployment.run], tmp_path / "page").exists()
+    assert write_comparison([deployment.run], tmp_path / "page").exists()
 
 
 def test_strangers_are_refused_each_with_a_clear_line(undisturbed):

@@ -21,8 +21,8 @@ from fedpareto.experiments.progress import Progress
 from fedpareto.experiments.result import Result
 from fedpareto.experiments.runner import resume, start
 from fedpareto.experiments.spec import Spec
+from fedpareto.page.comparison import write_comparison
 from fedpareto.report import reading
-from fedpareto.report.page import write_comparison
 
 ALGORITHMS = [
     "local",

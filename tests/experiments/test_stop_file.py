@@ -17,7 +17,6 @@ from fedpareto.experiments.progress import tallied
 from fedpareto.experiments.runner import resume, start
 from fedpareto.experiments.spec import Spec
 from fedpareto.experiments.store import RunFolder
-from fedpareto.report.campaign import Summary
 from processes import Commands
 
 ARGUMENTS = ("fedpref", "--problem", "convex", "--clients", "6", "--rounds", "40", "--seeds", "2", *FIXED_CHOICES)
@@ -114,10 +113,7 @@ def test_a_request_in_the_last_round_changes_nothing(tmp_path: Path) -> None:
     assert not (tmp_path / "run" / FILE).exists()
 
 
-def test_one_run_of_a_sweep_is_stopped_and_the_others_go_on(
-    server: Commands, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Summary, "write_page", lambda summary, out: out / "index.html")
+def test_one_run_of_a_sweep_is_stopped_and_the_others_go_on(server: Commands, tmp_path: Path) -> None:
     plan = grid.plan([{"problem": "convex", "clients": 4, "rounds": 3, "sweep": {"algorithm": ["fedavg", "local"]}}])
     first, second = (tmp_path / one.name for one in plan)
     campaign = sweep.run(plan, tmp_path, 1, tallied("runs", 2, quiet=True), asking(first, after=2))

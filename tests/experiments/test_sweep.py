@@ -16,7 +16,7 @@ from fedpareto.errors import DamagedFile, UserError
 from fedpareto.experiments import grid, sweep
 from fedpareto.experiments.interrupts import Stopped
 from fedpareto.experiments.progress import tallied
-from fedpareto.report.campaign import Summary
+from fedpareto.page.comparison import write_summary
 from processes import Commands
 from waiting import until
 
@@ -43,18 +43,12 @@ def never() -> bool:
 
 
 def campaign_of(plan: list[grid.Planned], out: Path, stop: Callable[[], bool] = never) -> sweep.Campaign:
-    return sweep.run(plan, out, 1, tallied("runs", len(plan), quiet=True), stop)
+    return sweep.run(plan, out, 1, tallied("runs", len(plan), quiet=True), stop, write_summary)
 
 
 @pytest.fixture(scope="module")
 def done(tmp_path_factory: pytest.TempPathFactory) -> sweep.Campaign:
     return fedpareto.sweep(SPEC, tmp_path_factory.mktemp("sweep") / "out", quiet=True)
-
-
-@pytest.fixture
-def unpaged(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is drawn."""
-    monkeypatch.setattr(Summary, "write_page", lambda summary, out: out / "index.html")
 
 
 # -- which runs ----------------------------------------------------------------------------------------------------
@@ -165,7 +159,7 @@ def test_a_sweep_ends_with_one_table_and_one_page(done: sweep.Campaign) -> None:
 
 
 def test_what_is_finished_is_not_run_again_and_a_longer_list_runs_what_is_new(
-    done: sweep.Campaign, monkeypatch: pytest.MonkeyPatch, unpaged: None
+    done: sweep.Campaign, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun: list[Path] = []
     ensure = sweep.ensure
@@ -176,7 +170,7 @@ def test_what_is_finished_is_not_run_again_and_a_longer_list_runs_what_is_new(
     assert [run.status for run in again.runs] == ["finished"] * 3
 
 
-def test_a_failed_run_is_named_and_the_others_go_on(tmp_path: Path, unpaged: None) -> None:
+def test_a_failed_run_is_named_and_the_others_go_on(tmp_path: Path) -> None:
     spec = changed(rounds=1, sweep={"faults.dropout": [1.0, 0.0]})
     campaign = fedpareto.sweep(spec, tmp_path / "out", quiet=True)
     assert [run.status for run in campaign.runs] == ["failed", "finished"]
@@ -196,14 +190,14 @@ def test_whatever_a_run_raises_is_its_own_failure(tmp_path: Path, monkeypatch: p
     assert len(campaign.failed) == 4
 
 
-def test_problems_that_cannot_be_compared_have_a_table_and_a_page_each(tmp_path: Path, unpaged: None) -> None:
+def test_problems_that_cannot_be_compared_have_a_table_and_a_page_each(tmp_path: Path) -> None:
     problems = ["convex", {"name": "convex", "goals": 3}]
     campaign = fedpareto.sweep(changed(rounds=1, sweep={"problem": problems}), tmp_path, quiet=True)
     assert [len(summary.cells) for summary in campaign.summaries] == [1, 1]
     assert [page.parent.name for page in campaign.pages] == ["comparison-1-convex", "comparison-2-convex"]
 
 
-def test_a_stopped_sweep_goes_on_in_the_middle_of_a_run(done: sweep.Campaign, tmp_path: Path, unpaged: None) -> None:
+def test_a_stopped_sweep_goes_on_in_the_middle_of_a_run(done: sweep.Campaign, tmp_path: Path) -> None:
     asked = iter([False] * 6 + [True] * 100)
     with pytest.raises(Stopped, match="stopped after 1 of 4 runs"):
         campaign_of(grid.plan([SPEC]), tmp_path, lambda: next(asked))

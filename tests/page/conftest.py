@@ -12,6 +12,7 @@ import pytest
 from browsing import HOW, PageServer, Watched, program
 
 from minutes import in_ci
+from run_folders import write_run, write_run_at  # noqa: F401
 
 
 @pytest.fixture(scope="package")

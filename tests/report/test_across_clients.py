@@ -14,12 +14,10 @@ from rich.console import Console
 from fedpareto.columns import Columns, Nowhere, in_folder
 from fedpareto.errors import DamagedFile, UserError
 from fedpareto.moo.intervals import interval
-from fedpareto.report import page
 from fedpareto.report.across import across_clients, in_terminal
 from fedpareto.report.client_figures import clients_at_the_end, clients_curves, share_improved_curves
 from fedpareto.report.comparison import comparison
 from fedpareto.report.figures import fronts
-from fedpareto.report.page import write_comparison
 from fedpareto.report.reading import load
 from fedpareto.report.terminal import clients_in_terminal, front_in_terminal, show
 
@@ -238,21 +236,6 @@ def test_the_share_improved_is_drawn_for_runs_that_measured_it(write_run):
     rounds, shares = with_losses.share_improved()
     assert rounds.tolist() == list(range(1, 13))
     np.testing.assert_allclose(line.get_ydata(), shares.mean(axis=0))
-
-
-def test_the_page_of_one_objective(write_run, tmp_path, monkeypatch):
-    monkeypatch.setattr(page.figures, "render", lambda figure, ending: ending.encode())
-    folders = [write_run("a", "fedpref", m=1, measured=True, rounds=2), write_run("b", m=1, rounds=2)]
-    index = write_comparison(folders, tmp_path / "out")
-    pictures = {path.stem for path in index.parent.glob("*.png")}
-    assert pictures == {"clients", "clients-curves", "share-improved"}
-    assert page.main_picture([load(folder) for folder in folders]) == "clients.png"
-    text = index.read_text(encoding="utf-8")
-    assert "ypervolume" not in text
-    assert text.index("accuracy across clients") < text.index("Clients at the end")
-    data = json.loads((index.parent / "table.json").read_text(encoding="utf-8"))
-    assert data["across_clients"][0]["rows"][0]["evaluation"] == "sent"
-    assert "share improved" in (index.parent / "table.md").read_text(encoding="utf-8")
 
 
 def test_the_mean_of_one_seed_has_no_interval_and_needs_no_scipy(monkeypatch):

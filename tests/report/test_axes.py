@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import io
-import json
 
 import numpy as np
 import pytest
 from rich.console import Console
 
 from fedpareto.errors import UserError
-from fedpareto.report import page
 from fedpareto.report.axes import axis_of, nearly_there, positions, shared
 from fedpareto.report.client_figures import clients_curves, share_improved_curves
 from fedpareto.report.comparison import comparison
@@ -181,19 +179,3 @@ def test_the_terminal_shows_a_course_at_even_times(slow):
     (line,) = [line for line in stream.getvalue().splitlines() if "▁" in line]
     assert line.split()[2] == "▁" * 8 + "▅" * 24 + "█" * 16
     assert "0 → 1 in 6 min of clock time" in line
-
-
-def test_a_reader_of_the_page_chooses_the_axis(write_run, tmp_path, monkeypatch):
-    monkeypatch.setattr(page.figures, "render", lambda figure, ending: figure.axes[-1].get_xlabel().encode())
-    folder = write_run("a", rounds=2, slow=60.0)
-    index = page.write_comparison([folder], tmp_path / "out", over="joules")
-    text = index.read_text(encoding="utf-8")
-    assert "Hypervolume over energy" in text
-    options = "".join(
-        f"<option>{words}</option>" for words in ("energy", "rounds", "clock time", "bytes", "replies", "seconds")
-    )
-    assert options in text
-    assert text.count(" hidden src=") == 5
-    assert json.loads((index.parent / "table.json").read_text(encoding="utf-8"))["columns"]
-    plain = page.write_comparison([write_run("b", rounds=2)], tmp_path / "plain").read_text(encoding="utf-8")
-    assert "<select" not in plain

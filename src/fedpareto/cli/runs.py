@@ -253,8 +253,9 @@ def _left_alone(run: Path) -> str:
 def compare(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Folders of runs on the same problem.")],
     out: Annotated[
-        Path | None, typer.Option(help="Where the page and the figures go.  [default: a new runs/comparison]")
+        Path | None, typer.Option(help="Where the page and the tables go.  [default: a new runs/comparison]")
     ] = None,
+    figures: Annotated[bool, typer.Option("--figures", help="Also every figure as PNG and PDF, for papers.")] = False,
     central: Central = False,
     rank: Rank = 1,
     converged: Converged = False,
@@ -262,26 +263,28 @@ def compare(
     json: console.AsJson = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No tables, only where the page is.")] = False,
 ) -> None:
-    """Compare runs, each RUN being a folder: a table here, and a page with figures (HTML, PNG, PDF) in a folder.
+    """Compare runs, each RUN being a folder: a table here, and a page to explore them in one HTML file.
 
     Example: fedpareto compare runs/fedavg-synthetic runs/fedpref-synthetic --out runs/comparison --over bytes
     """
     from rich.console import Console
 
-    from fedpareto.report import across, axes, by_device, page, record
+    from fedpareto.page.comparison import write_comparison
+    from fedpareto.report import across, axes, by_device, record
     from fedpareto.report.comparison import comparison
 
     records = _loaded(runs, central, rank, converged)
     axes.chosen_of(record.comparable(records), over)  # Before a folder is made for them.
     out = out or free_folder(Path("runs"), "comparison")
-    where = page.write_comparison(runs, out, rank, converged, over=over)
+    where = write_comparison(runs, out, rank, converged, over=over, figures=figures)
+    written = {"page": str(where), **_picture(records, out if figures else None)}
     if json:
         of_clients = {
             "across_clients": [table.to_plain() for table in across.across_clients(records)],
             "by_device": [table.to_plain() for table in by_device.by_device(records)],
         }
         table = comparison(records, over).to_plain() | of_clients
-        console.print_json({"page": str(where), "picture": str(out / page.main_picture(records)), **table})
+        console.print_json({**written, **table})
         return
     if not quiet:
         screen = Console()
@@ -292,7 +295,17 @@ def compare(
         of_devices = by_device.in_terminal(records)
         if of_devices is not None:
             screen.print(of_devices)
-    typer.echo(f"page:     {where}\npicture:  {out / page.main_picture(records)}")
+    for name, path in written.items():
+        typer.echo(f"{name + ':':9} {path}")
+
+
+def _picture(records: list[Record], out: Path | None) -> dict[str, str]:
+    """Where the main figure is, if figures were drawn; matplotlib is not loaded for nothing."""
+    if out is None:
+        return {}
+    from fedpareto.report.pictures import main_picture
+
+    return {"picture": str(out / main_picture(records))}
 
 
 def _loaded(runs: list[Path], central: bool, rank: int, converged: bool) -> list[Record]:

@@ -7,7 +7,7 @@ the same processes, which have imported torch once.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
@@ -83,8 +83,15 @@ class Campaign:
         }
 
 
-def run(plan: Sequence[Planned], out: Path, jobs: Jobs, tally: Tally, stop: Stop) -> Campaign:
-    """Runs what the folder does not hold yet; then the tables and pages of all finished runs."""
+def run(
+    plan: Sequence[Planned],
+    out: Path,
+    jobs: Jobs,
+    tally: Tally,
+    stop: Stop,
+    write_page: Callable[[Summary, Path], Path] | None = None,
+) -> Campaign:
+    """Runs what the folder does not hold yet; then the tables of all finished runs, and their pages if one can."""
     if isinstance(jobs, OnRay) and (others := other_engines(plan)):
         raise UserError(f"--jobs ray gives each run to one worker, but the engine {others[0]} has workers of its own")
     try:
@@ -108,7 +115,7 @@ def run(plan: Sequence[Planned], out: Path, jobs: Jobs, tally: Tally, stop: Stop
         finally:
             tally.end()
             record.write()
-        return _summed_up(Campaign(out, tuple(record.runs.values())))
+        return _summed_up(Campaign(out, tuple(record.runs.values())), write_page)
 
 
 def _own(piece: tuple[str, dict[str, Any]]) -> str:
@@ -194,7 +201,7 @@ class Record:
         self.written = time.monotonic()
 
 
-def _summed_up(campaign: Campaign) -> Campaign:
+def _summed_up(campaign: Campaign, write_page: Callable[[Summary, Path], Path] | None) -> Campaign:
     """With a table and a page for the finished runs that can be compared with each other."""
     from fedpareto.report import campaign as report
 
@@ -204,7 +211,8 @@ def _summed_up(campaign: Campaign) -> Campaign:
         summary = report.summary(records, [_in_words(run) for run in runs])
         page = PAGE if len(groups) == 1 else f"{PAGE}-{number + 1}-{problem}"
         summaries.append(summary)
-        pages.append(summary.write_page(campaign.folder / page))
+        if write_page is not None:
+            pages.append(write_page(summary, campaign.folder / page))
     return replace(campaign, summaries=tuple(summaries), pages=tuple(pages))
 
 

@@ -22,14 +22,14 @@ from starlette.exceptions import HTTPException
 
 from fedpareto.errors import UserError
 from fedpareto.files import json_text
-from fedpareto.page import answers, dial, form, jobs
+from fedpareto.page import answers, dial, figures, form, jobs
 from fedpareto.page.guard import Guard
+from fedpareto.page.saved import STATIC, VIEW, saved
 from fedpareto.page.stream import Hub
 from fedpareto.page.watch import Shelf, Unknown
 from fedpareto.page.worker import Worker, WorkerFailed
 from fedpareto.serving.gate import said
 
-STATIC = Path(__file__).parent / "static"
 INDEX = STATIC / "index.html"
 TYPES = {
     ".css": "text/css",
@@ -57,7 +57,7 @@ def app_of(
     """The page over a shelf of runs, for those who know the token and under these names; `rows` are for the dial."""
     server = secrets.token_hex(8)
     hub = Hub(shelf, server)
-    turned, forms = dial.Dial(rows), Worker(form.TARGET)
+    turned, forms, painter = dial.Dial(rows), Worker(form.TARGET), Worker(figures.TARGET)
 
     def folder_of(id: str) -> Path:
         folder: Path = shelf.run(id).folder
@@ -72,6 +72,7 @@ def app_of(
             await watch
         turned.close()
         forms.close()
+        painter.close()
 
     app = FastAPI(title="fedpareto", openapi_url=None, lifespan=watching)
     app.include_router(_asked(shelf, {"server": server, "read_only": read_only}))
@@ -79,6 +80,7 @@ def app_of(
     app.include_router(dial.routes(folder_of, turned))
     app.include_router(form.routes(forms, shelf.roots[0]))
     app.include_router(jobs.routes(folder_of, shelf.roots[0], forms, read_only))
+    app.include_router(figures.routes(folder_of, painter))
     app.include_router(_files())
     app.add_exception_handler(Unknown, _unknown)
     app.add_exception_handler(UserError, _wrong)
@@ -140,6 +142,13 @@ def _asked(shelf: Shelf, own: dict[str, Any]) -> APIRouter:
     @router.get("/compare")
     def compare(runs: str = "") -> Response:
         return as_json(answers.compare(shelf, ids(runs)))
+
+    @router.get("/save")
+    def save(runs: str, view: str = VIEW) -> Response:
+        for id in ids(runs):
+            shelf.run(id)
+        headers = {"content-disposition": 'attachment; filename="fedpareto.html"'}
+        return Response(saved(shelf, ids(runs), view), headers=headers, media_type=TYPES[".html"])
 
     return router
 

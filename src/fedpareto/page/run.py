@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,8 @@ class Run:
         self.following = Following(folder)
         self.busy = False
         """Whether a process is at work on it."""
+        self.seen_as: Callable[[Record], Record] = lambda record: record
+        """Who asks for a record gets this of it, such as one without outliers."""
         self.series = Series()
         self.sums: tuple[int, object] | None = None
         """What follows from all lines together, and the version of which it does."""
@@ -68,7 +70,7 @@ class Run:
     @property
     def record(self) -> Record:
         """All that was read of it."""
-        return self.following.record()
+        return self.seen_as(self.following.record())
 
     @property
     def latest(self) -> Record:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ def solutions(run: Run, split: str) -> bytes:
     A run that goes on has no solutions yet. Whose the models are is told where they are not those of clients 0, 1, ….
     """
     record = run.latest
-    found = record.solutions if record.finished else ()
+    found = [_without_outliers(one, record) for one in record.solutions] if record.finished else []
     columns = {f"values.{one.seed}": one.objectives[split].T for one in found if split in one.objectives}
     wanted = preferences_of(run)
     columns |= {f"preferences.{seed}": points for seed, points in wanted.items()}
@@ -33,6 +34,14 @@ def preferences_of(run: Run) -> dict[int, np.ndarray]:
     record = run.latest
     found = {seed: record.preferences(seed) for seed in record.started}
     return {seed: wishes for seed, wishes in found.items() if wishes is not None}
+
+
+def _without_outliers(one: Solution, record: Record) -> Solution:
+    if record.rank == 1 and not record.converged:
+        return one
+    kept = np.flatnonzero(record.counts(one))
+    objectives = {split: points[kept] for split, points in one.objectives.items()}
+    return dataclasses.replace(one, clients=tuple(one.clients[i] for i in kept), objectives=objectives)
 
 
 def _plain(one: Solution, record: Record) -> dict[str, Any]:

@@ -89,14 +89,12 @@ class Summary:
             row["settings"] = dict(settings)
         return table | {"chosen": self.chosen or None, "choice": self.sentence}
 
-    def write_page(self, out: Path) -> Path:
-        """The page of a comparison of these runs, with figures of the best of them; its path."""
-        from fedpareto.report import page
-
+    @property
+    def best(self) -> list[Path]:
+        """The folders of the runs that a figure has room for, the best by the first column, in their order."""
         scores = np.array([cells[0].mean for cells in self.cells]) * -self.columns[0].direction
         best = np.argsort(scores, kind="stable")[:MOST_DRAWN]
-        drawn = [self.records[place].folder for place in sorted(best.tolist())]
-        return page.write_comparison([record.folder for record in self.records], out, drawn=drawn)
+        return [self.records[place].folder for place in sorted(best.tolist())]
 
 
 def summary(records: Sequence[Record], settings: Sequence[Mapping[str, str]]) -> Summary:

@@ -19,7 +19,6 @@ from fedpareto.errors import UserError
 from fedpareto.files import write_atomically
 from fedpareto.report import mission_figures as draw
 from fedpareto.report._style import PALETTE, render
-from fedpareto.report._template import CSS
 from fedpareto.report.inline_svg import inline_svg
 from fedpareto.report.mission import HOUR, Mission, Station, Summary, Transfer
 from fedpareto.report.units import BYTES, ENERGY, TIME
@@ -36,31 +35,6 @@ MOST_FAULTS = 200
 """Rows of the fault log."""
 SPEEDS = {"1 min a second": 60, "5 min a second": 300, "20 min a second": 1200, "1 h a second": 3600}
 USUAL_SPEED = "5 min a second"
-STYLE = """
-:root { --sea: #eaf1f7; --land: #cfd6cb; }
-@media (prefers-color-scheme: dark) { :root { --sea: #1b2430; --land: #39423b; } }
-.facts { display: grid; grid-template-columns: repeat(auto-fit, minmax(9.5rem, 1fr)); gap: .6rem; margin: 1rem 0; }
-.facts div { background: var(--card); border-radius: 6px; padding: .5rem .8rem; }
-.facts dt { color: var(--soft); font-size: .85rem; } .facts dd { margin: 0; font-weight: 600; }
-.chart { display: block; width: 100%; height: auto; color: var(--ink); } .chart text { fill: currentColor; }
-.pair { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 26rem), 1fr)); gap: 0 2rem; }
-#map { position: relative; background: var(--sea); border-radius: 6px; overflow: hidden; }
-#map canvas { position: absolute; inset: 0; width: 100%; height: 100%; }
-#map .name { position: absolute; font-size: .75rem; translate: .5rem -1.3rem; white-space: nowrap; pointer-events: none;
-  text-shadow: 0 0 3px var(--paper), 0 0 3px var(--paper); }
-#map .left { translate: calc(-100% - .5rem) -1.3rem; } #map .below { translate: .5rem .1rem; }
-#map .left.below { translate: calc(-100% - .5rem) .1rem; }
-.controls { display: flex; flex-wrap: wrap; gap: .5rem .9rem; align-items: center; margin: .6rem 0; font-size: .9rem; }
-.controls input[type=range] { flex: 1 1 12rem; } .controls output { min-width: 5.5rem; }
-button, select { font: inherit; color: inherit; background: var(--card); border: 1px solid var(--edge);
-  border-radius: 6px; padding: .3rem .8rem; min-height: 2.2rem; }
-canvas:focus-visible, button:focus-visible, select:focus-visible, input:focus-visible, summary:focus-visible {
-  outline: 2px solid currentColor; outline-offset: 2px; }
-#chart { display: block; width: 100%; touch-action: pan-y; cursor: crosshair; }
-.key > span { white-space: nowrap; margin-right: 1rem; } .dot { display: inline-block; width: .8em; height: .8em;
-  border-radius: 50%; vertical-align: -.05em; margin-right: .3em; }
-#readout { min-height: 1.5em; }
-"""
 
 
 def write_page(mission: Mission, out: Path) -> Path:
@@ -97,15 +71,19 @@ def page(mission: Mission) -> str:
         _details("The run's spec", f"<pre>{html.escape(record.spec)}</pre>"),
     ]
     data = json.dumps(_data(mission), separators=(",", ":"), ensure_ascii=False).replace("<", "\\u003c")
-    script = resources.files("fedpareto.report").joinpath("mission.js").read_text(encoding="utf-8")
+    style, script = _own_file("mission.css"), _own_file("mission.js")
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{html.escape(title)}</title>\n<style>{CSS}{STYLE}</style>\n</head>\n<body>\n"
+        f"<title>{html.escape(title)}</title>\n<style>\n{style}</style>\n</head>\n<body>\n"
         f"<h1>{html.escape(title)}</h1>\n{''.join(sections)}"
         f'<script type="application/json" id="mission-data">{data}</script>\n'
         f"<script>\n{script}</script>\n</body>\n</html>\n"
     )
+
+
+def _own_file(name: str) -> str:
+    return resources.files("fedpareto.report").joinpath(name).read_text(encoding="utf-8")
 
 
 # -- what it came to -----------------------------------------------------------------------------------------------

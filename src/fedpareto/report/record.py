@@ -165,9 +165,12 @@ class Record:
 
     def drawn(self, solution: Solution) -> Array:
         """`[k, m]`: those of one seed: the finite ones, but for outliers where these are to be left out."""
-        points = solution.objectives[self.held_out]
+        return np.asarray(solution.objectives[self.held_out][self.counts(solution)])
+
+    def counts(self, solution: Solution) -> NDArray[np.bool_]:
+        """`[k]`: which of them."""
         fairness = [objective.fairness for objective in self.objectives] if self.converged else None
-        return np.asarray(points[counted(points, self.maximise, self.rank, fairness)])
+        return counted(solution.objectives[self.held_out], self.maximise, self.rank, fairness)
 
     def without_outliers(self, rank: int = 1, converged: bool = False) -> Record:
         """The same run with its fronts of this rank, and of the models that converged (thesis, A.3.5).

@@ -165,20 +165,6 @@ class Table:
         title = f"## {_escaped(self.title)}\n\n" if self.title else ""
         return "\n\n".join([title + body, *(_escaped(note) for note in self.notes)]) + "\n"
 
-    def to_html(self) -> str:
-        """A `<table class="sortable">`; each cell has its mean as `data-value` for sorting."""
-        heads = "".join(_head(column.heading, column.direction) for column in self.columns)
-        rows = "".join(
-            f'<tr><th scope="row" data-value="{html.escape(row.label)}">{html.escape(row.label)}</th>'
-            f"{''.join(_html_cell(cell) for cell in row.cells)}</tr>\n"
-            for row in self.rows
-        )
-        return (
-            f'<table class="sortable">\n<thead><tr>{_head("run", 0)}{heads}</tr></thead>\n'
-            f"<tbody>\n{rows}</tbody>\n</table>\n"
-            + "".join(f'<p class="note">{html.escape(note)}</p>\n' for note in self.notes)
-        )
-
     def to_json(self) -> str:
         """`to_plain` as a text."""
         return json.dumps(self.to_plain(), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
@@ -243,19 +229,6 @@ def number_text(value: float, decimals: int | None) -> str:
 def _escaped(text: str) -> str:
     """`text` escaped for Markdown and HTML."""
     return re.sub(r"([\\`*_\[\]|#~])", r"\\\1", html.escape(text, quote=False))
-
-
-def _head(heading: str, direction: int) -> str:
-    # The first click puts the best on top.
-    first = "descending" if direction > 0 else "ascending"
-    return f'<th scope="col" data-first="{first}"><button type="button">{html.escape(heading)}</button></th>'
-
-
-def _html_cell(cell: Cell) -> str:
-    mean = cell.mean
-    value = repr(mean) if math.isfinite(mean) else ""
-    mark = ' class="best"' if cell.best else ""
-    return f'<td{mark} data-value="{value}">{html.escape(cell.text)}</td>'
 
 
 def _json_cell(cell: Cell) -> dict[str, Any]:
