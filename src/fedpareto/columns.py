@@ -158,6 +158,10 @@ class Block:
                 raise ValueError(f"a block has {shape[-1]} values of {rows} clients")
             return cls(at, intern(kind), tuple(shape), rows, entry.get("some") is True)
 
+    def moved(self, by: int) -> Block:
+        """The same so many bytes further on."""
+        return Block(self.at + by, self.type, self.shape, self.rows, self.some)
+
     def to_plain(self) -> dict[str, Any]:
         """For a row."""
         plain = {"at": self.at, "type": self.type, "shape": list(self.shape), "rows": self.rows}

@@ -43,7 +43,7 @@ class Reader:
 
     def ask(self, following):
         since = len(self.known) if self.epoch == following.epoch else 0
-        self.known = self.known[:since] + following.lines[since:]
+        self.known = [*self.known[:since], *following.lines[since:]]
         self.epoch = following.epoch
 
 

@@ -8,8 +8,6 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from typing import Any
 
-import numpy as np
-
 from fedpareto.errors import UserError
 from fedpareto.page.about import about as about_run
 from fedpareto.page.attacks import matrix as matrix_of
@@ -26,6 +24,7 @@ from fedpareto.page.series import values_of
 from fedpareto.page.solutions import solutions as solutions_of
 from fedpareto.page.watch import Shelf, Unknown
 from fedpareto.report.entries import EVALUATIONS
+from fedpareto.report.lines import Lines
 from fedpareto.report.record import Record, distinguish
 
 MOST_POINTS = 200_000
@@ -66,21 +65,22 @@ def lines(shelf: Shelf, id: str, since: int = 0, epoch: int = 0) -> bytes:
     """A frame: the numbers of each line from `since` on."""
     with shelf.lock:
         run = shelf.run(id)
-        since, series = run.at(since, epoch), run.followed()
-        return frame({"epoch": run.following.epoch, "since": since, "total": series.total}, series.since(since))
+        since = run.at(since, epoch)
+        return frame({"epoch": run.following.epoch, "since": since, "total": len(run.lines)}, run.numbers(since))
 
 
 def values(shelf: Shelf, id: str, eval: str, split: str, since: int = 0, epoch: int = 0) -> bytes:
     """A frame: what single clients have, line by line."""
     with shelf.lock:
         run = shelf.run(id)
-        known, place = run.about, _split(run, eval, split)
+        known, part, lines = run.about, _split(run, eval, split), run.following.kept
+        assert lines is not None, "run.json can be read"
         since, epoch = run.at(since, epoch), run.following.epoch
-        every, total = _every(run), len(run.lines)
-        chosen = _thinned(run, since, every)
-    found = values_of(chosen, eval, place) if chosen else np.zeros((0, len(known.objectives), known.clients))
-    head = {"epoch": epoch, "since": since, "total": total, "clients": known.clients, "every": every}
-    return frame(head | {"lines": [[line.seed, line.round] for line in chosen]}, {"values": found})
+        every, rounds = _every(run), lines.numbers()[:, 1].astype(int).tolist()
+        chosen = _thinned(lines, rounds, since, every)
+    head = {"epoch": epoch, "since": since, "total": len(rounds), "clients": known.clients, "every": every}
+    told = [[lines.seed_of(place), rounds[place]] for place in chosen]
+    return frame(head | {"lines": told}, {"values": values_of(lines, chosen, eval, part)})
 
 
 def _split(run: Run, eval: str, split: str) -> int:
@@ -98,13 +98,16 @@ def _every(run: Run) -> int:
     return 1 if points <= MOST_POINTS else 2 ** math.ceil(math.log2(points / MOST_POINTS))
 
 
-def _thinned(run: Run, since: int, every: int) -> list[Any]:
+def _thinned(lines: Lines, rounds: Sequence[int], since: int, every: int) -> Sequence[int]:
+    """The places of lines that are sent."""
+    places = range(since, len(rounds))
     if every == 1:
-        return run.lines[since:]
+        return places
     last: dict[int, int] = {}
-    for line in run.lines:
-        last[line.seed] = max(line.round, last.get(line.seed, 0))
-    return [line for line in run.lines[since:] if line.round % every == 0 or line.round == last[line.seed]]
+    for place, round in enumerate(rounds):
+        seed = lines.seed_of(place)
+        last[seed] = max(round, last.get(seed, 0))
+    return [place for place in places if not rounds[place] % every or rounds[place] == last[lines.seed_of(place)]]
 
 
 def events(shelf: Shelf, id: str, since: int = 0) -> dict[str, Any]:

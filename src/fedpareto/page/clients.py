@@ -49,8 +49,8 @@ def got(record: Record, seed: int, round: int | None) -> Got:
 
 def _last(record: Record, seed: int, evaluation: Evaluation, round: int) -> Line | None:
     """The last line up to a round in which any client has a value."""
-    found = (line for line in record.of_seed(seed) if line.round <= round and line.has(evaluation, record.held_out))
-    return max(found, key=lambda line: line.round, default=None)
+    found = (line for line in reversed(record.of_seed(seed)) if line.round <= round)
+    return next((line for line in found if line.has(evaluation, record.held_out)), None)
 
 
 def utilities(points: Array, preferences: Array, maximise: Sequence[bool]) -> Array:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +11,7 @@ import numpy as np
 
 from fedpareto.page.run import Run
 from fedpareto.report.entries import Line
+from fedpareto.report.lines import NUMBERS
 from fedpareto.report.record import Record, mean_and_deviation
 
 SPARK = 40
@@ -118,12 +119,17 @@ def summed(run: Run) -> Sums:
 
 
 def _summed(run: Run) -> Sums:
-    about, lines = run.about, run.lines
+    about, lines = run.about, run.following.kept
+    assert lines is not None, "run.json can be read"
+    numbers = lines.numbers()
+    by_name = dict(zip(NUMBERS, numbers.T, strict=False))
+    held_out = about.splits.index(about.held_out)
+    values = lines.averages(numbers)[:, 0, held_out, 0] if about.single else by_name["hypervolume"]
+    seeds = [lines.seed_of(place) for place in range(len(lines))]
     by_seed: dict[int, dict[int, float]] = {}
-    for line in lines:
-        value = _of_line(line, about)
-        if line.seed in about.seeds and not math.isnan(value):
-            by_seed.setdefault(line.seed, {})[line.round] = value
+    for seed, r, value in zip(seeds, by_name["round"].astype(int).tolist(), values.tolist(), strict=True):
+        if seed in about.seeds and not math.isnan(value):
+            by_seed.setdefault(seed, {})[r] = value
     common = sorted(set.intersection(*map(set, by_seed.values()))) if by_seed else []
     curve = np.array([[of_seed[r] for r in common] for of_seed in by_seed.values()]).reshape(len(by_seed), len(common))
     ends = _ends(run, about)
@@ -134,22 +140,18 @@ def _summed(run: Run) -> Sums:
     chosen = np.unique(np.linspace(0, max(len(common) - 1, 0), min(SPARK, len(common))).round().astype(int))
     what = f"mean {about.objectives[0].name}" if about.single else "hypervolume"
     return Sums(
-        seeds=frozenset(line.seed for line in lines),
+        seeds=frozenset(seeds),
         headline=None if ends is None or np.isnan(ends).all() else [what, *map(finite, mean_and_deviation(ends))],
         spark=[finite(curve[:, i].mean()) for i in chosen],
-        failures=sum(line.failures for line in lines),
-        bytes_up=sum(line.bytes_up for line in lines),
-        bytes_down=sum(line.bytes_down for line in lines),
+        failures=int(by_name["failures"].sum()),
+        bytes_up=int(by_name["bytes_up"].sum()),
+        bytes_down=int(by_name["bytes_down"].sum()),
         has=_has(lines),
     )
 
 
 def _number(value: object) -> float:
     return float(value) if isinstance(value, int | float) else np.nan
-
-
-def _of_line(line: Line, about: Record) -> float:
-    return float(line.averages[0, about.splits.index(about.held_out), 0]) if about.single else line.hypervolume
 
 
 def _ends(run: Run, about: Record) -> np.ndarray | None:
@@ -162,9 +164,9 @@ def _ends(run: Run, about: Record) -> np.ndarray | None:
     return np.array([one.indicators.get("hypervolume", np.nan) for one in found.values()])
 
 
-def _has(lines: list[Line]) -> dict[str, bool]:
+def _has(lines: Sequence[Line]) -> dict[str, bool]:
     """What some rounds tell; the first of them may be without."""
-    some = lines[:1] + lines[len(lines) // 2 : len(lines) // 2 + 1] + lines[-1:]
+    some = [lines[place] for place in sorted({0, len(lines) // 2, len(lines) - 1})] if lines else []
     blocks = {name for line in some for name in line.columns.blocks(line.row)}
     return {
         "clusters": "clusters" in blocks or any(line.few_clusters is not None for line in some),

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from fedpareto.errors import UserError
 from fedpareto.experiments import spec_yaml
@@ -14,13 +16,12 @@ from fedpareto.files import Lock
 from fedpareto.page.series import Series
 from fedpareto.report._growing import Kept
 from fedpareto.report.entries import Line, Status
-from fedpareto.report.following import Following
+from fedpareto.report.following import FINISHED, Following
 from fedpareto.report.record import Record
 
 PRIVATE = "private"
 """Preferences, in the spec of a deployment."""
 MODELS = ("models.safetensors", "conditioned.safetensors")
-FINISHED = "finished"
 
 
 class Run:
@@ -81,7 +82,7 @@ class Run:
             return self.about
 
     @property
-    def lines(self) -> list[Line]:
+    def lines(self) -> Sequence[Line]:
         """Those that were read, as they were written."""
         return self.following.lines
 
@@ -94,11 +95,7 @@ class Run:
     def error(self) -> str | None:
         """What is wrong with the folder, in one line."""
         try:
-            if self.following.problem is not None:
-                raise self.following.problem
-            _ = self.about, self.following.status.value, self.following.solutions.value
-            if self.status.name == FINISHED and not self.following.left:
-                _ = self.record
+            self.following.check()
         except UserError as problem:
             return " ".join(str(problem).split())
         return None
@@ -143,10 +140,13 @@ class Run:
         """Whether its models can be asked."""
         return any((self.folder / name).is_file() for name in MODELS) and (self.folder / "inputs.json").is_file()
 
-    def followed(self) -> Series:
-        """The numbers of all lines that were read."""
-        self.series.follow(self.about, self.lines, self.following.epoch)
-        return self.series
+    def numbers(self, since: int) -> dict[str, np.ndarray]:
+        """By name, of each line from this one on that was read."""
+        lines = self.following.kept
+        if lines is None:
+            return {}
+        self.series.follow(self.about, lines, self.following.epoch)
+        return self.series.since(self.about, lines, since)
 
     def at(self, since: int, epoch: int) -> int:
         """From which line on an answer goes: those before are known to whoever asks, unless they changed since."""

@@ -9,77 +9,83 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedpareto.moo.fairness import LOW_SHARE, shares_improved
-from fedpareto.report.entries import EVALUATIONS, Line
-from fedpareto.report.parsing import COUNTS, MEASURED
+from fedpareto.report.entries import EVALUATIONS
+from fedpareto.report.lines import NUMBERS, Lines
 from fedpareto.report.record import Record
 
 Array = NDArray[np.float64]
 
-FIELDS = ("seed", "round", *(name for name in (*MEASURED, *COUNTS) if name != "over"))
+LEFT_OUT = ("over",)
+"""Of the numbers that are kept of a line: the page has no use for it."""
 
 
 class Series:
-    """By name, a number of each line, NaN where it is not known."""
+    """By name, a number of each line, NaN where it is not known; what follows from clients' values is kept here."""
 
     def __init__(self) -> None:
-        self.epoch, self.total = 0, 0
+        self.epoch = 0
+        self._begin()
+
+    def _begin(self) -> None:
+        self.total = 0
         self._columns: dict[str, array[float]] = {}
         self._losses: dict[int, tuple[int, Array, NDArray[np.int64]]] = {}
 
-    def follow(self, about: Record, lines: Sequence[Line], epoch: int) -> None:
+    def follow(self, about: Record, lines: Lines, epoch: int) -> None:
         """Takes lines into account that were not there before; in another epoch, all anew."""
         if epoch != self.epoch or len(lines) < self.total:
-            self.__init__()  # type: ignore[misc]
             self.epoch = epoch
-        new = lines[self.total :]
-        if not new:
+            self._begin()
+        count = len(lines) - self.total
+        if not count:
             return
-        for name, values in self._numbers(about, new):
+        for name, values in self._derived(about, lines):
             column = self._columns.setdefault(name, array("d"))
             column.extend([np.nan] * (self.total - len(column)))
             column.frombytes(np.ascontiguousarray(values, dtype=np.float64).tobytes())
-        self.total += len(new)
+        self.total += count
         for column in self._columns.values():
             column.extend([np.nan] * (self.total - len(column)))
 
-    def since(self, since: int) -> dict[str, Array]:
+    def since(self, about: Record, lines: Lines, since: int) -> dict[str, Array]:
         """The numbers of the lines from this one on."""
-        return {name: np.array(column[since:], dtype=np.float64) for name, column in self._columns.items()}
-
-    def _numbers(self, about: Record, lines: Sequence[Line]) -> Iterator[tuple[str, Array]]:
-        for name in FIELDS:
-            yield name, np.array([getattr(line, name) for line in lines], dtype=np.float64)
-        averages = np.stack([line.averages for line in lines])
-        m, own = len(about.objectives), about.splits.index(about.own_split)
+        numbers = lines.numbers(since)
+        found = {name: numbers[:, i] for i, name in enumerate(NUMBERS) if name not in LEFT_OUT}
+        averages = lines.averages(numbers)
         for e, evaluation in enumerate(EVALUATIONS):
             for s, split in enumerate(about.splits):
-                for j in range(m):
-                    yield f"{evaluation}.{split}.{j}", averages[:, e, s, j]
-            points = values_of(lines, evaluation, own)
+                for j in range(len(about.objectives)):
+                    found[f"{evaluation}.{split}.{j}"] = averages[:, e, s, j]
+        return found | {name: np.array(column[since:], dtype=np.float64) for name, column in self._columns.items()}
+
+    def _derived(self, about: Record, lines: Lines) -> Iterator[tuple[str, Array]]:
+        places, own = range(self.total, len(lines)), about.splits.index(about.own_split)
+        for evaluation in EVALUATIONS:
+            points = values_of(lines, places, evaluation, own)
             for j, objective in enumerate(about.objectives):
                 worst, nine = low_ends(points[:, j], objective.maximise)
                 yield f"{evaluation}.worst.{j}", worst
                 yield f"{evaluation}.nine.{j}", nine
-        yield "improved", np.array([self._improved(line) for line in lines])
-        others = dict.fromkeys(name for line in lines for name, value in line.row.items() if _is_number(value))
-        for name in others.keys() - set(FIELDS):
-            values = (line.row.get(name) for line in lines)
+        yield "improved", np.array([self._improved(lines, place) for place in places])
+        rest = lines.rest(self.total)
+        for name in dict.fromkeys(name for one in rest for name, value in one.items() if _is_number(value)):
+            values = (one.get(name) for one in rest)
             yield name, np.array([value if _is_number(value) else np.nan for value in values], dtype=np.float64)
 
-    def _improved(self, line: Line) -> float:
+    def _improved(self, lines: Lines, place: int) -> float:
         """The share of the participants whose loss did not rise in a round; NaN where losses were not measured."""
-        losses = line.losses
-        if losses is None:
+        if not lines.has_block(place, "losses"):
             return float("nan")
-        now = line.round, losses, line.columns.participants(line.row)
-        before = self._losses.get(line.seed)
-        self._losses[line.seed] = now
+        line = lines[place]
+        losses, before = line.losses, self._losses.get(line.seed)
+        assert losses is not None
+        now = self._losses[line.seed] = line.round, losses, line.columns.participants(line.row)
         return shares_improved([before, now]).get(line.round, np.nan) if before is not None else np.nan
 
 
-def values_of(lines: Sequence[Line], evaluation: str, split: int) -> Array:
+def values_of(lines: Lines, places: Sequence[int], evaluation: str, split: int) -> Array:
     """`[k, m, n]`: what each client has by line and objective; NaN where it is not known."""
-    return lines[0].columns.stacked([line.row for line in lines], evaluation, split)
+    return lines.columns.stacked(lines.rows_with(evaluation, places), evaluation, split)
 
 
 def low_ends(values: Array, maximise: bool) -> tuple[Array, Array]:

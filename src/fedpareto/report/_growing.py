@@ -69,7 +69,7 @@ class Kept(Generic[Found]):
 
 
 @dataclass(frozen=True)
-class Lines:
+class Added:
     """What a file of lines has gained."""
 
     again: bool
@@ -78,7 +78,7 @@ class Lines:
     """Each with its number, counted from 1; none is empty."""
 
 
-NOTHING = Lines(False, ())
+NOTHING = Added(False, ())
 
 
 class Growing:
@@ -101,7 +101,7 @@ class Growing:
         size = self.seen[0] if self.seen else 0
         return max(0, size - self.offset - len(self.rest))
 
-    def read(self, most: int = EVERYTHING) -> Lines:
+    def read(self, most: int = EVERYTHING) -> Added:
         """The lines that were added since the last time, not many more than `most` bytes of them."""
         now = signature(self._name)
         if now == self.seen and not self.left:
@@ -109,7 +109,7 @@ class Growing:
         if now is None:
             again = self.offset > 0
             self._forget()
-            return Lines(again, ())
+            return Added(again, ())
         try:
             must_be_ordinary(self.path)
             with self.path.open("rb") as file:
@@ -122,7 +122,7 @@ class Growing:
         except OSError as problem:
             raise UserError(f"{self.path} cannot be read: {problem.strerror or problem}") from None
         self.seen = now
-        return Lines(again, tuple(self._split(content, is_end)))
+        return Added(again, tuple(self._split(content, is_end)))
 
     def _split(self, content: bytes, is_end: bool) -> list[tuple[int, bytes]]:
         *whole, rest = content.split(b"\n")
@@ -150,7 +150,7 @@ class Growing:
         self.seen, self._number, self._end, self.offset, self.rest = None, 0, b"", 0, b""
 
 
-def objects(found: Lines, path: Path) -> Iterator[tuple[dict[str, Any], str]]:
+def objects(found: Added, path: Path) -> Iterator[tuple[dict[str, Any], str]]:
     """Each object of some lines with where it is."""
     for number, text in found.texts:
         where = f"{path}, line {number}"

@@ -6,6 +6,7 @@ A run that is resumed cuts its files back to its last checkpoint and writes on f
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,9 @@ from typing import Any
 from fedpareto.columns import FILE, KEY, in_folder
 from fedpareto.errors import DamagedFile, UserError
 from fedpareto.report._files import read_text
-from fedpareto.report._growing import EVERYTHING, Growing, Kept, Lines, last_object, objects, signature
+from fedpareto.report._growing import EVERYTHING, Added, Growing, Kept, last_object, objects, signature
 from fedpareto.report.entries import Event, Line
+from fedpareto.report.lines import Lines
 from fedpareto.report.parsing import (
     CENTRAL_FILE,
     central_of,
@@ -27,6 +29,7 @@ from fedpareto.report.parsing import (
 )
 from fedpareto.report.record import Record
 
+FINISHED = "finished"
 Shape = tuple[int, tuple[str, ...], int]
 """Clients, splits and how many objectives: what must be known to read values."""
 
@@ -60,15 +63,13 @@ class Rounds:
         self.shape, self.epoch, self.columns = shape, epoch, in_folder(folder, *shape)
         self._path, self._values = folder / "metrics.jsonl", str(folder / FILE)
         self.file = Growing(self._path)
-        self.lines: list[Line] = []
-        """In the order in which they were written."""
+        self.lines = Lines(self.columns)
         self.damage: UserError | None = None
         """A line from which on none is taken any more."""
         self.trouble: UserError | None = None
         """Why the file could not be read the last time."""
         self.waiting: list[tuple[dict[str, Any], str]] = []
         """Rows whose values are not whole yet, and where they are."""
-        self._places: dict[tuple[int, int], int] = {}
         self._length = self._reached = 0
 
     def read(self, most: int) -> tuple[int, bool]:
@@ -95,7 +96,7 @@ class Rounds:
         is_again = self.epoch != before
         return len(self.lines) - (0 if is_again else known), is_again
 
-    def _take_all(self, found: Lines) -> None:
+    def _take_all(self, found: Added) -> None:
         waiting, self.waiting = self.waiting, []
         try:
             for data, where in (*waiting, *objects(found, self._path)):
@@ -111,26 +112,27 @@ class Rounds:
             return
         line = line_of(data, where, self.columns)
         self._reached = max(self._reached, reach)
-        place = self._places.setdefault((line.seed, line.round), len(self.lines))
-        if place < len(self.lines):
-            # A resumed run writes the round it was stopped in again; the later row counts.
-            self.lines[place] = line
-            self.epoch += 1
-        else:
+        place = self.lines.place_of(line.seed, line.round)
+        if place is None:
             self.lines.append(line)
+        else:
+            # A resumed run writes the round it was stopped in again; the later row counts.
+            self.lines.replace(place, line)
+            self.epoch += 1
 
     def _forget(self) -> None:
         self.epoch += bool(self.lines)
-        self.lines, self.waiting, self._places, self._reached, self.damage = [], [], {}, 0, None
+        self.lines, self.waiting, self._reached, self.damage = Lines(self.columns), [], 0, None
 
-    def ordered(self, is_over: bool) -> tuple[Line, ...]:
-        """Those whose values are all there, by seed and round; after a power cut the last ones of a run may not be."""
+    def check(self, is_over: bool) -> None:
+        """Raises what is wrong; after a power cut the values of the last rows of a run under way may be missing."""
         if (problem := self.damage or self.trouble) is not None:
             raise problem
-        if is_over and self.waiting:
+        if is_over and self.waiting and not self.file.left:
             reach = self.columns.reaches(self.waiting[0][0])
             raise DamagedFile(f"{self._values} is damaged: {self._length} bytes are left of {reach}")
-        return tuple(sorted(self.lines, key=lambda line: (line.seed, line.round)))
+        if is_over and not self.lines and not self.file.left:
+            raise DamagedFile(f"{self._path} is damaged: the run is finished, but it holds no round")
 
 
 class Following:
@@ -147,7 +149,6 @@ class Following:
         self._rounds: Rounds | None = None
         self._log = Growing(folder / "events.jsonl")
         self._log_problem: UserError | None = None
-        self._record: Record | None = None
         self._version = 0
 
     @property
@@ -156,9 +157,14 @@ class Following:
         return self._rounds.epoch if self._rounds else 0
 
     @property
-    def lines(self) -> list[Line]:
+    def lines(self) -> Sequence[Line]:
         """In the order in which they were written."""
-        return self._rounds.lines if self._rounds else []
+        return self._rounds.lines if self._rounds else ()
+
+    @property
+    def kept(self) -> Lines | None:
+        """The same, as they are kept; None as long as nobody knows what they mean."""
+        return self._rounds.lines if self._rounds else None
 
     @property
     def left(self) -> int:
@@ -203,9 +209,7 @@ class Following:
         events = self._read_events(most)
         others = [kept.look() for kept in (self.spec, self.solutions, self.central)]
         change = Change(lines, events, again, status, about or any(others) or self.problem is not problem)
-        if change:
-            self._record = None
-            self._version += 1
+        self._version += bool(change)
         return change
 
     def _understand(self) -> None:
@@ -233,31 +237,28 @@ class Following:
 
     # -- what is there ---------------------------------------------------------------------------------------------
 
+    def check(self) -> None:
+        """Raises what is wrong with the folder, as far as it was read; that there is no round yet is not."""
+        _ = self.about.value, self.solutions.value
+        if self._rounds:
+            self._rounds.check(self.status.value.name == FINISHED)
+        if self._log_problem is not None:
+            raise self._log_problem
+
     def record(self) -> Record:
         """What was read, as a run; `UserError` says in one line why it cannot be shown."""
-        if self._record is None:
-            self._record = self._assembled()
-        return self._record
-
-    def _assembled(self) -> Record:
         run, status = self.about.value, self.status.value
-        is_over = status.name == "finished"
-        lines = self._rounds.ordered(is_over) if self._rounds else ()
-        if not any(line.seed in run.seeds for line in lines):
-            if is_over:
-                where = self.folder / "metrics.jsonl"
-                raise DamagedFile(f"{where} is damaged: the run is finished, but it holds no round")
+        if self._rounds:
+            self._rounds.check(status.name == FINISHED)
+        lines = self._rounds.lines.ordered() if self._rounds else ()
+        record = dataclasses.replace(run, status=status, lines=lines)
+        if not record.started:
             reason = f": {status.message}" if status.message else ""
             raise NoRoundsYet(f"{self.folder}: no rounds yet (status: {status.name}{reason})")
         if self._log_problem is not None:
             raise self._log_problem
         record = dataclasses.replace(
-            run,
-            status=status,
-            lines=lines,
-            events=tuple(self.events),
-            spec=self.spec.value,
-            central=self.central.value,
+            record, events=tuple(self.events), spec=self.spec.value, central=self.central.value
         )
         known = self.solutions.value
         found = (known.get(seed) or solution_so_far(record, seed) for seed in record.started)

@@ -28,16 +28,11 @@ from fedpareto.report._files import (
     texts,
 )
 from fedpareto.report.entries import EVALUATIONS, Event, Line, Objective, Output, Process, Solution, Status, packed
+from fedpareto.report.lines import COUNTS, MEASURED
 from fedpareto.report.record import Record
 
 FORMAT = 2
 """The layout of a run folder that this version writes and reads."""
-COUNTS = ("replies", "failures", "bytes_up", "bytes_down")
-MEASURED = (
-    *("hypervolume", "trained_hypervolume", "seconds", "epsilon"),
-    *("clock", "over", "joules", "staleness", "at"),
-)
-"""Numbers of a row that need not be there."""
 IN_FIELDS = {*EVALUATIONS, *COUNTS, *MEASURED}
 """Of a row; what else it has stays as it is."""
 CENTRAL_FILE = "central.json"

@@ -28,6 +28,7 @@ from fedpareto.report._files import (
     printable,
 )
 from fedpareto.report.entries import OWN_TEST, ROWS, Event, Line, Objective, Output, Solution, Status
+from fedpareto.report.lines import by_seed
 from fedpareto.report.words import collapse_in_words, few_rows_in_words, stop_in_words
 
 
@@ -64,7 +65,8 @@ class Record:
     """The rule that replies go through; empty without one."""
     spec: str
     status: Status
-    lines: tuple[Line, ...]
+    lines: Sequence[Line]
+    """By seed and round."""
     events: tuple[Event, ...]
     solutions: tuple[Solution, ...] = field(repr=False)
     """One per started seed."""
@@ -113,7 +115,7 @@ class Record:
     @property
     def started(self) -> tuple[int, ...]:
         """The seeds that have at least one round, in the requested order."""
-        return tuple(self._by_seed)
+        return tuple(self._of_seeds)
 
     @property
     def common_rounds(self) -> NDArray[np.int64]:
@@ -143,12 +145,12 @@ class Record:
         sums = [sum(getattr(line, name) for line in self.of_seed(seed)) for seed in self.started]
         return np.array(sums, dtype=np.float64)
 
-    def of_seed(self, seed: int) -> list[Line]:
+    def of_seed(self, seed: int) -> Sequence[Line]:
         """The rounds of one seed, in order."""
-        if seed not in self._by_seed:
+        if seed not in self._of_seeds:
             known = ", ".join(str(s) for s in self.started)
             raise UserError(f"{self.folder}: nothing of seed {seed}; it has {known}")
-        return list(self._by_seed[seed].values())
+        return self._of_seeds[seed]
 
     def solution(self, seed: int) -> Solution:
         """What one seed ended with, or has so far."""
@@ -379,11 +381,15 @@ class Record:
         return tuple(range(self.clients)) if found is None or found.similarity_of is None else found.similarity_of
 
     @cached_property
-    def _by_seed(self) -> dict[int, dict[int, Line]]:
-        grouped: dict[int, dict[int, Line]] = {}
-        for line in self.lines:
-            grouped.setdefault(line.seed, {})[line.round] = line
+    def _of_seeds(self) -> dict[int, Sequence[Line]]:
+        """By seed that has any, its rounds in order."""
+        grouped = by_seed(self.lines)
         return {seed: grouped[seed] for seed in self.seeds if seed in grouped}
+
+    @cached_property
+    def _by_seed(self) -> dict[int, dict[int, Line]]:
+        """The same by round."""
+        return {seed: {line.round: line for line in lines} for seed, lines in self._of_seeds.items()}
 
 
 def _round(line: Line) -> int:
