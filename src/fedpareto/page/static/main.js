@@ -353,6 +353,7 @@ function listen() {
       found.due ??= setTimeout(() => {
         found.due = null;
         shelfList();
+        liveness();
       }, 1000);
     } else if (name === "other") schedule("other");
   });

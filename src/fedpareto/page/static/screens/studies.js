@@ -36,7 +36,10 @@ function nothing(page) {
 function all(others, page) {
   return Object.entries(KINDS).map(([kind, [name, about, path, key]]) => {
     const found = others.filter((one) => one.kind === kind);
-    const shown = (one) => [runsOf(one, page), path && link("open", path, { [key]: one.id }, page), one.command && command(one.command, page.say)];
+    const shown = (one) => {
+      const ways = [runsOf(one, page), path && link("open", path, { [key]: one.id }, page), one.command && command(one.command, page.say)].filter(Boolean);
+      return ways.length ? ways : "no run of it has begun";
+    };
     const rows = found.map((one) => [one.name, one.status || "–", { value: one.name, node: el("div", { class: "row" }, one.error ? el("span", { class: "bad", text: one.error }) : shown(one)) }]);
     return found.length > 0 && el("section", {}, el("h2", { text: name }), el("p", { class: "soft", text: `${counted(found.length, "folder")}: ${about}.` }), table({ caption: name, columns: ["folder", "status", "shown by"], rows }));
   });
