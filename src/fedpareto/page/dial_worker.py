@@ -117,6 +117,7 @@ class Desk:
             "any": isinstance(seat.model, AnyPreference),
             "rows": None if table is None else {"count": len(table.rows), "name": table.name, "file": table.file},
             "rows_reason": seat.reason or None,
+            "sent": question["given"] is not None and "sent" in question["given"],
         }
 
     def _rows(self, question: Mapping[str, Any]) -> dict[str, Any]:

@@ -97,11 +97,11 @@ function headed(view) {
   const file = el("input", { type: "file", accept: ".csv,.tsv,.txt,text/csv", class: "hidden", id: "rows-file", on: { change: () => file.files[0] && send(view, file.files[0]) } });
   return [
     servable.length > 1 && choice("run", servable.map((one) => [one.id, `${one.entry.label} (${one.entry.name})`]), run.id, (id) => state.set({ dial: id, of: null }, { push: true })),
-    whose.length > 1 && choice("model of", whose, about.client ?? "", (client) => state.set({ of: client || null })),
+    whose.length > 1 && choice("model of", whose, about.client ?? "", (client) => state.set({ of: client || null }), { name: "of" }),
     about.ready && about.seeds.length > 1 && choice("seed", about.seeds, about.seed, (seed) => state.set({ seed })),
     about.ready && el("span", { class: "soft", text: about.rows ? about.rows.name : "" }),
     about.ready && el("span", { class: "drop" }, file, el("label", { for: "rows-file", text: "take your own rows (CSV)" })),
-    about.ready && (view.loaded > 0 || about.rows_reason) && button("back to the first rows", () => send(view, null)),
+    about.ready && about.sent && button("back to the first rows", () => send(view, null)),
   ];
 }
 
@@ -125,7 +125,7 @@ async function send(view, file) {
   try {
     const told = await post("/api/rows", { csv: file && (await textOf(file)), name: file ? file.name : "" });
     if (file) view.page.say(`${file.name}: ${counted(told.count, "row")}.`);
-    view.loaded = file ? view.loaded + 1 : 0;
+    view.loaded++;
     view.key = null;
     view.heads.renewedFor = null;
     view.page.refresh();
@@ -344,7 +344,7 @@ function tools(view) {
   const { state } = page;
   const shown = state.get("show") ?? "all";
   renew(parts.tools, [shown, along(view), view.edits.size].join(), () => el("div", { class: "row" },
-    choice("show", SHOWN, shown, (value) => state.set({ show: value === "all" ? null : value })),
+    choice("show", SHOWN, shown, (value) => state.set({ show: value === "all" ? null : value }), { name: "show" }),
     about.objectives.length > 2 && choice("strips along", parts.names, parts.names[along(view)], (name) => state.set({ along: name })),
     button("save these rows as CSV", () => save(view)),
     view.edits.size > 0 && button("undo all edits", () => edit(view, [...view.edits.keys()].map((place) => [place, undefined]))),

@@ -92,7 +92,7 @@ export function drawGroups(view, { now, base, against }) {
     parts.gap = el("p", { class: "gap" });
     const heads = [column, "rows", "yes", "share of yes", before && `against ${against}`].filter(Boolean);
     return [
-      choice("groups by", about.grouped.map((one) => [one, about.sensitive.includes(one) ? `${one} (sensitive)` : one]), column, (value) => page.state.set({ group: value })),
+      choice("groups by", about.grouped.map((one) => [one, about.sensitive.includes(one) ? `${one} (sensitive)` : one]), column, (value) => page.state.set({ group: value }), { name: "group" }),
       small("Decisions by group", heads, parts.counts),
       parts.gap,
     ];
