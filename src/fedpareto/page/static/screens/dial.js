@@ -73,7 +73,7 @@ async function open(view, run, asked, key) {
     put(view.told, el("p", { class: "callout warn", text: `This run has no dial: ${about.reason}` }));
     return false;
   }
-  put(view.told, about.rows_reason && el("p", { class: "callout warn", text: upper(about.rows_reason) }));
+  put(view.told, about.rows_reason && el("p", { class: "callout warn", text: about.rows_reason }));
   if (!about.rows) return false;
   Object.assign(view, await json(`/api/dial/${run.id}/rows?${asked}`));
   view.words = worded(about);
@@ -187,11 +187,11 @@ function build(view) {
   const parts = { turned, front, curves, table, shownFront, shownCurves, names, axes: el("div", { class: "row" }), legend: el("ul", { class: "legend" }) };
   for (const name of ["changes", "served"]) parts[name] = el("p", { class: name });
   for (const name of ["groups", "pins", "asked", "pinned", "tools", "whatIf"]) parts[name] = el("div", { class: name });
-  shownFront.root.prepend(parts.axes);
+  shownFront.plot.before(parts.axes);
   shownCurves.plot.append(parts.legend);
   put(
     body,
-    el("section", { class: "turning", aria: { label: "The dial" } }, turned.root, parts.changes),
+    el("section", { class: names.length === 2 ? "turning" : "turning still", aria: { label: "The dial" } }, turned.root, parts.changes),
     parts.pins,
     parts.served,
     el("div", { class: "columns" },

@@ -174,7 +174,7 @@ export function pinTable(view, { weights, pins, now, pinned }) {
     view.words.isYesOrNo && line("rows with yes", ([, , one]) => yesOf(one), 0),
     ...(column ? Object.keys(now.groups[column]).map((name) => line(`share of yes, ${name}`, ([, , one]) => shareOf(one.groups[column][name]), 3)) : []),
   ].filter(Boolean);
-  const heads = ["", ...sides.map(([name]) => (name === "here" ? name : `pin ${name}`)), `${to[0]} − ${from[0]}`];
+  const heads = ["compared", ...sides.map(([name]) => (name === "here" ? name : `pin ${name}`)), `${to[0]} − ${from[0]}`];
   return [
     el("h3", { text: `${from[0] === "here" ? "here" : `Pin ${from[0]}`} and ${to[0] === "here" ? "here" : `pin ${to[0]}`}: ${counted(crossed, "decision")} differ` }),
     small("Pins compared", heads, lines),
