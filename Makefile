@@ -49,6 +49,7 @@ demo: $(CORE)
 	$(BIN)/fedpareto demo
 
 test: install
+	@tools/browser.sh || true
 	$(BIN)/python -m pytest -n auto $(PYTEST)
 
 lint: install
