@@ -1,0 +1,150 @@
+"""What open tabs show while runs grow, servers end and come back, and runs are killed and resumed."""
+
+from __future__ import annotations
+
+import signal
+import socket
+
+from made_runs import MadeRun
+
+from processes import Commands
+from waiting import until
+
+TABS = 9
+"""More than a browser opens connections to one server."""
+ROUNDS = """
+async () => {
+  const { shelf } = await import("/static/runs.js");
+  const [run] = shelf.runs.values();
+  const lines = await run.lines();
+  return [...lines.columns].map(([name, column]) => [name, Array.from(column.subarray(0, lines.total), String)]);
+}
+"""
+"""By name, the columns of numbers that a tab has of its first run; not a number is a word."""
+
+
+def free_port() -> str:
+    with socket.create_server(("127.0.0.1", 0)) as one:
+        return str(one.getsockname()[1])
+
+
+def columns(tab):
+    return dict(map(tuple, tab.evaluate(ROUNDS)))
+
+
+def wait_for_lines(tab, count):
+    tab.locator(f'[data-lines="{count}"]').first.wait_for(state="attached")
+
+
+def test_nine_tabs_get_every_round_and_come_back_with_the_server(page_server, opened, tmp_path):
+    run = MadeRun(tmp_path / "runs" / "one", seeds=(0, 1), clients=4, rounds=60)
+    run.go_on(3)
+    port = free_port()
+    server = page_server([tmp_path / "runs"], "--port", port)
+    lost = ("ERR_CONNECTION_REFUSED", "ERR_INCOMPLETE_CHUNKED_ENCODING", "ERR_CONNECTION_RESET", "ERR_EMPTY_RESPONSE")
+    first = opened(server, "/rounds", may=lost)
+    tabs = [first, *(opened(f"{server.base}/rounds", beside=first, may=lost) for _ in range(TABS - 1))]
+    for tab in tabs:
+        wait_for_lines(tab, 6)
+        tab.evaluate("globalThis.isTheSame = true")
+    for _ in range(10):
+        run.go_on()
+    for tab in tabs:
+        wait_for_lines(tab, 26)
+    server.end(signal.SIGKILL)
+    first.get_by_text("lost, trying again").first.wait_for()
+    run.go_on(4)
+    again = page_server([tmp_path / "runs"], "--port", port)
+    assert again.token == server.token
+    run.go_on(4)
+    for tab in tabs:
+        wait_for_lines(tab, 42)
+        assert tab.evaluate("globalThis.isTheSame"), "nobody has loaded it again"
+        found = columns(tab)
+        assert sorted(zip(found["seed"], map(int, found["round"]), strict=True)) == [
+            (seed, r) for seed in "01" for r in range(21)
+        ]
+
+
+def test_a_file_that_gets_shorter_is_shown_as_a_fresh_page_shows_it(page_server, opened, tmp_path):
+    run = MadeRun(tmp_path / "runs" / "one", clients=4, rounds=20)
+    run.go_on(9)
+    server = page_server([tmp_path / "runs"])
+    tab = opened(server, "/rounds")
+    wait_for_lines(tab, 9)
+    run.cut(4)
+    wait_for_lines(tab, 4)
+    run.finish()
+    wait_for_lines(tab, 21)
+    assert columns(tab) == columns(opened(server, "/rounds"))
+
+
+def test_a_run_that_is_killed_and_resumed_is_shown_as_a_fresh_page_shows_it(page_server, opened, tmp_path):
+    folder = tmp_path / "runs" / "real"
+    (tmp_path / "runs").mkdir()
+    few = ("--clients", "4", "--rounds", "40", "--seeds", "1", "--set", "threads=1", "--set", "chunk=64", "--quiet")
+    command = Commands().start(["run", "fedpref", "--problem", "convex", *few, "--out", folder], tmp_path / "printed")
+    server = page_server([tmp_path / "runs"])
+    tab = opened(server, "/fronts")
+
+    def lines():
+        path = folder / "metrics.jsonl"
+        return path.read_bytes().count(b"\n") if path.exists() else 0
+
+    until(lambda: lines() > 10, (tmp_path / "printed").read_text)
+    tab.locator("[data-points]").first.wait_for(state="attached")
+    command.signal(signal.SIGKILL)
+    command.wait()
+    assert Commands().run(["resume", folder, "--quiet"], tmp_path / "resumed") == 0
+    tab.get_by_role("navigation").get_by_text("Rounds", exact=True).click()
+    wait_for_lines(tab, 41)
+    tab.get_by_role("navigation").get_by_text("Fronts", exact=True).click()
+    fresh = opened(server, "/fronts")
+    fresh.locator("[data-front]").first.wait_for(state="attached")
+    front = fresh.locator("[data-front]").first.get_attribute("data-front")
+    tab.locator(f'[data-front="{front}"]').first.wait_for(state="attached")
+    assert front
+    assert columns(tab) == columns(fresh)
+
+
+def test_the_token_is_in_no_address_and_no_title(page_server, opened, tmp_path):
+    server = page_server([tmp_path])
+    page = opened(server.url)
+    for screen in ("Fronts", "Rounds", "New"):
+        page.get_by_role("navigation").get_by_text(screen, exact=True).click()
+        page.locator("h1").get_by_text(screen, exact=True).wait_for()
+        assert server.token not in page.url + page.title() + page.content()
+    history = page.evaluate("performance.getEntries().map((one) => one.name).join(' ')")
+    assert server.token not in history.replace(server.url, "")
+    assert page.evaluate("document.cookie") == ""
+
+
+EVIL = '<img src=x onerror="document.title=1">'
+SCREENS = ("/", "/fronts", "/rounds", "/clients", "/film", "/attacks", "/federation", "/dial", "/studies", "/new")
+
+
+def test_words_of_run_folders_are_texts_on_every_screen(page_server, opened, write_run_at, tmp_path):
+    event = {"seed": 0, "round": 0, "client": 1, "reason": EVIL}
+    objectives = [{"name": f"{EVIL}{j}", "maximise": True, "reference": 0.0} for j in range(2)]
+    write_run_at(
+        tmp_path / "runs" / EVIL,
+        EVIL,
+        problem=EVIL,
+        rounds=2,
+        clustered=True,
+        events=[event],
+        extra={"objectives": objectives, "versions": {EVIL: EVIL}, "names": [EVIL] * 10},
+    )
+    broken = tmp_path / "runs" / f"{EVIL}2"
+    broken.mkdir()
+    (broken / "run.json").write_text(EVIL, encoding="utf-8")
+    server = page_server([tmp_path / "runs"])
+    page = opened(server, "/")
+    id = page.evaluate("fetch('/api/runs').then((answer) => answer.json())")["runs"][0]["id"]
+    for screen in (*SCREENS, f"/run/{id}"):
+        page.goto(f"{server.base}{screen}?runs={id}")
+        page.locator("#shelf li").first.wait_for(state="attached")
+        page.locator("[data-updates]").first.wait_for(state="attached")
+        assert page.locator("img").count() == 0, screen
+        assert EVIL in page.locator("body").inner_text(), screen
+        assert page.title() != "1"
