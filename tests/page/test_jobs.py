@@ -144,6 +144,10 @@ def test_a_run_is_started_from_the_form_stopped_and_resumed_to_the_result_of_an_
     assert page.locator("#f-rounds").input_value() == LONG
     assert page.locator("#f-engine\\.chunk").input_value() == "4"
     until_told(page, "#yaml", f"rounds: {LONG}")
+    page.wait_for_url("**/new?values=*")
+    again = opened(page.url, beside=page)  # A link shows it again.
+    again.locator("[data-checked]").wait_for(state="attached")
+    assert again.locator("#yaml").text_content() == page.locator("#yaml").text_content()
 
 
 # -- processes of their own --------------------------------------------------------------------------------------------
