@@ -96,7 +96,7 @@ class Jobs:
         """Goes on with a run. What is wrong with the changes, or the run, the process itself will say."""
         if is_busy(folder):
             raise UserError(f"a process is working on {folder} already")
-        self._begin(id, folder, ["resume", str(folder), *changes])
+        self._begin(id, folder, [*way_on(folder), *changes])
 
     def stop(self, folder: Path, now: bool) -> None:
         """Asks whoever works on a run to stop."""
@@ -158,6 +158,12 @@ class Jobs:
             job.folder.rmdir()
 
 
+def way_on(folder: Path) -> list[str]:
+    """The arguments that go on with a run; that of a deployment has a server of its own."""
+    is_deployed = (folder.parent / "deployment.json").is_file()
+    return ["server", "resume", str(folder.parent)] if is_deployed else ["resume", str(folder)]
+
+
 def is_busy(folder: Path) -> bool:
     """Whether a process is working on a run."""
     return Lock(folder / ".lock").is_held()
@@ -204,7 +210,7 @@ def routes(folder_of: Callable[[str], Path], root: Path, worker: Worker, read_on
         folder = folder_of(id)
         changes = [word for text in resuming.set for word in ("--set", text)]
         jobs.resume(id, folder, changes)
-        return {"command": quoted("fedpareto", "resume", folder, *changes), "id": id}
+        return {"command": quoted("fedpareto", *way_on(folder), *changes), "id": id}
 
     return router
 

@@ -249,10 +249,11 @@ export const shelf = {
     for (const id of this.runs.keys()) if (!seen.has(id)) this.runs.delete(id);
   },
 
-  /** Takes a change that the server told; says whether the run is known. */
+  /** Takes a change that the server told; says whether the run is known well enough for that. */
   changed({ run, lines, epoch, status }) {
     const entry = this.runs.get(run)?.entry;
-    if (!entry) return false;
+    // What a run records is known after its first rounds.
+    if (!entry || entry.lines < 2 * entry.seeds.length) return false;
     Object.assign(entry, { lines, epoch, status: { ...entry.status, ...status }, changed: Date.now() / 1000 });
     return true;
   },

@@ -60,10 +60,9 @@ class Grid extends Picture {
       if (i % every && !attacks && !isChosen(client)) return;
       parts.push(svg("text", { x: MARGIN - 11, y: y + down / 2 + 4, "text-anchor": "end", text: client, class: isChosen(client) ? "strong" : null }));
     });
-    // Rounds are counted from 1: the first of them is what followed line 0.
     const x = (r) => MARGIN + (r + 0.5) * across;
     const last = rounds.length - 1;
-    for (const r of ticks([0, last], Math.max(1, wide / 60)).filter(Number.isInteger)) parts.push(svg("text", { x: x(r), y: MARGIN - 8, "text-anchor": "middle", text: rounds[r] + 1 }));
+    for (const r of ticks([0, last], Math.max(1, wide / 60)).filter(Number.isInteger)) parts.push(svg("text", { x: x(r), y: MARGIN - 8, "text-anchor": "middle", text: rounds[r] }));
     parts.push(svg("text", { class: "axis", x: MARGIN, y: 12, text: "rounds" }));
     const y = linear([0, n], [bottom + FOOT, bottom + 14]);
     const replies = rounds.map((_, r) => repliesOf(state, n, r));
@@ -147,7 +146,7 @@ export function gridFigure(page, title = "Client by round") {
       const at = (i, r) => r * clients.length + i;
       const reason = (i, r) => reasons.get(`${rounds[r]}:${clients[i]}`) ?? "";
       const words = (i, r) => [
-        `client ${clients[i]}${attackers.has(clients[i]) ? " (attacks)" : ""}, round ${rounds[r] + 1}: ${meaning[state[at(i, r)]]}`,
+        `client ${clients[i]}${attackers.has(clients[i]) ? " (attacks)" : ""}, round ${rounds[r]}: ${meaning[state[at(i, r)]]}`,
         reason(i, r), `${bytes(down[at(i, r)])} down, ${bytes(up[at(i, r)])} up`,
       ].filter(Boolean).join("\n");
       const counts = Object.keys(meaning).map((one) => state.reduce((sum, value) => sum + (value === Number(one)), 0));
@@ -160,7 +159,7 @@ export function gridFigure(page, title = "Client by round") {
       const who = attackers.size ? ` Marked in red: ${attackers.size === 1 ? "the client that attacks" : `the ${attackers.size} clients that attack`}.` : "";
       shown.caption(`${label}, seed ${seed}: ${counted(rounds.length, "round")} of ${counted(clients.length, "client")}; ${listed(told)}.${who}${thin}`);
       shown.setTable(["round", "client", "what became of it", "bytes down", "bytes up", "reason"], () =>
-        rounds.flatMap((round, r) => clients.map((client, i) => [round + 1, client, meaning[state[at(i, r)]], down[at(i, r)], up[at(i, r)], reason(i, r)])));
+        rounds.flatMap((round, r) => clients.map((client, i) => [round, client, meaning[state[at(i, r)]], down[at(i, r)], up[at(i, r)], reason(i, r)])));
       Object.assign(shown.root.dataset, { run: run.id, seed, rounds: rounds.length, states: rounds.map((_, r) => Array.from(state.subarray(at(0, r), at(0, r + 1))).join("")).join(" ") });
     },
   };

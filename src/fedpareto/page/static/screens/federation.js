@@ -62,9 +62,9 @@ export function mount(root, page) {
       caption: "Nodes",
       columns: ["node", "state", "last heard", "at work on round", { title: "replies", better: 1 }, { title: "missed", better: -1 }, { title: "refused", better: -1 }, { title: "bytes up", better: -1, text: bytes }, { title: "bytes down", better: -1, text: bytes }],
       rows: told.nodes.map((one) => [
-        { value: one.client, node: el("span", { text: one.name }) }, { value: STATES[one.state] ?? one.state, class: `node-${one.state}` },
+        { value: one.name, of: one }, { value: STATES[one.state] ?? one.state, class: `node-${one.state}` },
         { value: one.since ?? NaN, node: el("span", { text: one.since ? ago(one.since) : "–" }) }, one.round, one.replies, one.missed, one.refused, one.bytes_up, one.bytes_down]),
-      rowProps: (row) => ({ data: { node: row[0].value, state: told.nodes[row[0].value].state } }),
+      rowProps: ([{ of }]) => ({ data: { node: of.client, state: of.state } }),
     }));
     renew(acts, JSON.stringify([told.commands, told.busy, told.run, failed, page.shelf.about.read_only]), () => actions(told));
     renew(warnings, JSON.stringify(told.warnings), () => [
