@@ -22,11 +22,7 @@ from fedpareto.moo.fairness import AcrossClients, Evaluation, across_objectives,
 from fedpareto.moo.filters import counted
 from fedpareto.moo.indicators import all_indicators, own_utilities
 from fedpareto.moo.tested import Constant, Tested
-from fedpareto.report._files import (
-    Array,
-    Clusters,
-    printable,
-)
+from fedpareto.report._files import Array, Clusters, printable
 from fedpareto.report.entries import OWN_TEST, ROWS, Event, Line, Objective, Output, Solution, Status
 from fedpareto.report.lines import by_seed
 from fedpareto.report.words import collapse_in_words, few_rows_in_words, stop_in_words
