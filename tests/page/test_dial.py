@@ -228,10 +228,14 @@ def test_rows_of_ones_own_take_their_place_and_what_they_lack_is_named(at):
     assert page.locator(".rows tr[data-row='1'] td").last.inner_text() == "<b>a</b>"
     assert set(counted(page)) == {"<b>a</b>", "b"}
     assert command_of(page).endswith("--input own.csv")
+    beside = at("two", "w=0.6,0.4")
+    assert shown(beside, "rows") == "30", "rows are the same in every tab"
     page.locator("#rows-file").set_input_files({"name": "bad.csv", "mimeType": "text/csv", "buffer": b"x1,y\n1,2\n"})
     page.locator(".callout", has_text="bad.csv has no column 'x2'").wait_for()
     page.get_by_role("button", name="back to the first rows").click()
     come(page, "rows", 500)
+    beside.locator("#dial").press("ArrowRight")
+    come(beside, "rows", 500)
 
 
 def test_an_address_shows_the_same_to_somebody_else(at):

@@ -223,6 +223,25 @@ def test_of_a_tabs_waiting_questions_only_the_newest_is_answered(page):
     assert sum(isinstance(answer, Superseded) for answer in first) >= 3
 
 
+def test_rows_that_come_while_others_are_asked_about_wait_their_turn(page):
+    question = {"run": str(page.root / "praffl"), "preference": [0.5, 0.5]}
+
+    async def mixed():
+        jobs = []
+        for count in (3, 5, None, 7):
+            table = None if count is None else "x1,x2\n" + "1,2\n" * count
+            jobs += [
+                page.dial.load(table, "some.csv"),
+                page.dial.ask("dial", question),
+                page.dial.ask("rows", question),
+            ]
+        return await asyncio.gather(*jobs)
+
+    found = asyncio.run(mixed())
+    assert [len(answer["decisions"]) for answer in found[1::3]][:2] == [3, 5]
+    assert [len(one["decisions"]) for one in found[1::3]] == [len(one["rows"]) for one in found[2::3]]
+
+
 def test_the_server_imports_no_torch_for_it():
     code = "import fedpareto.page.dial, sys; print('torch' in sys.modules)"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, encoding="utf-8", check=True)

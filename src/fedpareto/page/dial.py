@@ -76,13 +76,7 @@ class Dial:
 
     async def load(self, csv: str | None, name: str) -> dict[str, Any]:
         """Other rows from now on; None: those with which the page began."""
-        if csv is None:
-            self._given, self._sent = self._first, None
-            return {"count": None, "columns": [], "head": []}
-        sent = {"csv": csv, "name": name or "rows.csv", "number": next(self._numbers)}
-        found = await self._soon(lambda: self.worker.ask("load", sent))
-        self._given, self._sent = {"sent": sent["number"]}, sent
-        return found
+        return await self._soon(lambda: self._load(csv, name or "rows.csv"))
 
     async def ask(self, name: str, question: dict[str, Any], tab: str = "") -> dict[str, Any]:
         """The answer; Superseded where the same tab has asked again meanwhile."""
@@ -101,6 +95,17 @@ class Dial:
 
     async def _soon(self, work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+
+    # What the thread does: nothing else reads or changes which rows are asked about.
+
+    def _load(self, csv: str | None, name: str) -> dict[str, Any]:
+        if csv is None:
+            self._given, self._sent = self._first, None
+            return {"count": None, "columns": [], "head": []}
+        sent = {"csv": csv, "name": name, "number": next(self._numbers)}
+        found: dict[str, Any] = self.worker.ask("load", sent)
+        self._given, self._sent = {"sent": sent["number"]}, sent
+        return found
 
     def _answer(self, name: str, question: dict[str, Any], tab: str, number: int) -> dict[str, Any]:
         if self._newest.get(tab, number) != number:

@@ -117,7 +117,7 @@ class Desk:
             "any": isinstance(seat.model, AnyPreference),
             "rows": None if table is None else {"count": len(table.rows), "name": table.name, "file": table.file},
             "rows_reason": seat.reason or None,
-            "sent": question["given"] is not None and "sent" in question["given"],
+            "source": _origin(question["given"]),
         }
 
     def _rows(self, question: Mapping[str, Any]) -> dict[str, Any]:
@@ -144,6 +144,7 @@ class Desk:
             "groups": _counted(seat, decisions),
             "unseen": found_here.unseen,
             "command": command(seat, preference),
+            "source": _origin(question["given"]),
         }
 
     # -- models and their rows -------------------------------------------------------------------------------------
@@ -266,6 +267,13 @@ def _plain(point: Point) -> dict[str, Any]:
         "values": list(point.values),
         "on_front": point.on_front,
     }
+
+
+def _origin(given: Mapping[str, Any] | None) -> str:
+    """Which rows are asked about: "own" of the run, of a "file", or "sent" with a number; another tab may change it."""
+    if given is None:
+        return "own"
+    return f"sent {given['sent']}" if "sent" in given else "file"
 
 
 def _stamp(path: Path) -> int:

@@ -101,7 +101,7 @@ function headed(view) {
     about.ready && about.seeds.length > 1 && choice("seed", about.seeds, about.seed, (seed) => state.set({ seed })),
     about.ready && el("span", { class: "soft", text: about.rows ? about.rows.name : "" }),
     about.ready && el("span", { class: "drop" }, file, el("label", { for: "rows-file", text: "take your own rows (CSV)" })),
-    about.ready && about.sent && button("back to the first rows", () => send(view, null)),
+    about.ready && about.source?.startsWith("sent") && button("back to the first rows", () => send(view, null)),
   ];
 }
 
@@ -125,10 +125,7 @@ async function send(view, file) {
   try {
     const told = await post("/api/rows", { csv: file && (await textOf(file)), name: file ? file.name : "" });
     if (file) view.page.say(`${file.name}: ${counted(told.count, "row")}.`);
-    view.loaded++;
-    view.key = null;
-    view.heads.renewedFor = null;
-    view.page.refresh();
+    reopen(view);
   } catch (problem) {
     put(view.told, el("p", { class: "callout bad", role: "alert", text: problem.message }));
   }
@@ -212,6 +209,11 @@ function weightsOf({ page, about }, key = "w") {
   return fits ? hundredths(found) : hundredths(about.objectives.map(() => 1));
 }
 
+function reopen(view) {
+  view.loaded++;
+  view.page.refresh();
+}
+
 async function turn(view) {
   const weights = weightsOf(view);
   view.parts.turned.show(weights);
@@ -224,6 +226,7 @@ async function turn(view) {
     return; // A newer question was asked, and its answer will be drawn.
   }
   const [now, ...pinned] = answers;
+  if (now.source !== view.about.source) return reopen(view); // Another tab has brought other rows.
   if (view.shown !== now) Object.assign(view, { last: view.shown, shown: now });
   const base = pinned[0] && pinned[0] !== now ? pinned[0] : pinned[0] ? null : view.last;
   draw(view, { weights, pins, now, pinned, base, against: pinned[0] ? "pin A" : "the last position" });
