@@ -9,9 +9,11 @@ import stat
 from urllib.parse import urlsplit
 
 import pytest
+from starlette.responses import PlainTextResponse
+from starlette.testclient import TestClient
 
 from fedpareto.page import tokens
-from fedpareto.page.guard import POLICY
+from fedpareto.page.guard import POLICY, Guard
 
 OURS = {"content-type": "application/json", "x-fedpareto": "page"}
 
@@ -170,6 +172,17 @@ def test_the_cookie_is_named_by_the_port_that_the_browser_sees(server):
     assert answer.headers["set-cookie"].startswith("fedpareto-4000=")
     assert ask(server, "/", known=False, host="localhost:4000", cookie=f"fedpareto-4000={server.token}").status == 200
     assert ask(server, "/", host="localhost:4000").status == 401
+
+
+def test_a_ticket_is_good_for_one_visit():
+    guard = Guard(PlainTextResponse("in"), "t" * 32, ("testserver",))
+    ticket = guard.ticket()
+    first, second = (TestClient(guard, follow_redirects=False) for _ in range(2))
+    answer = first.get("/", params={"token": ticket})
+    assert (answer.status_code, answer.headers["location"]) == (303, "/")
+    assert answer.cookies["fedpareto-80"] == "t" * 32
+    assert first.get("/").text == "in"
+    assert second.get("/", params={"token": ticket}).status_code == 401
 
 
 def test_nothing_is_printed_but_the_address_and_the_end(page_server, tmp_path):
