@@ -11,6 +11,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 
 from fedpareto.experiments.draft import Draft
+from fedpareto.experiments.store import RunFolder
 from fedpareto.report.reading import load
 from processes import FLOWER, Commands
 from waiting import PATIENCE, until
@@ -103,6 +104,15 @@ def test_a_killed_node_is_away_its_missed_rounds_are_in_the_grid_and_bytes_are_t
     events = [json.loads(line) for line in (deployment.run / "events.jsonl").read_text().splitlines()]
     assert {event["client"] for event in events} == {KILLED}
     page.get_by_text(f"client {KILLED}: ").first.wait_for()  # A warning of the server.
+    for number in range(KILLED):
+        parties[number].process.kill()
+    page.get_by_role("button", name="resume").click()
+    page.locator("#screen[data-status='waiting for nodes']").wait_for(state="attached", timeout=LONG)
+    page.get_by_role("button", name="stop after this round").click()  # There is none, so at once.
+    page.locator("#screen[data-status='stopped']").wait_for(state="attached", timeout=LONG)
+    until(lambda: not RunFolder(deployment.run).busy())
+    assert not (deployment.run / "stop").exists()
+    assert load(deployment.run).status.round == record.status.round
     context = page.context.browser.new_context(bypass_csp=True, viewport={"width": 320, "height": 800})
     narrow = context.new_page()
     narrow.goto(server.at("/federation"))
