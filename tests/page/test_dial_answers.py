@@ -22,6 +22,7 @@ from fedpareto.page.dial import Dial, Superseded, routes
 from fedpareto.page.dial_rows import MISSING, Table
 from fedpareto.page.watch import Unknown
 from fedpareto.problems.fairness.benchmarks import Adult, Bank
+from fedpareto.problems.multitask.digits import DigitPairs
 from fedpareto.problems.synthetic import Synthetic
 from fedpareto.serving import runs
 from fedpareto.serving.predictions import predict
@@ -75,6 +76,7 @@ def page(tmp_path_factory):
     )
     options = {"rounds": 1, "preferences": "equidistant", "learner": {"epochs": 1}, "engine": ENGINE}
     fedpareto.run(Synthetic(hidden=(8, 4)), "fedpref", clients=5, **options, out=root / "fedpref")
+    fedpareto.run(DigitPairs(), "fedavg", clients=2, rounds=1, engine=ENGINE, out=root / "pairs")
     fedpareto.run("convex", "fedavg", clients=3, rounds=1, engine=ENGINE, out=root / "convex")
     opened = Page(root)
     yield opened
@@ -240,6 +242,18 @@ def test_rows_that_come_while_others_are_asked_about_wait_their_turn(page):
     found = asyncio.run(mixed())
     assert [len(answer["decisions"]) for answer in found[1::3]][:2] == [3, 5]
     assert [len(one["decisions"]) for one in found[1::3]] == [len(one["rows"]) for one in found[2::3]]
+
+
+def test_of_several_answers_each_can_be_asked_for(page):
+    model, rows = page.served("pairs"), DigitPairs().examples(2, 0, 0)
+    expected = predict(model, rows, [0.5, 0.5])
+    for output in (0, 1):
+        answer = page.turn("pairs", preference=[0.5, 0.5], output=output)
+        assert answer["decisions"] == expected.decisions[:, output].tolist()
+        assert np.abs(np.array(answer["probabilities"]) - expected.probabilities[:, output].max(1)).max() <= 1e-12
+    assert (answer["groups"], answer["command"]) == ({}, None)
+    assert [set(row) for row in page.rows("pairs")] == [{"left", "right"}] * len(rows), "images are not sent"
+    assert page("POST", "/api/dial/pairs", json={"preference": [0.5, 0.5], "output": 2}).status_code == 422
 
 
 def test_the_server_imports_no_torch_for_it():

@@ -45,6 +45,8 @@ class Turn(_Strict):
     seed: StrictInt | None = None
     edits: Annotated[list[tuple[StrictInt, StrictStr, StrictStr | Number | None]], Field(max_length=MOST_EDITS)] = []
     """Cells with another value: row from 0, column, value."""
+    output: StrictInt = 0
+    """Which of the model's answers, where it gives several."""
     tab: Annotated[StrictStr, Field(max_length=64)] = ""
     """Who asks: of the questions of one tab only the newest is answered."""
 

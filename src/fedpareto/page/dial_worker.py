@@ -128,15 +128,18 @@ class Desk:
     def _dial(self, question: Mapping[str, Any]) -> dict[str, Any]:
         """Predictions under a preference, or the decisions under each of several."""
         seat = self._with_edits(self._seat(question), question)
+        output = question.get("output", 0)
+        if not 0 <= output < max(1, len(seat.model.card.outputs)):
+            raise UserError(f"there is no answer {output}; there are {len(seat.model.card.outputs)}")
         if question.get("preferences") is not None:
-            each = [_first(seat.prepared.under(preference).decisions) for preference in question["preferences"]]
+            each = [_one(seat.prepared.under(preference).decisions, output) for preference in question["preferences"]]
             return {"decisions": [one.tolist() for one in each], "groups": [_counted(seat, one) for one in each]}
         preference = question["preference"]
         found_here = seat.prepared.under(preference)
-        decisions = _first(found_here.decisions)
+        decisions = _one(found_here.decisions, output)
         point = nearest(seat.model, found_here, preference)
         return {
-            "probabilities": _certainty(found_here).tolist(),
+            "probabilities": _certainty(found_here, output).tolist(),
             "decisions": decisions.tolist(),
             "values": None if point is None else list(point.values),
             "measured_at": None if point is None else point.preference,
@@ -217,9 +220,11 @@ def nearest(model: Servable, found: Predictions, preference: Sequence[float]) ->
     return min(known, key=lambda point: float(((np.array(point.preference) - wanted) ** 2).sum()), default=None)
 
 
-def command(seat: Seat, preference: Sequence[float]) -> str:
-    """What gives the same in a terminal."""
+def command(seat: Seat, preference: Sequence[float]) -> str | None:
+    """What gives the same in a terminal; None for images that are in no file."""
     card, table = seat.model.card, seat.needed
+    if table.file is None and not isinstance(card.inputs, InputSchema):
+        return None
     written = ",".join(f"{weight:.12g}" for weight in preference)
     parts = ["fedpareto predict", quoted(seat.path)]
     parts += [] if card.client is None else [f"--client {card.client}"]
@@ -234,16 +239,17 @@ def _counted(seat: Seat, decisions: np.ndarray) -> dict[str, dict[str, dict[str,
     return {name: grouping.counts(decisions) for name, grouping in seat.needed.groups.items()}
 
 
-def _first(decisions: np.ndarray) -> np.ndarray:
-    """Of models with several outputs, the first one's."""
-    return decisions if decisions.ndim == 1 else decisions[:, 0]
+def _one(decisions: np.ndarray, output: int) -> np.ndarray:
+    """Of models with several outputs, those of one."""
+    return decisions if decisions.ndim == 1 else decisions[:, output]
 
 
-def _certainty(found: Predictions) -> np.ndarray:
+def _certainty(found: Predictions, output: int) -> np.ndarray:
     """The probability of a yes; of several classes, the number of the one that was chosen."""
     if found.decisions.ndim == 1:
         return found.probabilities
-    return np.take_along_axis(found.probabilities[:, 0], found.decisions[:, :1], axis=1)[:, 0]
+    chosen = found.decisions[:, output : output + 1]
+    return np.take_along_axis(found.probabilities[:, output], chosen, axis=1)[:, 0]
 
 
 def _client(model: Servable, found: Predictions) -> int | None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache, cached_property
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from fedpareto.core import rng
 from fedpareto.core.learner import Learner
-from fedpareto.core.rows import Rows, Splits, tested_on_all
+from fedpareto.core.rows import OWN_TEST, Rows, Splits, tested_on_all
 from fedpareto.learners.supervised import Supervised
 from fedpareto.problems.multitask import pairs
 from fedpareto.problems.multitask.datasets import CLASSES, Images
@@ -61,6 +61,14 @@ class DigitPairs(TwoTasks):
         """Pairs made from the seed and partitioned over the clients at random, evenly; all are tested on all."""
         counts = {"train": self.samples, "test": self.test_samples}
         return tested_on_all({part: self._drawn(part, count, clients, seed) for part, count in counts.items()})
+
+    def examples(self, clients: int, seed: int, client: int) -> list[dict[str, Any]]:
+        """What each image shows, and the image."""
+        splits = self.data(clients, seed)
+        own = splits.get(OWN_TEST, splits["test"]).of_client(client)
+        names = (*self.model.tasks, "image")
+        columns = (*own["labels"].T.tolist(), own["image"].numpy())
+        return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
 
     def _drawn(self, part: str, count: int, clients: int, seed: int) -> Rows:
         digits, stream = _digits(part), rng.generator(rng.Address(seed), f"pairs {part}")

@@ -33,7 +33,7 @@ export function mount(root, page) {
       const run = chosen(page);
       if (!run) return put(body, el("p", { class: "soft", text: "Choose a run on the left, and turn its dial here." }));
       const asked = query(run, page);
-      const key = [run.id, asked, run.entry.epoch, run.entry.status.name, view.loaded].join();
+      const key = [run.id, asked, run.entry.epoch, run.entry.status.name, view.loaded, state.get("answer")].join();
       if (key !== view.key && !(await open(view, run, asked, key))) return null;
       return turn(view);
     },
@@ -76,7 +76,7 @@ async function open(view, run, asked, key) {
   put(view.told, about.rows_reason && el("p", { class: "callout warn", text: about.rows_reason }));
   if (!about.rows) return false;
   Object.assign(view, await json(`/api/dial/${run.id}/rows?${asked}`));
-  view.words = worded(about);
+  view.words = worded(view);
   build(view);
   page.say(`${counted(about.rows.count, "row")}, ${about.rows.name}.`);
   return true;
@@ -99,18 +99,25 @@ function headed(view) {
     servable.length > 1 && choice("run", servable.map((one) => [one.id, `${one.entry.label} (${one.entry.name})`]), run.id, (id) => state.set({ dial: id, of: null }, { push: true })),
     whose.length > 1 && choice("model of", whose, about.client ?? "", (client) => state.set({ of: client || null }), { name: "of" }),
     about.ready && about.seeds.length > 1 && choice("seed", about.seeds, about.seed, (seed) => state.set({ seed })),
+    about.ready && about.outputs.length > 1 && choice("answer", about.outputs.map((one, i) => [i, one.name]), answerOf(view), (value) => state.set({ answer: value === "0" ? null : value })),
     about.ready && el("span", { class: "soft", text: about.rows ? about.rows.name : "" }),
-    about.ready && el("span", { class: "drop" }, file, el("label", { for: "rows-file", text: "take your own rows (CSV)" })),
+    about.ready && !("image" in about.columns) && el("span", { class: "drop" }, file, el("label", { for: "rows-file", text: "take your own rows (CSV)" })),
     about.ready && about.source?.startsWith("sent") && button("back to the first rows", () => send(view, null)),
   ];
+}
+
+/** Which of a model's answers is shown. */
+function answerOf({ page, about }) {
+  return Math.max(0, Math.min(about.outputs.length - 1, page.state.number("answer", 0)));
 }
 
 function upper(text) {
   return text[0].toUpperCase() + text.slice(1);
 }
 
-function worded(about) {
-  const output = about.outputs[0] ?? { name: "the answer", classes: ["no", "yes"], measure: "probability" };
+function worded(view) {
+  const { about } = view;
+  const output = about.outputs[answerOf(view)] ?? { name: "the answer", classes: ["no", "yes"], measure: "probability" };
   const isYesOrNo = about.outputs.length < 2 && output.classes.length === 2;
   return {
     output, isYesOrNo,
@@ -245,7 +252,7 @@ function ask(view, weights, tab = "") {
   let found = view.answers.get(key);
   if (!found) {
     const { client, seed } = view.about;
-    found = post(`/api/dial/${view.run.id}`, { preference: weights.map((one) => one / 100), client, seed, edits, tab });
+    found = post(`/api/dial/${view.run.id}`, { preference: weights.map((one) => one / 100), client, seed, edits, tab, output: answerOf(view) });
     view.answers.set(key, found);
     found.catch(() => view.answers.delete(key));
     if (view.answers.size > MOST_KEPT) view.answers.delete(view.answers.keys().next().value);
@@ -269,7 +276,8 @@ function draw(view, scene) {
   drawRows(view, scene);
   whatIf(view, now);
   renew(parts.asked, String(view.edits.size), () => asked(view, now));
-  parts.asked.querySelector("code").textContent = now.command;
+  const written = parts.asked.querySelector("code");
+  if (written) written.textContent = now.command;
   Object.assign(view.root.dataset, { preference: weightText(weights), changed, yes: yesOf(now), rows: now.decisions.length, against: base ? against : "" });
   tell(view, `${inWords(parts.names, weights)}. ${sentence}`);
 }
@@ -285,9 +293,9 @@ function changes(view, now, base, changed, against) {
 }
 
 function measured({ about }, now, weights) {
-  if (!now.values) return "";
+  if (!now.values || !about.any) return ""; // Which client's model it is has been told with its figures.
   const values = about.objectives.map((one, j) => `${one.name} ${number(now.values[j])}`).join(", ");
-  const near = about.any && now.measured_at && now.measured_at.some((one, j) => Math.abs(one - weights[j] / 100) > 1e-6);
+  const near = now.measured_at && now.measured_at.some((one, j) => Math.abs(one - weights[j] / 100) > 1e-6);
   return `On held-out rows: ${values}${near ? " (at the nearest preference that was measured)" : ""}.`;
 }
 
@@ -325,7 +333,7 @@ function strips(view, weights) {
     const [decisions, groups] = [[], []];
     try {
       for (let i = 0; i < all.length; i += size) {
-        const found = await post(`/api/dial/${run.id}`, { preferences: all.slice(i, i + size), client: about.client, seed: about.seed, edits });
+        const found = await post(`/api/dial/${run.id}`, { preferences: all.slice(i, i + size), client: about.client, seed: about.seed, edits, output: answerOf(view) });
         if (view.wanted !== key || view.run !== run) return;
         decisions.push(...found.decisions);
         groups.push(...found.groups);
@@ -349,9 +357,9 @@ function tools(view) {
   renew(parts.tools, [shown, along(view), view.edits.size].join(), () => el("div", { class: "row" },
     choice("show", SHOWN, shown, (value) => state.set({ show: value === "all" ? null : value }), { name: "show" }),
     about.objectives.length > 2 && choice("strips along", parts.names, parts.names[along(view)], (name) => state.set({ along: name })),
-    button("save these rows as CSV", () => save(view)),
+    !("image" in about.columns) && button("save these rows as CSV", () => save(view)),
     view.edits.size > 0 && button("undo all edits", () => edit(view, [...view.edits.keys()].map((place) => [place, undefined]))),
-    el("span", { class: "soft", text: `${view.words.yes} The strip shows for which weights of ${parts.names[along(view)]} a row is a yes; a row's number opens what-if.` }),
+    el("span", { class: "soft", text: `${view.words.yes} The strip shows the decision for every weight of ${parts.names[along(view)]}; a row's number opens what-if.` }),
   ));
 }
 
@@ -416,6 +424,7 @@ function cellText(value) {
 }
 
 function asked(view, now) {
+  if (!now.command) return el("p", { class: "soft", text: "These images are in no file, so there is no command for them." });
   const { file } = view.about.rows;
   const note = view.edits.size ? "Without your edits, unless you save the rows first." : file ? "" : "These rows are in no file yet: save them as ROWS.csv first.";
   return [command(now.command, view.page.say), note && el("p", { class: "soft", text: note })];
