@@ -115,10 +115,9 @@ function caption(cells, { algorithms, attacks, objective, measures, judged, seed
   const told = (one) => `${text(one.value[measure], measure, decimals)} (${algorithms[one.algorithm]}, ${attacks[one.attack]})`;
   const ends = known.length ? `, from ${told(end(-1))} to ${told(end(1))}` : "";
   const others = Object.entries(MANY).map(([name, words]) => [cells.filter((one) => one.state === name).length, words]).filter(([count]) => count);
-  const reasons = new Set(cells.map((one) => one.reason));
-  const why = !known.length && reasons.size === 1 ? ` (${[...reasons][0]})` : "";
+  const why = known.length || !cells[0]?.reason ? "" : ` (such as: ${cells[0].reason})`;
   const rest = others.length ? ` Without a value: ${listed(others.map(([count, words]) => `${count} ${words}`))}${why}.` : "";
-  return `${objective.name}, ${measures[measure]}${ends}; ${objective.maximise ? "higher" : "lower"} values are better. Mean over ${counted(seeds.length, "seed")}, of the ${counted(judged[0]?.length ?? 0, "client")} that attack in no cell.${rest}`;
+  return `${objective.name}, ${measures[measure]}${ends}; ${measure === "loss" ? "above 0 is what an attack costs" : `${objective.maximise ? "higher" : "lower"} is better`}. Mean over ${counted(seeds.length, "seed")}, of the ${counted(judged[0]?.length ?? 0, "client")} that attack in no cell.${rest}`;
 }
 
 /** A cell's clients, or why it has none. */

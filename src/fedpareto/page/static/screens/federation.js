@@ -57,7 +57,7 @@ export function mount(root, page) {
       found.length > 1 && choice("federation", found.map((one) => [one.id, one.name]), told.id, (value) => state.set({ federation: value })),
       el("p", { class: isShort ? "callout warn" : "", role: "status" },
         el("span", { class: `pill ${told.busy ? "running" : told.status}`, text: told.status }),
-        ` ${told.name}: round ${told.round} of ${told.rounds}. ${there} of ${counted(told.nodes.length, "node")} connected${absent.length ? `; missing: node ${listed(absent.map(String))}` : ""}. A round needs ${told.quorum === 1 ? "1 reply" : `${told.quorum} replies`}.`)]);
+        ` ${told.name}: round ${told.round} of ${told.rounds}. ${there} of ${counted(told.nodes.length, "node")} connected${told.busy && absent.length ? `; missing: node ${listed(absent.map(String))}` : ""}. A round needs ${told.quorum === 1 ? "1 reply" : `${told.quorum} replies`}.`)]);
     renew(nodes, JSON.stringify([told.nodes, Math.floor(Date.now() / 5000)]), () => table({
       caption: "Nodes",
       columns: ["node", "state", "last heard", "at work on round", { title: "replies", better: 1 }, { title: "missed", better: -1 }, { title: "refused", better: -1 }, { title: "bytes up", better: -1, text: bytes }, { title: "bytes down", better: -1, text: bytes }],
