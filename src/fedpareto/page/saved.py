@@ -41,7 +41,9 @@ Answer = dict[str, Any] | bytes
 def saved(shelf: Shelf, ids: Sequence[str], view: str = VIEW) -> bytes:
     """One HTML file with these runs, which begins with a view such as "/fronts?seed=1"."""
     page = (STATIC / "index.html").read_text(encoding="utf-8")
-    style = (STATIC / "style.css").read_text(encoding="utf-8")
+    style = "".join(
+        one.read_text(encoding="utf-8") for one in (STATIC / "style.css", *sorted(STATIC.glob("screens/*.css")))
+    )
     names, begin = json_text({"imports": dict(_modules())}), f'import "{PREFIX}{FIRST}";'
     policy = (
         f"default-src 'none'; script-src {_digest(names)} {_digest(begin)} data:; style-src {_digest(style)}; "

@@ -123,6 +123,7 @@ async function show() {
   const root = put(at("screen"), el("p", { class: "soft", text: "…" }));
   try {
     const module = await load();
+    await Promise.all((module.styles ?? []).map(styled));
     if (host.path !== path) return;
     page.uses = module.bar ?? [];
     put(root);
@@ -131,6 +132,16 @@ async function show() {
   } catch (problem) {
     fault(problem);
   }
+}
+
+/** A screen's own style, once; a saved page has all of them. */
+function styled(name) {
+  if (isSaved || at(`style-${name}`)) return null;
+  const link = el("link", { id: `style-${name}`, rel: "stylesheet", href: new URL(`./screens/${name}.css`, import.meta.url) });
+  return new Promise((done) => {
+    link.onload = link.onerror = done;
+    document.head.append(link);
+  });
 }
 
 /** Updates at most once a frame, and never while the last update is still waiting for its numbers. */

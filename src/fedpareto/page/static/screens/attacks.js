@@ -9,7 +9,7 @@ import { inkOn, viridis } from "../palette.js";
 import { json } from "../source.js";
 import { counted, decimalsOf, listed, number, signed } from "../words.js";
 
-export const title = "Attacks";
+export const styles = ["attacks"];
 export const bar = [];
 const SIGNS = { unfit: "–", failed: "×", waiting: "…" };
 const WORDS = { unfit: "does not fit", failed: "failed", waiting: "waiting" };

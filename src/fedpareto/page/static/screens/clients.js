@@ -11,7 +11,7 @@ import { kindOf } from "../runs.js";
 import { has, json } from "../source.js";
 import { bytes, counted, decimalsOf, listed, number, signed } from "../words.js";
 
-export const title = "Clients";
+export const styles = ["film"];
 export const bar = ["seed", "round"];
 /** Pairs are counted for so many clients at most. */
 const MOST_PAIRED = 1500;

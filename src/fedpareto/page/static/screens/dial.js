@@ -11,7 +11,7 @@ import { control, hundredths, inWords, linked, weightText } from "./dial_control
 import { along, drawFront, drawGroups, drawStrips, pinButtons, pinTable, STEPS, yesOf } from "./dial_pictures.js";
 import { rowTable, stripesOf } from "./dial_rows.js";
 
-export const title = "Dial";
+export const styles = ["dial"];
 export const bar = [];
 
 const TAB = Math.random().toString(36).slice(2);

@@ -70,7 +70,7 @@ export function rowTable(columns, first, pick) {
 function line(columns, pick) {
   const open = button("", () => pick(Number(open.dataset.row)), { class: "open" });
   const place = el("i");
-  const parts = { open, place, decision: el("span", { class: "decided" }), said: el("span", { class: "said" }), bar: el("span", { class: "bar" }), strip: el("div", { class: "stripe", role: "img" }, place) };
+  const parts = { open, place, decision: el("span", { class: "decided" }), said: el("span", { class: "said" }), bar: el("span", { class: "bar" }), strip: el("div", { class: "stripe", role: "img", aria: { label: "not computed yet" } }, place) };
   const cells = Array.from({ length: columns }, () => el("td"));
   const root = el("tr", {}, el("th", { scope: "row" }, open), el("td", {}, parts.decision), el("td", { class: "chance" }, parts.bar, parts.said), el("td", {}, parts.strip), cells);
   return Object.assign(root, { parts, given: cells });

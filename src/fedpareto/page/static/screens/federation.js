@@ -6,7 +6,7 @@ import { table } from "../charts/table.js";
 import { json, post } from "../source.js";
 import { ago, bytes, counted, listed } from "../words.js";
 
-export const title = "Federation";
+export const styles = ["attacks"];
 export const bar = [];
 const STATES = { connected: "connected", away: "away", never: "never connected", finished: "has its model" };
 

@@ -12,7 +12,7 @@ import { ofPreference } from "../palette.js";
 import { points } from "../runs.js";
 import { counted, EVALUATIONS, listed, number } from "../words.js";
 
-export const title = "Film";
+export const styles = ["film"];
 export const bar = ["eval", "split", "seed", "round"];
 /** Between clusters, in threads. */
 const GAP = 2.5;

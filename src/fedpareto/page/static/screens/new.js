@@ -4,7 +4,7 @@ import { button, choice, command, el, put, renew, tick } from "../dom.js";
 import { json, post } from "../source.js";
 import { begun } from "./starting.js";
 
-export const title = "New";
+export const styles = ["new"];
 export const bar = [];
 
 const PAUSE = 250;

@@ -7,7 +7,6 @@ import { tip } from "../charts/tip.js";
 import { extent, smooth } from "../maths.js";
 import { bytes, counted, listed, number, spreadOf, time } from "../words.js";
 
-export const title = "Rounds";
 export const bar = ["split", "seed", "round"];
 
 /** What a run can be read over: how it is called, and whether a line has it itself or the sum of the lines before. */

@@ -6,7 +6,7 @@ import { json, post } from "../source.js";
 import { bytes, counted, time } from "../words.js";
 import { begun } from "./starting.js";
 
-export const title = "Run";
+export const styles = ["new"];
 export const bar = [];
 
 const COMMANDS = { show: "See it in a terminal", resume: "Go on with it", stop: "Stop it", repeat: "Repeat it", predict: "Predict with its models", look: "See the mission: orbits, contacts, transfers", page: "This page" };

@@ -6,7 +6,6 @@ import { json } from "../source.js";
 import { extent } from "../maths.js";
 import { ago, bytes, counted, decimalsOf, number, time } from "../words.js";
 
-export const title = "Shelf";
 export const bar = [];
 
 export function mount(root, page) {

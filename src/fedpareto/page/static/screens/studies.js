@@ -4,7 +4,7 @@ import { command, el, renew } from "../dom.js";
 import { table } from "../charts/table.js";
 import { counted } from "../words.js";
 
-export const title = "Studies";
+export const styles = ["new"];
 export const bar = [];
 
 /** What each kind is, and the screen that shows it by this key of its address. */
