@@ -190,6 +190,10 @@ def _version() -> str:
 
 
 def _labels(shelf: Shelf) -> dict[str, str]:
-    """By id, names that tell runs apart."""
+    """By id, names that tell runs of one problem apart; those of others never stand beside them."""
     sound = [run for run in shelf.runs.values() if run.error is None]
-    return {run.id: one.label for run, one in zip(sound, distinguish([run.about for run in sound]), strict=True)}
+    found = {}
+    for problem in {run.about.problem for run in sound}:
+        some = [run for run in sound if run.about.problem == problem]
+        found |= {run.id: one.label for run, one in zip(some, distinguish([run.about for run in some]), strict=True)}
+    return found

@@ -36,9 +36,9 @@ function chosen() {
   if (asked) return asked.map((id) => shelf.runs.get(id)).filter(Boolean);
   const known = [...shelf.runs.values()].filter((run) => run.entry.lines);
   known.sort((a, b) => b.entry.changed - a.entry.changed);
-  if (!known.length) return [];
-  const kind = kindOf(known[0].entry);
-  return known.filter((run) => kindOf(run.entry) === kind).slice(0, MOST_CHOSEN).sort((a, b) => byName(a.entry, b.entry));
+  // What was there first stays: a new run joins those that it can stand beside, and takes nobody's place.
+  if (!known.some((run) => kindOf(run.entry) === host.kind)) host.kind = known.length ? kindOf(known[0].entry) : null;
+  return known.filter((run) => kindOf(run.entry) === host.kind).slice(0, MOST_CHOSEN).sort((a, b) => byName(a.entry, b.entry));
 }
 
 const { compare } = new Intl.Collator("en", { numeric: true });
@@ -66,7 +66,8 @@ const page = {
   get view() {
     const entry = this.runs[0]?.entry;
     const split = state.get("split") ?? entry?.held_out;
-    return { evaluation: state.get("eval"), split: entry?.splits.includes(split) ? split : entry?.held_out, round: state.get("round"), seed: state.get("seed") };
+    const seed = this.runs.some((run) => run.entry.started.includes(state.number("seed"))) ? state.get("seed") : "all";
+    return { evaluation: state.get("eval"), split: entry?.splits.includes(split) ? split : entry?.held_out, round: state.get("round"), seed };
   },
   inWords() {
     const { evaluation, split, round, seed } = this.view;
@@ -101,7 +102,7 @@ function comparable() {
   const kind = runs.length ? kindOf(runs[0].entry) : "";
   page.runs = runs.filter((run) => kindOf(run.entry) === kind);
   page.left = runs.filter((run) => kindOf(run.entry) !== kind);
-  page.styles = styles(page.runs);
+  page.styles = styles(page.runs, [...shelf.runs.values()].filter((run) => kindOf(run.entry) === kind));
 }
 
 // -- one screen at a time ---------------------------------------------------------------------------------------------
@@ -109,6 +110,7 @@ function comparable() {
 /** "/run/4f1c" is the screen /run of a run. */
 function screenPath() {
   const first = `/${state.path.split("/")[1] ?? ""}`;
+  if (isSaved && LIVE_ONLY.includes(first)) return "/fronts";
   return first in SCREENS ? first : "/";
 }
 
@@ -202,11 +204,13 @@ function views() {
 
 /** What can be done with what is seen. */
 function actions() {
+  if (isSaved) return void renew(at("actions"), "saved", () => [button("?", help, { aria: { label: "Keys and words" } })]);
   const ids = page.runs.map((run) => run.id).join(",");
-  if (isSaved) return;
   const view = href(state.path);
   const address = `/api/save?runs=${ids}&view=${encodeURIComponent(view)}`;
-  renew(at("actions"), address, () => [ids && el("a", { href: address, download: "fedpareto.html", text: "save this view as HTML" })]);
+  const name = `fedpareto-${SCREENS[host.path][0].toLowerCase()}.html`;
+  const can = ids && !LIVE_ONLY.includes(host.path);
+  renew(at("actions"), address, () => [can && el("a", { href: address, download: name, text: "save this view as HTML" }), button("?", help, { aria: { label: "Keys and words" } })]);
 }
 
 const found = { text: "" };
@@ -220,7 +224,8 @@ function shelfList() {
     } } });
     found.list = el("div");
     found.summary = el("summary");
-    put(at("shelf"), el("details", { open: !matchMedia("(max-width: 800px)").matches }, found.summary, found.search, found.list));
+    found.note = el("p", { class: "warn" });
+    put(at("shelf"), el("details", { open: !matchMedia("(max-width: 800px)").matches }, found.summary, found.search, found.note, found.list));
   }
   const shown = entries.filter((one) => !found.text || JSON.stringify([one.name, one.algorithm, one.problem]).toLowerCase().includes(found.text));
   const groups = Map.groupBy ? Map.groupBy(shown, (one) => one.problem ?? "cannot be read") : grouped(shown);
@@ -249,17 +254,26 @@ function shelfItem(entry, picked) {
   return el("li", {}, el("label", {}, box, swatch(page.styles.get(entry.id)), el("span", { class: "name", text: entry.label }), el("span", { class: "soft", text: `${entry.name} · ${now}` })));
 }
 
+/** What an address says of one problem only. */
+const OF_A_PROBLEM = Object.fromEntries(
+  ["sel", "only", "without", "split", "seed", "round", "range", "view", "wish", "x", "y", "charts", "focus"].map((key) => [key, null]),
+);
+
 /** Another run on or off; one that cannot stand beside the others takes their place. */
 function toggle(id) {
   const ids = page.runs.map((run) => run.id);
   const run = shelf.runs.get(id);
   const fits = !page.runs.length || kindOf(run.entry) === kindOf(page.runs[0].entry);
   if (!fits) {
-    page.say(`${run.entry.label} is on another problem, or other goals, so it is shown alone.`);
-    state.set({ runs: id, sel: null, split: null }, { push: true });
+    const why = `${run.entry.label} is on another problem, or has other goals, so it is shown alone.`;
+    page.say(why);
+    found.note.textContent = why;
+    state.set({ ...OF_A_PROBLEM, runs: id }, { push: true });
     return;
   }
-  state.set({ runs: (ids.includes(id) ? ids.filter((one) => one !== id) : [...ids, id]).join(","), sel: null }, { push: true });
+  found.note.textContent = "";
+  const others = ids.includes(id) ? ids.filter((one) => one !== id) : [...ids, id];
+  state.set({ runs: others.join(",") || "none", sel: null }, { push: true });
 }
 
 function bar() {
@@ -371,9 +385,21 @@ function listen() {
   setInterval(() => lost.since !== null && liveness(), 1000);
 }
 
+/** What the keys do, and what the words mean. */
+async function help() {
+  const { terms } = await import("./help.js");
+  const dialog = el("dialog", { aria: { label: "Keys and words" }, on: { close: () => dialog.remove() } }, terms(), button("close", () => dialog.close()));
+  document.body.append(dialog);
+  dialog.showModal();
+}
+
 addEventListener("keydown", (event) => {
   if (event.target.closest?.("input, textarea, select") || event.metaKey || event.ctrlKey || event.altKey) return;
-  if (event.key === "Escape") state.set({ sel: null, range: null, only: null, without: null });
+  if (event.key === "?") help();
+  else if (event.key === "Escape") {
+    if (at("drawer").contains(document.activeElement)) at("main").focus();
+    state.set({ sel: null, range: null, only: null, without: null });
+  }
   else if (event.key === "k" && selection.size()) state.set({ only: state.get("sel"), sel: null, range: null });
   else if (event.key === "x" && selection.size()) state.set({ without: selection.joined("without", "sel"), sel: null, range: null });
 });

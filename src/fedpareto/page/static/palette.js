@@ -27,16 +27,37 @@ export function mark(shape, x, y, r) {
 
 const DASHES = ["", "7 3", "2 3", "9 3 2 3", "12 4", "4 2 1 2", "1 4", "6 2 6 5"];
 
-/** By run id {colour: a CSS colour, shape, dash, index}: runs of one algorithm share its colour, if there are others. */
-export function styles(runs) {
-  const algorithms = [...new Set(runs.map((run) => run.entry.algorithm))];
-  const alone = algorithms.length === 1;
+/**
+ * By run id {colour: a CSS colour, shape, dash, index}. Runs of one algorithm share its colour, if there are others.
+ * `all` are those that could be shown beside them: whoever is ticked, a run keeps what it has, as long as there is enough.
+ */
+export function styles(runs, all = runs) {
+  const names = [...new Set(all.map((run) => run.entry.algorithm))].sort();
+  const alone = names.length === 1;
+  const places = new Map([...all].sort((a, b) => (a.entry.name < b.entry.name ? -1 : 1)).map((run, i) => [run.id, i]));
+  const colours = given(alone ? runs.map((run) => run.id) : [...new Set(runs.map((run) => run.entry.algorithm))], (one) => (alone ? places.get(one) : names.indexOf(one)));
+  const shapes = given(runs.map((run) => run.id), (id) => places.get(id));
   const found = new Map();
-  runs.forEach((run, i) => {
-    const index = alone ? i : algorithms.indexOf(run.entry.algorithm);
+  for (const run of runs) {
+    const index = colours.get(alone ? run.id : run.entry.algorithm);
+    const place = shapes.get(run.id);
     const colour = index < COLOURED ? `var(--c${index})` : "var(--grey)";
-    found.set(run.id, { colour, shape: i % CORNERS.length, dash: DASHES[i % DASHES.length], index });
-  });
+    found.set(run.id, { colour, shape: place % CORNERS.length, dash: DASHES[place % DASHES.length], index });
+  }
+  return found;
+}
+
+/** A number for each, its own where that is below eight and free, else the first that is. */
+function given(wanted, own) {
+  const found = new Map();
+  const taken = new Set();
+  for (const one of wanted) if (own(one) < COLOURED && !taken.has(own(one))) taken.add(found.set(one, own(one)).get(one));
+  let next = 0;
+  for (const one of wanted) {
+    if (found.has(one)) continue;
+    while (taken.has(next)) next++;
+    taken.add(found.set(one, next).get(one));
+  }
   return found;
 }
 

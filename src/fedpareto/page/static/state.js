@@ -3,7 +3,7 @@
 import { isSaved } from "./source.js";
 
 const DEFAULTS = { round: "latest", seed: "all", eval: "sent" };
-const SHARED = ["runs", "round", "seed", "eval", "split", "sel", "only", "without"];
+const SHARED = ["runs", "round", "seed", "eval", "split", "sel", "only", "without", "focus"];
 const listeners = new Set();
 
 /** "/fronts", and what stands behind the question mark. A saved page has both behind a #: a file has one address. */

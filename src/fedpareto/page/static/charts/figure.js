@@ -111,6 +111,15 @@ async function painted(picture) {
   return new Promise((done) => canvas.toBlob(done, "image/png"));
 }
 
+/** Nothing of these layers is drawn outside of the rectangle that is given back. */
+export function clipped(picture, layers) {
+  const id = `clip-${++serial}`;
+  const field = svg("rect");
+  picture.prepend(svg("clipPath", { id }, field));
+  for (const layer of layers) layer.setAttribute("clip-path", `url(#${id})`);
+  return field;
+}
+
 /** Calls draw(width) now and whenever the width of an element changes. */
 export function onWidth(node, draw) {
   let last = 0;

@@ -1,7 +1,7 @@
 // Lines over one axis: a path for each series that holds only the least and the largest value of each column of pixels.
 
 import { el, filled, put, svg } from "../dom.js";
-import { onWidth } from "./figure.js";
+import { clipped, onWidth } from "./figure.js";
 import { linear, roomy, tickTexts, ticks } from "./scale.js";
 
 const MARGIN = { left: 58, right: 14, top: 10, bottom: 34 };
@@ -20,6 +20,7 @@ export class Lines {
       ["frame", "bands", "curves", "top"].map((name) => [name, svg("g", { class: name })]),
     );
     this.picture.append(...Object.values(this.layers));
+    this.clip = clipped(this.picture, [this.layers.bands, this.layers.curves]);
     this.paths = new Map();
     this.unwatch = onWidth(this.root, (width) => {
       this.width = width;
@@ -64,7 +65,9 @@ export class Lines {
     if (key === this.framed) return;
     this.framed = key;
     const [bottom, left, right] = [height - MARGIN.bottom, MARGIN.left, width - MARGIN.right];
-    const parts = [svg("rect", { class: "field", x: left, y: MARGIN.top, width: Math.max(0, right - left), height: bottom - MARGIN.top })];
+    const field = { x: left, y: MARGIN.top, width: Math.max(0, right - left), height: bottom - MARGIN.top };
+    filled(this.clip, field);
+    const parts = [svg("rect", { class: "field", ...field })];
     const xs = ticks(this.x.domain, Math.max(2, (right - left) / 80)).filter((one) => !x.whole || Number.isInteger(one));
     tickTexts(xs).forEach((text, i) => {
       parts.push(svg("text", { x: this.x(xs[i]), y: bottom + 15, "text-anchor": "middle", text }));

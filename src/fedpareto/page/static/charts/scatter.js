@@ -3,7 +3,7 @@
 import { el, filled, put, svg } from "../dom.js";
 import { extent } from "../maths.js";
 import { mark, rgb } from "../palette.js";
-import { onWidth } from "./figure.js";
+import { clipped, onWidth } from "./figure.js";
 import { linear, roomy, tickTexts, ticks } from "./scale.js";
 
 const MOST_MARKS = 1500;
@@ -15,7 +15,7 @@ const TIGHT = { left: 44, right: 6, top: 6, bottom: 30 };
  * One plane. `options`: {label, height, tight, on: {brush(box, done), zoom(view), pick(group, i), hover(text), wish(x, y)}}
  * draw({x, y, groups, lines, bands, density, view, marks}):
  *   x, y: {title, maximise, reversed}; groups: {id, label, style, xs, ys, front: Uint8Array, chosen: Uint8Array|null,
- *   words(i), key(i), each(i): a style for each point, or none}; lines: {points, colour, dash, class}; bands: {upper, lower, colour}; density: [{xs, ys}].
+ *   words(i), key(i), each(i): a style for each point, or none}; lines: {points, colour, dash, class}; bands: {outlines, colour}; density: [{xs, ys}].
  */
 export class Scatter {
   constructor({ label, height = 420, tight = false, on = {} }) {
@@ -29,10 +29,12 @@ export class Scatter {
     this.layers = Object.fromEntries(
       ["frame", "bands", "lines", "marks", "top"].map((name) => [name, svg("g", { class: name })]),
     );
+    this.clip = clipped(this.picture, [this.layers.bands, this.layers.lines]);
     this.picture.append(...Object.values(this.layers));
     this.at = null;
     this.unwatch = onWidth(this.root, (width) => {
       this.width = width;
+      this.look(null);
       this.render();
     });
     this.listen();
@@ -81,7 +83,9 @@ export class Scatter {
     if (key === this.framed) return;
     this.framed = key;
     const [bottom, left] = [height - margin.bottom, margin.left];
-    const parts = [svg("rect", { class: "field", x: left, y: margin.top, width: Math.max(0, width - left - margin.right), height: bottom - margin.top })];
+    const field = { x: left, y: margin.top, width: Math.max(0, width - left - margin.right), height: bottom - margin.top };
+    filled(this.clip, field);
+    const parts = [svg("rect", { class: "field", ...field })];
     const xs = ticks(this.x.domain, Math.max(2, (width - left) / 90));
     const ys = ticks(this.y.domain, Math.max(2, (bottom - margin.top) / 55));
     tickTexts(xs).forEach((text, i) => {
@@ -106,7 +110,9 @@ export class Scatter {
     const at = ([x, y]) => `${this.x(x).toFixed(1)} ${this.y(y).toFixed(1)}`;
     put(
       this.layers.bands,
-      bands.map(({ points, colour, kind }) => svg("path", { class: kind ?? "band", fill: colour, d: `M${points.map(at).join("L")}Z` })),
+      bands.map(({ outlines, colour, kind }) => svg("path", {
+        class: kind ?? "band", fill: colour, "fill-rule": "evenodd", d: outlines.map((points) => `M${points.map(at).join("L")}Z`).join(""),
+      })),
     );
     put(
       this.layers.lines,
@@ -307,6 +313,7 @@ export class Scatter {
   }
 
   look(found) {
+    if (!this.scene) return;
     if (this.at?.group === found?.group && this.at?.i === found?.i) return;
     this.at = found;
     this.top();

@@ -4,7 +4,7 @@ import { button, el, put, renew, tick } from "../dom.js";
 import { figure } from "../charts/figure.js";
 import { Scatter } from "../charts/scatter.js";
 import { tip } from "../charts/tip.js";
-import { attainment, frontOf, hypervolume2 } from "../maths.js";
+import { attainment, frontOf, hypervolume2, nondominated } from "../maths.js";
 import { counted, listed, number, signed, spreadOf } from "../words.js";
 import { brushed, chosenOf, frontKeys, groupsOf, inside, once, tableRows } from "./fronts_points.js";
 
@@ -114,10 +114,9 @@ function outlines(all, surfaces, page, focus, up, part) {
     if (one.run.id !== focus.id || !median.length) return;
     const { objectives } = one.run.entry;
     const reference = [objectives[part.x].reference, objectives[part.y].reference];
-    if (several && best.length && least.length) {
-      const corner = [up[0] ? Math.min(...best.map((p) => p[0])) : Math.max(...best.map((p) => p[0])), up[1] ? Math.min(...least.map((p) => p[1])) : Math.max(...least.map((p) => p[1]))];
-      bands.push({ points: [...stairs(best, up), ...stairs(least, up).reverse()], colour: style.colour, corner });
-    } else if (!several) bands.push({ points: stairs(median, up, reference), colour: style.colour, kind: "volume" });
+    // What a quarter of the seeds attain, without what three quarters do.
+    if (several) bands.push({ outlines: [best, least].filter((one) => one.length).map((one) => stairs(one, up, reference)), colour: style.colour });
+    else bands.push({ outlines: [stairs(median, up, reference)], colour: style.colour, kind: "volume" });
   });
   return { lines, bands };
 }
@@ -172,29 +171,38 @@ function advised(all, wish, part, names, up) {
     el("ul", {}, near.map(({ one, i, rate }) => el("li", { text: `${one.run.entry.label}: client ${one.client[i]}, seed ${one.seed[i]}, with ${names[part.x]} ${number(one.columns[part.x][i])} and ${names[part.y]} ${number(one.columns[part.y][i])}. ${rate}` }))));
 }
 
+/** The nearest of each seed's own front: models of two seeds are no choice that anybody has. */
 function nearest(one, wish, part, up) {
-  const on = Array.from(one.front.keys()).filter((i) => one.front[i]);
-  if (!on.length) return null;
   const [xs, ys] = [one.columns[part.x], one.columns[part.y]];
-  const spread = (column) => Math.max(...on.map((i) => column[i])) - Math.min(...on.map((i) => column[i])) || 1;
+  const spread = (column) => Math.max(...column) - Math.min(...column) || 1;
   const [wide, high] = [spread(xs), spread(ys)];
   const short = (i) => Math.max((up[0] ? wish[0] - xs[i] : xs[i] - wish[0]) / wide, (up[1] ? wish[1] - ys[i] : ys[i] - wish[1]) / high);
-  const i = on.reduce((a, b) => (short(b) < short(a) ? b : a));
-  return { one, i, rate: rateAt(one, on, i, part) };
+  const bySeed = [...new Set(one.seed)].map((seed) => {
+    const own = Array.from(one.seed.keys()).filter((i) => one.seed[i] === seed);
+    const on = nondominated([xs, ys].map((column) => own.map((i) => column[i])), up);
+    const front = own.filter((_, k) => on[k]);
+    const i = front.reduce((a, b) => (short(b) < short(a) ? b : a), front[0]);
+    return { i, rate: rateAt(xs, ys, front, i) };
+  }).filter(({ i }) => i !== undefined);
+  if (!bySeed.length) return null;
+  const { i } = bySeed.reduce((a, b) => (short(b.i) < short(a.i) ? b : a));
+  return { one, i, rate: rated(one.run.names, part, bySeed.map(({ rate }) => rate).filter(Number.isFinite)) };
 }
 
-/** The trade-off rate between the two neighbours on a front. */
-function rateAt(one, on, i, part) {
-  const { names } = one.run;
-  const [xs, ys] = [one.columns[part.x], one.columns[part.y]];
-  const order = [...on].sort((a, b) => xs[a] - xs[b]);
+/** What the second goal changes by for each unit of the first, between the two neighbours on a front; NaN: unknown. */
+function rateAt(xs, ys, front, i) {
+  const order = [...front].sort((a, b) => xs[a] - xs[b]);
   const at = order.indexOf(i);
   const [before, after] = [order[Math.max(0, at - 1)], order[Math.min(order.length - 1, at + 1)]];
-  const [dx, dy] = [xs[after] - xs[before], ys[after] - ys[before]];
-  if (!dx || !dy) return "The front has no neighbours here, so no rate is known.";
-  return `Here ${signed(0.01, 2)} of ${names[part.x]} comes with ${signed((dy / dx) * 0.01)} of ${names[part.y]}.`;
+  return (ys[after] - ys[before]) / (xs[after] - xs[before]);
 }
 
+function rated(names, part, rates) {
+  if (!rates.length) return "Its front has no neighbours here in any seed, so no rate is known.";
+  const told = rates.map((rate) => signed(rate * 0.01));
+  const seeds = rates.length > 1 ? ` on average (seed by seed ${told.join(", ")})` : "";
+  return `Here +0.01 of ${names[part.x]} comes with ${signed((rates.reduce((a, b) => a + b, 0) / rates.length) * 0.01)} of ${names[part.y]}${seeds}.`;
+}
 
 /** The best that can be reached at each point: a staircase through the corners of a front. */
 function stairs(front, [upX, upY], close = null) {

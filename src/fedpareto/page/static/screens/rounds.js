@@ -48,15 +48,15 @@ export function mount(root, page) {
       const about = await focus.about();
       const places = new Map(all.map(({ run, lines }) => [run.id, placesOf(lines, over, page.view.seed)]));
       for (const kind of picked) {
-        if (!charts.has(kind.name)) charts.set(kind.name, chartOf(kind, page));
-        drawn(charts.get(kind.name), kind, { all, places, over, focus, about, page, later: why.size === 1 && why.has("data") });
+        if (!charts.has(keyOf(kind))) charts.set(keyOf(kind), chartOf(kind, page));
+        drawn(charts.get(keyOf(kind)), kind, { all, places, over, focus, about, page, later: why.size === 1 && why.has("data") });
       }
       for (const name of charts.keys()) {
-        if (picked.some((kind) => kind.name === name)) continue;
+        if (picked.some((kind) => keyOf(kind) === name)) continue;
         charts.get(name).lines.destroy();
         charts.delete(name);
       }
-      const nodes = picked.map((kind) => charts.get(kind.name).shown.root);
+      const nodes = picked.map((kind) => charts.get(keyOf(kind)).shown.root);
       if (nodes.length !== grid.children.length || nodes.some((node, i) => grid.children[i] !== node)) put(grid, nodes);
       root.dataset.over = over;
       root.dataset.lines = all.reduce((sum, { lines }) => sum + lines.total, 0);
@@ -65,6 +65,10 @@ export function mount(root, page) {
       for (const { lines } of charts.values()) lines.destroy();
     },
   };
+}
+
+function keyOf({ name, title }) {
+  return `${name} ${title}`;
 }
 
 function hasAxis(lines, name) {
@@ -204,7 +208,9 @@ function drawn(parts, kind, { all, places, over, focus, about, page, later }) {
   // All of the way, so that lines grow into the picture and nothing that is drawn moves.
   const whole = over === "round" ? [[0, ...all.map(({ run }) => (run.finished ? 0 : run.entry.rounds))]] : [];
   const x = extent([...series.map((one) => one.xs), ...whole]);
-  const y = extent(series.flatMap((one) => (one.band ? [one.ys, one.band.low, one.band.high] : [one.ys])));
+  // What nobody has trained yet would take most of the height.
+  const trained = (values) => (values.length > 3 ? values.subarray(1) : values);
+  const y = extent(series.flatMap((one) => (one.band ? [one.ys, one.band.low, one.band.high] : [one.ys]).map(trained)));
   parts.lines.draw({ x: { title: axis.title, domain: x, whole: axis.whole }, y: { title: kind.title, domain: y }, series, at, marks: marksOf(all, focus, places, about) });
   parts.shown.caption(captionOf(kind, series, axis, page) + marked(focus, about), later);
   parts.shown.setTable([axis.title, ...series.map((one) => `${one.label}${kind.plain ? "" : ` (${one.kind})`}`)], () => rowsOf(series));
@@ -247,7 +253,8 @@ function captionOf(kind, series, axis, page) {
   const better = kind.better ? `, ${kind.better} is better` : "";
   const split = kind.name.startsWith("mean") ? `, split ${page.view.split}` : "";
   const seeds = page.view.seed === "all" && page.runs[0].entry.started.length > 1 ? "; means over seeds, the band of the run in focus is one deviation" : "";
-  return `Over ${axis.title}${better}${split}${seeds}. At the end: ${listed(ends.slice(0, 8))}${ends.length > 8 ? ` and ${counted(ends.length - 8, "more line")}` : ""}.`;
+  const first = series.some((one) => one.ys.length > 3) ? " The scale is that of trained models: the first one may lie outside." : "";
+  return `Over ${axis.title}${better}${split}${seeds}. ${page.runs.every((run) => run.finished) ? "At the end" : "So far"}: ${listed(ends.slice(0, 8))}${ends.length > 8 ? ` and ${counted(ends.length - 8, "more line")}` : ""}.${first}`;
 }
 
 function rowsOf(series) {
