@@ -295,6 +295,17 @@ def test_tables_are_those_of_the_report_with_the_ids_of_runs(root, shelf, ids):
     assert (one["differences"], one["refused"]) == ([], None)
 
 
+def test_a_run_has_one_name_whichever_others_are_chosen(tmp_path):
+    for name in ("one", "other"):
+        MadeRun(tmp_path / name, clients=3, rounds=2).finish()
+    shelf = shelf_of(tmp_path)
+    labels = {entry["id"]: entry["label"] for entry in answers.runs(shelf)["runs"]}
+    assert len(set(labels.values())) == 2
+    for chosen in ([*labels][:1], [*labels]):
+        rows = answers.compare(shelf, chosen)["table"]["rows"]
+        assert {row["run"]: row["label"] for row in rows if row["run"]} == {id: labels[id] for id in chosen}
+
+
 def test_runs_that_cannot_stand_side_by_side_say_why(tmp_path):
     for name, goals in (("two", 2), ("three", 3)):
         MadeRun(tmp_path / name, clients=3, goals=goals, rounds=2).finish()

@@ -103,9 +103,10 @@ def test_of_all_seeds_the_means_are_shown_and_said(server, opened, ids, solution
     assert np.abs(column(rows, "gain") - gains.mean(axis=0)).max() < 1e-9
     said = page.locator(".callout p").first.inner_text().replace("−", "-")
     numbers = re.search(
-        r"(\d+) of (\d+) clients? .* worst ([-+.\d]+) \(client (\d+)\), mean ([-+.\d]+) ± ([.\d]+)", said
+        r"(\d+) of (\d+) clients? .* worst ([-+.\d]+) \(client (\d+)\), mean ([-+.\d]+) ± (\d+\.\d+)", said
     )
     mean = gains.mean(axis=0)
+    assert f"better off than alone on average over {len(SEEDS)} seeds" in said
     assert [int(numbers[1]), int(numbers[2]), int(numbers[4])] == [(mean > 0).sum(), CLIENTS, mean.argmin()]
     assert float(numbers[3]) == pytest.approx(mean.min(), abs=0.006)
     assert float(numbers[5]) == pytest.approx(mean.mean(), abs=0.006)

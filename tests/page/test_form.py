@@ -61,7 +61,7 @@ def test_every_algorithm_problem_engine_and_part_is_offered_with_all_its_paramet
             assert [one["name"] for one in offered[name]["parameters"]] == field_names(cls)
             said = field_docs(cls)
             assert all(one["meaning"] == said.get(one["name"], "") for one in offered[name]["parameters"])
-            assert offered[name]["about"]
+            assert offered[name]["about"].endswith("."), "a whole sentence"
     assert {one["name"]: [p["name"] for p in one["parameters"]] for one in found["sections"]} == {
         name: field_names(cls) for name, cls in PARTS.items()
     }

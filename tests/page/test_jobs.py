@@ -92,6 +92,9 @@ def test_a_run_is_started_from_the_form_stopped_and_resumed_to_the_result_of_an_
 ):
     page = opened(server.at("/new"))
     page.locator("[data-checked]").wait_for(state="attached")
+    page.get_by_label("Find algorithm").fill("fedavg")
+    names = page.locator('[data-key="algorithm"] input[type=radio]').evaluate_all("all => all.map((one) => one.value)")
+    assert names[0] == "fedavg", "who is named so comes first"
     page.get_by_label("Find algorithm").fill("mean of the clients' models after")
     page.get_by_role("radio", name="fedavg ", exact=False).first.check()
     page.get_by_label("Find problem").fill("convex")

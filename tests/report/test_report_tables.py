@@ -72,9 +72,11 @@ def test_every_metric_has_its_column_with_the_right_arrow(records):
         "cardinality ↑",
         "own utility ↑",
         "own utility, trained ↑",
+        "worst client's utility ↑",
         "expected utility ↑",
         "gain over local ↑",
-        "clients better off ↑",
+        "worst gain over local ↑",
+        "share of clients better off ↑",
         "spread of accuracy",
         "spread of equal opportunity gap",
         "mean accuracy ↑",
@@ -169,8 +171,10 @@ def test_a_single_point_does_not_win_by_sparsity(records):
     poor = with_indicator(records[0], "sparsity", [0.0, 0.0, 0.0])
     poor = with_indicator(poor, "cardinality", [1.0, 1.0, 1.0])
     table = comparison([poor, *records[1:]])
-    assert not table.cell("fedpref", "sparsity").best
-    assert sum(table.cell(r.label, "sparsity").best for r in records) == 1
+    assert table.cell("fedpref", "sparsity").text == "–"
+    assert not any(table.cell(r.label, "sparsity").best for r in records)
+    once = with_indicator(records[0], "cardinality", [1.0, 4.0, 4.0])
+    assert math.isnan(comparison([once, *records[1:]]).cell("fedpref", "sparsity").mean)
 
 
 def test_an_unfinished_run_is_noted_and_does_not_win_by_having_done_less(write_run):
@@ -210,7 +214,7 @@ def test_different_known_fronts_are_noted(records):
 
 
 def test_markdown_has_a_line_per_run_and_the_best_in_bold(records):
-    table = comparison([dataclasses.replace(records[0], algorithm="a|b*"), *records[1:]])
+    table = comparison([dataclasses.replace(records[0], label="a|b*"), *records[1:]])
     head, rule, *rows = table.to_markdown().split("\n\n")[0].splitlines()
     assert head.startswith("| run | hypervolume ↑ |")
     assert rule.count("---") == len(table.columns) + 1
@@ -233,7 +237,7 @@ def test_json_holds_every_seed(records):
 
 
 def test_the_terminal_shows_every_metric_and_no_markup(records):
-    text = rendered(comparison([dataclasses.replace(records[0], algorithm="[red]x"), *records[1:]]))
+    text = rendered(comparison([dataclasses.replace(records[0], label="[red]x"), *records[1:]]))
     assert "[red]x" in text
     for column in comparison(records).columns:
         assert column.heading in text
@@ -254,6 +258,8 @@ def test_gains_are_over_the_run_without_communication_client_by_client(records):
     fedpref, _, local = records
     mine, alone = (np.array([record.own_utilities(seed) for seed in record.started]) for record in (fedpref, local))
     assert table.cell("fedpref", "gain").values == pytest.approx((mine - alone).mean(axis=1))
+    assert table.cell("fedpref", "worst_gain").values == pytest.approx((mine - alone).min(axis=1))
+    assert table.cell("fedpref", "worst_utility").values == pytest.approx(mine.min(axis=1))
     assert table.cell("fedpref", "better_off").values == pytest.approx((mine > alone).mean(axis=1))
     assert table.cell("local", "gain").text == "–"
     assert "gain" not in [column.key for column in comparison(records[:2]).columns]

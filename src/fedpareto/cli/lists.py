@@ -55,7 +55,7 @@ def problems(
     if name is not None:
         cls = registry.problem_class(name)
         if json:
-            plain = {"name": name, "about": described.first_line(cls), "parameters": described.parameters(cls)}
+            plain = {"name": name, "about": described.summary(cls), "parameters": described.parameters(cls)}
             print_json({**plain, "models": list(cls.models)})
             return
         _print_parameters(name, cls)
@@ -136,7 +136,7 @@ def parameter_table(cls: type) -> Table:
 def _print_parameters(name: str, cls: type) -> None:
     from fedpareto.core import described
 
-    typer.echo(f"{name}: {described.first_line(cls)}\n")
+    typer.echo(f"{name}: {described.summary(cls)}\n")
     table = parameter_table(cls)
     if table.row_count:
         print_table(table)

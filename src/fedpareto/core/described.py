@@ -17,7 +17,7 @@ def algorithm(name: str, cls: Any) -> dict[str, Any]:
     labels = cls.taxonomy
     return {
         "name": name,
-        "about": first_line(cls),
+        "about": summary(cls),
         "level": labels.level,
         "family": labels.family,
         "method": labels.method,
@@ -31,7 +31,7 @@ def problem(name: str, cls: Any) -> dict[str, Any]:
     usual = cls()
     return {
         "name": name,
-        "about": first_line(cls),
+        "about": summary(cls),
         "objectives": [{"name": goal.name, "maximise": goal.maximise} for goal in usual.objectives],
         "model_size": usual.layout.size,
         "known_front": usual.known_front() is not None,
@@ -72,6 +72,9 @@ def type_of(hint: Any) -> dict[str, Any]:
     return {"type": TYPES.get(hint, "anything"), "choices": None}
 
 
-def first_line(cls: type) -> str:
-    """What a class is, in a sentence."""
-    return (cls.__doc__ or "").strip().splitlines()[0]
+def summary(cls: type) -> str:
+    """What a class is: the first line of its documentation, or as many as its first sentence takes."""
+    first, *others = [line.strip() for line in (cls.__doc__ or "").strip().partition("\n\n")[0].splitlines()]
+    while others and not first.endswith("."):
+        first += f" {others.pop(0)}"
+    return first

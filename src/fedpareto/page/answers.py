@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 from collections.abc import Sequence
@@ -150,7 +151,9 @@ def compare(shelf: Shelf, runs: Sequence[str]) -> dict[str, Any]:
     """Runs side by side."""
     with shelf.lock:
         chosen = {id: shelf.run(id) for id in runs}
-        records = {id: found for id, run in chosen.items() if (found := _loaded(run)) is not None}
+        labels = _labels(shelf)  # One name on all screens, whichever runs are chosen.
+        loaded = {id: found for id, run in chosen.items() if (found := _loaded(run)) is not None}
+        records = {id: dataclasses.replace(one, label=labels.get(id, one.label)) for id, one in loaded.items()}
         specs = {id: run.spec for id, run in chosen.items()}
     return compare_of(records, specs)
 

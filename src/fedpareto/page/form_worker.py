@@ -55,7 +55,7 @@ def form() -> dict[str, Any]:
 
 
 def _choice(name: str, cls: type, describe: Callable[[str, Any], dict[str, Any]] | None = None) -> dict[str, Any]:
-    about = {"name": name, "about": described.first_line(cls)} if describe is None else describe(name, cls)
+    about = {"name": name, "about": described.summary(cls)} if describe is None else describe(name, cls)
     return {**about, "parameters": _plain(described.parameters(cls))}
 
 
@@ -71,7 +71,7 @@ def _problem(name: str, cls: Any) -> dict[str, Any]:
 def _section(name: str, cls: type) -> dict[str, Any]:
     used_by = USED_BY.get(name, {})
     parameters = [{**one, "used_by": list(used_by.get(one["name"], ()))} for one in described.parameters(cls)]
-    about = {"name": name, "about": described.first_line(cls), "word": WORDS.get(name)}
+    about = {"name": name, "about": described.summary(cls), "word": WORDS.get(name)}
     return {**about, "parameters": _plain(parameters)}
 
 

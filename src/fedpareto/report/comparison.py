@@ -24,11 +24,16 @@ INDICATORS = {
     "cardinality": ("cardinality", 1),
     "own_utility": ("own utility", 1),
     "own_utility_trained": ("own utility, trained", 1),
+    "worst_utility": ("worst client's utility", 1),
     "regret": ("regret", -1),
     "expected_utility": ("expected utility", 1),
 }
 """Title of each indicator and its direction: 1 when higher is better, -1 when lower is."""
-OVER_LOCAL = {"gain": ("gain over local", 1), "better_off": ("clients better off", 1)}
+OVER_LOCAL = {
+    "gain": ("gain over local", 1),
+    "worst_gain": ("worst gain over local", 1),
+    "better_off": ("share of clients better off", 1),
+}
 """Of the clients' own utilities, where a run of `local` is among the runs: title and direction."""
 MARKS = (
     "Bold: better than every other run, as the 95 % interval of the paired differences over the seeds says; nothing is "
@@ -104,7 +109,7 @@ def _of_points(run: Record, seed: int, points: Array) -> dict[str, float]:
     if preferences is None or len(points) not in (1, len(preferences)):
         return found
     own = own_utilities(np.broadcast_to(points, preferences.shape), preferences, run.maximise)
-    found["own_utility"] = float(own.mean())
+    found["own_utility"], found["worst_utility"] = float(own.mean()), float(own.min())
     found["expected_utility"] = expected_utility(points, preferences, run.maximise)
     return found | {"regret": found["expected_utility"] - found["own_utility"]}
 
@@ -113,7 +118,12 @@ def _metrics(runs: Sequence[Record]) -> list[tuple[Column, Callable[[Record], Ar
     """Each column with the function that gives a run's values `[started]`."""
     run, metrics = runs[0], list[tuple[Column, Callable[[Record], Array]]]()
     if not run.single:
-        special = {"igd_to_all": _igd_to_all(runs), "own_utility_trained": _own_utility_trained}
+        special = {
+            "igd_to_all": _igd_to_all(runs),
+            "sparsity": _sparsity,
+            "own_utility_trained": _own_utility_trained,
+            "worst_utility": _worst_utility,
+        }
         metrics += [(Column(key, *INDICATORS[key]), special.get(key) or _indicator(key)) for key in INDICATORS]
         alone = next((one for one in runs if one.algorithm == LOCAL), None)
         if alone is not None and len(runs) > 1:
@@ -132,11 +142,16 @@ def _metrics(runs: Sequence[Record]) -> list[tuple[Column, Callable[[Record], Ar
 
 
 def _over_local(key: str, alone: Record) -> Callable[[Record], Array]:
-    """Of the clients' own utilities beyond those in the run without communication: the mean, or how many have more."""
+    """Of the clients' own utilities beyond those in the run without communication: see OVER_LOCAL."""
+    over_clients: dict[str, Callable[[Array], float]] = {
+        "gain": lambda gains: float(gains.mean()),
+        "worst_gain": lambda gains: float(gains.min()),
+        "better_off": lambda gains: float((gains > 0).mean()),
+    }
 
     def measure(record: Record) -> Array:
         gains = [gains_of_seed(record, alone, seed) for seed in record.started]
-        return np.array([(one if key == "gain" else one > 0).mean() if len(one) else np.nan for one in gains])
+        return np.array([over_clients[key](one) if len(one) else np.nan for one in gains])
 
     return measure
 
@@ -154,6 +169,18 @@ def _igd_to_all(runs: Sequence[Record]) -> Callable[[Record], Array]:
     return lambda record: np.array(
         [igd(front(record.drawn(one), maximise), known, maximise) for one in record.solutions]
     )
+
+
+def _sparsity(record: Record) -> Array:
+    """NaN where the front of a seed has fewer than two points, which have no neighbours to be far from."""
+    found = record.indicator("sparsity")
+    return np.full_like(found, np.nan) if (record.indicator("cardinality") < 2).any() else found
+
+
+def _worst_utility(record: Record) -> Array:
+    """What the client that has least has of its model under its own preference."""
+    found = [record.own_utilities(seed) for seed in record.started]
+    return np.array([np.nan if own is None or not len(own) else own.min() for own in found])
 
 
 def _own_utility_trained(record: Record) -> Array:
@@ -201,7 +228,9 @@ def _best(values: list[Array], means: Array, column: Column, runs: Sequence[Reco
     scores[[_unfair(column.key, run) for run in runs]] = -np.inf
     marks = np.isclose(scores, scores.max(), rtol=1e-9, atol=0.0) & np.isfinite(scores)
     is_alike = len({run.measured for run in runs}) == 1 or column.key in COSTS
-    if column.direction == 0 or marks.all() or not is_alike:
+    # The least sparse among those that are not single points would only seem to be the best of all.
+    is_partial = column.key == "sparsity" and not known.all()
+    if column.direction == 0 or marks.all() or not is_alike or is_partial:
         return [False] * len(means)
     first = int(np.flatnonzero(marks)[0]) if marks.any() else 0
     others = [i for i in range(len(means)) if np.isfinite(scores[i]) and not marks[i]]
@@ -227,8 +256,8 @@ def _unfair(key: str, run: Record) -> bool:
         return not run.finished
     if key in OVER_LOCAL:  # The run to gain over stands in this column only as zero; own utility compares all.
         return True
-    # A single point has sparsity 0 and no regret, the best values, although no set is less diverse.
-    return key in ("sparsity", "regret") and bool((run.indicator("cardinality") < 2).any())
+    # A single point leaves no regret, the best value, although no set is less diverse.
+    return key == "regret" and bool((run.indicator("cardinality") < 2).any())
 
 
 def _listed(value: int | tuple[int, ...]) -> str:

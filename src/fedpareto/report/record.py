@@ -409,7 +409,9 @@ def mean_and_deviation(values: Array) -> tuple[float, float]:
 
 
 def distinguish(records: Sequence[Record]) -> list[Record]:
-    """The same runs with distinct labels: the algorithm, and where that is not enough the folder too."""
+    """The same runs with distinct labels: theirs, else the algorithm, and where that is not enough the folder too."""
+    if len({record.label for record in records}) == len(records):
+        return list(records)
     shared = Counter(record.algorithm for record in records)
     used: Counter[str] = Counter()
     result = []

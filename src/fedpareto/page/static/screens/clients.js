@@ -216,8 +216,8 @@ function payText(known, { answers }) {
   const means = answers.map((_, s) => mean(known.map((row) => row.gains[s])));
   const several = means.length > 1;
   const decimals = Math.max(2, decimalsOf(deviation(several ? means : known.map((row) => row.gain))));
-  const inAll = several && better.length ? ` (${always || "none"} of them in every seed)` : "";
-  const over = several ? ` ± ${number(deviation(means), decimals)} over ${means.length} seeds` : "";
+  const inAll = several ? ` on average over ${means.length} seeds${better.length ? ` (${always || "none"} of them in every seed)` : ""}` : "";
+  const over = several ? ` ± ${number(deviation(means), decimals)}` : "";
   const who = `${better.length} of ${counted(known.length, "client")} ${better.length === 1 ? "is" : "are"} better off than alone${inAll}`;
   const worse = known.filter((row) => row.gain < 0).map((row) => row.client).sort((a, b) => a - b);
   const named = worse.length && worse.length <= 12 ? ` Better off alone: client${worse.length > 1 ? "s" : ""} ${listed(worse)}.` : "";

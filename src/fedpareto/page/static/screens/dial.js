@@ -96,7 +96,7 @@ function headed(view) {
   const whose = about.ready ? [...(about.any ? [] : [["", "the nearest of all clients"]]), ...about.clients.map((one) => [one, `client ${one}`])] : [];
   const file = el("input", { type: "file", accept: ".csv,.tsv,.txt,text/csv", class: "hidden", id: "rows-file", on: { change: () => file.files[0] && send(view, file.files[0]) } });
   return [
-    servable.length > 1 && choice("run", servable.map((one) => [one.id, `${one.entry.label} (${one.entry.name})`]), run.id, (id) => state.set({ dial: id, of: null }, { push: true })),
+    servable.length > 1 && choice("run", servable.map((one) => [one.id, one.entry.label]), run.id, (id) => state.set({ dial: id, of: null }, { push: true })),
     whose.length > 1 && choice("model of", whose, about.client ?? "", (client) => state.set({ of: client || null }), { name: "of" }),
     about.ready && about.seeds.length > 1 && choice("seed", about.seeds, about.seed, (seed) => state.set({ seed })),
     about.ready && about.outputs.length > 1 && choice("answer", about.outputs.map((one, i) => [i, one.name]), answerOf(view), (value) => state.set({ answer: value === "0" ? null : value })),

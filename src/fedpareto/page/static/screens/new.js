@@ -162,14 +162,18 @@ export function mount(root, page) {
     const search = el("input", { type: "search", placeholder: `find ${kind === "algorithm" ? "an" : "a"} ${kind}`, aria: { label: `Find ${kind}` }, on: { input: () => fill() } });
     const words = (one) => [one.name, one.about, one.family, one.method, one.level, one.objectives].map((each) => (typeof each === "object" ? JSON.stringify(each) : each)).join(" ").toLowerCase();
     const fill = () => {
-      const wanted = search.value.toLowerCase().split(/\s+/);
+      const text = search.value.trim().toLowerCase();
       const current = base(form.values[kind]);
-      const shown = form.found[`${kind}s`].filter((one) => one.name === current || wanted.every((word) => words(one).includes(word)));
+      // Whoever types a name finds it first, then those that begin with it, that have it within, and that tell of it.
+      const far = ({ name }) => [name === text, name.startsWith(text), name.includes(text), true].indexOf(true);
+      const shown = form.found[`${kind}s`]
+        .filter((one) => one.name === current || text.split(/\s+/).every((word) => words(one).includes(word)))
+        .sort((a, b) => Boolean(text) && far(a) - far(b));
       put(list, shown.map((one) => el("label", { class: "pick" },
         el("input", { type: "radio", name: kind, value: one.name, checked: one.name === current, on: { change: () => set(kind, one.name) } }),
         el("span", {}, el("b", { text: one.name }), " ", prose(one.about), el("span", { class: "soft", text: place(one) })))));
       const mine = list.querySelector("input:checked")?.closest("label");
-      if (mine) list.scrollTop = mine.offsetTop - list.offsetTop;
+      list.scrollTop = mine && !text ? mine.offsetTop - list.offsetTop : 0;
     };
     const node = el("fieldset", { data: { key: kind } }, el("legend", { text: kind === "algorithm" ? "Algorithm" : "Problem" }), search, list, el("p", { class: "wrong" }));
     requestAnimationFrame(fill);

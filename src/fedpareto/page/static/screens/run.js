@@ -86,7 +86,7 @@ export function mount(root, page) {
     const how = alone ? `nobody works on it since round ${round} of ${entry.rounds}` : `${name}, round ${round} of ${entry.rounds}, ${time(seconds)}`;
     const facts = [entry.problem, counted(entry.clients, "client"), counted(entry.seeds.length, "seed"), entry.began && `began ${entry.began.replace("T", " ").slice(0, 16)} UTC`, process && !alone && `process ${process.pid} on ${process.host}`];
     renew(parts.head, JSON.stringify([entry.status, entry.label, entry.name, page.shelf.about.title]), () => [
-      el("h2", { text: entry.label === entry.name ? entry.name : `${entry.label} · ${entry.name}` }),
+      el("h2", { text: named(entry) }),
       el("p", {}, el("span", { class: `pill ${alone ? "stopped" : name}`, text: how }), " ", el("span", { class: "soft", text: facts.filter(Boolean).join(" · ") })),
       message && el("p", { class: `callout ${name === "failed" ? "bad" : "warn"}`, text: message }),
       entry.has.mission && el("p", { class: "callout", text: "This run is a space mission: its clients are satellites, and messages wait for contacts. The command below writes its own page, with orbits and transfers." }),
@@ -126,9 +126,9 @@ export function mount(root, page) {
     const answer = other && known.answer;
     return renew(parts.other, JSON.stringify([entry.id, others.map((one) => one.id), answer?.differences]), () => [
       el("h2", { text: "Compared with another" }),
-      choice("run", [["", "…"], ...others.map((one) => [one.id, `${one.label} · ${one.name}`])], against ?? "", (id) => page.state.set({ against: id })),
+      choice("run", [["", "…"], ...others.map((one) => [one.id, named(one)])], against ?? "", (id) => page.state.set({ against: id })),
       answer && (answer.differences.length
-        ? table({ caption: "What differs", columns: ["parameter", entry.name, other.name], rows: answer.differences.map(({ key, values }) => [key, text(values[entry.id]), text(values[other.id])]) })
+        ? table({ caption: "What differs", columns: ["parameter", entry.label, other.label], rows: answer.differences.map(({ key, values }) => [key, text(values[entry.id]), text(values[other.id])]) })
         : el("p", { class: "soft", text: "Nothing differs: these runs have the same spec." })),
     ]);
   }
@@ -172,6 +172,11 @@ export function mount(root, page) {
       return happened(found);
     },
   };
+}
+
+/** A run by its label, and its folder where that says more. */
+function named({ label, name }) {
+  return label.includes(name) ? label : `${label} · ${name}`;
 }
 
 function text(value) {

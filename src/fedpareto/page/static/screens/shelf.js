@@ -107,7 +107,7 @@ function results({ table: found, across = [], by_device: devices = [], refused }
 /** A table of the report, as `table.json` has it. */
 export function plainTable({ columns, rows }, caption, page) {
   const cells = rows.map((row) => [
-    { value: row.label + (row.evaluation ? ` (${row.evaluation})` : ""), class: row.reference ? "soft" : null },
+    { value: row.label, class: row.reference ? "soft" : null },
     ...columns.map(({ key }) => {
       const { mean, deviation, best, per_seed: seeds } = row.values[key];
       const text = seeds.length > 1 && mean !== null ? `${number(mean, decimalsOf(deviation, mean))} ± ${number(deviation, decimalsOf(deviation, mean))}` : number(mean);
