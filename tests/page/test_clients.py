@@ -69,8 +69,8 @@ def expected(solutions, name, seed, among=NAMES):
 
 def drawn(page):
     """By client, what its row holds."""
-    page.locator("#screen[data-run] tbody tr").first.wait_for()
-    rows = page.locator("tbody tr").evaluate_all("rows => rows.map((row) => ({...row.dataset}))")
+    page.locator("#screen[data-run] tr[data-client]").first.wait_for()
+    rows = page.locator("tr[data-client]").evaluate_all("rows => rows.map((row) => ({...row.dataset}))")
     return {int(row["client"]): row for row in rows}, [int(row["client"]) for row in rows]
 
 
@@ -111,6 +111,14 @@ def test_of_all_seeds_the_means_are_shown_and_said(server, opened, ids, solution
     assert float(numbers[3]) == pytest.approx(mean.min(), abs=0.006)
     assert float(numbers[5]) == pytest.approx(mean.mean(), abs=0.006)
     assert float(numbers[6]) == pytest.approx(gains.mean(axis=1).std(), abs=0.006)
+    for name in NAMES:
+        values = f"tr[data-of='{ids[name]}'] td"
+        shown = page.locator(values).evaluate_all("cells => cells.map((cell) => Number(cell.dataset.value))")
+        had = np.array([own(*solutions[name, seed]) for seed in SEEDS])
+        lost, won = (np.array(of) for of in zip(*(expected(solutions, name, s) for s in SEEDS), strict=True))
+        sums = [had.mean(), had.min(axis=1).mean(), lost.mean(), lost.max(axis=1).mean()]
+        assert shown[:4] == pytest.approx(sums, abs=1e-9)
+        assert name == "local" or shown[4] == (won.mean(axis=0) > 0).sum()
     alone = re.search(r"Better off alone: clients? ([\d, and]+)\.", said)
     assert [int(one) for one in re.findall(r"\d+", alone[1])] == np.flatnonzero(mean < 0).tolist()
     weights = solutions["fedpref", 0][0]
@@ -136,7 +144,7 @@ def test_regret_is_against_the_runs_that_are_shown(server, opened, ids, solution
 def test_who_is_selected_here_is_selected_everywhere(server, opened, ids):
     page = opened(server.at(address(ids, "fedpref", seed=1)))
     _, order = drawn(page)
-    page.locator("tbody tr").nth(2).get_by_role("checkbox").focus()
+    page.locator("tr[data-client]").nth(2).get_by_role("checkbox").focus()
     page.keyboard.press("Space")
     page.locator("tr.chosen").wait_for()
     assert page.locator("tr.chosen").get_attribute("data-client") == str(order[2])

@@ -74,6 +74,10 @@ def test_the_words_say_after_which_rounds_clusters_were_cut(server, opened, line
     assert river.get_attribute("data-cuts") == ",".join(map(str, cut))
     said = re.search(r"cut after rounds? ([\d, and]+)\.", text_of(river)).group(1)
     assert [int(number) for number in re.findall(r"\d+", said)] == cut
+    page.keyboard.press("Home")
+    at_round(page, 0)
+    page.get_by_text(f"No cluster was cut in 0 rounds. They change later, {'first ' * (len(cut) > 1)}after").wait_for()
+    page.get_by_text("not known yet after round 0").wait_for()
     assert river.locator(".thread").count() == 6
     assert river.locator(".cut").count() == len(cut)
 

@@ -9,7 +9,7 @@ const MARGIN = 34;
 const LARGEST = 520;
 const KEY = 34;
 /** One signed byte a cell: 127 is 1; this one is "not known". */
-const UNKNOWN = -128;
+export const UNKNOWN = -128;
 
 /** The number in a cell. */
 export function known(byte) {

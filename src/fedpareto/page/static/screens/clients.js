@@ -15,6 +15,8 @@ export const styles = ["film"];
 export const bar = ["seed", "round"];
 /** Pairs are counted for so many clients at most. */
 const MOST_PAIRED = 1500;
+/** Clients of so many runs at most are summed up. */
+const MOST_RUNS = 12;
 const AVERAGED = ["utility", "utility_trained", "regret", "gain", "missed", "bytes_up", "bytes_down"];
 
 export function mount(root, page) {
@@ -34,7 +36,8 @@ export function mount(root, page) {
     return { shown, chart };
   });
   const list = figure({ title: "Client by client", name: "clients", isTable: true });
-  const parts = [answer, el("div", { class: "columns" }, wanted.shown.root, gains.shown.root), note, list.root];
+  const sums = figure({ title: "Run by run", name: "clients-of-runs", isTable: true });
+  const parts = [answer, el("div", { class: "columns" }, wanted.shown.root, gains.shown.root), note, sums.root, list.root];
   put(root, legend, body);
   return {
     async update() {
@@ -58,6 +61,7 @@ export function mount(root, page) {
       if (pays) drawGains(gains, known, found, pays, version, isChosen);
       await drawAnswer(answer, found, pays);
       note.textContent = noteOf(found);
+      await drawRuns(sums, page);
       drawList(list, found, version, isChosen, pick);
       const { seeds, round, alone } = found;
       Object.assign(root.dataset, { run: run.id, seeds, round, alone: alone ?? "" });
@@ -278,6 +282,40 @@ async function drawAnswer(node, { run, page, alone, private: isPrivate, rows }, 
       repeat && command(repeat.replace("fedpareto run", "fedpareto run local").replace(/ --out \S+/, ""), page.say)),
     run.names.length > 1 && rows.some((row) => row.preference) && preferenceKey(run.names),
   ]);
+}
+
+// -- run by run -------------------------------------------------------------------------------------------------------
+
+/** What the clients of a run have: numbers of each seed, then their means. */
+function sumOf(run, { answers }) {
+  const over = (name, of) => mean(answers.map(({ rows }) => of(rows.map((row) => row[name]).filter(Number.isFinite))));
+  const least = (values) => (values.length ? Math.min(...values) : NaN);
+  const most = (values) => (values.length ? Math.max(...values) : NaN);
+  const gains = answers[0].rows.map((_, i) => mean(answers.map(({ rows }) => rows[i].gain))).filter(Number.isFinite);
+  const better = gains.length ? gains.filter((one) => one > 0).length : NaN;
+  return {
+    run, of: gains.length,
+    values: [over("utility", mean), over("utility", least), over("regret", mean), over("regret", most), better],
+  };
+}
+
+async function drawRuns(shown, page) {
+  const runs = page.runs.filter((run) => run.entry.started.length).slice(0, MOST_RUNS);
+  const asked = runs.length > 1 ? await Promise.all(runs.map((run) => answersOf(run, page))) : [];
+  const all = asked.flatMap((each, i) => (each.length ? [sumOf(runs[i], rowsOf(each, runs[i], page.selection))] : []));
+  shown.root.hidden = !all.some(({ values }) => Number.isFinite(values[0]));
+  if (shown.root.hidden) return;
+  const goals = [["mean utility", 1], ["worst utility", 1], ["mean regret", -1], ["worst regret", -1]];
+  const figures = goals.map(([title, better]) => ({ title, better, text: (value) => number(value, 4) }));
+  const counts = { title: "clients better off", better: 1, text: (value, { of }) => (of ? `${value} of ${of}` : "–"), about: "than in the run of local, on average over seeds" };
+  const columns = ["run", ...figures, counts];
+  const rows = all.map(({ run, of, values }) => Object.assign([run.entry.label, ...values], { run, of }));
+  renew(shown.plot, JSON.stringify([rows, all.map(({ run }) => run.id)]), () => table({
+    columns, rows, caption: "Clients of each run", rowProps: ({ run }) => ({ data: { of: run.id } }),
+  }));
+  const left = page.runs.length - runs.length;
+  shown.caption(`What clients have under their own preferences: the mean and the worst of each seed, then means over the seeds.${left > 0 ? ` ${counted(left, "more run")} not shown.` : ""}`);
+  shown.setTable(columns.map((one) => one.title ?? one), () => rows);
 }
 
 // -- client by client -------------------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 import { button, choice, command, el, put, renew, svg } from "../dom.js";
 import { figure } from "../charts/figure.js";
-import { Heat, known } from "../charts/heat.js";
+import { Heat, known, UNKNOWN } from "../charts/heat.js";
 import { preferenceKey, Threads } from "../charts/picture.js";
 import { linear, roomy, ticks } from "../charts/scale.js";
 import { Scatter } from "../charts/scatter.js";
@@ -71,7 +71,9 @@ export function mount(root, page) {
         view = stage(body, page, film);
         view.kind = kind;
       }
-      renew(controls, "speed", () => speed(state));
+      const { started } = run.entry;
+      const which = page.view.seed === "all" && started.length > 1 ? `A film is of one seed: of ${started.length} this is seed ${seed}.` : "";
+      renew(controls, which, () => [...speed(state), el("span", { class: "soft", text: which })]);
       Object.assign(root.dataset, await view.draw(film));
     },
     unmount() {
@@ -106,6 +108,14 @@ function speed(state) {
 // -- what the server sent ---------------------------------------------------------------------------------------------
 
 function readable({ head, columns }, { entry }) {
+  const film = readIn(head, columns, entry);
+  const heights = film.clusters && heightsOf(film);
+  // As the threads end, so that a cluster of the last round is one frame.
+  const ends = heights?.steps[heights.steps.length - 1].heights;
+  return { ...film, heights, rows: ends ? [...film.order].sort((a, b) => ends[a] - ends[b]) : film.order };
+}
+
+function readIn(head, columns, entry) {
   const places = new Map(head.clients.map((client, i) => [client, i]));
   return {
     ...head, all: entry.clients, similarity: columns.get("similarity")?.data,
@@ -178,7 +188,7 @@ function stage(body, page, { clusters, similarity, preferences, run, seed: first
       if (heat) drawHeat(heat, film, round, clusters && film.clusters[k], isChosen);
       await drawFront(front, film, groups, page);
       const written = groups.map((group) => group.join(".")).join("|");
-      return { clusters: written, round: film.rounds[k], seed, order: film.order.map((i) => film.clients[i]).join() };
+      return { clusters: written, round: film.rounds[k], seed, order: film.rows.map((i) => film.clients[i]).join() };
     },
   };
 }
@@ -211,7 +221,7 @@ function heightsOf({ clusters, cuts, order }) {
 
 function riverOf(film) {
   const { rounds, clients, preferences } = film;
-  const { leaves, steps } = heightsOf(film);
+  const { leaves, steps } = film.heights;
   const total = Math.max(...steps.map((one) => one.total));
   return (width) => {
     const unit = Math.max(2, Math.min(13, 330 / total));
@@ -251,15 +261,17 @@ function drawRiver({ shown, chart }, film, k, groups, isChosen) {
   film.river ??= riverOf(film);
   const here = ({ x, foot }) => svg("path", { class: "scrub", d: `M${x(film.rounds[k])} 8V${foot}` });
   chart.draw(film.river, film.river, ({ client }) => isChosen(client), here);
+  const later = film.cuts.filter((one) => one.k > k).map((one) => one.round);
   const events = ["cut", "joined", "regrouped"].map((how) => {
-    const rounds = film.cuts.filter((one) => one.how === how).map((one) => one.round);
+    const rounds = film.cuts.filter((one) => one.how === how && one.k <= k).map((one) => one.round);
     const told = rounds.length > 12 ? [...rounds.slice(0, 12), `${rounds.length - 12} more`] : rounds;
     return rounds.length && `${how} after round${rounds.length > 1 ? "s" : ""} ${listed(told)}`;
   }).filter(Boolean);
   const count = film.clients.length;
   shown.caption([
     `${film.run.entry.label}, seed ${film.seed}: ${counted(groups.length, "cluster")} of ${counted(count, "client")} after round ${film.rounds[k]}.`,
-    events.length ? `Clusters were ${listed(events)}.` : "No cluster was cut so far.",
+    events.length ? `Clusters were ${listed(events)}.` : `No cluster was cut in ${counted(film.rounds[k], "round")}.`,
+    later.length ? `They change later, ${later.length > 1 ? "first " : ""}after round ${later[0]}.` : "",
     "Each thread is a client, each bundle a cluster.",
     film.sampled ? `These are ${count} of ${number(film.all)} clients, the same in every round.` : "",
   ].join(" ").trim());
@@ -271,10 +283,11 @@ function drawRiver({ shown, chart }, film, k, groups, isChosen) {
 }
 
 function drawHeat({ shown, chart }, film, round, labels, isChosen) {
-  const { order, clients, similarity, similarity_rounds: rounds = film.rounds } = film;
+  const { rows: order, clients, similarity, similarity_rounds: rounds = film.rounds } = film;
   const s = clients.length;
   const place = placeOf(rounds, round);
-  const at = (i, j) => similarity[place * s * s + order[i] * s + order[j]];
+  const isEarly = round !== "latest" && Number(round) < rounds[0];
+  const at = (i, j) => (isEarly ? UNKNOWN : similarity[place * s * s + order[i] * s + order[j]]);
   const isSame = (i, j) => labels && labels[order[i]] === labels[order[j]];
   const ids = order.map((i) => clients[i]);
   chart.draw({ ids, at, colours: order.map((i) => film.colours[i]), isSame, isChosen });
@@ -286,9 +299,11 @@ function drawHeat({ shown, chart }, film, round, labels, isChosen) {
   const ends = pairs.length ? `, from ${told(most(-1))} to ${told(most(1))}` : "";
   const isFedPref = film.run.entry.algorithm.startsWith("fedpref");
   shown.caption([
-    `How alike clients' updates are after round ${rounds[place]}${ends}.`,
+    pairs.length
+      ? `How alike clients' updates are after round ${rounds[place]}${ends}.`
+      : `How alike clients' updates are is not known yet after round ${isEarly ? round : rounds[place]}.`,
     labels && pairs.length ? `Mean within clusters ${average(true)}, between them ${average(false)}; frames are clusters.` : "",
-    "Rows keep their order: by preference, then by number.",
+    `Rows keep their order: ${film.clusters ? "by cluster at the end, " : ""}by preference, then by number.`,
     isFedPref ? "FedPref looks from each cluster's mean, so two who are alone in a cluster are opposites." : "",
   ].filter(Boolean).join(" "));
   shown.setTable(["client", ...ids.map(String)], () => ids.map((id, i) => [id, ...ids.map((_, j) => known(at(i, j)))]));
