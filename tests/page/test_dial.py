@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 import sys
 import warnings
 
@@ -206,6 +207,10 @@ def test_a_cell_can_be_changed_and_undone(at, root):
     page = at("two", "w=0.6,0.4")
     page.get_by_role("button", name="Row 3: what if?").click()
     panel = page.get_by_role("group", name="What if row 3 were different?")
+    panel.wait_for()
+    dial = page.locator(".turning").bounding_box()
+    until(lambda: panel.bounding_box()["y"] >= dial["y"] + dial["height"])
+    assert re.fullmatch(r"Rows 1 to \d\d of 500", page.locator(".rowsin").locator("xpath=..").locator("p").inner_text())
     model, rows = runs.load(root / "two").conditioned(0), list(drawn_rows(500))
     panel.get_by_label("x1").fill("-7.5")
     panel.get_by_label("x1").press("Enter")
@@ -230,6 +235,8 @@ def test_rows_of_ones_own_take_their_place_and_what_they_lack_is_named(at):
     assert command_of(page).endswith("--input own.csv")
     beside = at("two", "w=0.6,0.4")
     assert shown(beside, "rows") == "30", "rows are the same in every tab"
+    assert beside.get_by_text("30 rows of own.csv, brought to this page for all who look at it", exact=True).is_visible()
+    assert int(shown(at("three"), "rows")) > 30, "a run with other inputs keeps its own"
     page.locator("#rows-file").set_input_files({"name": "bad.csv", "mimeType": "text/csv", "buffer": b"x1,y\n1,2\n"})
     page.locator(".callout", has_text="bad.csv has no column 'x2'").wait_for()
     page.get_by_role("button", name="back to the first rows").click()
@@ -264,8 +271,11 @@ def test_an_address_shows_the_same_to_somebody_else(at):
 def test_three_goals_have_a_triangle_and_more_have_linked_sliders(at, server, root):
     page = at("three", may=("422",))
     page.locator(".callout", has_text="rows.csv has no column 'age'").wait_for()
+    page.locator("#screen[data-rows]").wait_for()
     people = (root / "people.csv").read_bytes()
+    assert 0 < int(shown(page, "rows")) < 400, "the run's own"
     page.locator("#rows-file").set_input_files({"name": "people.csv", "mimeType": "text/csv", "buffer": people})
+    come(page, "rows", 400)
     come(page, "preference", "0.34,0.33,0.33")
     assert page.locator("[name=group] option").all_inner_texts()[:2] == [
         "gender (sensitive)",

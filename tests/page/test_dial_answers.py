@@ -6,9 +6,11 @@ import asyncio
 import csv
 import io
 import os
+import shutil
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 
 import httpx
 import numpy as np
@@ -18,6 +20,8 @@ from fastapi.responses import JSONResponse
 
 import fedpareto
 from fedpareto.algorithms.praffl import PraFFL
+from fedpareto.errors import UserError
+from fedpareto.experiments.store import RunFolder
 from fedpareto.page.dial import Dial, Superseded, routes
 from fedpareto.page.dial_rows import MISSING, Table
 from fedpareto.page.watch import Unknown
@@ -34,8 +38,8 @@ GRID = [[step / 20, 1 - step / 20] for step in range(21)]
 class Page:
     """The end points without a socket, and a real worker process behind them."""
 
-    def __init__(self, root):
-        self.root, self.dial = root, Dial()
+    def __init__(self, root, rows=None):
+        self.root, self.dial = root, Dial(rows)
         app = FastAPI()
         app.include_router(routes(self.folder_of, self.dial))
         app.add_exception_handler(Unknown, lambda _, problem: JSONResponse({"detail": str(problem)}, 404))
@@ -58,6 +62,9 @@ class Page:
         assert answer.status_code == 200, answer.text
         return answer.json()
 
+    def bring(self, run, text, name=""):
+        return self("POST", "/api/rows", json={"run": run, "csv": text, "name": name})
+
     def rows(self, run, **query):
         found = self("GET", f"/api/dial/{run}/rows", params=query).json()
         return [dict(zip(found["columns"], row, strict=True)) for row in found["rows"]]
@@ -76,6 +83,7 @@ def page(tmp_path_factory):
     )
     options = {"rounds": 1, "preferences": "equidistant", "learner": {"epochs": 1}, "engine": ENGINE}
     fedpareto.run(Synthetic(hidden=(8, 4)), "fedpref", clients=5, **options, out=root / "fedpref")
+    fedpareto.run(Synthetic(hidden=(8, 4), sees_group=True), "fedavg", clients=2, **options, out=root / "grouped")
     fedpareto.run(DigitPairs(), "fedavg", clients=2, rounds=1, engine=ENGINE, out=root / "pairs")
     fedpareto.run("convex", "fedavg", clients=3, rounds=1, engine=ENGINE, out=root / "convex")
     opened = Page(root)
@@ -86,7 +94,8 @@ def page(tmp_path_factory):
 @pytest.fixture(autouse=True)
 def own_rows(page):
     yield
-    page("POST", "/api/rows", json={"csv": None})
+    for run in ("praffl", "grouped"):
+        page.bring(run, None)
 
 
 def test_what_can_be_asked_of_a_model_for_every_preference(page):
@@ -96,7 +105,7 @@ def test_what_can_be_asked_of_a_model_for_every_preference(page):
     assert (about["clients"], about["seeds"], about["client"], about["seed"]) == ([0, 1, 2], [0, 1], 1, 1)
     assert about["columns"] == {"x1": "number", "x2": "number"}
     assert about["sensitive"] == ["sensitive"]
-    assert about["grouped"] == ["sensitive", "y"]
+    assert about["grouped"] == ["sensitive", "y", "x1", "x2"]
     points = page.served("praffl", 1, 1).points
     assert [point["values"] for point in about["points"]] == [list(point.values) for point in points]
     assert about["rows"]["count"] == len(page.rows("praffl", client=1, seed=1))
@@ -166,18 +175,65 @@ def as_csv(rows, separator=","):
 
 def test_a_table_that_is_dropped_on_the_page_takes_the_place_of_the_runs_own(page):
     rows = [{"who": f"<b>{i}</b>", "x1": i / 7, "x2": -i, "shift": "day" if i % 3 else "night"} for i in range(40)]
-    told = page("POST", "/api/rows", json={"csv": as_csv(rows, ";"), "name": "people.csv"}).json()
+    told = page.bring("praffl", as_csv(rows, ";"), "people.csv").json()
     assert (told["count"], told["columns"]) == (40, ["who", "x1", "x2", "shift"])
     about = page("GET", "/api/dial/praffl").json()
-    assert about["rows"] == {"count": 40, "name": "40 rows of people.csv", "file": "people.csv"}
-    assert (about["sensitive"], about["grouped"]) == ([], ["shift"])
+    name = "40 rows of people.csv, brought to this page for all who look at it"
+    assert about["rows"] == {"count": 40, "name": name, "file": "people.csv"}
+    assert (about["sensitive"], about["grouped"]) == ([], ["shift", "x1", "x2"])
     answer = page.turn("praffl", preference=[0.2, 0.8])
     expected = predict(page.served("praffl", 0), rows, [0.2, 0.8])
     assert np.abs(np.array(answer["probabilities"]) - expected.probabilities).max() <= 1e-6
     night = expected.decisions[::3]
     assert answer["groups"]["shift"]["night"] == {"rows": len(night), "yes": int(night.sum())}
-    page("POST", "/api/rows", json={"csv": None})
+    page.bring("praffl", None)
     assert "held-out rows of client 0" in page("GET", "/api/dial/praffl").json()["rows"]["name"]
+
+
+def test_rows_are_for_the_runs_whose_models_read_their_columns(page):
+    own = page.rows("grouped")
+    page.bring("praffl", "x1,x2\n1,2\n-3,4\n", "two.csv")
+    assert len(page.rows("fedpref")) == 2, "the same inputs"
+    assert page.rows("grouped") == own, "it reads the group too"
+    page.bring("grouped", "x1,x2,sensitive\n1,2,0\n", "one.csv")
+    assert [len(page.rows(run)) for run in ("praffl", "fedpref", "grouped")] == [2, 2, 1]
+    os.kill(page.dial.worker.pid, signal.SIGKILL)
+    assert [len(page.rows(run)) for run in ("praffl", "fedpref", "grouped")] == [2, 2, 1]
+    page.bring("grouped", None)
+    assert page.rows("grouped") == own
+    assert len(page.rows("praffl")) == 2
+
+
+def test_a_file_that_fits_some_runs_leaves_the_others_their_own_rows(page, tmp_path):
+    file = tmp_path / "people.csv"
+    file.write_text("x1,x2\n1,2\n")
+    beside = Page(page.root, file)
+    try:
+        assert beside("GET", "/api/dial/praffl").json()["source"] == "file"
+        about = beside("GET", "/api/dial/grouped").json()
+        assert about["source"] == "own"
+        assert "people.csv has no column 'sensitive'" in about["rows_reason"]
+        assert about["rows"]["count"] == len(page.rows("grouped"))
+    finally:
+        beside.dial.close()
+
+
+def test_without_the_data_set_it_is_said_where_it_is_looked_for(page, tmp_path, monkeypatch):
+    spec = RunFolder(page.root / "praffl").spec()
+    folder = tmp_path / "adult"
+    shutil.copytree(page.root / "praffl", folder)
+    (folder / "spec.yaml").write_text(replace(spec, problem=Adult()).to_yaml())
+    monkeypatch.setenv("FEDPARETO_DATA", str(tmp_path))
+    beside = Page(tmp_path)
+    try:
+        about = beside("GET", "/api/dial/adult").json()
+    finally:
+        beside.dial.close()
+    assert (about["ready"], about["rows"]) == (True, None)
+    assert about["rows_reason"].startswith(
+        f"There are no rows yet: the data set adult is not in the data folder {tmp_path}"
+    )
+    assert "FEDPARETO_DATA" in about["rows_reason"]
 
 
 def test_what_is_wrong_is_said_in_one_line(page):
@@ -185,26 +241,25 @@ def test_what_is_wrong_is_said_in_one_line(page):
     unfit = page("GET", "/api/dial/convex").json()
     assert not unfit["ready"]
     assert "predicts nothing" in unfit["reason"]
-    page("POST", "/api/rows", json={"csv": "x1,x3\n1,2\n", "name": "people.csv"})
-    assert page("GET", "/api/dial/praffl").json()["rows_reason"] == "people.csv has no column 'x2'; is 'x3' meant?"
+    refused = page.bring("praffl", "x1,x3\n1,2\n", "people.csv")
+    assert refused.status_code == 422
+    assert refused.json()["detail"] == "people.csv has no column 'x2'; is 'x3' meant?"
+    assert "held-out" in page("GET", "/api/dial/praffl").json()["rows"]["name"], "what does not fit is not kept"
     for question, told in (
-        ({"preference": [0.5, 0.5]}, "no column 'x2'"),
-        ({"preference": [0.5, 0.6]}, "no column 'x2'"),
+        ({"preference": [0.5, 0.6]}, "sum to 1.1"),
         ({}, "preference"),
         ({"preference": [0.5, 0.5], "more": 1}, "more"),
     ):
         answer = page("POST", "/api/dial/praffl", json=question)
         assert answer.status_code == 422
         assert told in answer.json()["detail"]
-    page("POST", "/api/rows", json={"csv": None})
-    assert "sum to 1.1" in page("POST", "/api/dial/praffl", json={"preference": [0.5, 0.6]}).json()["detail"]
     far = page("POST", "/api/dial/praffl", json={"preference": [0.5, 0.5], "edits": [[9999, "x1", 0]]})
     assert far.json()["detail"].startswith("there is no row 10000")
-    assert page("POST", "/api/rows", json={"csv": "", "name": "a.csv"}).status_code == 422
+    assert page.bring("praffl", "", "a.csv").status_code == 422
 
 
 def test_a_worker_that_was_killed_is_started_again_with_the_rows_it_had(page):
-    page("POST", "/api/rows", json={"csv": "x1,x2\n1,2\n-3,4\n", "name": "two.csv"})
+    page.bring("praffl", "x1,x2\n1,2\n-3,4\n", "two.csv")
     before = page.turn("praffl", preference=[0.5, 0.5])
     os.kill(page.dial.worker.pid, signal.SIGKILL)
     assert page.turn("praffl", preference=[0.5, 0.5]) == before
@@ -233,7 +288,7 @@ def test_rows_that_come_while_others_are_asked_about_wait_their_turn(page):
         for count in (3, 5, None, 7):
             table = None if count is None else "x1,x2\n" + "1,2\n" * count
             jobs += [
-                page.dial.load(table, "some.csv"),
+                page.dial.load(page.root / "praffl", table, "some.csv"),
                 page.dial.ask("dial", question),
                 page.dial.ask("rows", question),
             ]
@@ -279,6 +334,15 @@ def test_rows_are_grouped_by_value_by_bound_or_by_one_value_of_many():
     assert groups_of(["same"] * 3) is None
 
 
+def test_numbers_with_many_values_are_grouped_in_quarters():
+    ages = [*range(20, 60), None]
+    expected = [f"{20 + 10 * (i // 10)} to {29 + 10 * (i // 10)}" for i in range(40)]
+    assert groups_of(ages) == [*expected, MISSING]
+    assert groups_of([*map(str, ages[:-1])]) == expected
+    assert groups_of([0] * 40 + [*range(5, 15)]) == ["0"] * 40 + ["5 to 14"] * 10
+    assert groups_of([*range(20), "many"]) is None
+
+
 def test_a_problems_examples_are_the_rows_on_which_it_tests():
     problem = Synthetic(sees_group=True, partition="dirichlet")
     rows = problem.examples(4, 3, 2)
@@ -300,4 +364,5 @@ def test_examples_of_a_published_table_are_its_own_rows():
 
 def test_nothing_is_downloaded_for_examples(tmp_path, monkeypatch):
     monkeypatch.setenv("FEDPARETO_DATA", str(tmp_path))
-    assert Adult().examples(3, 0, 0) == []
+    with pytest.raises(UserError, match="FEDPARETO_DATA"):
+        Adult().examples(3, 0, 0)

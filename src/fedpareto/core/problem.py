@@ -149,7 +149,7 @@ class Problem(ABC):
     def examples(self, clients: int, seed: int, client: int) -> list[dict[str, Any]]:
         """A client's own test rows by the names of their columns, those that no model sees among them.
 
-        None where a problem has no such columns, or its data are not on this machine: nothing is downloaded.
+        None where a problem has no such columns; nothing is downloaded, data that are not here are a UserError.
         """
         return []
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -19,6 +20,8 @@ from fedpareto.page.worker import Worker, WorkerFailed
 
 MOST_BYTES = 16 * 2**20
 """Of a file that is dropped on the page."""
+MOST_SENT = 8
+"""Such files that are kept, one for all models with the same inputs."""
 MOST_PREFERENCES = 1001
 MOST_EDITS = 1000
 MOST_TABS = 64
@@ -56,6 +59,8 @@ class Table(_Strict):
 
     csv: StrictStr | None
     """None: back to the rows with which the page began."""
+    run: StrictStr
+    """Whose model reads them; so do those of all runs with the same inputs, and no others."""
     name: Annotated[StrictStr, Field(max_length=255)] = ""
 
 
@@ -68,17 +73,17 @@ class Dial:
 
     def __init__(self, rows: Path | None = None) -> None:
         self.worker = Worker("fedpareto.page.dial_worker:answer")
-        self._first = None if rows is None else {"file": str(rows)}
-        self._given: dict[str, Any] | None = self._first
-        self._sent: dict[str, Any] | None = None
+        self._file = None if rows is None else str(rows)
+        self._sent: OrderedDict[tuple[str, ...], dict[str, Any]] = OrderedDict()
+        """What was sent, by the inputs of the model that it is for."""
         # One thread: questions wait their turn without holding up the server.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="dial")
         self._numbers = itertools.count()
         self._newest: dict[str, int] = {}
 
-    async def load(self, csv: str | None, name: str) -> dict[str, Any]:
-        """Other rows from now on; None: those with which the page began."""
-        return await self._soon(lambda: self._load(csv, name or "rows.csv"))
+    async def load(self, run: Path, csv: str | None, name: str) -> dict[str, Any]:
+        """Other rows for the runs with this one's inputs from now on; None: those with which the page began."""
+        return await self._soon(lambda: self._load(run, csv, name or "rows.csv"))
 
     async def ask(self, name: str, question: dict[str, Any], tab: str = "") -> dict[str, Any]:
         """The answer; Superseded where the same tab has asked again meanwhile."""
@@ -100,22 +105,25 @@ class Dial:
 
     # What the thread does: nothing else reads or changes which rows are asked about.
 
-    def _load(self, csv: str | None, name: str) -> dict[str, Any]:
-        if csv is None:
-            self._given, self._sent = self._first, None
-            return {"count": None, "columns": [], "head": []}
-        sent = {"csv": csv, "name": name, "number": next(self._numbers)}
+    def _load(self, run: Path, csv: str | None, name: str) -> dict[str, Any]:
+        sent: dict[str, Any] = {"run": str(run), "csv": csv, "name": name, "number": next(self._numbers)}
         found: dict[str, Any] = self.worker.ask("load", sent)
-        self._given, self._sent = {"sent": sent["number"]}, sent
+        inputs = sent["inputs"] = tuple(found.pop("inputs"))
+        self._sent.pop(inputs, None)
+        if csv is not None:
+            self._sent[inputs] = sent
+            while len(self._sent) > MOST_SENT:
+                self._sent.popitem(last=False)
         return found
 
     def _answer(self, name: str, question: dict[str, Any], tab: str, number: int) -> dict[str, Any]:
         if self._newest.get(tab, number) != number:
             raise Superseded
-        asked = {**question, "given": self._given}
+        asked = {**question, "file": self._file, "sent": [one["number"] for one in self._sent.values()]}
         found: dict[str, Any] | None = self.worker.ask(name, asked)
         if found is None:  # It was begun anew, and has not got the rows that were sent.
-            self.worker.ask("load", self._sent)
+            for one in self._sent.values():
+                self.worker.ask("keep", one)
             found = self.worker.ask(name, asked)
         assert found is not None, "it has the rows"
         return found
@@ -159,7 +167,7 @@ def routes(folder_of: Callable[[str], Path], dial: Dial) -> APIRouter:
             table = await asyncio.to_thread(Table.model_validate_json, body)
         except ValidationError as problem:
             return _invalid(problem)
-        return await _answered(dial.load(table.csv, table.name))
+        return await _answered(dial.load(folder_of(table.run), table.csv, table.name))
 
     return router
 

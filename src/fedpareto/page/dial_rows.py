@@ -47,14 +47,17 @@ class Table:
 
     @cached_property
     def groups(self) -> dict[str, Grouping]:
-        """By column, sensitive ones first: those with at least two groups and not too many."""
+        """By column, sensitive ones first, then those with few values, then numbers in four bands."""
         named = [name for name in self.rules if name in self.columns]
-        found = {}
+        found, bands = {}, {}
         for name in (*named, *(column for column in self.columns if column not in named)):
-            grouping = _grouping([row.get(name) for row in self.rows], name, self.rules.get(name, ""))
+            values = [row.get(name) for row in self.rows]
+            grouping = _grouping(values, name, self.rules.get(name, ""))
             if grouping is not None:
                 found[name] = grouping
-        return found
+            elif (quarters := _by_quarter(values)) is not None:
+                bands[name] = quarters
+        return found | bands
 
     def edited(self, edits: Sequence[tuple[int, str, Any]]) -> Table:
         """With other values in some cells: (row from 0, column, value)."""
@@ -100,7 +103,7 @@ def _grouping(values: Sequence[Any], column: str, rule: str) -> Grouping | None:
 
 
 def _by_bound(values: Sequence[Any], column: str, operator: str, bound: float) -> Grouping | None:
-    numbers = np.array([np.nan if (number := as_number(value)) is None else number for value in values])
+    numbers = _numbers(values)
     reached = numbers >= bound if operator in (">=", "<") else numbers > bound
     below, above = ("<", "≥") if operator in (">=", "<") else ("≤", ">")
     names = [f"{column} {below} {bound:g}", f"{column} {above} {bound:g}", MISSING]
@@ -109,6 +112,30 @@ def _by_bound(values: Sequence[Any], column: str, operator: str, bound: float) -
     if len(present) < 2:
         return None
     return Grouping(tuple(names[code] for code in present), np.searchsorted(present, codes))
+
+
+def _by_quarter(values: Sequence[Any]) -> Grouping | None:
+    """Numbers in up to four bands of about as many rows each; None: some are no numbers, or there is one band only."""
+    numbers = _numbers(values)
+    known = ~np.isnan(numbers)
+    if any(_text(value) != MISSING for value, is_known in zip(values, known, strict=True) if not is_known):
+        return None
+    if not known.any():
+        return None
+    edges = np.unique(np.quantile(numbers[known], [0.25, 0.5, 0.75]))
+    _, codes = np.unique(np.where(known, np.searchsorted(edges, numbers), len(edges) + 1), return_inverse=True)
+    bands = [numbers[codes == code] for code in range(codes.max() + 1)]
+    names = tuple(MISSING if np.isnan(band).all() else _span(band.min(), band.max()) for band in bands)
+    return Grouping(names, codes) if len(set(names)) == len(bands) > 1 else None
+
+
+def _span(low: float, high: float) -> str:
+    return f"{low:.6g}" if low == high else f"{low:.6g} to {high:.6g}"
+
+
+def _numbers(values: Sequence[Any]) -> np.ndarray:
+    """NaN where a value is none."""
+    return np.array([np.nan if (number := as_number(value)) is None else number for value in values])
 
 
 def _in_order(text: str) -> tuple[bool, float, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -46,7 +46,9 @@ class Seat:
     model: Servable
     table: Table | None
     reason: str
-    """Why there are no rows; empty where there are."""
+    """Why there are no rows, or not those that were given; empty where all is well."""
+    origin: str
+    """Which rows: "own" of the run, of a "file", or "sent" with a number; another tab may change it."""
 
     @cached_property
     def prepared(self) -> Prepared:
@@ -65,7 +67,7 @@ class Desk:
     """Answers questions; keeps the rows that were given and the models that were asked for last."""
 
     def __init__(self) -> None:
-        self._sent: tuple[int, Sent] | None = None
+        self._sent: dict[tuple[str, ...], tuple[int, Sent]] = {}
         self._seats: OrderedDict[tuple[Any, ...], Seat] = OrderedDict()
         self._edited: tuple[Any, Seat] | None = None
 
@@ -73,20 +75,30 @@ class Desk:
         """The answer to a question; None where it is about rows that have not been sent here."""
         if name == "load":
             return self._load(question)
-        given = question["given"]
-        if given is not None and "sent" in given and (self._sent is None or self._sent[0] != given["sent"]):
+        if name == "keep":
+            self._keep(question)
+            return {}
+        self._sent = {inputs: one for inputs, one in self._sent.items() if one[0] in question["sent"]}
+        if len(self._sent) < len(question["sent"]):
             return None
         return {"about": self._about, "rows": self._rows, "dial": self._dial}[name](question)
 
     def _load(self, question: Mapping[str, Any]) -> dict[str, Any]:
-        """Rows of a text that was sent, to be asked about by their number."""
-        sent = Sent(question["name"], question["csv"].encode())
-        found, lines = tables.read_table(sent)
-        if not lines:
-            raise UserError(f"{sent} has no rows")
-        self._sent, self._edited = (question["number"], sent), None
+        """Rows of a text that was sent, kept for all models with the inputs of this run's."""
+        inputs = _served(Path(question["run"]), None, None)[1].card.inputs
+        found = {"count": None, "columns": [], "head": [], "inputs": _kept_by(inputs)}
+        if question["csv"] is None:
+            return found
+        rows = tables.read_rows(Sent(question["name"], question["csv"].encode()), inputs)
+        self._keep({**question, **found})
+        self._edited = None
         self._seats.clear()
-        return {"count": min(len(lines), MOST_ROWS), "columns": list(found.names), "head": lines[:HEAD]}
+        head = [list(row.values()) for row in rows[:HEAD]]
+        return found | {"count": min(len(rows), MOST_ROWS), "columns": list(rows[0]), "head": head}
+
+    def _keep(self, question: Mapping[str, Any]) -> None:
+        sent = Sent(question["name"], question["csv"].encode())
+        self._sent[tuple(question["inputs"])] = question["number"], sent
 
     def _about(self, question: Mapping[str, Any]) -> dict[str, Any]:
         """What can be asked of a run; where it cannot be served, why."""
@@ -117,7 +129,7 @@ class Desk:
             "any": isinstance(seat.model, AnyPreference),
             "rows": None if table is None else {"count": len(table.rows), "name": table.name, "file": table.file},
             "rows_reason": seat.reason or None,
-            "source": _origin(question["given"]),
+            "source": seat.origin,
         }
 
     def _rows(self, question: Mapping[str, Any]) -> dict[str, Any]:
@@ -147,27 +159,24 @@ class Desk:
             "groups": _counted(seat, decisions),
             "unseen": found_here.unseen,
             "command": command(seat, preference),
-            "source": _origin(question["given"]),
+            "source": seat.origin,
         }
 
     # -- models and their rows -------------------------------------------------------------------------------------
 
     def _seat(self, question: Mapping[str, Any]) -> Seat:
-        path, given = Path(question["run"]), question["given"]
-        client, seed = question.get("client"), question.get("seed")
-        key = path, _stamp(path), client, seed, None if given is None else tuple(given.items())
-        if key not in self._seats:
-            self._seats[key] = _seated(path, client, seed, self._file(given))
+        path, client, seed = Path(question["run"]), question.get("client"), question.get("seed")
+        key = path, _stamp(path), client, seed, question["file"], tuple(question["sent"])
+        if key in self._seats:
+            self._seats.move_to_end(key)
+            return self._seats[key]
+        file = None if question["file"] is None else Path(question["file"])
+        seat = _seated(path, client, seed, file, self._sent)
+        if seat.table is not None:  # Else the data may come meanwhile.
+            self._seats[key] = seat
             while len(self._seats) > MOST_SEATS:
                 self._seats.popitem(last=False)
-        self._seats.move_to_end(key)
-        return self._seats[key]
-
-    def _file(self, given: Mapping[str, Any] | None) -> Path | Sent | None:
-        """Where the user's rows are; None: there are none."""
-        if given is None:
-            return None
-        return Path(given["file"]) if "file" in given or self._sent is None else self._sent[1]
+        return seat
 
     def _with_edits(self, seat: Seat, question: Mapping[str, Any]) -> Seat:
         """The same model with some cells changed; the last such table is kept while the dial turns."""
@@ -177,38 +186,70 @@ class Desk:
         key = id(seat), edits
         if self._edited is None or self._edited[0] != key:
             table = seat.needed.edited(edits)
-            self._edited = key, Seat(seat.path, seat.source, seat.model, table, "")
+            self._edited = key, replace(seat, table=table)
         return self._edited[1]
 
 
-def _seated(path: Path, client: int | None, seed: int | None, given: Path | Sent | None) -> Seat:
+def _seated(
+    path: Path, client: int | None, seed: int | None, file: Path | None, sent: Mapping[Any, tuple[int, Sent]]
+) -> Seat:
+    """A model with the rows that were sent for its inputs, else those of the file if they fit, else the run's own."""
+    source, model = _served(path, client, seed)
+    seat = Seat(path, source, model, None, "", "own")
+    number, given = sent.get(_kept_by(model.card.inputs), (0, None))
+    if given is not None:
+        seat = replace(seat, origin=f"sent {number}")
+        try:
+            return replace(seat, table=_given(seat, given, ", brought to this page for all who look at it"))
+        except UserError as problem:
+            return replace(seat, reason=str(problem))
+    unfit = ""
+    if file is not None:
+        try:
+            return replace(seat, table=_given(seat, file, ""), origin="file")
+        except UserError as problem:
+            unfit = f"The file of --rows does not fit this run ({problem})"
+    try:
+        return replace(seat, table=_own(seat), reason=unfit and f"{unfit}, so its own rows are shown")
+    except UserError as problem:
+        return replace(seat, reason=f"{unfit}. {problem}" if unfit else str(problem))
+
+
+def _served(path: Path, client: int | None, seed: int | None) -> tuple[runs.Source, Servable]:
     source = runs.load(path)
     if client is None and (path / CONDITIONED_FILE).exists():
         client = source.clients[0]  # Each has a model for every preference; the page offers the others.
-    model = source.conditioned(client, seed)
-    try:
-        return Seat(path, source, model, _table(path, source, model, given), "")
-    except UserError as problem:
-        return Seat(path, source, model, None, str(problem))
+    return source, source.conditioned(client, seed)
 
 
-def _table(path: Path, source: runs.Source, model: Servable, given: Path | Sent | None) -> Table:
-    """The rows that the user gave, else some of the problem's own."""
+def _given(seat: Seat, given: Path | Sent, whose: str) -> Table:
+    """The rows that the user gave."""
     rules: dict[str, str] = {}
-    examples: list[dict[str, Any]] = []
-    whose = source.clients[0] if model.card.client is None else model.card.client
     with suppress(UserError):  # Of a run whose problem cannot be made here, the user's rows can still be predicted.
-        spec = RunFolder(path).spec()
-        rules = spec.problem.sensitive_columns()
-        examples = [] if given is not None else spec.problem.examples(spec.clients, model.card.seed, whose)
-    if given is not None:
-        rows = tables.read_rows(given, model.card.inputs)
-        shown = f"{'the first ' if len(rows) > MOST_ROWS else ''}{min(len(rows), MOST_ROWS):,} rows of {given.name}"
-        return Table(rows[:MOST_ROWS], shown, str(given), rules)
+        rules = RunFolder(seat.path).spec().problem.sensitive_columns()
+    rows = tables.read_rows(given, seat.model.card.inputs)
+    shown = f"{'the first ' if len(rows) > MOST_ROWS else ''}{min(len(rows), MOST_ROWS):,} rows of {given.name}{whose}"
+    return Table(rows[:MOST_ROWS], shown, str(given), rules)
+
+
+def _own(seat: Seat) -> Table:
+    """Some of the problem's own rows; a UserError says why there are none."""
+    card = seat.model.card
+    whose = seat.source.clients[0] if card.client is None else card.client
+    try:
+        spec = RunFolder(seat.path).spec()
+        examples = spec.problem.examples(spec.clients, card.seed, whose)
+    except UserError as problem:
+        raise UserError(f"There are no rows yet: {problem}") from None
     if not examples:
-        raise UserError("there are no rows yet; drop a CSV file on the page, or start it with --rows FILE")
-    shown = f"{min(len(examples), MOST_EXAMPLES)} of {len(examples):,}"
-    return Table(examples[:MOST_EXAMPLES], f"{shown} held-out rows of client {whose}", None, rules)
+        raise UserError(f"There are no rows yet: the problem {card.problem} has none to show")
+    shown = f"{min(len(examples), MOST_EXAMPLES)} of {len(examples):,} held-out rows of client {whose}"
+    return Table(examples[:MOST_EXAMPLES], shown, None, spec.problem.sensitive_columns())
+
+
+def _kept_by(inputs: Inputs) -> tuple[str, ...]:
+    """What rows are kept by: the columns that a model reads."""
+    return tuple(sorted(inputs.columns))
 
 
 def nearest(model: Servable, found: Predictions, preference: Sequence[float]) -> Point | None:
@@ -273,13 +314,6 @@ def _plain(point: Point) -> dict[str, Any]:
         "values": list(point.values),
         "on_front": point.on_front,
     }
-
-
-def _origin(given: Mapping[str, Any] | None) -> str:
-    """Which rows are asked about: "own" of the run, of a "file", or "sent" with a number; another tab may change it."""
-    if given is None:
-        return "own"
-    return f"sent {given['sent']}" if "sent" in given else "file"
 
 
 def _stamp(path: Path) -> int:

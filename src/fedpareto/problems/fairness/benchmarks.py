@@ -18,6 +18,7 @@ from torch import Tensor
 
 from fedpareto.errors import UnknownName, UserError
 from fedpareto.inputs.table import InputSchema, Marks
+from fedpareto.problems.data import data_folder
 from fedpareto.problems.fairness import datasets, reading, tables
 from fedpareto.problems.fairness.columns import Reading
 from fedpareto.problems.fairness.problem import Fairness, listed
@@ -51,7 +52,12 @@ class Published(Fairness):
 
     def examples(self, clients: int, seed: int, client: int) -> list[dict[str, Any]]:
         """The table's own rows, where its files are here."""
-        return [] if None in self.dataset.paths() else super().examples(clients, seed, client)
+        if None in self.dataset.paths():
+            raise UserError(
+                f"the data set {self.dataset.name} is not in the data folder {data_folder()}; get it with "
+                f"'fedpareto data fetch {self.dataset.name}', or set FEDPARETO_DATA to a folder that holds it"
+            )
+        return super().examples(clients, seed, client)
 
     def sensitive_columns(self) -> dict[str, str]:
         """The columns of the attributes, with the rule for the privileged group."""

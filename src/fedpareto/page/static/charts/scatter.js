@@ -226,9 +226,9 @@ export class Scatter {
     put(layers.top, parts);
   }
 
-  cross({ x, y, kind, label }) {
+  cross({ x, y, kind, label, dx = 9, dy = -7 }) {
     const [a, b] = [this.x(x), this.y(y)];
-    return svg("g", { class: kind ?? "cross" }, svg("path", { d: `M${a - 7} ${b}H${a + 7}M${a} ${b - 7}V${b + 7}` }), label && svg("text", { x: a + 9, y: b - 7, text: label }));
+    return svg("g", { class: kind ?? "cross" }, svg("path", { d: `M${a - 7} ${b}H${a + 7}M${a} ${b - 7}V${b + 7}` }), label && svg("text", { x: a + dx, y: b + dy, text: label }));
   }
 
   /** All points as single marks, for a file. */

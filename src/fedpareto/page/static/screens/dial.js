@@ -73,13 +73,23 @@ async function open(view, run, asked, key) {
     put(view.told, el("p", { class: "callout warn", text: `This run has no dial: ${about.reason}` }));
     return false;
   }
-  put(view.told, about.rows_reason && el("p", { class: "callout warn", text: about.rows_reason }));
+  put(view.told, about.rows_reason && reason(view));
   if (!about.rows) return false;
   Object.assign(view, await json(`/api/dial/${run.id}/rows?${asked}`));
   view.words = worded(view);
-  build(view);
+  await build(view);
   page.say(`${counted(about.rows.count, "row")}, ${about.rows.name}.`);
   return true;
+}
+
+/** Why there are no rows, or others than were given, and what a table of one's own needs. */
+function reason({ about }) {
+  const heads = Object.keys(about.columns);
+  const own = !about.rows && !("image" in about.columns);
+  return el("div", { class: "callout warn" }, el("p", { text: `${about.rows_reason}.` }), own && [
+    el("p", { text: `Or take rows of your own: a CSV with the columns ${heads.join(", ")}; others may be in it too.` }),
+    button("download an empty CSV with these columns", () => download("rows.csv", `${heads.map(csvCell).join(",")}\n`, "text/csv")),
+  ]);
 }
 
 function close(view) {
@@ -130,7 +140,7 @@ function worded(view) {
 /** Another table: from a file of the user's, kept in the server's memory only; null: the first one again. */
 async function send(view, file) {
   try {
-    const told = await post("/api/rows", { csv: file && (await textOf(file)), name: file ? file.name : "" });
+    const told = await post("/api/rows", { run: view.run.id, csv: file && (await textOf(file)), name: file ? file.name : "" });
     if (file) view.page.say(`${file.name}: ${counted(told.count, "row")}.`);
     reopen(view);
   } catch (problem) {
@@ -162,7 +172,7 @@ function droppable(view) {
 
 // -- what is on the screen --------------------------------------------------------------------------------------------
 
-function build(view) {
+async function build(view) {
   const { about, page, body } = view;
   const { state } = page;
   const names = about.objectives.map((one) => one.name);
@@ -183,9 +193,9 @@ function build(view) {
   const shownCurves = figure({ title: "Yes by group, all along the dial", name: "dial-groups", vector: () => curves.vector() });
   shownFront.plot.append(front.root, hover[0].root);
   shownCurves.plot.append(curves.root, hover[1].root);
-  const turned = control(names, (weights) => state.set({ w: weightText(weights) }));
+  const turned = await control(names, (weights) => state.set({ w: weightText(weights) }));
   const table = rowTable(view.columns, view.rows[0], (row) => {
-    view.row = view.row === row ? null : row;
+    Object.assign(view, { row: view.row === row ? null : row, opening: true });
     page.refresh();
   });
   const parts = { turned, front, curves, table, shownFront, shownCurves, names, axes: el("div", { class: "row" }), legend: el("ul", { class: "legend" }) };
@@ -400,6 +410,8 @@ function whatIf(view, now) {
   const text = `Row ${row + 1}: ${view.words.decision(now.decisions[row])}, ${view.words.output.measure} ${number(now.probabilities[row], 3)}${own.length ? `, with ${counted(own.length, "cell")} changed` : ""}.`;
   const outcome = parts.whatIf.querySelector(".outcome");
   if (outcome.textContent !== text) outcome.textContent = text;
+  if (view.opening) parts.whatIf.scrollIntoView({ block: "nearest" });
+  view.opening = false;
   return null;
 }
 

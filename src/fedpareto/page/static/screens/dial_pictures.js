@@ -29,8 +29,9 @@ export function drawFront(view, { weights, now, pinned }) {
   view.group ??= groupOf(about, names);
   const { group } = view;
   const up = about.objectives.map((one) => one.maximise);
-  const spots = [[now, "now", "here"], [pinned[0], "pin", "A"], [pinned[1], "pin", "B"]].filter(([one]) => one?.values);
-  const marks = spots.map(([one, kind, label]) => ({ x: one.values[x], y: one.values[y], kind, label }));
+  // Names stand at three sides, so that places on one another can be told apart.
+  const spots = [[now, "now", "here"], [pinned[0], "pin", "A", 9, 17], [pinned[1], "pin", "B", -19, 17]].filter(([one]) => one?.values);
+  const marks = spots.map(([one, kind, label, dx, dy]) => ({ x: one.values[x], y: one.values[y], kind, label, dx, dy }));
   if (front.shownFor === `${x} ${y}`) {
     front.scene.marks = marks;
     front.top();
@@ -81,7 +82,7 @@ export function drawGroups(view, { now, base, against }) {
   const column = groupColumn(view);
   if (!view.words.isYesOrNo) return;
   if (!column) {
-    renew(parts.groups, "none", () => el("p", { class: "soft", text: "No column of these rows has two to eight values, so there are no groups to count." }));
+    renew(parts.groups, "none", () => el("p", { class: "soft", text: "No column of these rows has groups to count." }));
     return;
   }
   const [groups, before] = [now.groups[column], base?.groups[column]];

@@ -20,6 +20,7 @@ export function rowTable(columns, first, pick) {
   const body = el("tbody");
   whole.append(above, body, below);
   const region = el("div", { class: "scroll rowsin", tabindex: "0", role: "region", aria: { label: "Rows with the model's decisions" } }, whole);
+  const told = el("p", { class: "soft" });
   const pool = [];
   // Kept, because asking for it amid changes would have everything laid out at once.
   const room = { top: 0, height: 480, seen: false };
@@ -40,6 +41,8 @@ export function rowTable(columns, first, pick) {
     spacers[1].style.height = `${Math.max(0, count - first - shown) * HEIGHT}px`;
     above.hidden = !first;
     below.hidden = first + shown >= count;
+    const from = Math.floor(room.top / HEIGHT);
+    text(told, count ? `Rows ${from + 1} to ${Math.min(count, from + Math.floor(room.height / HEIGHT) - 1)} of ${count}` : "No rows");
   };
   const look = () => {
     Object.assign(room, { top: region.scrollTop, height: region.clientHeight });
@@ -54,7 +57,7 @@ export function rowTable(columns, first, pick) {
   watch.observe(region);
   seen.observe(region);
   return {
-    root: region,
+    root: el("div", {}, told, region),
     draw(next) {
       scene = next;
       whole.setAttribute("aria-rowcount", scene.order.length + 1);
