@@ -235,8 +235,12 @@ def test_rows_of_ones_own_take_their_place_and_what_they_lack_is_named(at):
     assert command_of(page).endswith("--input own.csv")
     beside = at("two", "w=0.6,0.4")
     assert shown(beside, "rows") == "30", "rows are the same in every tab"
-    assert beside.get_by_text("30 rows of own.csv, brought to this page for all who look at it", exact=True).is_visible()
-    assert int(shown(at("three"), "rows")) > 30, "a run with other inputs keeps its own"
+    assert beside.get_by_text(
+        "30 rows of own.csv, brought to this page for all who look at it", exact=True
+    ).is_visible()
+    other = at("three")
+    other.locator("#screen[data-rows]").wait_for()
+    assert int(shown(other, "rows")) > 30, "a run with other inputs keeps its own"
     page.locator("#rows-file").set_input_files({"name": "bad.csv", "mimeType": "text/csv", "buffer": b"x1,y\n1,2\n"})
     page.locator(".callout", has_text="bad.csv has no column 'x2'").wait_for()
     page.get_by_role("button", name="back to the first rows").click()

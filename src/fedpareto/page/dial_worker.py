@@ -86,7 +86,7 @@ class Desk:
     def _load(self, question: Mapping[str, Any]) -> dict[str, Any]:
         """Rows of a text that was sent, kept for all models with the inputs of this run's."""
         inputs = _served(Path(question["run"]), None, None)[1].card.inputs
-        found = {"count": None, "columns": [], "head": [], "inputs": _kept_by(inputs)}
+        found: dict[str, Any] = {"count": None, "columns": [], "head": [], "inputs": _kept_by(inputs)}
         if question["csv"] is None:
             return found
         rows = tables.read_rows(Sent(question["name"], question["csv"].encode()), inputs)
