@@ -286,8 +286,11 @@ function drawHeat({ shown, chart }, film, round, labels, isChosen) {
   const { rows: order, clients, similarity, similarity_rounds: rounds = film.rounds } = film;
   const s = clients.length;
   const place = placeOf(rounds, round);
-  const isEarly = round !== "latest" && Number(round) < rounds[0];
-  const at = (i, j) => (isEarly ? UNKNOWN : similarity[place * s * s + order[i] * s + order[j]]);
+  const square = similarity.subarray(place * s * s, (place + 1) * s * s);
+  // Before anybody has trained, a run holds only that each client is like itself.
+  const isBlank = rounds[place] === 0 && square.every((value, i) => i % (s + 1) === 0 || value === 0);
+  const isEarly = isBlank || (round !== "latest" && Number(round) < rounds[0]);
+  const at = (i, j) => (isEarly ? UNKNOWN : square[order[i] * s + order[j]]);
   const isSame = (i, j) => labels && labels[order[i]] === labels[order[j]];
   const ids = order.map((i) => clients[i]);
   chart.draw({ ids, at, colours: order.map((i) => film.colours[i]), isSame, isChosen });
@@ -301,7 +304,7 @@ function drawHeat({ shown, chart }, film, round, labels, isChosen) {
   shown.caption([
     pairs.length
       ? `How alike clients' updates are after round ${rounds[place]}${ends}.`
-      : `How alike clients' updates are is not known yet after round ${isEarly ? round : rounds[place]}.`,
+      : `How alike clients' updates are is not known yet after round ${isEarly && !isBlank ? round : rounds[place]}.`,
     labels && pairs.length ? `Mean within clusters ${average(true)}, between them ${average(false)}; frames are clusters.` : "",
     `Rows keep their order: ${film.clusters ? "by cluster at the end, " : ""}by preference, then by number.`,
     isFedPref ? "FedPref looks from each cluster's mean, so two who are alone in a cluster are opposites." : "",
