@@ -25,7 +25,7 @@ class Lines {
   grown(name, { since, total }, data) {
     const before = this.columns.get(name);
     let room = before?.buffer.byteLength / 8 || 0;
-    if (room < total) room = Math.max(64, total * 2);
+    if (room < total) room = total + 1024;
     const whole = before && before.buffer.byteLength / 8 >= total ? before : new Float64Array(room);
     const found = new Float64Array(whole.buffer, 0, total);
     if (before && whole !== before) found.set(before);
