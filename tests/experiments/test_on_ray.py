@@ -59,7 +59,7 @@ def test_a_worker_elsewhere_sends_the_run_back_and_goes_on_with_what_it_is_sent(
     on_ray._unpack(tmp_path, half.files)
     assert json.loads((tmp_path / NAMES[0] / "status.json").read_text())["status"] == "stopped"
     whole = carried_out(task_of(tmp_path, NAMES[0]), planned(NAMES[0]), lambda: False)
-    assert (whole.answer, whole.mistake, whole.stopped) == ("", "", False)
+    assert (whole.answer, whole.mistake, whole.stopped) == (("finished", ""), "", False)
     on_ray._unpack(tmp_path, whole.files)
     assert_same_results(here / NAMES[0], tmp_path / NAMES[0])
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import signal
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,6 +30,12 @@ addEventListener("securitypolicyviolation", (event) => {
 });
 """
 """Run in every page before its own scripts."""
+
+
+def apart(work: Coroutine[Any, Any, Any]) -> Any:
+    """What a coroutine gives, in a thread of its own: the browser's loop may be at work in this one."""
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(asyncio.run, work).result()
 
 
 def program() -> str | None:

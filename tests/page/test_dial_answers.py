@@ -15,6 +15,7 @@ from dataclasses import replace
 import httpx
 import numpy as np
 import pytest
+from browsing import apart
 from fastapi import FastAPI
 from fastapi.responses import JSONResponse
 
@@ -55,7 +56,7 @@ class Page:
             async with httpx.AsyncClient(transport=httpx.ASGITransport(self._app), base_url="http://here") as client:
                 return await client.request(method, path, timeout=None, **options)
 
-        return asyncio.run(asked())
+        return apart(asked())
 
     def turn(self, run, **question):
         answer = self("POST", f"/api/dial/{run}", json=question)
@@ -274,7 +275,7 @@ def test_of_a_tabs_waiting_questions_only_the_newest_is_answered(page):
         other = page.dial.ask("dial", question, "another tab")
         return await asyncio.gather(*asked, other, return_exceptions=True)
 
-    *first, last, other = asyncio.run(many())
+    *first, last, other = apart(many())
     assert "probabilities" in last
     assert "probabilities" in other
     assert sum(isinstance(answer, Superseded) for answer in first) >= 3
@@ -294,7 +295,7 @@ def test_rows_that_come_while_others_are_asked_about_wait_their_turn(page):
             ]
         return await asyncio.gather(*jobs)
 
-    found = asyncio.run(mixed())
+    found = apart(mixed())
     assert [len(answer["decisions"]) for answer in found[1::3]][:2] == [3, 5]
     assert [len(one["decisions"]) for one in found[1::3]] == [len(one["rows"]) for one in found[2::3]]
 

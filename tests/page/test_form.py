@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import shlex
 import subprocess
@@ -12,6 +11,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from browsing import apart
 from fastapi import FastAPI
 
 from fedpareto.core import registry
@@ -157,7 +157,7 @@ def test_the_page_asks_a_process_of_its_own_and_never_loads_torch(tmp_path):
     api = FastAPI()
     api.include_router(form.routes(worker, tmp_path))
     try:
-        found = [one.json() for one in asyncio.run(answers(api))]
+        found = [one.json() for one in apart(answers(api))]
     finally:
         worker.close()
     assert {"fedpref", "praffl"} <= {one["name"] for one in found[0]["algorithms"]}

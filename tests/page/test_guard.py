@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import http.client
 import os
 import signal
 import stat
-from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import urlsplit
 
 import httpx
 import pytest
+from browsing import apart
 from starlette.responses import PlainTextResponse
 
 from fedpareto.page import tokens
@@ -177,15 +176,14 @@ def test_the_cookie_is_named_by_the_port_that_the_browser_sees(server):
 
 
 def visited(guard, path, **cookies):
-    """The answer to one request; in a thread, for a browser's loop may go on in this one."""
+    """The answer to one request."""
 
     async def asked():
         transport = httpx.ASGITransport(guard)
         async with httpx.AsyncClient(transport=transport, base_url="http://testserver", cookies=cookies) as client:
             return await client.get(path)
 
-    with ThreadPoolExecutor(1) as thread:
-        return thread.submit(lambda: asyncio.run(asked())).result()
+    return apart(asked())
 
 
 def test_a_ticket_is_good_for_one_visit():
