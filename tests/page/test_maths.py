@@ -10,7 +10,7 @@ from fedpareto.moo.dominance import is_nondominated
 from fedpareto.moo.indicators import hypervolume
 
 CALL = """async ([name, ...arguments]) => {
-  const maths = await import("/static/maths.js");
+  const maths = await import("/static/dominance.js");
   const found = maths[name](...arguments);
   return ArrayBuffer.isView(found) ? Array.from(found) : found;
 }"""
@@ -18,7 +18,7 @@ CALL = """async ([name, ...arguments]) => {
 
 @pytest.fixture(scope="module")
 def computed(page_server, browser, tmp_path_factory):
-    """Calls a function of maths.js."""
+    """Calls a function of dominance.js."""
     server = page_server([tmp_path_factory.mktemp("nothing")])
     page = browser.new_page()
     page.goto(server.url)

@@ -195,7 +195,7 @@ def _version() -> str:
 def _labels(shelf: Shelf) -> dict[str, str]:
     """By id, names that tell runs of one problem apart; those of others never stand beside them."""
     sound = [run for run in shelf.runs.values() if run.error is None]
-    found = {}
+    found: dict[str, str] = {}
     for problem in {run.about.problem for run in sound}:
         some = [run for run in sound if run.about.problem == problem]
         found |= {run.id: one.label for run, one in zip(some, distinguish([run.about for run in some]), strict=True)}

@@ -4,7 +4,7 @@ import { button, el, put, renew, tick } from "../dom.js";
 import { figure } from "../charts/figure.js";
 import { Scatter } from "../charts/scatter.js";
 import { tip } from "../charts/tip.js";
-import { attainment, frontOf, hypervolume2, nondominated } from "../maths.js";
+import { attainment, frontOf, hypervolume2, nondominated } from "../dominance.js";
 import { counted, listed, number, signed, spreadOf } from "../words.js";
 import { brushed, chosenOf, frontKeys, groupsOf, inside, once, tableRows } from "./fronts_points.js";
 

@@ -1,6 +1,6 @@
 // What the pictures of fronts share: a run's points as they are shown, what is brushed, and the words for each.
 
-import { nondominated } from "../maths.js";
+import { nondominated } from "../dominance.js";
 import { points } from "../runs.js";
 import { number } from "../words.js";
 
