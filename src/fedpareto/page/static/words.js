@@ -57,6 +57,11 @@ export function time(seconds) {
   return `${number(seconds / 86400, 1)} days`;
 }
 
+/** The seconds that a run may still take, as its rounds took so far. */
+export function secondsLeft({ rounds, status: { round, seconds } }) {
+  return round > 0 ? (seconds / round) * (rounds - round) : NaN;
+}
+
 /** How long ago something was, given in seconds since 1970. */
 export function ago(then) {
   const seconds = Date.now() / 1000 - then;

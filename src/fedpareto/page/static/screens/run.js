@@ -1,9 +1,12 @@
 // Run: what it is, what happened, how to do it again; stop and resume.
 
 import { button, choice, command, el, put, renew } from "../dom.js";
+import { figure } from "../charts/figure.js";
+import { Lines } from "../charts/lines.js";
 import { table } from "../charts/table.js";
+import { extent, mean } from "../maths.js";
 import { json, post } from "../source.js";
-import { bytes, counted, time } from "../words.js";
+import { bytes, counted, number, secondsLeft, time } from "../words.js";
 import { begun } from "./starting.js";
 
 export const styles = ["new"];
@@ -12,13 +15,14 @@ export const bar = [];
 const COMMANDS = { show: "See it in a terminal", resume: "Go on with it", stop: "Stop it", repeat: "Repeat it", predict: "Predict with its models", look: "See the mission: orbits, contacts, transfers", page: "This page" };
 const MOST_EVENTS = 500;
 const A_SECOND = 1000;
+const A_WHILE = 5000;
 
 export function mount(root, page) {
-  const parts = Object.fromEntries(["head", "acts", "commands", "spec", "other", "events", "about"].map((name) => [name, el("section", { class: name })]));
+  const parts = Object.fromEntries(["head", "acts", "curve", "commands", "spec", "other", "events", "about"].map((name) => [name, el("section", { class: name })]));
   const events = { since: 0, list: [], epoch: null };
   const act = { busy: "", failed: "" };
   const known = {};
-  put(root, parts.head, parts.acts, el("div", { class: "columns" }, el("div", {}, parts.commands, parts.other), parts.spec), parts.events, parts.about);
+  put(root, parts.head, parts.acts, parts.curve, el("div", { class: "columns" }, el("div", {}, parts.commands, parts.other), parts.spec), parts.events, parts.about);
 
   const run = () => page.shelf.runs.get(state().id);
   const state = () => ({ id: page.state.path.split("/")[2] ?? "", against: page.state.get("against") });
@@ -71,11 +75,38 @@ export function mount(root, page) {
       act.inputs = keys.map((key) => [key, el("input", { type: "text", id: `r-${key}`, placeholder: String(entry.spec[key] ?? 0), inputmode: "decimal" })]);
     }
     const set = () => act.inputs.filter(([, one]) => one.value.trim()).map(([key, one]) => `${key}=${one.value.trim()}`);
-    const [first, ...faults] = act.inputs.map(([key, one]) => el("label", { class: "choice" }, el("span", { text: key }), one));
+    const fields = act.inputs.map(([key, one]) => el("label", { class: "choice" }, el("span", { text: key }), one));
     return el("form", { class: "row", on: { submit: (event) => (event.preventDefault(), ask("Reading libraries and data …", `${path}/resume`, { set: set() }, true)) } },
-      first,
-      el("details", {}, el("summary", { text: "faults" }), el("div", { class: "row" }, faults)),
-      el("button", { type: "submit", class: "main", text: "resume", disabled: Boolean(act.busy) }));
+      el("button", { type: "submit", class: "main", text: "resume", disabled: Boolean(act.busy) }),
+      el("details", {}, el("summary", { text: "resume with changes" }), el("div", { class: "row" }, fields)));
+  }
+
+  // -- how it goes ----------------------------------------------------------------------------------------------------
+
+  const live = new Lines({ label: "The result over rounds. Arrow keys walk along the line.", height: 150, on: { read: page.say } });
+  const going = figure({ title: "How it goes", name: "run", vector: () => live.vector() });
+  going.plot.append(live.root);
+
+  /** What the shelf tells of it, round by round: the mean over the seeds. */
+  async function curve(one) {
+    const { entry } = one;
+    const isShown = entry.lines > entry.seeds.length && entry.objectives.length > 0 && !page.isSaved;
+    renew(parts.curve, String(isShown), () => (isShown ? going.root : []));
+    if (!isShown) return;
+    const [what, column] = one.names.length > 1 ? ["hypervolume", "hypervolume"] : [`mean ${one.names[0]}`, `sent.${entry.held_out}.0`];
+    const lines = await one.lines();
+    const values = lines.column(column) ?? [];
+    const byRound = new Map();
+    lines.column("round").forEach((round, i) => byRound.set(round, [...(byRound.get(round) ?? []), values[i]]));
+    const found = [...byRound].sort(([a], [b]) => a - b).map(([round, all]) => [round, mean(all)]).filter(([, value]) => Number.isFinite(value));
+    if (!found.length) return;
+    const [xs, ys] = [0, 1].map((j) => Float64Array.from(found, (pair) => pair[j]));
+    const words = (i) => `round ${xs[i]}\n${what} ${number(ys[i])}`;
+    const series = [{ id: one.id, label: entry.label, xs, ys, colour: "var(--c0)", version: one.version, words }];
+    live.draw({ x: { title: "rounds", domain: [0, entry.rounds], whole: true }, y: { title: what, domain: extent([ys]) }, series });
+    const seeds = entry.seeds.length > 1 ? `, mean over ${entry.seeds.length} seeds` : "";
+    going.caption(`${what} after round ${xs[xs.length - 1]} of ${entry.rounds}: ${number(ys[ys.length - 1])}${seeds}.`);
+    going.setTable(["round", what], () => found);
   }
 
   // -- what it is -----------------------------------------------------------------------------------------------------
@@ -83,7 +114,9 @@ export function mount(root, page) {
   function head({ entry }) {
     const { name, round, seconds, message, busy, process } = entry.status;
     const alone = name === "running" && busy === false;
-    const how = alone ? `nobody works on it since round ${round} of ${entry.rounds}` : `${name}, round ${round} of ${entry.rounds}, ${time(seconds)}`;
+    const left = secondsLeft(entry);
+    const soon = name === "running" && Number.isFinite(left) ? `, about ${time(left)} left` : "";
+    const how = alone ? `nobody works on it since round ${round} of ${entry.rounds}` : `${name}, round ${round} of ${entry.rounds}, ${time(seconds)}${soon}`;
     const facts = [entry.problem, counted(entry.clients, "client"), counted(entry.seeds.length, "seed"), entry.began && `began ${entry.began.replace("T", " ").slice(0, 16)} UTC`, process && !alone && `process ${process.pid} on ${process.host}`];
     renew(parts.head, JSON.stringify([entry.status, entry.label, entry.name, page.shelf.about.title]), () => [
       el("h2", { text: named(entry) }),
@@ -152,7 +185,18 @@ export function mount(root, page) {
     ]);
   }
 
-  return {
+  /** One that has just been started comes to the shelf in a moment: until then nobody is told that it is not there. */
+  const sought = {};
+  function missing(id) {
+    if (sought.id !== id) {
+      Object.assign(sought, { id, isOver: false });
+      clearTimeout(sought.timer);
+      sought.timer = setTimeout(() => ((sought.isOver = true), screen.update()), A_WHILE);
+    }
+    return sought.isOver ? "There is no such run on the shelf." : "Looking for this run …";
+  }
+
+  const screen = {
     async update() {
       const { id, against } = state();
       const found = run();
@@ -162,16 +206,23 @@ export function mount(root, page) {
         for (const node of Object.values(parts)) renew(node, "", () => []);
         return put(parts.head, damaged
           ? el("p", { class: "callout bad", text: `${damaged.name}: ${damaged.error}` })
-          : el("p", { class: "soft", text: "There is no such run on the shelf. One that has just been started appears here by itself." }));
+          : el("p", { class: "soft", text: missing(id) }));
       }
+      clearTimeout(sought.timer);
       root.dataset.status = found.entry.status.name;
       head(found);
       acts();
+      await curve(found);
       described(found.entry, await found.about());
       await compared(found.entry, against);
       return happened(found);
     },
+    unmount() {
+      clearTimeout(sought.timer);
+      live.destroy();
+    },
   };
+  return screen;
 }
 
 /** A run by its label, and its folder where that says more. */

@@ -4,7 +4,7 @@ import { command, el, put, svg } from "../dom.js";
 import { table } from "../charts/table.js";
 import { json } from "../source.js";
 import { extent } from "../maths.js";
-import { ago, bytes, counted, decimalsOf, number, time } from "../words.js";
+import { ago, bytes, counted, decimalsOf, number, secondsLeft, time } from "../words.js";
 
 export const bar = [];
 
@@ -71,12 +71,11 @@ function headline(one) {
 }
 
 function status(one) {
-  const { name, round, seconds, message, busy } = one.status;
-  const left = round > 0 ? (seconds / round) * (one.rounds - round) : NaN;
+  const { name, round, message, busy } = one.status;
   const alone = name === "running" && busy === false;
   const words = alone
     ? `left at round ${round} of ${one.rounds}`
-    : name === "running" ? `round ${round} of ${one.rounds}, ${time(left)} left` : name;
+    : name === "running" ? `round ${round} of ${one.rounds}, ${time(secondsLeft(one))} left` : name;
   return el("span", { class: `pill ${alone ? "stopped" : name}`, text: words, title: message || null });
 }
 
