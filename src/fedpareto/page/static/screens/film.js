@@ -109,14 +109,14 @@ function speed(state) {
 // -- what the server sent ---------------------------------------------------------------------------------------------
 
 function readable({ head, columns }, { entry }) {
-  const film = readIn(head, columns, entry);
+  const film = placeIn(head, columns, entry);
   const heights = film.clusters && heightsOf(film);
   // As the threads end, so that a cluster of the last round is one frame.
   const ends = heights?.steps[heights.steps.length - 1].heights;
   return { ...film, heights, rows: ends ? [...film.order].sort((a, b) => ends[a] - ends[b]) : film.order };
 }
 
-function readIn(head, columns, entry) {
+function placeIn(head, columns, entry) {
   const places = new Map(head.clients.map((client, i) => [client, i]));
   return {
     ...head, all: entry.clients, similarity: columns.get("similarity")?.data,
