@@ -280,7 +280,7 @@ function bar() {
   const uses = page.uses ?? [];
   const entry = page.runs[0]?.entry;
   const { evaluation, split, round, seed } = page.view;
-  const last = Math.max(0, ...page.runs.map((run) => Math.max(run.entry.status.round, 0)));
+  const last = Math.max(0, ...page.runs.map(({ entry }) => Math.max(entry.status.round, reached(entry))));
   // Not the round: a slider that is being moved stays what it is.
   const key = JSON.stringify([uses, entry?.id, entry?.splits, evaluation, split, seed, page.left?.length]);
   if (!entry) return renew(at("bar"), "", () => []);
@@ -293,6 +293,11 @@ function bar() {
     page.left?.length > 0 && el("p", { class: "warn", text: `Not shown: ${page.left.map((run) => run.entry.label).join(", ")}; another problem, or other goals.` }),
   ]);
   return scrubbed(round, last);
+}
+
+/** How far a run is by its rows, one of each seed after each round: its status is told less often. */
+function reached({ lines, started }) {
+  return Math.ceil(lines / Math.max(1, started.length)) - 1;
 }
 
 const play = {
