@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import httpx
+
 from processes import Command, Commands
 from waiting import until
 
@@ -83,6 +85,11 @@ class PageServer:
     def cookies(self) -> dict[str, str]:
         """With which requests are answered."""
         return {f"fedpareto-{urlsplit(self.url).port}": self.token}
+
+    def ids(self) -> dict[str, str]:
+        """By the name of its folder, each run's id."""
+        found = httpx.get(f"{self.base}/api/runs", cookies=self.cookies, trust_env=False).json()
+        return {entry["name"]: entry["id"] for entry in found["runs"]}
 
     def end(self, number: signal.Signals = signal.SIGINT) -> int:
         """Ends it; its exit code."""

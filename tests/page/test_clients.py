@@ -36,12 +36,8 @@ def server(page_server, root):
 
 
 @pytest.fixture(scope="module")
-def ids(server, browser):
-    page = browser.new_page()
-    page.goto(server.url)
-    found = page.evaluate("fetch('/api/runs').then((answer) => answer.json())")
-    page.close()
-    return {entry["name"]: entry["id"] for entry in found["runs"]}
+def ids(server):
+    return server.ids()
 
 
 @pytest.fixture(scope="module")

@@ -16,6 +16,7 @@ from fedpareto.problems.convex import Convex
 from fedpareto.report.comparison import comparison
 from fedpareto.report.reading import load
 from fedpareto.report.record import comparable
+from waiting import until
 
 NAMES = ("cfl", "fedavg", "fedpref", "local")
 SCREENS = ("/", "/fronts", "/rounds", "/clients", "/film", "/attacks", "/federation", "/dial", "/studies", "/new")
@@ -37,13 +38,8 @@ def server(page_server, root):
 
 
 @pytest.fixture(scope="module")
-def ids(server, browser):
-    """By the name of its folder, each run's id."""
-    page = browser.new_page()
-    page.goto(server.url)
-    found = page.evaluate("fetch('/api/runs').then((answer) => answer.json())")
-    page.close()
-    return {entry["name"]: entry["id"] for entry in found["runs"]}
+def ids(server):
+    return server.ids()
 
 
 def seen(page, selector="[data-updates]"):
@@ -154,8 +150,9 @@ def test_an_address_shows_the_same_again(server, opened, ids):
         page.keyboard.press(key)
     page.get_by_role("slider", name="Round").fill("3")
     page.get_by_label("seeds").select_option("1")
+    # Four runs of six clients under one seed, after that round.
+    page.locator("#screen[data-round='3'] figure[data-points='24']").wait_for()
     page.wait_for_url(re.compile("seed=1"))
-    page.wait_for_timeout(300)
     marked = (
         "[...document.querySelectorAll('[data-view], figure, #screen')].map((node) => ({...node.dataset, updates: 0}))"
     )
@@ -165,8 +162,7 @@ def test_an_address_shows_the_same_again(server, opened, ids):
     assert "view=" in page.url
     again = opened(server, f"{address.path}?{address.query}")
     seen(again, "figure[data-front]")
-    again.wait_for_timeout(300)
-    assert json.dumps(again.evaluate(marked)) == json.dumps(before)
+    until(lambda: json.dumps(again.evaluate(marked)) == json.dumps(before))
 
 
 def test_back_and_forward(server, opened, ids):
