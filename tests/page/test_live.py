@@ -76,7 +76,9 @@ def test_a_file_that_gets_shorter_is_shown_as_a_fresh_page_shows_it(page_server,
     wait_for_lines(tab, 4)
     run.finish()
     wait_for_lines(tab, 21)
-    assert columns(tab) == columns(opened(server, "/rounds"))
+    fresh = opened(server, "/rounds")
+    wait_for_lines(fresh, 21)
+    assert columns(tab) == columns(fresh)
 
 
 def test_a_run_that_is_killed_and_resumed_is_shown_as_a_fresh_page_shows_it(page_server, opened, tmp_path):
