@@ -79,9 +79,10 @@ lock: $(BIN)/uv
 $(BIN)/uv: | $(CONSTRAINTS)
 	$(PIP) uv
 
+# The same bytes on every machine and every day, without a network.
 build: $(INSTALLED)
 	rm -rf dist build
-	$(BIN)/python -m build
+	$(BIN)/python tools/build_dist.py
 	$(BIN)/twine check --strict dist/*
 
 # The wheel in a new environment, with core dependencies only: make wheel-check PYTHON=python3.12 WITH='torch==2.6.0'
