@@ -268,7 +268,7 @@ def test_absent_clients_keep_what_is_theirs(name):
         ("apfl", {"mixing": 1.5}, "mixing is 1.5"),
         ("apfl", {"mixing_lr": -0.1}, "mixing_lr is -0.1"),
         ("fedrep", {"head_layers": -1}, "head_layers is -1"),
-        ("fedrep", {"head_epochs": -1}, "head_epochs -1"),
+        ("fedrep", {"head_epochs": -1}, "head_epochs is -1"),
         ("fedamp", {"strength": float("nan")}, "strength is nan"),
         ("fedamp", {"sigma": 0.0}, "sigma is 0.0"),
         ("fedamp", {"cloud_step": 0.0}, "cloud_step is 0.0"),

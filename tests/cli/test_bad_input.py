@@ -86,7 +86,7 @@ MISTAKES: list[tuple[list[str], str]] = [
     (["run", "fairfed", "--problem", "convex"], "fairfed needs a problem that compares groups of people"),
     # Your own.
     (["run", "own.py"], "'own.py' is not the name of an algorithm; run your own from Python"),
-    (["run", "own:FedAvgM"], "or name it by an entry point of your package: see CONTRIBUTING.md"),
+    (["run", "own:SlowMo"], "or name it by an entry point of your package: see CONTRIBUTING.md"),
     (["run", "--label", "x1"], "--label x1 names a column of your own data; it goes with --csv FILE"),
     # Numbers.
     (["run", "--clients", "0"], "clients is 0; a federation has at least 1 client"),

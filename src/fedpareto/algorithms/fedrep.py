@@ -6,15 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
 from torch import Tensor
 
-from fedpareto.algorithms.fedavg import FedAvg, FedAvgState
 from fedpareto.algorithms.objective import PREFERENCES, OwnLoss, found_under, under
-from fedpareto.core.algorithm import Setting, Taxonomy
+from fedpareto.algorithms.own_head import OwnHead
+from fedpareto.core.algorithm import Taxonomy
 from fedpareto.core.clients import Clients
 from fedpareto.core.layout import Layout
-from fedpareto.core.messages import Message, Shapes
+from fedpareto.core.messages import Message
 from fedpareto.core.rows import Batch
 from fedpareto.errors import UserError
 
@@ -23,11 +22,9 @@ REST = "rest "
 
 
 @dataclass(frozen=True)
-class FedRep(FedAvg):
-    """FedAvg of the body φ, the first layers of the model; the last ones, the head h_i, stay private to each client.
-
-    In a round the head is trained first, with the body as it was sent, and then the body with the new head. "model" in
-    messages is the body: heads never leave their clients.
+class FedRep(OwnHead):
+    """FedAvg of the body φ. In a round the head h_i is trained first, with the body as it was sent, and then the body
+    with the new head.
     """
 
     name: ClassVar[str] = "fedrep"
@@ -35,32 +32,14 @@ class FedRep(FedAvg):
         "client", "baseline", "linearised preferences, averaging of the first layers", "arbitrary"
     )
     needs_losses: ClassVar[bool] = True
-    personalised: ClassVar[bool] = True
 
-    head_layers: int = 1
-    """Layers at the end of the model that are private to the client; 0 is FedAvg, all of them local training."""
     head_epochs: int = 10
     """Passes over a client's data for the head in one round; for the body it is the learner's `epochs`."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.head_layers < 0 or self.head_epochs < 0:
-            raise UserError(
-                f"head_layers is {self.head_layers}, head_epochs {self.head_epochs}; both are numbers from 0 on"
-            )
-
-    def begin(self, setting: Setting) -> FedAvgState:
-        """φ⁰, the first layers of the initial model."""
-        return FedAvgState(setting, model=setting.initial[: self._body(setting)].clone())
-
-    def private_state(self, setting: Setting) -> Message:
-        """h_i, the last layers of the initial model."""
-        return {"head": setting.initial[self._body(setting) :].clone()}
-
-    def reply_shapes(self, setting: Setting) -> Mapping[str, Shapes]:
-        """The trained body, and its number of rows where weights need it."""
-        shapes = super().reply_shapes(setting)["train"]
-        return {"train": {**shapes, "model": (self._body(setting),)}}
+        if self.head_epochs < 0:
+            raise UserError(f"head_epochs is {self.head_epochs}; it is a number from 0 on")
 
     def train(self, clients: Clients, message: Message) -> Message:
         """h_i ← h_i − η ∇_h f(φ, h_i) for `head_epochs`, then φ_i ← φ − η ∇_φ f(φ, h_i)."""
@@ -85,14 +64,6 @@ class FedRep(FedAvg):
             return part
         loss, given = PartLoss(OwnLoss.of(clients, self.name)), {PREFERENCES: clients.preferences, **under(REST, rest)}
         return clients.minimise(part, layout, loss, given, epochs=epochs, purpose=purpose)
-
-    def personal(self, clients: Clients, message: Message) -> Tensor:
-        """(φ, h_i)."""
-        return torch.cat([message["model"], clients.state["head"]], dim=1)
-
-    def _body(self, setting: Setting) -> int:
-        """The number of parameters of the body."""
-        return setting.layout.cut(self.head_layers)[0].size
 
 
 @dataclass(frozen=True)

@@ -45,6 +45,10 @@ class Clients(Stack):
         """The losses `[n, m]` of `model` `[n, d]` on a minibatch of each client, and their gradients `[n, m, d]`."""
         return self.learner.gradients(self, model)
 
+    def reach(self) -> Tensor:
+        """How far `learn` would carry each client's model along a constant gradient of length 1, `[n]`."""
+        return self.learner.reach(self)
+
     def loss(self, model: Tensor) -> Tensor:
         """Each client's own objective, `[n]`: its training loss for `model` `[n, d]` on all its rows."""
         return self.learner.loss(self, model)

@@ -28,16 +28,21 @@ dataclass, such as an algorithm, or a function of a module, and no closure.
 
 @dataclass(frozen=True)
 class Pull:
-    """A regulariser that pulls models towards a point, ½·strength·‖θ − towards‖²; a learner adds its gradient."""
+    """A regulariser that pulls models towards a point, ½·strength·‖θ − towards‖² + slope·θ; a learner adds its
+    gradient.
+    """
 
     strength: float | Tensor
     """One for all, or `[n, 1]`."""
     towards: Tensor
     """`[n, d]`."""
+    slope: Tensor | None = None
+    """What is added to every gradient, `[n, d]`; None: nothing."""
 
     def __call__(self, model: Tensor) -> Tensor:
         """Its gradient `[n, d]` at `model` `[n, d]`."""
-        return self.strength * (model - self.towards)
+        pulled = self.strength * (model - self.towards)
+        return pulled if self.slope is None else pulled + self.slope
 
 
 class Learner(ABC):
@@ -95,6 +100,13 @@ class Learner(ABC):
         raise UserError(
             f"{type(self).__name__} has no gradient of a single objective, which this algorithm needs; "
             "it works on problems with losses on rows"
+        )
+
+    def reach(self, clients: Stack) -> Tensor:
+        """How far one `train` would carry each client's model along a constant gradient of length 1, `[n]`."""
+        raise UserError(
+            f"{type(self).__name__} does not step along plain gradients, from which this algorithm would learn a "
+            "client's mean gradient; it works on problems with losses on rows"
         )
 
     def loss(self, clients: Stack, model: Tensor) -> Tensor:

@@ -172,8 +172,8 @@ class RecordedTraining:
         changed: frozenset[str],
     ) -> None:
         """`inputs` are tensors whose values change from round to round: "model" `[n, d]`, ADDRESS, what `make` reads,
-        those of `outline`, and "towards" and "strength" of a pull where there is one. `watched`: whether the mean loss
-        is wanted; `changed`: names of inputs that training changes in place."""
+        those of `outline`, and "towards", "strength" and "slope" of a pull, as far as there is one. `watched`: whether
+        the mean loss is wanted; `changed`: names of inputs that training changes in place."""
         self.inputs, self.outline, self.purpose, self.rows, self.changed = inputs, outline, purpose, rows, changed
         self.model = self.inputs["model"]
         n, device = len(self.model), self.model.device
@@ -188,7 +188,8 @@ class RecordedTraining:
         """The tensors of the last round, which are held until the next: what is the same need not be copied again."""
         self.held: list[Tensor] = []
         self.addresses = rng.Addresses(*(inputs[name] for name in ADDRESS))
-        pull = Pull(inputs["strength"], inputs["towards"]) if "towards" in inputs else None
+        has_pull = "towards" in inputs
+        pull = Pull(inputs["strength"], inputs["towards"], inputs.get("slope")) if has_pull else None
         self.descent = Descent(how, self.model, layout, make(self.model, inputs), pull, self.addresses, purpose)
         self.at_once = max(k for k in range(1, STEPS_AT_ONCE + 1) if outline.steps % k == 0)
         self.is_whole = self.at_once == outline.steps

@@ -177,6 +177,7 @@ class Supervised(Learner):
             key = self, id(rows), layout, start.shape, start.dtype, purpose, identity, pull is not None, watched
             if pull is not None:
                 inputs |= {"towards": pull.towards, "strength": _column(pull.strength, start)}
+                inputs |= {} if pull.slope is None else {"slope": pull.slope}
             inputs |= {"model": start, **{name: getattr(clients.addresses, name) for name in ADDRESS}}
             changed = frozenset({"model"} if identity == "train" else {"model", *given})
 
@@ -221,6 +222,19 @@ class Supervised(Learner):
         losses = clients.tampered(problem.losses(parameters, batch))
         gradients = [flat_gradient(loss.sum(), parameters, retain_graph=True) for loss in losses.unbind(dim=1)]
         return losses.detach(), torch.stack(gradients, dim=1)
+
+    def reach(self, clients: Stack) -> Tensor:
+        """See Learner.reach: with momentum β, step k of a constant gradient is (1 − β^k) / (1 − β) step sizes long."""
+        if self.optimiser != "sgd":
+            raise UserError(
+                f"learner.optimiser is {self.optimiser}, whose steps do not tell a client's mean gradient, which this "
+                "algorithm needs; take sgd"
+            )
+        steps = torch.as_tensor(self._outline(clients)[0].own_steps, device=clients.preferences.device)
+        beta = self.momentum
+        lengths = (steps - beta * (1 - beta**steps) / (1 - beta)) / (1 - beta)
+        factors = self.lr * self.schedule(clients.addresses.round)
+        return (lengths * factors).to(clients.preferences)
 
     def loss(self, clients: Stack, model: Tensor) -> Tensor:
         """See Learner.loss; without weight decay."""
@@ -349,7 +363,7 @@ def _column(strength: float | Tensor, model: Tensor) -> Tensor:
 
 
 def can_be_recorded(pull: Pull | None) -> bool:
-    """Whether a CUDA graph may hold this pull: its two tensors are inputs; a subclass may read what is not."""
+    """Whether a CUDA graph may hold this pull: its tensors are inputs; a subclass may read what is not."""
     return pull is None or type(pull) is Pull
 
 
