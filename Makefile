@@ -17,7 +17,7 @@ TORCH_INDEX ?= $(if $(filter Linux,$(shell uname -s)),https://download.pytorch.o
 # Where Box2D has no wheel, it is built: that takes a C++ compiler and a minute.
 WITHOUT_BOX2D := ; platform_machine == 'aarch64' or python_version >= '3.14'
 
-.PHONY: install demo test lint types docs docs-serve lock build wheel-check bench clean
+.PHONY: install demo test lint types docs docs-serve lock build sbom sign release-check audit-deps wheel-check bench clean
 
 install: $(INSTALLED)
 
@@ -83,7 +83,24 @@ $(BIN)/uv: | $(CONSTRAINTS)
 build: $(INSTALLED)
 	rm -rf dist build
 	$(BIN)/python tools/build_dist.py
-	$(BIN)/twine check --strict dist/*
+	$(BIN)/twine check --strict dist/*.whl dist/*.tar.gz
+
+# The bill of materials of requirements.lock, in CycloneDX.
+sbom: $(INSTALLED)
+	$(BIN)/python tools/sbom.py
+
+# make sign KEY=~/.ssh/fedpareto-release: the list of hashes, and the signature over it.
+sign: build sbom
+	$(BIN)/python tools/release.py sign --key $(KEY)
+
+# Signature, hashes and bill of materials of what is in dist, and whether this checkout gives the same bytes.
+release-check: $(INSTALLED)
+	$(BIN)/python tools/release.py check --rebuild $(addprefix --signers ,$(SIGNERS))
+
+# Known holes of the versions in requirements.lock, by the advisories of PyPI: this one needs a network.
+audit-deps: $(BIN)/uv
+	@$(BIN)/uv tool run --quiet pip-audit --strict --require-hashes --disable-pip --requirement requirements.lock || \
+		{ echo "audit-deps: known holes are in a table above; anything else above means that no database was reached, so nothing is known"; exit 1; }
 
 # The wheel in a new environment, with core dependencies only: make wheel-check PYTHON=python3.12 WITH='torch==2.6.0'
 wheel-check: build
