@@ -18,7 +18,7 @@ problem: convex
 clients: 5
 rounds: 9
 matrix:
-  algorithm: [fedavg, fedpref]
+  algorithm: [fedavg, dsfl]
   attack: [none, collusion]
   defence: [none, median]
 """
@@ -36,7 +36,7 @@ def test_tables_and_files(spec: Path, fedpareto: Callable[..., Any], tmp_path: P
     assert answer.code == 0, answer.err
     assert answer.err.startswith("8 cells: 6 to run, 2 that do not fit together\n")
     assert "distance 1, mean of honest clients; defence: median" in answer.out
-    rows = [line for line in answer.out.splitlines() if "fedpref" in line]
+    rows = [line for line in answer.out.splitlines() if "dsfl" in line]
     assert [row.count("–") for row in rows] == [0, 2]
     assert answer.out.endswith("written: cells/matrix.png, cells/matrix.pdf, cells/matrix.json\n")
     assert {path.name for path in (tmp_path / "cells").glob("[!.]*")} == {"matrix.png", "matrix.pdf", "matrix.json"}

@@ -25,7 +25,7 @@ seeds: 2
 preferences: 0.5,0.5
 learner: {steps: 2}
 matrix:
-  algorithm: [fedavg, fedpref]
+  algorithm: [fedavg, dsfl]
   attack:
     - none
     - {kind: sign-flip, clients: [1, 2]}
@@ -90,7 +90,7 @@ def test_a_cells_value_is_the_mean_of_clients_that_never_attack_in_the_run_it_na
 def test_every_cell_has_a_value_a_reason_or_a_failure(done: tuple[Path, dict[str, Any]]) -> None:
     _, record = done
     assert record["labels"] == {
-        "algorithm": ["fedavg", "fedpref"],
+        "algorithm": ["fedavg", "dsfl"],
         "attack": ["none", "sign-flip", "gaussian"],
         "defence": ["none", "median"],
     }
@@ -100,7 +100,7 @@ def test_every_cell_has_a_value_a_reason_or_a_failure(done: tuple[Path, dict[str
     values, refused = matrices.values_of(record)
     assert values.shape == (2, 2, 3)
     assert refused.tolist() == [[[False] * 3] * 2, [[False] * 3, [True] * 3]]
-    assert "median does not fit fedpref" in cell_at(record, 1, 0, 1)["refused"]
+    assert "median does not fit dsfl" in cell_at(record, 1, 0, 1)["refused"]
     assert "training diverged" in cell_at(record, 0, 2, 0)["failed"]
     assert np.isnan(values[0, 0, 2]), "what came to nothing is no number"
     assert values[1, 0, 2] == pytest.approx(values[1, 0, 0], rel=0.2), "and the median saves it"
@@ -152,7 +152,7 @@ def test_selfish_clients_and_a_server_that_remembers_are_cells_like_others(tmp_p
     kinds = "[free-rider, {kind: seldom, strength: 2}, low-quality]"
     record = finished(tmp_path, f"{text}  attack: {kinds}\n  defence: [confidence]\n")
     found = [cell_at(record, row, column, 0) for row in range(2) for column in range(3)]
-    assert [cell.get("value") is not None for cell in found] == [True] * 3 + [False] * 3, "fedpref has no one model"
+    assert [cell.get("value") is not None for cell in found] == [True] * 3 + [False] * 3, "dsfl has no server"
 
 
 def without_times(record: dict[str, Any]) -> list[dict[str, Any]]:
@@ -162,7 +162,7 @@ def without_times(record: dict[str, Any]) -> list[dict[str, Any]]:
 def test_another_entry_keeps_the_finished_cells_and_another_base_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    small = TEXT.replace("[fedavg, fedpref]", "[fedavg]").replace("[none, median]", "[none]").replace("seeds: 2", "")
+    small = TEXT.replace("[fedavg, dsfl]", "[fedavg]").replace("[none, median]", "[none]").replace("seeds: 2", "")
     before = finished(tmp_path, small)
     more = small.replace("defence: [none]", "defence: [clip, none]")
     after = finished(tmp_path, more)
@@ -215,7 +215,7 @@ def test_an_axis_cannot_be_set_for_every_cell(setting: str, tmp_path: Path) -> N
 
 
 def test_entries_with_the_same_name_are_told_apart_by_their_parameters(tmp_path: Path) -> None:
-    text = TEXT.replace("[fedavg, fedpref]", "[fedavg, {name: fedavg, weighting: equal}]")
+    text = TEXT.replace("[fedavg, dsfl]", "[fedavg, {name: fedavg, weighting: equal}]")
     assert Matrix.read(written(tmp_path, text)).labels("algorithm") == ["fedavg", "fedavg weighting=equal"]
 
 
@@ -224,10 +224,10 @@ def test_entries_with_the_same_name_are_told_apart_by_their_parameters(tmp_path:
     [
         (TEXT[TEXT.index("matrix:") :], "", "a matrix has a section 'matrix' with lists: algorithm, attack, defence"),
         ("  defence: [none, median]", "  rounds: [1, 2]", "a matrix has a section 'matrix' with lists"),
-        ("[fedavg, fedpref]", "[]", "matrix.algorithm is empty"),
-        ("[fedavg, fedpref]", "[3]", "matrix.algorithm holds 3; an entry is a name"),
-        ("[fedavg, fedpref]", "[fedavg, fedavg]", "matrix.algorithm holds an entry twice"),
-        ("[fedavg, fedpref]", "[fedavgg]", "unknown algorithm 'fedavgg'; did you mean 'fedavg'?"),
+        ("[fedavg, dsfl]", "[]", "matrix.algorithm is empty"),
+        ("[fedavg, dsfl]", "[3]", "matrix.algorithm holds 3; an entry is a name"),
+        ("[fedavg, dsfl]", "[fedavg, fedavg]", "matrix.algorithm holds an entry twice"),
+        ("[fedavg, dsfl]", "[fedavgg]", "unknown algorithm 'fedavgg'; did you mean 'fedavg'?"),
         ("[none, median]", "[medium]", "unknown value of defence: rule 'medium'; did you mean 'median'?"),
         ("kind: sign-flip", "kind: sign-flop", "unknown value of attack: kind 'sign-flop'; did you mean 'sign-flip'?"),
         ("clients: [1, 2]", "clients: [0, 1, 3, 4, 6, 7]", "every client attacks in some cell"),
@@ -245,7 +245,7 @@ def test_a_mistake_is_named_before_anything_runs(before: str, after: str, words:
 
 def test_a_mistake_in_an_entry_names_file_line_and_key(tmp_path: Path) -> None:
     for axis, before, after in (
-        ("algorithm", "[fedavg, fedpref]", "[fedavgg]"),
+        ("algorithm", "[fedavg, dsfl]", "[fedavgg]"),
         ("attack", "kind: sign-flip", "kind: sign-flop"),
         ("defence", "[none, median]", "[medium]"),
     ):

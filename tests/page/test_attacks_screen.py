@@ -20,7 +20,7 @@ SPEC = {
     "rounds": 120,
     "seeds": 2,
     "matrix": {
-        "algorithm": ["fedavg", "fedpref"],
+        "algorithm": ["fedavg", "dsfl"],
         "attack": ["none", {"kind": "sign-flip", "share": 0.3}, {"kind": "gaussian", "share": 0.3}],
         "defence": ["none", "median"],
     },

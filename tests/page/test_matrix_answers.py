@@ -19,7 +19,7 @@ clients: 6
 rounds: 2
 seeds: [3, 5]
 matrix:
-  algorithm: [fedavg, fedpref]
+  algorithm: [fedavg, dsfl]
   attack: [none, {kind: sign-flip, attackers: [0]}]
   defence: [none, median]
 """
@@ -44,7 +44,7 @@ def test_every_cell_has_a_value_or_a_reason(made):
     record = json.loads((made / "m" / "matrix.json").read_text())
     shelf, id = of_matrix(made)
     found = answers.matrix(shelf, id)
-    assert (found["algorithms"], found["defences"]) == (["fedavg", "fedpref"], ["none", "median"])
+    assert (found["algorithms"], found["defences"]) == (["fedavg", "dsfl"], ["none", "median"])
     assert found["seeds"] == [3, 5]
     told = {(one["algorithm"], one["attack"], one["defence"]): one for one in found["cells"]}
     assert len(told) == len(found["cells"]) == 8

@@ -43,6 +43,7 @@ class CFL(Algorithm[CFLState]):
         "client", "baseline", "linearised preferences, averaging inside clusters of similar updates", "arbitrary"
     )
     personalised: ClassVar[bool] = True
+    clusters_all: ClassVar[bool] = True
 
     threshold: float = 0.05
     """ε₁: a cluster is stationary when its mean update is shorter. The paper advises a tenth of the longest update."""
@@ -78,7 +79,7 @@ class CFL(Algorithm[CFLState]):
 
     def ask(self, state: CFLState) -> list[Tasks]:
         """Each client trains the model of its cluster."""
-        return personal.tasks(state)
+        return personal.tasks(state, state.clusters)
 
     def train(self, clients: Clients, message: Message) -> Message:
         """θ_i + Δθ_i ← local training under the client's own preference."""

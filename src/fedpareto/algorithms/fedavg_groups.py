@@ -53,8 +53,8 @@ class FedAvgGroups(Algorithm[FewState]):
     def ask(self, state: FewState) -> list[Tasks]:
         """Every participant trains the model of its group."""
         present = participants(state)
-        own = {"model": state.models[self._of(state.setting)[state.setting.rows(present)]]}
-        return [Tasks(present, own=own, round=state.round + 1)]
+        group = self._of(state.setting)[state.setting.rows(present)]
+        return [Tasks(present, own={"model": state.models[group]}, round=state.round + 1, groups=group)]
 
     def train(self, clients: Clients, message: Message) -> Message:
         """θ_i ← local training from the group's model under the client's own preference."""

@@ -59,6 +59,7 @@ class FedPref(Algorithm[FedPrefState]):
         "arbitrary",
     )
     personalised: ClassVar[bool] = True
+    clusters_all: ClassVar[bool] = True
 
     similarity_bound: float = -1.0
     """s_min: similarities below it do not count. The thesis finds −1 good everywhere; −inf weights all members
@@ -108,7 +109,7 @@ class FedPref(Algorithm[FedPrefState]):
 
     def ask(self, state: FedPrefState) -> list[Tasks]:
         """Line 4: each client trains its own model θ_i."""
-        return personal.tasks(state)
+        return personal.tasks(state, state.clusters)
 
     def train(self, clients: Clients, message: Message) -> Message:
         """θ'_i ← local training under the client's own preference (eq. 4.1)."""

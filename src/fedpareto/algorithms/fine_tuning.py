@@ -68,7 +68,8 @@ class FineTuned(Algorithm[FineTunedState[S]]):
         for tasks in usual:  # A solution comes before what a usual task holds under the same name.
             shared |= {name: tensor for name, tensor in tasks.shared.items() if name not in sent.names}
             own |= {name: tensor for name, tensor in tasks.own.items() if name not in sent.names}
-        return [Tasks(sent.clients, shared, own, round=state.round + 1, step=step)]
+        alone = np.full(len(sent), -1)
+        return [Tasks(sent.clients, shared, own, round=state.round + 1, step=step, groups=alone)]
 
     def _usual_tasks(self, inner: S, step: str) -> list[Tasks]:
         """What the step would be sent in a usual round, for every client: it may read more than a solution."""

@@ -55,8 +55,9 @@ class HeteroFL(FedAvg):
 
     def ask(self, state: FedAvgState) -> list[Tasks]:
         """Every participant trains its slice of θ."""
-        asked = self.solutions(state).only(state.setting.rows(participants(state)))
-        return [Tasks(asked.clients, asked.shared, asked.own, round=state.round + 1)]
+        rows = state.setting.rows(participants(state))
+        asked, level = self.solutions(state).only(rows), self._levels(state.setting)[rows]
+        return [Tasks(asked.clients, asked.shared, asked.own, round=state.round + 1, groups=level)]
 
     def tell(self, state: FedAvgState, replies: Replies) -> FedAvgState:
         """Every entry of θ becomes the mean over those who have it; without any it stays."""

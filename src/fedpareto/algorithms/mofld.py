@@ -156,6 +156,11 @@ class MOFLD(Algorithm[MOFLDState]):
         return FedAvg.needs if self.inner == "fedavg" else FedPref.needs
 
     @property
+    def clusters_all(self) -> bool:  # type: ignore[override]
+        """As the algorithm that trains candidates."""
+        return self.inner == "fedpref"
+
+    @property
     def lanes(self) -> int:
         """Every client trains all candidates of an iteration."""
         return self.samples

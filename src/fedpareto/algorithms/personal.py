@@ -99,11 +99,13 @@ def hear(state: PersonalState, replied: np.ndarray, trained: Tensor) -> Heard:
     )
 
 
-def tasks(state: PersonalState) -> list[Tasks]:
-    """Each client that takes part trains its own model."""
+def tasks(state: PersonalState, clusters: Sequence[Cluster] = ()) -> list[Tasks]:
+    """Each client that takes part trains its own model; those of a cluster learn together, or else all."""
     present = participants(state)
-    own = {"model": take_rows(state.models, state.setting.rows(present))}
-    return [Tasks(present, own=own, round=state.round + 1)]
+    rows = state.setting.rows(present)
+    own = {"model": take_rows(state.models, rows)}
+    groups = cluster_numbers(clusters, len(state.models))[rows] if len(clusters) > 1 else np.empty(0, dtype=np.int64)
+    return [Tasks(present, own=own, round=state.round + 1, groups=groups)]
 
 
 def trained_models(state: PersonalState, replies: Replies) -> tuple[Tensor, np.ndarray]:

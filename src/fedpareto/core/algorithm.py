@@ -134,6 +134,8 @@ class Algorithm(ABC, Generic[S]):
     """Tensors of its replies, such as a scalarised loss, that by themselves reveal something about a client's
     preference.
     """
+    clusters_all: ClassVar[bool] = False
+    """Whether its clients are in clusters that are examined only when all of their members have replied."""
     needs_losses: ClassVar[bool] = False
     """Whether it only works where a model has losses on a client's rows, not in reinforcement learning."""
 

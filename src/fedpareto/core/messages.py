@@ -62,7 +62,9 @@ class Parcels(Mapping[int, Message]):
     own: Message = field(default_factory=dict, repr=False)
     """What each of them gets for itself, `[n, ...]`."""
     STACKS: ClassVar[tuple[str, ...]] = ("own",)
-    """The fields with a row for each client."""
+    """The fields with a row for each client …"""
+    NUMBERS: ClassVar[tuple[str, ...]] = ()
+    """… and those with a number for each, or none at all."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "clients", np.asarray(self.clients, dtype=np.int64))
@@ -97,7 +99,8 @@ class Parcels(Mapping[int, Message]):
         if is_all(rows, len(self)):
             return self
         stacks = {name: taken(getattr(self, name), rows) for name in self.STACKS}
-        return replace(self, clients=self.clients[rows], **stacks)
+        numbers = {name: values[rows] for name in self.NUMBERS if len(values := getattr(self, name))}
+        return replace(self, clients=self.clients[rows], **stacks, **numbers)
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,7 +119,12 @@ class Tasks(Parcels):
     """Where each client begins, `[n, ...]`, as far as the server knows, if it begins from what it kept instead of what
     it is sent. It is not sent: attacks and defences measure updates from there.
     """
+    groups: np.ndarray = field(default_factory=lambda: np.empty(0, dtype=np.int64), repr=False)
+    """Which clients learn together, `[n]`: a defence compares the updates of those with the same number; below 0 with
+    nobody's. Empty: all learn together. It is not sent.
+    """
     STACKS: ClassVar[tuple[str, ...]] = ("own", "begun")
+    NUMBERS: ClassVar[tuple[str, ...]] = ("groups",)
 
 
 @dataclass(frozen=True, eq=False)

@@ -44,10 +44,16 @@ def krum_scores(gram: Tensor, attackers: int) -> Tensor:
     return distances.sort(dim=1).values[:, 1 : neighbours + 1].sum(dim=1)
 
 
-def krum(models: Tensor, origin: Tensor, attackers: int, keep: int = 1) -> list[int]:
+def krum(gram: Tensor, attackers: int, keep: int = 1) -> list[int]:
     """The positions of the `keep` updates with the best Krum scores, ascending; 1 is Krum, more are Multi-Krum."""
-    scores = krum_scores(gram_of_updates(models, origin), attackers)
-    return sorted(scores.argsort(stable=True)[:keep].tolist())
+    return sorted(krum_scores(gram, attackers).argsort(stable=True)[:keep].tolist())
+
+
+def near(updates: Tensor, centre: Tensor, radius: float) -> Tensor:
+    """Which updates `[n]` lie no further from `centre` `[d]` than `radius` times the median of all distances."""
+    distances = (updates.double() - centre.double()).norm(dim=1)
+    is_near: Tensor = distances <= radius * middle(distances) * (1 + SAME)
+    return is_near
 
 
 def alike(gram: Tensor, weights: Tensor, width: float, widening: float) -> Tensor:

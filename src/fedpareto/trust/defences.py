@@ -14,8 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedpareto.core.algorithm import Algorithm, small_setting
-from fedpareto.core.messages import Message, Replies, Tasks, beginnings, places
+from fedpareto.core.algorithm import Algorithm, small_setting, unwrapped
+from fedpareto.core.messages import Message, Replies, Tasks, beginnings, places, take_rows, taken
 from fedpareto.errors import UserError
 from fedpareto.moo import robust
 from fedpareto.moo.updates import gram_of_updates, sum_of_updates
@@ -25,6 +25,7 @@ from fedpareto.trust.privacy import Privacy
 DEFENCE_PARAMETERS: Mapping[str, Sequence[str]] = {
     "norm": ("clip",),
     "attackers": ("trimmed-mean", "krum", "multi-krum"),
+    "radius": ("median", "trimmed-mean", "krum", "fedmgda-plus"),
     "epsilon": ("fedmgda-plus",),
     "prior": ("confidence",),
     "width": ("confidence",),
@@ -32,6 +33,8 @@ DEFENCE_PARAMETERS: Mapping[str, Sequence[str]] = {
     "certainty": ("confidence",),
 }
 """Which rules use each parameter."""
+FEWEST = 3
+"""Clients of whom one can be unlike the others; fewer are not compared, but clipped."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +51,10 @@ class Defence:
     attackers: float = 0.2
     """Of trimmed-mean, krum and multi-krum, f: how many of the replying clients may be malicious; below 1 a share,
     else a number.
+    """
+    radius: float = 2.0
+    """Of rules but multi-krum, where the server tells clients apart: how many times the median distance from the rule's
+    update a client's own may be, to be kept.
     """
     epsilon: float = 0.1
     """Of fedmgda-plus: how far a client's weight may be from 1/n; 0: equal weights, 1: free weights."""
@@ -67,7 +74,7 @@ class Defence:
             raise UserError(f"defence: attackers is {self.attackers:g}; it is a share below 0.5 or a whole number")
         if not 0 <= self.epsilon <= 1:
             raise UserError(f"defence: epsilon is {self.epsilon:g}; it is between 0 (equal weights) and 1 (free)")
-        for name in ("prior", "width"):
+        for name in ("radius", "prior", "width"):
             if not 0 < getattr(self, name) < math.inf:
                 raise UserError(f"defence: {name} is {getattr(self, name):g}; it is a positive number")
         if not 0 <= self.widening < math.inf:
@@ -117,7 +124,7 @@ class Defence:
         whole, done = replies.whole(), []
         for some in tasks:
             if len(own := whole.in_lane(some.lane)):
-                done.append(self._of_group(some, own, standing))
+                done.append(self._of_lane(some, own, standing))
                 standing = done[-1].standing
         told = Replies.cat([one.replies for one in done])
         left_out, shortened = (tuple(c for one in done for c in getattr(one, name)) for name in _NOTES)
@@ -128,61 +135,124 @@ class Defence:
         found: np.ndarray = standing.clients[~standing.blocked(self.prior, self.certainty)]
         return found
 
-    def _of_group(self, tasks: Tasks, replies: Replies, standing: Standing | None) -> Defended:
+    def _of_lane(self, tasks: Tasks, replies: Replies, standing: Standing | None) -> Defended:
         """The replies to one stack of tasks, after the rule."""
         begun = beginnings(tasks.only(places(tasks.clients, replies.clients)), replies.tensors)
-        if not begun:
-            if replies.step == "train":
+        groups = compared(tasks, replies)
+        if not begun or not groups:
+            if not begun and replies.step == "train":
                 raise UserError("defence: the clients' replies hold no model to compare with what they were sent")
             return Defended(replies, standing=standing)
         if self.rule == "clip":
-            return self._clipped(begun, replies)
-        origin, models = _one_origin(tasks), replies["model"]
+            return self._clipped(begun, replies, self._limits(begun, replies))
+        apart = keep_their_own(tasks, begun)
+        alone = np.setdiff1d(np.arange(len(replies)), np.concatenate(groups))
+        done = [Defended(replies.only(alone))] if len(alone) else []
+        for rows in groups:
+            own, start = replies.only(rows), taken(begun, rows)
+            if len(rows) < FEWEST:
+                done.append(self._clipped(start, own, self._limits(begun, replies)))
+                continue
+            done.append((self._each if apart else self._together)(start, own, standing))
+            standing = done[-1].standing
+        return Defended.all_of(done, standing)
+
+    def _together(self, begun: Message, replies: Replies, standing: Standing | None) -> Defended:
+        """Of clients that began from one model: one update for all, or only some of their replies."""
+        name, origin = next((name, rows[0].flatten()) for name, rows in begun.items())
+        models = replies[name].flatten(1)
+        chosen = self._chosen(models, origin, replies.clients, standing)
+        if self.rule not in ("krum", "multi-krum"):
+            same = (origin + chosen.centre.to(origin)).expand_as(models).reshape(replies[name].shape)
+            replies = replace(replies, tensors={**replies.tensors, name: same})
+        if chosen.good is None:
+            return Defended(_counted_alike(replies))
+        # Where nobody is believed, everybody is told to have moved nowhere.
+        told = replies.only(np.flatnonzero(chosen.good)) if chosen.good.any() else replies
+        left_out = tuple(replies.clients[~chosen.good].tolist())
+        return Defended(_counted_alike(told), left_out, standing=chosen.standing)
+
+    def _each(self, begun: Message, replies: Replies, standing: Standing | None) -> Defended:
+        """Of clients that the server tells apart: everybody keeps its own update but those who are too far away.
+
+        These get the update at the centre of the others, and what else they say is the median of what others say.
+        """
+        updates = torch.cat([(replies[name] - origin).flatten(1) for name, origin in begun.items()], dim=1)
+        chosen = self._chosen(updates, torch.zeros_like(updates[0]), replies.clients, standing)
+        good = chosen.good
+        if good is None or self.rule == "krum":  # The nearest to all is a centre, and others may be near it.
+            good = robust.near(updates, chosen.centre, self.radius).cpu().numpy()
+        far = np.flatnonzero(~good)
+        tensors, rows = dict(replies.tensors), torch.as_tensor(far, device=updates.device)
+        parts = torch.split(chosen.centre.to(updates), [origin[0].numel() for origin in begun.values()])
+        for (name, origin), centre in zip(begun.items(), parts, strict=True):
+            moved = origin[rows] + centre.view_as(origin[0])
+            tensors[name] = replies[name].index_copy(0, rows, moved)
+        for name in tensors.keys() - begun.keys():
+            if good.any():
+                usual = robust.middle(take_rows(replies[name], np.flatnonzero(good)))
+                tensors[name] = replies[name].index_copy(0, rows, usual.expand(len(far), *usual.shape).contiguous())
+        told = _counted_alike(replace(replies, tensors=tensors))
+        return Defended(told, tuple(replies.clients[far].tolist()), standing=chosen.standing)
+
+    def _chosen(self, models: Tensor, origin: Tensor, clients: np.ndarray, standing: Standing | None) -> _Chosen:
+        """What the rule says of updates `[n, d]` of these clients."""
+        f = min(self.assumed(len(models)), (len(models) - 1) // 2)
         if standing is not None:
-            return self._believed(origin, replies, standing)
-        f = self.assumed(len(replies))
+            return self._believed(models, origin, clients, standing)
         if self.rule in ("krum", "multi-krum"):
-            keep = 1 if self.rule == "krum" else max(len(replies) - f, 1)
-            heard = np.array(robust.krum(models, origin, f, keep))
-            left_out = np.setdiff1d(np.arange(len(replies)), heard)
-            return Defended(_counted_alike(replies.only(heard)), tuple(replies.clients[left_out].tolist()))
+            keep = 1 if self.rule == "krum" else len(models) - f
+            good = np.zeros(len(models), dtype=bool)
+            good[robust.krum(gram_of_updates(models, origin), f, keep)] = True
+            centre = sum_of_updates(torch.as_tensor(good / keep), models, origin)
+            return _Chosen(centre, good)
         if self.rule == "median":
-            update = robust.median(models, origin)
+            centre = robust.median(models, origin)
         elif self.rule == "trimmed-mean":
-            update = robust.trimmed_mean(models, origin, min(f, (len(replies) - 1) // 2))
+            centre = robust.trimmed_mean(models, origin, f)
         else:
-            update = robust.common_descent(models, origin, self.epsilon)
-        same = (origin + update.to(origin)).expand_as(models)
-        return Defended(_counted_alike(replace(replies, tensors={**replies.tensors, "model": same})))
+            centre = robust.common_descent(models, origin, self.epsilon)
+        return _Chosen(centre)
 
-    def _believed(self, origin: Tensor, replies: Replies, standing: Standing) -> Defended:
-        """For all who are taken the mean of their updates by confidence; without any, nothing moves."""
-        rows = np.flatnonzero(np.isin(replies.clients, self.trusted(standing)))
-        update = torch.zeros_like(origin, dtype=torch.float64)
-        told, left_out = replies, replies.clients
-        if len(rows):
-            heard = replies.only(rows)
-            known = standing.confidence(self.prior)[places(standing.clients, heard.clients)]
-            weights, gram = torch.as_tensor(known), gram_of_updates(heard["model"], origin).cpu()
-            is_good = robust.alike(gram, weights, self.width, self.widening)
-            shares = torch.where(is_good, weights, torch.zeros_like(weights))
-            update = sum_of_updates(shares / shares.sum(), heard["model"], origin)
-            standing = standing.seen(heard.clients, is_good.numpy())
-            told = heard.only(np.flatnonzero(is_good.numpy()))
-            left_out = np.setdiff1d(replies.clients, told.clients)
-        same = (origin + update.to(origin)).expand_as(told["model"])
-        told = _counted_alike(replace(told, tensors={**told.tensors, "model": same}))
-        return Defended(told, tuple(left_out.tolist()), standing=standing)
+    def _believed(self, models: Tensor, origin: Tensor, clients: np.ndarray, standing: Standing) -> _Chosen:
+        """Who points where most do; at the centre the mean of their updates by confidence, without any nothing."""
+        good = np.isin(clients, self.trusted(standing))
+        if not good.any():
+            return _Chosen(torch.zeros_like(origin, dtype=torch.float64), good, standing)
+        rows = np.flatnonzero(good)
+        heard = take_rows(models, rows)
+        known = standing.confidence(self.prior)[places(standing.clients, clients[rows])]
+        weights, gram = torch.as_tensor(known), gram_of_updates(heard, origin).cpu()
+        alike = robust.alike(gram, weights, self.width, self.widening)
+        shares = torch.where(alike, weights, torch.zeros_like(weights))
+        good[rows] = alike.numpy()
+        centre = sum_of_updates(shares / shares.sum(), heard, origin)
+        return _Chosen(centre, good, standing.seen(clients[rows], alike.numpy()))
 
-    def _clipped(self, begun: Message, replies: Replies) -> Defended:
-        """Each model (each one of several) no further from where it began than the norm allows."""
+    def _limits(self, begun: Message, replies: Replies) -> Message:
+        """How long an update of each tensor may be: as the norm says, or the median length of the replies."""
+        found = {name: robust.middle(robust.lengths(replies[name], origins)) for name, origins in begun.items()}
+        return {name: torch.full_like(one, self.norm) if self.norm else one for name, one in found.items()}
+
+    def _clipped(self, begun: Message, replies: Replies, limits: Message) -> Defended:
+        """Each model (each one of several) no further from where it began than allowed."""
         tensors, long = dict(replies.tensors), np.zeros(len(replies), dtype=bool)
         for name, origins in begun.items():
             lengths = robust.lengths(replies[name], origins)
-            limit = torch.full_like(lengths[0], self.norm) if self.norm else robust.middle(lengths)
-            tensors[name] = robust.clipped(replies[name], origins, limit)
-            long |= (lengths > limit).view(len(replies), -1).any(1).cpu().numpy()
+            tensors[name] = robust.clipped(replies[name], origins, limits[name])
+            long |= (lengths > limits[name]).view(len(replies), -1).any(1).cpu().numpy()
         return Defended(replace(replies, tensors=tensors), shortened=tuple(replies.clients[long].tolist()))
+
+
+@dataclass(frozen=True)
+class _Chosen:
+    """What a rule says of updates."""
+
+    centre: Tensor
+    """The one robust update, `[d]`."""
+    good: np.ndarray | None = None
+    """Whose updates it takes, `[n]`; None: it does not choose."""
+    standing: Standing | None = None
 
 
 _NOTES = ("left_out", "shortened")
@@ -198,6 +268,14 @@ class Defended:
     standing: Standing | None = None
     """What the rule has seen of clients by now, if it remembers."""
 
+    @classmethod
+    def all_of(cls, parts: Sequence[Defended], standing: Standing | None) -> Defended:
+        """Of several groups of the same clients' replies to the same tasks."""
+        told = Replies.cat([one.replies for one in parts])
+        told = told.only(np.argsort(told.clients, kind="stable"))
+        left_out, shortened = (tuple(sorted(c for one in parts for c in getattr(one, name))) for name in _NOTES)
+        return cls(told, left_out, shortened, standing)
+
     def notes(self) -> dict[str, list[int]]:
         """For the round's record."""
         return {name: list(clients) for name in _NOTES if (clients := getattr(self, name))}
@@ -205,26 +283,38 @@ class Defended:
 
 def _unfit(rule: str, algorithm: Algorithm[Any]) -> str:
     """Why a rule does not fit an algorithm's replies; empty if it does."""
-    if algorithm.name.endswith("+ft"):
-        return "in its last round nothing is aggregated; take the algorithm without +ft"
-    train = algorithm.reply_shapes(small_setting()).get("train", {})
-    if not train:
+    plain = unwrapped(algorithm)
+    if not plain.reply_shapes(small_setting()).get("train", {}):
         return "its clients send no model to the server"
-    if rule != "clip" and (algorithm.personalised or "model" not in train):
-        return (
-            "its server does not make one model for all; this rule is for those that do, "
-            "such as fedavg, fedprox, fedmgda-plus or q-fedavg, and clip is for all"
-        )
+    if rule != "clip" and plain.neighbours(1) is not None:
+        return "it has no server that could compare updates; clip is for all"
+    if rule == "confidence" and plain.clusters_all:
+        return "who is blocked does not reply, and a cluster is split only once all of it has; median does not block"
     return ""
 
 
-def _one_origin(tasks: Tasks) -> Tensor:
-    """The one model from which all clients began."""
-    if "model" not in tasks.shared or "model" in tasks.begun:
-        raise UserError(
-            "defence: the clients did not train one and the same model, so their updates cannot be compared"
-        )
-    return tasks.shared["model"]
+def compared(tasks: Tasks, replies: Replies) -> list[np.ndarray]:
+    """The rows of replies to these tasks whose updates can be compared, by group.
+
+    Those who chose one of several models are compared with those who chose the same.
+    """
+    if "choice" in replies:
+        groups = replies["choice"].long().cpu().numpy()
+    elif len(tasks.groups):
+        groups = tasks.groups[places(tasks.clients, replies.clients)]
+    else:
+        return [np.arange(len(replies))]
+    return [np.flatnonzero(groups == number) for number in np.unique(groups[groups >= 0])]
+
+
+def keep_their_own(tasks: Tasks, begun: Message) -> bool:
+    """Whether the server tells clients apart: each begins from a model of its own, or trains each of several models
+    that the server then moves by weights for each client.
+    """
+    return any(
+        name in tasks.own or name in tasks.begun or (name in tasks.shared and tasks.shared[name].dim() > 1)
+        for name in begun
+    )
 
 
 def _counted_alike(replies: Replies) -> Replies:
