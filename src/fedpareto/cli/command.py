@@ -14,6 +14,7 @@ from typer.core import TyperGroup
 
 from fedpareto import __version__
 from fedpareto.cli import (
+    audit,
     completion,
     console,
     data,
@@ -99,7 +100,7 @@ def _root(
 for command in (
     *(runs.run, stop.stop, runs.resume, runs.show, runs.compare, page.page),
     *(lists.algorithms, lists.problems),
-    *(demo.demo, sweep.sweep, reproduce.reproduce, matrix.matrix),
+    *(demo.demo, sweep.sweep, reproduce.reproduce, matrix.matrix, audit.audit),
     *(serve.predict, serve.export, serve.serve),
     completion.completion,
 ):

@@ -1,0 +1,112 @@
+"""What updates or reported objectives say about a client's preference: a regression on shadow trainings.
+
+The attacker has trained shadow clients of its own under preferences that it chose, and sees what a victim sent. Kernel
+ridge regression leads from one to the other; which kernel and how much ridge is decided on the shadows alone, each
+predicted from all the others, in closed form. Guessing their mean is among the choices, so noise leads there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+RIDGES = tuple(10.0**power for power in range(-5, 4))
+"""As multiples of the mean of a kernel's diagonal."""
+WIDTHS = (0.5, 1.0, 2.0)
+"""Of the Gaussian kernel, as multiples of the median distance between two shadows."""
+SUMS = 256
+"""Sums of shadows that an attacker makes who sees only sums."""
+
+
+@dataclass(frozen=True)
+class Inferred:
+    """What the attacker believes."""
+
+    estimates: Tensor
+    """`[v, m]`, on the simplex."""
+    expected: float
+    """Its mean error on its own shadows, each estimated from all the others."""
+    how: str
+    """The regression that it chose."""
+
+
+@dataclass(frozen=True)
+class _Kernel:
+    """Inner products of the shadows `[s, s]`, and of what is seen with them `[v, s]`."""
+
+    how: str
+    known: Tensor
+    seen: Tensor
+
+
+def infer(shadows: Tensor, preferences: Tensor, seen: Tensor) -> Inferred:
+    """The preferences behind `seen` `[v, f]`, from shadows `[s, f]` and theirs, `[s, m]`."""
+    shadows, preferences, seen = shadows.double(), preferences.double(), seen.double()
+    mean = preferences.mean(0)
+    best = Inferred(mean.expand(len(seen), -1), error(mean.expand_as(preferences), preferences), "guess")
+    for kernel in _kernels(shadows, seen):
+        values, vectors = torch.linalg.eigh(kernel.known)
+        values, targets = values.clamp_min(0), vectors.mT @ (preferences - mean)
+        scale = float(values.mean())
+        for ridge in RIDGES if scale > 0 else ():
+            kept = values / (values + ridge * scale)
+            fitted = mean + vectors @ (kept[:, None] * targets)
+            leverage = (vectors.square() @ kept)[:, None].clamp_max(1 - 1e-9)
+            # Each shadow as it would be estimated without it.
+            left_out = preferences - (preferences - fitted) / (1 - leverage)
+            expected = error(on_simplex(left_out), preferences)
+            if expected < best.expected:
+                weights = vectors @ (targets / (values + ridge * scale)[:, None])
+                found = on_simplex(mean + kernel.seen @ weights)
+                best = Inferred(found, expected, f"{kernel.how}, ridge {ridge:g}")
+    return best
+
+
+def infer_from_sum(
+    shadows: Tensor, preferences: Tensor, seen: Tensor, clients: int, stream: np.random.Generator
+) -> Inferred:
+    """The same of an attacker that sees only the mean `[f]` over some clients: one estimate for all, `[1, m]`.
+
+    It averages its own shadows by as many, and estimates the mean preference: of a single client it knows no more.
+    """
+    enough = len(shadows) >= clients
+    chosen = np.stack([stream.choice(len(shadows), clients, replace=not enough) for _ in range(SUMS)])
+    index = torch.as_tensor(chosen, device=shadows.device)
+    return infer(shadows[index].mean(1), preferences[index].mean(1), seen.unsqueeze(0))
+
+
+def error(estimates: Tensor, preferences: Tensor) -> float:
+    """The mean distance of an estimated weight from the true one."""
+    return float((estimates - preferences).abs().mean())
+
+
+def on_simplex(rows: Tensor) -> Tensor:
+    """The nearest preferences `[n, m]`: negative weights are none, and the sum is 1."""
+    ordered = rows.sort(dim=1, descending=True).values
+    rank = torch.arange(1, rows.shape[1] + 1, dtype=rows.dtype, device=rows.device)
+    excess = (ordered.cumsum(1) - 1) / rank
+    last = (ordered > excess).sum(1, keepdim=True) - 1
+    return (rows - excess.gather(1, last)).clamp_min(0)
+
+
+def _kernels(shadows: Tensor, seen: Tensor) -> Iterator[_Kernel]:
+    """Of updates as they are, of their directions, and with every entry by its own deviation."""
+    centre = shadows.mean(0)
+    shadows, seen = shadows - centre, seen - centre
+    deviation = shadows.std(0)
+    deviation = torch.where(deviation > 0, deviation, torch.ones_like(deviation))
+    for name, scale in (("plain", torch.ones_like(deviation)), ("standardised", deviation)):
+        known, other = shadows / scale, seen / scale
+        gram, cross = known @ known.mT, other @ known.mT
+        yield _Kernel(f"linear on {name}", gram, cross)
+        own, theirs = gram.diagonal(), other.square().sum(1)
+        apart = (own[:, None] + own - 2 * gram).clamp_min(0)
+        across = (theirs[:, None] + own - 2 * cross).clamp_min(0)
+        typical = float(apart.median())
+        for width in WIDTHS if typical > 0 else ():
+            known_near, seen_near = (torch.exp(-square / (2 * width**2 * typical)) for square in (apart, across))
+            yield _Kernel(f"Gaussian on {name}", known_near, seen_near)
