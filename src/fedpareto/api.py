@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from fedpareto.core.algorithm import Algorithm, unwrapped
+from fedpareto.core.algorithm import Algorithm
 from fedpareto.core.learner import Learner
 from fedpareto.core.parameters import build, to_plain
 from fedpareto.core.problem import Problem
@@ -21,7 +21,7 @@ from fedpareto.experiments.parallel import OnRay
 from fedpareto.experiments.progress import OnRound, tallied
 from fedpareto.experiments.result import Result
 from fedpareto.experiments.spec import NAMED_SECTIONS, ROUNDS, WORDS, Spec
-from fedpareto.experiments.spec_values import top_level
+from fedpareto.experiments.spec_values import top_level, usual_policy
 from fedpareto.experiments.sweep import Campaign
 from fedpareto.fleet.devices import Devices
 from fedpareto.fleet.policy import Policy
@@ -33,6 +33,7 @@ from fedpareto.serving.runs import Source as ModelSource
 from fedpareto.trust.attacks import Attack
 from fedpareto.trust.defences import Defence
 from fedpareto.trust.privacy import Privacy
+from fedpareto.trust.secure_sum import SecureSum
 
 T = TypeVar("T")
 
@@ -41,6 +42,7 @@ EXAMPLES = {
     "engine": {"device": "cuda"},
     "faults": {"dropout": 0.3},
     "privacy": {"kind": "local"},
+    "secure_sum": {"kind": "masked"},
     "attack": {"kind": "sign-flip"},
     "defence": {"rule": "median"},
     "devices": {"kind": "tiers"},
@@ -72,6 +74,7 @@ def run(
     engine: LocalOptions | Mapping[str, Any] | str | None = None,
     faults: Faults | Mapping[str, Any] | None = None,
     privacy: Privacy | Mapping[str, Any] | str | None = None,
+    secure_sum: SecureSum | Mapping[str, Any] | str | None = None,
     attack: Attack | Mapping[str, Any] | str | None = None,
     defence: Defence | Mapping[str, Any] | str | None = None,
     devices: Devices | Mapping[str, Any] | str | None = None,
@@ -86,11 +89,12 @@ def run(
     `problem` and `algorithm` are names (`fedpareto problems`, `fedpareto algorithms`) or objects; `seeds` is how many
     (0, 1, …) or which; `preferences` is a distribution ("dirichlet", "equidistant", "gaussian"), one vector for all
     clients, or one for each; `learner` changes how clients train ({"lr": 0.1}), `engine` where ({"device": "cuda"}),
-    `faults` injects failures ({"dropout": 0.3}), `privacy` adds noise ({"kind": "local"}), `attack` makes some clients
-    malicious ({"kind": "sign-flip"}) and `defence` is the server's rule ({"rule": "median"}); `devices` are what
-    clients run on ({"kind": "tiers"}), `policy` says for whom a round waits ({"kind": "buffered"}) and `selection` who
-    is asked ({"kind": "oort"}); a word alone is the engine's name, the rule of a defence ("median") or the kind of any
-    of the others. `stop_after` stops a seed after this many rounds without improvement on validation rows, with its
+    `faults` injects failures ({"dropout": 0.3}), `privacy` adds noise ({"kind": "local"}), `secure_sum` hides all but
+    the sum from the server ({"kind": "masked"}), `attack` makes some clients malicious ({"kind": "sign-flip"}) and
+    `defence` is the server's rule ({"rule": "median"}); `devices` are what clients run on ({"kind": "tiers"}), `policy`
+    says for whom a round waits ({"kind": "buffered"}) and `selection` who is asked ({"kind": "oort"}); a word alone is
+    the engine's name, the rule of a defence ("median") or the kind of any of the others. `stop_after` stops a seed
+    after this many rounds without improvement on validation rows, with its
     best models. `Result.share_improved` needs `measure_losses`, and `Result.contributions` `measure_contribution`.
     `normalisation` says whether clients keep statistics ("private-statistics") or the whole of normalisation layers
     ("private") for themselves. `codec` makes replies shorter ("int8-delta"), `server_codec` what clients are sent. With
@@ -117,6 +121,7 @@ def run(
         "server_codec": server_codec,
     }
     used: Algorithm[Any] = _named(Algorithm, algorithm, "algorithm")
+    hidden = _part(SecureSum, SecureSum(), secure_sum, "secure_sum")
     spec = Spec(
         algorithm=used,
         problem=task,
@@ -124,10 +129,11 @@ def run(
         engine=_engine(engine),
         faults=_part(Faults, Faults(), faults, "faults"),
         privacy=_part(Privacy, Privacy(), privacy, "privacy"),
+        secure_sum=hidden,
         attack=_part(Attack, Attack(), attack, "attack"),
         defence=_part(Defence, Defence(), defence, "defence"),
         devices=_part(Devices, Devices(), devices, "devices"),
-        policy=_part(Policy, Policy(unwrapped(used).policy) if policy is None else Policy(), policy, "policy"),
+        policy=_part(Policy, usual_policy(used, hidden) if policy is None else Policy(), policy, "policy"),
         selection=_part(Selection, Selection(), selection, "selection"),
         **{key: top_level(key, value) for key, value in values.items()},
     )

@@ -162,12 +162,13 @@ def test_inputs_need_of_the_contract_only_how_a_dataclass_is_built_of_plain_valu
     assert found <= {"fedpareto.errors"}
 
 
-def test_the_contract_needs_of_trust_only_what_privacy_is():
+def test_the_contract_needs_of_trust_only_what_privacy_and_a_secure_sum_are():
+    known = {"fedpareto.trust.privacy", "fedpareto.trust.secure_sum"}
     for path in (ROOT / "core").rglob("*.py"):
-        assert {module for module in imports_of(path) if "fedpareto.trust" in module} <= {"fedpareto.trust.privacy"}, (
-            path
-        )
-    assert {module for module in imports_of(ROOT / "trust/privacy.py") if "fedpareto" in module} <= {"fedpareto.errors"}
+        assert {module for module in imports_of(path) if "fedpareto.trust" in module} <= known, path
+    for name in ("privacy", "secure_sum"):
+        found = {module for module in imports_of(ROOT / f"trust/{name}.py") if "fedpareto" in module}
+        assert found <= {"fedpareto.errors"}, name
 
 
 def test_no_modules_need_each_other_in_a_circle_not_even_for_types():
@@ -212,7 +213,7 @@ def test_only_one_place_knows_each_heavy_library():
         "pymoo": {"moo"},
         "matplotlib": {"report"},
         "typer": {"cli"},
-        "cryptography": {"deploy"},
+        "cryptography": {"deploy", "trust"},
         "pandas": {"problems"},
         "flwr": {"engines", "experiments", "deploy"},
         "dp_accounting": {"trust"},

@@ -29,6 +29,7 @@ class FedAvg(Algorithm[FedAvgState]):
     taxonomy: ClassVar[Taxonomy] = Taxonomy("client", "baseline", "linearised preferences, averaging", "arbitrary")
     averages: ClassVar[bool] = True
     needs: ClassVar[Needs] = "weighted sum"
+    sums: ClassVar[bool] = True
 
     weighting: Literal["size", "equal"] = "size"
     """Whether clients are weighted by their number of training rows, as in the paper, or equally."""

@@ -23,6 +23,7 @@ class FedBuff(FedAvg):
     taxonomy: ClassVar[Taxonomy] = Taxonomy("client", "baseline", "linearised preferences, averaging", "arbitrary")
     averages: ClassVar[bool] = False
     needs: ClassVar[Needs] = "weighted sum"
+    sums: ClassVar[bool] = True
     policy: ClassVar[Literal["sync", "buffered", "asynchronous"]] = "buffered"
 
     weighting: Literal["size", "equal"] = "equal"

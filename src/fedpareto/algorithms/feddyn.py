@@ -38,6 +38,7 @@ class FedDyn(Algorithm[FedDynState]):
         "client", "baseline", "linearised preferences, averaging with dynamic regularisers", "arbitrary"
     )
     needs: ClassVar[Needs] = "weighted sum"
+    sums: ClassVar[bool] = True
     waits: ClassVar[str] = "a client's regulariser follows from the model that everybody was sent"
 
     alpha: float = 0.1

@@ -36,6 +36,7 @@ class FedOpt(FedAvg):
 
     averages: ClassVar[bool] = False  # Central noise is on a mean that is sent out as it is.
     needs: ClassVar[Needs] = "weighted sum"
+    sums: ClassVar[bool] = True
 
     server_lr: float = 1.0
     """η, the server's step size."""

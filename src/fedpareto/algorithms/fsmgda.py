@@ -39,6 +39,7 @@ class FSMGDA(Algorithm[FSMGDAState]):
         "client", "single-solution", "successive single-objective updates, MGDA", "arbitrary"
     )
     needs: ClassVar[Needs] = "weighted sum"
+    sums: ClassVar[bool] = True
 
     server_lr: float = 1.0
     """η, the step size of the server ("global learning rate" in the thesis)."""

@@ -123,6 +123,11 @@ class Normalised(Algorithm[S], Generic[S]):
         return self.algorithm.needs
 
     @property
+    def sums(self) -> bool:  # type: ignore[override]
+        """As the algorithm itself."""
+        return self.algorithm.sums
+
+    @property
     def personalised(self) -> bool:  # type: ignore[override]
         """As the algorithm itself: what the server aggregates is the same."""
         return self.algorithm.personalised

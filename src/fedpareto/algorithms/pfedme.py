@@ -32,6 +32,7 @@ class PFedMe(Algorithm[FedAvgState]):
         "client", "baseline", "linearised preferences, averaging around personal models", "arbitrary"
     )
     needs: ClassVar[Needs] = "weighted sum"
+    sums: ClassVar[bool] = True
     needs_losses: ClassVar[bool] = True
     personalised: ClassVar[bool] = True
 

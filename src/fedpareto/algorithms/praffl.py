@@ -57,6 +57,7 @@ class PraFFL(Algorithm[PraFFLState]):
     )
     needs_losses: ClassVar[bool] = True
     needs: ClassVar[Needs] = "weighted sum"
+    sums: ClassVar[bool] = True
     personalised: ClassVar[bool] = True
 
     head_layers: int = 2

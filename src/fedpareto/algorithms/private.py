@@ -78,6 +78,11 @@ class Private(Algorithm[PrivateState[S]]):
         return self.algorithm.needs
 
     @property
+    def sums(self) -> bool:  # type: ignore[override]
+        """As the algorithm itself."""
+        return self.algorithm.sums
+
+    @property
     def personalised(self) -> bool:  # type: ignore[override]
         """As the algorithm itself."""
         return self.algorithm.personalised

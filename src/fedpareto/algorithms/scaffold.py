@@ -59,6 +59,11 @@ class Scaffold(FedAvg):
         if not 0 <= self.correction <= 1:
             raise UserError(f"correction is {self.correction}; it is a share from 0 (FedAvg) to 1")
 
+    @property
+    def sums(self) -> bool:  # type: ignore[override]
+        """With equal weights; otherwise models and changes of controls have different ones."""
+        return self.weighting == "equal"
+
     def begin(self, setting: Setting) -> ScaffoldState:
         """x⁰ and c = 0."""
         return ScaffoldState(setting, model=setting.initial, control=torch.zeros_like(setting.initial))

@@ -20,6 +20,7 @@ from fedpareto.core.layout import Layout
 from fedpareto.core.messages import Ids, Message, Parcels, Replies, Shapes, Tasks, places
 from fedpareto.core.problem import Judge, Objective
 from fedpareto.trust.privacy import Privacy
+from fedpareto.trust.secure_sum import SecureSum
 
 ABOVE_ZERO: float = torch.finfo(torch.float32).tiny
 """The smallest allowed value of what must be positive, for `Algorithm.reply_limits`."""
@@ -128,6 +129,10 @@ class Algorithm(ABC, Generic[S]):
     """What `tell` reads of replies, by these methods. Less than all rows can be added up on the way: in shards, in
     secret, at a relay.
     """
+    sums: ClassVar[bool] = False
+    """Whether `tell` makes the same of the replies' mean, weighted by "size" where clients send it, as of the replies:
+    then they can be added up in secret (see algorithms.secured).
+    """
     needs_groups: ClassVar[bool] = False
     """Whether it only works on a problem of group fairness."""
     reveals: ClassVar[tuple[str, ...]] = ()
@@ -151,6 +156,8 @@ class Algorithm(ABC, Generic[S]):
         super().__init_subclass__(**options)
         if "tell" in vars(cls) and "needs" not in vars(cls):
             cls.needs = "all rows"
+        if "tell" in vars(cls) and "sums" not in vars(cls):
+            cls.sums = False
 
     @property
     def lanes(self) -> int:
@@ -183,6 +190,11 @@ class Algorithm(ABC, Generic[S]):
     def reply_limits(self) -> Mapping[str, tuple[float, float]]:
         """By name, the smallest and largest value that an honest reply can hold; an engine refuses others."""
         return {"size": (1.0, math.inf)}
+
+    @property
+    def reply_types(self) -> Mapping[str, torch.dtype]:
+        """By name, the types of tensors in replies that are not numbers of the engine's precision."""
+        return {}
 
     def refreshed(self, reply: Message, begun: Message, now: Message, weights: Tensor) -> Message:
         """Late replies `[k, ...]` as if they began from the state that they meet: x ← now + s·(x − begun).
@@ -219,6 +231,17 @@ class Algorithm(ABC, Generic[S]):
     def private_state(self, setting: Setting) -> Message:
         """What a new client keeps for itself, without a client dimension."""
         return {}
+
+    def personal_state(self, setting: Setting) -> Message:
+        """What of that a client's model depends on."""
+        return self.private_state(setting)
+
+    def ring_noise(self, clients: Clients, whole: Tensor, unit: float, counts: Tensor) -> Tensor | None:
+        """Whole numbers to add to what clients send to a secure sum, `whole` `[n, D]`, before it is masked; or none.
+
+        1 stands for `unit` of a reply; each client is one of `counts` `[n]` whose numbers will be added up.
+        """
+        return None
 
     def personal(self, clients: Clients, message: Message) -> Tensor:
         """The models `[n, d]` that the clients use, from what they were sent and what they keep.
@@ -260,6 +283,18 @@ def privacy_of(algorithm: Algorithm[Any]) -> Privacy:
             return found
         layer = getattr(layer, "algorithm", None)
     return Privacy()
+
+
+def secure_sum_of(algorithm: Algorithm[Any]) -> SecureSum:
+    """With which secure sum it runs, whatever is wrapped around it."""
+    layer: Any = algorithm
+    while isinstance(layer, Algorithm):
+        found = vars(layer).get("secure_sum")
+        if found is not None:
+            assert isinstance(found, SecureSum), "made so by algorithms.secured"
+            return found
+        layer = getattr(layer, "algorithm", None)
+    return SecureSum()
 
 
 def normalisation_of(algorithm: Algorithm[Any]) -> str:

@@ -22,6 +22,8 @@ class Clients(Stack):
     learner: Learner
     state: Message = field(default_factory=dict)
     """Private state that a client step may read and replace; it outlives the round and never leaves the client."""
+    trained: Message = field(default_factory=dict)
+    """What a step trained, where its reply does not show it: it is measured, and kept nowhere."""
 
     def learn(self, model: Tensor, *, weights: Tensor | None = None, pull: Pull | None = None) -> Tensor:
         """Local training from `model` `[n, d]` under each client's own preference, or under `weights` `[n, m]`."""

@@ -18,6 +18,7 @@ from fedpareto.core.algorithm import Algorithm
 from fedpareto.core.problem import Problem
 from fedpareto.errors import UnknownName, UserError
 from fedpareto.trust.privacy import Privacy
+from fedpareto.trust.secure_sum import SecureSum
 
 FINE_TUNED = "+ft"
 KINDS: dict[str, Any] = {"fedpareto.algorithms": Algorithm, "fedpareto.problems": Problem}
@@ -77,6 +78,12 @@ def make_algorithm(name: str, parameters: Mapping[str, Any] | None = None) -> Al
 def protected(algorithm: Algorithm[Any], privacy: Privacy) -> Algorithm[Any]:
     """The algorithm with clipped updates and noise, or unchanged without privacy."""
     wrapped: Algorithm[Any] = importlib.import_module("fedpareto.algorithms.private").protected(algorithm, privacy)
+    return wrapped
+
+
+def secured(algorithm: Algorithm[Any], secure_sum: SecureSum) -> Algorithm[Any]:
+    """The algorithm whose server learns only a sum, or unchanged without a secure sum."""
+    wrapped: Algorithm[Any] = importlib.import_module("fedpareto.algorithms.secured").secured(algorithm, secure_sum)
     return wrapped
 
 

@@ -99,8 +99,9 @@ def misfit(
         tensor = message[name]
         if tuple(tensor.shape) != (*ahead, *shape):
             return f"'{name}' has the shape {list(tensor.shape[len(ahead) :])}, not {list(shape)}"
-        if tensor.dtype != dtype:
-            return f"'{name}' is of type {tensor.dtype}, not {dtype}"
+        wanted = algorithm.reply_types.get(name, dtype)
+        if tensor.dtype != wanted:
+            return f"'{name}' is of type {tensor.dtype}, not {wanted}"
     return None
 
 
@@ -109,7 +110,8 @@ def misfit(
 
 def too_large(message: Message) -> str | None:
     """Why a finite reply is refused that no honest client can have sent, whatever the others sent; or None."""
-    for name, tensor in message.items():
+    numbers = {name: tensor for name, tensor in message.items() if tensor.is_floating_point()}
+    for name, tensor in numbers.items():
         if tensor.numel() and (largest := float(tensor.abs().max())) > LARGEST:
             return f"'{name}' holds values up to {largest:g}; at most {LARGEST:g} is accepted"
     return None

@@ -65,7 +65,7 @@ def damaged(message: Message, damage: str) -> Message:
         return message
     name = max(message, key=lambda key: message[key].numel())
     tensor = message[name].clone()
-    if damage == "shape":
+    if damage == "shape" or not tensor.is_floating_point():
         tensor = torch.cat([tensor.reshape(-1), tensor.new_zeros(1)])
     else:
         tensor.reshape(-1)[0] = float(damage)

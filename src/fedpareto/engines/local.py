@@ -247,7 +247,7 @@ class LocalEngine:
             values = None
             if work.step == "train" and any(measured[run] for run in set(chunk.run.tolist())):
                 honest = self._honest(clients, chunk)
-                values = honest.evaluate(self.algorithm.personal(honest, {**message, **result}))
+                values = honest.evaluate(self.algorithm.personal(honest, {**message, **result, **clients.trained}))
             sizes = np.empty(0, dtype=np.int64)
             if not self.coding.codec.plain:
                 result, sizes = self._coded(chunk, message, result, clients)

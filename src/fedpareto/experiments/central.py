@@ -26,6 +26,7 @@ from fedpareto.report.parsing import CENTRAL_FILE
 from fedpareto.trust.attacks import Attack
 from fedpareto.trust.defences import Defence
 from fedpareto.trust.privacy import Privacy
+from fedpareto.trust.secure_sum import SecureSum
 
 
 def central(spec: Spec, on_round: OnRound | None = None) -> Result:
@@ -40,6 +41,7 @@ def central(spec: Spec, on_round: OnRound | None = None) -> Result:
         engine=spec.engine if type(spec.engine) is LocalOptions else LocalOptions(),
         faults=Faults(),
         privacy=Privacy(),
+        secure_sum=SecureSum(),
         attack=Attack(),
         defence=Defence(),
         participation=1.0,

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fedpareto.core import registry, rng
-from fedpareto.core.algorithm import Algorithm, participant_count, unwrapped
+from fedpareto.core.algorithm import Algorithm, participant_count
 from fedpareto.core.parameters import build, field_names, parse_value, to_plain
 from fedpareto.core.problem import Problem
 from fedpareto.engines.faults import Faults
@@ -29,13 +29,14 @@ from fedpareto.experiments.spec_values import (
     check_hours,
     check_losses,
     check_normalisation,
+    check_secure_sum,
     check_server_codec,
     check_stopping,
     check_time,
     need_losses,
     top_level,
+    usual_policy,
 )
-from fedpareto.fleet.policy import Policy
 from fedpareto.fleet.selection import SELECTION_PARAMETERS, Selection
 from fedpareto.moo.preferences import from_spec
 from fedpareto.space.missions.options import MissionOptions
@@ -185,9 +186,9 @@ class Draft:
             **{name: self._build(name, cls, self._section(name), name) for name, cls in PARTS.items()},
         }
         if not self._section("policy"):
-            parts["policy"] = Policy(kind=unwrapped(algorithm).policy)
-        self._need_word("attack", "sign-flip")
-        self._need_word("defence", "median")
+            parts["policy"] = usual_policy(algorithm, parts["secure_sum"])
+        for section, example in (("attack", "sign-flip"), ("defence", "median"), ("secure_sum", "masked")):
+            self._need_word(section, example)
         values: dict[str, Any] = {"clients": problem.default_clients()}
         if isinstance(parts["engine"], MissionOptions):
             values = {"clients": parts["engine"].satellites, "hours": A_DAY}
@@ -202,8 +203,7 @@ class Draft:
         for key, check in (("codec", check_codec), ("server_codec", check_server_codec)):
             with self._at(key):
                 check(values.get(key, "float32"), parts["engine"], parts["privacy"])
-        with self._at("privacy", "kind"):
-            algorithm = registry.protected(algorithm, parts["privacy"])
+        algorithm = self._protected(algorithm, parts)
         if values.get("measure_losses"):
             with self._at("measure_losses"):
                 need_losses(parts["engine"], learner)
@@ -222,10 +222,22 @@ class Draft:
             from_spec(spec.preferences, spec.clients, len(problem.objectives), rng.generator(rng.Address(0), "check"))
         return spec
 
+    def _protected(self, algorithm: Algorithm[Any], parts: Mapping[str, Any]) -> Algorithm[Any]:
+        """The algorithm with its privacy and its secure sum."""
+        with self._at("privacy", "kind"):
+            algorithm = registry.protected(algorithm, parts["privacy"])
+        with self._at("secure_sum", "kind"):
+            return registry.secured(algorithm, parts["secure_sum"])
+
     def _check_parts(
         self, parts: Mapping[str, Any], algorithm: Algorithm[Any], problem: Problem, values: Mapping[str, Any]
     ) -> None:
         """Raises UserError if an attack, a defence, a policy or a measure of clients does not fit the rest."""
+        participation = values.get("participation", 1.0)
+        asked = participant_count(participation, values["clients"])
+        with self._in("secure_sum"):
+            codecs = [values.get(key, "float32") for key in ("codec", "server_codec")]
+            check_secure_sum(parts["secure_sum"], asked, parts["engine"], parts["attack"], parts["defence"], codecs)
         with self._at("measure_contribution"):
             check_contribution(values.get("measure_contribution", False), algorithm, parts["privacy"])
         with self._in("attack"):
@@ -235,12 +247,11 @@ class Draft:
         with self._in("defence"):
             defence = parts["defence"]
             self._need_use("defence", defence.rule, Defence(), defence)
-            participation = values.get("participation", 1.0)
             check_defence(defence, algorithm, parts["privacy"], parts["policy"], values["clients"], participation)
         with self._in("selection"):
             selection = parts["selection"]
             self._need_use("selection", selection.kind, Selection(), selection)
-            selection.must_fit(values["clients"], participant_count(participation, values["clients"]))
+            selection.must_fit(values["clients"], asked)
         with self._in("policy"):
             parts["policy"].must_fit(algorithm, values["clients"])
             about_time = {name: parts[name] for name in ("devices", "policy", "selection", "engine", "privacy")}

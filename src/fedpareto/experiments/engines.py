@@ -22,12 +22,15 @@ from fedpareto.experiments.settings import settings_of
 from fedpareto.experiments.spec import Spec
 from fedpareto.files import need_posix
 from fedpareto.trust.privacy import need_accountant
+from fedpareto.trust.secure_keys import need_cryptography
 
 
 @contextmanager
 def opened(spec: Spec, folder: Path | None = None, chosen: Mapping[str, Any] | None = None) -> Iterator[Engine]:
     """The engine that a spec names, for a run in `folder`; `chosen` is what one measured when that run began."""
     need_accountant(spec.privacy)
+    if spec.secure_sum.kind != "none":
+        need_cryptography()
     if isinstance(spec.engine, RayOptions):
         from fedpareto.experiments import ray
 

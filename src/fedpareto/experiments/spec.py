@@ -32,6 +32,7 @@ from fedpareto.experiments.spec_values import (
     check_hours,
     check_losses,
     check_normalisation,
+    check_secure_sum,
     check_server_codec,
     check_stopping,
     check_time,
@@ -46,6 +47,7 @@ from fedpareto.space.missions.options import MissionOptions
 from fedpareto.trust.attacks import Attack
 from fedpareto.trust.defences import Defence
 from fedpareto.trust.privacy import Privacy
+from fedpareto.trust.secure_sum import SecureSum
 
 ENGINES: dict[str, type[LocalOptions]] = {
     cls.name: cls for cls in (LocalOptions, MissionOptions, RayOptions, FlowerOptions, SimulationOptions)
@@ -54,6 +56,7 @@ NAMED_SECTIONS = {"algorithm": "fedpref", "problem": "synthetic", "engine": "loc
 """Sections that begin with a name, and its default."""
 WORDS = {
     "privacy": "kind",
+    "secure_sum": "kind",
     "attack": "kind",
     "defence": "rule",
     "devices": "kind",
@@ -64,6 +67,7 @@ WORDS = {
 PARTS: dict[str, type] = {
     "faults": Faults,
     "privacy": Privacy,
+    "secure_sum": SecureSum,
     "attack": Attack,
     "defence": Defence,
     "devices": Devices,
@@ -125,6 +129,7 @@ class Spec:
     engine: LocalOptions = LocalOptions()
     faults: Faults = Faults()
     privacy: Privacy = Privacy()
+    secure_sum: SecureSum = SecureSum()
     attack: Attack = Attack()
     defence: Defence = Defence()
     devices: Devices = Devices()
@@ -134,13 +139,16 @@ class Spec:
     def __post_init__(self) -> None:
         # Here, so that no spec can name a protection that its algorithm does not have.
         algorithm = registry.normalised(self.algorithm, self.normalisation)
-        object.__setattr__(self, "algorithm", registry.protected(algorithm, self.privacy))
+        algorithm = registry.secured(registry.protected(algorithm, self.privacy), self.secure_sum)
+        object.__setattr__(self, "algorithm", algorithm)
         for key in TOP_LEVEL:
             check_value(key, getattr(self, key))
         if self.quorum > self.clients:
             raise UserError(f"quorum is {self.quorum:g}, but there are only {self.clients} clients")
         if self.measure_losses:
             need_losses(self.engine, self.learner)
+        asked, codecs = participant_count(self.participation, self.clients), (self.codec, self.server_codec)
+        check_secure_sum(self.secure_sum, asked, self.engine, self.attack, self.defence, codecs)
         check_contribution(self.measure_contribution, self.algorithm, self.privacy)
         check_stopping(self.stop_after, self.stop_margin, self.algorithm, self.engine, self.privacy)
         check_hours(self.hours, self.algorithm, self.engine, self.devices)
@@ -156,7 +164,7 @@ class Spec:
         check_codec(self.codec, self.engine, self.privacy)
         check_server_codec(self.server_codec, self.engine, self.privacy)
         self.policy.must_fit(self.algorithm, self.clients)
-        self.selection.must_fit(self.clients, participant_count(self.participation, self.clients))
+        self.selection.must_fit(self.clients, asked)
 
     @property
     def timed(self) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from fedpareto.codecs import Codec
-from fedpareto.core.algorithm import Algorithm, participant_count, small_setting, unwrapped
+from fedpareto.core.algorithm import Algorithm, participant_count, secure_sum_of, small_setting, unwrapped
 from fedpareto.core.learner import Learner
 from fedpareto.core.parameters import convert
 from fedpareto.core.problem import Problem
@@ -19,9 +19,10 @@ from fedpareto.fleet.devices import Devices
 from fedpareto.fleet.policy import Policy
 from fedpareto.fleet.selection import Selection
 from fedpareto.space.missions.options import MissionOptions
-from fedpareto.trust.attacks import Attack
+from fedpareto.trust.attacks import FORGERIES, Attack
 from fedpareto.trust.defences import Defence
 from fedpareto.trust.privacy import Privacy
+from fedpareto.trust.secure_sum import FEWEST, SecureSum
 
 MOST = {"clients": 10**7, "seeds": 10**5, "rounds": 10**9, "evaluate_every": 10**9, "stop_after": 10**9}
 """Larger numbers are a slip of the hand, or mean to fill the memory."""
@@ -109,6 +110,8 @@ def check_contribution(measured: bool, algorithm: Algorithm[Any], privacy: Priva
     reason = ""
     if not algorithm.reply_shapes(small_setting()).get("train"):
         reason = f"clients of {algorithm.name} send no model that could be compared"
+    elif secure_sum_of(algorithm).kind != "none":
+        reason = f"with secure_sum.kind={secure_sum_of(algorithm).kind} nobody sees what a single client sent"
     elif privacy.kind == "central":
         reason = "with privacy.kind=central what is recorded of single clients would have no noise; kind=local has"
     if reason:
@@ -164,6 +167,32 @@ def _check_codec(key: str, word: str, reason: str) -> None:
     """Raises UserError with the reason if numbers do not travel as they are."""
     if not Codec.parse(word).plain:
         raise UserError(f"{key} is {word}, but {reason}")
+
+
+def check_secure_sum(
+    secure_sum: SecureSum, asked: int, engine: LocalOptions, attack: Attack, defence: Defence, codecs: Sequence[str]
+) -> None:
+    """Raises UserError where a round has too few clients, or somebody has to see or change a single one's reply."""
+    if secure_sum.kind == "none":
+        return
+    reason = ""
+    if asked < FEWEST:
+        reason = f"a round has {asked} of the clients, and only a sum of at least {FEWEST} hides each of them"
+    elif defence.rule != "none":
+        reason = f"defence.rule={defence.rule} looks at each client's update, and a sum hides them"
+    elif attack.kind in FORGERIES:
+        reason = f"attack.kind={attack.kind} forges replies, which are masked; attacks on rows and losses work"
+    elif not all(Codec.parse(codec).plain for codec in codecs):
+        reason = "codec and server_codec are for numbers that can be made shorter; masked ones look random"
+    elif isinstance(engine, MissionOptions):
+        reason = "a mission plans for one exchange a round, and it has four; take another engine"
+    if reason:
+        raise UserError(f"secure_sum.kind is {secure_sum.kind}, but {reason}")
+
+
+def usual_policy(algorithm: Algorithm[Any], secure_sum: SecureSum) -> Policy:
+    """Of a run that does not say for whom its rounds wait: the algorithm's own, or for all where masks must cancel."""
+    return Policy(kind=unwrapped(algorithm).policy if secure_sum.kind == "none" else "sync")
 
 
 def check_stopping(

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from fedpareto.core.algorithm import Algorithm, privacy_of, small_setting, unwrapped
+from fedpareto.core.algorithm import Algorithm, privacy_of, secure_sum_of, small_setting, unwrapped
 from fedpareto.errors import UserError
 
 MODELS = frozenset({"model", "models", "body"})
@@ -150,6 +150,8 @@ def _why_not(algorithm: Algorithm[Any]) -> str:
     """Why a late reply has no meaning; or nothing."""
     if privacy_of(algorithm).kind != "none":
         return "what privacy costs is known for clients that are drawn anew in every round"
+    if secure_sum_of(algorithm).kind != "none":
+        return algorithm.waits
     return unwrapped(algorithm).waits
 
 

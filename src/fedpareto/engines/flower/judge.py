@@ -40,16 +40,17 @@ class Judge:
 
     def limits(self, envelope: wire.Envelope) -> wire.Limits:
         """Size of the largest honest answer."""
-        width = self.dtype.itemsize
-        tensors, numbers = 0, 0
+        types = self.algorithm.reply_types
+        tensors, size = 0, 0
         for job in envelope.jobs:
-            tensors, numbers = tensors + 2, numbers + 2 * math.prod(self.objectives_shape)
+            tensors, size = tensors + 2, size + 2 * math.prod(self.objectives_shape) * self.dtype.itemsize
             shapes = self.algorithm.reply_shapes(self.settings[job.run])
             for task in job.tasks:
                 tensors += len(shapes[task.step])
-                numbers += sum(math.prod(shape) for shape in shapes[task.step].values())
+                for name, shape in shapes[task.step].items():
+                    size += math.prod(shape) * types.get(name, self.dtype).itemsize
         # What a codec cannot make shorter becomes longer, but not twice as long.
-        return wire.Limits(tensors, numbers * width * (1 if self.codec.plain else 2))
+        return wire.Limits(tensors, size * (1 if self.codec.plain else 2))
 
     def opened(self, content: RecordDict, envelope: wire.Envelope) -> wire.Answer | str:
         """The answer to an envelope, or why it is refused."""

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from typing import Any
 
 from fedpareto.codecs import Codec
-from fedpareto.core.algorithm import Algorithm, Setting, normalisation_of, privacy_of, unwrapped
+from fedpareto.core.algorithm import Algorithm, Setting, normalisation_of, privacy_of, secure_sum_of, unwrapped
 from fedpareto.core.learner import Learner
 from fedpareto.core.parameters import to_plain
 from fedpareto.core.rows import Splits
@@ -18,6 +18,7 @@ MEANING = {
     "model": "the model's layers or the objectives",
     "algorithm": "the algorithm or its parameters",
     "privacy": "the kind or the parameters of differential privacy",
+    "secure_sum": "the secure sum or its parameters",
     "learner": "the learner or its parameters",
     "codec": "the codec of replies",
     "setting": "the seed, the clients, the rounds or the initial model",
@@ -33,6 +34,7 @@ def agreement(algorithm: Algorithm[Any], learner: Learner, settings: Sequence[Se
         "model": _fingerprint([first.layout.to_json(), [asdict(objective) for objective in first.objectives]]),
         "algorithm": _fingerprint([algorithm.name, to_plain(unwrapped(algorithm)), normalisation_of(algorithm)]),
         "privacy": _fingerprint(to_plain(privacy_of(algorithm))),
+        "secure_sum": _fingerprint(to_plain(secure_sum_of(algorithm))),
         "learner": _fingerprint([type(learner).__name__, to_plain(learner)]),
         "codec": _fingerprint(str(codec)),
         "setting": _fingerprint([_setting(setting) for setting in settings]),

@@ -168,7 +168,7 @@ class FlowerEngine:
 
     def models(self, run: int, solutions: Parcels) -> ByClient:
         """The clients' models, `[d]` each, where the server knows them; one with a private part stays on its node."""
-        if self.algorithm.private_state(self.settings[run]):
+        if self.algorithm.personal_state(self.settings[run]):
             return ByClient.none()
         message = solutions.stacked()
         return ByClient(solutions.clients, message["model"]) if "model" in message else ByClient.none()

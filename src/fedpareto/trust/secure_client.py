@@ -1,0 +1,125 @@
+"""What one client of a secure sum computes, step by step, over bytes and arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedpareto.errors import UserError
+from fedpareto.trust import secure_keys as keys
+from fedpareto.trust.secure_sum import FEWEST
+
+SECRETS = 3 * keys.SECRET
+"""Bytes of what a client keeps: the secret of its key for sealing, of that for masking, and of its own mask."""
+ADVERTISED = 3 * keys.KEY
+"""Bytes of what it advertises: both public keys, and by what its own mask is known again."""
+SHARES = 2 * keys.SHARE
+"""Bytes that a neighbour gets: a share of the secret for masking, and one of its own mask."""
+LETTER = SHARES + keys.TAG
+"""The same, sealed."""
+REVEALED = keys.SHARE
+"""Bytes of what it reveals in the end, of each neighbour and of itself."""
+DROPPED, SURVIVED = 1, 2
+"""What a client is told of a neighbour that dealt shares; 0: it did not."""
+
+Needed = Callable[[int], int]
+"""How many of so many holders are needed to recover a secret."""
+
+
+def advertised() -> tuple[bytes, bytes]:
+    """New secrets for a round, and what is told of them."""
+    sealing, masking, own = (keys.new_secret() for _ in range(3))
+    return sealing + masking + own, keys.public_key(sealing) + keys.public_key(masking) + keys.commitment(own)
+
+
+def is_sound(told: np.ndarray) -> bool:
+    """Whether what a client advertised can be worked with."""
+    raw = told.tobytes()
+    return all(keys.is_usable(raw[start : start + keys.KEY]) for start in (0, keys.KEY))
+
+
+@dataclass(frozen=True)
+class Party:
+    """A client with its secrets of a round, and its neighbours with what they advertised, `[k, bytes]`."""
+
+    client: int
+    secrets: bytes
+    peers: Sequence[int]
+    told: np.ndarray
+    round: int
+
+    @property
+    def parts(self) -> tuple[bytes, ...]:
+        """The secrets for sealing, for masking, and of its own mask."""
+        return tuple(self.secrets[start : start + keys.SECRET] for start in range(0, SECRETS, keys.SECRET))
+
+    @property
+    def about(self) -> bytes:
+        """To which its keys belong."""
+        return self.round.to_bytes(8, "little")
+
+    def sealing_keys(self) -> list[bytes]:
+        """The key that it has in common with each neighbour, for shares."""
+        return self._agreed(0, keys.SEALING)
+
+    def _agreed(self, which: int, purpose: bytes) -> list[bytes]:
+        private, start = keys.private_key(self.parts[which]), which * keys.KEY
+        others = [self.told[place, start : start + keys.KEY].tobytes() for place in range(len(self.peers))]
+        return [keys.agreed_key(private, other, purpose, self.about) for other in others]
+
+    def dealt(self, needed: Needed) -> np.ndarray:
+        """For each neighbour its shares of this client's secrets, sealed: `[k, bytes]`."""
+        if len(self.peers) < FEWEST - 1 or len(set(self.peers)) < len(self.peers) or self.client in self.peers:
+            raise UserError(f"secure_sum: only a sum of at least {FEWEST} different clients hides each of them")
+        _, masking, own = self.parts
+        count = needed(len(self.peers))
+        both = zip(keys.shared(masking, self.peers, count), keys.shared(own, self.peers, count), strict=True)
+        letters = np.zeros((len(self.told), LETTER), dtype=np.uint8)
+        for place, (key, shares) in enumerate(zip(self.sealing_keys(), both, strict=True)):
+            letters[place] = np.frombuffer(keys.sealed(key, self.client, b"".join(shares)), dtype=np.uint8)
+        return letters
+
+    def opened(self, letters: np.ndarray) -> np.ndarray:
+        """The shares that neighbours dealt to it, `[k, bytes]`; 0 of those who dealt none, or what is none."""
+        found = np.zeros((len(letters), SHARES), dtype=np.uint8)
+        for place, (peer, key) in enumerate(zip(self.peers, self.sealing_keys(), strict=True)):
+            plain = keys.opened(key, peer, letters[place].tobytes()) if letters[place].any() else None
+            if plain is not None:
+                found[place] = np.frombuffer(plain, dtype=np.uint8)
+        return found
+
+    def masked(self, whole: np.ndarray, letters: np.ndarray, words: np.dtype[np.unsignedinteger]) -> np.ndarray:
+        """Its numbers `[D]` under its own mask and those that it has in common with neighbours who dealt shares."""
+        total = whole.astype(f"<i{words.itemsize}").view(words)
+        total += own_mask(self.parts[2], self.about, len(total), words)
+        for place, (peer, key) in enumerate(zip(self.peers, self._agreed(1, keys.MASKING), strict=True)):
+            if letters[place].any():
+                add(total, keys.mask(key, len(total), words), self.client < peer)
+        return total
+
+    def revealed(self, flags: np.ndarray, shares: np.ndarray, needed: Needed) -> np.ndarray:
+        """Of each neighbour one of its two shares, as `flags` `[k]` say, never both; at last its own mask's secret."""
+        there = int((flags == SURVIVED).sum()) + 1
+        if there < max(needed(len(self.peers)), FEWEST):
+            raise UserError(f"secure_sum: a sum of {there} neighbours is of too few to hide them")
+        found = np.zeros((len(flags) + 1, REVEALED), dtype=np.uint8)
+        for place, flag in enumerate(flags.tolist()):
+            if flag in (DROPPED, SURVIVED):
+                found[place] = shares[place].reshape(2, keys.SHARE)[flag - DROPPED]
+        found[-1, : keys.SECRET] = np.frombuffer(self.parts[2], dtype=np.uint8)
+        return found
+
+
+def own_mask(secret: bytes, about: bytes, count: int, words: np.dtype[np.unsignedinteger]) -> np.ndarray:
+    """The mask that a client shares with nobody."""
+    return keys.mask(keys.derived(secret, keys.OWN, about), count, words)
+
+
+def add(total: np.ndarray, mask: np.ndarray, positive: bool) -> None:
+    """Of two neighbours the one with the smaller number adds their mask, the other one subtracts it."""
+    if positive:
+        total += mask
+    else:
+        total -= mask

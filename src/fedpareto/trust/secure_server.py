@@ -1,0 +1,98 @@
+"""What the server of a secure sum computes: the masks that did not cancel, from what surviving clients revealed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedpareto.errors import UserError
+from fedpareto.trust import secure_keys as keys
+from fedpareto.trust.secure_client import add, own_mask
+from fedpareto.trust.secure_sum import SecureSum
+
+
+@dataclass(frozen=True)
+class Unmasking:
+    """The end of a round."""
+
+    members: np.ndarray
+    """Who advertised keys, ascending ids `[m]` …"""
+    told: np.ndarray
+    """… what, `[m, bytes]` …"""
+    peers: np.ndarray
+    """… the ids of their neighbours, `[m, k]` …"""
+    dealt: np.ndarray
+    """… who dealt shares, `[m]` …"""
+    survived: np.ndarray
+    """… and whose masked numbers are in the sum, `[m]`."""
+    round: int
+    secure_sum: SecureSum
+
+    def left(self, clients: np.ndarray, revealed: np.ndarray, count: int) -> np.ndarray:
+        """The sum of all masks that are in the sum of the masked numbers, `[count]`.
+
+        `revealed` `[n, k + 1, bytes]` is what these clients said of their neighbours, and of themselves.
+        """
+        words, about = self.secure_sum.ring.words, self.round.to_bytes(8, "little")
+        total = np.zeros(count, dtype=words)
+        answers = dict(zip(clients.tolist(), revealed, strict=True))
+        for row in np.flatnonzero(self.survived).tolist():
+            total += own_mask(self._own_secret(row, answers), about, count, words)
+        for row in np.flatnonzero(self.dealt & ~self.survived).tolist():
+            gone = int(self.members[row])
+            private = keys.private_key(self._secret(row, answers, 0))
+            for other in self._neighbours(row):
+                if self.survived[other]:
+                    key = keys.agreed_key(private, self._told(other, 1), keys.MASKING, about)
+                    add(total, keys.mask(key, count, words), bool(self.members[other] < gone))
+        return total
+
+    def _neighbours(self, row: int) -> np.ndarray:
+        """The rows of a member's neighbours."""
+        there = self.peers[row]
+        found: np.ndarray = np.searchsorted(self.members, there[there >= 0])
+        return found
+
+    def _told(self, row: int, which: int) -> bytes:
+        """One of the three things that a member advertised."""
+        return bytes(self.told[row].reshape(3, keys.KEY)[which].tobytes())
+
+    def _own_secret(self, row: int, answers: Mapping[int, np.ndarray]) -> bytes:
+        """That of a survivor's own mask: from itself, or from its neighbours if it is gone since."""
+        itself = answers.get(int(self.members[row]))
+        if itself is not None:
+            secret = itself[-1, : keys.SECRET].tobytes()
+            if self._fits(row, secret, 1):
+                return secret
+        return self._secret(row, answers, 1)
+
+    def _secret(self, row: int, answers: Mapping[int, np.ndarray], which: int) -> bytes:
+        """A member's secret for masking (0) or of its own mask (1), from its neighbours' shares."""
+        shares = dict(self._shares(row, answers))
+        holders, needed = list(shares), self.secure_sum.needed(int((self.peers[row] >= 0).sum()))
+        # Any part of them will do. A false share spoils those that it is in.
+        for start in range(len(holders) - needed + 1):
+            secret = keys.joined({holder: shares[holder] for holder in holders[start : start + needed]})
+            if secret is not None and self._fits(row, secret, which):
+                return secret
+        raise UserError(
+            f"the mask of client {self.members[row]} cannot be removed: {len(holders)} of its neighbours gave a share, "
+            f"{needed} that fit are needed (secure_sum.threshold={self.secure_sum.threshold:g})"
+        )
+
+    def _shares(self, row: int, answers: Mapping[int, np.ndarray]) -> Iterator[tuple[int, bytes]]:
+        """What a member's neighbours revealed of it, by neighbour."""
+        own = int(self.members[row])
+        for other in self._neighbours(row):
+            answer = answers.get(int(self.members[other]))
+            if answer is not None:
+                share = answer[int(np.flatnonzero(self.peers[other] == own)[0])]
+                if share.any():
+                    yield int(self.members[other]), share.tobytes()
+
+    def _fits(self, row: int, secret: bytes, which: int) -> bool:
+        """Whether a secret is the one of which a member told."""
+        known = keys.public_key(secret) if which == 0 else keys.commitment(secret)
+        return known == self._told(row, which + 1)

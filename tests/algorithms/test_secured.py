@@ -1,0 +1,171 @@
+"""A server that learns only a sum: what it is, who may be missing, and what can be read from all that it sees."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from secure_rounds import CLIENTS, MASKED, engine_of, played
+
+from fedpareto.algorithms.fedavg import FedAvg
+from fedpareto.algorithms.private import protected
+from fedpareto.algorithms.secured import Secured, secured
+from fedpareto.core import registry
+from fedpareto.core.registry import make_algorithm
+from fedpareto.errors import QuorumLost, UserError
+from fedpareto.experiments.draft import Draft
+from fedpareto.problems.convex import Convex
+from fedpareto.testing import conformance
+from fedpareto.testing.conformance import ALGORITHM_CHECKS, largest_difference, trial
+from fedpareto.trust.privacy import Privacy
+from fedpareto.trust.secure_sum import SecureSum
+from little_work import LITTLE_WORK
+
+RANDOM = {conformance.preferences_stay_private}
+"""Keys are drawn anew each time, so replies without training differ, too."""
+ALL_NEEDED = {conformance.missing_replies_are_borne}
+"""A single reply is no sum that hides anybody."""
+
+
+def sum_by_hand(clients, ring, weighting="size"):
+    """Σ n_i θ_i / Σ n_i of these clients, from their whole numbers."""
+    plain = engine_of(FedAvg(weighting))
+    (tasks,) = plain.algorithm.ask(plain.algorithm.begin(plain.settings[0]))
+    replies = plain.run([tasks]).replies.only(np.array(clients))
+    values = replies["model"].double()
+    weights = replies["size"].double() if weighting == "size" else torch.ones(len(values)).double()
+    whole = (values * weights[:, None] / ring.unit).round().long().sum(0)
+    return ((whole.double() * ring.unit) / weights.sum()).to(replies["model"])
+
+
+# -- the sum -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("gone", "left_out"),
+    [
+        ({}, []),
+        ({"advertise": [0, 4, 9]}, [0, 4, 9]),
+        ({"share": [0, 4, 9]}, [0, 4, 9]),
+        ({"train": [0, 4, 9]}, [0, 4, 9]),
+        ({"unmask": [0, 4, 9]}, []),
+        ({"share": [1], "train": [5], "unmask": [8]}, [1, 5]),
+    ],
+    ids=["nobody", "keys", "shares", "masked", "unmasking", "one at each"],
+)
+def test_the_sum_of_those_who_sent_something_is_exact_whoever_drops_out_in_the_middle(gone, left_out):
+    there = [client for client in range(CLIENTS) if client not in left_out]
+    found = played(gone=gone).states[-1].inner.model
+    assert torch.equal(found, sum_by_hand(there, MASKED.ring))
+
+
+def test_with_few_neighbours_the_sum_is_the_same():
+    few = Secured(FedAvg("equal"), replace(MASKED, neighbours=4))
+    found = played(few, {"share": [2], "train": [7], "unmask": [3]}).states[-1].inner.model
+    there = [client for client in range(CLIENTS) if client not in (2, 7)]
+    assert torch.equal(found, sum_by_hand(there, MASKED.ring, "equal"))
+
+
+def test_a_ring_of_32_bits_costs_what_float32_does():
+    short = Secured(FedAvg("equal"), replace(MASKED, bits=32, precision=16))
+    done = played(short)
+    assert done.seen["train"].size == 4 * len(done.states[-1].inner.model)
+    wanted = sum_by_hand(list(range(CLIENTS)), short.secure_sum.ring, "equal")
+    assert torch.equal(done.states[-1].inner.model, wanted)
+
+
+@pytest.mark.parametrize(
+    ("gone", "words"),
+    [
+        ({"advertise": [0, 1, 2, 3, 4]}, "round 1: only 5 of 10 clients advertised keys; a secure sum needs 6"),
+        ({"train": [0, 1, 2, 3, 4]}, "round 1: only 5 of 10 clients sent what they trained; a secure sum needs 6"),
+        (
+            {"unmask": [0, 1, 2, 3, 4, 5]},
+            "round 1: the mask of client 0 cannot be removed: 4 of its neighbours gave a share, 5 that fit are needed",
+        ),
+    ],
+)
+def test_too_few_survivors_end_the_run_with_a_line_as_a_lost_quorum_does(gone, words):
+    with pytest.raises(QuorumLost, match=words) as lost:
+        played(gone=gone)
+    assert "\n" not in str(lost.value)
+
+
+def test_false_shares_are_found_out_and_those_of_others_used():
+    algorithm = Secured(FedAvg(), MASKED)
+    done = played(algorithm, {"train": [4], "unmask": [0]})
+    state, revealed = done.states[-2], done.seen["unmask"]
+    false = revealed["revealed"].clone()
+    false[0] = 7  # All that one client says, of itself and of others.
+    told = algorithm.tell(state, replace(revealed, tensors={"revealed": false}))
+    assert torch.equal(told.inner.model, done.states[-1].inner.model)
+
+
+# -- what it is for ------------------------------------------------------------------------------------------------
+
+ALLOWED = [
+    *("apfl", "ditto", "fedadam", "fedavg", "fedavgm", "fedbuff", "feddyn", "fedper", "fedprox", "fedrep", "fedyogi"),
+    *("fsmgda", "lft-fedavg", "per-fedavg", "pfedme", "praffl", "scaffold"),
+]
+
+
+@pytest.mark.parametrize("name", [*registry.algorithms(), "fedavg+ft", "ditto+ft"])
+def test_an_algorithm_has_a_secure_sum_or_a_reason_in_one_line(name):
+    algorithm = make_algorithm(name)
+    if name in ALLOWED:
+        assert secured(algorithm, MASKED).name == name
+        return
+    with pytest.raises(UserError, match=f"does not fit {name.replace('+', '.')}: (its|in its) [a-z]") as refused:
+        secured(algorithm, MASKED)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("name", ALLOWED)
+def test_it_is_the_algorithm_itself_to_the_precision_of_the_ring(name):
+    algorithm = make_algorithm(name, LITTLE_WORK.get(name, {}))
+    problem = conformance.small_problem(algorithm)
+    plain, hidden = (trial(one, problem, rounds=2) for one in (algorithm, Secured(algorithm, MASKED)))
+    assert largest_difference(plain.models, hidden.models) <= 1e-6
+    assert not [failure for outcome in hidden.outcomes for failure in outcome.failures]
+
+
+@pytest.mark.parametrize("check", [one for one in ALGORITHM_CHECKS if one not in RANDOM | ALL_NEEDED])
+def test_it_keeps_the_contract(check):
+    check(Secured(FedAvg(), SecureSum("masked", precision=40)), Convex())
+
+
+def test_central_and_local_noise_are_in_the_sum_as_without_it():
+    for kind in ("central", "local"):
+        private = protected(FedAvg("equal"), Privacy(kind, clip=0.5, noise=0.1))
+        plain, hidden = (trial(one, Convex(), rounds=2) for one in (private, secured(private, MASKED)))
+        assert largest_difference(plain.models, hidden.models) <= 1e-6
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({"defence": "median"}, "defence.rule=median looks at each client's update, and a sum hides them"),
+        ({"measure_contribution": True}, "nobody sees what a single client sent"),
+        ({"codec": "float32-delta"}, "masked ones look random"),
+        ({"server_codec": "int8-delta"}, "masked ones look random"),
+        ({"attack": "sign-flip"}, "attack.kind=sign-flip forges replies, which are masked"),
+        ({"clients": 2}, "a round has 2 of the clients, and only a sum of at least 3 hides each of them"),
+        ({"participation": 0.2}, "a round has 2 of the clients"),
+        ({"policy": "buffered"}, "masks cancel among the clients of one round"),
+        ({"algorithm": "fedpref"}, "its server works with each client's own reply"),
+        ({"algorithm": "fedmgda-plus"}, "its server compares the clients' updates with each other"),
+        ({"algorithm": "q-fedavg"}, "its server measures each client's update"),
+        ({"secure_sum": {"threshold": 0.7}}, "secure_sum.threshold is set, but no secure_sum.kind"),
+    ],
+)
+def test_what_cannot_be_hidden_in_a_sum_is_refused_with_the_reason(more, words):
+    draft = {"algorithm": "fedavg", "problem": "convex", "clients": 10, "secure_sum": "masked"}
+    with pytest.raises(UserError, match=words):
+        Draft({**draft, **more}).finish()
+
+
+def test_fedbuff_waits_for_all_where_masks_must_cancel():
+    draft = {"algorithm": "fedbuff", "problem": "convex", "secure_sum": "masked"}
+    assert Draft(draft).finish().policy.waits
