@@ -17,7 +17,8 @@ TORCH_INDEX ?= $(if $(filter Linux,$(shell uname -s)),https://download.pytorch.o
 # Where Box2D has no wheel, it is built: that takes a C++ compiler and a minute.
 WITHOUT_BOX2D := ; platform_machine == 'aarch64' or python_version >= '3.14'
 
-.PHONY: install demo test lint types docs docs-serve lock build sbom sign release-check audit-deps wheel-check bench clean
+.PHONY: install demo test lint types docs docs-serve lock build sbom sign release-check audit-deps wheel-check bench fuzz \
+	soak clean
 
 install: $(INSTALLED)
 
@@ -108,6 +109,16 @@ wheel-check: build
 
 bench: install
 	$(BIN)/python benchmarks/engine.py
+
+# Damaged and hostile input for every reader of files and messages: make fuzz N=1000000
+N ?= 10000
+fuzz: install
+	$(BIN)/python tools/fuzz.py --inputs $(N) --keep found
+
+# A run and a federation of three nodes under kills, cut connections, full disks and clocks that jump.
+HOURS ?= 3
+soak: install
+	$(BIN)/python tools/soak.py --hours $(HOURS) --out soak
 
 clean:
 	rm -rf .venv runs site build dist .pytest_cache .mypy_cache .ruff_cache src/*.egg-info

@@ -21,6 +21,7 @@ from fedpareto.experiments.interrupts import Stopped
 from fedpareto.experiments.recording import Entry, Recorder
 from fedpareto.experiments.runner import resume, start
 from fedpareto.experiments.spec import Spec
+from fedpareto.experiments.store import RunFolder
 from fedpareto.problems.convex import Convex
 from fedpareto.report import reading
 
@@ -168,6 +169,14 @@ def entry_of(recorder: Recorder, n: int) -> Entry:
     recorder.note_clients(entry, {"left_out": clients[1:].tolist()})
     recorder.record([entry], [])
     return entry
+
+
+def test_rows_in_a_folder_are_not_kept_in_memory_too(tmp_path: Path) -> None:
+    recorder = Recorder(Convex(), np.arange(3), ("train", "test"), RunFolder(tmp_path))
+    entry_of(recorder, 3)
+    (row,), (again,) = recorder.history, recorder.history
+    assert row == again == json.loads((tmp_path / "metrics.jsonl").read_text())
+    assert row is not again, "read anew: a run must not grow by what it has written"
 
 
 @pytest.mark.parametrize("n", [64, 65, 500])

@@ -438,7 +438,7 @@ class Experiment:
             self._watches[run] = watch.restored(checkpoint.values["watches"][run], kept, best.of_run(run))
         self.seconds, self._failures = float(checkpoint.values["seconds"]), checkpoint.values["failures"]
         resuming.cut(folder, checkpoint.values)
-        self.recorder.history = folder.read_lines("metrics.jsonl")
+        folder.read_lines("metrics.jsonl")  # A damaged row is found now, and not after the last round.
         self.recorder.record([], self._heal())
 
 

@@ -45,9 +45,14 @@ class Recorder:
 
     def __init__(self, problem: Problem, clients: Ids, splits: Sequence[str], folder: RunFolder | None = None) -> None:
         self.problem, self.clients, self.folder = problem, clients, folder
-        self.history: list[dict[str, Any]] = []
+        self._rows: list[dict[str, Any]] = []
         source = columns.Nowhere() if folder is None else columns.InFile(folder.path / columns.FILE)
         self.columns = Columns(source, len(clients), tuple(splits), len(problem.objectives))
+
+    @property
+    def history(self) -> list[dict[str, Any]]:
+        """The rows of all rounds: those in a folder are not kept in memory, too, or it would grow with each."""
+        return self._rows if self.folder is None else self.folder.read_lines("metrics.jsonl")
 
     # -- a round ---------------------------------------------------------------------------------------------------
 
@@ -144,8 +149,9 @@ class Recorder:
     def record(self, entries: Sequence[Entry], events: Sequence[dict[str, Any]]) -> None:
         """A round is over. Values are written before the rows that say where they lie."""
         rows = [self._written(entry) for entry in entries]
-        self.history += rows
-        if self.folder is not None:
+        if self.folder is None:
+            self._rows += rows
+        else:
             self.folder.append("metrics.jsonl", rows)
             self.folder.append("events.jsonl", events)
 
