@@ -9,11 +9,12 @@ import shutil
 import socket
 import ssl
 import threading
+from pathlib import Path
 
-import numpy as np
 import pytest
 from parties import Parties
 from safetensors.torch import load_file
+from secrets_of_a_node import found
 
 from fedpareto.deploy import certificates, health, status
 from fedpareto.deploy.create import create
@@ -237,6 +238,26 @@ def test_no_log_holds_rows_preferences_or_keys(undisturbed, tables):
     assert not [secret for secret in secrets if secret in everything]
 
 
+def test_what_both_sides_keep_is_what_the_page_on_data_protection_tells(undisturbed, tables):
+    """And the server has neither rows nor preference of the node whose table is looked for."""
+    deployment, *_ = undisturbed
+    page = (Path(__file__).parents[2] / "docs/data-protection.md").read_text(encoding="utf-8")
+
+    def told(heading):
+        return set(re.findall(r"`([\w./-]+)`", page.partition(f"## {heading}\n")[2].partition("\n## ")[0]))
+
+    for number in range(NODES):
+        assert {path.name for path in deployment.node(number).iterdir()} <= told("What a node keeps")
+    at_server = [path for part in (deployment.run, deployment.server) for path in part.rglob("*") if path.is_file()]
+    about_nodes = {path for path in told("What the server keeps") if path.startswith("run/")}
+    no_numbers = {"run/spec.yaml", "run/run.json", "run/status.json", "run/inputs.json"}
+    names = {f"run/{path.name}" for path in deployment.run.iterdir() if not path.name.startswith(".")}
+    assert {name for name in names if "checkpoint" not in name} <= about_nodes | no_numbers
+    kept = b"|".join(path.read_bytes() for path in at_server)
+    assert models(deployment)["seed0/client0"].numpy().tobytes() in kept, "it was looked at"
+    assert _found(kept, deployment.node(0), tables) == set()
+
+
 @pytest.mark.takes_long
 def test_a_killed_server_resumes_to_the_models_of_an_undisturbed_run(undisturbed, schema, tables, parties, tmp_path):
     deployment = made(tmp_path / "federation", schema)
@@ -392,19 +413,12 @@ def test_neither_rows_nor_preferences_cross_the_wire(schema, tables, parties, tm
     assert "INSECURE" in server.said()
     model = models(Deployment.open(deployment.folder))["seed0/client0"].numpy()
     assert model[:100].tobytes() in tap.kept
-    assert not [secret for secret in _secrets(folder, tables) if secret in tap.kept]
+    assert _found(tap.kept, folder, tables) == set()
 
 
-def _secrets(folder, tables):
-    """A node's preference and rows in every form in which they might travel."""
+def _found(things, folder, tables):
+    """Which secrets of node 0 some bytes hold."""
     weights = [float(weight) for weight in PREFERENCES[0].split(",")]
-    found = [PREFERENCES[0].split(",")[0].encode()]
-    found += [np.array(weights, kind).tobytes() for kind in ("<f4", "<f8")]
-    lines = (tables / "a.csv").read_bytes().splitlines()[1:]
-    found += [line.split(b",")[3] for line in lines]
-    node = make_node({"folder": str(folder), "data": {"file": str(tables / "a.csv")}, "preference": weights})
-    for rows in node.federations[0].splits.values():
-        features = rows.columns["features"].numpy()
-        found += [row.astype(kind).tobytes() for row in features for kind in ("<f4", "<f8")]
-        found += [rows.columns["label"].numpy().astype(kind).tobytes() for kind in ("<f4", "<f8")]
-    return found
+    table = tables / "a.csv"
+    node = make_node({"folder": str(folder), "data": {"file": str(table)}, "preference": weights})
+    return found(things, node, table, weights)
