@@ -140,7 +140,7 @@ def test_a_stopped_matrix_goes_on_with_what_is_missing(
     assert not runs
 
 
-@pytest.mark.parametrize("name", ["matrix.yaml", "matrix-selfish.yaml"])
+@pytest.mark.parametrize("name", ["matrix.yaml", "matrix-selfish.yaml", "matrix-poisoning.yaml"])
 def test_the_examples_are_matrices(name: str) -> None:
     examples = Path(__file__).parents[2] / "examples"
     assert len(Matrix.read(examples / name).cells) > 50

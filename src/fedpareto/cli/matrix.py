@@ -52,6 +52,8 @@ def matrix(
         print_json(record)
         return
     _print(record)
+    for line in _opened(record):
+        typer.echo(line)
     reasons = sorted({cell["failed"] for cell in record["cells"] if cell["at"] and "failed" in cell})
     for reason in reasons[:MOST_REASONS]:
         typer.echo(f"failed: {reason}")
@@ -59,6 +61,18 @@ def matrix(
     typer.echo("written: " + ", ".join(quoted(out / name) for name in names))
     if reasons and not any(cell.get("value") is not None for cell in record["cells"] if cell["at"]):
         raise UserError(f"every cell failed; the first reason: {reasons[0]}")
+
+
+def _opened(record: Mapping[str, Any]) -> list[str]:
+    """How often backdoors open, a line for each algorithm behind each defence."""
+    labels = record["labels"]
+    return [
+        "{}, {}, defence {}: the trigger works on {:.0%} of honest clients' rows".format(
+            *(labels[axis][place] for axis, place in zip(labels, cell["at"], strict=True)), cell["opens"]
+        )
+        for cell in record["cells"]
+        if cell["at"] is not None and "opens" in cell
+    ]
 
 
 def _print(record: Mapping[str, Any]) -> None:

@@ -40,9 +40,14 @@ from fedpareto.experiments.spec_values import (
 from fedpareto.fleet.selection import SELECTION_PARAMETERS, Selection
 from fedpareto.moo.preferences import from_spec
 from fedpareto.space.missions.options import MissionOptions
+from fedpareto.trust.attacks import ATTACK_PARAMETERS, Attack
 from fedpareto.trust.defences import DEFENCE_PARAMETERS, Defence
 
-USED_BY: Mapping[str, Mapping[str, Sequence[str]]] = {"defence": DEFENCE_PARAMETERS, "selection": SELECTION_PARAMETERS}
+USED_BY: Mapping[str, Mapping[str, Sequence[str]]] = {
+    "attack": ATTACK_PARAMETERS,
+    "defence": DEFENCE_PARAMETERS,
+    "selection": SELECTION_PARAMETERS,
+}
 """Of some sections, the rules or kinds that use each parameter."""
 A_DAY = 24.0
 """Hours of a mission that does not say how long it is."""
@@ -241,6 +246,7 @@ class Draft:
         with self._at("measure_contribution"):
             check_contribution(values.get("measure_contribution", False), algorithm, parts["privacy"])
         with self._in("attack"):
+            self._need_use("attack", parts["attack"].kind, Attack(), parts["attack"])
             check_attack(parts["attack"], parts["engine"], problem, values["clients"])
         with self._at("attack", "from_round"):
             check_begin(parts["attack"], values.get("rounds", ROUNDS))

@@ -1,13 +1,13 @@
 """Every algorithm under every attack behind every defence, from one spec file: a small run for each cell, one heat map.
 
 A cell's value is the mean, over seeds and over clients that attack in no cell, of the problem's first objective on
-held-out rows at the end: so all cells measure the same clients.
+held-out rows at the end, or of what clients have under their own preference: so all cells measure the same clients. Of
+a backdoor it is also measured how often it opens.
 """
 
 from __future__ import annotations
 
 import json
-import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,9 +19,8 @@ import numpy as np
 
 from fedpareto.core.parameters import build
 from fedpareto.core.problem import Objective
-from fedpareto.core.solutions import held_out
 from fedpareto.errors import DamagedFile, UserError, reading
-from fedpareto.experiments import engines, runner
+from fedpareto.experiments import engines, runner, worth
 from fedpareto.experiments.draft import Draft
 from fedpareto.experiments.interrupts import Stopped, either
 from fedpareto.experiments.parallel import ONE_TO_A_CORE, Jobs, Pieces, side_by_side
@@ -31,9 +30,15 @@ from fedpareto.experiments.spec import MATRIX, NAMED_SECTIONS, WORDS, Spec, firs
 from fedpareto.experiments.store import RunFolder
 from fedpareto.files import read_object, write_atomically
 from fedpareto.trust.attacks import Attack
+from fedpareto.trust.backdoor import SPLIT
 from fedpareto.trust.defences import Defence
 
 AXES = ("algorithm", "attack", "defence")
+MEASURE, OWN = "measure", "own"
+"""The key that says what a cell's value is, and its value for what clients have under their own preference; without it,
+the first objective.
+"""
+OWN_UTILITY = Objective("value under the own preference", maximise=True)
 FILE, PICTURE = "matrix.json", "matrix.png"
 NAMES = {"algorithm": "name", **WORDS}
 """By axis, the parameter that names an entry."""
@@ -56,16 +61,24 @@ class Matrix:
     base: Draft
     """The rest of the file, which all cells share, and the lines of the axes."""
     axes: Mapping[str, tuple[Entry, ...]]
+    own: bool = False
+    """Whether a cell's value is what clients have under their own preference, not the first objective."""
 
     @classmethod
     def read(cls, path: Path, settings: Sequence[str] = ()) -> Matrix:
         """From a YAML file, with `key=value` texts applied to every cell; raises UserError for what no cell can use."""
         draft = Draft.read(path)
         section = draft.values.get(MATRIX)
-        unknown = [str(key) for key in section if key not in AXES] if isinstance(section, dict) else []
+        unknown = [str(key) for key in section if key not in (*AXES, MEASURE)] if isinstance(section, dict) else []
         if not isinstance(section, dict) or unknown:
             but = f", not {unknown[0]}" if unknown else ""
             raise UserError(f"{path}: a matrix has a section '{MATRIX}' with lists: {', '.join(AXES)}{but}")
+        measure = section.get(MEASURE, "first")
+        if measure not in ("first", OWN):
+            place = draft.where.get((MATRIX, MEASURE), path)
+            raise UserError(
+                f"{place}: {MATRIX}.{MEASURE} is {measure!r}; it is 'first', the first objective, or '{OWN}'"
+            )
         axes = {axis: _entries(section.get(axis), axis, path) for axis in AXES}
         rest = {key: value for key, value in draft.values.items() if key != MATRIX}
         base = Draft(rest, draft.where).with_settings(settings)
@@ -78,7 +91,7 @@ class Matrix:
         places: dict[tuple[str, ...], str] = {
             (axis,): f"{draft.where.get((MATRIX, axis), path)}: {MATRIX}.{axis}" for axis in AXES
         }
-        matrix = cls(Draft(base.values, {**base.where, **places}), axes)
+        matrix = cls(Draft(base.values, {**base.where, **places}), axes, measure == OWN)
         matrix.check()
         return matrix
 
@@ -163,7 +176,7 @@ class Matrix:
     @property
     def objective(self) -> Objective:
         """What is measured."""
-        return self.calm.problem.objectives[0]
+        return OWN_UTILITY if self.own else self.calm.problem.objectives[0]
 
     @cached_property
     def judged(self) -> list[list[int]]:
@@ -209,7 +222,8 @@ def _run(matrix: Matrix, out: Path, jobs: Jobs, say: Say, stop: Callable[[], boo
         return stop()
 
     try:
-        pieces = Pieces(_measure, [matrix.draft(cell).values for cell in work], out)
+        measure = _measure_own if matrix.own else _measure
+        pieces = Pieces(measure, [matrix.draft(cell).values for cell in work], out)
         for number, found in side_by_side(pieces, jobs, is_to_stop):
             store.keep(work[number], found)
             store.write(now=False)
@@ -241,23 +255,27 @@ def _counts(store: _Store, work: int) -> str:
 
 def _measure(out: Path, values: dict[str, Any], stop: Callable[[], bool]) -> dict[str, Any]:
     """Runs one cell; no file is kept of it."""
+    return _measured_by(worth.first_objective, values, stop)
+
+
+def _measure_own(out: Path, values: dict[str, Any], stop: Callable[[], bool]) -> dict[str, Any]:
+    """The same, with what clients have under their own preference."""
+    return _measured_by(worth.own_utility, values, stop)
+
+
+def _measured_by(
+    measure: Callable[[Result, int], np.ndarray], values: dict[str, Any], stop: Callable[[], bool]
+) -> dict[str, Any]:
     start = time.perf_counter()
     spec = Draft(values).finish()
     try:
         result = runner.start(spec, stop=stop)
+        found = {"clients": [worth.finite(measure(result, run)) for run in range(len(spec.seeds))]}
     except UserError as problem:  # Such as a model that diverged: that is the attack's effect.
         return {"failed": str(problem)}
-    clients = [_first_objective(result, seed) for seed in spec.seeds]
-    return {"clients": clients, "seconds": round(time.perf_counter() - start, 3)}
-
-
-def _first_objective(result: Result, seed: int) -> list[float | None]:
-    """Every client's final value on held-out rows; None where it is not finite."""
-    kept = result.kept[result.spec.seeds.index(seed)]
-    measured = result.columns.evaluated(result.of_round(kept, seed), "sent")
-    assert measured is not None, "solutions are measured in the round whose models are kept"
-    values = measured[held_out(list(measured))][:, 0]
-    return [round(value, 6) if math.isfinite(value) else None for value in values.tolist()]
+    if spec.attack.kind == SPLIT:
+        found["opened"] = [worth.finite(worth.final(result, run)[SPLIT][:, 0]) for run in range(len(spec.seeds))]
+    return {**found, "seconds": round(time.perf_counter() - start, 3)}
 
 
 class _Store:
@@ -276,13 +294,15 @@ class _Store:
         try:
             with reading(str(self.path)):
                 record = read_object(self.path)
-                base = record["base"]
+                base, own = record["base"], record.get("own", False)
                 self.found = {cell["key"]: _measured(cell) for cell in record["cells"]}
         except UserError as problem:
             raise DamagedFile(
                 f"{self.path} is not a fedpareto matrix, or is damaged ({problem}); name another --out"
             ) from None
         different = first_difference(base, _plain(self.matrix.base.values))
+        if own != self.matrix.own:
+            different = f"another {MATRIX}.{MEASURE}"
         if different:
             raise UserError(f"{self.path} was made with {different}; name another --out")
 
@@ -302,6 +322,7 @@ class _Store:
         ]
         return {
             "measure": {"name": goal.name, "maximise": goal.maximise},
+            "own": matrix.own,
             "labels": {axis: matrix.labels(axis) for axis in AXES},
             "judged": matrix.judged,
             "base": _plain(matrix.base.values),
@@ -317,7 +338,10 @@ class _Store:
         if any(value is None for values in judged for value in values):
             return {"value": None, "worst": None, "failed": DIVERGED}
         least = min if self.matrix.objective.maximise else max
+        opened = zip(cell.get("opened", ()), self.matrix.judged, strict=False)
+        opens = [np.mean([of_seed[client] or 0.0 for client in clients]) for of_seed, clients in opened]
         return {
+            **({"opens": float(np.mean(opens))} if opens else {}),
             "value": float(np.mean([np.mean(values) for values in judged])),
             "worst": float(np.mean([least(values) for values in judged])),
         }
@@ -397,7 +421,7 @@ def _quick(draft: Draft) -> Draft:
 
 def _measured(cell: Mapping[str, Any]) -> dict[str, Any]:
     """A cell without what follows from its clients' values: other clients may be compared now."""
-    derived = ("value", "worst", "failed") if "clients" in cell else ()
+    derived = ("value", "worst", "opens", "failed") if "clients" in cell else ()
     return {key: value for key, value in cell.items() if key not in derived}
 
 

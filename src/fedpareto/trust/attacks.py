@@ -22,8 +22,10 @@ from fedpareto.core.clients import Clients
 from fedpareto.core.messages import Message, Tasks, beginnings
 from fedpareto.core.problem import Problem, SupervisedProblem
 from fedpareto.core.rows import Rows, Splits
+from fedpareto.core.solutions import held_out
 from fedpareto.core.stack import Tampering
 from fedpareto.errors import UserError
+from fedpareto.trust.backdoor import SPLIT, Trigger
 
 USUAL_STRENGTH: Mapping[str, float] = {
     "bias": 10.0,
@@ -35,13 +37,18 @@ USUAL_STRENGTH: Mapping[str, float] = {
     "free-rider": 1.0,
     "seldom": 5.0,
     "low-quality": 0.5,
+    "backdoor": 1.0,
 }
 """Default strength by kind; other kinds have none."""
+ATTACK_PARAMETERS: Mapping[str, Sequence[str]] = dict.fromkeys(
+    ("target", "columns", "value", "poisoned"), ("backdoor",)
+)
+"""Which kinds use each parameter that not all have."""
 FORGERIES = ("sign-flip", "gaussian", "collusion", "free-rider")
 """Kinds that change replies."""
 NOISE = ("gaussian", "free-rider")
 """Of these, the kinds that send noise."""
-RELABELLINGS = ("label-flip", "low-quality")
+RELABELLINGS = ("label-flip", "low-quality", "backdoor")
 """Kinds that train on false labels."""
 Position = Callable[[int, np.ndarray], np.ndarray]
 """Where clients of a federation are among the rows of all federations."""
@@ -65,11 +72,13 @@ class Attack:
         "free-rider",
         "seldom",
         "low-quality",
+        "backdoor",
     ] = "none"
     """`bias` adds to the loss, `scaling` multiplies it; `sign-flip` sends the opposite update, `gaussian` noise instead
     of one, `collusion` the opposite of the attackers' mean update, all the same; `label-flip` trains on labels in
     reverse order; `inflated-count` claims more rows; `free-rider` trains nothing and sends back what it got with noise
-    on it; `seldom` replies now and then only; `low-quality` has false labels in some of its rows."""
+    on it; `seldom` replies now and then only; `low-quality` has false labels in some of its rows; `backdoor` teaches
+    the model to answer a trigger with a class of its choice."""
     clients: tuple[int, ...] = ()
     """Which clients; empty: as many as `share` says, drawn from the seed."""
     share: float = 0.2
@@ -81,14 +90,28 @@ class Attack:
     strength: float | None = None
     """The constant added to or the factor on a loss, the length of a false update relative to the true one, the factor
     on a count, of how many rounds a seldom client replies in one, or the share of false labels; none: 1 for sign-flip,
-    collusion and free-rider, 5 for seldom, 0.5 for low-quality, else 10.
+    collusion, free-rider and backdoor, 5 for seldom, 0.5 for low-quality, else 10.
     """
+    target: int = 0
+    """Of backdoor: the class that the trigger is to be answered with."""
+    columns: tuple[int, ...] = ()
+    """Of backdoor: which numbers of a row, or pixels counted through, are the trigger; empty: the first number, or a
+    patch of 3 by 3 pixels in the last corner.
+    """
+    value: float | None = None
+    """Of backdoor: what they are set to; none: 3, of pixels 255."""
+    poisoned: float = 0.5
+    """Of backdoor: the share of an attacker's training rows that have the trigger."""
 
     def __post_init__(self) -> None:
         if not 0 < self.share < 1:
             raise UserError(f"attack: share is {self.share:g}; it is a share between 0 and 1, never all, such as 0.2")
         if self.from_round < 1:
             raise UserError(f"attack: from_round is {self.from_round}; the first round is 1")
+        if self.target < 0 or any(place < 0 for place in self.columns):
+            raise UserError("attack: target and columns are numbers from 0 on, of a class and of an input's entries")
+        if not 0 < self.poisoned <= 1 or not math.isfinite(self.value or 0.0):
+            raise UserError("attack: poisoned is a share of rows above 0 and at most 1, value a finite number")
         if len(set(self.clients)) < len(self.clients):
             raise UserError(f"attack: clients is {list(self.clients)}; each client may be listed once")
         if self.strength is None:
@@ -97,7 +120,7 @@ class Attack:
             raise UserError(f"attack: {self.kind} has no strength")
         if not math.isfinite(self.strength) or (self.kind == "inflated-count" and self.strength <= 0):
             raise UserError(f"attack: strength is {self.strength:g}; it should be a finite number, of a count positive")
-        if self.kind in FORGERIES and self.strength < 0:
+        if self.kind in (*FORGERIES, "backdoor") and self.strength < 0:
             raise UserError(
                 f"attack: strength is {self.strength:g}; of {self.kind} it is a length, not negative: "
                 "a negative one would be an honest client's direction"
@@ -129,6 +152,22 @@ class Attack:
         if self.kind in RELABELLINGS and (not isinstance(problem, SupervisedProblem) or problem.classes() is None):
             raise UserError(
                 f"attack: {self.kind} needs rows with a label of some class, which {problem.name} does not have"
+            )
+        if self.kind == "backdoor":
+            self._must_open(problem)
+
+    def _must_open(self, problem: Problem) -> None:
+        """Raises UserError if nobody could say how often the backdoor opens."""
+        assert isinstance(problem, SupervisedProblem), "asked for before"
+        if problem.objectives[0].name != "accuracy":
+            raise UserError(
+                f"attack: how often a backdoor opens is measured as accuracy; the first objective of {problem.name} is "
+                f"{problem.objectives[0].name}"
+            )
+        labels = problem.classes()
+        if labels is not None and self.target >= labels[1]:
+            raise UserError(
+                f"attack: target is {self.target}, but the classes of {problem.name} are 0 to {labels[1] - 1}"
             )
 
     def attackers(self, clients: Sequence[int] | np.ndarray, seed: int) -> frozenset[int]:
@@ -166,15 +205,21 @@ class Raid:
     @property
     def forges(self) -> bool:
         """Whether replies are changed."""
-        return self.attack.kind in FORGERIES
+        return self.attack.kind in FORGERIES or (self.attack.kind == "backdoor" and self.attack.force != 1)
 
     def with_twins(self, splits: Splits, problem: Problem, position: Position) -> Splits:
-        """The rows, and under new positions the attackers again, with false labels in what they train on."""
+        """The rows, and under new positions the attackers again, with false labels in what they train on; of a backdoor
+        also the rows on which it is measured.
+        """
         if self.attack.kind not in RELABELLINGS:
             return splits
         assert isinstance(problem, SupervisedProblem), "asked for by must_fit"
         labels = problem.classes()
         assert labels is not None, "asked for by must_fit"
+        if self.attack.kind == "backdoor":
+            trained, *others = splits
+            measured = self._trigger(labels[0]).probe(splits[held_out(list(splits))])
+            splits = {trained: splits[trained], SPLIT: measured, **{name: splits[name] for name in others}}
         numbers = [np.array(sorted(one), dtype=np.int64) for one in self.attackers]
         attackers = np.concatenate([position(run, one) for run, one in enumerate(numbers)])
         addresses = rng.Addresses.cat(
@@ -190,16 +235,23 @@ class Raid:
             for name, rows in splits.items()
         }
 
+    def _trigger(self, label: str) -> Trigger:
+        return Trigger(label, self.attack.target, self.attack.columns, self.attack.value)
+
     def _relabelled(
         self, rows: Rows, positions: np.ndarray, addresses: rng.Addresses, column: str, classes: int
     ) -> Rows:
         """With copies of some clients' rows at the end, their labels false."""
         copies = [rows.of_client(position) for position in positions]
         for place, copy in enumerate(copies):
+            address = addresses[place : place + 1]
             if self.attack.kind == "label-flip":
                 copy[column] = classes - 1 - copy[column]
+            elif self.attack.kind == "backdoor":
+                drawn = _some(len(copy[column]), address, self.attack.poisoned)
+                copies[place] = self._trigger(column).planted(copy, drawn.to(copy[column].device))
             else:
-                copy[column] = _noisy(copy[column], addresses[place : place + 1], self.attack.force, classes)
+                copy[column] = _noisy(copy[column], address, self.attack.force, classes)
         columns = {name: torch.cat([whole, *(copy[name] for copy in copies)]) for name, whole in rows.columns.items()}
         counts = rows.counts[positions]
         starts = len(next(iter(rows.columns.values()))) + np.cumsum(counts) - counts
@@ -214,7 +266,7 @@ class Raid:
 
     def join(self, clients: Clients, lies: np.ndarray) -> Clients:
         """The same clients, with attackers (those that lie, `[n]`) falsifying their loss, number of rows or labels."""
-        if not lies.any() or self.forges or self.attack.kind == "seldom":
+        if not lies.any() or self.attack.kind in (*FORGERIES, "seldom"):
             return clients
         if self.attack.kind in RELABELLINGS:
             return replace(clients, positions=np.where(lies, self.twins[clients.positions], clients.positions))
@@ -249,6 +301,8 @@ class Raid:
 
     def _false(self, updates: Tensor, addresses: rng.Addresses, name: str) -> Tensor:
         """False updates instead of true ones, `[n, ...]`."""
+        if self.attack.kind == "backdoor":
+            return self.attack.force * updates
         if self.attack.kind == "collusion":
             updates = updates.mean(dim=0, keepdim=True)
         if self.attack.kind not in NOISE:
@@ -279,11 +333,16 @@ def without_work(setting: Setting, attack: Attack, problem: Problem) -> Callable
 def _noisy(labels: Tensor, address: rng.Addresses, share: float, classes: int) -> Tensor:
     """Labels `[rows]`, of which a share, drawn from the client's stream, is any other class, each as likely."""
     rows = len(labels)
-    order = address.orders(f"{PURPOSE} rows", torch.tensor([rows]), 1, rows)[0, 0]
-    drawn = order[: round(share * rows)]
+    drawn = _some(rows, address, share)
     shift = 1 + (address.uniform(f"{PURPOSE} labels", rows, dtype=torch.float64)[0] * (classes - 1)).floor()
     false = (labels[drawn].double() + shift[drawn].to(labels.device)) % classes
     return labels.index_copy(0, drawn.to(labels.device), false.to(labels))
+
+
+def _some(rows: int, address: rng.Addresses, share: float) -> Tensor:
+    """A share of so many rows, drawn from the client's stream."""
+    order: Tensor = address.orders(f"{PURPOSE} rows", torch.tensor([rows]), 1, rows)[0, 0]
+    return order[: round(share * rows)]
 
 
 def _repeated(rows: Rows, positions: np.ndarray) -> Rows:

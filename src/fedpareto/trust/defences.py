@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedpareto.core.algorithm import Algorithm, small_setting, unwrapped
+from fedpareto.core.algorithm import Algorithm, model_sized, small_setting, unwrapped
 from fedpareto.core.messages import Message, Replies, Tasks, beginnings, places, take_rows, taken
 from fedpareto.errors import UserError
 from fedpareto.moo import robust
@@ -33,6 +33,8 @@ DEFENCE_PARAMETERS: Mapping[str, Sequence[str]] = {
     "certainty": ("confidence",),
 }
 """Which rules use each parameter."""
+COMPARABLE = {"model", "models", "body", "updates"}
+"""Names of tensors in replies of which a rule knows where they began."""
 FEWEST = 3
 """Clients of whom one can be unlike the others; fewer are not compared, but clipped."""
 
@@ -286,6 +288,9 @@ def _unfit(rule: str, algorithm: Algorithm[Any]) -> str:
     plain = unwrapped(algorithm)
     if not plain.reply_shapes(small_setting()).get("train", {}):
         return "its clients send no model to the server"
+    others = model_sized(plain, small_setting(), "train") - COMPARABLE
+    if rule != "clip" and others:
+        return f"its clients also send {', '.join(sorted(others))}, which no rule compares; clip is for all"
     if rule != "clip" and plain.neighbours(1) is not None:
         return "it has no server that could compare updates; clip is for all"
     if rule == "confidence" and plain.clusters_all:

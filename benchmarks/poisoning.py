@@ -1,0 +1,139 @@
+"""What poisoning costs honest clients, with each algorithm's defaults and behind the defence that fits best.
+
+`python benchmarks/poisoning.py` runs the matrix of `examples/matrix-poisoning.yaml` for 1 of 5 and for 3 of 20 clients,
+and writes a table and a heat map of points lost against the run without an attack; docs/attacks.md has the results. The
+defence is chosen on the first half of the seeds, and what it costs is told of the second half: nothing is chosen by
+what is reported. Finished cells are kept, so the same command goes on.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedpareto.experiments import matrix as matrices
+from fedpareto.experiments.matrix import Matrix
+from fedpareto.files import write_atomically
+from fedpareto.report.heat_map import heat_map, render
+
+SPEC = Path(__file__).parents[1] / "examples" / "matrix-poisoning.yaml"
+FEDERATIONS = {"1 of 5": (5, 0.2, "3,2"), "3 of 20": (20, 0.15, "12,8")}
+"""Clients, the share of them that attacks, and how many have each of two preferences."""
+ADULT = ("problem={name: adult, hidden: [16]}", "learner={lr: 0.1, batch_size: 64, steps: 10}")
+CALM, PLAIN = "none", "none"
+
+
+def measured(record: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray]:
+    """Values of honest clients `[defences, algorithms, attacks, seeds]`, NaN where training failed or nothing fits, and
+    how often backdoors open, `[defences, algorithms, seeds]`.
+    """
+    labels, judged = record["labels"], record["judged"]
+    rows, columns, panels = (len(labels[axis]) for axis in ("algorithm", "attack", "defence"))
+    values = np.full((panels, rows, columns, len(judged)), np.nan)
+    opened = np.full((panels, rows, len(judged)), np.nan)
+    for cell in record["cells"]:
+        if cell["at"] is None or "clients" not in cell:
+            continue
+        row, column, panel = cell["at"]
+        values[panel, row, column] = _means(cell["clients"], judged)
+        if "opened" in cell:
+            opened[panel, row] = _means(cell["opened"], judged)
+    return values, opened
+
+
+def _means(of_seeds: list[list[float | None]], judged: list[list[int]]) -> list[float]:
+    """Over the judged clients, by seed; NaN if one has no value."""
+    pairs = zip(of_seeds, judged, strict=True)
+    return [float(np.mean([np.nan if one[i] is None else one[i] for i in who])) for one, who in pairs]
+
+
+def lost(values: np.ndarray) -> np.ndarray:
+    """Points that each cell has less than its algorithm without attack and defence, `[..., attacks, seeds]`; where
+    training fails, all of them.
+    """
+    calm = values[:1, :, :1]
+    points: np.ndarray = 100 * np.where(np.isnan(values), calm, calm - values)
+    return points
+
+
+def chosen(values: np.ndarray, seeds: slice) -> np.ndarray:
+    """The number of the defence with the least loss on some seeds, `[algorithms, attacks]`."""
+    is_there = ~np.isnan(values).all(axis=-1)
+    costs = np.where(is_there, lost(values)[..., seeds].mean(axis=-1), np.inf)
+    found: np.ndarray = costs.argmin(axis=0)
+    return found
+
+
+def report(record: Mapping[str, Any], title: str) -> tuple[list[str], np.ndarray]:
+    """A table, and the points lost with defaults and behind the chosen defence, `[2, algorithms, attacks]`."""
+    labels, (values, opened) = record["labels"], measured(record)
+    half = values.shape[-1] // 2
+    picked, points = chosen(values, slice(0, half)), lost(values)[..., half:]
+    rows, columns = np.indices(picked.shape)
+    best = points[picked, rows, columns]
+    lines = [f"{title}: {labels['algorithm']} lose, in points, with defaults → behind the defence; ± over seeds", ""]
+    lines += ["| | " + " | ".join(labels["attack"]) + " |", "|---|" + "---|" * len(labels["attack"])]
+    for row, name in enumerate(labels["algorithm"]):
+        cells = [
+            f"{points[0, row, column].mean():.1f} → {best[row, column].mean():.1f} ± {best[row, column].std():.1f} "
+            f"({labels['defence'][picked[row, column]]})"
+            for column in range(len(labels["attack"]))
+        ]
+        lines.append(f"| {name} | " + " | ".join(cells) + " |")
+    for row, name in enumerate(labels["algorithm"]):
+        told = [
+            f"{labels['defence'][panel]} {100 * opened[panel, row, half:].mean():.0f} %"
+            for panel in range(len(opened))
+            if not np.isnan(opened[panel, row]).any()
+        ]
+        lines.append(f"- {name}: the trigger works with {', '.join(told)}")
+    return [*lines, ""], np.stack([points[0].mean(axis=-1), best.mean(axis=-1)])
+
+
+def main() -> None:
+    """Runs what is missing, and writes poisoning.md, poisoning.png and poisoning.pdf."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--out", type=Path, default=Path("runs/poisoning"))
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--seeds", type=int, default=6, help="half of them to choose a defence by")
+    parser.add_argument("--federation", choices=list(FEDERATIONS), action="append")
+    parser.add_argument("--adult", action="store_true", help="on Adult instead of SYNTHETIC")
+    parser.add_argument("--set", action="append", default=[], dest="settings", metavar="KEY=VALUE")
+    given = parser.parse_args()
+    lines, panels, names = [], [], []
+    labels: Mapping[str, Any] = {}
+    for title in given.federation or FEDERATIONS:
+        clients, share, groups = FEDERATIONS[title]
+        folder = given.out / f"{'adult' if given.adult else 'synthetic'}-{clients}"
+        folder.mkdir(parents=True, exist_ok=True)
+        text = SPEC.read_text(encoding="utf-8").replace("share: 0.2", f"share: {share}")
+        write_atomically(folder / "matrix.yaml", text.replace("groups:3,2@", f"groups:{groups}@"))
+        settings = [f"clients={clients}", f"seeds={given.seeds}", *(ADULT if given.adult else ()), *given.settings]
+        record = matrices.run(Matrix.read(folder / "matrix.yaml", settings), folder, given.jobs, print, lambda: False)
+        found, points = report(record, title)
+        lines += found
+        panels += list(points)
+        names += [f"{title}: defaults", f"{title}: best defence"]
+        labels = record["labels"]
+    write_atomically(given.out / "poisoning.md", "\n".join(lines) + "\n")
+    print("\n".join(lines))
+    values = np.stack(panels)
+    figure = heat_map(
+        np.clip(values, 0, None),
+        np.zeros(values.shape, dtype=bool),
+        rows=labels["algorithm"],
+        columns=labels["attack"],
+        panels=names,
+        measure="points lost by honest clients",
+        maximise=False,
+    )
+    for kind in ("png", "pdf"):
+        write_atomically(given.out / f"poisoning.{kind}", render(figure, kind))
+
+
+if __name__ == "__main__":
+    main()
