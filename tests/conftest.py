@@ -29,12 +29,17 @@ from minutes import (  # noqa: F401
     pytest_terminal_summary,
 )
 from processes import QUIET, Nursery
+from turns import (  # noqa: F401
+    pytest_collection_modifyitems,
+    pytest_xdist_auto_num_workers,
+    pytest_xdist_make_scheduler,
+)
 
 NOWHERE = "http://127.0.0.1:9"
 """A proxy that is not there: processes that tests start reach nobody by HTTP, but for this machine."""
 OWN_NAMES = {"", "localhost", "localhost.localdomain", "ip6-localhost", "0.0.0.0", "::", socket.gethostname()}
 
-# One thread each: there are as many workers as cores, and tests start processes besides.
+# One thread each: there are more workers than cores, and tests start processes besides.
 os.environ |= dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
 os.environ |= dict.fromkeys(("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "all_proxy"), NOWHERE)
 os.environ |= dict.fromkeys(("no_proxy", "NO_PROXY"), "localhost,127.0.0.1,::1")
@@ -66,58 +71,6 @@ def pytest_runtestloop(session: pytest.Session) -> None:
     """Where tests run, their processes come from a fork of this one, which has imported everything by now."""
     if getattr(session, "items", None):
         Nursery.open()
-
-
-# -- who runs what -------------------------------------------------------------------------------------------------
-
-
-SLOW = (
-    "flower",
-    "ray",
-    "test_federation.py",
-    "test_documents.py",
-    "test_conformance.py",
-    "test_flower_engine.py",
-    "serving",
-    "deploy",
-    "learners",
-)
-"""Folders and files that take minutes, the longest first, so that no worker is left alone with one in the end."""
-
-
-def place_in_line(item: pytest.Item) -> tuple[int, bool]:
-    """Slow files first; in a folder, tests that share real processes come last, one after the other."""
-    places = [place for place, name in enumerate(SLOW) if name in item.path.parts]
-    return min(places, default=len(SLOW)), "real" in getattr(item, "fixturenames", ())
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=place_in_line)
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_auto_num_workers() -> int:
-    """One more than there are cores: real federations wait for each other half of their time."""
-    return (os.cpu_count() or 1) + 1
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """A file goes to one worker as a whole, so its fixtures are made once; tests on Flower, and on Ray, share theirs.
-
-    Tests of the documents have none, and take minutes together: each goes to whoever is free.
-    """
-    from xdist.scheduler import LoadFileScheduling
-
-    class ByFixtures(LoadFileScheduling):
-        def _split_scope(self, nodeid: str) -> str:
-            file = nodeid.partition("::")[0]
-            if file.endswith("test_documents.py"):
-                return nodeid
-            return next((folder for folder in ("flower", "ray") if f"/{folder}/" in file), file)
-
-    config.option.loadscopereorder = False
-    return ByFixtures(config, log)
 
 
 # -- published data sets -------------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from memory_federation import settings_of
 from fedpareto.engines.flower.launch import LOOPBACK, LocalFederation
 from fedpareto.engines.flower.options import FlowerOptions
 from fedpareto.engines.flower.server import FlowerEngine
-from waiting import PATIENCE
+from waiting import PATIENCE, until
 
 NODES, WORKERS = 3, 2
 """Client 1 has a process of its own; 0 and 2 share one."""
@@ -88,6 +88,7 @@ def running(folder: Path):
     ]
     federation = TappedFederation(folder, players, workers=WORKERS)
     with federation.grid() as grid:
+        until(lambda: len(list(grid.get_node_ids())) == NODES)  # A SuperNode that is cut off before it joins gives up.
         yield Running(federation, grid, (TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id))
         children = [process.pid for process in federation.processes.running.values()]
     assert not any(Path(f"/proc/{child}").exists() for child in children), "nobody outlives the federation"
