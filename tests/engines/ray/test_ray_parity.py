@@ -31,7 +31,7 @@ def both(spec, crew):
 def test_every_algorithm_gives_the_same_run_on_two_workers(name, crews):
     given = LITTLE_WORK.get(name, {})
     needs_groups = registry.algorithm_class(name.removesuffix("+ft")).needs_groups
-    spec = small({"name": name} | given, **(GROUPS if needs_groups else {}))
+    spec = small({"name": name} | given, rounds=3, **(GROUPS if needs_groups else {}))
     assert unequal(spec)
     assert both(spec, crews(2)) <= EXACT
 
