@@ -27,7 +27,7 @@ HEADER, TENSORS = "header", "tensors"
 DTYPES = {"float32": "<f4", "float64": "<f8", "int64": "<i8", "int32": "<i4", "uint8": "|u1"}
 """The types of a tensor on the wire, and their byte order."""
 
-LONGEST_HEADER, LONGEST_NAME, LONGEST_REASON, MOST_DIMENSIONS = 2**20, 100, 500, 8
+LONGEST_HEADER, LONGEST_NAME, LONGEST_REASON, MOST_DIMENSIONS, MOST_FINGERPRINTS = 2**20, 100, 500, 8, 32
 MOST_ITEMS = 4096
 """Jobs, tasks or parts of the data in one message."""
 LARGEST_NUMBER = 2**53
@@ -302,7 +302,7 @@ def decode_hello(content: RecordDict) -> Hello:
     """How a node identified itself, or Malformed."""
     header = _Header.read(content, "hello")
     schema = header.entries.get("schema")
-    if not isinstance(schema, dict) or len(schema) > MOST_DIMENSIONS:
+    if not isinstance(schema, dict) or len(schema) > MOST_FINGERPRINTS:
         raise Malformed("its schema is not a few fingerprints")
     fingerprints = _Header(schema)
     return Hello(
