@@ -11,11 +11,14 @@ import numpy as np
 import pytest
 from secrets_of_a_node import forms, found
 
+from fedpareto.algorithms.fedavg import FedAvg
+from fedpareto.algorithms.secured import Secured
 from fedpareto.core import rng
 from fedpareto.core.registry import algorithms
 from fedpareto.deploy.silo_node import make_node
 from fedpareto.engines.flower import wire
 from fedpareto.engines.single import Task
+from fedpareto.trust.secure_sum import SecureSum
 
 PAGE = (Path(__file__).parents[2] / "docs/data-protection.md").read_text(encoding="utf-8")
 PREFERENCE = (0.61728394, 0.38271606)
@@ -112,8 +115,14 @@ def test_what_each_method_sends_beside_the_model_is_told(node):
     table = section("What some methods send beside the model")
     rows = [
         (set(re.findall(r"`(\w+)`", sent)), set(re.findall(r"`([a-z-]+)`", methods)))
-        for sent, methods in re.findall(r"^\| (`.*?) \| .*? \| (`.*?) \|$", table, re.MULTILINE)
+        for sent, methods in re.findall(r"^\| (`.*?) \| .*? \| ([^|]*) \|$", table, re.MULTILINE)
     ]
+    masked = {
+        tensor
+        for step in Secured(FedAvg(), SecureSum("masked")).reply_shapes(node.settings[0]).values()
+        for tensor in step
+    }
+    assert masked in [tensors for tensors, _ in rows]
     for name, cls in algorithms().items():
         if cls.__module__.startswith("fedpareto."):
             steps = cls().reply_shapes(node.settings[0]).values()
