@@ -24,6 +24,7 @@ ALGORITHMS = {
     "private state": ("local", *COMMON, "--participation", "0.5"),
     "work under way": ("ditto", *COMMON, *LATE, "--participation", "0.5"),
     "fine-tuned with faults": ("fedavg+ft", *COMMON, "--set", "dropout=0.3", "--set", "corrupt=0.1"),
+    "secure sum": ("fedavg", *COMMON, "--set", "secure_sum=masked", "--set", "dropout=0.02"),
     "lost by a codec": ("fedavg", *COMMON, "--set", "dimension=20", "--set", "codec=int4-delta"),
 }
 
@@ -35,8 +36,9 @@ ALGORITHMS = {
         ALGORITHMS["work under way"],
         pytest.param(ALGORITHMS["private state"], marks=pytest.mark.takes_long),
         pytest.param(ALGORITHMS["fine-tuned with faults"], marks=pytest.mark.takes_long),
+        pytest.param(ALGORITHMS["secure sum"], marks=pytest.mark.takes_long),
     ],
-    ids=["fedpref", "work under way", "private state", "fine-tuned with faults"],
+    ids=["fedpref", "work under way", "private state", "fine-tuned with faults", "secure sum"],
 )
 def test_kills_at_any_moment_change_no_bit(arguments: tuple[str, ...], server: Commands, tmp_path: Path) -> None:
     undisturbed, log = tmp_path / "undisturbed", tmp_path / "log"

@@ -88,6 +88,10 @@ class Normalised(Algorithm[S], Generic[S]):
         shapes = self.algorithm.reply_shapes(small_setting())
         return frozenset(step for step, names in shapes.items() if names.keys() & FACTORS)
 
+    def summand(self, message: Message, reply: Message) -> Message:
+        """The algorithm's own."""
+        return self.algorithm.summand(message, reply)
+
     def personal(self, clients: Clients, message: Message) -> Tensor:
         """The algorithm's own, with the client's own entries."""
         message = _with_own(message, clients.state[OWN], self._places(clients.problem.layout))

@@ -107,6 +107,10 @@ class Private(Algorithm[PrivateState[S]]):
         """The algorithm's own."""
         return self.algorithm.private_state(setting)
 
+    def summand(self, message: Message, reply: Message) -> Message:
+        """The algorithm's own."""
+        return self.algorithm.summand(message, reply)
+
     def personal(self, clients: Clients, message: Message) -> Tensor:
         """The algorithm's own."""
         return self.algorithm.personal(clients, message)

@@ -46,6 +46,7 @@ OWN_ROUND, OWN_SECRETS, OWN_PEERS, OWN_KEYS, OWN_SHARES = (
 """The names of what a client keeps during a round."""
 SIZE = "size"
 """The name of a client's number of rows, its weight where it sends it."""
+RESUMED = "the run can be resumed when more are there"
 EMPTY = torch.empty(0, dtype=torch.uint8)
 
 
@@ -56,8 +57,6 @@ class SecuredState(State, Generic[S]):
     inner: S | None = None
     step: str = STEPS[0]
     """The next one."""
-    asked: int = 0
-    """How many clients this round began with."""
     members: Tensor = torch.empty(0, dtype=torch.int64)
     """The ids of those who advertised keys, `[m]` …"""
     keys: Tensor = EMPTY
@@ -132,7 +131,7 @@ class Secured(Algorithm[SecuredState[S]]):
         trained = self.algorithm.train(clients, own)
         # An algorithm may have replaced the whole state.
         clients.state, clients.trained = {**clients.state, **secrets_}, trained
-        whole = self._whole(clients, trained, message[COUNT])
+        whole = self._whole(clients, self.algorithm.summand(own, trained), message[COUNT])
         masked, shares = [], []
         for row, client in enumerate(clients.addresses.client.tolist()):
             party = self._party(clients, row, client)
@@ -256,23 +255,21 @@ class Secured(Algorithm[SecuredState[S]]):
     def tell(self, state: SecuredState[S], replies: Replies) -> SecuredState[S]:
         """What came of a step; after the last one, the algorithm's own aggregation of the mean."""
         if state.step == "advertise":
-            asked = sum(len(some) for some in self.ask(state))
             good = np.array([client_side.is_sound(_array(row)) for row in replies["keys"]], dtype=bool)
             heard = replies.only(np.flatnonzero(good))
-            self._must_be_enough(state, len(heard), asked, "advertised keys")
-            return replace(
-                state, asked=asked, members=torch.as_tensor(heard.clients), keys=heard["keys"].cpu(), step="share"
-            )
+            if len(heard) < FEWEST:
+                raise _lost(state, f"only {len(heard)} clients advertised keys", str(FEWEST))
+            return replace(state, members=torch.as_tensor(heard.clients), keys=heard["keys"].cpu(), step="share")
         rows = torch.as_tensor(places(state.members.cpu().numpy(), replies.clients))
         there = torch.zeros(len(state.members), dtype=torch.bool)
         there[rows] = True
         if state.step == "share":
-            self._must_be_enough(state, len(replies), state.asked, "dealt shares of their secrets")
+            self._must_be_enough(state, len(replies), "dealt shares of their secrets")
             letters = replies["shares"].new_zeros(len(there), *replies["shares"].shape[1:])
             letters[rows] = replies["shares"]
             return replace(state, letters=letters.cpu(), dealt=there, step="train")
         if state.step == "train":
-            self._must_be_enough(state, len(replies), state.asked, "sent what they trained")
+            self._must_be_enough(state, len(replies), "sent what they trained")
             ring = self.secure_sum.ring
             return replace(state, total=replies["masked"].sum(0, dtype=ring.dtype), survived=there, step="unmask")
         return self._unmasked(state, replies)
@@ -286,7 +283,7 @@ class Secured(Algorithm[SecuredState[S]]):
         try:
             masks = unmasking.left(replies.clients, _array(replies["revealed"]), len(state.total))
         except UserError as problem:
-            raise QuorumLost(f"round {round_}: {problem}", []) from None
+            raise QuorumLost(f"round {round_}: {problem}; {RESUMED}", []) from None
         ring, inner = self.secure_sum.ring, _inner(state)
         left = torch.as_tensor(masks.view(f"<i{ring.words.itemsize}").copy()).to(state.total.device)
         values = ring.decoded(state.total - left)
@@ -305,15 +302,16 @@ class Secured(Algorithm[SecuredState[S]]):
             means[SIZE] = (weight / len(clients)).to(like)
         return Averaged.over(clients, means, state.round + 1)
 
-    def _must_be_enough(self, state: SecuredState[S], there: int, asked: int, what: str) -> None:
-        """Raises QuorumLost if too few clients are left for a sum that hides them."""
-        needed = max(self.secure_sum.needed(asked), FEWEST)
+    def _must_be_enough(self, state: SecuredState[S], there: int, what: str) -> None:
+        """Raises QuorumLost if too few of those who began the round are left for a sum that hides them."""
+        begun = len(state.members)
+        needed = max(self.secure_sum.needed(begun), FEWEST)
         if there < needed:
-            raise QuorumLost(
-                f"round {state.round + 1}: only {there} of {asked} clients {what}; a secure sum needs {needed} "
-                f"(secure_sum.threshold={self.secure_sum.threshold:g})",
-                [],
-            )
+            raise _lost(state, f"only {there} of {begun} clients {what}", f"{needed} {self._because}")
+
+    @property
+    def _because(self) -> str:
+        return f"(secure_sum.threshold={self.secure_sum.threshold:g})"
 
     def solutions(self, state: SecuredState[S]) -> Parcels:
         """The algorithm's own."""
@@ -373,6 +371,10 @@ def refusal(algorithm: Algorithm[Any]) -> str:
 
 
 # -- tensors and bytes ---------------------------------------------------------------------------------------------
+
+
+def _lost(state: SecuredState[Any], what: str, needed: str) -> QuorumLost:
+    return QuorumLost(f"round {state.round + 1}: {what}; a secure sum needs {needed}; {RESUMED}", [])
 
 
 def _inner(state: SecuredState[S]) -> S:

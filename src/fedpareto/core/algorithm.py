@@ -130,8 +130,8 @@ class Algorithm(ABC, Generic[S]):
     secret, at a relay.
     """
     sums: ClassVar[bool] = False
-    """Whether `tell` makes the same of the replies' mean, weighted by "size" where clients send it, as of the replies:
-    then they can be added up in secret (see algorithms.secured).
+    """Whether `tell` makes the same of the replies' mean, weighted by "size" where clients send it, as of the replies
+    (or of the mean of `summand`): then they can be added up in secret (see algorithms.secured).
     """
     needs_groups: ClassVar[bool] = False
     """Whether it only works on a problem of group fairness."""
@@ -235,6 +235,10 @@ class Algorithm(ABC, Generic[S]):
     def personal_state(self, setting: Setting) -> Message:
         """What of that a client's model depends on."""
         return self.private_state(setting)
+
+    def summand(self, message: Message, reply: Message) -> Message:
+        """A reply to a message as it is added up in secret: with what the server would do to each one by itself."""
+        return reply
 
     def ring_noise(self, clients: Clients, whole: Tensor, unit: float, counts: Tensor) -> Tensor | None:
         """Whole numbers to add to what clients send to a secure sum, `whole` `[n, D]`, before it is masked; or none.

@@ -33,8 +33,8 @@ class SecureSum:
     kind: Literal["none", "masked"] = "none"
     """`masked`: clients mask what they send, so that the server learns the sum over all of them and nothing else."""
     threshold: float = 0.5
-    """More than this share of a round's clients have to stay to its end, and of a client's neighbours to recover its
-    mask; as many colluding neighbours can recover it as well.
+    """More than this share of those who begin a round have to stay to its end, and of a client's neighbours to recover
+    its mask; as many colluding neighbours can recover it as well.
     """
     neighbours: int = 0
     """With how many others each client shares masks; 0: with all if there are few, else as many as `colluding` needs.
