@@ -19,6 +19,7 @@ from fedpareto.core.algorithm import Algorithm, Needs, Setting, Taxonomy, to_eve
 from fedpareto.core.clients import Clients
 from fedpareto.core.messages import Message, Parcels, Replies, Shapes, Tasks
 from fedpareto.errors import UserError
+from fedpareto.trust.privacy import Part
 
 
 @dataclass(frozen=True)
@@ -75,6 +76,11 @@ class AFL(Algorithm[AFLState]):
     def reply_shapes(self, setting: Setting) -> Mapping[str, Shapes]:
         """The trained model, and the loss of the one that was sent."""
         return {"train": {"model": (setting.layout.size,), "loss_before": ()}}
+
+    @property
+    def reply_parts(self) -> Mapping[str, Part]:
+        """A loss beside the model."""
+        return {**super().reply_parts, "loss_before": "losses"}
 
     def tell(self, state: AFLState, replies: Replies) -> AFLState:
         """w ← Σ_k λ_k w_k, and λ ← Π(λ + γ_λ F(w)) with the losses of the w that was sent."""

@@ -23,6 +23,7 @@ from fedpareto.errors import UserError
 from fedpareto.moo.compression import compress, default_rank, near_square, restore
 from fedpareto.moo.epo import epo_weights
 from fedpareto.moo.min_norm import Array, projected_gradient
+from fedpareto.trust.privacy import Part
 
 
 @dataclass(frozen=True)
@@ -91,6 +92,11 @@ class FedCMOO(Algorithm[FedCMOOState]):
             "gradients": {"left": (rows, rank), "right": (rank, columns)} | self._report_shapes(m),
             "train": {"model": (d,)},
         }
+
+    @property
+    def reply_parts(self) -> Mapping[str, Part]:
+        """Two factors, whose lengths do not matter to the weights; then the model."""
+        return {**super().reply_parts, "left": "update", "right": "update", "losses": "losses"}
 
     def _rank(self, d: int, m: int) -> int:
         return min(self.rank, *near_square(d, m)) if self.rank else default_rank(d, m)

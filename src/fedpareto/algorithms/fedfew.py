@@ -17,6 +17,7 @@ from fedpareto.core.clients import Clients
 from fedpareto.core.messages import Message, Parcels, Replies, Shapes, Tasks
 from fedpareto.errors import UserError
 from fedpareto.moo.set_scalarise import set_weights, smooth_tchebycheff_set
+from fedpareto.trust.privacy import Part
 
 
 @dataclass(frozen=True)
@@ -95,6 +96,11 @@ class FedFew(Algorithm[FedFewState]):
         """The trained models, their losses, and the number of rows where weights need it."""
         size: Shapes = {"size": ()} if self.weighting == "size" else {}
         return {"train": {"models": (self.models, setting.layout.size), "losses": (self.models,), **size}}
+
+    @property
+    def reply_parts(self) -> Mapping[str, Part]:
+        """K losses beside K models."""
+        return {**super().reply_parts, "losses": "losses"}
 
     def tell(self, state: FedFewState, replies: Replies) -> FedFewState:
         """θ_k ← θ_k + η Σ_i α_i w_ik Δ_ik (line 15) with Δ_ik the client's local update of θ_k."""

@@ -38,6 +38,7 @@ class FSMGDA(Algorithm[FSMGDAState]):
     taxonomy: ClassVar[Taxonomy] = Taxonomy(
         "client", "single-solution", "successive single-objective updates, MGDA", "arbitrary"
     )
+    averages: ClassVar[bool] = True
     needs: ClassVar[Needs] = "weighted sum"
     sums: ClassVar[bool] = True
 

@@ -15,6 +15,7 @@ from fedpareto.core.algorithm import Algorithm, Needs, Setting, Taxonomy, by_cli
 from fedpareto.core.clients import Clients
 from fedpareto.core.messages import Message, Parcels, Replies, Shapes, Tasks
 from fedpareto.errors import UserError
+from fedpareto.trust.privacy import Part
 
 UNKNOWN = -1
 """Marks a client that has not taken part yet."""
@@ -76,6 +77,11 @@ class IFCA(Algorithm[IFCAState]):
         """The trained model, its index, and the number of rows where weights need it."""
         d, size = setting.layout.size, {"size": ()} if self.weighting == "size" else {}
         return {"train": {"model": (d,), "choice": (), **size}, "fine_tune": {"models": (1, d)}}
+
+    @property
+    def reply_parts(self) -> Mapping[str, Part]:
+        """A choice beside the model."""
+        return {**super().reply_parts, "choice": "choice"}
 
     @property
     def reply_limits(self) -> Mapping[str, tuple[float, float]]:

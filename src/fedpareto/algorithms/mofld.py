@@ -30,6 +30,7 @@ from fedpareto.moo.search.evolution import Evolution
 from fedpareto.moo.search.history import History, Search
 from fedpareto.moo.search.linear_support import LinearSupport
 from fedpareto.moo.search.sampling import Lattice, RandomWeights
+from fedpareto.trust.privacy import Part
 
 TRAINED_FOR, CHOSEN_ON, COMPARED_BY = 0, 1, 2
 """The splits on which candidates are measured: training rows; validation rows, by which the search accepts, the
@@ -374,6 +375,11 @@ class MOFLD(Algorithm[MOFLDState]):
             "measure": {"values": (3, len(setting.objectives)), "size": ()},
             "train": model,
         }
+
+    @property
+    def reply_parts(self) -> Mapping[str, Part]:
+        """Models in training, then what they are worth."""
+        return {**super().reply_parts, "values": "objectives"}
 
 
 def _mean_values(state: MOFLDState, replies: Replies) -> Tensor:

@@ -56,6 +56,7 @@ class PraFFL(Algorithm[PraFFLState]):
         "arbitrary",
     )
     needs_losses: ClassVar[bool] = True
+    averages: ClassVar[bool] = True
     needs: ClassVar[Needs] = "weighted sum"
     sums: ClassVar[bool] = True
     personalised: ClassVar[bool] = True

@@ -1,13 +1,14 @@
-"""Differential privacy around any algorithm whose clients reply with a model, and nothing else.
+"""Differential privacy around any algorithm that says what its clients' replies are (`Algorithm.reply_parts`).
 
 Central: McMahan et al., "Learning differentially private recurrent language models", 2018, with a fixed clip. Local:
-the same noise on each client's own update, before it leaves. What ε this is: trust.privacy.
+noise on each client's own reply, before it leaves; see trust.hiding. What ε this is: trust.privacy.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, ClassVar, Generic
 
 import numpy as np
@@ -18,6 +19,7 @@ from fedpareto.algorithms.fine_tuning import FineTuned, FineTunedState
 from fedpareto.core import rng
 from fedpareto.core.algorithm import (
     Algorithm,
+    Found,
     Needs,
     S,
     Setting,
@@ -29,19 +31,23 @@ from fedpareto.core.algorithm import (
     small_setting,
 )
 from fedpareto.core.clients import Clients
+from fedpareto.core.conditioned import Conditioned
+from fedpareto.core.layout import Layout
 from fedpareto.core.messages import Message, Parcels, Replies, Shapes, Tasks
+from fedpareto.core.problem import Objective
 from fedpareto.errors import UserError
-from fedpareto.trust.privacy import Exposure, Privacy, epsilon
+from fedpareto.trust.hiding import PURPOSE, Hiding, draws, ranges_of
+from fedpareto.trust.privacy import Exposure, Privacy, epsilon, epsilon_of_all
 
 KEPT = "kept"
 """The name under which clients are told that they hold a tuned model."""
-PURPOSE = "privacy"
-"""The name of the random streams that noise is drawn from."""
+TUNING = "fine_tune"
+"""A step of the variant +ft only. Under privacy its result stays with the client."""
 
 
 @dataclass(frozen=True)
 class PrivateState(State, Generic[S]):
-    """The algorithm's own state, and how often each client was selected for an update."""
+    """The algorithm's own state, and how often each client was selected for a reply."""
 
     inner: S | None = None
     asked: Tensor = torch.empty(0, dtype=torch.int64)
@@ -52,7 +58,7 @@ class PrivateState(State, Generic[S]):
 
 @dataclass(frozen=True)
 class Private(Algorithm[PrivateState[S]]):
-    """Any algorithm whose replies are models, with clipped updates and Gaussian noise."""
+    """Any algorithm, with clipped updates, bounded values and Gaussian noise."""
 
     algorithm: Algorithm[S]
     privacy: Privacy
@@ -87,21 +93,40 @@ class Private(Algorithm[PrivateState[S]]):
         """As the algorithm itself."""
         return self.algorithm.personalised
 
+    @property
+    def ends_as_planned(self) -> bool:  # type: ignore[override]
+        """As the algorithm itself."""
+        return self.algorithm.ends_as_planned
+
     # -- the client half ------------------------------------------------------------------------------------------
 
     def train(self, clients: Clients, message: Message) -> Message:
-        """θ + clip(θ_i − θ), where θ was received and θ_i is the algorithm's own reply; local: + N(0, z²C²)."""
-        received = message["model"]
-        model = clipped(received, self.algorithm.train(clients, message)["model"], self.privacy.clip)
-        if self.privacy.kind == "local" and self.privacy.deviation:
-            model = model + self.privacy.deviation * self._normal(clients.addresses, model)
-        return {"model": model}
+        """The algorithm's own reply, clipped; local: with noise."""
+        return self._reply("train", clients, message)
 
-    def _normal(self, addresses: rng.Addresses, like: Tensor) -> Tensor:
-        """N(0, 1) for each entry of `like` `[n, d]`, from the streams of n addresses or from the machine's own."""
-        if self.privacy.randomness == "seed":
-            return addresses.to(like.device).normal(PURPOSE, like.shape[1]).to(like)
-        return torch.as_tensor(np.random.default_rng().standard_normal(tuple(like.shape))).to(like)
+    def __getattr__(self, step: str) -> Callable[[Clients, Message], Message]:
+        """Further client steps are the algorithm's own, in the same way."""
+        if step.startswith("_") or step in ("algorithm", "privacy") or step not in self._steps:
+            raise AttributeError(step)
+        return partial(self._reply, step)
+
+    @property
+    def _steps(self) -> Mapping[str, Shapes]:
+        return self.algorithm.reply_shapes(small_setting())
+
+    def _reply(self, step: str, clients: Clients, message: Message) -> Message:
+        reply = getattr(self.algorithm, step)(clients, message)
+        hiding = self._hiding(step, clients.problem.objectives)
+        if self.privacy.kind == "local":
+            return hiding.hidden(message, reply, draws(self.privacy, clients.addresses))
+        return hiding.clipped(message, reply)
+
+    def _hiding(self, step: str, objectives: tuple[Objective, ...]) -> Hiding:
+        parts, limits = self.algorithm.reply_parts, self.algorithm.reply_limits
+        here = {name: parts[name] for name in self._steps[step]}
+        ranges = ranges_of(objectives) if "objectives" in here.values() else None
+        choices = {name: int(limits[name][1]) + 1 for name, part in here.items() if part == "choice"}
+        return Hiding(self.privacy, here, ranges, choices)
 
     def private_state(self, setting: Setting) -> Message:
         """The algorithm's own."""
@@ -115,10 +140,22 @@ class Private(Algorithm[PrivateState[S]]):
         """The algorithm's own."""
         return self.algorithm.personal(clients, message)
 
+    def anatomy(self, layout: Layout, objectives: int) -> Conditioned | None:
+        """The algorithm's own."""
+        return self.algorithm.anatomy(layout, objectives)
+
+    def model_parts(self, clients: Clients, message: Message) -> Message:
+        """The algorithm's own: they stay with the client."""
+        return self.algorithm.model_parts(clients, message)
+
     # -- the server half ------------------------------------------------------------------------------------------
 
     def begin(self, setting: Setting) -> PrivateState[S]:
-        """No client was selected yet."""
+        """No client was selected yet; checks that what is sent of objectives has bounds."""
+        sent = {name for names in self._steps.values() for name in names}
+        of_objectives = any(self.algorithm.reply_parts.get(name) == "objectives" for name in sent)
+        if self.privacy.objectives == "noised" or (of_objectives and self.privacy.noise):
+            ranges_of(setting.objectives)
         return PrivateState(
             setting, inner=self.algorithm.begin(setting), asked=torch.zeros(len(setting.clients), dtype=torch.int64)
         )
@@ -130,27 +167,41 @@ class Private(Algorithm[PrivateState[S]]):
     def tell(self, state: PrivateState[S], replies: Replies) -> PrivateState[S]:
         """The algorithm's own aggregation; central: of replies that share N(0, (zC/n)²), which is then in the mean."""
         inner = self.algorithm.tell(_inner(state), self._noised(state, replies))
-        if inner.round == state.round:
-            raise UserError(f"privacy: {self.name} takes several exchanges a round; noise is drawn for one")
-        asked = state.asked.clone()
-        asked[torch.as_tensor(np.unique(_rows_at_work(state.setting, self.ask(state))), device=asked.device)] += 1
+        if self.privacy.kind == "central" and inner.round == state.round:
+            raise UserError(f"privacy: {self.name} takes several exchanges a round; central noise is drawn for one")
+        rows = state.setting.rows(np.concatenate([tasks.clients for tasks in self.ask(state)]))
+        asked = state.asked.index_add(0, torch.as_tensor(rows), torch.ones(len(rows), dtype=torch.int64))
         return replace(state, inner=inner, asked=asked, round=inner.round)
 
     def _noised(self, state: PrivateState[S], replies: Replies) -> Replies:
         if self.privacy.kind != "central" or not self.privacy.deviation:
             return replies
         address = rng.Addresses.of([rng.Address(state.setting.seed, round=state.round + 1)])
-        (size,) = self.reply_shapes(state.setting)["train"]["model"]
-        noise = self.privacy.deviation / len(replies) * self._normal(address, state.setting.initial[None, :size])
-        return replies.moved("model", noise[0])
+        shapes = self.reply_shapes(state.setting)[replies.step]
+        (name,) = (one for one in shapes if self.algorithm.reply_parts[one] == "update")
+        drawn = draws(self.privacy, address)(PURPOSE, int(np.prod(shapes[name])), state.setting.initial)
+        return replies.moved(name, self.privacy.deviation / len(replies) * drawn[0].view(shapes[name]))
 
     def solutions(self, state: PrivateState[S]) -> Parcels:
         """The algorithm's own."""
         return self.algorithm.solutions(_inner(state))
 
-    def reply_shapes(self, setting: Setting) -> Mapping[str, Shapes]:
+    def found(self, state: PrivateState[S]) -> Found | None:
         """The algorithm's own."""
-        return self.algorithm.reply_shapes(setting)
+        return self.algorithm.found(_inner(state))
+
+    def refreshed(self, reply: Message, begun: Message, now: Message, weights: Tensor) -> Message:
+        """The algorithm's own."""
+        return self.algorithm.refreshed(reply, begun, now, weights)
+
+    def reply_shapes(self, setting: Setting) -> Mapping[str, Shapes]:
+        """The algorithm's own, without what is for fine-tuning: that stays with the client."""
+        return {step: shapes for step, shapes in self.algorithm.reply_shapes(setting).items() if step != TUNING}
+
+    @property
+    def reply_limits(self) -> Mapping[str, tuple[float, float]]:
+        """The algorithm's own."""
+        return self.algorithm.reply_limits
 
     def shares(self, setting: Setting) -> np.ndarray | None:
         """The algorithm's own."""
@@ -158,16 +209,20 @@ class Private(Algorithm[PrivateState[S]]):
 
     def describe(self, state: PrivateState[S]) -> dict[str, Any]:
         """What the algorithm itself describes, and ε of the rounds so far, of all seeds together."""
-        setting = state.setting
+        setting, most = state.setting, int(state.asked.max())
+        evaluated = -(-state.round // setting.evaluate_every)
         exposure = Exposure(
-            int(state.asked.max()) * setting.repeats,
+            most * setting.repeats,
             state.round * setting.repeats,
             len(participants(state)),
             len(setting.clients),
             # Clients that take part in every round are not drawn: sampling does not hide them.
             drawn=not setting.regulars,
+            # Of what was sent, now too; and of what a client made of it, if it took part.
+            reports=(evaluated + 1 + min(most, evaluated)) * setting.repeats,
         )
-        return self.algorithm.describe(_inner(state)) | {"epsilon": epsilon(self.privacy, exposure)}
+        spent = {"epsilon": epsilon(self.privacy, exposure), "epsilon_of_all": epsilon_of_all(self.privacy, exposure)}
+        return self.algorithm.describe(_inner(state)) | spent
 
 
 # -- fine-tuning ---------------------------------------------------------------------------------------------------
@@ -206,9 +261,20 @@ class PrivatelyTuned(FineTuned[S]):
     def keep(self, clients: Clients, message: Message) -> Message:
         """Local training from the client's own solution; the reply is empty."""
         assert isinstance(self.algorithm, Private), "made so by protected"
-        tuned = self.algorithm.algorithm.train(clients, message)["model"]
+        plain = self.algorithm.algorithm
+        step = TUNING if TUNING in plain.reply_shapes(small_setting()) else "train"
+        tuned = getattr(plain, step)(clients, message)[self._tuned(small_setting())]
         clients.state = {**clients.state, "tuned": tuned}
         return {}
+
+    def _tuned(self, setting: Setting) -> str:
+        """What clients tune: the whole model, or the part of it that they share."""
+        steps = self._plain_shapes(setting)
+        return next(name for name in steps.get(TUNING, steps["train"]) if name in ("model", "models", "body"))
+
+    def _plain_shapes(self, setting: Setting) -> Mapping[str, Shapes]:
+        assert isinstance(self.algorithm, Private), "made so by protected"
+        return self.algorithm.algorithm.reply_shapes(setting)
 
     def tell(self, state: FineTunedState[S], replies: Replies) -> KeptState[S]:
         """The algorithm's own aggregation; in the last round only the list of clients that have tuned their models."""
@@ -230,13 +296,16 @@ class PrivatelyTuned(FineTuned[S]):
         """The algorithm's own, from what the client was sent or from what it tuned and kept."""
         message = dict(message)
         if (kept := message.pop(KEPT, None)) is not None:
-            message["model"] = torch.where(kept.unsqueeze(1) > 0, clients.state["tuned"], message["model"])
+            name = self._tuned(small_setting())
+            is_kept = kept.view(-1, *[1] * (message[name].dim() - 1)) > 0
+            message[name] = torch.where(is_kept, clients.state["tuned"], message[name])
         return self.algorithm.personal(clients, message)
 
     def private_state(self, setting: Setting) -> Message:
         """The algorithm's own, and a place for the tuned model."""
-        (size,) = self.algorithm.reply_shapes(setting)["train"]["model"]
-        return {**self.algorithm.private_state(setting), "tuned": setting.initial[:size].clone()}
+        steps, name = self._plain_shapes(setting), self._tuned(setting)
+        shape = steps.get(TUNING, steps["train"])[name]
+        return {**self.algorithm.private_state(setting), "tuned": setting.initial[: shape[-1]].expand(shape).clone()}
 
     def reply_shapes(self, setting: Setting) -> Mapping[str, Shapes]:
         """The algorithm's own, and nothing in the last round."""
@@ -262,46 +331,24 @@ def protected(algorithm: Algorithm[Any], privacy: Privacy) -> Algorithm[Any]:
 
 def refusal(algorithm: Algorithm[Any], privacy: Privacy) -> str:
     """Why this kind of privacy would not protect what the algorithm's clients send; empty if it does."""
-    steps = algorithm.reply_shapes(small_setting())
-    replies = {name for shapes in steps.values() for name in shapes}
-    if not replies:
+    steps = {step: names for step, names in algorithm.reply_shapes(small_setting()).items() if step != TUNING}
+    sent = {name for names in steps.values() for name in names}
+    if not sent:
         return "its clients send nothing, so there is nothing to protect"
-    more = sorted(replies - {"model"})
-    if more:
-        way_out = "; weighting=equal does without" if _equal_weights_help(algorithm, privacy) else ""
-        return f"its clients do not send a model only but {', '.join(more)}, which noise would not cover{way_out}"
-    if set(steps) != {"train"}:
+    parts = algorithm.reply_parts
+    if more := sorted(sent - parts.keys()):
+        return f"its clients do not send a model only but {', '.join(more)}, which noise would not cover"
+    if getattr(algorithm, "weighting", None) == "size":
+        by_size: Any = algorithm
+        helps = not refusal(replace(by_size, weighting="equal"), privacy)
+        return "its clients send their number of rows, which noise would not cover" + (
+            "; weighting=equal does without" if helps else ""
+        )
+    if set(steps) != {"train"} and type(algorithm).reply_parts is Algorithm.reply_parts:
         return f"its clients take more steps than train: {', '.join(sorted(steps))}"
-    if privacy.kind == "central" and not algorithm.averages:
-        return "its server works with each client's own update, and noise on a mean protects none; kind=local does"
+    if privacy.kind == "central" and not (algorithm.averages and set(steps) == {"train"}):
+        return "its server works with each client's own reply, and noise on a mean protects none; kind=local does"
     return ""
-
-
-def _equal_weights_help(algorithm: Algorithm[Any], privacy: Privacy) -> bool:
-    """Whether the number of rows is all that stands in the way."""
-    by_size: Any = algorithm
-    if getattr(by_size, "weighting", None) != "size":
-        return False
-    return not refusal(replace(by_size, weighting="equal"), privacy)
-
-
-def clipped(received: Tensor, trained: Tensor, clip: float) -> Tensor:
-    """θ + Δ · min(1, C / ‖Δ‖) with Δ = θ_i − θ, for each row of `[n, d]`; rows that are short enough as they are.
-
-    What is returned is never further than C from θ, however coarse the numbers of its type are at θ.
-    """
-    origin = received.double()
-    update = trained.double() - origin
-    length = update.norm(dim=1, keepdim=True)
-    allowed = update * (clip / length)
-    near = (origin + allowed).to(trained)
-    # Rounding may have moved an entry away from θ; the next number towards θ is within the allowed update.
-    is_beyond = (near.double() - origin).abs() > allowed.abs()
-    return torch.where(length <= clip, trained, torch.where(is_beyond, torch.nextafter(near, received), near))
-
-
-def _rows_at_work(setting: Setting, tasks: Sequence[Tasks]) -> np.ndarray:
-    return np.concatenate([setting.rows(some.clients) for some in tasks])
 
 
 def _inner(state: PrivateState[S]) -> S:

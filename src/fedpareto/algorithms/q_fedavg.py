@@ -15,6 +15,7 @@ from fedpareto.core.clients import Clients
 from fedpareto.core.learner import Learner
 from fedpareto.core.messages import Message, Parcels, Replies, Shapes, Tasks
 from fedpareto.errors import UserError
+from fedpareto.trust.privacy import Part
 
 SMALLEST_LOSS = 1e-10
 """Below this a loss counts as this: F^(q−1) has no value at 0."""
@@ -70,6 +71,11 @@ class QFedAvg(Algorithm[FedAvgState]):
         """The trained model, the loss of the one that was sent, and L."""
         lipschitz: Shapes = {} if self.lipschitz else {"lipschitz": ()}
         return {"train": {"model": (setting.layout.size,), "loss_before": (), **lipschitz}}
+
+    @property
+    def reply_parts(self) -> Mapping[str, Part]:
+        """L says nothing about rows."""
+        return {**super().reply_parts, "loss_before": "losses", "lipschitz": "public"}
 
     @property
     def reply_limits(self) -> Mapping[str, tuple[float, float]]:

@@ -19,7 +19,7 @@ from fedpareto.core.groups import Comparison
 from fedpareto.core.layout import Layout
 from fedpareto.core.messages import Ids, Message, Parcels, Replies, Shapes, Tasks, places
 from fedpareto.core.problem import Judge, Objective
-from fedpareto.trust.privacy import Privacy
+from fedpareto.trust.privacy import Part, Privacy
 from fedpareto.trust.secure_sum import SecureSum
 
 ABOVE_ZERO: float = torch.finfo(torch.float32).tiny
@@ -50,6 +50,8 @@ class Setting:
     """How the server measures models by itself, where the problem lets it."""
     repeats: int = 1
     """How many runs, one for each seed, train on the same clients' rows: each of them costs privacy."""
+    evaluate_every: int = 1
+    """Rounds between two reports of the clients' objectives, which cost privacy too."""
     widths: np.ndarray | None = None
     """The share of the widest network that each client's device can train, `[n]`, in the order of `clients`; None:
     nothing is known about devices.
@@ -124,7 +126,7 @@ class Algorithm(ABC, Generic[S]):
     personalised: ClassVar[bool] = False
     """Whether every client gets a personal model without fine-tuning."""
     averages: ClassVar[bool] = False
-    """Whether the server only needs the unweighted mean of the clients' models: then noise on that mean is enough."""
+    """Whether the server only needs the unweighted mean of what clients send: then noise on that mean is enough."""
     needs: ClassVar[Needs] = "all rows"
     """What `tell` reads of replies, by these methods. Less than all rows can be added up on the way: in shards, in
     secret, at a relay.
@@ -185,6 +187,11 @@ class Algorithm(ABC, Generic[S]):
     @abstractmethod
     def reply_shapes(self, setting: Setting) -> Mapping[str, Shapes]:
         """By step, exactly what a reply carries; an engine refuses anything else."""
+
+    @property
+    def reply_parts(self) -> Mapping[str, Part]:
+        """By name, what a tensor of a reply is, for privacy to hide a client in it; without an entry it cannot."""
+        return {**dict.fromkeys(("model", "models", "body", "updates"), "update"), "size": "count"}
 
     @property
     def reply_limits(self) -> Mapping[str, tuple[float, float]]:

@@ -1,13 +1,27 @@
-"""Differential privacy of whole clients: what a user requests, and the resulting ε."""
+"""Differential privacy of whole clients: what a user requests, and the resulting ε.
+
+All noise is Gaussian, so that everything a client gives away adds up: a release whose noise has the deviation σ, of
+something that one client can change by at most Δ, costs (Δ / σ)², and any number of them, each chosen in view of those
+before it, is one Gaussian mechanism with the sum of their costs (Dong, Roth and Su, "Gaussian differential privacy",
+2022).
+"""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from fedpareto.errors import UserError
+
+Part: TypeAlias = Literal["update", "losses", "objectives", "choice", "count", "public"]
+"""What a tensor of a reply is, so that privacy knows how to hide a client in it: something that is clipped as a whole
+(measured from where it began, see core.messages.origins); losses, cut off at `largest_loss`; objectives, within their
+ranges; one of several possible answers, by its number; a number of rows, for which 1 is sent; or nothing about rows.
+"""
+Objectives: TypeAlias = Literal["exact", "rounded", "noised", "withheld"]
+"""How clients report the objectives of models."""
 
 ORDERS = (*range(2, 33), 40, 48, 64)
 """Rényi orders that the subsampled bound is minimised over; more of them cost seconds and change little."""
@@ -31,6 +45,19 @@ class Privacy:
     participants: Literal["public", "secret"] = "public"
     """`secret`: a smaller ε under partial participation, against those who know neither the seed nor who took part."""
 
+    largest_loss: float = 1.0
+    """B: a loss that a client sends beside its update counts as this if it is larger, and as 0 if it is negative."""
+    values_share: float = 0.1
+    """Share of a reply's privacy that its losses, objectives and choices have together; its updates have the rest."""
+    objectives: Objectives = "exact"
+    """How clients report objectives: as they are; rounded, which is no protection by itself; with noise; or not."""
+    objectives_noise: float = 1.0
+    """z of a report with noise: one that holds k values has the deviation z√k on each, times the objective's range."""
+    objectives_digits: int = 2
+    """Decimals of a rounded report."""
+    budget: float = math.inf
+    """The largest ε that a node may spend; it refuses to answer what would cost more. A node may have a lower one."""
+
     def __post_init__(self) -> None:
         if not self.clip > 0:
             raise UserError(f"privacy: clip is {self.clip}; the largest norm of an update is positive (inf: no limit)")
@@ -42,11 +69,46 @@ class Privacy:
             raise UserError(f"privacy: delta is {self.delta}; it is a probability between 0 and 1")
         if self.kind == "local" and self.participants == "secret":
             raise UserError("privacy: participants cannot be secret with kind local: the server sees who replies")
+        if not 0 < self.largest_loss < math.inf:
+            raise UserError(f"privacy: largest_loss is {self.largest_loss}; it is a positive number")
+        if not 0 < self.values_share < 1:
+            raise UserError(f"privacy: values_share is {self.values_share}; it is a share between 0 and 1")
+        if not 0 < self.objectives_noise < math.inf:
+            raise UserError(f"privacy: objectives_noise is {self.objectives_noise}; it is a positive number")
+        if self.objectives_digits < 0:
+            raise UserError(f"privacy: objectives_digits is {self.objectives_digits}; it is a number of decimals")
+        if not self.budget > 0:
+            raise UserError(f"privacy: budget is {self.budget}; the largest ε is positive (inf: no limit)")
 
     @property
     def deviation(self) -> float:
         """zC, of the noise on one update or on a sum of them."""
         return self.noise * self.clip if self.noise else 0.0
+
+    @property
+    def reply_cost(self) -> float:
+        """(Δ / σ)² of one reply, however many tensors it has.
+
+        Two federations are neighbours, if central, when they are equal but for one client, whose updates are zero in
+        one of them (Kairouz et al., 2021): a sum of clipped updates then differs by at most C. If local, when a
+        client's reply is any other: its update differs by at most 2C.
+        """
+        if not self.noise:
+            return math.inf
+        return (2 / self.noise if self.kind == "local" else 1 / self.noise) ** 2
+
+    @property
+    def report_cost(self) -> float:
+        """The same of the objectives of one model: a client's rows may move each of them over its whole range."""
+        if self.objectives == "withheld":
+            return 0.0
+        return self.objectives_noise**-2 if self.objectives == "noised" else math.inf
+
+    def epsilon_of(self, cost: float) -> float:
+        """ε at the given δ of releases that cost so much together; exactly (Balle and Wang, 2018)."""
+        if not cost:
+            return 0.0
+        return _gaussian(cost**-0.5, self.delta) if cost < math.inf else math.inf
 
 
 @dataclass(frozen=True)
@@ -54,47 +116,52 @@ class Exposure:
     """How often a run has used its clients so far, with all its seeds: they train on the same rows."""
 
     most: int
-    """Rounds for which the most often selected client was selected."""
+    """Replies for which the most often selected client was selected."""
     rounds: int
     sampled: int
     """Clients selected in a round, always as many, and none twice."""
     clients: int
     drawn: bool = True
     """Whether all of them are drawn at random, each as likely as any other."""
+    reports: int = 0
+    """Models whose objectives a client has reported, at the most."""
 
 
 def epsilon(privacy: Privacy, exposure: Exposure) -> float:
-    """ε at the given δ, the smallest for which (ε, δ)-differential privacy was shown.
-
-    Two federations are neighbours, if central, when they are equal but for one client, whose updates are zero in one
-    of them (Kairouz et al., 2021): a sum of clipped updates then differs by at most C. If local, when a client's
-    update is any other of norm C at most: it differs by 2C.
+    """ε at the given δ of replies, and of reports where these have noise: the smallest for which (ε, δ)-differential
+    privacy was shown.
     """
-    if not exposure.most:
-        return 0.0
-    if not privacy.noise:
-        return math.inf
-    z = privacy.noise / 2 if privacy.kind == "local" else privacy.noise
-    known = _gaussian(z, exposure.most, privacy.delta)
+    reports = exposure.reports if privacy.objectives == "noised" else 0
+    told = reports * privacy.report_cost if reports else 0.0
+    known = privacy.epsilon_of(told + (exposure.most * privacy.reply_cost if exposure.most else 0.0))
     if privacy.participants == "public" or not exposure.drawn or exposure.sampled >= exposure.clients:
         return known
-    return min(known, _sampled(z, exposure.rounds, exposure.sampled, exposure.clients, privacy.delta))
+    if not exposure.most or not privacy.noise:
+        return known
+    return min(known, _sampled(privacy, replace(exposure, reports=reports)))
+
+
+def epsilon_of_all(privacy: Privacy, exposure: Exposure) -> float:
+    """The same of everything that leaves a client: infinite where it reports objectives as they are, or rounded."""
+    if exposure.reports and math.isinf(privacy.report_cost):
+        return math.inf
+    return epsilon(privacy, exposure)
 
 
 def need_accountant(privacy: Privacy) -> None:
     """Raises UserError if ε will be needed and cannot be computed; before a run, not in its first round."""
-    if privacy.kind != "none" and privacy.noise:
+    if privacy.kind != "none" and (privacy.noise or privacy.objectives == "noised"):
         _accounting()
 
 
 @lru_cache(maxsize=1024)
-def _gaussian(z: float, times: int, delta: float) -> float:
-    """Exactly (Balle, Wang, 2018): k Gaussian mechanisms are one with a noise that is √k times smaller."""
-    return float(_accounting().get_epsilon_gaussian(z / math.sqrt(times), delta))
+def _gaussian(z: float, delta: float) -> float:
+    """Of a Gaussian mechanism whose noise has z times the deviation of its sensitivity."""
+    return float(_accounting().get_epsilon_gaussian(z, delta))
 
 
 @lru_cache(maxsize=1024)
-def _sampled(z: float, rounds: int, sampled: int, clients: int, delta: float) -> float:
+def _sampled(privacy: Privacy, exposure: Exposure) -> float:
     """A bound for clients drawn without replacement in every round, always as many: theorem 27 of Wang, Balle and
     Kasiviswanathan, "Subsampled Rényi differential privacy and analytical moments accountant", 2019, and from Rényi
     divergence to ε proposition 12 of Canonne, Kamath and Steinke, 2020.
@@ -103,8 +170,11 @@ def _sampled(z: float, rounds: int, sampled: int, clients: int, delta: float) ->
     """
     dp = _accounting()
     accountant = dp.rdp.RdpAccountant(ORDERS, dp.NeighboringRelation.REPLACE_ONE)
-    round_ = dp.SampledWithoutReplacementDpEvent(clients, sampled, dp.GaussianDpEvent(z / 2))
-    return float(accountant.compose(round_, rounds).get_epsilon(delta))
+    mean = dp.GaussianDpEvent(privacy.noise / 2)
+    accountant.compose(dp.SampledWithoutReplacementDpEvent(exposure.clients, exposure.sampled, mean), exposure.rounds)
+    if exposure.reports:
+        accountant.compose(dp.GaussianDpEvent(privacy.objectives_noise), exposure.reports)
+    return float(accountant.get_epsilon(privacy.delta))
 
 
 def _accounting() -> Any:
