@@ -308,7 +308,7 @@ def test_every_problem_is_documented_with_its_parameters_and_objectives(name):
         ("docs/engine.md", "Chunks", LocalOptions),
         ("docs/cluster.md", "Options", RayOptions),
         ("docs/running.md", "Participation, quorum, faults", Faults),
-        ("docs/concepts.md", "Differential privacy", Privacy),
+        ("docs/privacy.md", "Parameters", Privacy),
         ("docs/attacks.md", "Attacks", Attack),
         ("docs/attacks.md", "Defences", Defence),
         ("docs/time.md", "Devices", Devices),

@@ -18,13 +18,12 @@ from fedpareto.algorithms.ifca import IFCA
 from fedpareto.core.federation import Federation
 from fedpareto.core.layout import Layout
 from fedpareto.core.messages import Replies
-from fedpareto.core.registry import make_algorithm, protected
+from fedpareto.core.registry import make_algorithm
 from fedpareto.errors import UserError
 from fedpareto.learners.supervised import Supervised
 from fedpareto.moo.set_scalarise import set_weights, smooth_tchebycheff_set
 from fedpareto.problems.convex import Convex
 from fedpareto.testing.conformance import largest_difference, trial
-from fedpareto.trust.privacy import Privacy
 
 FULL_BATCH = Supervised(lr=0.1, batch_size=1000)
 LAYOUT = Layout.of({"weight": (2,)})
@@ -274,9 +273,3 @@ def test_a_beginning_without_randomness_gets_some():
 def test_wrong_parameters_are_refused_by_their_names(name, parameters, message):
     with pytest.raises(UserError, match=message):
         make_algorithm(name, parameters)
-
-
-@pytest.mark.parametrize("name", ["fedfew", "ifca"])
-def test_privacy_is_refused_where_more_than_a_model_is_sent(name):
-    with pytest.raises(UserError, match="which noise would not cover"):
-        protected(make_algorithm(name), Privacy(kind="local"))

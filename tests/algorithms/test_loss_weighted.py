@@ -15,13 +15,12 @@ from fedpareto.algorithms.q_fedavg import QFedAvg
 from fedpareto.core.federation import Federation
 from fedpareto.core.layout import Layout
 from fedpareto.core.messages import Replies
-from fedpareto.core.registry import make_algorithm, protected
+from fedpareto.core.registry import make_algorithm
 from fedpareto.errors import UserError
 from fedpareto.learners.supervised import Supervised
 from fedpareto.moo.scalarise import SCALARISATIONS
 from fedpareto.problems.convex import Convex
 from fedpareto.testing.conformance import largest_difference, trial
-from fedpareto.trust.privacy import Privacy
 
 FULL_BATCH = Supervised(lr=0.1, batch_size=1000)
 MODELS = np.array([[1.0, 2.0], [-1.0, 0.5], [0.0, 3.0]])
@@ -189,9 +188,3 @@ def test_afl_evens_out_the_largest_losses():
 def test_wrong_parameters_are_refused_by_their_names(name, parameters, message):
     with pytest.raises(UserError, match=message):
         make_algorithm(name, parameters)
-
-
-@pytest.mark.parametrize("name", ["q-fedavg", "afl"])
-def test_privacy_is_refused_where_losses_are_sent(name):
-    with pytest.raises(UserError, match="loss_before, which noise would not cover"):
-        protected(make_algorithm(name), Privacy(kind="local"))

@@ -21,7 +21,6 @@ from fedpareto.core.federation import Federation
 from fedpareto.core.messages import Replies
 from fedpareto.core.problem import Objective
 from fedpareto.errors import UserError
-from fedpareto.experiments.draft import Draft
 from fedpareto.experiments.interrupts import Stopped
 from fedpareto.experiments.runner import resume, start
 from fedpareto.moo.dominance import is_nondominated
@@ -336,10 +335,3 @@ def test_linear_support_of_one_objective_is_refused():
     setting = replace(small_setting(), objectives=(Objective("accuracy"),))
     with pytest.raises(UserError, match="generator is ols, which needs two objectives or more; this problem has one"):
         MOFLD(generator="ols", training_rounds=1).begin(setting)
-
-
-def test_privacy_around_it_is_refused():
-    with pytest.raises(UserError, match="does not fit mofld"):
-        Draft(
-            {"algorithm": {"name": "mofld"}, "problem": "convex", "privacy": {"kind": "local", "clip": 1, "noise": 1}}
-        ).finish()

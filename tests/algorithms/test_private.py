@@ -57,6 +57,7 @@ MORE = {
     ("ifca+ft", "local"): {},
     ("q-fedavg", "local"): {},
     ("afl", "local"): {},
+    ("scaffold", "local"): EQUAL,
     ("mofld", "local"): {"samples": 2, "training_rounds": 1},
 }
 """Whose clients send more than one model, or something else; some of the checks are enough for them."""

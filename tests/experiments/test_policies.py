@@ -220,7 +220,12 @@ REFUSED = {
     "does not fit fedcmoo": {"algorithm": "fedcmoo", "policy": "buffered"},
     "does not fit fedfb": {"algorithm": "fedfb", "problem": "synthetic", "policy": "asynchronous"},
     "does not fit mofld": {"algorithm": "mofld", "policy": "tiers"},
-    "drawn anew in every round": {"algorithm": "fedpref", "policy": "buffered", "privacy": "local"},
+    "a late one is moved and weighed": {
+        "algorithm": {"name": "fedavg", "weighting": "equal"},
+        "policy": "buffered",
+        "privacy": "central",
+    },
+    "depends on rows without any noise": {"algorithm": "fedpref", "selection": "oort", "privacy": "local"},
     "set policy.deadline, in seconds": {"policy": "deadline"},
     "deadline is for the kind deadline": {"policy": {"kind": "buffered", "deadline": 3}},
     "buffer is 10, but there are only 7": {"policy": {"kind": "buffered", "buffer": 10}},

@@ -169,7 +169,10 @@ class Private(Algorithm[PrivateState[S]]):
         inner = self.algorithm.tell(_inner(state), self._noised(state, replies))
         if self.privacy.kind == "central" and inner.round == state.round:
             raise UserError(f"privacy: {self.name} takes several exchanges a round; central noise is drawn for one")
-        rows = state.setting.rows(np.concatenate([tasks.clients for tasks in self.ask(state)]))
+        asked_now = replies.asked
+        if asked_now is None:
+            asked_now = np.concatenate([tasks.clients for tasks in self.ask(state)])
+        rows = _rows(state.setting, asked_now)
         asked = state.asked.index_add(0, torch.as_tensor(rows), torch.ones(len(rows), dtype=torch.int64))
         return replace(state, inner=inner, asked=asked, round=inner.round)
 
@@ -346,9 +349,15 @@ def refusal(algorithm: Algorithm[Any], privacy: Privacy) -> str:
         )
     if set(steps) != {"train"} and type(algorithm).reply_parts is Algorithm.reply_parts:
         return f"its clients take more steps than train: {', '.join(sorted(steps))}"
-    if privacy.kind == "central" and not (algorithm.averages and set(steps) == {"train"}):
+    is_mean = algorithm.averages and set(steps) == {"train"} and len(steps["train"]) == 1
+    if privacy.kind == "central" and not is_mean:
         return "its server works with each client's own reply, and noise on a mean protects none; kind=local does"
     return ""
+
+
+def _rows(setting: Setting, clients: np.ndarray) -> np.ndarray:
+    """The rows of clients in any order, of whom some may be there more than once."""
+    return np.searchsorted(setting.clients, clients)
 
 
 def _inner(state: PrivateState[S]) -> S:

@@ -18,6 +18,7 @@ from fedpareto.core.clients import Clients
 from fedpareto.core.learner import Pull
 from fedpareto.core.messages import Message, Replies, Shapes, Tasks
 from fedpareto.errors import UserError
+from fedpareto.trust.privacy import Part
 
 
 @dataclass(frozen=True)
@@ -91,6 +92,11 @@ class Scaffold(FedAvg):
     def reply_shapes(self, setting: Setting) -> Mapping[str, Shapes]:
         """The trained model, what c_i has changed by, and the number of rows where weights need it."""
         return {"train": {**super().reply_shapes(setting)["train"], "change": (setting.layout.size,)}}
+
+    @property
+    def reply_parts(self) -> Mapping[str, Part]:
+        """A change beside the model."""
+        return {**super().reply_parts, "change": "update"}
 
     def tell(self, state: FedAvgState, replies: Replies) -> FedAvgState:
         """x ← x + η_g mean of (y_i − x), c ← c + |S|/N mean of the changes (lines 16 and 17)."""

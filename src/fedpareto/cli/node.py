@@ -47,6 +47,10 @@ def up(
     sql: Sql = "",
     query: Query = "",
     ignore: Ignore = None,
+    budget: Annotated[
+        float | None,
+        typer.Option(help="The largest epsilon to spend, over all rounds and seeds; beyond it this node refuses."),
+    ] = None,
     log_format: Annotated[
         Literal["text", "json"], typer.Option(help="Readable lines, or JSON lines for other programs.")
     ] = "text",
@@ -71,6 +75,8 @@ def up(
             model = node.kept_model(home)
             typer.echo(f"the run is finished already; {_about(model)}")
             return
+        if budget is not None:
+            home = home.with_budget(budget)
         weights = node.read_preference(home, preference)
         table = node.table(data, sql, query)
         _check(home, table, ignore, "; not joining")

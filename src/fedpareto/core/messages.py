@@ -147,6 +147,8 @@ class Replies:
     """The round of the tasks that they answer."""
     coded: np.ndarray = field(default_factory=lambda: np.empty(0, dtype=np.int64), repr=False, kw_only=True)
     """Bytes of each reply, if they travelled coded; empty: as many as its tensors have."""
+    asked: np.ndarray | None = field(default=None, repr=False, kw_only=True)
+    """Who was asked since the replies before, if these are not all who have a task."""
 
     def __post_init__(self) -> None:
         clients = np.asarray(self.clients, dtype=np.int64)

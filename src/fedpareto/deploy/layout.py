@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import ipaddress
 import json
+import math
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -100,6 +101,8 @@ class NodeFolder:
     server: str
     """host:port."""
     insecure: bool = False
+    budget: float | None = None
+    """The largest ε that the node's owner allows to be spent; None: what the federation agreed on."""
 
     @classmethod
     def open(cls, folder: Path) -> NodeFolder:
@@ -112,6 +115,7 @@ class NodeFolder:
                 int(entries["client"]),
                 str(entries["server"]),
                 bool(entries["insecure"]),
+                None if entries.get("budget") is None else float(entries["budget"]),
             )
             host, _, port = found.server.rpartition(":")
             check_address(host, int(port), found.insecure)
@@ -127,6 +131,15 @@ class NodeFolder:
         from fedpareto.deploy.specs import load_spec
 
         return load_spec(self.folder)
+
+    def with_budget(self, epsilon: float) -> NodeFolder:
+        """With another budget from now on, also when it is started again; UserError if nothing could be counted."""
+        if not 0 < epsilon < math.inf:
+            raise UserError(f"--budget is {epsilon:g}; the largest ε is a positive number")
+        self.spec().privacy.must_be_countable()
+        other = replace(self, budget=epsilon)
+        other.save()
+        return other
 
     @property
     def schema(self) -> Path:

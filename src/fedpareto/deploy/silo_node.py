@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -119,4 +120,5 @@ def make_node(config: Mapping[str, Any]) -> Node:
         keep=keep_servable,
         schema=problem.table_schema.fingerprint,
         codec=Codec.parse(spec.codec),
+        budget=math.inf if home.budget is None else home.budget,
     )

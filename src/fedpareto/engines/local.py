@@ -18,7 +18,7 @@ from torch import Tensor
 
 from fedpareto.codecs import Codec
 from fedpareto.core import rng
-from fedpareto.core.algorithm import Algorithm, Setting, unwrapped
+from fedpareto.core.algorithm import Algorithm, Setting, privacy_of, unwrapped
 from fedpareto.core.clients import Clients
 from fedpareto.core.federation import Federation
 from fedpareto.core.kept import Kept
@@ -40,6 +40,7 @@ from fedpareto.engines.registered import Registered
 from fedpareto.engines.work import Results, Work, by_kind, in_order, lane_of
 from fedpareto.moo.tested import Tested
 from fedpareto.trust.attacks import Attack, raid_on
+from fedpareto.trust.reports import reported
 
 MEMORY = "learner."
 """Prefix of the names of learner state in a client's private state."""
@@ -150,9 +151,23 @@ class LocalEngine:
             for run, of_run in enumerate(tasks):
                 if of_run:  # Lanes that its tasks no longer name are over.
                     self.private.keep_lanes(run, (some.lane for some in of_run))
-            sent = self._measured(evaluate, Clients.evaluate)
+            sent = [self._reported(run, one) for run, one in enumerate(self._measured(evaluate, Clients.evaluate))]
             measured = [solutions is not None for solutions in evaluate]
             return sent, [self.done(work, measured) for work in by_kind(tasks)]
+
+    def _reported(self, run: int, exact: ByClient) -> ByClient:
+        """What clients say of the objectives of what they were sent."""
+        if not len(exact):
+            return exact
+        addresses = rng.Addresses.at(self.settings[run].seed, exact.clients, 0, device=self.device)
+        told = reported(privacy_of(self.algorithm), exact.rows, self.problem.objectives, addresses)
+        return ByClient.none() if told is None else ByClient(exact.clients, told)
+
+    def objectives(self, run: int, solutions: Parcels) -> ByClient:
+        """Of the models that the clients would use, as they are: for the clients themselves."""
+        with self.working():
+            every = [solutions if one == run else None for one in range(len(self.settings))]
+            return self._measured(every, Clients.evaluate)[run]
 
     def models(self, run: int, solutions: Parcels) -> ByClient:
         """The models that the clients would use, `[d]` each: what they are sent, combined with what they keep."""
@@ -248,6 +263,7 @@ class LocalEngine:
             if work.step == "train" and any(measured[run] for run in set(chunk.run.tolist())):
                 honest = self._honest(clients, chunk)
                 values = honest.evaluate(self.algorithm.personal(honest, {**message, **result, **clients.trained}))
+                values = reported(privacy_of(self.algorithm), values, self.problem.objectives, honest.addresses)
             sizes = np.empty(0, dtype=np.int64)
             if not self.coding.codec.plain:
                 result, sizes = self._coded(chunk, message, result, clients)

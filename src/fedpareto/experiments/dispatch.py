@@ -62,12 +62,6 @@ class Handed:
     """How many rounds ago each reply began, where that may differ."""
 
 
-def begun_as(spec: Spec, setting: Setting) -> Setting:
-    """The setting with which an algorithm begins: where somebody else chooses who is asked, it asks everybody."""
-    participation = 1.0 if spec.chooses else setting.participation
-    return replace(setting, repeats=len(spec.seeds), participation=participation, waits=spec.policy.waits)
-
-
 class Dispatch:
     """Exchanges of all seeds, each with a clock of its own where devices are known."""
 
@@ -181,7 +175,9 @@ class Dispatch:
             self.engine.landed(run, there.replies.clients)
             self._answered(run, there.replies)
             self._learn(run, states[run].round + 1, there.replies, there.evaluations.sent)
-            handed[run] = Handed(some, there, self._cost(run, some, there.replies))
+            asked = np.concatenate([one.clients for one in some])
+            told = replace(there, replies=replace(there.replies, asked=asked))
+            handed[run] = Handed(some, told, self._cost(run, some, there.replies))
         return handed
 
     def _returned(self, run: int, tasks: Sequence[Tasks], outcome: Outcome) -> Outcome:
@@ -340,9 +336,9 @@ class Dispatch:
         enforce_quorum(self.spec.quorum, replies, waiting.failures, run)
         now = only_of(tasks, replies.clients)
         fresh = refreshed(self.spec.algorithm, self.spec.policy, self.flights[run], now, replies)
-        outcome = Outcome(fresh, waiting.failures, measured.evaluations)
-        self._learn(run, state.round + 1, replies, measured.evaluations.sent)
         sent = self.settings[run].clients[np.concatenate([_NOBODY, *waiting.sent])]
+        outcome = Outcome(replace(fresh, asked=sent), waiting.failures, measured.evaluations)
+        self._learn(run, state.round + 1, replies, measured.evaluations.sent)
         return Handed(now, outcome, self._cost(run, tasks, replies, sent), state.round + 1 - replies.rounds)
 
     def _learn(self, run: int, round_: int, replies: Replies, sent: ByClient) -> None:

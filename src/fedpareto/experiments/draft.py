@@ -29,6 +29,7 @@ from fedpareto.experiments.spec_values import (
     check_hours,
     check_losses,
     check_normalisation,
+    check_reports,
     check_secure_sum,
     check_server_codec,
     check_stopping,
@@ -245,6 +246,8 @@ class Draft:
             check_secure_sum(parts["secure_sum"], asked, parts["engine"], parts["attack"], parts["defence"], codecs)
         with self._at("measure_contribution"):
             check_contribution(values.get("measure_contribution", False), algorithm, parts["privacy"])
+        with self._at("measure_losses"):
+            check_reports(values.get("measure_losses", False), parts["privacy"])
         with self._in("attack"):
             self._need_use("attack", parts["attack"].kind, Attack(), parts["attack"])
             check_attack(parts["attack"], parts["engine"], problem, values["clients"])

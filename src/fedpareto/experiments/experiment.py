@@ -12,15 +12,15 @@ import numpy as np
 from torch import Tensor
 
 from fedpareto.core import rng
-from fedpareto.core.algorithm import Found, State
+from fedpareto.core.algorithm import State
 from fedpareto.core.engine import Engine
 from fedpareto.core.kept import Kept
 from fedpareto.core.messages import Failure, Outcome, Parcels, Tasks
-from fedpareto.core.solutions import SolutionSet, held_out, roles
+from fedpareto.core.solutions import SolutionSet
 from fedpareto.errors import DamagedFile, QuorumLost, UserError, reading
-from fedpareto.experiments import resuming
+from fedpareto.experiments import ending, resuming
 from fedpareto.experiments.checkpoint import Checkpoint
-from fedpareto.experiments.dispatch import Dispatch, Handed, begun_as
+from fedpareto.experiments.dispatch import Dispatch, Handed
 from fedpareto.experiments.interrupts import RunStopped, StopFile, Stopped
 from fedpareto.experiments.keeping import save_for_serving, save_result
 from fedpareto.experiments.oversight import Oversight
@@ -28,6 +28,7 @@ from fedpareto.experiments.progress import OnRound, Progress
 from fedpareto.experiments.recording import Entry, Recorder, by_split, event
 from fedpareto.experiments.recovery import healed, lost_in_words
 from fedpareto.experiments.result import Result
+from fedpareto.experiments.settings import begun_as
 from fedpareto.experiments.spec import Spec
 from fedpareto.experiments.stopping import VALIDATION, Watch, score
 from fedpareto.experiments.store import RunFolder
@@ -232,7 +233,7 @@ class Experiment:
     def _look(self, run: int, entry: Entry, outcome: Outcome) -> None:
         """Takes one evaluation of a seed into account; its score on validation rows is in the row."""
         state, watch = self.states[run], self._watches[run]
-        values = by_split(outcome.evaluations.sent, state.setting.clients, self.engine.split_names)
+        values = self._by_split(run, outcome)
         found = entry.row["validation_score"] = score(values[VALIDATION], self.spec.problem)
         watch.look(found, state, self.engine.private, run)
 
@@ -268,8 +269,7 @@ class Experiment:
 
     def _finish(self) -> Result:
         """The last evaluation, of the final models."""
-        algorithm, names = self.spec.algorithm, self.engine.split_names
-        states = self.states
+        algorithm, states = self.spec.algorithm, self.states
         solutions, outcomes = self._measure(states)
         entries: dict[int, Entry] = {}
         for run in self._unstopped():
@@ -286,14 +286,14 @@ class Experiment:
         sets: list[SolutionSet] = []
         models: list[Mapping[int, Tensor]] = []
         for run, (state, outcome) in enumerate(zip(states, outcomes, strict=True)):
-            values = by_split(outcome.evaluations.sent, state.setting.clients, names)
-            of_clients = self._solution_set(run, values)
-            lost = np.setdiff1d(state.setting.clients, of_clients.clients).tolist()
+            values = self._by_split(run, outcome)
+            of_clients = ending.of_clients(self.spec, run, values)
+            lost = ending.lost(self.spec, of_clients)
             reason = "no solution: the model's objectives are not finite numbers"
             events += [self._event(run, Failure(client, state.round, reason, "evaluate")) for client in lost]
             found = algorithm.found(state)
             if found is not None and len(found.models):
-                sets.append(self._set_of(found))
+                sets.append(ending.of_server(self.spec, self.engine.split_names, found))
                 models.append(dict(enumerate(found.models)))
             else:
                 sets.append(of_clients)
@@ -310,39 +310,15 @@ class Experiment:
         self._status("finished")  # Last: all files are there.
         return result
 
+    def _by_split(self, run: int, outcome: Outcome) -> dict[str, np.ndarray]:
+        """What clients reported of what they were sent, `{split: [n, m]}`."""
+        names, clients = self.engine.split_names, self.states[run].setting.clients
+        return by_split(outcome.evaluations.sent, clients, names, len(self.spec.problem.objectives))
+
     def _measure(self, states: Sequence[State]) -> tuple[list[Parcels], list[Outcome]]:
         """What every seed's clients would be sent, and its objectives."""
         solutions = [self.spec.algorithm.solutions(state) for state in states]
         return solutions, self.engine.run_all([[] for _ in solutions], solutions)
-
-    def _solution_set(self, run: int, values: Mapping[str, np.ndarray]) -> SolutionSet:
-        """The solutions of one seed; a client whose training diverged has none."""
-        good = np.isfinite(values[held_out(list(values))]).all(axis=1)
-        clients = self.states[run].setting.clients
-        preferences = self.spec.preferences_of(self.spec.seeds[run])
-        if not good.any():
-            raise UserError(
-                f"seed {self.spec.seeds[run]}: training diverged, no client's objectives are finite numbers; "
-                "a smaller lr may help"
-            )
-        return SolutionSet(
-            objectives=self.spec.problem.objectives,
-            clients=tuple(clients[good].tolist()),
-            preferences=None if preferences is None else preferences[good],
-            values={split: points[good] for split, points in values.items()},
-            known_front=self.spec.problem.known_front(),
-        )
-
-    def _set_of(self, found: Found) -> SolutionSet:
-        """The solutions of one seed, where they are a set of their own."""
-        names, values = self.engine.split_names, found.values.double().cpu().numpy()
-        return SolutionSet(
-            objectives=self.spec.problem.objectives,
-            clients=tuple(range(len(values))),
-            preferences=found.weights.double().cpu().numpy(),
-            values={names[part]: values[:, place] for place, part in enumerate(roles(names))},
-            known_front=self.spec.problem.known_front(),
-        )
 
     # -- the record ------------------------------------------------------------------------------------------------
 
@@ -355,7 +331,8 @@ class Experiment:
             self.recorder.note_preferences(entry, self.spec.preferences_of(self.spec.seeds[run]))
         found = algorithm.found(state)
         if found is not None:  # The clients' choices from it, which are measured too, may be fewer.
-            entry.row["hypervolume"] = self.recorder.hypervolume(self._set_of(found).points)
+            own = ending.of_server(self.spec, self.engine.split_names, found)
+            entry.row["hypervolume"] = self.recorder.hypervolume(own.points)
         self.recorder.describe(entry, algorithm.describe(state))
         entry.row |= {"trained": None, "trained_hypervolume": None} | dict(self.observe(self, run))
         return entry

@@ -189,10 +189,11 @@ class Recorder:
         return float(np.mean([entry.row.get("hypervolume", np.nan) for entry in entries]))
 
 
-def by_split(values: ByClient, clients: Ids, names: Sequence[str]) -> dict[str, np.ndarray]:
+def by_split(values: ByClient, clients: Ids, names: Sequence[str], objectives: int) -> dict[str, np.ndarray]:
     """Values `[splits, m]` of clients as `{split: [n, m]}`, with NaN for clients that were not measured."""
-    table = np.full((len(clients), *values.rows.shape[1:]), np.nan)
-    table[places(clients, values.clients)] = values.rows.double().cpu().numpy()
+    table = np.full((len(clients), len(names), objectives), np.nan)
+    if len(values):
+        table[places(clients, values.clients)] = values.rows.double().cpu().numpy()
     return {name: table[:, i] for i, name in enumerate(names)}
 
 

@@ -18,9 +18,16 @@ def settings_of(spec: Spec) -> list[Setting]:
         preferences = spec.preferences_of(seed) if common else None
         shared = None if preferences is None else tuple(preferences[0].tolist())
         one = setting_of(spec.problem, range(spec.clients), seed, spec.rounds, spec.participation, shared)
+        one = replace(one, evaluate_every=spec.evaluate_every)
         if spec.devices.kind != "none":
             one = replace(one, widths=spec.devices.fleet(one.clients, seed).width)
         if spec.attack.always:
             one = replace(one, regulars=tuple(sorted(spec.attack.attackers(one.clients, seed))))
         settings.append(one)
     return settings
+
+
+def begun_as(spec: Spec, setting: Setting) -> Setting:
+    """The setting with which an algorithm begins: where somebody else chooses who is asked, it asks everybody."""
+    participation = 1.0 if spec.chooses else setting.participation
+    return replace(setting, repeats=len(spec.seeds), participation=participation, waits=spec.policy.waits)

@@ -32,6 +32,7 @@ from fedpareto.experiments.spec_values import (
     check_hours,
     check_losses,
     check_normalisation,
+    check_reports,
     check_secure_sum,
     check_server_codec,
     check_stopping,
@@ -150,6 +151,7 @@ class Spec:
         asked, codecs = participant_count(self.participation, self.clients), (self.codec, self.server_codec)
         check_secure_sum(self.secure_sum, asked, self.engine, self.attack, self.defence, codecs)
         check_contribution(self.measure_contribution, self.algorithm, self.privacy)
+        check_reports(self.measure_losses, self.privacy)
         check_stopping(self.stop_after, self.stop_margin, self.algorithm, self.engine, self.privacy)
         check_hours(self.hours, self.algorithm, self.engine, self.devices)
         check_losses(self.algorithm, self.problem, self.learner)

@@ -24,6 +24,8 @@ from fedpareto.trust.defences import Defence
 from fedpareto.trust.privacy import Privacy
 from fedpareto.trust.secure_sum import FEWEST, SecureSum
 
+BLIND = ("random", "round-robin", "available")
+"""Kinds of selection that look at nothing which depends on rows."""
 MOST = {"clients": 10**7, "seeds": 10**5, "rounds": 10**9, "evaluate_every": 10**9, "stop_after": 10**9}
 """Larger numbers are a slip of the hand, or mean to fill the memory."""
 TOP_LEVEL: dict[str, Any] = {
@@ -127,6 +129,14 @@ def check_normalisation(way: str, problem: Problem) -> None:
     if not kept:
         what = "running statistics" if way == "private-statistics" else "normalisation layers"
         raise UserError(f"normalisation is {way}, but the network of {problem.name} has no {what}; leave it out")
+
+
+def check_reports(measured: bool, privacy: Privacy) -> None:
+    """Raises UserError if clients would report their losses, which have no noise, though not their objectives."""
+    if measured and privacy.objectives != "exact":
+        raise UserError(
+            f"measure_losses is true, but privacy.objectives is {privacy.objectives}: losses would be told as they are"
+        )
 
 
 def check_codec(word: str, engine: LocalOptions, privacy: Privacy) -> None:
@@ -285,9 +295,10 @@ def check_time(
         raise UserError(
             "devices, policy and selection work with the engine local; on ray every round waits for all: policy=sync"
         )
-    if selection.kind != "random" and privacy.kind != "none":
+    if selection.kind not in BLIND and privacy.kind != "none":
         raise UserError(
-            f"selection.kind={selection.kind}: what privacy costs is known for clients that are drawn by chance"
+            f"selection.kind={selection.kind}: whom it asks depends on rows without any noise; with privacy take "
+            f"{' or '.join(BLIND)}"
         )
 
 

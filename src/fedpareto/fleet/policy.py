@@ -148,8 +148,8 @@ _WITH = {
 
 def _why_not(algorithm: Algorithm[Any]) -> str:
     """Why a late reply has no meaning; or nothing."""
-    if privacy_of(algorithm).kind != "none":
-        return "what privacy costs is known for clients that are drawn anew in every round"
+    if privacy_of(algorithm).kind not in ("none", "local"):
+        return "noise on a mean is made for updates of one round, and a late one is moved and weighed; kind=local does"
     if secure_sum_of(algorithm).kind != "none":
         return algorithm.waits
     return unwrapped(algorithm).waits

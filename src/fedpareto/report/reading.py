@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from fedpareto.errors import UserError
 from fedpareto.report.following import Following
 from fedpareto.report.record import Record
 
@@ -12,4 +13,10 @@ def load(folder: Path) -> Record:
     """The run in `folder`; `UserError` says in one line why it cannot be shown."""
     following = Following(folder)
     following.read()
-    return following.record()
+    record = following.record()
+    if record.lines and not len(record.common_rounds):
+        raise UserError(
+            f"{folder} holds no objectives to show: its clients kept them to themselves (privacy.objectives); "
+            "rounds and epsilon are in its metrics.jsonl"
+        )
+    return record

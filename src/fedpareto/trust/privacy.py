@@ -79,6 +79,18 @@ class Privacy:
             raise UserError(f"privacy: objectives_digits is {self.objectives_digits}; it is a number of decimals")
         if not self.budget > 0:
             raise UserError(f"privacy: budget is {self.budget}; the largest ε is positive (inf: no limit)")
+        if self.budget < math.inf:
+            self.must_be_countable()
+
+    def must_be_countable(self) -> None:
+        """Raises UserError if no budget could cover what clients send."""
+        if self.kind == "none" or not self.noise:
+            raise UserError("privacy: a budget needs noise to count, and here is none; see kind and noise")
+        if math.isinf(self.report_cost):
+            raise UserError(
+                f"privacy: objectives is {self.objectives}, and no budget covers objectives without noise; "
+                "take noised or withheld"
+            )
 
     @property
     def deviation(self) -> float:

@@ -86,3 +86,85 @@ def test_the_privacy_of_a_tuned_algorithm_is_agreed_on_too(tmp_path, caplog):
     with pytest.raises(UserError, match="missing: client 0"):
         play(small(tuned, privacy=PRIVACY), engine)
     assert "disagrees on the kind or the parameters of differential privacy" in caplog.text
+
+
+# -- a node's own budget -------------------------------------------------------------------------------------------
+
+
+COUNTED = PRIVACY | {"noise": 4.0, "objectives": "withheld"}
+
+
+def in_round(number, content):
+    envelope = wire.decode_envelope(content)
+    jobs = tuple(
+        replace(job, round=number, tasks=tuple(replace(task, round=number) for task in job.tasks))
+        for job in envelope.jobs
+    )
+    return wire.encode_envelope(replace(envelope, jobs=jobs))
+
+
+def failures_of(answer):
+    return [failure.reason for result in wire.decode_answer(answer).results for failure in result.failures]
+
+
+def test_a_node_that_has_spent_its_budget_refuses_by_name_and_the_rounds_go_on_without_it(tmp_path, caplog):
+    spec = small(FEDAVG, privacy=COUNTED, rounds=4)
+    engine, grid = federation_of(spec, tmp_path)
+    cost = spec.privacy.reply_cost
+    grid.nodes[899] = node_of(spec, 1, tmp_path, budget=spec.privacy.epsilon_of(2.5 * cost))
+    (state,), _ = play(spec, engine)
+    assert state.round == 4
+    assert caplog.text.count("the privacy budget of client 1 is spent: another answer would make ε") >= 2
+    assert grid.nodes[899].account.spent == spec.privacy.epsilon_of(2 * cost) < grid.nodes[899].budget
+    assert not (tmp_path / "node0" / "private" / "client0-answered" / "spent.json").exists(), "it has no budget"
+
+
+def test_what_was_charged_is_on_disk_before_the_answer_and_a_repeated_question_is_free(tmp_path):
+    spec = small(FEDAVG, privacy=COUNTED)
+    once = spec.privacy.epsilon_of(spec.privacy.reply_cost)
+
+    def node():
+        return node_of(spec, 0, tmp_path, budget=1.001 * once)
+
+    (job,) = wire.decode_envelope(envelope_of(spec, node(), nonce="a")).jobs
+    assert node()._affordable(job, job.tasks[0]) is None, "and now it is killed, before it trains"
+    assert node().account.spent == once
+    first = raw(node().answer(envelope_of(spec, node(), nonce="b")))
+    assert raw(node().answer(envelope_of(spec, node(), nonce="c"))) == first, "no fresh noise"
+    assert node().account.spent == once, "counted once: only one answer ever left"
+    (said,) = failures_of(node().answer(in_round(2, envelope_of(spec, node(), nonce="d"))))
+    assert said.startswith("the privacy budget of client 0 is spent")
+    node().account._file.write_text("{}", encoding="utf-8")
+    with pytest.raises(DamagedFile, match="nobody knows what privacy is left"):
+        node().answer(in_round(3, envelope_of(spec, node(), nonce="e")))
+
+
+def test_the_lower_of_two_budgets_counts_and_none_covers_what_has_no_noise(tmp_path):
+    spec = small(FEDAVG, privacy=COUNTED | {"budget": 3.0})
+    assert node_of(spec, 0, tmp_path).account.largest == 3.0
+    assert node_of(spec, 0, tmp_path, budget=2.0).account.largest == 2.0
+    assert node_of(spec, 0, tmp_path, budget=9.0).account.largest == 3.0
+    with pytest.raises(UserError, match="no budget covers objectives without noise"):
+        small(FEDAVG, privacy=PRIVACY | {"budget": 3.0})
+    with pytest.raises(UserError, match="needs noise to count"):
+        assert node_of(small(FEDAVG), 0, tmp_path, budget=2.0).account
+
+
+def test_reported_objectives_have_noise_that_is_charged_and_is_the_same_when_asked_again(tmp_path):
+    noised = COUNTED | {"objectives": "noised", "objectives_noise": 2.0, "randomness": "system"}
+    spec = small(FEDAVG, privacy=noised)
+    one = spec.privacy.report_cost
+    budget = spec.privacy.epsilon_of(spec.privacy.reply_cost + 2.01 * one)
+    node = node_of(spec, 0, tmp_path, budget=budget)
+    asked = envelope_of(spec, node, nonce="a")
+    first, again = raw(node.answer(asked)), raw(node.answer(envelope_of(spec, node, nonce="b")))
+    assert first == again
+    (result,) = wire.decode_answer(node.answer(envelope_of(spec, node, nonce="c"))).results
+    exact = node.engine.objectives(0, node._sent(wire.decode_envelope(asked).jobs[0].solution))[0]
+    assert result.sent is not None
+    assert result.trained is not None
+    assert not torch.allclose(result.sent, exact)
+    assert node.account.spent == pytest.approx(spec.privacy.epsilon_of(spec.privacy.reply_cost + 2 * one))
+    (late,) = wire.decode_answer(node.answer(in_round(2, envelope_of(spec, node, nonce="d")))).results
+    assert late.sent is None
+    assert not late.replies

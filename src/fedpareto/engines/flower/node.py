@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -10,6 +12,7 @@ from typing import Any
 
 import numpy as np
 from flwr.app import RecordDict
+from torch import Tensor
 
 from fedpareto.codecs import Codec
 from fedpareto.core.algorithm import Algorithm, Setting, privacy_of, unwrapped
@@ -20,12 +23,15 @@ from fedpareto.core.problem import Problem
 from fedpareto.engines.coding import Coding, as_sent
 from fedpareto.engines.faults import Faults
 from fedpareto.engines.flower import schema, wire
-from fedpareto.engines.flower.private import Ledger, Moment, PrivateStore
+from fedpareto.engines.flower.budget import Budget, BudgetSpent
+from fedpareto.engines.flower.private import AnsweredBefore, Ledger, Moment, PrivateStore, digest_of, entry_of
 from fedpareto.engines.local import LocalEngine
 from fedpareto.engines.machine import LocalOptions
-from fedpareto.engines.single import ONE, Reply, exchanged, single, stacked
+from fedpareto.engines.single import ONE, Reply, Task, exchanged, single, stacked
 from fedpareto.errors import UserError
 from fedpareto.files import write_atomically
+
+log = logging.getLogger("fedpareto.flower.privacy")
 
 MODEL_FILE = "model.safetensors"
 """What a finished run leaves with the node: for each seed, the client's model."""
@@ -63,6 +69,8 @@ class Node:
     limits: wire.Limits = wire.GENEROUS
     keep: Keep = nothing_more
     codec: Codec = Codec()
+    budget: float = math.inf
+    """The largest ε that its owner allows; that of the federation counts too."""
     _last: tuple[str, RecordDict] | None = field(default=None, repr=False)
     """The last nonce and its answer, for a server that did not get it the first time."""
 
@@ -90,6 +98,12 @@ class Node:
     def ledger(self) -> Ledger:
         """What was answered under local privacy."""
         return Ledger(self.folder / "private" / f"client{self.client}-answered")
+
+    @cached_property
+    def account(self) -> Budget:
+        """What was spent of its privacy."""
+        place = self.folder / "private" / f"client{self.client}-answered"
+        return Budget(place, self.client, privacy_of(self.algorithm), self.budget)
 
     def hello(self, question: RecordDict) -> RecordDict:
         """Who this is; neither data nor preference is in it."""
@@ -145,7 +159,7 @@ class Node:
         lanes = {0, *(task.lane for task in job.tasks)}  # Solutions are measured with the state of lane 0.
         self.engine.letters.clear()
         self._restore(job.run, lanes, moment, job.since)
-        sent = exchanged(self.engine, job.run, [], None if job.solution is None else self._sent(job.solution))
+        sent = None if job.solution is None else self._reported(job, job.solution)
         outcome = self._answered(job)
         # Also if a reply is refused: the client has been trained.
         self._commit(job.run, {task.lane for task in job.tasks}, moment, job.since)
@@ -153,7 +167,7 @@ class Node:
             run=job.run,
             replies=tuple(self._coded(job.run, reply) for reply in single(outcome.replies)),
             failures=tuple(_discreet(failure) for failure in outcome.failures),
-            sent=sent.evaluations.sent.get(self.client),
+            sent=sent,
             trained=outcome.evaluations.trained.get(self.client),
         )
 
@@ -162,14 +176,54 @@ class Node:
         letter = self.engine.letters.get((run, reply.client, reply.lane, reply.step, reply.round), {})
         return replace(reply, message=as_sent(reply.message, letter))
 
+    def _reported(self, job: wire.Job, solution: Message) -> Tensor | None:
+        """The objectives of what was sent, as far as this node tells them: with noise once, and within its budget."""
+        privacy = privacy_of(self.algorithm)
+        if privacy.objectives == "withheld":
+            return None
+        if privacy.objectives != "noised":
+            return exchanged(self.engine, job.run, [], self._sent(solution)).evaluations.sent.get(self.client)
+        question = Task(self.client, job.round, solution, _MEASURED.replace(" ", "-"), job.exchange)
+        try:
+            known = self.ledger.recall(job.run, question)
+            if known is not None:
+                return known[_MEASURED]
+            self.account.charge(entry_of(job.run, question), digest_of(solution), privacy.report_cost)
+        except (BudgetSpent, AnsweredBefore) as refused:
+            log.warning("the objectives of round %d are not reported: %s", job.round, refused)
+            return None
+        told = exchanged(self.engine, job.run, [], self._sent(solution)).evaluations.sent[self.client]
+        self.ledger.keep(job.run, question, {_MEASURED: told})
+        return told
+
+    def _affordable(self, job: wire.Job, task: Task) -> Failure | None:
+        """Counts the answer to a task, and the report of what is trained in it; a failure if that is too much."""
+        privacy, shapes = privacy_of(self.algorithm), self.algorithm.reply_shapes(self.settings[job.run])
+        if privacy.kind == "none" or not shapes[task.step]:
+            return None
+        reports = job.measure and task.step == "train" and privacy.objectives == "noised"
+        cost = privacy.reply_cost + (privacy.report_cost if reports else 0.0)
+        try:
+            self.account.charge(entry_of(job.run, task), digest_of(task.message), cost)
+        except BudgetSpent as refused:
+            log.warning("round %d: %s", task.round, refused)
+            return Failure(self.client, task.round, str(refused), task.step, task.lane)
+        return None
+
     def _answered(self, job: wire.Job) -> Outcome:
-        """The outcome of a job's tasks. Under local privacy what was answered before is answered alike, or refused."""
+        """The outcome of a job's tasks, as far as the budget lasts. Under local privacy what was answered before is
+        answered alike, or refused.
+        """
         measure = Parcels(np.empty(0)) if job.measure else None
-        if privacy_of(self.algorithm).kind != "local":
-            return exchanged(self.engine, job.run, [task.stacked() for task in job.tasks], measure)
-        found = [self.ledger.recall(job.run, task) for task in job.tasks]
+        is_local = privacy_of(self.algorithm).kind == "local"
+        found = [self.ledger.recall(job.run, task) if is_local else None for task in job.tasks]
         new = [task for task, known in zip(job.tasks, found, strict=True) if known is None]
+        refused = [self._affordable(job, task) for task in new]
+        new = [task for task, failure in zip(new, refused, strict=True) if failure is None]
         outcome = exchanged(self.engine, job.run, [task.stacked() for task in new], measure)
+        outcome = replace(outcome, failures=[*outcome.failures, *filter(None, refused)])
+        if not is_local:
+            return outcome
         trained, replies = dict(outcome.evaluations.trained), list(single(outcome.replies))
         for task in new:
             for reply in (one for one in replies if (one.step, one.lane) == (task.step, task.lane)):

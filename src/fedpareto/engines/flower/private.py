@@ -70,7 +70,7 @@ class PrivateStore:
         origin = f"{earlier[-1].round}.{earlier[-1].exchange}" if earlier else _FRESH
         self.folder.mkdir(parents=True, exist_ok=True)
         tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in state.items()}
-        metadata = {_CONTINUES: origin, _DIGEST: _digest(tensors, origin)}
+        metadata = {_CONTINUES: origin, _DIGEST: digest_of(tensors, origin)}
         write_atomically(self._path(run, lane, moment), save(tensors, metadata))
         rounds = sorted({one.round for one in [*earlier, moment]})[-(ROUNDS_KEPT + 1) :]
         for one in kept:
@@ -89,7 +89,7 @@ class PrivateStore:
                 origin, digest = metadata[_CONTINUES], metadata[_DIGEST]
         except (SafetensorError, OSError, ValueError, KeyError) as problem:
             raise DamagedFile(f"{path} is damaged and cannot be read ({problem})") from None
-        if digest != _digest(tensors, origin):
+        if digest != digest_of(tensors, origin):
             raise DamagedFile(f"{path} was altered after it was written")
         return tensors, origin
 
@@ -101,6 +101,10 @@ class PrivateStore:
 
     def _path(self, run: int, lane: int, moment: Moment) -> Path:
         return self.folder / f"run{run}-lane{lane}-round{moment.round}-exchange{moment.exchange}.safetensors"
+
+
+class AnsweredBefore(UserError):
+    """A round was answered before, to another question."""
 
 
 @dataclass(frozen=True)
@@ -115,26 +119,26 @@ class Ledger:
 
     def recall(self, run: int, task: Task) -> Message | None:
         """What was answered to this task; None if its round is new."""
-        known = self._known().get(_entry(run, task))
+        known = self._known().get(entry_of(run, task))
         if known is None:
             return None
-        if known == _digest(task.message) and (path := self._path(run, task)).exists():
+        if known == digest_of(task.message) and (path := self._path(run, task)).exists():
             return _tensors(path)
-        raise UserError(
+        raise AnsweredBefore(
             f"round {task.round} was answered before, to another task; answering it again would cost more privacy "
             "than was agreed on"
         )
 
     def keep(self, run: int, task: Task, answer: Message) -> None:
-        """Before the answer leaves."""
+        """Before the answer leaves. After all rounds, nothing is forgotten."""
         from safetensors.torch import save
 
         self.folder.mkdir(parents=True, exist_ok=True)
         tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in answer.items()}
         write_atomically(self._path(run, task), save(tensors))
-        known = dict(self._known()) | {_entry(run, task): _digest(task.message)}
+        known = dict(self._known()) | {entry_of(run, task): digest_of(task.message)}
         write_atomically(self._file, json.dumps(known, indent=1) + "\n")
-        for path in self.folder.glob(f"run{run}-round*.safetensors"):
+        for path in self.folder.glob(f"run{run}-round*.safetensors") if task.round < LARGEST_NUMBER else ():
             if int(path.stem.partition("-round")[2].partition("-")[0]) < task.round - ROUNDS_KEPT:
                 path.unlink(missing_ok=True)
 
@@ -158,11 +162,12 @@ class Ledger:
         return self.folder / f"run{run}-round{task.round}-lane{task.lane}-{task.step}.safetensors"
 
 
-def _entry(run: int, task: Task) -> str:
+def entry_of(run: int, task: Task) -> str:
+    """By which a node knows a question again."""
     return f"{run}/{task.round}/{task.lane}/{task.step}"
 
 
-def _digest(message: Message, more: str = "") -> str:
+def digest_of(message: Message, more: str = "") -> str:
     """Of all tensors, with their names and types."""
     digest = hashlib.sha256(more.encode())
     for name, tensor in sorted(message.items()):
