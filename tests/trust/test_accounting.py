@@ -78,6 +78,7 @@ def sampled_settings():
         )
 
 
+@pytest.mark.takes_long
 def test_secret_participants_never_cost_less_than_numerical_integration_says():
     ratios = []
     for noise, rounds, sampled, clients, reports, delta in sampled_settings():
