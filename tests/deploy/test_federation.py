@@ -247,7 +247,11 @@ def test_what_both_sides_keep_is_what_the_page_on_data_protection_tells(undistur
         return set(re.findall(r"`([\w./-]+)`", page.partition(f"## {heading}\n")[2].partition("\n## ")[0]))
 
     for number in range(NODES):
+        at_node = {path for path in deployment.node(number).rglob("*") if path.is_file()}
         assert {path.name for path in deployment.node(number).iterdir()} <= told("What a node keeps")
+        assert not {"worker.json", "secret"} & {path.name for path in at_node}, "only for as long as it runs"
+        preference = PREFERENCES[number].split(",")[0].encode()
+        assert not [path.name for path in at_node if preference in path.read_bytes()]
     at_server = [path for part in (deployment.run, deployment.server) for path in part.rglob("*") if path.is_file()]
     about_nodes = {path for path in told("What the server keeps") if path.startswith("run/")}
     no_numbers = {"run/spec.yaml", "run/run.json", "run/status.json", "run/inputs.json"}

@@ -132,7 +132,7 @@ class _Service:
         self.home, self.data, self.preference = home, data.resolved(), list(preference)
         self.server = Server(home)
         self.processes = Processes(home.folder / "logs", home.folder / "flower")
-        self.secret = home.folder / "secret"
+        self.secret, self.plan = home.folder / "secret", home.folder / "worker.json"
         self.status = status.NodeStatus.begin(state="checking the table", rounds=home.spec().rounds)
         self._joined, self._begun = "", 0.0
         self._read = 0
@@ -181,6 +181,8 @@ class _Service:
             return self._model()
         finally:
             self.processes.stop()
+            for told in (self.plan, self.secret):  # The preference, and how the table is reached.
+                told.unlink(missing_ok=True)
 
     def _model(self) -> Path | None:
         self.status.state = FINISHED
@@ -197,11 +199,10 @@ class _Service:
             "data": asdict(self.data),
             "preference": self.preference,
         }
-        plan = self.home.folder / "worker.json"
-        write_secret(plan, json.dumps({"secret": str(self.secret), "nodes": {runtime: config}}).encode())
+        write_secret(self.plan, json.dumps({"secret": str(self.secret), "nodes": {runtime: config}}).encode())
         self._read = self._worker_log.stat().st_size if self._worker_log.exists() else 0
         self.processes.start("supernode", self._supernode(runtime))
-        self.processes.start("worker", [sys.executable, "-m", "fedpareto.engines.flower.worker", str(plan)])
+        self.processes.start("worker", [sys.executable, "-m", "fedpareto.engines.flower.worker", str(self.plan)])
 
     def _supernode(self, runtime: str) -> list[str]:
         host, port = runtime.split(":")
