@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,8 @@ SPEC = Path(__file__).parents[1] / "examples" / "matrix-poisoning.yaml"
 FEDERATIONS = {"1 of 5": (5, 0.2, "3,2"), "3 of 20": (20, 0.15, "12,8")}
 """Clients, the share of them that attacks, and how many have each of two preferences."""
 ADULT = ("problem={name: adult, hidden: [16]}", "learner={lr: 0.1, batch_size: 64, steps: 10}")
-CALM, PLAIN = "none", "none"
+PLAIN = "none"
+"""The first of the defences."""
 
 
 def measured(record: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray]:
@@ -68,6 +70,13 @@ def chosen(values: np.ndarray, seeds: slice) -> np.ndarray:
     return found
 
 
+def some_of(matrix: Matrix, names: list[str] | None) -> Matrix:
+    """With these defences and none, or with all."""
+    entries = matrix.axes["defence"]
+    kept = tuple(one for one in entries if (one if isinstance(one, str) else one["rule"]) in {PLAIN, *(names or ())})
+    return replace(matrix, axes={**matrix.axes, "defence": kept}) if names else matrix
+
+
 def report(record: Mapping[str, Any], title: str) -> tuple[list[str], np.ndarray]:
     """A table, and the points lost with defaults and behind the chosen defence, `[2, algorithms, attacks]`."""
     labels, (values, opened) = record["labels"], measured(record)
@@ -101,6 +110,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--seeds", type=int, default=6, help="half of them to choose a defence by")
     parser.add_argument("--federation", choices=list(FEDERATIONS), action="append")
+    parser.add_argument("--defence", action="append", help="some of the defences only, by name; none is always there")
     parser.add_argument("--adult", action="store_true", help="on Adult instead of SYNTHETIC")
     parser.add_argument("--set", action="append", default=[], dest="settings", metavar="KEY=VALUE")
     given = parser.parse_args()
@@ -113,7 +123,8 @@ def main() -> None:
         text = SPEC.read_text(encoding="utf-8").replace("share: 0.2", f"share: {share}")
         write_atomically(folder / "matrix.yaml", text.replace("groups:3,2@", f"groups:{groups}@"))
         settings = [f"clients={clients}", f"seeds={given.seeds}", *(ADULT if given.adult else ()), *given.settings]
-        record = matrices.run(Matrix.read(folder / "matrix.yaml", settings), folder, given.jobs, print, lambda: False)
+        matrix = some_of(Matrix.read(folder / "matrix.yaml", settings), given.defence)
+        record = matrices.run(matrix, folder, given.jobs, print, lambda: False)
         found, points = report(record, title)
         lines += found
         panels += list(points)

@@ -63,8 +63,9 @@ class FeSEM(Algorithm[FeSEMState]):
     def ask(self, state: FeSEMState) -> list[Tasks]:
         """Every participant trains from its centre (line 8)."""
         present = participants(state)
-        rows = torch.as_tensor(state.setting.rows(present), device=state.models.device)
-        return [Tasks(present, own={"model": self._centres(state)[rows]}, round=state.round + 1)]
+        centre = self._places(state)[torch.as_tensor(state.setting.rows(present), device=state.models.device)]
+        own = {"model": state.models[centre]}
+        return [Tasks(present, own=own, round=state.round + 1, groups=centre.cpu().numpy())]
 
     def train(self, clients: Clients, message: Message) -> Message:
         """W_i ← local training from the client's centre."""
@@ -104,15 +105,15 @@ class FeSEM(Algorithm[FeSEMState]):
         means = KMeans(self.models, n_init=10, random_state=int(draw.integers(2**31)))
         return torch.as_tensor(means.fit(distinct).cluster_centers_).to(models)
 
-    def _centres(self, state: FeSEMState) -> Tensor:
-        """Each client's, `[n, d]`; who has never taken part has that of the most clients."""
+    def _places(self, state: FeSEMState) -> Tensor:
+        """The number of each client's centre, `[n]`; who has never taken part has that of the most clients."""
         known = state.choices[state.choices != UNKNOWN]
         usual = known.mode().values if len(known) else torch.zeros_like(state.choices[0])
-        return state.models[torch.where(state.choices == UNKNOWN, usual, state.choices)]
+        return torch.where(state.choices == UNKNOWN, usual, state.choices)
 
     def solutions(self, state: FeSEMState) -> Parcels:
         """Each client's centre."""
-        return Parcels(state.setting.clients, own={"model": self._centres(state)})
+        return Parcels(state.setting.clients, own={"model": state.models[self._places(state)]})
 
     def describe(self, state: FeSEMState) -> dict[str, Any]:
         """The clusters as client ids, without empty ones."""

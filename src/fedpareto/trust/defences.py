@@ -153,7 +153,7 @@ class Defence:
         for rows in groups:
             own, start = replies.only(rows), taken(begun, rows)
             if len(rows) < FEWEST:
-                done.append(self._clipped(start, own, self._limits(begun, replies)))
+                done.append(self._clipped(start, _counted_alike(own), self._limits(begun, replies)))
                 continue
             done.append((self._each if apart else self._together)(start, own, standing))
             standing = done[-1].standing
