@@ -12,13 +12,14 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
-from contribution import PROBLEMS, auc, scores
+from contribution import auc, scores
 
 from fedpareto.experiments import runner
 from fedpareto.experiments.draft import Draft
 from fedpareto.experiments.result import Result
 from fedpareto.trust.attacks import Attack
 
+PROBLEMS: dict[str, dict[str, Any]] = {"synthetic": {"name": "synthetic", "rows": 8000}, "adult": {"name": "adult"}}
 NOISES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5)
 FREE_RIDERS = (0.0, 0.1, 1.0)
 """How long the noise of a free rider is, as a share of the update it does not compute."""
@@ -87,10 +88,10 @@ def row(problem: str, attack: Attack, is_real: bool, chosen: argparse.Namespace)
 
 def rows(problem: str, chosen: argparse.Namespace) -> Iterator[str]:
     """A line for each kind of client."""
-    for noise in NOISES:
+    for noise in chosen.noise:
         attack = Attack(kind="low-quality", share=chosen.share, strength=noise or None)
         yield _line(problem, f"{noise:.0%} false labels", row(problem, attack, noise > 0, chosen))
-    for length in FREE_RIDERS:
+    for length in chosen.free_riders:
         attack = Attack(kind="free-rider", share=chosen.share, strength=length)
         yield _line(problem, f"free riders, s = {length:g}", row(problem, attack, True, chosen))
 
@@ -108,6 +109,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=10)
+    parser.add_argument("--noise", type=float, nargs="*", default=NOISES, help="shares of false labels")
+    parser.add_argument("--free-riders", type=float, nargs="*", default=FREE_RIDERS, help="lengths of their noise")
     parser.add_argument("--share", type=float, default=0.2)
     parser.add_argument("--preferences", default="1,0")
     parser.add_argument("--partition", help="of the rows to clients, such as dirichlet; else the problem's own")

@@ -24,7 +24,7 @@ from fedpareto.report.heat_map import heat_map, render
 SPEC = Path(__file__).parents[1] / "examples" / "matrix-poisoning.yaml"
 FEDERATIONS = {"1 of 5": (5, 0.2, "3,2"), "3 of 20": (20, 0.15, "12,8")}
 """Clients, the share of them that attacks, and how many have each of two preferences."""
-ADULT = ("problem={name: adult, hidden: [16]}", "learner={lr: 0.1, batch_size: 64, steps: 10}")
+ADULT = ("problem=adult", "problem.hidden=16")
 PLAIN = "none"
 """The first of the defences."""
 
