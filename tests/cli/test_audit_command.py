@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-LITTLE = ("--shadows", "16", "--references", "2", "--rows", "20", "--batches", "1")
+LITTLE = ("--shadows", "16", "--references", "2", "--rows", "20", "--batches", "1", "--jobs", "1")
 
 
 @pytest.fixture
@@ -29,7 +30,7 @@ def test_noise_and_sums_take_away_what_a_single_update_tells(
     path = spec(algorithm=fedavg, problem=synthetic, preferences="equidistant", rounds=1)
     answer = fedpareto("audit", path, *LITTLE, "--protect", "noise=30,secure-sum", "--out", "found")
     assert answer.code == 0, answer.err
-    assert answer.err.endswith("3 of 3 worlds\n")
+    assert answer.err.endswith("2 of 2 worlds\n")
     record = json.loads((tmp_path / "found" / "audit.json").read_text(encoding="utf-8"))
     measures = {measure["name"]: measure for measure in record["measures"]}
 
@@ -76,5 +77,5 @@ def test_a_server_that_compares_updates_cannot_have_a_sum_and_one_public_prefere
     path = spec(algorithm="fedpref", problem={"name": "synthetic", "rows": 1200}, preferences="0.5,0.5", rounds=1)
     answer = fedpareto("audit", path, *LITTLE, "--attacks", "preference,inversion", "--protect", "secure-sum")
     assert answer.code == 0, answer.err
-    assert "secure-sum: its server works with each client's own update" in answer.out
+    assert re.search("^secure-sum: .*fedpref", answer.out, re.MULTILINE)
     assert "preference: all clients share one preference, which is public" in answer.out

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from fedpareto.cli import jobs as parallel
 from fedpareto.cli.console import Quiet, print_json, print_table, say
 from fedpareto.files import quoted
 
@@ -22,8 +23,8 @@ def audit(
         str,
         typer.Option(
             metavar="LIST",
-            help="What is tried beside the settings themselves: noise=Z (privacy.kind=local), secure-sum, or any "
-            "parameter, such as batch_size=512; none: nothing.",
+            help="What is tried beside the settings themselves: noise=Z (privacy.kind=local), secure-sum, any "
+            "parameter, such as batch_size=512, or several with +; none: nothing.",
         ),
     ] = DEFAULT_PROTECTIONS,
     seeds: Annotated[str | None, typer.Option(help="How many, or which (4,7).  [default: those of the spec]")] = None,
@@ -35,6 +36,8 @@ def audit(
     rows: Annotated[int, typer.Option(min=2, help="Rows of each client whose membership is guessed.")] = 100,
     batches: Annotated[str, typer.Option(help="Rows in a gradient that is inverted.")] = "1,8",
     out: Annotated[Path, typer.Option(metavar="DIR", help="Where table and picture are kept.")] = Path("runs/audit"),
+    jobs: parallel.HowMany = None,
+    address: parallel.Address = None,
     json: Annotated[
         bool, typer.Option("--json", help="The record as JSON for other programs, and nothing else.")
     ] = False,
@@ -52,14 +55,15 @@ def audit(
     from fedpareto.experiments.interrupts import Interrupts, Stopped
     from fedpareto.experiments.progress import tallied
 
+    where = parallel.chosen(jobs, address, parallel.on_gpu(settings or ()))
     given = [*(settings or []), *([f"seeds={seeds}"] if seeds is not None else [])]
     effort = Effort(shadows=shadows, references=references, rows=rows, batches=_numbers(batches))
     protections = tuple(audits.Protection.parse(text) for text in _listed(protect) if text != "none")
     ready = audits.Audit(audits.read(target, given), _listed(attacks), protections, effort)
-    progress = tallied("worlds", audits.cells(ready), quiet)
+    progress = tallied("worlds", len(ready.worlds), quiet)
     with Interrupts() as interrupts:
         try:
-            record = audits.run(ready, out, progress.one_more, interrupts.asked)
+            record = audits.run(ready, out, where, progress.one_more, interrupts.asked)
         except (Stopped, KeyboardInterrupt) as stopped:
             say(f"{str(stopped) or 'interrupted'}; nothing was kept")
             raise typer.Exit(interrupts.exit_code) from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fedpareto import __version__
+from fedpareto.core.federation import setting_of
 from fedpareto.core.problem import SupervisedProblem
 from fedpareto.engines.flower.options import FlowerOptions
 from fedpareto.errors import UnknownName, UserError
@@ -18,8 +20,7 @@ from fedpareto.experiments.audit_attacks import Found, infer_members, infer_pref
 from fedpareto.experiments.audit_inversion import reconstruct
 from fedpareto.experiments.audit_world import Effort, World
 from fedpareto.experiments.draft import Draft
-from fedpareto.experiments.interrupts import Stopped
-from fedpareto.experiments.parallel import ONE_TO_A_CORE
+from fedpareto.experiments.parallel import ONE_TO_A_CORE, Jobs, Pieces, side_by_side
 from fedpareto.experiments.spec import PRIVATE, Spec
 from fedpareto.files import json_text, write_atomically
 
@@ -30,8 +31,6 @@ ATTACKS: Mapping[str, Callable[[World, bool], Found]] = {
     "inversion": reconstruct,
 }
 AS_SET, SECURE_SUM, NOISE = "as set", "secure-sum", "noise"
-PROTECTIONS = ("noise=0.01", "noise=0.1", "noise=1", SECURE_SUM)
-"""What is tried beside the configuration itself, unless the user says otherwise."""
 
 
 @dataclass(frozen=True)
@@ -41,22 +40,25 @@ class Protection:
     name: str
     settings: tuple[str, ...] = ()
     """What it sets in the spec."""
-    summed: bool = False
-    """Whether the server sees only the sum of all replies."""
 
     @classmethod
     def parse(cls, text: str) -> Protection:
-        """`noise=0.1`, `secure-sum`, or a parameter of the spec such as `batch_size=512`."""
-        name, equals, value = (part.strip() for part in text.partition("="))
-        if name == NOISE and equals:
-            return cls(f"{NOISE}={value}", ("privacy.kind=local", f"privacy.noise={value}"))
-        if text == SECURE_SUM:
-            return cls(SECURE_SUM, summed=True)
-        if not equals:
-            raise UserError(
-                f"--protect {text}: write noise=0.1, {SECURE_SUM}, or a parameter of the spec such as batch_size=512"
-            )
-        return cls(text, (text,))
+        """`noise=0.1`, `secure-sum`, a parameter of the spec such as `batch_size=512`, or several of them with +."""
+        settings: list[str] = []
+        for part in text.split("+"):
+            name, equals, value = (word.strip() for word in part.partition("="))
+            if name == NOISE and equals:
+                settings += ["privacy.kind=local", f"privacy.noise={value}"]
+            elif equals:
+                settings.append(part)
+            elif part == SECURE_SUM:
+                settings.append("secure_sum.kind=masked")
+            else:
+                raise UserError(
+                    f"--protect {text}: write noise=0.1, {SECURE_SUM}, a parameter of the spec such as batch_size=512, "
+                    f"or several as in noise=0.1+{SECURE_SUM}"
+                )
+        return cls(text, tuple(settings))
 
 
 @dataclass(frozen=True)
@@ -76,21 +78,40 @@ class Audit:
 
     @cached_property
     def spec(self) -> Spec:
-        """As it is set."""
-        return self.base.finish()
+        """As it is trained: masks are left out, since a sum is the same without."""
+        return _unmasked(self.base).finish()
 
     @cached_property
-    def specs(self) -> dict[str, Spec | str]:
-        """Of each protection, by name; or why there is none."""
-        return {AS_SET: self.spec, **{one.name: self._spec(one) for one in self.protections}}
+    def refused(self) -> dict[str, str]:
+        """Protections that this configuration cannot have, and why."""
+        found = {}
+        for one in self.protections:
+            try:
+                self._draft(one).finish()
+            except UserError as problem:
+                found[one.name] = re.sub("^--set [^ ]*: ", "", str(problem))
+        return found
 
-    def _spec(self, protection: Protection) -> Spec | str:
-        if protection.summed:
-            return self.spec if self.spec.algorithm.needs == "weighted sum" else NEEDS_ROWS
-        try:
-            return Draft(self.base.values).with_settings(protection.settings).finish()
-        except UserError as problem:
-            return str(problem).removeprefix(f"--set {protection.settings[0]}: ")
+    def _draft(self, protection: Protection) -> Draft:
+        return Draft(self.base.values).with_settings(protection.settings)
+
+    @cached_property
+    def worlds(self) -> list[dict[str, Any]]:
+        """What is trained, as plain values: protections that only change what the server sees share one."""
+        kinds: list[dict[str, Any]] = []
+        for one in (Protection(AS_SET), *self.protections):
+            if one.name in self.refused:
+                continue
+            values = _unmasked(self._draft(one)).values
+            summed = self._draft(one).finish().secure_sum.kind != "none"
+            known = next((kind for kind in kinds if kind["draft"] == values), None)
+            if known is None:
+                kinds.append({"draft": values, "views": {one.name: summed}})
+            else:
+                known["views"][one.name] = summed
+        attacks = [attack for attack in self.attacks if not self.fits(attack)]
+        more = {"attacks": attacks, "effort": self.effort}
+        return [{**kind, **more, "seed": seed} for seed in self.spec.seeds for kind in kinds]
 
     def fits(self, attack: str) -> str:
         """Why an attack has no meaning here; empty if it has."""
@@ -101,7 +122,8 @@ class Audit:
         return ""
 
 
-NEEDS_ROWS = "its server works with each client's own update, so it cannot do with a sum"
+def _unmasked(draft: Draft) -> Draft:
+    return Draft({**draft.values, "secure_sum": "none"}, draft.where)
 
 
 def _must_fit(spec: Spec) -> None:
@@ -113,14 +135,9 @@ def _must_fit(spec: Spec) -> None:
             "an audit trains all clients on this machine, and the rows of a deployment are elsewhere; audit the same "
             "spec on rows that you have, with --set engine=local"
         )
-    if not any(spec.algorithm.reply_shapes(_small(spec)).values()):
+    small = setting_of(spec.problem, range(2), spec.seeds[0], spec.rounds)
+    if not any(spec.algorithm.reply_shapes(small).values()):
         raise UserError(f"the clients of {spec.algorithm.name} send nothing, so a server learns nothing from them")
-
-
-def _small(spec: Spec) -> Any:
-    from fedpareto.core.federation import setting_of
-
-    return setting_of(spec.problem, range(2), spec.seeds[0], spec.rounds)
 
 
 # -- the work ------------------------------------------------------------------------------------------------------
@@ -137,78 +154,80 @@ def read(path: Path, settings: Sequence[str]) -> Draft:
     return draft.with_settings(settings).with_engine(ONE_TO_A_CORE)
 
 
-def run(audit: Audit, out: Path, one_more: Callable[[], None], stop: Callable[[], bool]) -> dict[str, Any]:
+def run(audit: Audit, out: Path, jobs: Jobs, one_more: Callable[[], None], stop: Callable[[], bool]) -> dict[str, Any]:
     """All attacks under all protections for all seeds; writes the record and the picture."""
+    unfit = {attack: why for attack in audit.attacks if (why := audit.fits(attack))}
+    if len(unfit) == len(audit.attacks):
+        raise UserError(f"no attack fits: {'; '.join(unfit.values())}")
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as problem:
         raise UserError(f"the folder {out} cannot be made: {problem.strerror or problem}") from None
-    unfit = {attack: why for attack in audit.attacks if (why := audit.fits(attack))}
-    if len(unfit) == len(audit.attacks):
-        raise UserError(f"no attack fits: {'; '.join(unfit.values())}")
-    results: dict[str, list[Found]] = {}
-    useful: dict[str, list[float]] = {}
-    protections = {AS_SET: Protection(AS_SET), **{one.name: one for one in audit.protections}}
-    for name, spec in audit.specs.items():
-        for seed in spec.seeds if isinstance(spec, Spec) else ():
-            if stop():
-                raise Stopped("stopped")
-            assert isinstance(spec, Spec), "looked at above"
-            found, value = _one(audit, spec, seed, protections[name].summed, unfit)
-            results.setdefault(name, []).append(found)
-            useful.setdefault(name, []).append(value)
-            one_more()
-    record = _record(audit, results, useful, unfit)
+    answers: dict[int, Answer] = {}
+    for number, answer in side_by_side(Pieces(_attacked, audit.worlds, out), jobs, stop):
+        answers[number] = answer
+        unfit |= answer.unfit
+        one_more()
+    record = _record(audit, [answers[number] for number in sorted(answers)], unfit)
     write_atomically(out / FILE, json_text(record, indent=1) + "\n")
     _draw(record, out)
     return record
 
 
-def cells(audit: Audit) -> int:
-    """How many worlds are attacked."""
-    return sum(len(spec.seeds) for spec in audit.specs.values() if isinstance(spec, Spec))
+@dataclass(frozen=True)
+class Answer:
+    """What was found in one world."""
+
+    found: Mapping[str, Found]
+    """By protection."""
+    useful: float
+    unfit: Mapping[str, str]
+    """Attacks that turned out to have no meaning here, and why."""
 
 
-def _one(audit: Audit, spec: Spec, seed: int, summed: bool, unfit: dict[str, str]) -> tuple[Found, float]:
-    """One world; an attack that turns out not to fit is noted with its reason."""
-    world = World(spec, seed, audit.effort)
-    world.play()
-    found: Found = {}
-    for attack in audit.attacks:
-        if attack in unfit:
-            continue
-        try:
-            found |= ATTACKS[attack](world, summed)
-        except UserError as problem:
-            unfit[attack] = str(problem)
-    return found, world.usefulness()
+def _attacked(out: Path, world: Mapping[str, Any], stop: Callable[[], bool]) -> Answer:
+    """Trains one world and attacks it."""
+    ready = World(Draft(world["draft"]).finish(), world["seed"], world["effort"])
+    ready.play(stop)
+    found: dict[str, Found] = {}
+    unfit: dict[str, str] = {}
+    for name, summed in world["views"].items():
+        found[name] = {}
+        for attack in world["attacks"]:
+            try:
+                found[name] |= ATTACKS[attack](ready, summed)
+            except UserError as problem:
+                unfit[attack] = str(problem)
+    return Answer(found, ready.usefulness(), unfit)
 
 
-def _record(
-    audit: Audit, results: Mapping[str, list[Found]], useful: Mapping[str, list[float]], unfit: Mapping[str, str]
-) -> dict[str, Any]:
+def _record(audit: Audit, answers: Sequence[Answer], unfit: Mapping[str, str]) -> dict[str, Any]:
+    results: dict[str, list[Found]] = {}
+    useful: dict[str, list[float]] = {}
+    for answer in answers:
+        for name, found in answer.found.items():
+            results.setdefault(name, []).append(found)
+            useful.setdefault(name, []).append(answer.useful)
     names = list(dict.fromkeys(name for found in results.values() for one in found for name in one))
     goal = audit.spec.problem.objectives[0]
-    measures = []
-    for name in names:
-        guesses = [one[name][1] for one in results[AS_SET] if name in one]
-        measures.append(
-            {
-                "name": name,
-                "guess": statistics.fmean(guesses),
-                "values": {
-                    protection: _summary([one[name][0] for one in found if name in one])
-                    for protection, found in results.items()
-                    if any(name in one for one in found)
-                },
-            }
-        )
+    measures = [
+        {
+            "name": name,
+            "guess": statistics.fmean(one[name][1] for found in results.values() for one in found if name in one),
+            "values": {
+                protection: _summary([one[name][0] for one in found if name in one])
+                for protection, found in results.items()
+                if any(name in one for one in found)
+            },
+        }
+        for name in names
+    ]
     record = {
         "fedpareto": __version__,
-        "spec": audit.spec.to_mapping(),
+        "spec": audit.base.finish().to_mapping(),
         "effort": asdict(audit.effort),
-        "protections": list(audit.specs),
-        "refused": {name: why for name, why in audit.specs.items() if isinstance(why, str)},
+        "protections": [AS_SET, *(one.name for one in audit.protections)],
+        "refused": audit.refused,
         "unfit": dict(unfit),
         "measures": measures,
         "usefulness": {

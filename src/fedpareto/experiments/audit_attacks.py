@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -11,7 +13,7 @@ from fedpareto.core.groups import GroupedProblem
 from fedpareto.core.problem import SupervisedProblem
 from fedpareto.core.rows import Batch
 from fedpareto.errors import UserError
-from fedpareto.experiments.audit_world import Table, World, model_in, updates_in, worn
+from fedpareto.experiments.audit_world import Table, World, model_in, parts_in, updates_in, worn
 from fedpareto.trust import membership_attack as membership
 from fedpareto.trust import preference_attack as preference
 
@@ -42,25 +44,30 @@ def infer_preferences(world: World, summed: bool) -> Found:
     guess = preference.error(torch.full_like(true, 1 / m), true)
     shadows = updates_in([world.shadow.tasks], world.shadow.replies)
     real = updates_in(world.tasks, world.replies[0])
+    parts = parts_in(world.replies[0], supervised(world).layout)
     if summed:
         stream = rng.generator(rng.Address(world.seed), "audit sums")
         mine = world.shadows_of(0)
         known = shadows[torch.as_tensor(mine)], world.shadow_preferences(mine)
-        estimates = preference.infer_from_sum(*known, mean_of(world, 0, real), len(real), stream).estimates
-        return {"preference from updates": (preference.error(estimates.expand_as(true), true), guess)}
-    found = {"preference from updates": (preference.error(_each(world, shadows, real), true), guess)}
-    said, real_said = world.shadow.reported.flatten(1), world.reported.flatten(1)
-    found["preference from objectives"] = preference.error(_each(world, said, real_said), true), guess
-    return found
+        mean = mean_of(world, 0, real)
+        estimates = preference.infer_from_sum(*known, mean, parts, len(real), stream).estimates.expand_as(true)
+    else:
+        estimates = _each(world, shadows, real, parts)
+    # Objectives are reported beside the replies, so a sum of replies does not hide them.
+    said = _each(world, world.shadow.reported.flatten(1), world.reported.flatten(1), ())
+    return {
+        "preference from updates": (preference.error(estimates, true), guess),
+        "preference from objectives": (preference.error(said, true), guess),
+    }
 
 
-def _each(world: World, shadows: Tensor, seen: Tensor) -> Tensor:
+def _each(world: World, shadows: Tensor, seen: Tensor, parts: Sequence[slice]) -> Tensor:
     """The estimate for each victim, from its own shadows."""
     found = []
     for victim in world.victims.tolist():
         mine = world.shadows_of(victim)
         known = shadows[torch.as_tensor(mine)], world.shadow_preferences(mine)
-        found.append(preference.infer(*known, seen[victim : victim + 1]).estimates)
+        found.append(preference.infer_by_parts(*known, seen[victim : victim + 1], parts).estimates)
     return torch.cat(found)
 
 

@@ -7,7 +7,7 @@ clients get, and whole reference federations. The other half are strangers, only
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -18,11 +18,13 @@ from torch import Tensor
 from fedpareto.core import rng
 from fedpareto.core.algorithm import Setting, State
 from fedpareto.core.federation import Federation
+from fedpareto.core.layout import Layout
 from fedpareto.core.messages import Message, Outcome, Parcels, Replies, Tasks, beginnings_of, places, taken
 from fedpareto.core.rows import Rows
 from fedpareto.core.solutions import held_out
 from fedpareto.engines.local import LocalEngine
 from fedpareto.errors import UserError
+from fedpareto.experiments.interrupts import Stopped
 from fedpareto.experiments.settings import settings_of
 from fedpareto.experiments.spec import Spec
 from fedpareto.moo.preferences import equidistant
@@ -206,7 +208,7 @@ class World:
         n, count = self.effort.shadows * len(self.twins), self.effort.shadows
         first = tasks[0]
         if len(self.twins) == 1:
-            return replace(first, clients=np.arange(n), own={}, begun={})
+            return _alike(first, np.arange(n), first.shared, {}, {})
         messages: dict[str, list[Tensor]] = {}
         begun: dict[str, list[Tensor]] = {}
         for twin in self.twins.tolist():
@@ -220,16 +222,18 @@ class World:
             {name: torch.stack(rows).repeat_interleave(count, dim=0) for name, rows in found.items()}
             for found in (messages, begun)
         )
-        return replace(first, clients=np.arange(n), shared={}, own=own, begun=starts)
+        return _alike(first, np.arange(n), {}, own, starts)
 
     # -- the rounds ------------------------------------------------------------------------------------------------
 
-    def play(self) -> None:
-        """All rounds of all federations; of the last training everything is kept."""
+    def play(self, stop: Callable[[], bool] = lambda: False) -> None:
+        """All rounds of all federations, until `stop` says so; of the last training everything is kept."""
         algorithm, nobody = self.spec.algorithm, Parcels(np.empty(0))
         keeps = bool(algorithm.private_state(self.engine.settings[0]))
         with self.engine.threads():
             while (before := self.states[0].round) < self.spec.rounds:
+                if stop():
+                    raise Stopped(f"stopped after round {before} of {self.spec.rounds}")
                 is_last = before == self.spec.rounds - 1
                 while self.states[0].round == before:
                     tasks = [algorithm.ask(state) for state in self.states]
@@ -330,6 +334,11 @@ class World:
         return float(measured.rows[:, place, 0].mean())
 
 
+def _alike(tasks: Tasks, clients: np.ndarray, shared: Message, own: Message, begun: Message) -> Tasks:
+    """Tasks of the same step for others."""
+    return Tasks(clients, shared, own, round=tasks.round, step=tasks.step, lane=tasks.lane, begun=begun)
+
+
 def _reported(outcome: Outcome) -> Tensor:
     """The objectives of the trained models of those who replied, `[n, parts, m]`."""
     trained = outcome.evaluations.trained
@@ -345,6 +354,19 @@ def updates_in(tasks: Sequence[Tasks], replies: Replies) -> Tensor:
         if name != "size"
     ]
     return torch.cat(parts, dim=1)
+
+
+def parts_in(replies: Replies, layout: Layout) -> list[slice]:
+    """Where the tensors of a model lie in `updates_in`, and what else there is."""
+    found, start = [], 0
+    for name, tensor in sorted(replies.tensors.items()):
+        if name == "size":
+            continue
+        length = tensor[0].numel()
+        inside = [place for place in layout.slices.values() if place.stop <= length and tensor.dim() == 2]
+        found += [slice(start + place.start, start + place.stop) for place in inside] or [slice(start, start + length)]
+        start += length
+    return found
 
 
 def model_in(tasks: Sequence[Tasks], replies: Replies) -> tuple[str, Message]:

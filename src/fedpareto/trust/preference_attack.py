@@ -7,7 +7,7 @@ predicted from all the others, in closed form. Guessing their mean is among the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,9 +29,11 @@ class Inferred:
     estimates: Tensor
     """`[v, m]`, on the simplex."""
     expected: float
-    """Its mean error on its own shadows, each estimated from all the others."""
+    """Its mean error on its own shadows."""
     how: str
     """The regression that it chose."""
+    left_out: Tensor
+    """Its estimates of its own shadows, each from all the others, `[s, m]`."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,8 @@ def infer(shadows: Tensor, preferences: Tensor, seen: Tensor) -> Inferred:
     """The preferences behind `seen` `[v, f]`, from shadows `[s, f]` and theirs, `[s, m]`."""
     shadows, preferences, seen = shadows.double(), preferences.double(), seen.double()
     mean = preferences.mean(0)
-    best = Inferred(mean.expand(len(seen), -1), error(mean.expand_as(preferences), preferences), "guess")
+    others = (preferences.sum(0) - preferences) / max(len(preferences) - 1, 1)
+    best = Inferred(mean.expand(len(seen), -1), error(others, preferences), "guess", others)
     for kernel in _kernels(shadows, seen):
         values, vectors = torch.linalg.eigh(kernel.known)
         values, targets = values.clamp_min(0), vectors.mT @ (preferences - mean)
@@ -55,19 +58,36 @@ def infer(shadows: Tensor, preferences: Tensor, seen: Tensor) -> Inferred:
         for ridge in RIDGES if scale > 0 else ():
             kept = values / (values + ridge * scale)
             fitted = mean + vectors @ (kept[:, None] * targets)
-            leverage = (vectors.square() @ kept)[:, None].clamp_max(1 - 1e-9)
-            # Each shadow as it would be estimated without it.
-            left_out = preferences - (preferences - fitted) / (1 - leverage)
-            expected = error(on_simplex(left_out), preferences)
+            # Each shadow as it would be estimated without it; its share in the mean is part of its leverage.
+            leverage = ((vectors.square() @ kept)[:, None] + 1 / len(shadows)).clamp_max(1 - 1e-12)
+            left_out = on_simplex(preferences - (preferences - fitted) / (1 - leverage))
+            expected = error(left_out, preferences)
             if expected < best.expected:
                 weights = vectors @ (targets / (values + ridge * scale)[:, None])
                 found = on_simplex(mean + kernel.seen @ weights)
-                best = Inferred(found, expected, f"{kernel.how}, ridge {ridge:g}")
+                best = Inferred(found, expected, f"{kernel.how}, ridge {ridge:g}", left_out)
     return best
 
 
+def infer_by_parts(shadows: Tensor, preferences: Tensor, seen: Tensor, parts: Sequence[slice]) -> Inferred:
+    """The same where features come in parts, such as layers: an estimate from each, and one from all estimates.
+
+    How much each part is worth, the second regression learns from estimates of shadows that had no part in them.
+    """
+    each = [infer(shadows[:, part], preferences, seen[:, part]) for part in (slice(None), *parts)]
+    known, theirs = (
+        torch.cat([getattr(one, name)[:, :-1] for one in each], dim=1) for name in ("left_out", "estimates")
+    )
+    return infer(known, preferences, theirs)
+
+
 def infer_from_sum(
-    shadows: Tensor, preferences: Tensor, seen: Tensor, clients: int, stream: np.random.Generator
+    shadows: Tensor,
+    preferences: Tensor,
+    seen: Tensor,
+    parts: Sequence[slice],
+    clients: int,
+    stream: np.random.Generator,
 ) -> Inferred:
     """The same of an attacker that sees only the mean `[f]` over some clients: one estimate for all, `[1, m]`.
 
@@ -76,7 +96,7 @@ def infer_from_sum(
     enough = len(shadows) >= clients
     chosen = np.stack([stream.choice(len(shadows), clients, replace=not enough) for _ in range(SUMS)])
     index = torch.as_tensor(chosen, device=shadows.device)
-    return infer(shadows[index].mean(1), preferences[index].mean(1), seen.unsqueeze(0))
+    return infer_by_parts(shadows[index].mean(1), preferences[index].mean(1), seen.unsqueeze(0), parts)
 
 
 def error(estimates: Tensor, preferences: Tensor) -> float:
