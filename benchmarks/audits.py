@@ -28,9 +28,9 @@ ALGORITHMS: dict[str, dict[str, Any]] = {
 IMAGES = {"name": "multi-mnist", "network": "mlp"}
 SIZES: dict[str, dict[str, Any]] = {
     "small": {
-        "adult": ({"name": "adult"}, {"rounds": 3, "clients": 8}, {}),
-        "mnist": ({**IMAGES, "samples": 1600, "test_samples": 2400}, {"rounds": 3, "clients": 8}, {"epochs": 5}),
-        "effort": Effort(shadows=24, references=2, rows=60, victims=8, batches=(1, 8)),
+        "adult": ({"name": "adult"}, {"rounds": 3, "clients": 6}, {}),
+        "mnist": ({**IMAGES, "samples": 1200, "test_samples": 2000}, {"rounds": 3, "clients": 6}, {"epochs": 5}),
+        "effort": Effort(shadows=16, references=2, rows=50, victims=6, batches=(1, 8)),
     },
     "full": {
         "adult": ({"name": "adult"}, {"rounds": 10, "clients": 10}, {}),

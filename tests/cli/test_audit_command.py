@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+HIDDEN = "noise=30+privacy.objectives=withheld"
+PROTECTIONS = f"{HIDDEN},secure-sum"
 LITTLE = ("--shadows", "16", "--references", "2", "--rows", "20", "--batches", "1", "--jobs", "1")
 
 
@@ -28,7 +30,7 @@ def test_noise_and_sums_take_away_what_a_single_update_tells(
 ) -> None:
     fedavg, synthetic = {"name": "fedavg", "weighting": "equal"}, {"name": "synthetic", "rows": 8000}
     path = spec(algorithm=fedavg, problem=synthetic, preferences="equidistant", rounds=1)
-    answer = fedpareto("audit", path, *LITTLE, "--protect", "noise=30,secure-sum", "--out", "found")
+    answer = fedpareto("audit", path, *LITTLE, "--protect", PROTECTIONS, "--out", "found")
     assert answer.code == 0, answer.err
     assert answer.err.endswith("2 of 2 worlds\n")
     record = json.loads((tmp_path / "found" / "audit.json").read_text(encoding="utf-8"))
@@ -39,10 +41,13 @@ def test_noise_and_sums_take_away_what_a_single_update_tells(
 
     update = measures["preference from updates"]
     assert mean("preference from updates", "as set") < 0.7 * update["guess"]
-    for protection in ("noise=30", "secure-sum"):
+    for protection in (HIDDEN, "secure-sum"):
         assert mean("preference from updates", protection) > 0.7 * update["guess"]
+    said = measures["preference from objectives"]
+    assert mean("preference from objectives", "secure-sum") == mean("preference from objectives", "as set")
+    assert abs(mean("preference from objectives", HIDDEN) - said["guess"]) < 0.01
     assert mean("whole rows from 1 row", "as set") == 1
-    assert mean("whole rows from 1 row", "noise=30") == 0
+    assert mean("whole rows from 1 row", HIDDEN) == 0
     assert mean("whole rows from 1 row", "secure-sum") < 1
     # The sum of all is what the final model is made of, so it tells no more of a row than that.
     of_sum = mean("membership from update, AUC", "secure-sum")
@@ -50,7 +55,7 @@ def test_noise_and_sums_take_away_what_a_single_update_tells(
     # A sum changes nothing about the model.
     assert mean("membership from final model, AUC", "as set") == of_sum
     useful = record["usefulness"]["values"]
-    assert useful["secure-sum"] == useful["as set"] != useful["noise=30"]
+    assert useful["secure-sum"] == useful["as set"] != useful[HIDDEN]
     assert "At these settings a curious server learns a client's preference from its update to within" in answer.out
     assert answer.out.endswith("written: found/audit.json, found/audit.png, found/audit.svg\n")
     assert (tmp_path / "found" / "audit.png").read_bytes().startswith(b"\x89PNG")

@@ -62,13 +62,16 @@ def infer_preferences(world: World, summed: bool) -> Found:
 
 
 def _each(world: World, shadows: Tensor, seen: Tensor, parts: Sequence[slice]) -> Tensor:
-    """The estimate for each victim, from its own shadows."""
-    found = []
-    for victim in world.victims.tolist():
-        mine = world.shadows_of(victim)
+    """The estimate for each victim, from its own shadows; of those who share them at once."""
+    victims = world.victims
+    own = np.stack([world.shadows_of(victim)[:1] for victim in victims.tolist()]).flatten()
+    found = shadows.new_empty(len(victims), len(world.spec.problem.objectives), dtype=torch.float64)
+    for first in np.unique(own):
+        together = torch.as_tensor(np.flatnonzero(own == first))
+        mine = world.shadows_of(int(victims[together[0]]))
         known = shadows[torch.as_tensor(mine)], world.shadow_preferences(mine)
-        found.append(preference.infer_by_parts(*known, seen[victim : victim + 1], parts).estimates)
-    return torch.cat(found)
+        found[together] = preference.infer_by_parts(*known, seen[: len(victims)][together], parts).estimates
+    return found
 
 
 def mean_of(world: World, run: int, rows: Tensor) -> Tensor:

@@ -327,9 +327,7 @@ class World:
 
     def usefulness(self) -> float:
         """The mean of the first objective over all clients, on held-out rows, at the end."""
-        nothing: list[list[Tasks]] = [[] for _ in self.states]
-        solutions = self.spec.algorithm.solutions(self.states[0])
-        measured = self.engine.run_all(nothing, [solutions, *[None] * (len(self.states) - 1)])[0].evaluations.sent
+        measured = self.engine.objectives(0, self.spec.algorithm.solutions(self.states[0]))
         place = self.engine.split_names.index(held_out(self.engine.split_names))
         return float(measured.rows[:, place, 0].mean())
 
@@ -340,8 +338,10 @@ def _alike(tasks: Tasks, clients: np.ndarray, shared: Message, own: Message, beg
 
 
 def _reported(outcome: Outcome) -> Tensor:
-    """The objectives of the trained models of those who replied, `[n, parts, m]`."""
+    """What those who replied say of the models that they trained, `[n, parts, m]`; 0 if they say nothing."""
     trained = outcome.evaluations.trained
+    if not len(trained):
+        return torch.zeros(len(outcome.replies), 1, 1)
     return taken({"all": trained.rows}, places(trained.clients, outcome.replies.clients))["all"].nan_to_num()
 
 
