@@ -22,6 +22,13 @@ class Pair:
         edges = np.linspace(min(shifts) - 12 * deviation, max(shifts) + 12 * deviation, CELLS)
         self.p, self.q = (self._cells(mixture, edges, deviation) for mixture in (p, q))
 
+    @classmethod
+    def of(cls, p, q):
+        """Of probabilities that are known."""
+        pair = cls.__new__(cls)
+        pair.p, pair.q = p, q
+        return pair
+
     @staticmethod
     def _cells(mixture, edges, deviation):
         """How likely it is that what is seen lies in each of many small cells."""

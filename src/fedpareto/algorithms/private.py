@@ -6,6 +6,7 @@ noise on each client's own reply, before it leaves; see trust.hiding. What ε th
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -36,6 +37,7 @@ from fedpareto.core.layout import Layout
 from fedpareto.core.messages import Message, Parcels, Replies, Shapes, Tasks
 from fedpareto.core.problem import Objective
 from fedpareto.errors import UserError
+from fedpareto.trust import discrete
 from fedpareto.trust.hiding import PURPOSE, Hiding, draws, ranges_of
 from fedpareto.trust.privacy import Exposure, Privacy, epsilon, epsilon_of_all
 
@@ -50,9 +52,9 @@ class PrivateState(State, Generic[S]):
     """The algorithm's own state, and how often each client was selected for a reply."""
 
     inner: S | None = None
-    asked: Tensor = torch.empty(0, dtype=torch.int64)
+    asked: Tensor = torch.empty(0, dtype=torch.float64)
     """`[n]`, in the order of `setting.clients`. Selected clients count, not those that replied: a late reply has left
-    its client.
+    its client. A sum whose noise was less than agreed, because many dropped out, counts more than once.
     """
 
 
@@ -157,7 +159,7 @@ class Private(Algorithm[PrivateState[S]]):
         if self.privacy.objectives == "noised" or (of_objectives and self.privacy.noise):
             ranges_of(setting.objectives)
         return PrivateState(
-            setting, inner=self.algorithm.begin(setting), asked=torch.zeros(len(setting.clients), dtype=torch.int64)
+            setting, inner=self.algorithm.begin(setting), asked=torch.zeros(len(setting.clients), dtype=torch.float64)
         )
 
     def ask(self, state: PrivateState[S]) -> list[Tasks]:
@@ -173,8 +175,21 @@ class Private(Algorithm[PrivateState[S]]):
         if asked_now is None:
             asked_now = np.concatenate([tasks.clients for tasks in self.ask(state)])
         rows = _rows(state.setting, asked_now)
-        asked = state.asked.index_add(0, torch.as_tensor(rows), torch.ones(len(rows), dtype=torch.int64))
+        each = torch.full((len(rows),), self._lacking(len(rows), len(replies)), dtype=torch.float64)
+        asked = state.asked.index_add(0, torch.as_tensor(rows), each)
         return replace(state, inner=inner, asked=asked, round=inner.round)
+
+    def _lacking(self, asked: int, replied: int) -> float:
+        """How often a reply counts: more than once if so many dropped out that their sum lacks noise."""
+        if self.privacy.kind != "distributed":
+            return 1.0
+        return max(1.0, discrete.enough(self.privacy, asked) / max(replied, 1))
+
+    def ring_noise(self, clients: Clients, whole: Tensor, unit: float, counts: Tensor) -> Tensor | None:
+        """Distributed: each client's share of the noise that the sum will have."""
+        if self.privacy.kind != "distributed" or not self.privacy.noise:
+            return None
+        return discrete.shares(self.privacy, clients.addresses, whole, unit, counts)
 
     def _noised(self, state: PrivateState[S], replies: Replies) -> Replies:
         if self.privacy.kind != "central" or not self.privacy.deviation:
@@ -212,7 +227,7 @@ class Private(Algorithm[PrivateState[S]]):
 
     def describe(self, state: PrivateState[S]) -> dict[str, Any]:
         """What the algorithm itself describes, and ε of the rounds so far, of all seeds together."""
-        setting, most = state.setting, int(state.asked.max())
+        setting, most = state.setting, float(state.asked.max())
         evaluated = -(-state.round // setting.evaluate_every)
         exposure = Exposure(
             most * setting.repeats,
@@ -222,7 +237,7 @@ class Private(Algorithm[PrivateState[S]]):
             # Clients that take part in every round are not drawn: sampling does not hide them.
             drawn=not setting.regulars,
             # Of what was sent, now too; and of what a client made of it, if it took part.
-            reports=(evaluated + 1 + min(most, evaluated)) * setting.repeats,
+            reports=(evaluated + 1 + min(math.ceil(most), evaluated)) * setting.repeats,
         )
         spent = {"epsilon": epsilon(self.privacy, exposure), "epsilon_of_all": epsilon_of_all(self.privacy, exposure)}
         return self.algorithm.describe(_inner(state)) | spent
@@ -349,7 +364,10 @@ def refusal(algorithm: Algorithm[Any], privacy: Privacy) -> str:
         )
     if set(steps) != {"train"} and type(algorithm).reply_parts is Algorithm.reply_parts:
         return f"its clients take more steps than train: {', '.join(sorted(steps))}"
-    is_mean = algorithm.averages and set(steps) == {"train"} and len(steps["train"]) == 1
+    is_one = set(steps) == {"train"} and len(steps["train"]) == 1
+    if privacy.kind == "distributed" and not (algorithm.sums and is_one):
+        return "its server needs more than the sum of one update, which is all that would have noise; kind=local does"
+    is_mean = algorithm.averages and is_one
     if privacy.kind == "central" and not is_mean:
         return "its server works with each client's own reply, and noise on a mean protects none; kind=local does"
     return ""

@@ -34,8 +34,8 @@ Converged = Annotated[
 Over = Annotated[
     str | None,
     typer.Option(
-        help="What a run is seen over: round, clock (see docs/time.md), joules, bytes, updates (replies) or seconds.  "
-        "[default: clock where there is one, else round]"
+        help="What a run is seen over: round, clock (see docs/time.md), joules, bytes, updates (replies), seconds or "
+        "epsilon.  [default: clock where there is one, else round]"
     ),
 ]
 LogTo = Annotated[

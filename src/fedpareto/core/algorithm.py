@@ -287,13 +287,18 @@ def unwrapped(algorithm: Algorithm[Any]) -> Algorithm[Any]:
 
 def privacy_of(algorithm: Algorithm[Any]) -> Privacy:
     """Under which privacy it runs, whatever is wrapped around it."""
+    layer: Any = private_layer(algorithm)
+    return Privacy() if layer is None else layer.privacy
+
+
+def private_layer(algorithm: Algorithm[Any]) -> Algorithm[Any] | None:
+    """The part of it that adds noise, without what is wrapped around that; None if there is none."""
     layer: Any = algorithm
     while isinstance(layer, Algorithm):
-        found = getattr(layer, "privacy", None)
-        if isinstance(found, Privacy):
-            return found
+        if isinstance(getattr(layer, "privacy", None), Privacy):
+            return layer
         layer = getattr(layer, "algorithm", None)
-    return Privacy()
+    return None
 
 
 def secure_sum_of(algorithm: Algorithm[Any]) -> SecureSum:

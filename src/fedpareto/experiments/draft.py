@@ -243,7 +243,8 @@ class Draft:
         asked = participant_count(participation, values["clients"])
         with self._in("secure_sum"):
             codecs = [values.get(key, "float32") for key in ("codec", "server_codec")]
-            check_secure_sum(parts["secure_sum"], asked, parts["engine"], parts["attack"], parts["defence"], codecs)
+            engine, attack, defence = (parts[name] for name in ("engine", "attack", "defence"))
+            check_secure_sum(parts["secure_sum"], parts["privacy"], asked, engine, attack, defence, codecs)
         with self._at("measure_contribution"):
             check_contribution(values.get("measure_contribution", False), algorithm, parts["privacy"])
         with self._at("measure_losses"):

@@ -149,7 +149,7 @@ class Spec:
         if self.measure_losses:
             need_losses(self.engine, self.learner)
         asked, codecs = participant_count(self.participation, self.clients), (self.codec, self.server_codec)
-        check_secure_sum(self.secure_sum, asked, self.engine, self.attack, self.defence, codecs)
+        check_secure_sum(self.secure_sum, self.privacy, asked, self.engine, self.attack, self.defence, codecs)
         check_contribution(self.measure_contribution, self.algorithm, self.privacy)
         check_reports(self.measure_losses, self.privacy)
         check_stopping(self.stop_after, self.stop_margin, self.algorithm, self.engine, self.privacy)

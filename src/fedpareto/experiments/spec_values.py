@@ -180,10 +180,20 @@ def _check_codec(key: str, word: str, reason: str) -> None:
 
 
 def check_secure_sum(
-    secure_sum: SecureSum, asked: int, engine: LocalOptions, attack: Attack, defence: Defence, codecs: Sequence[str]
+    secure_sum: SecureSum,
+    privacy: Privacy,
+    asked: int,
+    engine: LocalOptions,
+    attack: Attack,
+    defence: Defence,
+    codecs: Sequence[str],
 ) -> None:
     """Raises UserError where a round has too few clients, or somebody has to see or change a single one's reply."""
     if secure_sum.kind == "none":
+        if privacy.kind == "distributed":
+            raise UserError(
+                "privacy.kind=distributed needs a secure sum, which hides all but the sum: secure_sum=masked"
+            )
         return
     reason = ""
     if asked < FEWEST:

@@ -1,7 +1,7 @@
 """What a run can be read over: its rounds, its simulated clock, or what it cost so far.
 
-The row of round r holds the solutions after r rounds, and what the round after it cost. So the clock and the joules of
-a row are its own, while replies, bytes and seconds are the sums of all rows before it.
+The row of round r holds the solutions after r rounds, and what the round after it cost. So the clock, the joules
+and the ε of a row are its own, while replies, bytes and seconds are the sums of all rows before it.
 """
 
 from __future__ import annotations
@@ -18,10 +18,12 @@ from fedpareto.report.entries import Line
 from fedpareto.report.record import Record
 from fedpareto.report.units import BYTES, COUNT, ENERGY, TIME, Quantity
 
-Over = Literal["round", "clock", "joules", "bytes", "updates", "seconds"]
+Over = Literal["round", "clock", "joules", "bytes", "updates", "seconds", "epsilon"]
 OVER: tuple[Over, ...] = get_args(Over)
 SIMULATED = ("clock", "joules")
 """What only runs with devices have."""
+OWN = (*SIMULATED, "epsilon")
+"""What a row says of itself."""
 MOST_POINTS = 1000
 """Of a curve; a picture shows no more."""
 NEARLY = 0.95
@@ -47,6 +49,7 @@ MEANINGS: dict[Over, Meaning] = {
     "bytes": Meaning("bytes sent, both ways", "bytes", "bytes to 95 %", BYTES),
     "updates": Meaning("replies so far", "replies", "replies to 95 %"),
     "seconds": Meaning("time on this machine", "seconds", "seconds to 95 %", TIME),
+    "epsilon": Meaning("ε so far", "ε", "ε to 95 %"),
 }
 
 
@@ -98,6 +101,7 @@ def chosen_of(runs: Sequence[Record], over: str | None = None) -> Over:
     without = next((run for run in runs if not has(run, over)), None)
     if without is not None:
         why = "it was run without devices" if over in SIMULATED else "nothing of it was recorded"
+        why = "it was run without privacy, or without noise" if over == "epsilon" else why
         raise UserError(
             f"{without.folder} cannot be drawn over {over}: {why}; these can be over {', '.join(common(runs))}"
         )
@@ -130,7 +134,7 @@ def positions(run: Record, over: Over, rounds: np.ndarray) -> Array:
 
 
 def _places(lines: Sequence[Line], over: Over) -> Array:
-    if over in SIMULATED:
+    if over in OWN:
         return np.array([getattr(line, over) for line in lines], dtype=np.float64)
     costs = [_cost(line, over) for line in lines]
     return np.cumsum([0.0, *costs[:-1]])

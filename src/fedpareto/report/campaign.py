@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rich.table import Table as RichTable
 
 VALIDATION = "validation"
-HEADLINES = ("hypervolume", "own_utility", "seconds")
+HEADLINES = ("hypervolume", "own_utility", "epsilon", "seconds")
 """Of the metrics that a comparison has, besides the means of the objectives."""
 MOST_NAMED = 5
 """Runs in a sentence."""

@@ -49,7 +49,8 @@ COSTS = ("seconds", "refused", "bytes_up")
 IMPROVED = Column("improved", "share improved", 1)
 """Of a round's participants, those whose training loss did not rise; mean over the rounds."""
 
-MAY_BE_UNKNOWN = (*INDICATORS, *OVER_LOCAL, IMPROVED.key, *OF_TIME)
+EPSILON = Column("epsilon", "ε", -1)
+MAY_BE_UNKNOWN = (*INDICATORS, *OVER_LOCAL, IMPROVED.key, EPSILON.key, *OF_TIME)
 """Columns that a table has only if they are known of a run."""
 
 
@@ -135,10 +136,16 @@ def _metrics(runs: Sequence[Record]) -> list[tuple[Column, Callable[[Record], Ar
         direction = 1 if objective.maximise else -1
         metrics.append((Column(f"mean_{j}", f"mean {objective.name}", direction), _objective_mean(j)))
     metrics.append((IMPROVED, _share_improved))
+    metrics.append((EPSILON, _epsilon))
     metrics.append((Column("seconds", "seconds per seed", -1), lambda r: r.total("seconds").mean(keepdims=True)))
     metrics.append((Column("refused", "missing replies", -1), lambda r: r.total("failures")))
     metrics.append((Column("bytes_up", "bytes up per round and client", -1), _bytes_up))
     return metrics
+
+
+def _epsilon(record: Record) -> Array:
+    """ε at the end, which counts all seeds together."""
+    return np.array([record.of_seed(seed)[-1].epsilon for seed in record.started])
 
 
 def _over_local(key: str, alone: Record) -> Callable[[Record], Array]:

@@ -32,8 +32,10 @@ class Privacy:
     """Clipped updates with Gaussian noise (McMahan et al., "Learning differentially private recurrent language
     models", 2018); the unit that is protected is a client, with all its rows."""
 
-    kind: Literal["none", "central", "local"] = "none"
-    """`central`: a trusted server adds the noise to the mean; `local`: each client adds it before its reply leaves."""
+    kind: Literal["none", "central", "local", "distributed"] = "none"
+    """`central`: a trusted server adds the noise to the mean; `local`: each client adds it before its reply leaves;
+    `distributed`: each adds a share of the central noise, and a secure sum hides all but the sum.
+    """
     clip: float = 1.0
     """C: a longer update is shortened to this norm, over the whole model."""
     noise: float = 1.0
@@ -55,6 +57,10 @@ class Privacy:
     """z of a report with noise: one that holds k values has the deviation z√k on each, times the objective's range."""
     objectives_digits: int = 2
     """Decimals of a rounded report."""
+    dropouts: float = 0.3
+    """Of `distributed`: share of a round's clients whose noise may be missing, because they drop out or are in league
+    with the server; beyond it, ε grows faster.
+    """
     budget: float = math.inf
     """The largest ε that a node may spend; it refuses to answer what would cost more. A node may have a lower one."""
 
@@ -67,8 +73,12 @@ class Privacy:
             raise UserError("privacy: clip is inf; noise can only hide updates of limited length")
         if not 0 < self.delta < 1:
             raise UserError(f"privacy: delta is {self.delta}; it is a probability between 0 and 1")
-        if self.kind == "local" and self.participants == "secret":
-            raise UserError("privacy: participants cannot be secret with kind local: the server sees who replies")
+        if self.kind in ("local", "distributed") and self.participants == "secret":
+            raise UserError(
+                f"privacy: participants cannot be secret with kind {self.kind}: the server sees who replies"
+            )
+        if not 0 <= self.dropouts < 1:
+            raise UserError(f"privacy: dropouts is {self.dropouts}; it is a share from 0 to below 1")
         if not 0 < self.largest_loss < math.inf:
             raise UserError(f"privacy: largest_loss is {self.largest_loss}; it is a positive number")
         if not 0 < self.values_share < 1:
@@ -101,9 +111,9 @@ class Privacy:
     def reply_cost(self) -> float:
         """(Δ / σ)² of one reply, however many tensors it has.
 
-        Two federations are neighbours, if central, when they are equal but for one client, whose updates are zero in
-        one of them (Kairouz et al., 2021): a sum of clipped updates then differs by at most C. If local, when a
-        client's reply is any other: its update differs by at most 2C.
+        Two federations are neighbours, if central or distributed, when they are equal but for one client, whose updates
+        are zero in one of them (Kairouz et al., 2021): a sum of clipped updates then differs by at most C. If local,
+        when a client's reply is any other: its update differs by at most 2C.
         """
         if not self.noise:
             return math.inf
@@ -117,18 +127,19 @@ class Privacy:
         return self.objectives_noise**-2 if self.objectives == "noised" else math.inf
 
     def epsilon_of(self, cost: float) -> float:
-        """ε at the given δ of releases that cost so much together; exactly (Balle and Wang, 2018)."""
-        if not cost:
-            return 0.0
-        return _gaussian(cost**-0.5, self.delta) if cost < math.inf else math.inf
+        """ε at the given δ of releases that cost so much together; exactly for Gaussians (Balle and Wang, 2018)."""
+        if not cost or math.isinf(cost):
+            return cost
+        return _concentrated(cost, self.delta) if self.kind == "distributed" else _gaussian(cost**-0.5, self.delta)
 
 
 @dataclass(frozen=True)
 class Exposure:
     """How often a run has used its clients so far, with all its seeds: they train on the same rows."""
 
-    most: int
-    """Replies for which the most often selected client was selected."""
+    most: float
+    """Replies for which the most often selected client was selected; one whose noise was less than agreed counts more.
+    """
     rounds: int
     sampled: int
     """Clients selected in a round, always as many, and none twice."""
@@ -170,6 +181,16 @@ def need_accountant(privacy: Privacy) -> None:
 def _gaussian(z: float, delta: float) -> float:
     """Of a Gaussian mechanism whose noise has z times the deviation of its sensitivity."""
     return float(_accounting().get_epsilon_gaussian(z, delta))
+
+
+def _concentrated(cost: float, delta: float) -> float:
+    """Of whatever has a Rényi divergence of at most α·cost / 2 for each order α, as discrete Gaussians have: Canonne,
+    Kamath and Steinke, 2020, proposition 12.
+    """
+    # A fine grid around the order that is best for the simpler bound, cost α / 2 + log(1/δ) / (α − 1).
+    best = 1 + math.sqrt(-2 * math.log(delta) / cost)
+    orders = [1 + (best - 1) * 1.01**step for step in range(-200, 201)]
+    return max(0.0, min(a * cost / 2 + math.log1p(-1 / a) - math.log(delta * a) / (a - 1) for a in orders))
 
 
 @lru_cache(maxsize=1024)

@@ -15,7 +15,7 @@ from flwr.app import RecordDict
 from torch import Tensor
 
 from fedpareto.codecs import Codec
-from fedpareto.core.algorithm import Algorithm, Setting, privacy_of, unwrapped
+from fedpareto.core.algorithm import Algorithm, Setting, privacy_of, private_layer, unwrapped
 from fedpareto.core.federation import Federation
 from fedpareto.core.learner import Learner
 from fedpareto.core.messages import ByClient, Evaluations, Failure, Message, Outcome, Parcels
@@ -198,8 +198,9 @@ class Node:
 
     def _affordable(self, job: wire.Job, task: Task) -> Failure | None:
         """Counts the answer to a task, and the report of what is trained in it; a failure if that is too much."""
-        privacy, shapes = privacy_of(self.algorithm), self.algorithm.reply_shapes(self.settings[job.run])
-        if privacy.kind == "none" or not shapes[task.step]:
+        privacy, layer = privacy_of(self.algorithm), private_layer(self.algorithm)
+        # What else is sent, the keys of a secure sum, says nothing about rows.
+        if layer is None or not layer.reply_shapes(self.settings[job.run]).get(task.step):
             return None
         reports = job.measure and task.step == "train" and privacy.objectives == "noised"
         cost = privacy.reply_cost + (privacy.report_cost if reports else 0.0)

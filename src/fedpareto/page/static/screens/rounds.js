@@ -17,6 +17,7 @@ const AXES = {
   seconds: { title: "seconds on this machine", sum: ["seconds"], words: time },
   clock: { title: "simulated seconds", words: time },
   joules: { title: "energy of all clients in joules" },
+  epsilon: { title: "ε so far" },
   at: { title: "minutes since the first round", words: (minutes) => time(minutes * 60) },
 };
 const HIDDEN = new Set(["seed", "round", "at", "clock", "joules", "hypervolume", "trained_hypervolume", "bytes_up", "bytes_down", "seconds", "replies", "failures", "staleness", "epsilon", "improved"]);
