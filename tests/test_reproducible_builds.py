@@ -18,14 +18,25 @@ import pytest
 ROOT = Path(__file__).parents[1]
 BUILD = runpy.run_path(str(ROOT / "tools/build_dist.py"))
 ANOTHER_DAY = """
+import datetime
 import time
 true, later = time.time, 400 * 86400
 time.time = lambda: true() + later
 time.time_ns = lambda: int(time.time() * 1e9)
-time.gmtime, time.localtime = (
+time.gmtime, time.localtime, time.ctime = (
     lambda second=None, turn=turn: turn(time.time() if second is None else second)
-    for turn in (time.gmtime, time.localtime)
+    for turn in (time.gmtime, time.localtime, time.ctime)
 )
+time.strftime, time.asctime = (
+    lambda *given, turn=turn, least=least: turn(*given, *[time.localtime()] * (len(given) == least))
+    for turn, least in ((time.strftime, 1), (time.asctime, 0))
+)
+class Later(datetime.datetime):
+    now = classmethod(lambda cls, tz=None: cls.fromtimestamp(time.time(), tz))
+    today = classmethod(lambda cls: cls.now())
+    utcnow = classmethod(lambda cls: cls.now(datetime.timezone.utc).replace(tzinfo=None))
+datetime.datetime = Later
+open(__file__ + ".loaded", "w").close()
 """
 """A clock that is 400 days ahead, for every Python process that finds this as `sitecustomize`."""
 
@@ -72,6 +83,7 @@ def test_another_folder_day_user_and_language_give_the_same_hashes(here, tmp_pat
         HOME=str(tmp_path),
         USER="somebody",
     )
+    assert (tmp_path / "sitecustomize.py.loaded").exists(), "the clock was another one"
     assert len(hashes) == 2
     assert hashes == here[1]
 
