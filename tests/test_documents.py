@@ -38,6 +38,7 @@ from fedpareto.space.missions.options import MissionOptions
 from fedpareto.trust.attacks import Attack
 from fedpareto.trust.defences import Defence
 from fedpareto.trust.privacy import Privacy
+from fedpareto.trust.secure_sum import SecureSum
 from little_work import LITTLE_WORK
 
 with warnings.catch_warnings():
@@ -309,6 +310,7 @@ def test_every_problem_is_documented_with_its_parameters_and_objectives(name):
         ("docs/cluster.md", "Options", RayOptions),
         ("docs/running.md", "Participation, quorum, faults", Faults),
         ("docs/privacy.md", "Parameters", Privacy),
+        ("docs/secure-sum.md", "Parameters", SecureSum),
         ("docs/attacks.md", "Attacks", Attack),
         ("docs/attacks.md", "Defences", Defence),
         ("docs/time.md", "Devices", Devices),

@@ -13,6 +13,7 @@ from fedpareto.algorithms.fedavg import FedAvg
 from fedpareto.algorithms.private import protected
 from fedpareto.algorithms.secured import Secured, secured
 from fedpareto.core import registry
+from fedpareto.core.messages import Tasks
 from fedpareto.core.registry import make_algorithm
 from fedpareto.errors import QuorumLost, UserError
 from fedpareto.experiments.draft import Draft
@@ -101,6 +102,24 @@ def test_false_shares_are_found_out_and_those_of_others_used():
     false[0] = 7  # All that one client says, of itself and of others.
     told = algorithm.tell(state, replace(revealed, tensors={"revealed": false}))
     assert torch.equal(told.inner.model, done.states[-1].inner.model)
+
+
+def test_a_client_that_was_begun_anew_within_a_round_is_one_that_dropped_out():
+    """As after the loss of a worker of Ray, whose clients do the steps of the round once more, with other keys."""
+    algorithm = Secured(FedAvg(), MASKED)
+    engine = engine_of(algorithm)
+    state = algorithm.begin(engine.settings[0])
+    for step in ("advertise", "share", "train"):
+        (tasks,) = algorithm.ask(state)
+        replies = engine.run([tasks]).replies
+        if step == "share":
+            engine.run([Tasks(np.array([3]), round=1, step="advertise")])
+        assert len(replies) == (CLIENTS if step != "train" else CLIENTS - 1)
+        state = algorithm.tell(state, replies)
+    done = algorithm.tell(state, engine.run(algorithm.ask(state)).replies)
+    there = [client for client in range(CLIENTS) if client != 3]
+    # Those of a stack that fails are trained one by one, which changes their last bits.
+    torch.testing.assert_close(done.inner.model, sum_by_hand(there, MASKED.ring), atol=1e-6, rtol=0)
 
 
 # -- what it is for ------------------------------------------------------------------------------------------------

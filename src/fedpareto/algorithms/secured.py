@@ -38,7 +38,9 @@ from fedpareto.trust.secure_server import Unmasking
 from fedpareto.trust.secure_sum import FEWEST, SecureSum, neighbourhood
 
 STEPS = ("advertise", "share", "train", "unmask")
-PEERS, KEYS, SHARES, COUNT, SURVIVED = (f"secure.{name}" for name in ("peers", "keys", "shares", "count", "survived"))
+PEERS, KEYS, TOLD, SHARES, COUNT, SURVIVED = (
+    f"secure.{name}" for name in ("peers", "keys", "told", "shares", "count", "survived")
+)
 """The names of what clients are sent."""
 OWN_ROUND, OWN_SECRETS, OWN_PEERS, OWN_KEYS, OWN_SHARES = (
     f"secure.own.{name}" for name in ("round", "secrets", "peers", "keys", "shares")
@@ -117,7 +119,7 @@ class Secured(Algorithm[SecuredState[S]]):
 
     def share(self, clients: Clients, message: Message) -> Message:
         """Shares of the client's secrets, sealed for each of its neighbours."""
-        self._must_be_in_order(clients)
+        self._must_be_in_order(clients, message[TOLD])
         clients.state = {**clients.state, OWN_PEERS: message[PEERS], OWN_KEYS: message[KEYS]}
         ids = clients.addresses.client.tolist()
         letters = [self._party(clients, row, own).dealt(self.secure_sum.needed) for row, own in enumerate(ids)]
@@ -125,7 +127,7 @@ class Secured(Algorithm[SecuredState[S]]):
 
     def train(self, clients: Clients, message: Message) -> Message:
         """The algorithm's own step, its reply as whole numbers under the masks."""
-        self._must_be_in_order(clients)
+        self._must_be_in_order(clients, message[TOLD])
         own = {name: tensor for name, tensor in message.items() if not name.startswith("secure.")}
         secrets_ = {name: tensor for name, tensor in clients.state.items() if name.startswith("secure.")}
         trained = self.algorithm.train(clients, own)
@@ -177,10 +179,16 @@ class Secured(Algorithm[SecuredState[S]]):
             int(state[OWN_ROUND][row]),
         )
 
-    def _must_be_in_order(self, clients: Clients) -> None:
-        """Raises UserError for a step of a round whose keys the client did not make."""
-        if not torch.equal(clients.state[OWN_ROUND].cpu(), clients.addresses.round.cpu()):
-            raise UserError("secure_sum: this step belongs to a round for which the client has no keys")
+    def _must_be_in_order(self, clients: Clients, told: Tensor | None = None) -> None:
+        """Raises UserError for a step of a round for which the client has no keys, or other ones than it has `told`:
+        a client that was begun anew has made new ones, with which its masks would not cancel.
+        """
+        known = torch.equal(clients.state[OWN_ROUND].cpu(), clients.addresses.round.cpu())
+        for row in range(len(clients) if known and told is not None else 0):
+            secrets_ = _row(clients.state[OWN_SECRETS], row)
+            known = known and told is not None and client_side.told_of(secrets_) == _row(told, row)
+        if not known:
+            raise UserError("secure_sum: this step belongs to keys that the client does not have")
 
     def private_state(self, setting: Setting) -> Message:
         """The algorithm's own, and the secrets of a round."""
@@ -224,22 +232,19 @@ class Secured(Algorithm[SecuredState[S]]):
             return [Tasks(clients, round=state.round + 1, step="advertise")]
         peers = self._peers(state)
         if state.step == "share":
-            own = {PEERS: torch.as_tensor(peers), KEYS: _of_peers(state, peers, state.keys)}
+            own = {PEERS: torch.as_tensor(peers), KEYS: _of_peers(state, peers, state.keys), TOLD: state.keys}
             return [self._tasks(state, np.ones(len(peers), dtype=bool), own)]
         if state.step == "unmask":
             flags = _of_peers(state, peers, (1 + state.survived.to(torch.uint8)) * state.dealt.to(torch.uint8))
             return [self._tasks(state, state.survived.cpu().numpy(), {SURVIVED: flags})]
-        letters = _exchanged(state, peers)
-        count = torch.tensor(int(state.dealt.sum()))
-        ids = state.members.cpu().numpy()[state.dealt.cpu().numpy()]
-        return [
-            replace(
-                some,
-                shared={**some.shared, COUNT: count},
-                own={**some.own, SHARES: letters[torch.as_tensor(places(state.members.cpu().numpy(), some.clients))]},
-            )
-            for some in only_of(tasks, ids)
-        ]
+        letters, members = _exchanged(state, peers), state.members.cpu().numpy()
+        shared = {COUNT: torch.tensor(int(state.dealt.sum()))}
+        found = []
+        for some in only_of(tasks, members[state.dealt.cpu().numpy()]):
+            rows = torch.as_tensor(places(members, some.clients))
+            own = {SHARES: letters[rows], TOLD: state.keys[rows]}
+            found.append(replace(some, shared={**some.shared, **shared}, own={**some.own, **own}))
+        return found
 
     def _tasks(self, state: SecuredState[S], who: np.ndarray, own: Message) -> Tasks:
         """A step for some of the members; `own` has a row for each member."""

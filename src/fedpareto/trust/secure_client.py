@@ -30,8 +30,18 @@ Needed = Callable[[int], int]
 
 def advertised() -> tuple[bytes, bytes]:
     """New secrets for a round, and what is told of them."""
-    sealing, masking, own = (keys.new_secret() for _ in range(3))
-    return sealing + masking + own, keys.public_key(sealing) + keys.public_key(masking) + keys.commitment(own)
+    secrets = b"".join(keys.new_secret() for _ in range(3))
+    return secrets, told_of(secrets)
+
+
+def told_of(secrets: bytes) -> bytes:
+    """Both public keys, and by what its own mask is known again."""
+    sealing, masking, own = _parts(secrets)
+    return keys.public_key(sealing) + keys.public_key(masking) + keys.commitment(own)
+
+
+def _parts(secrets: bytes) -> tuple[bytes, ...]:
+    return tuple(secrets[start : start + keys.SECRET] for start in range(0, SECRETS, keys.SECRET))
 
 
 def is_sound(told: np.ndarray) -> bool:
@@ -53,7 +63,7 @@ class Party:
     @property
     def parts(self) -> tuple[bytes, ...]:
         """The secrets for sealing, for masking, and of its own mask."""
-        return tuple(self.secrets[start : start + keys.SECRET] for start in range(0, SECRETS, keys.SECRET))
+        return _parts(self.secrets)
 
     @property
     def about(self) -> bytes:

@@ -13,7 +13,7 @@ from flwr.app import Message
 from memory_federation import MemoryGrid, federation_of, node_of
 from scipy.stats import chi2
 
-from fedpareto.algorithms.secured import OWN_ROUND, OWN_SECRETS, Secured
+from fedpareto.algorithms.secured import OWN_SECRETS, Secured
 from fedpareto.engines.flower import wire
 from fedpareto.trust import secure_client, secure_keys
 from fedpareto.trust.secure_client import Party, add, own_mask
@@ -70,14 +70,9 @@ class Mistaken(Secured):
             return told
         (own,) = clients.addresses.client.tolist()
         parts = [hashlib.sha256(bytes([own, part])).digest()[: secure_keys.SECRET] for part in range(3)]
-        keys = [*map(secure_keys.public_key, parts[:2]), secure_keys.commitment(parts[2])]
-        for name, value in ((OWN_SECRETS, parts), ("keys", keys)):
-            made = told["keys"].new_tensor(list(b"".join(value)))[None]
-            if name == "keys":
-                told = {name: made}
-            else:
-                clients.state = {**clients.state, name: made, OWN_ROUND: clients.state[OWN_ROUND]}
-        return told
+        secrets_ = b"".join(parts)
+        clients.state = {**clients.state, OWN_SECRETS: told["keys"].new_tensor(list(secrets_))[None]}
+        return {"keys": told["keys"].new_tensor(list(secure_client.told_of(secrets_)))[None]}
 
 
 MISTAKES = {

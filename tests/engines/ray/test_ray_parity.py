@@ -44,6 +44,11 @@ def test_the_same_number_of_workers_gives_the_same_bits(name, crews):
         assert torch.equal(one.rows, other.rows)
 
 
+@pytest.mark.parametrize("name", ["fedavg", "ditto"])
+def test_a_secure_sum_is_the_same_on_workers(name, crews):
+    assert both(small(name, secure_sum={"kind": "masked", "precision": 40}), crews(2)) <= EXACT
+
+
 def test_several_seeds_train_side_by_side(crews):
     assert both(small("ditto", seeds=[3, 5]), crews(2)) <= EXACT
 

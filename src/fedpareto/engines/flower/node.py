@@ -15,7 +15,7 @@ from flwr.app import RecordDict
 from torch import Tensor
 
 from fedpareto.codecs import Codec
-from fedpareto.core.algorithm import Algorithm, Setting, privacy_of, private_layer, unwrapped
+from fedpareto.core.algorithm import Algorithm, Setting, privacy_of, private_layer, secure_sum_of, unwrapped
 from fedpareto.core.federation import Federation
 from fedpareto.core.learner import Learner
 from fedpareto.core.messages import ByClient, Evaluations, Failure, Message, Outcome, Parcels
@@ -211,12 +211,17 @@ class Node:
             return Failure(self.client, task.round, str(refused), task.step, task.lane)
         return None
 
+    @property
+    def _masks(self) -> bool:
+        """Whether replies are masked: keys of an earlier attempt are of no use, so each attempt is counted instead."""
+        return secure_sum_of(self.algorithm).kind != "none"
+
     def _answered(self, job: wire.Job) -> Outcome:
         """The outcome of a job's tasks, as far as the budget lasts. Under local privacy what was answered before is
         answered alike, or refused.
         """
         measure = Parcels(np.empty(0)) if job.measure else None
-        is_local = privacy_of(self.algorithm).kind == "local"
+        is_local = privacy_of(self.algorithm).kind == "local" and not self._masks
         found = [self.ledger.recall(job.run, task) if is_local else None for task in job.tasks]
         new = [task for task, known in zip(job.tasks, found, strict=True) if known is None]
         refused = [self._affordable(job, task) for task in new]
