@@ -1,4 +1,4 @@
-"""A server with six nodes of its own, two of them slow and one that leaves and returns; a test kills it with all.
+"""A server with five nodes of its own, two of them slow and one that leaves and returns; a test kills it with all.
 
     python late_server.py FOLDER DRAFT
 
@@ -20,12 +20,11 @@ from fedpareto.engines.flower.node import Node
 from fedpareto.experiments.draft import Draft
 from fedpareto.experiments.experiment import Experiment
 from fedpareto.experiments.store import RunFolder
-from processes import forked_children
 from waiting import until
 
-SLOW, LATE = (1, 3), 5
+SLOW, LATE = (1, 3), 3
 """The clients that are slow, and how many rounds they let pass over each task."""
-LEAVES, GONE, BACK = 5, 3, 6
+LEAVES, GONE, BACK = 4, 2, 4
 """The client that leaves, after how many rounds, and after how many it is back."""
 ARRIVALS = "arrivals.jsonl"
 
@@ -96,5 +95,4 @@ def _watch(experiment, folder):
 
 
 if __name__ == "__main__":
-    forked_children()
     main(Path(sys.argv[1]), json.loads(sys.argv[2]))
