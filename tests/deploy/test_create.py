@@ -163,3 +163,17 @@ def test_noise_that_everybody_can_compute_is_no_protection(schema, tmp_path):
         create(tmp_path / "d", schema, Draft(), settings, 2, "127.0.0.1", 8443)
     assert not (tmp_path / "d").exists()
     create(tmp_path / "d", schema, Draft(), [*settings, "privacy.randomness=system"], 2, "127.0.0.1", 8443)
+
+
+def test_a_node_keeps_a_budget_of_its_own_where_there_is_something_to_count(schema, tmp_path):
+    settings = ["privacy.kind=local", "algorithm=fedavg", "algorithm.weighting=equal", "privacy.randomness=system"]
+    create(tmp_path / "open", schema, Draft(), settings, 2, "127.0.0.1", 8443)
+    create(tmp_path / "d", schema, Draft(), [*settings, "privacy.objectives=noised"], 2, "127.0.0.1", 8443)
+    home = NodeFolder.open(tmp_path / "d" / "node-1")
+    assert home.budget is None
+    assert home.with_budget(2.5) == NodeFolder.open(home.folder)
+    assert NodeFolder.open(home.folder).budget == 2.5
+    with pytest.raises(UserError, match="--budget is 0; the largest ε is a positive number"):
+        home.with_budget(0.0)
+    with pytest.raises(UserError, match="no budget covers objectives without noise"):
+        NodeFolder.open(tmp_path / "open" / "node-1").with_budget(2.5)

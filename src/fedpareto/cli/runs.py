@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -367,6 +368,8 @@ def _print_result(result: Result) -> None:
     privacy = result.spec.privacy
     if result.epsilon is not None:
         caution = "; for a study only: the noise follows from the seed" if privacy.randomness == "seed" else ""
-        typer.echo(f"privacy {privacy.kind}: ε = {result.epsilon:.4g} at δ = {privacy.delta:g}{caution}")
+        covered = "" if math.isfinite(privacy.report_cost) else " (it does not cover them)"
+        told = f"; objectives are {privacy.objectives}{covered}"
+        typer.echo(f"privacy {privacy.kind}: ε = {result.epsilon:.4g} at δ = {privacy.delta:g}{told}{caution}")
     assert result.folder is not None, "a run of the command line has a folder"
     typer.echo(f"run: {result.folder}   see it: fedpareto show {quoted(result.folder)}")

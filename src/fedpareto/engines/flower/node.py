@@ -74,6 +74,10 @@ class Node:
     _last: tuple[str, RecordDict] | None = field(default=None, repr=False)
     """The last nonce and its answer, for a server that did not get it the first time."""
 
+    def __post_init__(self) -> None:
+        if self.budget < math.inf:  # What cannot be counted is refused now, not in the first round.
+            self.account.privacy.must_be_countable()
+
     @cached_property
     def engine(self) -> LocalEngine:
         """The engine of one."""
