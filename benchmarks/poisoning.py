@@ -1,9 +1,9 @@
 """What poisoning costs honest clients, with each algorithm's defaults and behind the defence that fits best.
 
 `python benchmarks/poisoning.py` runs the matrix of `examples/matrix-poisoning.yaml` for 1 of 5 and for 3 of 20 clients,
-and writes a table and a heat map of points lost against the run without an attack; docs/attacks.md has the results. The
-defence is chosen on the first half of the seeds, and what it costs is told of the second half: nothing is chosen by
-what is reported. Finished cells are kept, so the same command goes on.
+and writes a table and a heat map of points lost against the run without an attack; docs/attacks.md has the results. For
+each algorithm that defence is chosen whose worst attack costs least on the first half of the seeds; what it costs is
+told of the second half: nothing is chosen by what is reported. Finished cells are kept, so the same command goes on.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 
 from fedpareto.experiments import matrix as matrices
 from fedpareto.experiments.matrix import Matrix
-from fedpareto.files import write_atomically
+from fedpareto.files import read_object, write_atomically
 from fedpareto.report.heat_map import heat_map, render
 
 SPEC = Path(__file__).parents[1] / "examples" / "matrix-poisoning.yaml"
@@ -62,12 +62,15 @@ def lost(values: np.ndarray) -> np.ndarray:
     return points
 
 
-def chosen(values: np.ndarray, seeds: slice) -> np.ndarray:
-    """The number of the defence with the least loss on some seeds, `[algorithms, attacks]`."""
-    is_there = ~np.isnan(values).all(axis=-1)
-    costs = np.where(is_there, lost(values)[..., seeds].mean(axis=-1), np.inf)
-    found: np.ndarray = costs.argmin(axis=0)
-    return found
+def chosen(record: Mapping[str, Any], points: np.ndarray) -> np.ndarray:
+    """For each algorithm the number of the defence whose worst attack costs least `[algorithms]`, by points lost
+    `[defences, algorithms, attacks, seeds]`: a server does not know which attack will come.
+    """
+    worst = points.mean(axis=-1).max(axis=-1)
+    for cell in record["cells"]:
+        if cell["at"] is not None and "refused" in cell:
+            worst[cell["at"][2], cell["at"][0]] = np.inf
+    return np.asarray(worst.argmin(axis=0))
 
 
 def some_of(matrix: Matrix, names: list[str] | None) -> Matrix:
@@ -80,27 +83,41 @@ def some_of(matrix: Matrix, names: list[str] | None) -> Matrix:
 def report(record: Mapping[str, Any], title: str) -> tuple[list[str], np.ndarray]:
     """A table, and the points lost with defaults and behind the chosen defence, `[2, algorithms, attacks]`."""
     labels, (values, opened) = record["labels"], measured(record)
-    half = values.shape[-1] // 2
-    picked, points = chosen(values, slice(0, half)), lost(values)[..., half:]
-    rows, columns = np.indices(picked.shape)
-    best = points[picked, rows, columns]
-    lines = [f"{title}: {labels['algorithm']} lose, in points, with defaults → behind the defence; ± over seeds", ""]
-    lines += ["| | " + " | ".join(labels["attack"]) + " |", "|---|" + "---|" * len(labels["attack"])]
+    half, points = values.shape[-1] // 2, lost(values)
+    picked = chosen(record, points[..., :half])
+    points, rows = points[..., half:], np.arange(len(picked))
+    best, plain, open_now = points[picked, rows], points[0], 100 * opened[..., half:].mean(axis=-1)
+    lines = [f"| {title} | {' | '.join(labels['attack'])} | trigger works |", "|---|" + "---|" * (1 + best.shape[1])]
     for row, name in enumerate(labels["algorithm"]):
+        rule = picked[row]
         cells = [
-            f"{points[0, row, column].mean():.1f} → {best[row, column].mean():.1f} ± {best[row, column].std():.1f} "
-            f"({labels['defence'][picked[row, column]]})"
-            for column in range(len(labels["attack"]))
+            f"{plain[row, column].mean():.1f} → {best[row, column].mean():.1f} ± {best[row, column].std():.1f}"
+            for column in range(best.shape[1])
         ]
-        lines.append(f"| {name} | " + " | ".join(cells) + " |")
-    for row, name in enumerate(labels["algorithm"]):
-        told = [
-            f"{labels['defence'][panel]} {100 * opened[panel, row, half:].mean():.0f} %"
-            for panel in range(len(opened))
-            if not np.isnan(opened[panel, row]).any()
-        ]
-        lines.append(f"- {name}: the trigger works with {', '.join(told)}")
-    return [*lines, ""], np.stack([points[0].mean(axis=-1), best.mean(axis=-1)])
+        trigger = f"{open_now[0, row]:.0f} → {open_now[rule, row]:.0f} %"
+        lines.append(f"| `{name}`, {labels['defence'][rule]} | " + " | ".join([*cells, trigger]) + " |")
+    return [*lines, ""], np.stack([plain.mean(axis=-1), best.mean(axis=-1)])
+
+
+def draw(records: Mapping[str, Mapping[str, Any]], out: Path) -> None:
+    """Writes poisoning.md, and a heat map with two panels for each record: by defaults, and behind the defence."""
+    told = {title: report(record, title) for title, record in records.items()}
+    text = "\n".join(line for lines, _ in told.values() for line in lines)
+    write_atomically(out / "poisoning.md", text + "\n")
+    print(text)
+    labels = next(iter(records.values()))["labels"]
+    values = np.round(np.concatenate([[points[how] for _, points in told.values()] for how in (0, 1)]), 1)
+    figure = heat_map(
+        np.clip(values, 0, None),
+        np.zeros(values.shape, dtype=bool),
+        rows=labels["algorithm"],
+        columns=labels["attack"],
+        panels=[f"{title}, {how}" for how in ("no defence", "defended") for title in told],
+        measure="points lost by honest clients",
+        maximise=False,
+    )
+    for kind in ("png", "pdf"):
+        write_atomically(out / f"poisoning.{kind}", render(figure, kind))
 
 
 def main() -> None:
@@ -112,10 +129,14 @@ def main() -> None:
     parser.add_argument("--federation", choices=list(FEDERATIONS), action="append")
     parser.add_argument("--defence", action="append", help="some of the defences only, by name; none is always there")
     parser.add_argument("--adult", action="store_true", help="on Adult instead of SYNTHETIC")
+    parser.add_argument("--draw", action="append", metavar="TITLE=FOLDER", help="finished folders; nothing is run")
     parser.add_argument("--set", action="append", default=[], dest="settings", metavar="KEY=VALUE")
     given = parser.parse_args()
-    lines, panels, names = [], [], []
-    labels: Mapping[str, Any] = {}
+    if given.draw:
+        folders = dict(one.split("=", 1) for one in given.draw)
+        draw({title: read_object(Path(folder) / matrices.FILE) for title, folder in folders.items()}, given.out)
+        return
+    records = {}
     for title in given.federation or FEDERATIONS:
         clients, share, groups = FEDERATIONS[title]
         folder = given.out / f"{'adult' if given.adult else 'synthetic'}-{clients}"
@@ -124,26 +145,8 @@ def main() -> None:
         write_atomically(folder / "matrix.yaml", text.replace("groups:3,2@", f"groups:{groups}@"))
         settings = [f"clients={clients}", f"seeds={given.seeds}", *(ADULT if given.adult else ()), *given.settings]
         matrix = some_of(Matrix.read(folder / "matrix.yaml", settings), given.defence)
-        record = matrices.run(matrix, folder, given.jobs, print, lambda: False)
-        found, points = report(record, title)
-        lines += found
-        panels += list(points)
-        names += [f"{title}: defaults", f"{title}: best defence"]
-        labels = record["labels"]
-    write_atomically(given.out / "poisoning.md", "\n".join(lines) + "\n")
-    print("\n".join(lines))
-    values = np.stack(panels)
-    figure = heat_map(
-        np.clip(values, 0, None),
-        np.zeros(values.shape, dtype=bool),
-        rows=labels["algorithm"],
-        columns=labels["attack"],
-        panels=names,
-        measure="points lost by honest clients",
-        maximise=False,
-    )
-    for kind in ("png", "pdf"):
-        write_atomically(given.out / f"poisoning.{kind}", render(figure, kind))
+        records[title] = matrices.run(matrix, folder, given.jobs, print, lambda: False)
+    draw(records, given.out)
 
 
 if __name__ == "__main__":
