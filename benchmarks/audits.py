@@ -43,13 +43,13 @@ SEEDS = [10, 11, 12]
 PROTECTIONS = ("noise=0.01", "noise=0.1", "noise=1", "secure-sum")
 
 
-def one(algorithm: str, problem: str, size: str, jobs: int, out: Path) -> dict[str, Any]:
+def one(algorithm: str, problem: str, size: str, seeds: int, jobs: int, out: Path) -> dict[str, Any]:
     """The record of one audit, from its folder if it is there."""
     folder = out / f"{algorithm}-{problem}"
     if (folder / audit.FILE).exists():
         return dict(json.loads((folder / audit.FILE).read_text(encoding="utf-8")))
     data, top, learner = SIZES[size][problem]
-    values = {"algorithm": ALGORITHMS[algorithm], "problem": data, **top, "learner": learner, "seeds": SEEDS}
+    values = {"algorithm": ALGORITHMS[algorithm], "problem": data, **top, "learner": learner, "seeds": SEEDS[:seeds]}
     draft = Draft(values).with_engine(ONE_TO_A_CORE)
     ready = audit.Audit(
         draft, protections=tuple(map(audit.Protection.parse, PROTECTIONS)), effort=SIZES[size]["effort"]
@@ -74,6 +74,7 @@ def main() -> None:
     """All six."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--size", choices=SIZES, default="small")
+    parser.add_argument("--seeds", type=int, default=len(SEEDS), help="how many of them")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--out", type=Path, default=Path("runs/audits"))
     parser.add_argument("--algorithms", nargs="*", default=list(ALGORITHMS))
@@ -82,7 +83,7 @@ def main() -> None:
     for problem in given.problems:
         for algorithm in given.algorithms:
             start = time.perf_counter()
-            record = one(algorithm, problem, given.size, given.jobs, given.out)
+            record = one(algorithm, problem, given.size, given.seeds, given.jobs, given.out)
             print(f"\n## {algorithm} on {problem} ({time.perf_counter() - start:.0f} s)\n\n{table(record)}")
             for name, why in {**record["refused"], **record["unfit"]}.items():
                 print(f"\n{name}: {why}")

@@ -39,13 +39,15 @@ def test_noise_and_sums_take_away_what_a_single_update_tells(
     def mean(measure: str, protection: str) -> float:
         return float(measures[measure]["values"][protection]["mean"])
 
-    update = measures["preference from updates"]
-    assert mean("preference from updates", "as set") < 0.7 * update["guess"]
+    update = measures["preference from updates, error"]
+    assert mean("preference from updates, error", "as set") < 0.7 * update["guess"]
     for protection in (HIDDEN, "secure-sum"):
-        assert mean("preference from updates", protection) > 0.7 * update["guess"]
-    said = measures["preference from objectives"]
-    assert mean("preference from objectives", "secure-sum") == mean("preference from objectives", "as set")
-    assert abs(mean("preference from objectives", HIDDEN) - said["guess"]) < 0.01
+        assert mean("preference from updates, error", protection) > 0.7 * update["guess"]
+    said = measures["preference from objectives, error"]
+    assert mean("preference from objectives, error", "secure-sum") == mean(
+        "preference from objectives, error", "as set"
+    )
+    assert abs(mean("preference from objectives, error", HIDDEN) - said["guess"]) < 0.01
     assert mean("whole rows from 1 row", "as set") == 1
     assert mean("whole rows from 1 row", HIDDEN) == 0
     assert mean("whole rows from 1 row", "secure-sum") < 1

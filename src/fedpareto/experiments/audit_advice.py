@@ -10,16 +10,19 @@ LITTLE = 0.1
 NEAR_EXACT = 20.0
 """Decibels above the mean image at which an image counts as known."""
 
+WITHHELD = "and privacy.objectives=withheld ends it"
+
 Measure = Mapping[str, Any]
 
+GUESSING = "(guessing: {guess:.2f})"
 LEARNT = {
-    "preference from updates": "a curious server learns a client's preference from its update to within {value:.2f} "
-    "(guessing: {guess:.2f})",
-    "preference from objectives": "reported objectives tell a preference to within {value:.2f} (guessing: {guess:.2f})",
-    "membership from update, AUC": "one update tells a client's rows from strangers with an AUC of {value:.2f} "
-    "(guessing: 0.50)",
+    "preference from updates, error": "a curious server learns a client's preference from its update to within "
+    f"{{value:.2f}} {GUESSING}",
+    "preference from objectives, error": f"reported objectives tell a preference to within {{value:.2f}} {GUESSING}",
+    "membership from update, AUC": "one update tells a client's rows from strangers with an AUC of "
+    f"{{value:.2f}} {GUESSING}",
     "membership from final model, AUC": "the final models tell rows that were trained on from strangers with an AUC of "
-    "{value:.2f} (guessing: 0.50)",
+    f"{{value:.2f}} {GUESSING}",
 }
 
 
@@ -34,7 +37,8 @@ def advice(record: Mapping[str, Any]) -> list[str]:
         if leaked(measure, "as set") <= LITTLE:
             harmless.append(name)
         else:
-            sentences.append(f"At these settings {words}; {_remedy(record, measure)}.")
+            more = f", {WITHHELD}" if "objectives" in name else ""
+            sentences.append(f"At these settings {words}; {_remedy(record, measure)}{more}.")
     if harmless:
         sentences.append(f"About as good as guessing: {'; '.join(harmless)}.")
     return sentences
@@ -57,11 +61,10 @@ def _learnt(measure: Measure) -> str | None:
     if name in LEARNT:
         return LEARNT[name].format(value=value, guess=guess)
     if name.startswith("whole rows"):
-        return f"{value:.0%} of {name.removeprefix('whole ')} in one gradient can be reconstructed exactly"
+        return f"a gradient of {name.removeprefix('whole rows from ')} gives {value:.0%} of them away exactly"
     if name.endswith("PSNR"):
-        return (
-            f"{name.removesuffix(', PSNR')} in one gradient can be reconstructed at {value:.0f} dB (mean: {guess:.0f})"
-        )
+        of = name.removeprefix("images from ").removesuffix(", PSNR")
+        return f"a gradient of {of} gives images away with {value:.0f} dB (the mean image: {guess:.0f} dB)"
     return None
 
 

@@ -56,8 +56,8 @@ def infer_preferences(world: World, summed: bool) -> Found:
     # Objectives are reported beside the replies, so a sum of replies does not hide them.
     said = _each(world, world.shadow.reported.flatten(1), world.reported.flatten(1), ())
     return {
-        "preference from updates": (preference.error(estimates, true), guess),
-        "preference from objectives": (preference.error(said, true), guess),
+        "preference from updates, error": (preference.error(estimates, true), guess),
+        "preference from objectives, error": (preference.error(said, true), guess),
     }
 
 
@@ -70,7 +70,7 @@ def _each(world: World, shadows: Tensor, seen: Tensor, parts: Sequence[slice]) -
         together = torch.as_tensor(np.flatnonzero(own == first))
         mine = world.shadows_of(int(victims[together[0]]))
         known = shadows[torch.as_tensor(mine)], world.shadow_preferences(mine)
-        found[together] = preference.infer_by_parts(*known, seen[: len(victims)][together], parts).estimates
+        found[together] = preference.infer_by_parts(*known, seen[torch.as_tensor(victims)][together], parts).estimates
     return found
 
 

@@ -121,6 +121,12 @@ class World:
     """Of the real federation, which is the first, and of the references."""
     shadow_engine: LocalEngine | None = None
     states: list[State] = field(default_factory=list)
+    keeps: bool = False
+    """Whether clients keep something from round to round."""
+    is_same: bool = True
+    """Whether all clients get the same message, so that all have the same shadows."""
+    twins: np.ndarray = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    """The clients that have shadows of their own, or one who stands for all."""
     tasks: list[Tasks] = field(default_factory=list)
     """Of the last training of the real federation."""
     _answers: Answers | None = None
@@ -137,6 +143,9 @@ class World:
         self.real = self.spec.federation(self.seed)
         self.own = Own.of(self.real)
         setting = settings_of(self.spec)[self.spec.seeds.index(self.seed)]
+        self.keeps = bool(self.spec.algorithm.private_state(setting))
+        if self.keeps:  # Shadows have to follow their twins from the beginning.
+            setting = replace(setting, participation=1.0)
         references = [self._reference(number) for number in range(self.effort.references)]
         seeds = [self.seed, *(self._other_seed(number) for number in range(len(references)))]
         settings = [replace(setting, seed=seed) for seed in seeds]
@@ -180,9 +189,9 @@ class World:
 
     def _begin_shadows(self, tasks: Sequence[Tasks]) -> None:
         """Shadows of everybody at once where all got the same, else of each client."""
-        is_same = len(tasks) == 1 and not tasks[0].own and not tasks[0].begun
+        self.is_same = len(tasks) == 1 and not tasks[0].own and not tasks[0].begun
         asked = np.concatenate([some.clients for some in tasks])
-        self.twins = asked[:1] if is_same else np.sort(asked)[: self.effort.victims]
+        self.twins = asked[:1] if self.is_same else np.sort(asked)[: self.effort.victims]
         count, seed = self.effort.shadows, self._other_seed(self.effort.references)
         stream = rng.generator(rng.Address(seed), "audit shadows")
         total = len(next(iter(self.own.shadow.values())))
@@ -207,7 +216,7 @@ class World:
         """What the twins get."""
         n, count = self.effort.shadows * len(self.twins), self.effort.shadows
         first = tasks[0]
-        if len(self.twins) == 1:
+        if self.is_same:
             return _alike(first, np.arange(n), first.shared, {}, {})
         messages: dict[str, list[Tensor]] = {}
         begun: dict[str, list[Tensor]] = {}
@@ -229,7 +238,6 @@ class World:
     def play(self, stop: Callable[[], bool] = lambda: False) -> None:
         """All rounds of all federations, until `stop` says so; of the last training everything is kept."""
         algorithm, nobody = self.spec.algorithm, Parcels(np.empty(0))
-        keeps = bool(algorithm.private_state(self.engine.settings[0]))
         with self.engine.threads():
             while (before := self.states[0].round) < self.spec.rounds:
                 if stop():
@@ -240,7 +248,7 @@ class World:
                     is_watched = is_last and tasks[0][0].step == "train"
                     measured = [nobody if is_watched else None, *[None] * (len(tasks) - 1)]
                     outcomes = self.engine.run_all(tasks, measured)
-                    if keeps or is_watched:
+                    if self.keeps or is_watched:
                         self._shadow(tasks[0], is_watched)
                     if is_watched:
                         self.tasks, self.replies = tasks[0], [outcome.replies for outcome in outcomes]
@@ -278,12 +286,14 @@ class World:
     @property
     def victims(self) -> np.ndarray:
         """The clients that are attacked, as rows of the last replies."""
-        return np.arange(len(self.replies[0]))[: self.effort.victims]
+        replied = self.replies[0].clients
+        known = np.ones(len(replied), dtype=bool) if self.is_same else np.isin(replied, self.twins)
+        return np.flatnonzero(known)[: self.effort.victims]
 
     def shadows_of(self, victim: int) -> np.ndarray:
         """The rows, among the shadows' replies, of those that got what this victim, a row of the replies, got."""
         count, replied = self.effort.shadows, self.shadow.replies.clients
-        twin = 0 if len(self.twins) == 1 else int(np.searchsorted(self.twins, self.replies[0].clients[victim]))
+        twin = 0 if self.is_same else int(np.searchsorted(self.twins, self.replies[0].clients[victim]))
         return np.flatnonzero(replied // count == twin)
 
     def numbers(self, shadows: np.ndarray) -> np.ndarray:
@@ -349,7 +359,7 @@ def updates_in(tasks: Sequence[Tasks], replies: Replies) -> Tensor:
     """Everything that replies say, `[n, f]`: models as differences to where they began, the rest as it is."""
     begun = beginnings_of(tasks, replies.clients, replies.tensors)
     parts = [
-        (tensor - begun[name] if name in begun else tensor).flatten(1).float()
+        (tensor - begun[name] if name in begun else tensor).reshape(len(replies), -1).float()
         for name, tensor in sorted(replies.tensors.items())
         if name != "size"
     ]
