@@ -1,17 +1,24 @@
 """Give every reader of files and messages damaged and hostile input: each must be used or refused in one line.
 
-    python tools/fuzz.py --inputs 100000
+    make fuzz N=1000000 JOBS=8
     python tools/fuzz.py --inputs 2000 --reader spec.yaml --seed 7 --keep found
+    python tools/fuzz.py --inputs 2000 --reader spec.yaml --first 2000      # the next ones
 
-A traceback is any exception but a refusal; a hang is an input that takes longer than SECONDS of CPU time. The exit code
-is 1 if there was either, and --keep writes such inputs to a folder. The same seed makes the same inputs. It needs Linux
-or macOS, and the packages of `pip install 'fedpareto[flower,serve,parquet,onnx,space]'`.
+A traceback is any exception but a refusal; a hang is an input that takes longer than SECONDS of CPU time. The exit
+code is 1 if there was either, and --keep writes such inputs to a folder; once mended they belong into tests/found.
+Inputs are numbered: the same seed makes the same ones, in however many processes. Memory is sampled in every process,
+and a line is laid through it. It needs Linux or macOS, and the packages of
+`pip install 'fedpareto[flower,serve,page,parquet,onnx,space]'`; with --skip-absent readers whose packages are not
+there are left out by name.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import logging
 import math
+import multiprocessing
 import random
 import resource
 import shutil
@@ -22,21 +29,25 @@ import time
 import traceback
 import warnings
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 import torch
-from fuzz_readers import Reader, prepare
+from fuzz_readers import Reader, absent, prepare
+from soak_growth import Slope, slope
 
-SECONDS = 10
+SECONDS = 1.0
 """Of CPU time, after which an input counts as a hang."""
 PATIENCE = 120
 """The same by the clock, for what waits without computing."""
 MEMORY = 16 * 2**30
 """Bytes of address space: a damaged length must not fill the machine."""
+SLICE = 500
+"""Inputs that a process gets at a time; after each its memory is looked at."""
 
 
 class Hang(BaseException):
@@ -52,31 +63,49 @@ class Count:
     refused: int = 0
     hangs: int = 0
     slowest: float = 0.0
-    grown: float = 0.0
-    """Megabytes by which the most memory that was ever used has grown."""
+    seconds: float = 0.0
+    """Of CPU time, the making of inputs included."""
     tracebacks: Counter[str] = field(default_factory=Counter)
     """By place and kind."""
     found: dict[str, bytes] = field(default_factory=dict)
     """The first input of each."""
 
+    def add(self, other: Count) -> None:
+        """What it did with others."""
+        for name in ("inputs", "used", "refused", "hangs", "seconds"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.slowest = max(self.slowest, other.slowest)
+        self.tracebacks += other.tracebacks
+        self.found = other.found | self.found
+
 
 # -- trying --------------------------------------------------------------------------------------------------------
 
 
-def fuzz(reader: Reader, inputs: int, seed: int) -> Count:
-    """Reads `inputs` mutated inputs, after the good ones, which must be used."""
+def fuzz(reader: Reader, inputs: int, seed: int, first: int = 0) -> Count:
+    """Reads the mutated inputs from number `first` on, after the good ones, which must be used."""
     for content in reader.whole:
         reader.read(content)
-    count, before = Count(), _most_memory()
-    for number in range(inputs):
+    count, began = Count(), time.process_time()
+    for number in range(first, first + inputs):
         draw = random.Random(f"{reader.name} {seed} {number}")
         _try(reader, reader.mutate(draw, draw.choice(reader.whole)), count)
-    count.grown = _most_memory() - before
+    count.seconds = time.process_time() - began
     return count
 
 
-def _most_memory() -> float:
-    """Megabytes that this process has used at most; macOS counts bytes, Linux kilobytes."""
+def tried(reader: Reader, content: bytes) -> Count:
+    """What a reader does with one input."""
+    count = Count()
+    _try(reader, content, count)
+    return count
+
+
+def _memory() -> float:
+    """Megabytes that this process has to itself; where the system does not tell, those that it had at most."""
+    status = Path("/proc/self/status")
+    if status.exists():
+        return int(status.read_text().partition("RssAnon:")[2].split()[0]) / 2**10
     used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return used / 2 ** (20 if sys.platform == "darwin" else 10)
 
@@ -134,13 +163,17 @@ def alarm() -> Iterator[None]:
 
 # -- the command ---------------------------------------------------------------------------------------------------
 
-SHARES = {"(resume)": 0.3, "(show)": 0.6}
-"""Of a reader's part of the inputs: these build a run, or a page, for each."""
+SHARES = {
+    **{"(resume)": 0.03, "(show)": 0.1, "(page)": 0.1, "mission.jsonl": 0.05, "mission.json": 0.05, "preferences": 0.1},
+    **{"spec.yaml": 0.2, "(node)": 0.2, "schema.json": 0.3, "(.png)": 0.3, "(serve)": 0.5, "model": 0.5, "CSV.gz": 0.5},
+    **dict.fromkeys(("frames", "bundles", "PDUs", "plans", "(IDX)", "headers", "NNEF", "sessions", "(service)"), 4.0),
+}
+"""Of a reader's part of the inputs, by the end of its name: some build a run or a page for each, others only look."""
 
 
-def shares(readers: list[Reader], inputs: int) -> dict[str, int]:
+def shares(names: Sequence[str], inputs: int) -> dict[str, int]:
     """How many inputs each reader gets."""
-    weights = {reader.name: SHARES.get(reader.name.rpartition(" ")[2], 1.0) for reader in readers}
+    weights = {name: SHARES.get(name.rpartition(" ")[2], 1.0) for name in names}
     total = sum(weights.values())
     return {name: math.ceil(inputs * weight / total) for name, weight in weights.items()}
 
@@ -149,49 +182,118 @@ def main() -> int:
     """See above."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--inputs", type=int, default=10_000, help="in all")
+    parser.add_argument("--first", type=int, default=0, help="the number of each reader's first input")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--jobs", type=int, default=1, help="processes")
+    parser.add_argument("--seconds", type=float, default=math.inf, help="after which no more inputs are begun")
     parser.add_argument("--reader", action="append", help="only this one; may be given several times")
+    parser.add_argument("--skip-absent", action="store_true", help="leave out what lacks a package")
     parser.add_argument("--keep", type=Path, help="a folder for inputs that should not be as they are")
+    parser.add_argument("--json", type=Path, help="a file for the figures")
     options = parser.parse_args()
+    missing = absent()
+    if missing and not options.skip_absent:
+        parser.error(f"not installed: {', '.join(sorted(set(missing.values())))}; --skip-absent goes on without them")
+    for group, package in missing.items():
+        print(f"left out: {group} (no {package})", flush=True)
+    return _all(options)
+
+
+def _all(options: argparse.Namespace) -> int:
+    context = multiprocessing.get_context("fork")  # Everything is imported already.
+    folder = Path(tempfile.mkdtemp())
+    deadline = time.monotonic() + options.seconds
+    try:
+        with ProcessPoolExecutor(options.jobs, context, _begin, (folder,)) as pool:
+            known = pool.submit(_names).result()
+            names = [name for name in known if not options.reader or name in options.reader]
+            pieces = _pieces(shares(names, options.inputs), options.first)
+            tasks = [pool.submit(_piece, name, many, options.seed, first, deadline) for name, many, first in pieces]
+            counts: dict[str, Count] = {name: Count() for name in names}
+            sizes: dict[int, list[tuple[float, float]]] = {}
+            for (name, *_), task in zip(pieces, tasks, strict=True):
+                count, process, done, memory = task.result()
+                counts[name].add(count)
+                if count.inputs:
+                    sizes.setdefault(process, []).append((done, memory))
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    return _tell(
+        counts, slope([(done * 3600 / 1e6, size) for done, size in sorted(one)] for one in sizes.values()), options
+    )
+
+
+def _pieces(parts: dict[str, int], first: int) -> list[tuple[str, int, int]]:
+    """Of every reader's inputs, in turn: name, how many, and the number of the first."""
+    found = [
+        (at, name, min(SLICE, many - at), first + at) for name, many in parts.items() for at in range(0, many, SLICE)
+    ]
+    return [piece for _, *piece in sorted(found, key=lambda one: one[0])]  # type: ignore[misc]
+
+
+_READERS: dict[str, Reader] = {}
+"""Of this process, each with files of its own."""
+_DONE = [0]
+
+
+def _begin(folder: Path) -> None:
     warnings.simplefilter("ignore")
+    logging.disable()
     np.seterr(all="ignore")
     torch.set_num_threads(1)
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-    folder = Path(tempfile.mkdtemp())
-    try:
-        return _all(prepare(folder), options)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    _READERS.update((reader.name, reader) for reader in prepare(Path(tempfile.mkdtemp(dir=folder))))
 
 
-def _all(readers: list[Reader], options: argparse.Namespace) -> int:
-    chosen = [reader for reader in readers if not options.reader or reader.name in options.reader]
-    parts = shares(chosen, options.inputs)
-    names = ("reader", "inputs", "used", "refused", "tracebacks", "hangs", "slowest, s", "grown, MB")
+def _names() -> list[str]:
+    return list(_READERS)
+
+
+def _piece(name: str, many: int, seed: int, first: int, deadline: float) -> tuple[Count, int, int, float]:
+    """What became of some inputs, in which process, after how many in all, and how large it is now."""
+    count = fuzz(_READERS[name], many, seed, first) if time.monotonic() < deadline else Count()
+    _DONE[0] += count.inputs
+    return count, multiprocessing.current_process().pid or 0, _DONE[0], _memory()
+
+
+def _tell(counts: dict[str, Count], growth: Slope | None, options: argparse.Namespace) -> int:
+    names = ("reader", "inputs", "used", "refused", "tracebacks", "hangs", "slowest, s", "inputs a CPU second")
     print(f"| {' | '.join(names)} |\n|{'---|' * len(names)}")
     total = Count()
-    for reader in chosen:
-        count = fuzz(reader, parts[reader.name], options.seed)
-        _say(reader.name, count)
+    for name, count in counts.items():
+        _say(name, count)
+        total.add(count)
         for what, content in count.found.items():
-            print(f"{reader.name}: {what} ({count.tracebacks[what]})", file=sys.stderr)
+            print(f"{name}: {what} ({count.tracebacks[what]})", file=sys.stderr)
             if options.keep:
-                options.keep.mkdir(parents=True, exist_ok=True)
-                name = "".join(letter if letter.isalnum() else "-" for letter in f"{reader.name} {what}")
-                (options.keep / name).write_bytes(content)
-        for name in ("inputs", "used", "refused", "hangs"):
-            setattr(total, name, getattr(total, name) + getattr(count, name))
-        total.tracebacks += count.tracebacks
-        total.slowest = max(total.slowest, count.slowest)
-        total.grown += count.grown
+                keep(options.keep, name, what, content)
     _say("all", total)
+    if growth is not None:
+        print(
+            f"memory: {growth.value:+.1f} ± {growth.width:.1f} MB for a million inputs, {growth.largest:.0f} MB at most"
+        )
+    if options.json:
+        plain = {name: vars(count) | {"found": sorted(count.found)} for name, count in counts.items()}
+        options.json.write_text(json.dumps({"readers": plain, "memory": vars(growth) if growth else None}, indent=1))
     return int(bool(total.hangs or total.tracebacks))
+
+
+def keep(folder: Path, reader: str, what: str, content: bytes) -> None:
+    """An input, in a file that says of which reader and of what."""
+    (folder / slug(reader)).mkdir(parents=True, exist_ok=True)
+    (folder / slug(reader) / slug(what)).write_bytes(content)
+
+
+def slug(text: str) -> str:
+    """A text as the name of a file."""
+    return "".join(letter if letter.isalnum() or letter == "." else "-" for letter in text)
 
 
 def _say(name: str, count: Count) -> None:
     numbers = (count.inputs, count.used, count.refused, count.tracebacks.total(), count.hangs)
+    rate = count.inputs / count.seconds if count.seconds else 0
     print(
-        f"| {name} | {' | '.join(f'{number:,}' for number in numbers)} | {count.slowest:.2f} | {count.grown:.0f} |",
+        f"| {name} | {' | '.join(f'{number:,}' for number in numbers)} | {count.slowest:.2f} | {rate:,.0f} |",
         flush=True,
     )
 

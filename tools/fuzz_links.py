@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from copy import deepcopy
+from pathlib import Path
 from typing import Any
 
 from fuzz_mutations import of_bytes
@@ -91,7 +92,7 @@ def of_bundle(draw: random.Random, content: bytes) -> bytes:
     return bytes([bundles.OPEN]) + whole + bytes([bundles.CLOSE])
 
 
-def readers() -> list[Reader]:
+def readers(_: Path) -> list[Reader]:
     """Of frames, PDUs and bundles."""
     frame, deframer = Framer(1).frame(PDUS[1]), Deframer(1)
     return [

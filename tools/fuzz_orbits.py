@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 from fuzz_mutations import of_bytes
 from fuzz_readers import Reader
@@ -94,7 +95,7 @@ def of_elements(draw: random.Random, content: bytes) -> bytes:
     return "\n".join([name, *lines, ""]).encode()
 
 
-def readers() -> list[Reader]:
+def readers(_: Path) -> list[Reader]:
     """Of contact plans and of elements."""
     return [
         Reader("contact plans", (PLAN,), of_plan, read_plan),

@@ -6,9 +6,11 @@ import gzip
 import json
 import math
 import random
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -31,29 +33,44 @@ class Reader:
     refusals: tuple[type[Exception], ...] = (UserError,)
 
 
+GROUPS: dict[str, tuple[str, ...]] = {
+    "fuzz_readers:_of_runs": (),
+    "fuzz_readers:_of_pages": ("fastapi",),
+    "fuzz_readers:_of_models": (),
+    "fuzz_readers:_of_deployments": ("flwr",),
+    "fuzz_readers:_of_tables": ("pyarrow",),
+    "fuzz_readers:_of_messages": ("flwr",),
+    "fuzz_space:readers": ("zstandard",),
+    "fuzz_links:readers": (),
+    "fuzz_models:readers": ("onnx",),
+    "fuzz_orbits:readers": ("sgp4",),
+    "fuzz_readers:_of_missions": ("matplotlib",),
+    "fuzz_http:readers": ("fastapi", "flwr"),
+    "fuzz_archives:readers": ("PIL",),
+    "fuzz_files:readers": ("fastapi", "flwr"),
+}
+"""What makes readers, and the packages that they need; later ones may use the runs and deployments of earlier ones."""
+
+
+def absent() -> dict[str, str]:
+    """Those that cannot be made here, with a package that is missing."""
+    found = {group: [name for name in needed if find_spec(name) is None] for group, needed in GROUPS.items()}
+    return {group: missing[0] for group, missing in found.items() if missing}
+
+
 def prepare(folder: Path) -> list[Reader]:
     """Small finished and unfinished runs, a deployment and tables in `folder`, and all that reads them."""
-    import fuzz_links  # They need Reader.
-    import fuzz_models
-    import fuzz_orbits
-    import fuzz_space
-
-    return [
-        *_of_runs(folder),
-        *_of_pages(folder),
-        *_of_models(folder),
-        *_of_deployments(folder),
-        *_of_tables(folder),
-        *_of_messages(folder),
-        *fuzz_space.readers(folder),
-        *fuzz_links.readers(),
-        *fuzz_models.readers(folder),
-        *fuzz_orbits.readers(),
-        *_of_missions(folder),
-    ]
+    found: list[Reader] = []
+    left_out = absent()
+    for group in GROUPS:
+        if group not in left_out:
+            module, _, name = group.partition(":")
+            found += getattr(import_module(module), name)(folder)
+    return found
 
 
-def _small_run(folder: Path, algorithm: Any, stop: bool = False) -> Path:
+def small_run(folder: Path, algorithm: Any, stop: bool = False) -> Path:
+    """A run of two rounds, finished or (with `stop`) as one that was stopped."""
     import fedpareto
     from fedpareto.experiments.interrupts import Stopped
     from fedpareto.problems.synthetic import Synthetic
@@ -74,7 +91,20 @@ def _small_run(folder: Path, algorithm: Any, stop: bool = False) -> Path:
     return folder
 
 
-def _file_reader(path: Path, name: str, mutate: Mutate, read: Callable[[], object], *more: Path) -> Reader:
+@contextmanager
+def replaced(owner: Any, **values: Any) -> Iterator[None]:
+    """For a while an object has other attributes: a reader must leave nothing behind in a process that goes on."""
+    before = {name: getattr(owner, name) for name in values}
+    try:
+        for name, value in values.items():
+            setattr(owner, name, value)
+        yield
+    finally:
+        for name, value in before.items():
+            setattr(owner, name, value)
+
+
+def file_reader(path: Path, name: str, mutate: Mutate, read: Callable[[], object], *more: Path) -> Reader:
     """Of a file in a folder that is otherwise whole."""
     kept = {one: one.read_bytes() for one in more}
 
@@ -101,11 +131,13 @@ def _of_missions(folder: Path) -> list[Reader]:
     runner.start(Draft({"problem": "convex", "rounds": 2, "hours": 4.0, "engine": engine}).finish(), run)
 
     def page() -> object:
-        return mission_page.page(mission.read_mission(run))
+        # Its figures are made, and not drawn: a picture takes most of a second, and reads nothing any more.
+        with replaced(mission_page, inline_svg=lambda *_, **__: ""):
+            return mission_page.page(mission.read_mission(run))
 
     return [
-        _file_reader(run / mission.SKY, "mission.json", of_json, page),
-        _file_reader(run / mission.LOG, "mission.jsonl", of_lines, page),
+        file_reader(run / mission.SKY, "mission.json", of_json, page),
+        file_reader(run / mission.LOG, "mission.jsonl", of_lines, page),
     ]
 
 
@@ -115,8 +147,8 @@ def _of_runs(folder: Path) -> list[Reader]:
     from fedpareto.experiments.interrupts import Stopped
     from fedpareto.report import reading, terminal
 
-    run = _small_run(folder / "run", "fedpref")
-    open_run = _small_run(folder / "open", "fedpref", stop=True)
+    run = small_run(folder / "run", "fedpref")
+    open_run = small_run(folder / "open", "fedpref", stop=True)
     files = [
         open_run / name
         for name in ["metrics.jsonl", "checkpoint.safetensors", "status.json", "run.json", "spec.yaml", "columns.bin"]
@@ -139,19 +171,19 @@ def _of_runs(folder: Path) -> list[Reader]:
     plan = grid.plan([listed])
     sweep.Record(folder, plan)
     return [
-        _file_reader(spec, "spec.yaml", of_yaml, lambda: Draft.read(spec).finish()),
-        _file_reader(listed, "sweep.yaml", of_yaml, lambda: grid.plan([listed])),
-        _file_reader(record, "sweep.json", of_json, lambda: sweep.Record(folder, plan)),
-        _file_reader(run / "run.json", "run.json (show)", of_json, show),
-        _file_reader(run / "run.json", "run.json (serve)", of_json, served),
-        _file_reader(run / "status.json", "status.json (show)", of_json, show),
-        _file_reader(run / "solutions.json", "solutions.json (show)", of_json, show),
-        _file_reader(run / "solutions.json", "solutions.json (serve)", of_json, served),
-        _file_reader(run / "inputs.json", "inputs.json (serve)", of_json, served),
-        _file_reader(run / "metrics.jsonl", "metrics.jsonl (show)", of_lines, show),
-        _file_reader(run / "columns.bin", "columns.bin (show)", of_bytes, show),
-        _file_reader(files[0], "metrics.jsonl (resume)", of_lines, resume, *files),
-        _file_reader(files[1], "checkpoint (resume)", of_tensors, resume, *files),
+        file_reader(spec, "spec.yaml", of_yaml, lambda: Draft.read(spec).finish()),
+        file_reader(listed, "sweep.yaml", of_yaml, lambda: grid.plan([listed])),
+        file_reader(record, "sweep.json", of_json, lambda: sweep.Record(folder, plan)),
+        file_reader(run / "run.json", "run.json (show)", of_json, show),
+        file_reader(run / "run.json", "run.json (serve)", of_json, served),
+        file_reader(run / "status.json", "status.json (show)", of_json, show),
+        file_reader(run / "solutions.json", "solutions.json (show)", of_json, show),
+        file_reader(run / "solutions.json", "solutions.json (serve)", of_json, served),
+        file_reader(run / "inputs.json", "inputs.json (serve)", of_json, served),
+        file_reader(run / "metrics.jsonl", "metrics.jsonl (show)", of_lines, show),
+        file_reader(run / "columns.bin", "columns.bin (show)", of_bytes, show),
+        file_reader(files[0], "metrics.jsonl (resume)", of_lines, resume, *files),
+        file_reader(files[1], "checkpoint (resume)", of_tensors, resume, *files),
     ]
 
 
@@ -159,7 +191,7 @@ def _of_pages(folder: Path) -> list[Reader]:
     """What the page shows of a folder: a damaged one is an entry with its error, never a page that fails."""
     from fedpareto.page import answers, watch
 
-    run = _small_run(folder / "shown", "fedpref")
+    run = small_run(folder / "shown", "fedpref")
 
     def page() -> object:
         shelf = watch.Shelf([run])
@@ -175,7 +207,7 @@ def _of_pages(folder: Path) -> list[Reader]:
 
     kinds = {"run.json": of_json, "status.json": of_json, "solutions.json": of_json, "metrics.jsonl": of_lines}
     kinds |= {"columns.bin": of_bytes}
-    return [_file_reader(run / name, f"{name} (page)", mutate, page) for name, mutate in kinds.items()]
+    return [file_reader(run / name, f"{name} (page)", mutate, page) for name, mutate in kinds.items()]
 
 
 def _predicted(path: Path) -> object:
@@ -195,7 +227,7 @@ def _of_models(folder: Path) -> list[Reader]:
     from fedpareto.algorithms.praffl import PraFFL
     from fedpareto.serving import files, runs
 
-    conditioned = _small_run(folder / "praffl", PraFFL(body_epochs=1, head_epochs=1, sampled=2, hypernetwork=(4, 4)))
+    conditioned = small_run(folder / "praffl", PraFFL(body_epochs=1, head_epochs=1, sampled=2, hypernetwork=(4, 4)))
     whole = []
     path = folder / "model.safetensors"
     for run, client in ((folder / "run", None), (conditioned, 0)):
@@ -251,19 +283,19 @@ def _of_deployments(folder: Path) -> list[Reader]:
     key = certificates.load_key(node / "node.key")
     known = {certificates.load_public(deployment.public_key(number)): number for number in range(2)}
     headers = json.dumps(certificates.signed(key)).encode()
-    certificates.OLDEST = math.inf  # They are signed once, and on a busy machine their turn comes much later.
 
     def signer(content: bytes) -> object:
-        said = json.loads(content)
-        return certificates.signer({str(name): str(value) for name, value in said.items()}, known)
+        said = {str(name): str(value) for name, value in json.loads(content).items()}
+        with replaced(certificates, OLDEST=math.inf):  # They are signed once, and their turn may come much later.
+            return certificates.signer(said, known)
 
     return [
-        _file_reader(node / "schema.json", "schema.json", of_json, fits),
-        _file_reader(node / "node.json", "node.json", of_json, node_status),
-        _file_reader(deployment.folder / "deployment.json", "deployment.json", of_json, server_status),
-        _file_reader(deployment.server / "status.json", "status.json (server)", of_json, server_status),
-        _file_reader(node / "status.json", "status.json (node)", of_json, node_status),
-        _file_reader(node / "spec.yaml", "spec.yaml (node)", of_yaml, lambda: NodeFolder.open(node).spec()),
+        file_reader(node / "schema.json", "schema.json", of_json, fits),
+        file_reader(node / "node.json", "node.json", of_json, node_status),
+        file_reader(deployment.folder / "deployment.json", "deployment.json", of_json, server_status),
+        file_reader(deployment.server / "status.json", "status.json (server)", of_json, server_status),
+        file_reader(node / "status.json", "status.json (node)", of_json, node_status),
+        file_reader(node / "spec.yaml", "spec.yaml (node)", of_yaml, lambda: NodeFolder.open(node).spec()),
         Reader("signed headers", (headers,), _of_headers, signer),
     ]
 
@@ -378,7 +410,7 @@ def _of_messages(folder: Path) -> list[Reader]:
     (path,) = (folder / "private").glob("*.safetensors")
     return [
         Reader("wire messages", tuple(whole), _of_message, decode, (UserError, wire.Malformed)),
-        _file_reader(path, "private state", of_bytes, lambda: store.before(0, 0, Moment(2, 0))),
+        file_reader(path, "private state", of_bytes, lambda: store.before(0, 0, Moment(2, 0))),
     ]
 
 

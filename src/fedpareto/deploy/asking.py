@@ -117,7 +117,10 @@ class Server:
 
 def _texts(content: bytes) -> dict[str, str]:
     """The texts of a JSON object; ValueError if it is not one, as when another program answered."""
-    entries = json.loads(content)
+    try:
+        entries = json.loads(content)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
     if not isinstance(entries, dict):
         raise ValueError("not an object")
     return {name: value for name, value in entries.items() if isinstance(value, str)}

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
@@ -108,7 +108,7 @@ def end_of(path: Path) -> float:
         certificate = x509.load_pem_x509_certificate(path.read_bytes())
     except OSError as problem:
         raise UserError(f"the certificate {path} cannot be read: {problem.strerror or problem}") from None
-    except ValueError:
+    except (ValueError, UnsupportedAlgorithm):
         raise DamagedFile(f"{path} is not a certificate") from None
     return certificate.not_valid_after_utc.timestamp()
 
@@ -132,7 +132,7 @@ def load_key(path: Path) -> Key:
         key = load(content, None)
     except OSError as problem:
         raise UserError(f"the key {path} cannot be read: {problem.strerror or problem}") from None
-    except ValueError:
+    except (ValueError, UnsupportedAlgorithm):
         raise DamagedFile(f"{path} is not a private key") from None
     if not isinstance(key, ec.EllipticCurvePrivateKey):
         raise DamagedFile(f"{path} is a key of another kind")
@@ -145,7 +145,7 @@ def load_public(path: Path) -> bytes:
         key = serialization.load_ssh_public_key(path.read_bytes())
     except OSError as problem:
         raise UserError(f"the key {path} cannot be read: {problem.strerror or problem}") from None
-    except ValueError:
+    except (ValueError, UnsupportedAlgorithm):
         raise DamagedFile(f"{path} is not a public key") from None
     return key.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
 

@@ -211,7 +211,7 @@ class Gate:
         """The node that signed a request; None if it is refused. Without keys, the one that it says it is, or -1."""
         if not self.keys:
             said = headers.get(NODE_HEADER, "")
-            return int(said) if said.isdigit() and len(said) < 5 else -1
+            return int(said) if said.isascii() and said.isdigit() and len(said) < 5 else -1
         try:
             return certificates.signer(headers, self.keys)
         except UserError as problem:
@@ -294,6 +294,8 @@ class _Visit:
         self.connection, self.peer = stranger.connection, stranger.peer
         self.node: int | None = None
         """Whose connection it is, once it has signed a request."""
+        self.wants_head = False
+        """Whether the request is for the head of a response alone."""
         self.http = h11.Connection(h11.SERVER)
 
     def serve(self) -> None:
@@ -322,6 +324,7 @@ class _Visit:
 
     def _answer(self, request: h11.Request) -> bool:
         """Whether the connection may go on."""
+        self.wants_head = request.method == b"HEAD"
         path = request.target.decode("ascii", "replace")
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in request.headers}
         is_ours = path == STATE and request.method == b"GET"
@@ -402,7 +405,8 @@ class _Visit:
         if status != 200:
             headers.append(("connection", "close"))
         self._send(h11.Response(status_code=status, headers=headers))
-        self._send(h11.Data(data=body))
+        if not self.wants_head:
+            self._send(h11.Data(data=body))
         self._send(h11.EndOfMessage())
         return False
 

@@ -22,7 +22,7 @@ from fedpareto.deploy.silo_node import PROGRESS, make_node, problem_of
 from fedpareto.deploy.status import FINISHED
 from fedpareto.engines.flower.launch import LOOPBACK, Processes, free_ports, program
 from fedpareto.engines.flower.node import MODEL_FILE
-from fedpareto.errors import BadPreference, UserError
+from fedpareto.errors import DAMAGE, BadPreference, UserError
 from fedpareto.files import write_secret
 from fedpareto.moo import preferences
 from fedpareto.problems.fairness.schema import unknown_values
@@ -100,7 +100,7 @@ def table_problems(home: NodeFolder, data: Source, ignored: Sequence[str] = ()) 
 def read_preference(home: NodeFolder, given: str) -> list[float]:
     """A preference as it was typed, or from the file of that name; one weight for each objective."""
     path = Path(given).expanduser()
-    text = path.read_text(encoding="utf-8") if path.is_file() else given
+    text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else given
     objectives = [objective.name for objective in home.spec().problem.objectives]
     try:
         weights = [float(part) for part in text.replace(";", ",").replace("\n", ",").split(",") if part.strip()]
@@ -257,7 +257,7 @@ def _progress(folder: Path) -> int:
     """The last round that the worker's process has done; 0 if there is none yet."""
     try:
         return int(json.loads((folder / PROGRESS).read_text(encoding="utf-8"))["round"])
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, *DAMAGE):
         return 0
 
 

@@ -296,11 +296,12 @@ class _Store:
                 record = read_object(self.path)
                 base, own = record["base"], record.get("own", False)
                 self.found = {cell["key"]: _measured(cell) for cell in record["cells"]}
+                self.record()  # A damaged cell is found now, and not after the last one.
+                different = first_difference(base, _plain(self.matrix.base.values))
         except UserError as problem:
             raise DamagedFile(
                 f"{self.path} is not a fedpareto matrix, or is damaged ({problem}); name another --out"
             ) from None
-        different = first_difference(base, _plain(self.matrix.base.values))
         if own != self.matrix.own:
             different = f"another {MATRIX}.{MEASURE}"
         if different:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import gzip
 import math
+import tokenize
+import zipfile
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
-from fedpareto.errors import UserError
+from fedpareto.errors import DAMAGE, UserError, in_words
 
 ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif")
 IDX_BYTES = b"\0\0\x08"
@@ -35,17 +38,21 @@ def read(path: Path) -> Sequence[np.ndarray]:
         return list(_idx(gzip.decompress(content) if path.suffix == ".gz" else content, path))
     except UserError:
         raise
-    except (OSError, ValueError, IndexError, EOFError) as problem:
-        raise UserError(f"{path} cannot be read as images: {getattr(problem, 'strerror', '') or problem}") from None
+    except (OSError, zipfile.BadZipFile, zlib.error, SyntaxError, tokenize.TokenError, *DAMAGE) as problem:
+        why = getattr(problem, "strerror", "") or in_words(problem)
+        raise UserError(f"{path} cannot be read as images: {why}") from None
 
 
 def _picture(path: Path) -> np.ndarray:
     """Grey as `[h, w]`, coloured as `[h, w, 3]`."""
     from PIL import Image
 
-    with Image.open(path) as image:
-        grey = image.mode in ("1", "L", "LA", "I;16", "I")
-        return np.asarray(image.convert("L" if grey else "RGB"))
+    try:
+        with Image.open(path) as image:
+            grey = image.mode in ("1", "L", "LA", "I;16", "I")
+            return np.asarray(image.convert("L" if grey else "RGB"))
+    except Image.DecompressionBombError as problem:
+        raise ValueError(str(problem)) from None
 
 
 def _idx(content: bytes, path: Path) -> np.ndarray:
