@@ -111,10 +111,11 @@ wheel-check: build
 bench: install
 	$(BIN)/python benchmarks/engine.py
 
-# Damaged and hostile input for every reader of files and messages: make fuzz N=1000000
+# Damaged and hostile input for every reader of files and messages: make fuzz N=1000000 JOBS=8
 N ?= 10000
+JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 fuzz: install
-	$(BIN)/python tools/fuzz.py --inputs $(N) --keep found
+	$(BIN)/python tools/fuzz.py --inputs $(N) --jobs $(JOBS) --keep found
 
 # A run and a federation of three nodes under kills, cut connections, full disks and clocks that jump.
 HOURS ?= 3

@@ -296,8 +296,9 @@ class _Store:
                 record = read_object(self.path)
                 base, own = record["base"], record.get("own", False)
                 self.found = {cell["key"]: _measured(cell) for cell in record["cells"]}
-                self.record()  # A damaged cell is found now, and not after the last one.
                 different = first_difference(base, _plain(self.matrix.base.values))
+                if not different:
+                    self.record()  # A damaged cell is found now, and not after the last one.
         except UserError as problem:
             raise DamagedFile(
                 f"{self.path} is not a fedpareto matrix, or is damaged ({problem}); name another --out"
