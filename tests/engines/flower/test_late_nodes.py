@@ -15,9 +15,9 @@ from fedpareto.core.messages import Replies
 from fedpareto.engines.flower.node import MODEL_FILE
 from fedpareto.engines.flower.post import AWAY, HELLO
 from fedpareto.errors import UserError
-from fedpareto.experiments.dispatch import begun_as
 from fedpareto.experiments.draft import Draft
 from fedpareto.experiments.experiment import Experiment
+from fedpareto.experiments.settings import begun_as
 from fedpareto.experiments.store import RunFolder
 from waiting import PATIENCE
 
