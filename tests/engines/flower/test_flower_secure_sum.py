@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import torch
 from flwr.app import Message
-from memory_federation import federation_of, local_engine, node_of, play, small
+from memory_federation import DRAFT, federation_of, local_engine, node_of, play, small
+from real_federation import nodes_of, server_of
 
 from fedpareto.engines.flower import wire
 from fedpareto.errors import UserError
@@ -33,6 +34,16 @@ def test_nodes_have_the_models_of_one_process_and_of_plain_fedavg(tmp_path):
     assert len(trained) == spec.rounds, "what a client trained is measured once a round"
     for one, other in zip(trained, [one for one in wanted if len(one.trained)], strict=True):
         torch.testing.assert_close(one.trained.rows, other.trained.rows, atol=1e-5, rtol=0)
+
+
+@pytest.mark.takes_long
+def test_real_nodes_add_up_in_secret_over_a_real_wire(real, tmp_path):
+    draft = DRAFT | {"algorithm": "fedavg", "rounds": 2, "secure_sum": "masked"}
+    spec = small("fedavg", rounds=2, secure_sum=MASKED)
+    real.serve(nodes_of(draft, tmp_path))
+    found = models_of(spec, play(spec, server_of(spec, real.grid))[0])
+    plain = small("fedavg", rounds=2)
+    torch.testing.assert_close(found, models_of(plain, play(plain, local_engine(plain))[0]), atol=1e-6, rtol=0)
 
 
 @pytest.mark.parametrize(
