@@ -46,7 +46,7 @@ PATIENCE = 120
 """The same by the clock, for what waits without computing."""
 MEMORY = 16 * 2**30
 """Bytes of address space: a damaged length must not fill the machine."""
-SLICE = 500
+SLICE = 100
 """Inputs that a process gets at a time; after each its memory is looked at."""
 
 

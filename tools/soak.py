@@ -126,7 +126,8 @@ class Course:
             if fault.until and now >= fault.until:
                 fault.until = 0.0
                 fault.end()
-            if fault.recovered is None and (fault.lap < self.lap.number or self.lap.round >= fault.round + 2):
+            is_past = self.lap.is_running and self.lap.round >= fault.round + 2
+            if fault.recovered is None and not fault.until and (fault.lap < self.lap.number or is_past):
                 fault.recovered = now - fault.began
 
     def strike(self) -> Fault:

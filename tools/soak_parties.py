@@ -11,6 +11,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -150,10 +151,19 @@ class Lap:
     @property
     def round(self) -> int:
         """The last round of which the folder tells."""
+        return int(self._status().get("round", 0))
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the folder says so: a run that failed has told a round that it must do again."""
+        return self._status().get("status") == "running"
+
+    def _status(self) -> dict[str, Any]:
         try:
-            return int(json.loads((self.run / "status.json").read_text())["round"])
-        except (OSError, ValueError, KeyError):
-            return 0
+            found: dict[str, Any] = json.loads((self.run / "status.json").read_text())
+            return found
+        except (OSError, ValueError):
+            return {}
 
     def clock(self, party: Party) -> Path:
         """The file by which the party's clock is moved."""
