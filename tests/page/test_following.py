@@ -15,6 +15,9 @@ from made_runs import MadeRun
 
 from fedpareto.errors import DamagedFile, UserError
 from fedpareto.report.following import Following, NoRoundsYet
+from fedpareto.report.lines import Lines
+from fedpareto.report.matrices import Packed
+from fedpareto.report.pieces import Pieces
 from fedpareto.report.reading import load
 
 
@@ -208,10 +211,50 @@ def test_before_the_first_round_a_run_says_so_and_without_a_folder_too(tmp_path)
         following.record()
 
 
-def test_similarities_take_two_bytes_and_lose_nothing(tmp_path):
+def test_similarities_take_two_bytes_of_every_pair_and_lose_nothing(tmp_path):
     run = MadeRun(tmp_path / "run", clients=5)
     run.go_on(3)
     lines = load(run.folder).lines
     rows = [json.loads(text) for text in (run.folder / "metrics.jsonl").read_text().splitlines()]
-    assert all(line.packed.dtype == np.int16 for line in lines)
+    assert all(len(line.packed.content) == 2 * 15 for line in lines)
     assert [line.similarity.tolist() for line in lines] == [row["similarity"] for row in rows]
+
+
+@pytest.mark.parametrize(
+    "matrix", [[[1, 0.5], [0.5, 1]], [[1, 0.5], [-0.25, 1]], [[1 / 3, np.nan], [np.nan, 4e9]], [[7]]]
+)
+def test_any_matrix_is_unpacked_as_it_was_packed(matrix):
+    matrix = np.array(matrix, dtype=np.float64)
+    packed = Packed.of(matrix)
+    assert np.array_equal(packed.matrix, matrix, equal_nan=True)
+    assert len(packed.content) == packed.kind.length
+
+
+def test_rows_are_the_same_in_pieces_as_in_one():
+    stream = np.random.default_rng(0)
+    pieces, whole = Pieces(300, "<f4"), np.empty((0, 300), dtype=np.float32)
+    for count in (1, 0, 5, 40, 3):
+        more = stream.normal(size=(count, 300)).astype(np.float32)
+        pieces.extend(more)
+        whole = np.concatenate([whole, more])
+        for since in range(len(whole) + 1):
+            assert np.array_equal(pieces.since(since), whole[since:])
+    pieces[7][:] = whole[7] = 1
+    assert np.array_equal([pieces[place] for place in range(len(pieces))], whole)
+    with pytest.raises(IndexError):
+        pieces[len(whole)]
+
+
+def test_a_line_that_replaces_one_is_all_that_is_left_of_it(tmp_path):
+    first, second = (MadeRun(tmp_path / name, clients=clients) for name, clients in (("a", 4), ("b", 4)))
+    first.go_on(2)
+    second.similar = False
+    second.go_on(2)
+    lines = Lines(load(first.folder).lines[0].columns)
+    for line in load(first.folder).lines:
+        lines.append(line)
+    lines.replace(lines.place_of(0, 1), load(second.folder).lines[1])
+    assert [line.similarity is None for line in lines] == [False, True]
+    assert [line.round for line in lines.ordered()] == [0, 1]
+    assert lines.place_of(0, 2) is None
+    assert lines.place_of(1, 0) is None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -11,6 +10,7 @@ from numpy.typing import NDArray
 from fedpareto.moo.fairness import LOW_SHARE, shares_improved
 from fedpareto.report.entries import EVALUATIONS
 from fedpareto.report.lines import NUMBERS, Lines
+from fedpareto.report.pieces import Pieces
 from fedpareto.report.record import Record
 
 Array = NDArray[np.float64]
@@ -28,7 +28,7 @@ class Series:
 
     def _begin(self) -> None:
         self.total = 0
-        self._columns: dict[str, array[float]] = {}
+        self._columns: dict[str, Pieces] = {}
         self._losses: dict[int, tuple[int, Array, NDArray[np.int64]]] = {}
 
     def follow(self, about: Record, lines: Lines, epoch: int) -> None:
@@ -40,12 +40,12 @@ class Series:
         if not count:
             return
         for name, values in self._derived(about, lines):
-            column = self._columns.setdefault(name, array("d"))
-            column.extend([np.nan] * (self.total - len(column)))
-            column.frombytes(np.ascontiguousarray(values, dtype=np.float64).tobytes())
+            column = self._columns.setdefault(name, Pieces(1, "<f8"))
+            column.extend(np.full((self.total - len(column), 1), np.nan))
+            column.extend(np.asarray(values, dtype=np.float64)[:, None])
         self.total += count
         for column in self._columns.values():
-            column.extend([np.nan] * (self.total - len(column)))
+            column.extend(np.full((self.total - len(column), 1), np.nan))
 
     def since(self, about: Record, lines: Lines, since: int) -> dict[str, Array]:
         """The numbers of the lines from this one on."""
@@ -56,7 +56,7 @@ class Series:
             for s, split in enumerate(about.splits):
                 for j in range(len(about.objectives)):
                     found[f"{evaluation}.{split}.{j}"] = averages[:, e, s, j]
-        return found | {name: np.array(column[since:], dtype=np.float64) for name, column in self._columns.items()}
+        return found | {name: column.since(since)[:, 0] for name, column in self._columns.items()}
 
     def _derived(self, about: Record, lines: Lines) -> Iterator[tuple[str, Array]]:
         places, own = range(self.total, len(lines)), about.splits.index(about.own_split)

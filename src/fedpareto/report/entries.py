@@ -14,14 +14,13 @@ from fedpareto.report._files import (
     Array,
     Clusters,
 )
+from fedpareto.report.matrices import Packed
 
 ROWS = ("train", "validation", "test")
 """Splits that are parts of the clients' data."""
 
 
 EVALUATIONS: tuple[Evaluation, ...] = ("sent", "trained")
-PLACES = 10_000
-"""Similarities are written to four decimal places."""
 OWN_TEST = "own-test"
 """The split of each client's own test rows, where "test" is those of all clients."""
 
@@ -104,8 +103,8 @@ class Line:
     failures: int
     bytes_up: int
     bytes_down: int
-    packed: np.ndarray | None = field(repr=False)
-    """`[k, k]`: see similarity."""
+    packed: Packed | None = field(repr=False)
+    """See similarity."""
     row: Mapping[str, Any] = field(repr=False)
     """What else the line holds: that for which there is no field here."""
     columns: Columns = field(repr=False)
@@ -148,9 +147,7 @@ class Line:
     @property
     def similarity(self) -> Array | None:
         """`[k, k]`, rows in the order of the client ids: of all clients, or of those in `similarity_of`."""
-        if self.packed is None or self.packed.dtype == np.float64:
-            return self.packed
-        return np.asarray(self.packed / PLACES)
+        return None if self.packed is None else self.packed.matrix
 
     @property
     def sent(self) -> Mapping[str, Array]:
@@ -189,13 +186,6 @@ class Line:
         ends = (labels[order][1:] != labels[order][:-1]).nonzero()[0] + 1
         groups = [tuple(part.tolist()) for part in np.split(order, ends)]
         return tuple(group for group in groups if labels[group[0]] >= 0)
-
-
-def packed(similarity: Array) -> np.ndarray:
-    """The same numbers in two bytes each, if that loses none: a run has such a matrix for every round."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        small = np.round(similarity * PLACES).astype(np.int16)
-    return small if np.array_equal(small / PLACES, similarity) else similarity
 
 
 @dataclass(frozen=True, eq=False)

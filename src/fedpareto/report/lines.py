@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, overload
+from typing import Any, NamedTuple, overload
 
 import numpy as np
 
 from fedpareto.columns import KEY, Block, Columns
 from fedpareto.report._files import Array, Clusters
 from fedpareto.report.entries import EVALUATIONS, Line
+from fedpareto.report.matrices import Kind, Packed
+from fedpareto.report.pieces import Pieces
 
 COUNTS = ("replies", "failures", "bytes_up", "bytes_down")
 MEASURED = (
@@ -19,10 +20,24 @@ MEASURED = (
 )
 """Numbers of a line that need not be there."""
 NUMBERS = ("seed", "round", *COUNTS, *MEASURED)
-"""What is kept of every line, in this order; behind it its averages, and where its blocks begin."""
+"""What is kept of every line, in this order; behind it its averages, and what is kept elsewhere."""
+ELSEWHERE = ("begin", "alike", "similar")
+"""Where its blocks begin, which of what lines have in common it has, and which of the similarities are its own."""
 FIRST_COUNT, FIRST_MEASURED = 2, 2 + len(COUNTS)
 Layout = tuple[tuple[str, Block], ...]
 """A line's blocks, as if the first began at 0."""
+NONE = -1
+"""Where a line without similarities has them."""
+
+
+class Alike(NamedTuple):
+    """What many lines have in common."""
+
+    seed: int
+    layout: Layout
+    clusters: Clusters | None
+    compared: tuple[int, ...] | None
+    similar: Kind | None
 
 
 class Lines(Sequence[Line]):
@@ -31,19 +46,17 @@ class Lines(Sequence[Line]):
     def __init__(self, columns: Columns) -> None:
         self.columns = columns
         self._means = len(EVALUATIONS), len(columns.splits), columns.objectives
-        self._width = len(NUMBERS) + int(np.prod(self._means)) + 1
-        self._numbers = array("d")
-        self._seeds: list[int] = []
-        self._layouts: list[Layout] = []
-        self._rest: list[Mapping[str, Any]] = []
-        self._clusters: list[Clusters | None] = []
-        self._similar: list[np.ndarray | None] = []
-        self._compared: list[tuple[int, ...] | None] = []
-        self._shared: dict[Any, Any] = {}
-        self._of_seed: dict[int, array[int]] = {}
+        self._end = len(NUMBERS) + int(np.prod(self._means))
+        self._numbers = Pieces(self._end + len(ELSEWHERE), "<f8")
+        self._alike: list[Alike] = []
+        self._places: dict[Alike, int] = {}
+        self._similar: dict[Kind, Pieces] = {}
+        self._rest: dict[int, Mapping[str, Any]] = {}
+        self._last: dict[int, int] = {}
+        """By seed, the largest round."""
 
     def __len__(self) -> int:
-        return len(self._seeds)
+        return len(self._numbers)
 
     @overload
     def __getitem__(self, place: int) -> Line: ...
@@ -60,110 +73,115 @@ class Lines(Sequence[Line]):
 
     def append(self, line: Line) -> None:
         """One more."""
-        numbers, layout = self._kept(line)
-        self._numbers.extend(numbers)
-        self._of_seed.setdefault(line.seed, array("q")).append(len(self))
-        self._seeds.append(self._one_of(line.seed))
-        self._layouts.append(layout)
-        self._rest.append(self._rest_of(line))
-        self._clusters.append(self._one_of(line.few_clusters))
-        self._similar.append(line.packed)
-        self._compared.append(self._one_of(line.similarity_of))
+        self._last[line.seed] = max(line.round, self._last.get(line.seed, line.round))
+        self._note(len(self), line)
+        self._numbers.extend(self._kept(line)[None])
 
     def replace(self, place: int, line: Line) -> None:
-        """Another in the place of one."""
-        numbers, self._layouts[place] = self._kept(line)
-        self._numbers[place * self._width : (place + 1) * self._width] = numbers
-        self._rest[place], self._similar[place] = self._rest_of(line), line.packed
-        self._clusters[place], self._compared[place] = map(self._one_of, (line.few_clusters, line.similarity_of))
+        """Another in the place of one, whose similarities are left where they are: runs are seldom resumed."""
+        self._note(place, line)
+        self._numbers[place][:] = self._kept(line)
 
-    def _kept(self, line: Line) -> tuple[array[float], Layout]:
+    def _note(self, place: int, line: Line) -> None:
+        """What a line holds beyond its numbers."""
+        rest = {key: value for key, value in line.row.items() if key not in ("seed", "round", KEY)}
+        if rest:
+            self._rest[place] = rest
+        else:
+            self._rest.pop(place, None)
+
+    def _kept(self, line: Line) -> Array:
         blocks: Mapping[str, Block] = line.row.get(KEY, {})
         begin = min((block.at for block in blocks.values()), default=0)
-        numbers = array("d", (float(getattr(line, name)) for name in NUMBERS))
-        numbers.frombytes(np.ascontiguousarray(line.averages).tobytes())
-        numbers.append(begin)
-        return numbers, self._one_of(tuple((name, block.moved(-begin)) for name, block in blocks.items()))
+        layout = tuple((name, block.moved(-begin)) for name, block in blocks.items())
+        kind = None if line.packed is None else line.packed.kind
+        alike = Alike(line.seed, layout, line.few_clusters, line.similarity_of, kind)
+        if alike not in self._places:
+            self._places[alike] = len(self._alike)
+            self._alike.append(alike)
+        numbers = (float(getattr(line, name)) for name in NUMBERS)
+        return np.array([*numbers, *line.averages.ravel(), begin, self._places[alike], self._put(line.packed)])
 
-    def _rest_of(self, line: Line) -> Mapping[str, Any]:
-        return {key: value for key, value in line.row.items() if key not in ("seed", "round", KEY)} or NOTHING
-
-    def _one_of(self, value: Any) -> Any:
-        """The same for all lines that have the same."""
-        return self._shared.setdefault(value, value)
+    def _put(self, packed: Packed | None) -> int:
+        """Where the similarities of a line are among all of their kind."""
+        if packed is None:
+            return NONE
+        kept = self._similar.setdefault(packed.kind, Pieces(packed.kind.length, "u1"))
+        kept.extend(np.frombuffer(packed.content, np.uint8)[None])
+        return len(kept) - 1
 
     def place_of(self, seed: int, round: int) -> int | None:
         """Where the line of a round is, if there is one."""
-        places = self._of_seed.get(seed, array("q"))
-        if not places or round > self._round(places[-1]):  # Nearly always.
+        if round > self._last.get(seed, -1):  # Nearly always.
             return None
-        return next((place for place in reversed(places) if self._round(place) == round), None)
-
-    def _round(self, place: int) -> int:
-        return int(self._numbers[place * self._width + 1])
+        rounds = self.numbers()[:, 1]
+        return next((int(at) for at in (rounds == round).nonzero()[0][::-1] if self.seed_of(int(at)) == seed), None)
 
     # -- reading ---------------------------------------------------------------------------------------------------
 
     def numbers(self, since: int = 0) -> Array:
-        """`[k, …]`: a row for each line, of NUMBERS, the averages, and one more."""
-        found = np.frombuffer(self._numbers[since * self._width :].tobytes(), dtype=np.float64)
-        return found.reshape(-1, self._width)
+        """`[k, …]`: a row for each line, of NUMBERS, the averages, and what is kept elsewhere."""
+        return self._numbers.since(since)
 
     def averages(self, numbers: Array) -> Array:
         """`[k, 2, splits, m]`: those among these numbers."""
-        return numbers[:, len(NUMBERS) : -1].reshape(-1, *self._means)
+        return numbers[:, len(NUMBERS) : self._end].reshape(-1, *self._means)
 
     def rest(self, since: int = 0) -> list[Mapping[str, Any]]:
         """What each line holds beyond its numbers, clusters and similarities."""
-        return self._rest[since:]
+        return [self._rest.get(place, NOTHING) for place in range(since, len(self))]
+
+    def _elsewhere(self, place: int) -> tuple[int, Alike, int]:
+        begin, alike, similar = map(int, self._numbers[place][self._end :])
+        return begin, self._alike[alike], similar
 
     def row(self, place: int) -> dict[str, Any]:
         """A line's row: what else it holds, and its blocks."""
-        begin = int(self._numbers[(place + 1) * self._width - 1])
-        blocks = {name: block.moved(begin) for name, block in self._layouts[place]}
-        return {"seed": self._seeds[place], "round": self._round(place), **self._rest[place], KEY: blocks}
+        begin, alike, _ = self._elsewhere(place)
+        blocks = {name: block.moved(begin) for name, block in alike.layout}
+        known = {"seed": alike.seed, "round": int(self._numbers[place][1])}
+        return {**known, **self._rest.get(place, NOTHING), KEY: blocks}
 
     def rows_with(self, name: str, places: Iterable[int]) -> list[dict[str, Any]]:
         """Rows with one of their blocks and nothing else."""
         found = []
         for place in places:
-            begin = int(self._numbers[(place + 1) * self._width - 1])
-            blocks = {key: block.moved(begin) for key, block in self._layouts[place] if key == name}
-            found.append({KEY: blocks})
+            begin, alike, _ = self._elsewhere(place)
+            found.append({KEY: {key: block.moved(begin) for key, block in alike.layout if key == name}})
         return found
 
     def has_block(self, place: int, name: str) -> bool:
         """Whether a line has values of clients of this name."""
-        return any(key == name for key, _ in self._layouts[place])
+        return any(key == name for key, _ in self._elsewhere(place)[1].layout)
 
     def _made(self, place: int) -> Line:
-        numbers = self._numbers[place * self._width : (place + 1) * self._width]
+        numbers, (_, alike, similar) = self._numbers[place], self._elsewhere(place)
         counts = dict(zip(COUNTS, map(int, numbers[FIRST_COUNT:FIRST_MEASURED]), strict=True))
-        measured: Any = dict(zip(MEASURED, numbers[FIRST_MEASURED : len(NUMBERS)], strict=True))
+        measured: Any = dict(zip(MEASURED, numbers[FIRST_MEASURED : len(NUMBERS)].tolist(), strict=True))
+        kind = alike.similar
         return Line(
-            seed=self._seeds[place],
+            seed=alike.seed,
             round=int(numbers[1]),
             **counts,
             **measured,
-            averages=np.array(numbers[len(NUMBERS) : -1]).reshape(self._means),
-            few_clusters=self._clusters[place],
-            packed=self._similar[place],
-            similarity_of=self._compared[place],
+            averages=numbers[len(NUMBERS) : self._end].reshape(self._means).copy(),
+            few_clusters=alike.clusters,
+            packed=None if kind is None else Packed(kind, self._similar[kind][similar].tobytes()),
+            similarity_of=alike.compared,
             row=self.row(place),
             columns=self.columns,
         )
 
     def ordered(self) -> Chosen:
         """By seed and round."""
-        rounds = self.numbers()[:, 1].tolist()
-        order = [
-            place for seed in sorted(self._of_seed) for place in sorted(self._of_seed[seed], key=rounds.__getitem__)
-        ]
-        return Chosen(self, order)
+        numbers = self.numbers()
+        seeds = sorted({alike.seed for alike in self._alike})
+        ranks = np.array([seeds.index(alike.seed) for alike in self._alike], dtype=np.int64)
+        return Chosen(self, np.lexsort((numbers[:, 1], ranks[numbers[:, self._end + 1].astype(np.int64)])).tolist())
 
     def seed_of(self, place: int) -> int:
         """A line's seed."""
-        return self._seeds[place]
+        return self._elsewhere(place)[1].seed
 
 
 NOTHING: Mapping[str, Any] = {}

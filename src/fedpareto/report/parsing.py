@@ -27,8 +27,9 @@ from fedpareto.report._files import (
     square,
     texts,
 )
-from fedpareto.report.entries import EVALUATIONS, Event, Line, Objective, Output, Process, Solution, Status, packed
+from fedpareto.report.entries import EVALUATIONS, Event, Line, Objective, Output, Process, Solution, Status
 from fedpareto.report.lines import COUNTS, MEASURED
+from fedpareto.report.matrices import Packed
 from fedpareto.report.record import Record
 
 FORMAT = 2
@@ -237,7 +238,7 @@ def line_of(data: dict[str, Any], where: str, columns: Columns) -> Line:
         **measured,
         averages=means,
         few_clusters=clusters or None,
-        packed=packed(similarity) if similarity.size else None,
+        packed=Packed.of(similarity) if similarity.size else None,
         similarity_of=compared,
         row=rest,
         columns=columns,
