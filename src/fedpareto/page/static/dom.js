@@ -45,6 +45,13 @@ export function renew(node, key, make) {
   return node;
 }
 
+/** Another text, if it is another: else nothing is laid out again. Says whether it was. */
+export function worded(node, text) {
+  if (node.textContent === text) return false;
+  node.textContent = text;
+  return true;
+}
+
 /** A button with a text. */
 export function button(text, click, props = {}) {
   return el("button", { type: "button", text, on: { click }, ...props });
@@ -78,7 +85,7 @@ export function download(name, content, type) {
 }
 
 /** Copies a text; says whether it could. */
-export async function copied(text) {
+async function copied(text) {
   try {
     await navigator.clipboard.writeText(text);
     return true;

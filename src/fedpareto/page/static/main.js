@@ -1,6 +1,6 @@
 // The frame: screens, the shelf beside them, what all of them share, and what is new.
 
-import { button, choice, el, filled, put, renew, svg } from "./dom.js";
+import { button, choice, el, filled, put, renew, svg, worded } from "./dom.js";
 import { mark, styles } from "./palette.js";
 import { kindOf, shelf } from "./runs.js";
 import { drawer, selection } from "./selection.js";
@@ -24,9 +24,11 @@ const SCREENS = {
 /** Screens that need a server. */
 const LIVE_ONLY = ["/attacks", "/federation", "/dial", "/studies", "/new"];
 const MOST_CHOSEN = 8;
+/** Milliseconds from one look at new rounds to the next: eyes need no more, and a run may have hundreds in a second. */
+const BETWEEN = 200;
 
 const at = (id) => document.getElementById(id);
-const host = { screen: null, path: null, pending: new Set(), busy: false };
+const host = { screen: null, path: null, pending: new Set(), busy: false, due: null, looked: -Infinity };
 
 // -- what screens see -------------------------------------------------------------------------------------------------
 
@@ -123,6 +125,7 @@ async function show() {
   at("title").textContent = name;
   document.title = `${name} · fedpareto`;
   const root = put(at("screen"), el("p", { class: "soft", text: "…" }));
+  for (const key of Object.keys(root.dataset)) delete root.dataset[key];
   try {
     const module = await load();
     await Promise.all((module.styles ?? []).map(styled));
@@ -149,8 +152,10 @@ function styled(name) {
 /** Updates at most once a frame, and never while the last update is still waiting for its numbers. */
 function schedule(why) {
   host.pending.add(why);
+  delete at("screen").dataset.settled;
   if (host.busy || host.timer) return;
-  const later = document.hidden ? (f) => setTimeout(f, 100) : requestAnimationFrame;
+  // New rounds have waited already, and are drawn once they are here: that is the frame to wait for.
+  const later = document.hidden ? (f) => setTimeout(f, 100) : why === "data" ? setTimeout : requestAnimationFrame;
   host.timer = later(async () => {
     host.timer = null;
     host.busy = true;
@@ -158,19 +163,30 @@ function schedule(why) {
     host.pending = new Set();
     try {
       comparable();
-      if (reasons.size > 1 || !reasons.has("data")) frame();
-      else bar();
+      const isOnlyData = reasons.size === 1 && reasons.has("data");
+      if (!isOnlyData) frame();
       await host.screen?.update?.(reasons);
+      // Beside the new rounds, in one frame with them.
+      if (isOnlyData) bar();
       // After the screen, which knows what stands beside the names.
       drawer(at("drawer"), page);
-      at("screen").dataset.updates = Number(at("screen").dataset.updates ?? 0) + 1;
       at("fault")?.remove();
     } catch (problem) {
       fault(problem);
     }
     host.busy = false;
     if (host.pending.size) schedule(host.pending.values().next().value);
+    // What is on the screen is what the address says.
+    else if (host.screen) at("screen").dataset.settled = "";
   });
+}
+
+/** Shows new rounds: at once if there were none for a while, else when it is time. */
+function scheduleRounds() {
+  host.due ??= setTimeout(() => {
+    Object.assign(host, { due: null, looked: performance.now() });
+    schedule("data");
+  }, Math.max(0, host.looked + BETWEEN - performance.now()));
 }
 
 function fault(problem) {
@@ -213,10 +229,10 @@ function actions() {
   renew(at("actions"), address, () => [can && el("a", { href: address, download: name, text: "save this view as HTML" }), button("?", help, { aria: { label: "Keys and words" } })]);
 }
 
-const found = { text: "" };
+const found = { text: "", told: new Map() };
 function shelfList() {
   const { entries, about } = shelf;
-  const key = JSON.stringify([entries.map((one) => [one.id, one.label, one.status?.name, one.status?.round, one.error]), page.runs.map((run) => run.id), found.text, about.reading]);
+  const key = JSON.stringify([entries.map((one) => [one.id, one.label, one.error]), page.runs.map((run) => run.id), found.text, about.reading]);
   if (!found.search) {
     found.search = el("input", { type: "search", placeholder: "find a run", aria: { label: "Find a run" }, on: { input: () => {
       found.text = found.search.value.toLowerCase();
@@ -228,30 +244,34 @@ function shelfList() {
     put(at("shelf"), el("details", { open: !matchMedia("(max-width: 800px)").matches }, found.summary, found.search, found.note, found.list));
   }
   const shown = entries.filter((one) => !found.text || JSON.stringify([one.name, one.algorithm, one.problem]).toLowerCase().includes(found.text));
-  const groups = Map.groupBy ? Map.groupBy(shown, (one) => one.problem ?? "cannot be read") : grouped(shown);
+  const groups = grouped(shown);
   const picked = new Set(page.runs.map((run) => run.id));
-  found.summary.textContent = `Runs (${page.runs.length} of ${entries.length} shown)`;
+  worded(found.summary, `Runs (${page.runs.length} of ${entries.length} shown)`);
   renew(found.list, key, () => [
     about.reading && el("p", { class: "soft", text: `reading: ${Math.round((100 * about.reading.done) / Math.max(1, about.reading.of))} %` }),
     [...groups].map(([problem, members]) => [el("h2", { text: problem }), el("ul", {}, members.sort(byName).map((one) => shelfItem(one, picked)))]),
     !shown.length && el("p", { class: "soft", text: entries.length ? "No run has this in its name." : "No runs yet." }),
   ]);
+  for (const one of shown) if (!one.error) worded(found.told.get(one.id), `${one.name} · ${nowOf(one)}`);
+}
+
+/** How far a run is. */
+function nowOf({ status, rounds }) {
+  return status.name === "running" ? `round ${status.round} of ${rounds}` : status.name;
 }
 
 function grouped(entries) {
   const groups = new Map();
-  for (const one of entries) {
-    const key = one.problem ?? "cannot be read";
-    groups.set(key, [...(groups.get(key) ?? []), one]);
-  }
+  const add = (key, one) => groups.set(key, [...(groups.get(key) ?? []), one]);
+  for (const one of entries) add(one.problem ?? "cannot be read", one);
   return groups;
 }
 
 function shelfItem(entry, picked) {
   if (entry.error) return el("li", {}, el("p", { class: "bad", text: `${entry.name}: ${entry.error}` }));
   const box = el("input", { type: "checkbox", checked: picked.has(entry.id), on: { change: () => toggle(entry.id) } });
-  const now = entry.status.name === "running" ? `round ${entry.status.round} of ${entry.rounds}` : entry.status.name;
-  return el("li", {}, el("label", {}, box, swatch(page.styles.get(entry.id)), el("span", { class: "name", text: entry.label }), el("span", { class: "soft", text: `${entry.name} · ${now}` })));
+  found.told.set(entry.id, el("span", { class: "soft" }));
+  return el("li", {}, el("label", {}, box, swatch(page.styles.get(entry.id)), el("span", { class: "name", text: entry.label }), found.told.get(entry.id)));
 }
 
 /** What an address says of one problem only. */
@@ -341,8 +361,8 @@ function scrubbed(round, last) {
   play.range.max = last;
   if (round === "latest") play.range.value = last;
   else if (document.activeElement !== play.range) play.range.value = round;
-  play.told.textContent = round === "latest" ? `latest (${last})` : `${round} of ${last}`;
-  play.range.setAttribute("aria-valuetext", play.told.textContent);
+  const text = round === "latest" ? `latest (${last})` : `${round} of ${last}`;
+  if (worded(play.told, text)) play.range.setAttribute("aria-valuetext", text);
 }
 
 // -- what is new ------------------------------------------------------------------------------------------------------
@@ -374,12 +394,10 @@ function listen() {
     if (name === "hello" && data.server !== server) {
       server = data.server;
       reload();
-    } else if (name === "shelf") reload();
-    else if (name === "found") reload();
+    } else if (name === "shelf" || name === "found") reload();
     else if (name === "changed") {
       if (!shelf.changed(data)) reload();
-      else if (page.runs.some((run) => run.id === data.run)) schedule("data");
-      else if (host.path === "/" || state.path.endsWith(data.run)) schedule("data");
+      else if (page.runs.some((run) => run.id === data.run) || host.path === "/" || state.path.endsWith(data.run)) scheduleRounds();
       found.due ??= setTimeout(() => {
         found.due = null;
         shelfList();

@@ -17,15 +17,6 @@ export function deviation(values) {
   return count ? Math.sqrt(sum / count) : NaN;
 }
 
-/** The q-quantile of what is known, between the two next to it. */
-export function quantile(values, q) {
-  const known = Array.from(values).filter(Number.isFinite).sort((a, b) => a - b);
-  if (!known.length) return NaN;
-  const place = q * (known.length - 1);
-  const low = Math.floor(place);
-  return known[low] + (place - low) * ((known[low + 1] ?? known[low]) - known[low]);
-}
-
 /** The least and the largest of all that is known in several arrays. */
 export function extent(arrays) {
   let low = Infinity;

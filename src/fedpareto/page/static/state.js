@@ -61,8 +61,12 @@ export const state = {
     if (push) settle();
     now = { path: now.path, params };
     if (push) history.pushState(null, "", written(now.path, params));
-    // Browsers refuse an address that changes a hundred times in half a minute, as it would under a brush.
-    else timer ??= setTimeout(settle, 400);
+    else {
+      // Browsers refuse an address that changes a hundred times in half a minute, as it would under a brush, and
+      // each change costs more than what is drawn: it is written when all is still, or when the page is left.
+      clearTimeout(timer);
+      timer = setTimeout(settle, 400);
+    }
     for (const f of listeners) f(false);
   },
   /** Another screen, or another view of this one. */
@@ -93,5 +97,6 @@ function apply() {
   for (const f of listeners) f(before.path !== now.path);
 }
 
+addEventListener("pagehide", settle);
 addEventListener("popstate", apply);
 addEventListener("hashchange", () => isSaved && apply());

@@ -1,10 +1,11 @@
 // A figure: title, picture, a caption that says in a sentence what it shows, the numbers as a table, and exports.
 
-import { button, download, el, put, svg } from "../dom.js";
+import { button, download, el, put, svg, worded } from "../dom.js";
 import { csvCell } from "../words.js";
 import { table } from "./table.js";
 
 let serial = 0;
+const SELDOM = 1000;
 
 /**
  * {root, plot, caption(text), setTable(columns, rows)}. `vector` gives the SVG element that is exported; `paper` the
@@ -17,11 +18,12 @@ export function figure({ title, name, vector = null, paper = null, tools = [], i
   const numbers = el("div", { class: "numbers", hidden: true });
   let found = { columns: [], rows: () => [] };
   let stale = true;
-  let [words, due] = ["", null];
+  let [words, due, last] = ["", null, -Infinity];
   const told = () => {
     clearTimeout(due);
     due = null;
-    if (caption.textContent !== words) caption.textContent = words;
+    last = performance.now();
+    worded(caption, words);
   };
 
   const shown = () => {
@@ -51,11 +53,11 @@ export function figure({ title, name, vector = null, paper = null, tools = [], i
     title(text) {
       heading.textContent = text;
     },
-    /** `later`: while a run goes on, words change once a second and not with every round. */
+    /** `later`: while a run goes on, words change once a second and not with every round, or when none follows. */
     caption(text, later = false) {
       words = text;
-      if (later) return void (due ??= setTimeout(told, 1000));
-      told();
+      if (later && performance.now() < last + SELDOM) due ??= setTimeout(told, 2 * SELDOM);
+      else told();
     },
     /** columns: texts; rows: gives lists of numbers and texts, asked only when somebody looks. */
     setTable(columns, rows) {

@@ -2,7 +2,7 @@
 
 import { el, filled, put, svg } from "../dom.js";
 import { clipped, onWidth } from "./figure.js";
-import { linear, roomy, tickTexts, ticks } from "./scale.js";
+import { linear, roomy, steady, tickTexts, ticks } from "./scale.js";
 
 const MARGIN = { left: 58, right: 14, top: 10, bottom: 34 };
 
@@ -48,9 +48,8 @@ export class Lines {
   render() {
     const { scene, width, height } = this;
     if (!scene || !width) return;
-    filled(this.picture, { width, height });
     this.x = linear(scene.x.domain, [MARGIN.left, width - MARGIN.right]);
-    this.y = linear(roomy(scene.y.domain), [height - MARGIN.bottom, MARGIN.top]);
+    this.y = linear(steady(roomy(scene.y.domain)), [height - MARGIN.bottom, MARGIN.top]);
     this.frame(scene);
     put(this.layers.bands, scene.series.filter((one) => one.band).map((one) => this.band(one)));
     this.curves(scene);
@@ -66,6 +65,7 @@ export class Lines {
     this.framed = key;
     const [bottom, left, right] = [height - MARGIN.bottom, MARGIN.left, width - MARGIN.right];
     const field = { x: left, y: MARGIN.top, width: Math.max(0, right - left), height: bottom - MARGIN.top };
+    filled(this.picture, { width, height });
     filled(this.clip, field);
     const parts = [svg("rect", { class: "field", ...field })];
     const xs = ticks(this.x.domain, Math.max(2, (right - left) / 80)).filter((one) => !x.whole || Number.isInteger(one));
@@ -102,8 +102,10 @@ export class Lines {
       seen.add(name);
       let path = this.paths.get(name);
       if (!path) this.paths.set(name, (path = { node: this.layers.curves.appendChild(svg("path")) }));
-      filled(path.node, { class: `curve ${one.kind ?? ""}`, stroke: one.colour, data: { run: one.id } });
-      path.node.setAttribute("stroke-dasharray", one.dash || "none");
+      const look = { class: `curve ${one.kind ?? ""}`, stroke: one.colour, "stroke-dasharray": one.dash || "none" };
+      const style = Object.values(look).join();
+      if (path.style !== style) filled(path.node, { ...look, data: { run: one.id } });
+      path.style = style;
       if (path.version === one.version && path.view === view && one.version !== undefined) continue;
       Object.assign(path, { version: one.version, view });
       path.node.setAttribute("d", this.curve(one));
@@ -118,6 +120,7 @@ export class Lines {
     let d = "";
     let pen = "M";
     let column = null;
+    let known = 0;
     const point = (x, y) => {
       d += stepped && pen === "L" ? `H${tenth(x)}V${tenth(y)}` : `${pen}${tenth(x)} ${tenth(y)}`;
       pen = "L";
@@ -134,6 +137,7 @@ export class Lines {
         pen = "M";
         continue;
       }
+      known++;
       const [x, y] = [this.x(xs[i]), this.y(ys[i])];
       if (!dense) {
         point(x, y);
@@ -146,7 +150,6 @@ export class Lines {
     }
     flush();
     // A line through one point is invisible.
-    const known = Array.from(ys).filter(Number.isFinite).length;
     return known === 1 ? `${d}h.1` : d;
   }
 

@@ -19,6 +19,13 @@ export function roomy([low, high], share = 0.06) {
   return [low - room, high + room];
 }
 
+/** A domain that ends at quarters of its ticks: it seldom changes while values come in, and so seldom do the axes. */
+export function steady([low, high]) {
+  const [first, second] = ticks([low, high]);
+  const step = (second - first) / 4;
+  return step > 0 ? [Math.floor(low / step) * step, Math.ceil(high / step) * step] : [low, high];
+}
+
 /** About so many round values within a domain. */
 export function ticks([low, high], about = 5) {
   const span = high - low;

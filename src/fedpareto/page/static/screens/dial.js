@@ -4,11 +4,11 @@ import { figure } from "../charts/figure.js";
 import { Lines } from "../charts/lines.js";
 import { Scatter } from "../charts/scatter.js";
 import { tip } from "../charts/tip.js";
-import { button, choice, command, download, el, put, renew } from "../dom.js";
+import { button, choice, command, download, el, put, renew, worded } from "../dom.js";
 import { json, post } from "../source.js";
 import { counted, csvCell, number } from "../words.js";
 import { control, hundredths, inWords, linked, weightText } from "./dial_control.js";
-import { along, drawFront, drawGroups, drawStrips, pinButtons, pinTable, STEPS, yesOf } from "./dial_pictures.js";
+import { along, drawFront, drawGroups, drawPins, drawStrips, pinButtons, STEPS, yesOf } from "./dial_pictures.js";
 import { rowTable, stripesOf } from "./dial_rows.js";
 
 export const styles = ["dial"];
@@ -76,7 +76,7 @@ async function open(view, run, asked, key) {
   put(view.told, about.rows_reason && reason(view));
   if (!about.rows) return false;
   Object.assign(view, await json(`/api/dial/${run.id}/rows?${asked}`));
-  view.words = worded(view);
+  view.words = wordsOf(view);
   await build(view);
   page.say(`${counted(about.rows.count, "row")}, ${about.rows.name}.`);
   return true;
@@ -125,7 +125,7 @@ function upper(text) {
   return text[0].toUpperCase() + text.slice(1);
 }
 
-function worded(view) {
+function wordsOf(view) {
   const { about } = view;
   const output = about.outputs[answerOf(view)] ?? { name: "the answer", classes: ["no", "yes"], measure: "probability" };
   const isYesOrNo = about.outputs.length < 2 && output.classes.length === 2;
@@ -275,19 +275,19 @@ function draw(view, scene) {
   const { weights, now, base, against } = scene;
   const changed = base ? now.decisions.filter((one, row) => one !== base.decisions[row]).length : 0;
   const sentence = changes(view, now, base, changed, against);
-  parts.changes.textContent = sentence;
-  parts.served.textContent = `${upper(now.served_by.words)}. ${measured(view, now, weights)}${unseen(now)}`;
+  worded(parts.changes, sentence);
+  worded(parts.served, `${upper(now.served_by.words)}. ${measured(view, now, weights)}${unseen(now)}`);
   drawFront(view, scene);
   drawGroups(view, scene);
   view.at = weights;
   renew(parts.pins, scene.pins.join(";"), () => pinButtons(view, scene));
-  renew(parts.pinned, JSON.stringify([scene.pins, weights, view.edits.size]), () => [scene.pins.some(Boolean) && pinTable(view, scene)]);
+  drawPins(view, scene);
   tools(view);
   drawRows(view, scene);
   whatIf(view, now);
   renew(parts.asked, String(view.edits.size), () => asked(view, now));
   const written = parts.asked.querySelector("code");
-  if (written) written.textContent = now.command;
+  if (written) worded(written, now.command);
   Object.assign(view.root.dataset, { preference: weightText(weights), changed, yes: yesOf(now), rows: now.decisions.length, against: base ? against : "" });
   tell(view, `${inWords(parts.names, weights)}. ${sentence}`);
 }
@@ -409,7 +409,7 @@ function whatIf(view, now) {
     })));
   const text = `Row ${row + 1}: ${view.words.decision(now.decisions[row])}, ${view.words.output.measure} ${number(now.probabilities[row], 3)}${own.length ? `, with ${counted(own.length, "cell")} changed` : ""}.`;
   const outcome = parts.whatIf.querySelector(".outcome");
-  if (outcome.textContent !== text) outcome.textContent = text;
+  worded(outcome, text);
   if (view.opening) parts.whatIf.scrollIntoView({ block: "nearest" });
   view.opening = false;
   return null;

@@ -1,6 +1,6 @@
 // What the dial shows beside the rows: where on the front it stands, counts by group, pins.
 
-import { button, choice, el, filled, renew } from "../dom.js";
+import { button, choice, el, filled, renew, worded } from "../dom.js";
 import { counted, number, signed } from "../words.js";
 import { hundredths, inWords, weightText } from "./dial_control.js";
 
@@ -43,7 +43,7 @@ export function drawFront(view, { weights, now, pinned }) {
   });
   front.shownFor = `${x} ${y}`;
   const onFront = about.points.filter((one) => one.on_front).length;
-  shownFront.caption(`${about.any ? `${counted(about.points.length, "preference")} measured` : `${counted(about.points.length, "client")}`} on held-out rows, ${onFront} on the front (filled). The dial is at ${inWords(names, weights)}${now.values ? `: ${names.map((name, j) => `${name} ${number(now.values[j])}`).join(", ")}` : ""}.`);
+  shownFront.caption(`${about.any ? `${counted(about.points.length, "preference")} measured` : `${counted(about.points.length, "client")}`} on held-out rows, ${onFront} on the front (filled). The dial is at ${inWords(names, weights)}${now.values ? `: ${names.map((name, j) => `${name} ${number(now.values[j])}`).join(", ")}` : ""}.`, true);
   shownFront.setTable([...names.map((name) => `weight of ${name}`), ...names, "client", "on the front"], () => about.points.map((one) => [...(one.preference ?? names.map(() => null)), ...one.values, one.client, one.on_front ? "yes" : "no"]));
 }
 
@@ -103,14 +103,13 @@ export function drawGroups(view, { now, base, against }) {
     const share = shareOf(groups[name]);
     const cells = parts.counts[i].children;
     filled(parts.counts[i], { data: { rows, yes } });
-    cells[1].textContent = number(rows);
-    cells[2].textContent = number(yes);
-    cells[3].firstChild.style.backgroundSize = `${100 * (share || 0)}% 100%`;
-    cells[3].lastChild.textContent = number(share, 3);
-    if (before) cells[4].textContent = before[name] ? signed(share - shareOf(before[name]), 3) : "–";
+    worded(cells[1], number(rows));
+    if (worded(cells[2], number(yes))) cells[3].firstChild.style.backgroundSize = `${100 * (share || 0)}% 100%`;
+    worded(cells[3].lastChild, number(share, 3));
+    if (before) worded(cells[4], before[name] ? signed(share - shareOf(before[name]), 3) : "–");
   });
   parts.gap.dataset.gap = gap(groups);
-  parts.gap.textContent = `Largest difference between two groups: ${number(gap(groups), 3)}${before ? `, ${signed(gap(groups) - gap(before), 3)} against ${against}` : ""}.`;
+  worded(parts.gap, `Largest difference between two groups: ${number(gap(groups), 3)}${before ? `, ${signed(gap(groups) - gap(before), 3)} against ${against}` : ""}.`);
 }
 
 /** A table with a head, in a region that scrolls. */
@@ -126,19 +125,29 @@ export function drawStrips(view, weights) {
   const j = along(view);
   const column = groupColumn(view);
   if (!view.words.isYesOrNo || !column) return;
+  const { names, series, gaps, highest } = curvesOf(found, column);
+  parts.curves.draw({ x: { title: `weight of ${parts.names[j]}`, domain: [0, 1] }, y: { title: "share of yes", domain: [0, highest] }, series, at: weights[j] / 100 });
+  renew(parts.legend, [column, ...names].join(), () => names.map((name, k) => el("li", {}, el("span", { class: "patch", style: { "--own": `var(--c${k})` } }), `${column} ${name}`)));
+  const [least, most] = [Math.min(...gaps), Math.max(...gaps)];
+  const where = (value) => (gaps.indexOf(value) / STEPS).toFixed(2);
+  parts.shownCurves.caption(`Share of yes by ${column}, from weight 0 to 1 of ${parts.names[j]}. The largest difference between two groups is smallest, ${number(least, 3)}, at ${where(least)}, and largest, ${number(most, 3)}, at ${where(most)}; here it is ${number(gaps[weights[j]], 3)}.`, true);
+  parts.shownCurves.setTable([`weight of ${parts.names[j]}`, ...names.map((name) => `yes, ${name}`)], () => found.groups.map((one, i) => [i / STEPS, ...names.map((name) => one[column][name].yes)]));
+}
+
+/** By column, what the curves are made of: the same at every place of the dial. */
+function curvesOf(found, column) {
+  found.curves ??= new Map();
+  if (found.curves.has(column)) return found.curves.get(column);
   const names = Object.keys(found.groups[0][column]);
   const xs = Float64Array.from(found.groups, (_, i) => i / STEPS);
   const series = names.map((name, k) => {
     const ys = Float64Array.from(found.groups, (one) => shareOf(one[column][name]));
     return { id: name, label: name, xs, ys, colour: `var(--c${k})`, version: `${found.key} ${column}`, words: (i) => `${column} ${name}\nweight ${xs[i].toFixed(2)}: share of yes ${number(ys[i], 3)}` };
   });
-  parts.curves.draw({ x: { title: `weight of ${parts.names[j]}`, domain: [0, 1] }, y: { title: "share of yes", domain: [0, Math.max(0.05, ...series.flatMap((one) => Array.from(one.ys).filter(Number.isFinite)))] }, series, at: weights[j] / 100 });
-  renew(parts.legend, [column, ...names].join(), () => names.map((name, k) => el("li", {}, el("span", { class: "patch", style: { "--own": `var(--c${k})` } }), `${column} ${name}`)));
-  const gaps = found.groups.map((one) => gap(one[column]));
-  const [least, most] = [Math.min(...gaps), Math.max(...gaps)];
-  const where = (value) => (gaps.indexOf(value) / STEPS).toFixed(2);
-  parts.shownCurves.caption(`Share of yes by ${column}, from weight 0 to 1 of ${parts.names[j]}. The largest difference between two groups is smallest, ${number(least, 3)}, at ${where(least)}, and largest, ${number(most, 3)}, at ${where(most)}; here it is ${number(gaps[weights[j]], 3)}.`);
-  parts.shownCurves.setTable([`weight of ${parts.names[j]}`, ...names.map((name) => `yes, ${name}`)], () => found.groups.map((one, i) => [i / STEPS, ...names.map((name) => one[column][name].yes)]));
+  const highest = Math.max(0.05, ...series.flatMap((one) => Array.from(one.ys).filter(Number.isFinite)));
+  const made = { names, series, gaps: found.groups.map((one) => gap(one[column])), highest };
+  found.curves.set(column, made);
+  return made;
 }
 
 // -- pins -------------------------------------------------------------------------------------------------------------
@@ -157,27 +166,38 @@ export function pinButtons(view, { pins }) {
   });
 }
 
-/** What lies between two places of the dial. */
-export function pinTable(view, { weights, pins, now, pinned }) {
-  const { about, parts } = view;
-  const column = view.words.isYesOrNo ? groupColumn(view) : null;
+/** What lies between two places of the dial: a table that stays, with other numbers at every step. */
+export function drawPins(view, scene) {
+  const { parts } = view;
+  const { weights, pins, now, pinned } = scene;
   const sides = [["A", pins[0], pinned[0]], ["B", pins[1], pinned[1]], ["here", weights, now]].filter(([, at]) => at);
-  const [from, to] = [sides[0], sides[1]];
-  const line = (name, of, decimals) => {
+  if (sides.length < 2) return void renew(parts.pinned, "none", () => []);
+  const [from, to] = sides;
+  const lines = comparedLines(view, now);
+  renew(parts.pinned, JSON.stringify([sides.map(([name]) => name), lines.map(({ name }) => name)]), () => {
+    parts.differ = el("h3");
+    parts.compared = lines.map(() => [...sides, null].map(() => el("td", { class: "figure-cell" })));
+    const heads = ["compared", ...sides.map(([name]) => (name === "here" ? name : `pin ${name}`)), `${to[0]} − ${from[0]}`];
+    const rows = lines.map(({ name }, i) => el("tr", {}, el("th", { scope: "row", text: name }), parts.compared[i]));
+    return [parts.differ, small("Pins compared", heads, rows)];
+  });
+  lines.forEach(({ of, decimals }, i) => {
     const values = sides.map((side) => of(side));
     const difference = Number.isFinite(values[0]) && Number.isFinite(values[1]) ? signed(values[1] - values[0], decimals) : "–";
-    return el("tr", {}, el("th", { scope: "row", text: name }), [...values.map((one) => number(one, decimals)), difference].map((text) => el("td", { class: "figure-cell", text })));
-  };
+    [...values.map((one) => number(one, decimals)), difference].forEach((text, j) => worded(parts.compared[i][j], text));
+  });
   const crossed = from[2].decisions.filter((one, row) => one !== to[2].decisions[row]).length;
-  const lines = [
-    ...parts.names.map((name, j) => line(`weight of ${name}`, ([, at]) => at[j] / 100, 2)),
-    ...parts.names.map((name, j) => line(`${name}, held out`, ([, , one]) => one.values?.[j] ?? NaN, 4)),
-    view.words.isYesOrNo && line("rows with yes", ([, , one]) => yesOf(one), 0),
-    ...(column ? Object.keys(now.groups[column]).map((name) => line(`share of yes, ${name}`, ([, , one]) => shareOf(one.groups[column][name]), 3)) : []),
-  ].filter(Boolean);
-  const heads = ["compared", ...sides.map(([name]) => (name === "here" ? name : `pin ${name}`)), `${to[0]} − ${from[0]}`];
+  worded(parts.differ, `Pin ${from[0]} and ${to[0] === "here" ? "here" : `pin ${to[0]}`}: ${counted(crossed, "decision")} differ`);
+}
+
+/** What is compared of places: {name, of([name, weights, answer]), decimals}. */
+function comparedLines(view, now) {
+  const { names } = view.parts;
+  const column = view.words.isYesOrNo ? groupColumn(view) : null;
   return [
-    el("h3", { text: `${from[0] === "here" ? "here" : `Pin ${from[0]}`} and ${to[0] === "here" ? "here" : `pin ${to[0]}`}: ${counted(crossed, "decision")} differ` }),
-    small("Pins compared", heads, lines),
+    ...names.map((name, j) => ({ name: `weight of ${name}`, of: ([, at]) => at[j] / 100, decimals: 2 })),
+    ...names.map((name, j) => ({ name: `${name}, held out`, of: ([, , one]) => one.values?.[j] ?? NaN, decimals: 4 })),
+    ...(view.words.isYesOrNo ? [{ name: "rows with yes", of: ([, , one]) => yesOf(one), decimals: 0 }] : []),
+    ...Object.keys(column ? now.groups[column] : {}).map((name) => ({ name: `share of yes, ${name}`, of: ([, , one]) => shareOf(one.groups[column][name]), decimals: 3 })),
   ];
 }

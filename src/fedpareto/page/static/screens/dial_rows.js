@@ -1,6 +1,6 @@
 // The rows under the dial: only those in view are drawn, and of those only what changed.
 
-import { button, el, filled } from "../dom.js";
+import { button, el, filled, worded } from "../dom.js";
 import { number } from "../words.js";
 
 const HEIGHT = 30;
@@ -42,7 +42,7 @@ export function rowTable(columns, first, pick) {
     above.hidden = !first;
     below.hidden = first + shown >= count;
     const from = Math.floor(room.top / HEIGHT);
-    text(told, count ? `Rows ${from + 1} to ${Math.min(count, from + Math.floor(room.height / HEIGHT) - 1)} of ${count}` : "No rows");
+    worded(told, count ? `Rows ${from + 1} to ${Math.min(count, from + Math.floor(room.height / HEIGHT) - 1)} of ${count}` : "No rows");
   };
   const look = () => {
     Object.assign(room, { top: region.scrollTop, height: region.clientHeight });
@@ -72,8 +72,7 @@ export function rowTable(columns, first, pick) {
 
 function line(columns, pick) {
   const open = button("", () => pick(Number(open.dataset.row)), { class: "open" });
-  const place = el("i");
-  const parts = { open, place, decision: el("span", { class: "decided" }), said: el("span", { class: "said" }), bar: el("span", { class: "bar" }), strip: el("div", { class: "stripe", role: "img", aria: { label: "not computed yet" } }, place) };
+  const parts = { open, decision: el("span", { class: "decided" }), said: el("span", { class: "said" }), bar: el("span", { class: "bar" }), strip: el("div", { class: "stripe", role: "img", aria: { label: "not computed yet" } }) };
   const cells = Array.from({ length: columns }, () => el("td"));
   const root = el("tr", {}, el("th", { scope: "row" }, open), el("td", {}, parts.decision), el("td", { class: "chance" }, parts.bar, parts.said), el("td", {}, parts.strip), cells);
   return Object.assign(root, { parts, given: cells });
@@ -81,26 +80,32 @@ function line(columns, pick) {
 
 function fill(root, row, place, scene) {
   const { probabilities, decisions, before, strips, at, words } = scene;
-  const { open, decision, said, bar, strip, place: here } = root.parts;
+  const { open, decision, said, bar, strip } = root.parts;
   const [chance, now, was] = [probabilities[row], decisions[row], before ? before[row] : decisions[row]];
   if (root.of !== row) {
     root.of = row;
     filled(root, { data: { row }, aria: { rowindex: place + 2 } });
     filled(open, { text: String(row + 1), data: { row }, aria: { label: `Row ${row + 1}: what if?` } });
   }
-  root.dataset.probability = chance;
-  root.dataset.decision = now;
-  root.classList.toggle("changed", now !== was);
-  text(decision, now === was ? words.decision(now) : `${words.decision(now)} (was ${words.decision(was)})`);
-  decision.classList.toggle("yes", now === 1 && words.isYesOrNo);
-  text(said, number(chance, 3));
-  if (words.isShare) bar.style.backgroundSize = `${(100 * chance).toFixed(1)}% 100%`;
+  if (root.chance !== chance) {
+    root.dataset.probability = root.chance = chance;
+    worded(said, number(chance, 3));
+    if (words.isShare) bar.style.backgroundSize = `${(100 * chance).toFixed(1)}% 100%`;
+  }
+  if (root.decided !== `${now} ${was}`) {
+    root.decided = `${now} ${was}`;
+    root.dataset.decision = now;
+    root.classList.toggle("changed", now !== was);
+    worded(decision, now === was ? words.decision(now) : `${words.decision(now)} (was ${words.decision(was)})`);
+    decision.classList.toggle("yes", now === 1 && words.isYesOrNo);
+  }
   const stripe = strips && strips.of(row);
   if (strip.shown !== stripe?.image) {
-    strip.style.backgroundImage = strip.shown = stripe?.image ?? "";
+    strip.shown = stripe?.image;
+    strip.style.backgroundImage = stripe ? `linear-gradient(var(--ink) 0 0), ${stripe.image}` : "";
     strip.setAttribute("aria-label", stripe?.words ?? "not known yet");
   }
-  here.style.transform = `translateX(${(110 * at).toFixed(1)}px)`;
+  strip.style.backgroundPositionX = `${(100 * at).toFixed(1)}%, 0`;
   fillCells(root, row, scene);
 }
 
@@ -111,17 +116,13 @@ function fillCells(root, row, { columns, cells, edits }) {
   columns.forEach((name, j) => {
     const edited = edits.get(`${row} ${name}`);
     const value = edited === undefined ? cells[row][j] : edited;
-    text(root.given[j], value === null ? "–" : typeof value === "number" ? plain(value) : value);
+    worded(root.given[j], value === null ? "–" : typeof value === "number" ? plain(value) : value);
     root.given[j].className = edited !== undefined ? "edited" : typeof value === "number" ? "figure-cell" : "";
   });
 }
 
 function plain(value) {
   return Number.isInteger(value) ? String(value) : number(value);
-}
-
-function text(node, value) {
-  if (node.textContent !== value) node.textContent = value;
 }
 
 /** Of each row, for which of the weights it is what: as a picture, and in words. */

@@ -5,7 +5,7 @@ import { figure } from "../charts/figure.js";
 import { Lines } from "../charts/lines.js";
 import { tip } from "../charts/tip.js";
 import { extent, smooth } from "../maths.js";
-import { bytes, counted, listed, number, spreadOf, time } from "../words.js";
+import { bytes, counted, listed, number, time } from "../words.js";
 
 export const bar = ["split", "seed", "round"];
 

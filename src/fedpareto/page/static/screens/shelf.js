@@ -104,7 +104,7 @@ function results({ table: found, across = [], by_device: devices = [], refused }
 }
 
 /** A table of the report, as `table.json` has it. */
-export function plainTable({ columns, rows }, caption, page) {
+function plainTable({ columns, rows }, caption, page) {
   const cells = rows.map((row) => [
     { value: row.label, class: row.reference ? "soft" : null },
     ...columns.map(({ key }) => {
