@@ -16,15 +16,15 @@ from urllib.parse import urlsplit
 import httpx
 
 from processes import Command, Commands
-from waiting import until
+from waiting import PATIENCE, until
 
 PROGRAMS = ("chromium", "chromium-headless-shell", "chromium-browser", "google-chrome")
 HOW = (
     "no browser for the page's tests: apt-get install chromium (or chromium-headless-shell) fonts-dejavu-core, "
     "or FEDPARETO_BROWSER=path of a Chromium"
 )
-SECONDS = 60
-"""After which what has not appeared on a page counts as missing."""
+LONG = 1000 * PATIENCE
+"""Milliseconds after which what has not appeared on a page counts as missing."""
 WATCH = """
 globalThis.violations = [];
 addEventListener("securitypolicyviolation", (event) => {
@@ -32,6 +32,34 @@ addEventListener("securitypolicyviolation", (event) => {
 });
 """
 """Run in every page before its own scripts."""
+
+
+FRAMES = "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
+"""Pictures learn how wide they are with the first, and are drawn with the second."""
+
+
+def patient(browser: Any, **options: Any) -> Any:
+    """A browser of its own, in which nothing is missing only because the machine is busy."""
+    context = browser.new_context(**({"viewport": {"width": 1280, "height": 900}} | options))
+    context.set_default_timeout(LONG)
+    return context
+
+
+def settled(page: Any) -> Any:
+    """The page, once what it shows is what its address says, and all that was asked for by keys or pointer."""
+    page.locator("#screen[data-settled]").wait_for(state="attached")
+    page.evaluate(FRAMES)
+    return page
+
+
+def on_paper(page: Any, scheme: str) -> Any:
+    """The page on "light" or "dark" paper: pictures are drawn anew when that changes."""
+    is_other = page.evaluate("(scheme) => !matchMedia(`(prefers-color-scheme: ${scheme})`).matches", scheme)
+    if is_other:
+        page.evaluate("document.getElementById('screen').dataset.before = ''")
+        page.emulate_media(color_scheme=scheme)
+        page.locator("#screen:not([data-before])").wait_for(state="attached")
+    return settled(page)
 
 
 def apart(work: Coroutine[Any, Any, Any]) -> Any:
@@ -88,7 +116,7 @@ class PageServer:
 
     def ids(self) -> dict[str, str]:
         """By the name of its folder, each run's id."""
-        found = httpx.get(f"{self.base}/api/runs", cookies=self.cookies, trust_env=False).json()
+        found = httpx.get(f"{self.base}/api/runs", cookies=self.cookies, timeout=None, trust_env=False).json()
         return {entry["name"]: entry["id"] for entry in found["runs"]}
 
     def end(self, number: signal.Signals = signal.SIGINT) -> int:
@@ -114,8 +142,7 @@ class Watched:
         What the browser's console says in errors fails the test, unless it has one of the words in `may`.
         """
         if beside is None:
-            context = self.browser.new_context(**({"viewport": {"width": 1280, "height": 900}} | options))
-            context.set_default_timeout(SECONDS * 1000)
+            context = patient(self.browser, **options)
             context.add_init_script(WATCH)
             self.contexts.append(context)
         else:

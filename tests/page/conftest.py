@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browsing import HOW, PageServer, Watched, program
+from browsing import HOW, LONG, PageServer, Watched, program
 
 from minutes import in_ci
 from run_folders import write_run, write_run_at  # noqa: F401
@@ -28,7 +28,10 @@ def browser() -> Iterator[Any]:
     is_root = sys.platform != "win32" and os.geteuid() == 0
     with sync_playwright() as playwright:
         launched = playwright.chromium.launch(
-            executable_path=found, args=["--no-sandbox"] if is_root else [], env={**os.environ, "DISPLAY": ""}
+            executable_path=found,
+            args=["--no-sandbox"] if is_root else [],
+            env={**os.environ, "DISPLAY": ""},
+            timeout=LONG,
         )
         yield launched
         launched.close()

@@ -9,6 +9,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 from axe_playwright_python.sync_playwright import Axe
+from browsing import patient, settled
 
 import fedpareto
 from fedpareto.columns import in_folder
@@ -65,6 +66,7 @@ def test_a_matrix_appears_cell_by_cell_and_every_cell_has_a_value_or_a_reason(se
     page.evaluate(WATCHED)
     assert process.wait() == 0
     page.locator("#screen[data-waiting='0']").wait_for(state="attached")
+    settled(page)
     assert len(page.evaluate("[...waited]")) > 2, "cells came one after the other"
     record, found = json.loads((root / "m" / "matrix.json").read_text()), shown(page)
     assert len(found) == len(record["cells"]) == 12
@@ -76,20 +78,23 @@ def test_a_matrix_appears_cell_by_cell_and_every_cell_has_a_value_or_a_reason(se
             assert float(one["value"]) == pytest.approx(cell["value"], abs=1e-12)
     page.get_by_role("combobox", name="show").select_option("worst")
     page.locator("#screen[data-measure='worst']").wait_for(state="attached")
+    settled(page)
     first = next(cell for cell in record["cells"] if cell["at"] == [0, 1, 0])
     assert float(shown(page)["0.1.0"]["value"]) == pytest.approx(first["worst"], abs=1e-12)
     page.locator("td[data-at='0.1.0'] button").press("Enter")
     clients = page.locator("section table tbody tr")
     clients.first.wait_for()
+    settled(page)
     values = clients.evaluate_all("rows => rows.map((row) => [row.cells[1], row.cells[2]].map((c) => c.dataset.value))")
     np.testing.assert_allclose(np.array(values, dtype=float).T, first["clients"], atol=1e-12)
     page.wait_for_url(re.compile("cell=0.1.0"))
     page.reload()
     page.locator("td[data-at='0.1.0'] button[aria-pressed='true']").wait_for()
-    context = page.context.browser.new_context(bypass_csp=True, viewport={"width": 320, "height": 800})
+    context = patient(page.context.browser, bypass_csp=True, viewport={"width": 320, "height": 800})
     narrow = context.new_page()
     narrow.goto(server.at("/attacks?cell=1.0.1"))
     narrow.get_by_text("does not fit: ").wait_for()
+    settled(narrow)
     assert narrow.evaluate("document.documentElement.scrollWidth") <= 320
     assert Axe().run(narrow).response["violations"] == []
     context.close()
@@ -99,6 +104,7 @@ def test_the_grid_is_what_the_lines_say_of_each_client(server, opened, root):
     page = opened(server.at("/attacks?seed=1"))
     figure = page.locator("figure[data-states][data-seed='1']")
     figure.wait_for()
+    settled(page)
     rows = [json.loads(line) for line in (root / "attacked" / "metrics.jsonl").read_text().splitlines()]
     columns = in_folder(root / "attacked", 8, json.loads((root / "attacked" / "run.json").read_text())["splits"], 2)
     expected = []

@@ -9,6 +9,7 @@ import struct
 
 import numpy as np
 import pytest
+from browsing import settled
 
 import fedpareto
 from fedpareto.problems.convex import Convex
@@ -65,7 +66,7 @@ def expected(solutions, name, seed, among=NAMES):
 
 def drawn(page):
     """By client, what its row holds."""
-    page.locator("#screen[data-run] tr[data-client]").first.wait_for()
+    settled(page).locator("#screen[data-run] tr[data-client]").first.wait_for()
     rows = page.locator("tr[data-client]").evaluate_all("rows => rows.map((row) => ({...row.dataset}))")
     return {int(row["client"]): row for row in rows}, [int(row["client"]) for row in rows]
 
@@ -134,6 +135,7 @@ def test_regret_is_against_the_runs_that_are_shown(server, opened, ids, solution
     assert {row["gain"] for row in rows.values()} <= {"", "NaN"}
     page.get_by_role("button", name="add local").click()
     page.locator("[data-pays=true]").wait_for()
+    settled(page)
     assert "better off than alone" in page.locator(".callout p").first.inner_text()
 
 
@@ -143,14 +145,17 @@ def test_who_is_selected_here_is_selected_everywhere(server, opened, ids):
     page.locator("tr[data-client]").nth(2).get_by_role("checkbox").focus()
     page.keyboard.press("Space")
     page.locator("tr.chosen").wait_for()
+    settled(page)
     assert page.locator("tr.chosen").get_attribute("data-client") == str(order[2])
     assert page.locator("tr:has(:focus)").get_attribute("data-client") == str(order[2]), "the focus stays"
     assert page.locator("figure").first.locator(".thread.pale").count() == CLIENTS - 1
     page.get_by_role("link", name="Fronts").click()
     page.locator("figure[data-front]").wait_for()
+    settled(page)
     assert page.locator("#drawer h2").inner_text() == "1 client selected"
     page.go_back()
     page.locator("tr.chosen").wait_for()
+    settled(page)
     thread = page.locator("figure").first.locator("svg").first
     thread.focus()
     page.keyboard.press("ArrowRight")
@@ -193,7 +198,7 @@ def test_what_stays_with_the_nodes_is_in_no_answer(page_server, opened, root, tm
     page.on("request", lambda request: asked.add(request.url))
     for screen in ("/", "/fronts", "/rounds", "/film", "/clients"):
         page.goto(f"{server.base}{screen}?runs={private}")
-        page.locator("[data-updates]").wait_for(state="attached")
+        settled(page)
         if screen in ("/film", "/clients"):
             assert "Preferences stay with the nodes" in page.locator("#screen").inner_text()
     heads = {head.strip(" ↑↓") for head in page.locator("thead th").all_inner_texts()}

@@ -10,6 +10,7 @@ import warnings
 
 import numpy as np
 import pytest
+from browsing import settled
 
 import fedpareto
 from fedpareto.algorithms.praffl import PraFFL
@@ -94,7 +95,7 @@ def at(server, opened, root):
     def open_at(name, query="", **options):
         page = opened(server, f"/dial?runs={id_of(root / name, root)}&{query}", **options)
         page.locator("#screen[data-preference], #screen[data-ready='false'], #screen .callout").first.wait_for()
-        return page
+        return settled(page)
 
     return open_at
 
@@ -124,6 +125,7 @@ def shown(page, name):
 def come(page, name, value):
     """Once the screen says so."""
     page.locator(f"#screen[data-{name}='{value}']").wait_for(state="attached")
+    settled(page)
 
 
 def address(page):
@@ -254,6 +256,7 @@ def test_an_address_shows_the_same_to_somebody_else(at):
     page.locator("[name=of]").select_option("2")
     page.locator("#dial").focus()
     page.keyboard.press("Home")
+    come(page, "preference", "0,1")
     page.get_by_role("button", name="pin A here").click()
     page.keyboard.press("Tab")
     page.locator("#dial").focus()

@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+import base64
+import contextlib
 import json
+import threading
 import warnings
 from importlib.util import find_spec
 
+import httpx
 import numpy as np
 import pytest
 from axe_playwright_python.sync_playwright import Axe
+from browsing import patient, settled
+from private_bytes import found, saved_answers
 
 from fedpareto.experiments.draft import Draft
 from fedpareto.experiments.store import RunFolder
+from fedpareto.page.frames import frame
 from fedpareto.report.reading import load
 from processes import FLOWER, Commands
-from waiting import PATIENCE, until
+from waiting import until
 
 NODES, KILLED = 3, 2
-LONG = PATIENCE * 1000
-"""For playwright."""
+WISHES = [(0.31415927, 0.68584073), (0.42718282, 0.57281718), (0.53819660, 0.46180340)]
+"""What each node wants, and nobody else may know: numbers that stand nowhere by chance."""
+SECRETS = [weight for wish in WISHES for weight in wish]
 SETTINGS = ["timeout=20", "retries=0", "quorum=1", "forgiveness=1", "steps=5", "hello_timeout=600"]
 
 
@@ -55,7 +63,8 @@ def parties(deployment, tmp_path):
 
     start("server", "server", "up", deployment.folder)
     for number in range(NODES):
-        own = ("--data", tmp_path / f"{number}.csv", "--preference", f"0.{number + 3},0.{7 - number}")
+        wish = ",".join(map(repr, WISHES[number]))
+        own = ("--data", tmp_path / f"{number}.csv", "--preference", wish)
         start(number, "node", "up", deployment.node(number), *own)
     yield started
     for party in started.values():
@@ -68,20 +77,72 @@ def row(page, number, state):
     return page.locator(f"tr[data-node='{number}'][data-state='{state}']")
 
 
+class Streamed:
+    """All that the server's stream says from now on."""
+
+    def __init__(self, server):
+        self.content = bytearray()
+        threading.Thread(target=self.listen, args=(server,), daemon=True).start()
+        until(lambda: b"event: hello" in self.content)
+
+    def listen(self, server):
+        asked = httpx.stream("GET", f"{server.base}/api/stream", cookies=server.cookies, timeout=None, trust_env=False)
+        with contextlib.suppress(httpx.HTTPError), asked as answer:
+            for piece in answer.iter_bytes():
+                self.content += piece
+
+
+def check_that_nobody_tells_what_nodes_want(server, streamed, deployment):
+    """No answer to anything that the page can ask about this run, and no file of the server that answers come from."""
+    with httpx.Client(base_url=server.base, cookies=server.cookies, timeout=None, trust_env=False) as client:
+
+        def answer(path):
+            given = client.get(path)
+            assert given.status_code == 200, path
+            return given.content
+
+        shelf = json.loads(answer("/api/runs"))
+        (run,), (federation,) = shelf["runs"], shelf["others"]
+        save = f"/api/save?runs={run['id']}&view=/clients"
+        saved = saved_answers(answer(save))
+        asked = {path: answer(path) for path in (*saved, save, f"/api/federation/{federation['id']}")}
+    assert {path.partition("?")[0].rpartition("/")[2] for path in saved} >= {
+        *("lines", "values", "solutions", "film", "grid", "clients", "events", "compare"),
+    }
+    assert b"event: changed" in streamed.content
+    files = {str(path): path.read_bytes() for path in deployment.run.rglob("*") if path.is_file()}
+    for where, content in {**saved, **asked, **files, "the stream": bytes(streamed.content)}.items():
+        assert found(SECRETS, content) == set(), where
+
+
+def test_what_is_looked_for_would_be_found():
+    wish = np.array(WISHES[0])
+    for columns in ({"a": wish}, {"a": wish.astype(np.float32)}):
+        assert found(SECRETS, frame({}, columns)) == set(WISHES[0])
+        inlined = json.dumps({"/a": {"frame": base64.b64encode(frame({}, columns)).decode()}})
+        (told,) = saved_answers(f'<script type="application/json" id="saved">{inlined}</script>'.encode()).values()
+        assert found(SECRETS, told) == set(WISHES[0])
+    for text in ("[0.31415927]", '{"w":0.314159}', "31.41593 %", "wants 0.31416,", "0.3141592741012573"):
+        assert found(SECRETS, text.encode()) == {WISHES[0][0]}, text
+    assert found(SECRETS, wish.astype(">f8").tobytes()) == set(WISHES[0])
+    assert found(SECRETS, b"0.3142 and 0.31415") == set()
+
+
 @pytest.mark.takes_long
 @pytest.mark.skipif(find_spec("flwr") is None, reason="needs Flower: pip install 'fedpareto[flower]'")
 def test_a_killed_node_is_away_its_missed_rounds_are_in_the_grid_and_bytes_are_those_of_the_record(
     deployment, parties, page_server, opened
 ):
     server = page_server([deployment.folder.parent])
+    streamed = Streamed(server)
     page = opened(server.at("/federation"))
     for number in range(NODES):
-        row(page, number, "connected").wait_for(timeout=LONG)
+        row(page, number, "connected").wait_for()
     grid = page.locator("figure[data-states]")
-    page.locator("figure[data-states*='111']").wait_for(timeout=LONG)
+    page.locator("figure[data-states*='111']").wait_for()
     parties[KILLED].process.kill()
     until(lambda: "2" in {of_round[KILLED] for of_round in grid.get_attribute("data-states").split()})
-    row(page, KILLED, "away").wait_for(timeout=LONG)
+    row(page, KILLED, "away").wait_for()
     page.get_by_role("button", name="stop after this round").click()
     assert parties["server"].wait() == 143
     page.locator("#screen[data-status='stopped']").wait_for(state="attached")
@@ -90,6 +151,7 @@ def test_a_killed_node_is_away_its_missed_rounds_are_in_the_grid_and_bytes_are_t
     rounds = [line for line in record.of_seed(0) if line.row["columns"].get("traffic")]
     traffic = np.array([line.columns.traffic(line.row) for line in rounds])
     page.locator(f"figure[data-rounds='{len(rounds)}']").wait_for()
+    settled(page)
     cells = page.locator("tr[data-node]").evaluate_all(
         "rows => rows.map((row) => [...row.cells].map((c) => c.dataset.value))"
     )
@@ -107,16 +169,18 @@ def test_a_killed_node_is_away_its_missed_rounds_are_in_the_grid_and_bytes_are_t
     for number in range(KILLED):
         parties[number].process.kill()
     page.get_by_role("button", name="resume").click()
-    page.locator("#screen[data-status='waiting for nodes']").wait_for(state="attached", timeout=LONG)
+    page.locator("#screen[data-status='waiting for nodes']").wait_for(state="attached")
     page.get_by_role("button", name="stop after this round").click()  # There is none, so at once.
-    page.locator("#screen[data-status='stopped']").wait_for(state="attached", timeout=LONG)
+    page.locator("#screen[data-status='stopped']").wait_for(state="attached")
     until(lambda: not RunFolder(deployment.run).busy())
     assert not (deployment.run / "stop").exists()
     assert load(deployment.run).status.round == record.status.round
-    context = page.context.browser.new_context(bypass_csp=True, viewport={"width": 320, "height": 800})
+    check_that_nobody_tells_what_nodes_want(server, streamed, deployment)
+    context = patient(page.context.browser, bypass_csp=True, viewport={"width": 320, "height": 800})
     narrow = context.new_page()
     narrow.goto(server.at("/federation"))
     narrow.locator("figure[data-states]").wait_for()
+    settled(narrow)
     assert narrow.evaluate("document.documentElement.scrollWidth") <= 320
     assert Axe().run(narrow).response["violations"] == []
     context.close()

@@ -7,6 +7,7 @@ import re
 
 import numpy as np
 import pytest
+from browsing import settled
 
 import fedpareto
 
@@ -44,6 +45,7 @@ def at_round(page, round):
     """Once that round is drawn."""
     screen = page.locator(f"#screen[data-round='{round}']")
     screen.wait_for(state="attached")
+    settled(page)
     return screen
 
 
@@ -97,6 +99,7 @@ def test_keys_step_play_and_stop(server, opened):
     page.keyboard.press("Space")
     page.keyboard.press("Space")
     assert play.inner_text() == "play"
+    settled(page)
     assert 0 <= int(page.locator("#screen").get_attribute("data-round")) < ROUNDS
 
 
@@ -123,6 +126,7 @@ def test_cells_are_named_by_keys_and_stand_in_a_table(server, opened, lines):
     heat.locator("svg").focus()
     page.keyboard.press("Enter")
     page.locator("#drawer h2").wait_for()
+    settled(page)
     assert page.locator(".thread.pale").count() == 5
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import socket
 
+from browsing import settled
 from made_runs import MadeRun
 
 from processes import Commands
@@ -146,7 +147,7 @@ def test_words_of_run_folders_are_texts_on_every_screen(page_server, opened, wri
     for screen in (*SCREENS, f"/run/{id}"):
         page.goto(f"{server.base}{screen}?runs={id}")
         page.locator("#shelf li").first.wait_for(state="attached")
-        page.locator("[data-updates]").first.wait_for(state="attached")
+        settled(page)
         assert page.locator("img").count() == 0, screen
         assert EVIL in page.locator("body").inner_text(), screen
         assert page.title() != "1"

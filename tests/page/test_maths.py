@@ -5,6 +5,7 @@ from __future__ import annotations
 import moocore
 import numpy as np
 import pytest
+from browsing import patient
 
 from fedpareto.moo.dominance import is_nondominated
 from fedpareto.moo.indicators import hypervolume
@@ -20,10 +21,11 @@ CALL = """async ([name, ...arguments]) => {
 def computed(page_server, browser, tmp_path_factory):
     """Calls a function of dominance.js."""
     server = page_server([tmp_path_factory.mktemp("nothing")])
-    page = browser.new_page()
+    context = patient(browser)
+    page = context.new_page()
     page.goto(server.url)
     yield lambda name, *arguments: page.evaluate(CALL, [name, *arguments])
-    page.close()
+    context.close()
 
 
 def points_of(case, m):

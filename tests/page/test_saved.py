@@ -11,6 +11,7 @@ from pathlib import Path
 import httpx
 import numpy as np
 import pytest
+from browsing import settled
 
 from fedpareto.errors import UserError
 from fedpareto.page.comparison import write_comparison
@@ -231,6 +232,7 @@ def server(page_server, four):
 
 def seen(page):
     page.locator("[data-front]").first.wait_for(state="attached")
+    settled(page)
     return page.locator("[data-front]").first.get_attribute("data-front")
 
 
@@ -247,7 +249,7 @@ def test_a_saved_view_opens_from_the_disk_and_shows_the_same(server, opened, tmp
     live = opened(server, "/fronts?seed=1")
     front = seen(live)
     href = live.get_by_role("link", name="save this view as HTML").get_attribute("href")
-    answer = httpx.get(server.base + href, cookies=server.cookies)
+    answer = httpx.get(server.base + href, cookies=server.cookies, timeout=None)
     assert answer.headers["content-disposition"] == 'attachment; filename="fedpareto.html"'
     assert len(answer.content) <= MOST_BYTES
     file = tmp_path / "saved.html"
@@ -260,6 +262,7 @@ def test_a_saved_view_opens_from_the_disk_and_shows_the_same(server, opened, tmp
         page.get_by_role("navigation").get_by_text(name, exact=True).click()
         page.locator("h1").get_by_text(name, exact=True).wait_for()
         page.locator("#screen table, #screen figure").first.wait_for(state="attached")
+        settled(page)
         assert page.locator("#fault").count() == 0
     assert page.locator("text=save this view").count() == 0
 
