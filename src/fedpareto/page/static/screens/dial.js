@@ -8,7 +8,7 @@ import { button, choice, command, download, el, put, renew, worded } from "../do
 import { json, post } from "../source.js";
 import { counted, csvCell, number } from "../words.js";
 import { control, hundredths, inWords, linked, weightText } from "./dial_control.js";
-import { along, drawFront, drawGroups, drawPins, drawStrips, pinButtons, STEPS, yesOf } from "./dial_pictures.js";
+import { along, drawFront, drawGroups, drawStrips, pinButtons, STEPS, yesOf } from "./dial_pictures.js";
 import { rowTable, stripesOf } from "./dial_rows.js";
 
 export const styles = ["dial"];
@@ -17,6 +17,7 @@ export const bar = [];
 const TAB = Math.random().toString(36).slice(2);
 const AT_ONCE = 60000;
 const MOST_KEPT = 400;
+const files = () => import("./dial_files.js");
 const SHOWN = [["all", "all rows"], ["turning", "rows that the dial can change"], ["changed", "rows that just changed"]];
 
 export function mount(root, page) {
@@ -140,23 +141,11 @@ function wordsOf(view) {
 /** Another table: from a file of the user's, kept in the server's memory only; null: the first one again. */
 async function send(view, file) {
   try {
-    const told = await post("/api/rows", { run: view.run.id, csv: file && (await textOf(file)), name: file ? file.name : "" });
+    const told = await post("/api/rows", { run: view.run.id, csv: file && (await (await files()).textOf(file)), name: file ? file.name : "" });
     if (file) view.page.say(`${file.name}: ${counted(told.count, "row")}.`);
     reopen(view);
   } catch (problem) {
     put(view.told, el("p", { class: "callout bad", role: "alert", text: problem.message }));
-  }
-}
-
-/** A text in UTF-8, or in what Western spreadsheets write. */
-async function textOf(file) {
-  const content = await file.arrayBuffer();
-  const [a, b] = new Uint8Array(content, 0, Math.min(2, content.byteLength));
-  if (a + b === 0xff + 0xfe) return new TextDecoder(a === 0xff ? "utf-16le" : "utf-16be").decode(content);
-  try {
-    return new TextDecoder("utf-8", { fatal: true }).decode(content);
-  } catch {
-    return new TextDecoder("windows-1252").decode(content);
   }
 }
 
@@ -242,6 +231,7 @@ async function turn(view) {
     if (problem.status !== 409) throw problem;
     return; // A newer question was asked, and its answer will be drawn.
   }
+  if (pins.some(Boolean)) view.drawPins ??= (await import("./dial_pins.js")).drawPins;
   const [now, ...pinned] = answers;
   if (now.source !== view.about.source) return reopen(view); // Another tab has brought other rows.
   if (view.shown !== now) Object.assign(view, { last: view.shown, shown: now });
@@ -281,7 +271,7 @@ function draw(view, scene) {
   drawGroups(view, scene);
   view.at = weights;
   renew(parts.pins, scene.pins.join(";"), () => pinButtons(view, scene));
-  drawPins(view, scene);
+  view.drawPins?.(view, scene);
   tools(view);
   drawRows(view, scene);
   whatIf(view, now);
@@ -367,7 +357,7 @@ function tools(view) {
   renew(parts.tools, [shown, along(view), view.edits.size].join(), () => el("div", { class: "row" },
     choice("show", SHOWN, shown, (value) => state.set({ show: value === "all" ? null : value }), { name: "show" }),
     about.objectives.length > 2 && choice("strips along", parts.names, parts.names[along(view)], (name) => state.set({ along: name })),
-    !("image" in about.columns) && button("save these rows as CSV", () => save(view)),
+    !("image" in about.columns) && button("save these rows as CSV", async () => (await files()).save(view)),
     view.edits.size > 0 && button("undo all edits", () => edit(view, [...view.edits.keys()].map((place) => [place, undefined]))),
     el("span", { class: "soft", text: `${view.words.yes} The strip shows the decision for every weight of ${parts.names[along(view)]}; a row's number opens what-if.` }),
   ));
@@ -423,16 +413,6 @@ function field(view, row, name, kind) {
   if (Array.isArray(kind)) return choice(name, [...new Set([String(value), ...kind])], value, change);
   const input = el("input", { type: kind === "number" ? "number" : "text", step: "any", value, on: { change: () => change(input.value) } });
   return el("label", { class: "choice" }, el("span", { text: name }), input);
-}
-
-function save(view) {
-  const lines = view.rows.map((cells, row) => cells.map((cell, j) => view.edits.get(`${row} ${view.columns[j]}`) ?? cell));
-  download("ROWS.csv", [view.columns, ...lines].map((line) => line.map(cellText).join(",")).join("\n") + "\n", "text/csv");
-}
-
-/** As a number where it is one: the rows are to be read again. */
-function cellText(value) {
-  return csvCell(typeof value === "string" && value.trim() !== "" && Number.isFinite(Number(value)) ? Number(value) : value);
 }
 
 function asked(view, now) {
