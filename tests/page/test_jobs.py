@@ -166,8 +166,8 @@ def asked(server, path, body=None):
 
 def begun(server, id):
     """How a run began, once that is known."""
-    while (found := asked(server, f"/api/jobs/{id}").json())["state"] == "beginning":
-        pass
+    found = {}
+    until(lambda: found.update(asked(server, f"/api/jobs/{id}").json()) or found["state"] != "beginning")
     return found
 
 
