@@ -141,6 +141,10 @@ class Course:
 
     def compare(self) -> None:
         """A lap that is over, with the undisturbed one."""
+        for fault in self.faults:
+            if fault.until:  # It outlasted the lap, whose folder goes.
+                fault.until = 0.0
+                fault.end()
         found = differences(self.undisturbed, self.lap)
         self.problems += [f"{self.kind} {self.lap.number} differs: {what}" for what in found]
         self.compared += 1
