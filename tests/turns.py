@@ -77,9 +77,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """Two more than there are cores, because half of them wait; fewer where there is too little memory for so many."""
+    """One more than there are cores, because some of them wait; with two more, Ray and browsers were too late at times.
+
+    Fewer where there is too little memory for so many.
+    """
     cores = os.cpu_count() or 1
-    return max(cores, min(cores + 2, physical_memory() // ENOUGH))
+    return max(cores, min(cores + 1, physical_memory() // ENOUGH))
 
 
 @pytest.hookimpl(optionalhook=True)
