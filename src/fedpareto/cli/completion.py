@@ -23,7 +23,7 @@ WORDS = {
     "devices": ("none", "equal", "lognormal", "tiers", "file"),
     "policy": ("sync", "deadline", "buffered", "asynchronous", "tiers", "planned"),
     "selection": ("random", "round-robin", "available", "power-of-choice", "oort", "nsga2"),
-    "over": ("round", "clock", "joules", "bytes", "updates", "seconds"),
+    "over": ("round", "clock", "joules", "bytes", "updates", "seconds", "epsilon"),
 }
 """What options may be; written here, because their classes need torch."""
 
