@@ -57,7 +57,10 @@ MISTAKES: list[tuple[list[str], str]] = [
     (["run", "--set", "threshold_in=meters"], "unknown value of algorithm fedpref: threshold_in 'meters'"),
     (["run", "--set", "attack=bais"], "--set attack=bais: unknown value of attack: kind 'bais'; did you mean 'bias'?"),
     (["run", "--set", "share=0.3"], "--set share=0.3: unknown parameter 'share'; did you mean 'attack.share'?"),
-    (["run", "--set", "defence.rule=confidence"], "confidence does not fit fedpref: who is blocked does not reply, and"),
+    (
+        ["run", "--set", "defence.rule=confidence"],
+        "confidence does not fit fedpref: who is blocked does not reply, and",
+    ),
     (["run", "--engine", "flower-sim", "--set", "attack=bias"], "bias is simulated by the engine local only, not by"),
     (["run", "--set", "dropout=2"], "dropout is 2.0; it is a share between 0 and 1"),
     (["run", "--set", "memory=4 bananas"], "memory is '4 bananas'; write a number with a unit, such as 4GB"),

@@ -57,7 +57,7 @@ def test_a_schema_may_be_used_again(fedpareto, tables, deployment):
         (("server", "init", "d", "--nodes", "3"), "--schema-from"),
         (("server", "init", "d", "--schema-from", "TABLE", "--nodes", "3"), "--label"),
         (("server", "init", "d", "--schema-from", "TABLE", *INIT, "--set", "lrr=1"), "lr"),
-        (("server", "init", "d", "--schema-from", "TABLE", *INIT, "--algorithm", "fedperf"), "fedpref"),
+        (("server", "init", "d", "--schema-from", "TABLE", *INIT, "--algorithm", "fedprefs"), "fedpref"),
         (("server", "init", "d", "--schema-from", "TABLE", *INIT, "--host", "192.0.2.1", "--insecure"), "loopback"),
         (("server", "up", "nothing"), "fedpareto server init"),
         (("server", "status", "nothing"), "fedpareto server init"),
