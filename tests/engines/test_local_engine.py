@@ -277,8 +277,8 @@ def test_both_evaluations_are_given_for_the_sent_and_the_trained_model():
 def test_what_the_server_half_gets_holds_no_preference_and_no_data():
     names = {field.name for field in dataclasses.fields(Setting)}
     shared = {"seed", "clients", "rounds", "participation", "regulars", "repeats", "preference"}
-    # What devices can train is public, and so is whether rounds wait.
-    shared |= {"widths", "waits"}
+    # What devices can train is public, and so is whether rounds wait, and when solutions are measured.
+    shared |= {"widths", "waits", "evaluate_every"}
     # `judge` measures models on what the server has itself: an environment, or rows of its own.
     assert names == shared | {"layout", "objectives", "initial", "comparison", "judge"}
     for private in ("dirichlet", "0.5,0.5;0.5,0.5", "groups:1,1"):

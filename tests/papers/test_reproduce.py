@@ -259,7 +259,7 @@ def test_an_interrupted_reproduction_resumes_with_the_same_result(tmp_path):
     [
         (["thesis-5.6"], "thesis-5."),
         (["thesis-5.4", "--problem", "adult-gendre"], "adult-gender-deo"),
-        (["thesis-5.4", "--algorithm", "fedperf"], "fedpref"),
+        (["thesis-5.4", "--algorithm", "fedprefs"], "fedpref"),
     ],
 )
 def test_an_unknown_name_comes_with_the_closest(arguments, hint):

@@ -375,7 +375,7 @@ def test_components_and_parameters_are_compared(tmp_path):
 @pytest.mark.parametrize(
     ("name", "options", "word"),
     [
-        ("thesis-4.1-dst", {"algorithms": ("fedperf",)}, "fedpref"),
+        ("thesis-4.1-dst", {"algorithms": ("fedprefs",)}, "fedpref"),
         ("thesis-4.1-dst", {"preferences": ("gausian",)}, "gaussian"),
         ("thesis-4.2", {"problems": ("dsd",)}, "dst"),
         ("thesis-4.2", {"algorithms": ("fedpref-weigting",)}, "fedpref-weighting"),
