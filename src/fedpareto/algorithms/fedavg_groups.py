@@ -70,11 +70,8 @@ class FedAvgGroups(Algorithm[FewState]):
         """θ_g ← Σ_{i ∈ g} (n_i / Σ_{i ∈ g} n) θ_i; a group without a reply stays where it is."""
         models = state.models
         group = torch.as_tensor(self._of(state.setting)[state.setting.rows(replies.clients)], device=models.device)
-        weights = replies["size"] if self.weighting == "size" else models.new_ones(len(replies))
-        weights = weights * (group == torch.arange(len(models), device=models.device)[:, None])
-        total = weights.sum(dim=1, keepdim=True)
-        means = replies.sum("model", weights / total.where(total > 0, 1))
-        return replace(state, models=torch.where(total > 0, means, models), round=state.round + 1)
+        models = few.means(models, replies, group, self.weighting)
+        return replace(state, models=models, round=state.round + 1)
 
     def solutions(self, state: FewState) -> Parcels:
         """Its group's model for every client."""

@@ -82,14 +82,10 @@ class FeSEM(Algorithm[FeSEMState]):
         models = replies["model"]
         centres = self._first_centres(state, models) if bool((state.choices == UNKNOWN).all()) else state.models
         nearest = squared_distances(models, centres).argmin(dim=1)
-        weights = replies["size"] if self.weighting == "size" else models.new_ones(len(models))
-        weights = weights * (nearest == torch.arange(self.models, device=nearest.device)[:, None])
-        total = weights.sum(dim=1, keepdim=True)
-        means = (weights / total.where(total > 0, 1)) @ models
         rows = torch.as_tensor(state.setting.rows(replies.clients), device=nearest.device)
         return replace(
             state,
-            models=torch.where(total > 0, means, centres),
+            models=few.means(centres, replies, nearest, self.weighting),
             choices=state.choices.index_copy(0, rows, nearest),
             round=state.round + 1,
         )

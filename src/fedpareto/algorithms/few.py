@@ -10,7 +10,7 @@ from torch import Tensor
 from fedpareto.core import rng
 from fedpareto.core.algorithm import Setting, State, to_everyone, to_participants
 from fedpareto.core.clients import Clients
-from fedpareto.core.messages import Parcels, Tasks
+from fedpareto.core.messages import Parcels, Replies, Tasks
 
 SPREAD = 0.1
 """Standard deviation of the initial models where the problem's own has no randomness."""
@@ -48,6 +48,18 @@ def tasks(state: FewState) -> list[Tasks]:
 def solutions(state: FewState) -> Parcels:
     """All the models for every client."""
     return to_everyone(state, models=state.models)
+
+
+def means(models: Tensor, replies: Replies, of: Tensor, weighting: str) -> Tensor:
+    """Each of `models` `[K, d]` as the mean of the replies that belong to it, by their rows or equally.
+
+    `of` `[n]` says to which one each reply belongs; a model without any stays as it is.
+    """
+    weights = replies["size"] if weighting == "size" else models.new_ones(len(replies))
+    weights = weights * (of == torch.arange(len(models), device=of.device)[:, None])
+    total = weights.sum(dim=1, keepdim=True)
+    found = replies.sum("model", weights / total.where(total > 0, 1))
+    return torch.where(total > 0, found, models)
 
 
 def losses(clients: Clients, models: Tensor) -> Tensor:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Generic
 
@@ -10,11 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedpareto.algorithms import around
+from fedpareto.algorithms.around import Around
 from fedpareto.core.algorithm import Algorithm, S, Setting, State, Taxonomy
 from fedpareto.core.clients import Clients
-from fedpareto.core.conditioned import Conditioned
-from fedpareto.core.layout import Layout
-from fedpareto.core.messages import Message, Parcels, Replies, Shapes, Tasks
+from fedpareto.core.messages import Message, Parcels, Replies, Tasks
 
 
 @dataclass(frozen=True)
@@ -29,7 +28,7 @@ class FineTunedState(State, Generic[S]):
 
 
 @dataclass(frozen=True)
-class FineTuned(Algorithm[FineTunedState[S]]):
+class FineTuned(Around[FineTunedState[S]], Generic[S]):
     """Any algorithm whose clients reply with a model, as its "+ft" variant.
 
     It shares all training with the algorithm itself but the last step: every client trains from its own solution, and
@@ -58,7 +57,7 @@ class FineTuned(Algorithm[FineTunedState[S]]):
 
     def ask(self, state: FineTunedState[S]) -> list[Tasks]:
         """The algorithm's own tasks; in the last round all clients train, not only the participants."""
-        inner = _inner(state)
+        inner = around.of(state.inner)
         if not _last_round(state):
             return self.algorithm.ask(inner)
         step = "fine_tune" if "fine_tune" in self.reply_shapes(state.setting) else "train"
@@ -78,7 +77,7 @@ class FineTuned(Algorithm[FineTunedState[S]]):
 
     def tell(self, state: FineTunedState[S], replies: Replies) -> FineTunedState[S]:
         """The algorithm's own aggregation, but for the last round, in which clients keep what they trained."""
-        inner = _inner(state)
+        inner = around.of(state.inner)
         if not _last_round(state):
             inner = self.algorithm.tell(inner, replies)
             # An algorithm that ends early leaves the last round to us as well.
@@ -90,7 +89,7 @@ class FineTuned(Algorithm[FineTunedState[S]]):
 
     def solutions(self, state: FineTunedState[S]) -> Parcels:
         """The fine-tuned models at the end; before, and for those without one, the algorithm's own solutions."""
-        sent = self.algorithm.solutions(_inner(state))
+        sent = self.algorithm.solutions(around.of(state.inner))
         if not len(state.tuners):
             return sent
         name = _kept(sent)
@@ -105,48 +104,19 @@ class FineTuned(Algorithm[FineTunedState[S]]):
         whole[rows] = tuned.expand(-1, *whole.shape[1:])
         return Parcels(sent.clients, shared, {**sent.own, name: whole})
 
-    def shares(self, setting: Setting) -> np.ndarray | None:
-        """The algorithm's own."""
-        return self.algorithm.shares(setting)
-
     def describe(self, state: FineTunedState[S]) -> dict[str, Any]:
         """The algorithm's own."""
-        return self.algorithm.describe(_inner(state))
-
-    def reply_shapes(self, setting: Setting) -> Mapping[str, Shapes]:
-        """The algorithm's own."""
-        return self.algorithm.reply_shapes(setting)
-
-    def private_state(self, setting: Setting) -> Message:
-        """The algorithm's own."""
-        return self.algorithm.private_state(setting)
+        return self.algorithm.describe(around.of(state.inner))
 
     def train(self, clients: Clients, message: Message) -> Message:
         """The algorithm's own."""
         return self.algorithm.train(clients, message)
-
-    def personal(self, clients: Clients, message: Message) -> Tensor:
-        """The algorithm's own."""
-        return self.algorithm.personal(clients, message)
-
-    def anatomy(self, layout: Layout, objectives: int) -> Conditioned | None:
-        """The algorithm's own."""
-        return self.algorithm.anatomy(layout, objectives)
-
-    def model_parts(self, clients: Clients, message: Message) -> Message:
-        """The algorithm's own."""
-        return self.algorithm.model_parts(clients, message)
 
     def __getattr__(self, step: str) -> Any:
         """Further client steps are the algorithm's own."""
         if step.startswith("__") or step == "algorithm":
             raise AttributeError(step)
         return getattr(self.algorithm, step)
-
-
-def _inner(state: FineTunedState[S]) -> S:
-    assert state.inner is not None, "a state made by begin has the algorithm's own state"
-    return state.inner
 
 
 def _kept(solutions: Parcels) -> str:

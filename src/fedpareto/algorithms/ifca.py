@@ -91,11 +91,7 @@ class IFCA(Algorithm[IFCAState]):
     def tell(self, state: IFCAState, replies: Replies) -> IFCAState:
         """θ_j ← the mean of the models that clients trained from θ_j; a model that no client chose stays as it is."""
         choice = replies["choice"].long()
-        weights = replies["size"] if self.weighting == "size" else torch.ones_like(replies["choice"])
-        weights = weights * (choice == torch.arange(self.models, device=choice.device)[:, None])
-        total = weights.sum(dim=1, keepdim=True)
-        means = replies.sum("model", weights / total.where(total > 0, 1))
-        models = torch.where(total > 0, means, state.models)
+        models = few.means(state.models, replies, choice, self.weighting)
         chosen = by_client(state.setting, replies, choice, absent=UNKNOWN)
         choices = torch.where(chosen == UNKNOWN, state.choices, chosen)
         return replace(state, models=models, choices=choices, round=state.round + 1)

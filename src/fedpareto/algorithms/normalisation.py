@@ -16,21 +16,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedpareto.algorithms.around import Around
 from fedpareto.core.algorithm import (
     Algorithm,
     Found,
     Needs,
     S,
     Setting,
-    Taxonomy,
     model_sized,
     normalisation_of,
     small_setting,
 )
 from fedpareto.core.clients import Clients
-from fedpareto.core.conditioned import Conditioned
 from fedpareto.core.layout import Layout
-from fedpareto.core.messages import Message, Parcels, Replies, Shapes, Tasks, beginnings
+from fedpareto.core.messages import Message, Parcels, Replies, Tasks, beginnings
 from fedpareto.errors import UserError
 
 OWN = "normalisation"
@@ -44,7 +43,7 @@ FACTORS = frozenset({"left", "right"})
 
 
 @dataclass(frozen=True)
-class Normalised(Algorithm[S], Generic[S]):
+class Normalised(Around[S], Generic[S]):
     """Any algorithm whose replies are models or updates, of which some entries stay with each client.
 
     A client puts its own entries into every model that it is sent, keeps what training makes of them, and sends back
@@ -112,16 +111,6 @@ class Normalised(Algorithm[S], Generic[S]):
     # -- the algorithm's own --------------------------------------------------------------------------------------
 
     @property
-    def name(self) -> str:  # type: ignore[override]
-        """The algorithm's own."""
-        return self.algorithm.name
-
-    @property
-    def taxonomy(self) -> Taxonomy:  # type: ignore[override]
-        """The algorithm's own."""
-        return self.algorithm.taxonomy
-
-    @property
     def needs(self) -> Needs:  # type: ignore[override]
         """As the algorithm itself."""
         return self.algorithm.needs
@@ -130,11 +119,6 @@ class Normalised(Algorithm[S], Generic[S]):
     def sums(self) -> bool:  # type: ignore[override]
         """As the algorithm itself."""
         return self.algorithm.sums
-
-    @property
-    def personalised(self) -> bool:  # type: ignore[override]
-        """As the algorithm itself: what the server aggregates is the same."""
-        return self.algorithm.personalised
 
     @property
     def averages(self) -> bool:  # type: ignore[override]
@@ -162,10 +146,6 @@ class Normalised(Algorithm[S], Generic[S]):
         """The algorithm's own."""
         return self.algorithm.solutions(state)
 
-    def reply_shapes(self, setting: Setting) -> Mapping[str, Shapes]:
-        """The algorithm's own."""
-        return self.algorithm.reply_shapes(setting)
-
     @property
     def reply_limits(self) -> Mapping[str, tuple[float, float]]:
         """The algorithm's own."""
@@ -175,17 +155,9 @@ class Normalised(Algorithm[S], Generic[S]):
         """The algorithm's own."""
         return self.algorithm.found(state)
 
-    def shares(self, setting: Setting) -> np.ndarray | None:
-        """The algorithm's own."""
-        return self.algorithm.shares(setting)
-
     def describe(self, state: S) -> dict[str, Any]:
         """The algorithm's own."""
         return self.algorithm.describe(state)
-
-    def anatomy(self, layout: Layout, objectives: int) -> Conditioned | None:
-        """The algorithm's own."""
-        return self.algorithm.anatomy(layout, objectives)
 
     def model_parts(self, clients: Clients, message: Message) -> Message:
         """The algorithm's own, with the client's own entries."""

@@ -16,6 +16,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedpareto.algorithms import around
+from fedpareto.algorithms.around import Around
 from fedpareto.algorithms.fine_tuning import FineTuned, FineTunedState
 from fedpareto.core import rng
 from fedpareto.core.algorithm import (
@@ -25,15 +27,12 @@ from fedpareto.core.algorithm import (
     S,
     Setting,
     State,
-    Taxonomy,
     by_client,
     participants,
     privacy_of,
     small_setting,
 )
 from fedpareto.core.clients import Clients
-from fedpareto.core.conditioned import Conditioned
-from fedpareto.core.layout import Layout
 from fedpareto.core.messages import Message, Parcels, Replies, Shapes, Tasks
 from fedpareto.core.problem import Objective
 from fedpareto.errors import UserError
@@ -59,7 +58,7 @@ class PrivateState(State, Generic[S]):
 
 
 @dataclass(frozen=True)
-class Private(Algorithm[PrivateState[S]]):
+class Private(Around[PrivateState[S]], Generic[S]):
     """Any algorithm, with clipped updates, bounded values and Gaussian noise."""
 
     algorithm: Algorithm[S]
@@ -71,16 +70,6 @@ class Private(Algorithm[PrivateState[S]]):
             raise UserError(f"privacy.kind={self.privacy.kind} does not fit {self.algorithm.name}: {why}")
 
     @property
-    def name(self) -> str:  # type: ignore[override]
-        """The algorithm's own."""
-        return self.algorithm.name
-
-    @property
-    def taxonomy(self) -> Taxonomy:  # type: ignore[override]
-        """The algorithm's own."""
-        return self.algorithm.taxonomy
-
-    @property
     def needs(self) -> Needs:  # type: ignore[override]
         """As the algorithm itself."""
         return self.algorithm.needs
@@ -89,11 +78,6 @@ class Private(Algorithm[PrivateState[S]]):
     def sums(self) -> bool:  # type: ignore[override]
         """As the algorithm itself."""
         return self.algorithm.sums
-
-    @property
-    def personalised(self) -> bool:  # type: ignore[override]
-        """As the algorithm itself."""
-        return self.algorithm.personalised
 
     @property
     def ends_as_planned(self) -> bool:  # type: ignore[override]
@@ -130,25 +114,9 @@ class Private(Algorithm[PrivateState[S]]):
         choices = {name: int(limits[name][1]) + 1 for name, part in here.items() if part == "choice"}
         return Hiding(self.privacy, here, ranges, choices)
 
-    def private_state(self, setting: Setting) -> Message:
-        """The algorithm's own."""
-        return self.algorithm.private_state(setting)
-
     def summand(self, message: Message, reply: Message) -> Message:
         """The algorithm's own."""
         return self.algorithm.summand(message, reply)
-
-    def personal(self, clients: Clients, message: Message) -> Tensor:
-        """The algorithm's own."""
-        return self.algorithm.personal(clients, message)
-
-    def anatomy(self, layout: Layout, objectives: int) -> Conditioned | None:
-        """The algorithm's own."""
-        return self.algorithm.anatomy(layout, objectives)
-
-    def model_parts(self, clients: Clients, message: Message) -> Message:
-        """The algorithm's own: they stay with the client."""
-        return self.algorithm.model_parts(clients, message)
 
     # -- the server half ------------------------------------------------------------------------------------------
 
@@ -164,11 +132,11 @@ class Private(Algorithm[PrivateState[S]]):
 
     def ask(self, state: PrivateState[S]) -> list[Tasks]:
         """The algorithm's own tasks."""
-        return self.algorithm.ask(_inner(state))
+        return self.algorithm.ask(around.of(state.inner))
 
     def tell(self, state: PrivateState[S], replies: Replies) -> PrivateState[S]:
         """The algorithm's own aggregation; central: of replies that share N(0, (zC/n)²), which is then in the mean."""
-        inner = self.algorithm.tell(_inner(state), self._noised(state, replies))
+        inner = self.algorithm.tell(around.of(state.inner), self._noised(state, replies))
         if self.privacy.kind == "central" and inner.round == state.round:
             raise UserError(f"privacy: {self.name} takes several exchanges a round; central noise is drawn for one")
         asked_now = replies.asked
@@ -202,11 +170,11 @@ class Private(Algorithm[PrivateState[S]]):
 
     def solutions(self, state: PrivateState[S]) -> Parcels:
         """The algorithm's own."""
-        return self.algorithm.solutions(_inner(state))
+        return self.algorithm.solutions(around.of(state.inner))
 
     def found(self, state: PrivateState[S]) -> Found | None:
         """The algorithm's own."""
-        return self.algorithm.found(_inner(state))
+        return self.algorithm.found(around.of(state.inner))
 
     def refreshed(self, reply: Message, begun: Message, now: Message, weights: Tensor) -> Message:
         """The algorithm's own."""
@@ -220,10 +188,6 @@ class Private(Algorithm[PrivateState[S]]):
     def reply_limits(self) -> Mapping[str, tuple[float, float]]:
         """The algorithm's own."""
         return self.algorithm.reply_limits
-
-    def shares(self, setting: Setting) -> np.ndarray | None:
-        """The algorithm's own."""
-        return self.algorithm.shares(setting)
 
     def describe(self, state: PrivateState[S]) -> dict[str, Any]:
         """What the algorithm itself describes, and ε of the rounds so far, of all seeds together."""
@@ -240,7 +204,7 @@ class Private(Algorithm[PrivateState[S]]):
             reports=(evaluated + 1 + min(math.ceil(most), evaluated)) * setting.repeats,
         )
         spent = {"epsilon": epsilon(self.privacy, exposure), "epsilon_of_all": epsilon_of_all(self.privacy, exposure)}
-        return self.algorithm.describe(_inner(state)) | spent
+        return self.algorithm.describe(around.of(state.inner)) | spent
 
 
 # -- fine-tuning ---------------------------------------------------------------------------------------------------
@@ -376,8 +340,3 @@ def refusal(algorithm: Algorithm[Any], privacy: Privacy) -> str:
 def _rows(setting: Setting, clients: np.ndarray) -> np.ndarray:
     """The rows of clients in any order, of whom some may be there more than once."""
     return np.searchsorted(setting.clients, clients)
-
-
-def _inner(state: PrivateState[S]) -> S:
-    assert state.inner is not None, "a state made by begin has the algorithm's own state"
-    return state.inner

@@ -16,6 +16,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedpareto.algorithms import around
+from fedpareto.algorithms.around import Around
 from fedpareto.algorithms.fine_tuning import FineTuned
 from fedpareto.core.algorithm import (
     Algorithm,
@@ -23,14 +25,11 @@ from fedpareto.core.algorithm import (
     S,
     Setting,
     State,
-    Taxonomy,
     secure_sum_of,
     small_setting,
 )
 from fedpareto.core.averaged import Averaged, apart
 from fedpareto.core.clients import Clients
-from fedpareto.core.conditioned import Conditioned
-from fedpareto.core.layout import Layout
 from fedpareto.core.messages import Message, Parcels, Replies, Shapes, Tasks, only_of, places
 from fedpareto.errors import QuorumLost, UserError
 from fedpareto.trust import secure_client as client_side
@@ -74,7 +73,7 @@ class SecuredState(State, Generic[S]):
 
 
 @dataclass(frozen=True)
-class Secured(Algorithm[SecuredState[S]]):
+class Secured(Around[SecuredState[S]], Generic[S]):
     """Any algorithm whose server needs only a sum, which is all that it learns."""
 
     algorithm: Algorithm[S]
@@ -88,21 +87,6 @@ class Secured(Algorithm[SecuredState[S]]):
         why = refusal(self.algorithm)
         if why:
             raise UserError(f"secure_sum.kind={self.secure_sum.kind} does not fit {self.algorithm.name}: {why}")
-
-    @property
-    def name(self) -> str:  # type: ignore[override]
-        """The algorithm's own."""
-        return self.algorithm.name
-
-    @property
-    def taxonomy(self) -> Taxonomy:  # type: ignore[override]
-        """The algorithm's own."""
-        return self.algorithm.taxonomy
-
-    @property
-    def personalised(self) -> bool:  # type: ignore[override]
-        """As the algorithm itself."""
-        return self.algorithm.personalised
 
     # -- the client half ------------------------------------------------------------------------------------------
 
@@ -206,18 +190,6 @@ class Secured(Algorithm[SecuredState[S]]):
         """The algorithm's own: secrets are no part of a model."""
         return self.algorithm.personal_state(setting)
 
-    def personal(self, clients: Clients, message: Message) -> Tensor:
-        """The algorithm's own."""
-        return self.algorithm.personal(clients, message)
-
-    def anatomy(self, layout: Layout, objectives: int) -> Conditioned | None:
-        """The algorithm's own."""
-        return self.algorithm.anatomy(layout, objectives)
-
-    def model_parts(self, clients: Clients, message: Message) -> Message:
-        """The algorithm's own."""
-        return self.algorithm.model_parts(clients, message)
-
     # -- the server half ------------------------------------------------------------------------------------------
 
     def begin(self, setting: Setting) -> SecuredState[S]:
@@ -226,7 +198,7 @@ class Secured(Algorithm[SecuredState[S]]):
 
     def ask(self, state: SecuredState[S]) -> list[Tasks]:
         """The next step of the protocol; that of training has the algorithm's own tasks."""
-        tasks = self.algorithm.ask(_inner(state))
+        tasks = self.algorithm.ask(around.of(state.inner))
         if state.step == "advertise":
             clients = np.unique(np.concatenate([some.clients for some in tasks]))
             return [Tasks(clients, round=state.round + 1, step="advertise")]
@@ -289,7 +261,7 @@ class Secured(Algorithm[SecuredState[S]]):
             masks = unmasking.left(replies.clients, _array(replies["revealed"]), len(state.total))
         except UserError as problem:
             raise QuorumLost(f"round {round_}: {problem}; {RESUMED}", []) from None
-        ring, inner = self.secure_sum.ring, _inner(state)
+        ring, inner = self.secure_sum.ring, around.of(state.inner)
         left = torch.as_tensor(masks.view(f"<i{ring.words.itemsize}").copy()).to(state.total.device)
         values = ring.decoded(state.total - left)
         told = self.algorithm.tell(inner, self._averaged(state, members[survived], values))
@@ -320,7 +292,7 @@ class Secured(Algorithm[SecuredState[S]]):
 
     def solutions(self, state: SecuredState[S]) -> Parcels:
         """The algorithm's own."""
-        return self.algorithm.solutions(_inner(state))
+        return self.algorithm.solutions(around.of(state.inner))
 
     def reply_shapes(self, setting: Setting) -> Mapping[str, Shapes]:
         """By step what the protocol sends."""
@@ -338,13 +310,9 @@ class Secured(Algorithm[SecuredState[S]]):
         """Bytes, and whole numbers of the ring."""
         return dict.fromkeys(("keys", "shares", "revealed"), torch.uint8) | {"masked": self.secure_sum.ring.dtype}
 
-    def shares(self, setting: Setting) -> np.ndarray | None:
-        """The algorithm's own."""
-        return self.algorithm.shares(setting)
-
     def describe(self, state: SecuredState[S]) -> dict[str, Any]:
         """The algorithm's own."""
-        return self.algorithm.describe(_inner(state))
+        return self.algorithm.describe(around.of(state.inner))
 
 
 def secured(algorithm: Algorithm[Any], secure_sum: SecureSum) -> Algorithm[Any]:
@@ -380,11 +348,6 @@ def refusal(algorithm: Algorithm[Any]) -> str:
 
 def _lost(state: SecuredState[Any], what: str, needed: str) -> QuorumLost:
     return QuorumLost(f"round {state.round + 1}: {what}; a secure sum needs {needed}; {RESUMED}", [])
-
-
-def _inner(state: SecuredState[S]) -> S:
-    assert state.inner is not None, "a state made by begin has the algorithm's own state"
-    return state.inner
 
 
 def _flat(reply: Message) -> Tensor:
