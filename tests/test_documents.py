@@ -287,7 +287,7 @@ def test_every_algorithm_is_documented_with_its_hyper_parameters_and_labels(name
     cls, text = algorithms()[name], section("docs/algorithms.md", f"`{name}`")
     assert dict(ROW.findall(text)) == defaults(cls)
     labels = cls.taxonomy
-    assert f"Taxonomy: {labels.level} level, {labels.family}; {labels.method}; {labels.objectives} objectives." in text
+    assert f"Taxonomy: {labels.place}; {labels.method}; {labels.objectives} objectives." in text
     assert f"`{name}`" in section("docs/algorithms.md", "What there is")
 
 

@@ -113,7 +113,9 @@ def test_listings_are_json_with_stable_keys(fedpareto: Callable[..., Any]) -> No
 
     algorithms = said("algorithms", "--json")
     assert [one["name"] for one in algorithms] == list(registry.algorithms())
-    assert set(algorithms[0]) == {"name", "about", "level", "family", "method", "objectives", "personal"}
+    assert set(algorithms[0]) == {
+        *("name", "about", "level", "family", "place", "box", "method", "objectives", "personal")
+    }
     one = said("algorithms", "fedpref", "--json")
     assert set(one) == {*algorithms[0], "parameters"}
     assert set(one["parameters"][0]) == {"name", "type", "choices", "default", "needed", "meaning"}

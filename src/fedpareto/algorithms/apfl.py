@@ -32,7 +32,10 @@ class APFL(FedAvg):
 
     name: ClassVar[str] = "apfl"
     taxonomy: ClassVar[Taxonomy] = Taxonomy(
-        "client", "baseline", "linearised preferences, averaging and mixtures with local models", "arbitrary"
+        "outside",
+        "single-objective comparison",
+        "linearised preferences, averaging and mixtures with local models",
+        "arbitrary",
     )
     needs_losses: ClassVar[bool] = True
     personalised: ClassVar[bool] = True

@@ -40,7 +40,10 @@ class CFL(Algorithm[CFLState]):
 
     name: ClassVar[str] = "cfl"
     taxonomy: ClassVar[Taxonomy] = Taxonomy(
-        "client", "baseline", "linearised preferences, averaging inside clusters of similar updates", "arbitrary"
+        "outside",
+        "single-objective comparison",
+        "linearised preferences, averaging inside clusters of similar updates",
+        "arbitrary",
     )
     personalised: ClassVar[bool] = True
     clusters_all: ClassVar[bool] = True

@@ -26,7 +26,10 @@ class Ditto(FedAvg):
 
     name: ClassVar[str] = "ditto"
     taxonomy: ClassVar[Taxonomy] = Taxonomy(
-        "client", "baseline", "linearised preferences, averaging and personal models near the mean", "arbitrary"
+        "outside",
+        "single-objective comparison",
+        "linearised preferences, averaging and personal models near the mean",
+        "arbitrary",
     )
     needs_losses: ClassVar[bool] = True
     personalised: ClassVar[bool] = True

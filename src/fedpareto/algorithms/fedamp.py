@@ -26,7 +26,10 @@ class FedAMP(Pulled):
 
     name: ClassVar[str] = "fedamp"
     taxonomy: ClassVar[Taxonomy] = Taxonomy(
-        "client", "baseline", "linearised preferences, personal models near similar ones", "arbitrary"
+        "outside",
+        "single-objective comparison",
+        "linearised preferences, personal models near similar ones",
+        "arbitrary",
     )
 
     sigma: float = 1.0

@@ -22,7 +22,9 @@ class FedAsync(FedAvg):
     """
 
     name: ClassVar[str] = "fedasync"
-    taxonomy: ClassVar[Taxonomy] = Taxonomy("client", "baseline", "linearised preferences, mixing", "arbitrary")
+    taxonomy: ClassVar[Taxonomy] = Taxonomy(
+        "outside", "single-objective comparison", "linearised preferences, mixing", "arbitrary"
+    )
     averages: ClassVar[bool] = False
     needs: ClassVar[Needs] = "weighted sum"
     policy: ClassVar[Literal["sync", "buffered", "asynchronous"]] = "asynchronous"

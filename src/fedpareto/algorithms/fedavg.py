@@ -26,7 +26,9 @@ class FedAvg(Algorithm[FedAvgState]):
     """One global model: the mean of the clients' models after local training."""
 
     name: ClassVar[str] = "fedavg"
-    taxonomy: ClassVar[Taxonomy] = Taxonomy("client", "baseline", "linearised preferences, averaging", "arbitrary")
+    taxonomy: ClassVar[Taxonomy] = Taxonomy(
+        "outside", "single-objective comparison", "linearised preferences, averaging", "arbitrary"
+    )
     averages: ClassVar[bool] = True
     needs: ClassVar[Needs] = "weighted sum"
     sums: ClassVar[bool] = True

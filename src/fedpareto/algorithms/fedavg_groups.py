@@ -27,7 +27,7 @@ class FedAvgGroups(Algorithm[FewState]):
 
     name: ClassVar[str] = "fedavg-groups"
     taxonomy: ClassVar[Taxonomy] = Taxonomy(
-        "client", "baseline", "linearised preferences, averaging inside given groups", "arbitrary"
+        "outside", "single-objective comparison", "linearised preferences, averaging inside given groups", "arbitrary"
     )
     personalised: ClassVar[bool] = True
     needs: ClassVar[Needs] = "weighted sum"

@@ -22,7 +22,7 @@ class FedAvgN(CommonDescent):
 
     name: ClassVar[str] = "fedavg-n"
     taxonomy: ClassVar[Taxonomy] = Taxonomy(
-        "client", "baseline", "linearised preferences, averaging of normalised updates", "arbitrary"
+        "outside", "single-objective comparison", "linearised preferences, averaging of normalised updates", "arbitrary"
     )
     needs: ClassVar[Needs] = "Gram matrix"
     sums: ClassVar[bool] = True

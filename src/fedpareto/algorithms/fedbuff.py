@@ -20,7 +20,9 @@ class FedBuff(FedAvg):
     """
 
     name: ClassVar[str] = "fedbuff"
-    taxonomy: ClassVar[Taxonomy] = Taxonomy("client", "baseline", "linearised preferences, averaging", "arbitrary")
+    taxonomy: ClassVar[Taxonomy] = Taxonomy(
+        "outside", "single-objective comparison", "linearised preferences, averaging", "arbitrary"
+    )
     averages: ClassVar[bool] = False
     needs: ClassVar[Needs] = "weighted sum"
     sums: ClassVar[bool] = True

@@ -35,7 +35,10 @@ class FedDyn(Algorithm[FedDynState]):
 
     name: ClassVar[str] = "feddyn"
     taxonomy: ClassVar[Taxonomy] = Taxonomy(
-        "client", "baseline", "linearised preferences, averaging with dynamic regularisers", "arbitrary"
+        "outside",
+        "single-objective comparison",
+        "linearised preferences, averaging with dynamic regularisers",
+        "arbitrary",
     )
     needs: ClassVar[Needs] = "weighted sum"
     sums: ClassVar[bool] = True

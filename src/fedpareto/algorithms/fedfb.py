@@ -43,7 +43,10 @@ class FedFB(Algorithm[FedFBState]):
 
     name: ClassVar[str] = "fedfb"
     taxonomy: ClassVar[Taxonomy] = Taxonomy(
-        "client", "baseline", "loss reweighted by group from the server, averaging", "accuracy and group-fairness"
+        "outside",
+        "single-objective comparison",
+        "loss reweighted by group from the server, averaging",
+        "accuracy and group-fairness",
     )
     waits: ClassVar[str] = "its second exchange measures the model that its first one has made, on the same clients"
     needs_groups: ClassVar[bool] = True

@@ -24,7 +24,7 @@ class FedMTL(Pulled):
 
     name: ClassVar[str] = "fedmtl"
     taxonomy: ClassVar[Taxonomy] = Taxonomy(
-        "client", "baseline", "linearised preferences, personal models related by a matrix", "arbitrary"
+        "client", "multi-task", "linearised preferences, personal models related by a matrix", "arbitrary"
     )
 
     strength: float = 0.5

@@ -72,7 +72,7 @@ class FedAvgM(FedOpt):
 
     name: ClassVar[str] = "fedavgm"
     taxonomy: ClassVar[Taxonomy] = Taxonomy(
-        "client", "baseline", "linearised preferences, averaging with server momentum", "arbitrary"
+        "outside", "single-objective comparison", "linearised preferences, averaging with server momentum", "arbitrary"
     )
 
     def stepped(self, state: FedOptState, update: Tensor) -> FedOptState:
@@ -122,7 +122,10 @@ class FedAdam(_Adaptive):
 
     name: ClassVar[str] = "fedadam"
     taxonomy: ClassVar[Taxonomy] = Taxonomy(
-        "client", "baseline", "linearised preferences, averaging with Adam at the server", "arbitrary"
+        "outside",
+        "single-objective comparison",
+        "linearised preferences, averaging with Adam at the server",
+        "arbitrary",
     )
 
     def squares(self, second: Tensor, square: Tensor) -> Tensor:
@@ -136,7 +139,10 @@ class FedYogi(_Adaptive):
 
     name: ClassVar[str] = "fedyogi"
     taxonomy: ClassVar[Taxonomy] = Taxonomy(
-        "client", "baseline", "linearised preferences, averaging with Yogi at the server", "arbitrary"
+        "outside",
+        "single-objective comparison",
+        "linearised preferences, averaging with Yogi at the server",
+        "arbitrary",
     )
 
     def squares(self, second: Tensor, square: Tensor) -> Tensor:

@@ -17,7 +17,7 @@ class FedPer(OwnHead):
 
     name: ClassVar[str] = "fedper"
     taxonomy: ClassVar[Taxonomy] = Taxonomy(
-        "client", "baseline", "linearised preferences, averaging of the first layers", "arbitrary"
+        "outside", "single-objective comparison", "linearised preferences, averaging of the first layers", "arbitrary"
     )
 
     def train(self, clients: Clients, message: Message) -> Message:

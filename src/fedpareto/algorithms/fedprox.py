@@ -19,7 +19,7 @@ class FedProx(FedAvg):
 
     name: ClassVar[str] = "fedprox"
     taxonomy: ClassVar[Taxonomy] = Taxonomy(
-        "client", "baseline", "linearised preferences, averaging with a proximal term", "arbitrary"
+        "outside", "single-objective comparison", "linearised preferences, averaging with a proximal term", "arbitrary"
     )
 
     mu: float = 0.1

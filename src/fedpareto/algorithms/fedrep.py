@@ -29,7 +29,7 @@ class FedRep(OwnHead):
 
     name: ClassVar[str] = "fedrep"
     taxonomy: ClassVar[Taxonomy] = Taxonomy(
-        "client", "baseline", "linearised preferences, averaging of the first layers", "arbitrary"
+        "outside", "single-objective comparison", "linearised preferences, averaging of the first layers", "arbitrary"
     )
     needs_losses: ClassVar[bool] = True
 

@@ -30,7 +30,10 @@ class HeteroFL(FedAvg):
 
     name: ClassVar[str] = "heterofl"
     taxonomy: ClassVar[Taxonomy] = Taxonomy(
-        "client", "baseline", "linearised preferences, averaging of slices of the model", "arbitrary"
+        "outside",
+        "single-objective comparison",
+        "linearised preferences, averaging of slices of the model",
+        "arbitrary",
     )
     personalised: ClassVar[bool] = True
     averages: ClassVar[bool] = False

@@ -35,7 +35,7 @@ class LFTEnsemble(Algorithm[LFTEnsembleState]):
 
     name: ClassVar[str] = "lft-ensemble"
     taxonomy: ClassVar[Taxonomy] = Taxonomy(
-        "client", "baseline", "loss reweighted by group, ensemble", "accuracy and group-fairness"
+        "outside", "single-objective comparison", "loss reweighted by group, ensemble", "accuracy and group-fairness"
     )
     waits: ClassVar[str] = "clients train alone, and hand in once: there is nothing to wait for"
     needs_groups: ClassVar[bool] = True

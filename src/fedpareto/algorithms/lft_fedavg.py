@@ -23,7 +23,7 @@ class LFTFedAvg(FedAvg):
 
     name: ClassVar[str] = "lft-fedavg"
     taxonomy: ClassVar[Taxonomy] = Taxonomy(
-        "client", "baseline", "loss reweighted by group, averaging", "accuracy and group-fairness"
+        "outside", "single-objective comparison", "loss reweighted by group, averaging", "accuracy and group-fairness"
     )
     needs_groups: ClassVar[bool] = True
 

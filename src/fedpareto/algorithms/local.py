@@ -18,7 +18,9 @@ class Local(Algorithm[State]):
     """Local training only ("no comm." in the thesis): models stay with their clients, nothing is sent."""
 
     name: ClassVar[str] = "local"
-    taxonomy: ClassVar[Taxonomy] = Taxonomy("client", "baseline", "linearised preferences, no federation", "arbitrary")
+    taxonomy: ClassVar[Taxonomy] = Taxonomy(
+        "outside", "single-objective comparison", "linearised preferences, no federation", "arbitrary"
+    )
     personalised: ClassVar[bool] = True
     needs: ClassVar[Needs] = "weighted sum"  # Of nothing.
 

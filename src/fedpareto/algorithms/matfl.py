@@ -28,7 +28,7 @@ class MaTFL(Algorithm[PersonalState]):
 
     name: ClassVar[str] = "mat-fl"
     taxonomy: ClassVar[Taxonomy] = Taxonomy(
-        "client", "baseline", "linearised preferences, layer-wise averaging over similar clients", "arbitrary"
+        "client", "multi-task", "linearised preferences, layer-wise averaging over similar clients", "arbitrary"
     )
     personalised: ClassVar[bool] = True
 

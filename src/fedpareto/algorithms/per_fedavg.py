@@ -31,7 +31,10 @@ class PerFedAvg(FedAvg):
 
     name: ClassVar[str] = "per-fedavg"
     taxonomy: ClassVar[Taxonomy] = Taxonomy(
-        "client", "baseline", "linearised preferences, averaging for one local step (meta-learning)", "arbitrary"
+        "outside",
+        "single-objective comparison",
+        "linearised preferences, averaging for one local step (meta-learning)",
+        "arbitrary",
     )
     needs_losses: ClassVar[bool] = True
     personalised: ClassVar[bool] = True

@@ -29,7 +29,10 @@ class PFedMe(Algorithm[FedAvgState]):
 
     name: ClassVar[str] = "pfedme"
     taxonomy: ClassVar[Taxonomy] = Taxonomy(
-        "client", "baseline", "linearised preferences, averaging around personal models", "arbitrary"
+        "outside",
+        "single-objective comparison",
+        "linearised preferences, averaging around personal models",
+        "arbitrary",
     )
     needs: ClassVar[Needs] = "weighted sum"
     sums: ClassVar[bool] = True

@@ -38,7 +38,10 @@ class Scaffold(FedAvg):
 
     name: ClassVar[str] = "scaffold"
     taxonomy: ClassVar[Taxonomy] = Taxonomy(
-        "client", "baseline", "linearised preferences, averaging of corrected local steps", "arbitrary"
+        "outside",
+        "single-objective comparison",
+        "linearised preferences, averaging of corrected local steps",
+        "arbitrary",
     )
     averages: ClassVar[bool] = False  # Control variates are sent as well.
     needs: ClassVar[Needs] = "weighted sum"

@@ -5,19 +5,23 @@ from __future__ import annotations
 import codecs
 import sys
 from io import TextIOWrapper
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from fedpareto.errors import UserError
 from fedpareto.files import json_text
 
 PLAIN = {
     **dict(zip("↑↓→←−–—×·•…", "^v><---x...", strict=True)),
+    **dict(zip("├└│─", "++|-", strict=True)),
     **dict(zip("▁▂▃▄▅▆▇█░▒▓━╸╺", "_.,-~=*#.:#---", strict=True)),
     **{"θ": "theta", "ε": "epsilon", "δ": "delta", "λ": "lambda", "≤": "<=", "≥": ">=", "≈": "~"},
 }
 """Replacements on a console with a legacy code page, as in Windows pipes; one character where possible."""
 
+PICTURES = ("png", "pdf", "svg")
 ROOMY = 160
 """Line width from which on every label in a listing has its own column."""
 AsJson = Annotated[bool, typer.Option("--json", help="JSON for other programs, and nothing else.")]
@@ -58,6 +62,14 @@ def terminal_width() -> int | None:
 def print_json(value: Any) -> None:
     """A value for other programs; NaN and infinity, which JSON lacks, become null."""
     print(json_text(value, indent=1))
+
+
+def picture_kind(picture: Path | None, example: str) -> str:
+    """Which format `--picture` names; empty if there is none."""
+    kind = "" if picture is None else picture.suffix.lstrip(".").lower()
+    if picture is not None and kind not in PICTURES:
+        raise UserError(f"--picture {picture} is of no known kind; right is, say, {example}, or .pdf or .svg")
+    return kind
 
 
 def say(line: str) -> None:

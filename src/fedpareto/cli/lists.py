@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedpareto.cli.console import ROOMY, AsJson, print_json, print_table, terminal_width
+from fedpareto.cli.console import ROOMY, AsJson, picture_kind, print_json, print_table, terminal_width
+from fedpareto.errors import UserError
+from fedpareto.files import write_atomically
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -16,6 +19,10 @@ if TYPE_CHECKING:
 def algorithms(
     name: Annotated[str | None, typer.Argument(help="One of them, for its hyper-parameters.")] = None,
     json: AsJson = False,
+    taxonomy: Annotated[bool, typer.Option("--taxonomy", help="By the boxes of the taxonomy, empty ones too.")] = False,
+    picture: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="With --taxonomy, draw it: .png, .pdf or .svg.")
+    ] = None,
 ) -> None:
     """List the algorithms with their place in the taxonomy, or the one called NAME with its hyper-parameters.
 
@@ -23,6 +30,11 @@ def algorithms(
     """
     from fedpareto.core import described, registry
 
+    if taxonomy or picture is not None:
+        if name is not None or not taxonomy:
+            raise UserError("--taxonomy shows all algorithms, and --picture draws that: give no name, and both of them")
+        _show_taxonomy(json, picture)
+        return
     if name is not None:
         cls = registry.algorithm_class(name)
         if json:
@@ -30,9 +42,7 @@ def algorithms(
             return
         _print_parameters(name, cls)
         labels = cls.taxonomy
-        typer.echo(
-            f"\ntaxonomy: {labels.level} level, {labels.family}; {labels.method}; objectives: {labels.objectives}"
-        )
+        typer.echo(f"\ntaxonomy: {labels.place}; {labels.method}; objectives: {labels.objectives}")
         return
     found = [described.algorithm(known, cls) for known, cls in registry.algorithms().items()]
     if json:
@@ -41,6 +51,27 @@ def algorithms(
     print_table(algorithm_table(found, terminal_width()))
     _warn_of_broken()
     typer.echo("Add +ft to a name for its fine-tuning variant. Hyper-parameters: fedpareto algorithms NAME")
+
+
+def _show_taxonomy(json: bool, picture: Path | None) -> None:
+    from fedpareto.cli import taxonomy
+    from fedpareto.core import registry
+    from fedpareto.core.taxonomy import occupants, outsiders
+
+    kind, known = picture_kind(picture, "taxonomy.png"), registry.algorithms()
+    boxes, outside = occupants(known), outsiders(known)
+    if picture is not None:
+        from fedpareto.report.taxonomy_figure import render, taxonomy_figure
+
+        write_atomically(picture, render(taxonomy_figure(boxes), kind))
+    if json:
+        print_json(taxonomy.plain(boxes, outside))
+        return
+    for line in taxonomy.lines(boxes, outside, min(terminal_width() or taxonomy.WIDTH, taxonomy.WIDTH)):
+        typer.echo(line)
+    _warn_of_broken()
+    if picture is not None:
+        typer.echo(f"picture: {picture}")
 
 
 def problems(
@@ -92,7 +123,7 @@ def algorithm_table(found: Sequence[dict[str, Any]], width: int | None) -> Table
     table = Table("name", "what it does, and its place", show_lines=True)
     for one in found:
         personal = "personal" if one["personal"] else "personal with +ft"
-        place = f"{one['level']} level, {one['family']}, {personal}; {one['method']}; objectives: {one['objectives']}"
+        place = f"{one['place']}, {personal}; {one['method']}; objectives: {one['objectives']}"
         table.add_row(one["name"], f"{one['about']}\n[dim]{place}[/dim]")
     return table
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedpareto.cli.console import AsJson, print_json, print_table, say
+from fedpareto.cli.console import AsJson, picture_kind, print_json, print_table, say
 from fedpareto.errors import UserError
 
 if TYPE_CHECKING:
@@ -22,7 +22,6 @@ NEW_YEAR = datetime(2026, 1, 1, tzinfo=UTC)
 """Where a shell begins, unless said otherwise."""
 OLD = 14
 """Days from the epoch of two-line elements after which the place along an orbit is off by tens of kilometres."""
-PICTURES = ("png", "pdf", "svg")
 EACH_OTHER = "each other"
 """The kind of contacts between satellites."""
 
@@ -78,7 +77,7 @@ def contacts(
     from fedpareto.space.orbits.stations import stations
     from fedpareto.space.orbits.tle import read_tle
 
-    kind = _format(picture)
+    kind = picture_kind(picture, "contacts.png")
     if plan is not None:
         if station or tle is not None:
             raise UserError("--plan is a finished plan; --station and --tle are for making one")
@@ -251,13 +250,6 @@ def _as_plain(shown: _Shown) -> dict[str, object]:
 
 
 # -- drawing -------------------------------------------------------------------------------------------------------
-
-
-def _format(picture: Path | None) -> str:
-    kind = "" if picture is None else picture.suffix.lstrip(".").lower()
-    if picture is not None and kind not in PICTURES:
-        raise UserError(f"--picture {picture} is of no known kind; right is, say, contacts.png, or .pdf or .svg")
-    return kind
 
 
 def _drawn(shown: _Shown, kind: str) -> bytes:

@@ -19,6 +19,7 @@ from fedpareto.core.groups import Comparison
 from fedpareto.core.layout import Layout
 from fedpareto.core.messages import Ids, Message, Parcels, Replies, Shapes, Tasks, places
 from fedpareto.core.problem import Judge, Objective
+from fedpareto.core.taxonomy import BOXES, COMPARISON, OUTSIDE, Box
 from fedpareto.trust.privacy import Part, Privacy
 from fedpareto.trust.secure_sum import SecureSum
 
@@ -95,13 +96,28 @@ class Taxonomy:
     """Where an algorithm stands in chapter 2 of the thesis (figures 2.3 and 2.4, tables 2.1 and 2.2)."""
 
     level: str
-    """Level of the federated system at which several objectives enter: top, federation or client level."""
+    """Level of the federated system at which several objectives enter: top, federation or client; or `outside`."""
     family: str
-    """The label of section 2.2; "baseline" for a method that section 2.2 does not have."""
+    """The label of section 2.2, as `BOXES` have it; `single-objective comparison` for a method outside of them."""
     method: str
     """How several objectives are handled, locally and globally."""
     objectives: str
     """Which objectives it can handle."""
+
+    @property
+    def box(self) -> Box | None:
+        """Its box; None: outside, or a label that section 2.2 does not have."""
+        return next((box for box in BOXES if (box.level, box.family) == (self.level, self.family)), None)
+
+    @property
+    def place(self) -> str:
+        """Level and family in a few words."""
+        return f"{self.level}, {self.family}" if self.level == OUTSIDE else f"{self.level} level, {self.family}"
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the thesis has these labels, or they say that it has none."""
+        return self.box is not None or (self.level, self.family) == (OUTSIDE, COMPARISON)
 
 
 Needs: TypeAlias = Literal["all rows", "weighted sum", "norms", "Gram matrix"]

@@ -20,6 +20,8 @@ def algorithm(name: str, cls: Any) -> dict[str, Any]:
         "about": summary(cls),
         "level": labels.level,
         "family": labels.family,
+        "place": labels.place,
+        "box": None if labels.box is None else labels.box.number,
         "method": labels.method,
         "objectives": labels.objectives,
         "personal": cls.personalised or name.endswith("+ft"),

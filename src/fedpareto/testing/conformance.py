@@ -26,6 +26,7 @@ from fedpareto.core.learner import Learner
 from fedpareto.core.messages import ByClient, Message, Outcome, Tasks, beginnings, places
 from fedpareto.core.problem import Problem, SupervisedProblem
 from fedpareto.core.reinforcement import ReinforcementProblem
+from fedpareto.core.taxonomy import COMPARISON, OUTSIDE
 from fedpareto.engines.local import LocalEngine
 from fedpareto.engines.machine import Choices, LocalOptions
 from fedpareto.errors import UserError
@@ -196,6 +197,10 @@ def says_what_it_is(algorithm: Algorithm[Any], problem: Problem) -> None:
     assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*(\+ft)?", algorithm.name), f"'{algorithm.name}' is no lower-case name"
     assert isinstance(algorithm.taxonomy, Taxonomy), f"{algorithm.name} has no taxonomy labels"
     assert all(dataclasses.asdict(algorithm.taxonomy).values()), f"{algorithm.name} leaves a taxonomy label empty"
+    assert algorithm.taxonomy.is_known, (
+        f"{algorithm.name}: '{algorithm.taxonomy.place}' is no box of the taxonomy (core.taxonomy has them); a method "
+        f"without one is '{OUTSIDE}', '{COMPARISON}'"
+    )
     parameters: Any = type(algorithm)
     assert dataclasses.is_dataclass(algorithm), f"{algorithm.name} is no dataclass"
     assert parameters.__dataclass_params__.frozen, f"{algorithm.name} is not a frozen dataclass"

@@ -264,7 +264,7 @@ export function mount(root, page) {
 /** Where something belongs, in a few words. */
 function place(one) {
   const goals = Array.isArray(one.objectives) ? one.objectives.map((goal) => `${goal.name} ${goal.maximise ? "↑" : "↓"}`).join(", ") : "";
-  return ` ${goals || [one.level && `${one.level} level`, one.family, one.method].filter(Boolean).join(" · ")}`;
+  return ` ${goals || [one.place, one.method].filter(Boolean).join(" · ")}`;
 }
 
 /** A default or a value as it can be typed. */

@@ -20,7 +20,9 @@ class Median(FedAvg):
     """The coordinate-wise median of the clients' models, moved by a server step."""
 
     name: ClassVar[str] = "median"
-    taxonomy: ClassVar[Taxonomy] = Taxonomy("client", "baseline", "linearised preferences, median", "arbitrary")
+    taxonomy: ClassVar[Taxonomy] = Taxonomy(
+        "outside", "single-objective comparison", "linearised preferences, median", "arbitrary"
+    )
 
     server_step: float = 1.0
     """How far the global model moves towards the median."""
