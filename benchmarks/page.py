@@ -1,13 +1,15 @@
 """What the page costs, in its server and in the browser, beside its budgets.
 
     python benchmarks/page.py [--runs 20] [--rounds 1000] [--points 50000] [--seconds 15] [--json FILE]
+    python benchmarks/page.py --parts beside dial
 
 The reference load is 20 finished runs of 1,000 rounds and 10 clients, in the format that a run writes; for the plane of
 fronts it is as many runs whose clients make 50,000 points. `fedpareto page` runs in a process of its own, the browser
 is a Chromium without a window (FEDPARETO_BROWSER, or the one that is found). CPU times are those of the browser's
 renderer and of its main thread, which hardly depend on what else the machine does; wall-clock times do. Live: lines are
-appended to one of the runs, ten a second, and a line counts as seen in the frame after the page has counted it. Linux
-only.
+appended to one of the runs, ten a second, and a line counts as seen in the frame after the page has counted it.
+Beside: a real `fedpareto run` of 120 rounds on the same machine, watched on the same screen. Dial: 40 keys on a model
+of PraFFL with 500 rows, each once the one before is on the screen. Linux only.
 """
 
 from __future__ import annotations
@@ -41,6 +43,7 @@ STEPS = 25
 A_SECOND = 10
 """Lines that are appended in the live part."""
 PATIENCE = 120.0
+PARTS = ("size", "plane", "live", "beside", "dial")
 SEEN = """(selector) => {
   globalThis.seen = [];
   globalThis.long = [];
@@ -265,12 +268,69 @@ def appended(run: MadeRun, count: int) -> list[float]:
     return found
 
 
+def beside(browser: Any, rounds: int = 120) -> Iterator[Figure]:
+    """The screen of rounds while a real run goes on."""
+    with tempfile.TemporaryDirectory() as folder, serving(Path(folder)) as server:
+        words = ["run", "fedpref", "--problem", "synthetic", "--rounds", str(rounds), "--out", "going"]
+        command = [sys.executable, "-m", "fedpareto", *words]
+        with subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL) as run:
+            path = Path(folder) / "going" / "metrics.jsonl"
+            while not path.exists() and run.poll() is None:
+                time.sleep(0.05)
+            page = opened(browser, server)
+            wait(page, "fetch('/api/runs').then((answer) => answer.json()).then((all) => all.runs.length > 0)")
+            page.goto(address(page, server, "rounds"))
+            wait(page, LINES, 1)
+            page.evaluate(SEEN, "[data-lines]")
+            costs, first = Costs(page), len(path.read_bytes().splitlines())
+            written: list[float] = []
+            while run.poll() is None:
+                lines = len(path.read_bytes().splitlines()) - first
+                written.extend([time.time()] * (lines - len(written)))
+                time.sleep(0.005)
+        wait(page, LINES, first + len(written))
+        time.sleep(0.5)
+        seen = np.array(page.evaluate("seen"))
+        late = np.array([seen[seen[:, 0] >= first + i + 1, 1].min() - 1000 * at for i, at in enumerate(written)])
+        what = f"beside a real run, {len(written)} rounds"
+        yield Figure(f"{what}: painted within 500 ms", 100 * float((late <= 500).mean()), "%")
+        yield Figure(f"{what}: until painted, p95", float(np.percentile(late, 95)), "ms", 500)
+        yield Figure(f"{what}: main thread a round", costs.since("ThreadTime") / len(written), "ms", 6)
+        page.context.close()
+
+
+def dial(browser: Any, presses: int = 40) -> Iterator[Figure]:
+    """A model that is turned by its arrow keys."""
+    with tempfile.TemporaryDirectory() as folder:
+        words = ["run", "praffl", "--problem", "synthetic", "--rounds", "3", "--out", "turned"]
+        subprocess.run([sys.executable, "-m", "fedpareto", *words], cwd=folder, stdout=subprocess.DEVNULL, check=True)
+        with serving(Path(folder)) as server:
+            for _ in range(TRIES):
+                page = opened(browser, server)
+                page.goto(f"{address(page, server, 'dial')}&w=0.1,0.9&a=0.1,0.9")
+                wait(page, "document.querySelector('#screen[data-preference]') !== null")
+                page.locator("#dial").focus()
+                costs, waits = Costs(page), []
+                for press in range(1, presses + 1):
+                    share, begun = round(0.1 + press / 100, 2), time.perf_counter()
+                    page.keyboard.press("ArrowRight")
+                    page.locator(f"#screen[data-preference='{share:g},{round(1 - share, 2):g}']").wait_for(
+                        state="attached"
+                    )
+                    waits.append(1000 * (time.perf_counter() - begun))
+                found = costs.since("ThreadTime") / presses
+                yield Figure(f"dial, {presses} keys: until shown, p95", float(np.percentile(waits, 95)), "ms", 150)
+                yield Figure(f"dial, {presses} keys: main thread a key", found, "ms", 20)
+                page.context.close()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=20)
     parser.add_argument("--rounds", type=int, default=1000)
     parser.add_argument("--points", type=int, default=50_000)
     parser.add_argument("--seconds", type=float, default=15)
+    parser.add_argument("--parts", nargs="*", choices=PARTS, default=list(PARTS))
     parser.add_argument("--json", type=Path)
     chosen = parser.parse_args()
     found = program()
@@ -282,13 +342,15 @@ def main() -> None:
     size = sum(path.stat().st_size for path in STATIC.rglob("*") if path.suffix in (".js", ".css"))
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])
-        parts = [
-            iter([Figure("scripts and styles", size / 1000, "kB", 150)]),
-            plane(browser, chosen.runs, chosen.points),
-            live(browser, chosen.runs, chosen.rounds, chosen.seconds),
-        ]
-        for part in parts:
-            for one in part:
+        parts = {
+            "size": iter([Figure("scripts and styles", size / 1000, "kB", 150)]),
+            "plane": plane(browser, chosen.runs, chosen.points),
+            "live": live(browser, chosen.runs, chosen.rounds, chosen.seconds),
+            "beside": beside(browser),
+            "dial": dial(browser),
+        }
+        for name in chosen.parts:
+            for one in parts[name]:
                 print(one, flush=True)
                 figures.append(one)
         browser.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import logging
 import sys
@@ -20,6 +21,15 @@ if missing := sorted(set(fuzz.absent().values())):
 FOUND = Path(__file__).with_name("found")
 """What was not used or refused once: a folder for each reader, with inputs that are named after what they did."""
 INPUTS = 1500
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_other_loop():
+    """Tests with a browser leave their event loop running in this worker, and HTTP is read in a loop of its own."""
+    running = asyncio._get_running_loop()
+    asyncio._set_running_loop(None)
+    yield
+    asyncio._set_running_loop(running)
 
 
 @pytest.fixture(scope="module")
