@@ -1,4 +1,4 @@
-"""Every registered algorithm, plain and fine-tuned, keeps every rule of the contract."""
+"""Every registered algorithm, plain and fine-tuned, and some made safe, keeps every rule of the contract."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FINE_TUNED = [
     pytest.param(f"{name}+ft", marks=[pytest.mark.takes_long] * (name not in ("fedavg", "fedpref")))
     for name in algorithms()
 ]
-NAMES = [*algorithms(), *FINE_TUNED]
+NAMES = [*algorithms(), *FINE_TUNED, "fedavg+safe", pytest.param("fedpref+safe", marks=pytest.mark.takes_long)]
 
 
 @functools.cache

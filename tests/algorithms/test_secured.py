@@ -157,6 +157,13 @@ def test_an_algorithm_has_a_secure_sum_or_a_reason_in_one_line(name):
     assert "\n" not in str(refused.value)
 
 
+def test_a_safe_choice_needs_no_sum():
+    safe = make_algorithm("fedavg+safe")
+    plain, hidden = (trial(one, CONVEX, rounds=2) for one in (safe, secured(safe, MASKED)))
+    assert largest_difference(plain.models, hidden.models) <= 1e-6
+    assert hidden.outcomes[-1].replies.tensors == {}
+
+
 @pytest.mark.parametrize("name", ALLOWED)
 def test_it_is_the_algorithm_itself_to_the_precision_of_the_ring(name):
     algorithm = make_algorithm(name, LITTLE_WORK.get(name, {}))

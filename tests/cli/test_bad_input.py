@@ -86,6 +86,10 @@ MISTAKES: list[tuple[list[str], str]] = [
         "afl needs a problem with losses on rows; DQN on 'deep-",
     ),
     (["run", "fedfew+ft", "--problem", "minecart-deterministic"], "fedfew needs a problem with losses on rows"),
+    (["run", "fedavg+safe", "--problem", "deep-sea-treasure"], "fedavg+safe needs a problem with losses on rows; DQN"),
+    (["run", "mofld+safe"], "+safe does not fit mofld: its solutions are the server's own, and belong to no client"),
+    (["run", "heterofl+safe"], "+safe does not fit heterofl: its clients train networks of different widths"),
+    (["run", "fedavgg+safe"], "unknown algorithm 'fedavgg+safe'; did you mean 'fedavg+safe'?"),
     (["run", "fairfed", "--problem", "convex"], "fairfed needs a problem that compares groups of people"),
     # Your own.
     (["run", "own.py"], "'own.py' is not the name of an algorithm; run your own from Python"),

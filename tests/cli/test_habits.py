@@ -45,7 +45,7 @@ def test_a_line_is_completed_where_it_stands(tmp_path: Path, monkeypatch: pytest
     assert completed("re") == ["reproduce", "resume"]
     assert {"run", "show", "data"} <= set(completed(""))
     assert completed("run", "fedpref-c") == ["fedpref-clustering"]
-    assert completed("run", "fedavg+") == ["fedavg+ft"]
+    assert completed("run", "fedavg+") == ["fedavg+ft", "fedavg+safe"]
     assert completed("run", "--prob") == ["--problem"]
     assert completed("run", "--problem", "conv") == ["convex"]
     assert completed("run", "--problem", "convex", "fedpro") == ["fedprox"]

@@ -27,14 +27,16 @@ PROBLEM = Convex()
 
 
 def names() -> list[str]:
-    """Every algorithm, and its fine-tuning variant where clients reply with a model that they could keep."""
+    """Every algorithm, and its fine-tuning variant where clients reply with a model that they could keep; one that is
+    safe.
+    """
     setting = Federation.create(PROBLEM, 2).setting(PROBLEM, rounds=1)
     found = []
     for name in registry.algorithms():
         shapes = registry.make_algorithm(name, {}).reply_shapes(setting)
         tunable = "fine_tune" in shapes or "model" in shapes.get("train", {})
         found += [name, f"{name}+ft"] if tunable else [name]
-    return found
+    return [*found, "fedpref+safe"]
 
 
 def engine_of(name: str) -> LocalEngine:

@@ -9,7 +9,7 @@ import pytest
 from six_goals import SIX
 
 import fedpareto
-from fedpareto.core.registry import FINE_TUNED, algorithms, make_algorithm
+from fedpareto.core.registry import FINE_TUNED, algorithms, make_algorithm, parted
 from fedpareto.page.comparison import write_comparison
 from fedpareto.problems.fairness.benchmarks import Adult, OwnTable
 from fedpareto.report.comparison import comparison
@@ -17,7 +17,7 @@ from fedpareto.report.reading import load
 from little_work import LITTLE_WORK
 
 pytestmark = pytest.mark.takes_long
-VARIANTS = [*algorithms(), *(name + FINE_TUNED for name in ("fedavg", "fedpref", "praffl"))]
+VARIANTS = [*algorithms(), *(name + FINE_TUNED for name in ("fedavg", "fedpref", "praffl")), "praffl+safe"]
 ON_THE_PAGE = ("fedcmoo", "fedavg+ft", "mofld")
 CLIENTS, ROUNDS, ROWS = 4, 2, 600
 AT_ONCE = {"threads": 1, "chunk": CLIENTS}
@@ -28,7 +28,7 @@ PLAIN_STEPS = ("scaffold",)
 
 def short_run(problem, name, out):
     """The folder of a short run."""
-    algorithm = make_algorithm(name, LITTLE_WORK.get(name.removesuffix(FINE_TUNED)))
+    algorithm = make_algorithm(name, LITTLE_WORK.get(parted(name)[0]))
     learner = {"steps": 3} | ({"optimiser": "sgd"} if name in PLAIN_STEPS else {})
     run = {"clients": CLIENTS, "rounds": ROUNDS, "learner": learner, "engine": AT_ONCE}
     fedpareto.run(problem, algorithm, out=out, **run)

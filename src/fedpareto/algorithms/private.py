@@ -19,6 +19,7 @@ from torch import Tensor
 from fedpareto.algorithms import around
 from fedpareto.algorithms.around import Around
 from fedpareto.algorithms.fine_tuning import FineTuned, FineTunedState
+from fedpareto.algorithms.safe import Safe
 from fedpareto.core import rng
 from fedpareto.core.algorithm import (
     Algorithm,
@@ -308,6 +309,8 @@ def protected(algorithm: Algorithm[Any], privacy: Privacy) -> Algorithm[Any]:
         return algorithm
     if isinstance(algorithm, FineTuned):
         return PrivatelyTuned(Private(algorithm.algorithm, privacy))
+    if isinstance(algorithm, Safe):  # What a client keeps and chooses is never sent.
+        return Safe(protected(algorithm.algorithm, privacy))
     return Private(algorithm, privacy)
 
 

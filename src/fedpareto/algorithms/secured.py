@@ -19,6 +19,7 @@ from torch import Tensor
 from fedpareto.algorithms import around
 from fedpareto.algorithms.around import Around
 from fedpareto.algorithms.fine_tuning import FineTuned
+from fedpareto.algorithms.safe import Safe
 from fedpareto.core.algorithm import (
     Algorithm,
     Needs,
@@ -322,6 +323,8 @@ def secured(algorithm: Algorithm[Any], secure_sum: SecureSum) -> Algorithm[Any]:
         return algorithm
     if present.kind != "none":
         raise UserError(f"{algorithm.name} has a secure sum already, with other parameters; give it without them")
+    if isinstance(algorithm, Safe):  # What a client keeps and chooses is never sent.
+        return Safe(secured(algorithm.algorithm, secure_sum))
     return Secured(algorithm, secure_sum) if secure_sum.kind != "none" else algorithm
 
 

@@ -145,10 +145,10 @@ def _values(parameter: Any, path: list[str], current: str) -> Iterable[str]:
 
 
 def _algorithms(current: str) -> list[str]:
-    """With their fine-tuning variants, once the name is unambiguous."""
+    """With their variants, once the name is unambiguous."""
     plain = names_of("algorithms")
-    meant = [name for name in plain if f"{name}+ft".startswith(current)]
-    return [*plain, *(f"{name}+ft" for name in meant if "+" in current or name == current)]
+    meant = [name for name in plain if name == current.partition("+")[0]]
+    return [*plain, *(name + variant for name in meant for variant in ("+ft", "+safe"))]
 
 
 def names_of(kind: str) -> list[str]:

@@ -50,7 +50,10 @@ def algorithms(
         return
     print_table(algorithm_table(found, terminal_width()))
     _warn_of_broken()
-    typer.echo("Add +ft to a name for its fine-tuning variant. Hyper-parameters: fedpareto algorithms NAME")
+    typer.echo(
+        "Add +ft to a name for its fine-tuning variant, +safe for one in which no client has to take less than it has "
+        "alone. Hyper-parameters: fedpareto algorithms NAME"
+    )
 
 
 def _show_taxonomy(json: bool, picture: Path | None) -> None:

@@ -52,7 +52,7 @@ RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder.")]
 
 def run(
     algorithm: Annotated[
-        str | None, typer.Argument(help="Its name; add +ft for the fine-tuning variant.  [default: fedpref]")
+        str | None, typer.Argument(help="Its name; add +ft to fine-tune, +safe to be safe.  [default: fedpref]")
     ] = None,
     problem: Annotated[str | None, typer.Option(help="Its name.  [default: synthetic]")] = None,
     clients: Annotated[int | None, typer.Option(help="How many.  [default: the problem's own]")] = None,
@@ -110,7 +110,8 @@ def run(
 ) -> None:
     """Run an algorithm on a problem; everything is kept in a folder.
 
-    ALGORITHM is its name (fedpref if none is given); add +ft for its fine-tuning variant.
+    ALGORITHM is its name (fedpref if none is given); add +ft for its fine-tuning variant, +safe for one in
+    which each client keeps the best of what it was sent and of what it has alone.
 
     Your own data: --csv FILE --label COL --sensitive COL[,COL]; a report on it goes first.
 

@@ -24,7 +24,7 @@ def algorithm(name: str, cls: Any) -> dict[str, Any]:
         "box": None if labels.box is None else labels.box.number,
         "method": labels.method,
         "objectives": labels.objectives,
-        "personal": cls.personalised or name.endswith("+ft"),
+        "personal": cls.personalised or "+" in name,
     }
 
 

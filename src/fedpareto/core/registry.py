@@ -20,7 +20,9 @@ from fedpareto.errors import UnknownName, UserError
 from fedpareto.trust.privacy import Privacy
 from fedpareto.trust.secure_sum import SecureSum
 
-FINE_TUNED = "+ft"
+FINE_TUNED, SAFE = "+ft", "+safe"
+VARIANTS = {FINE_TUNED: "fine_tuning.FineTuned", SAFE: "safe.Safe"}
+"""What stands around an algorithm, by the end of its name: the class in `fedpareto.algorithms`."""
 KINDS: dict[str, Any] = {"fedpareto.algorithms": Algorithm, "fedpareto.problems": Problem}
 """What the classes of a folder of this package, and of the entry-point group of that name, are."""
 
@@ -46,13 +48,19 @@ def broken() -> list[str]:
 
 
 def algorithm_class(name: str) -> type[Algorithm[Any]]:
-    """The class behind a name; a suffix "+ft" is handled by the caller."""
-    base = name.removesuffix(FINE_TUNED)
+    """The class behind a name; what "+ft" or "+safe" at its end means is known to the caller."""
+    base, variant = parted(name)
     _must_load("fedpareto.algorithms", base)
     if base not in algorithms():
-        variants = [known + FINE_TUNED for known in algorithms()] if name.endswith(FINE_TUNED) else []
+        variants = [known + variant for known in algorithms()] if variant else []
         raise UnknownName("algorithm", name, [*algorithms(), *variants])
     return algorithms()[base]
+
+
+def parted(name: str) -> tuple[str, str]:
+    """The name of an algorithm without, and the end that makes it a variant; that is empty if it is none."""
+    variant = next((end for end in VARIANTS if name.endswith(end)), "")
+    return name.removesuffix(variant), variant
 
 
 def problem_class(name: str) -> type[Problem]:
@@ -64,15 +72,16 @@ def problem_class(name: str) -> type[Problem]:
 
 
 def make_algorithm(name: str, parameters: Mapping[str, Any] | None = None) -> Algorithm[Any]:
-    """An algorithm with its hyper-parameters; "+ft" at the end of the name is its fine-tuning variant."""
+    """An algorithm with its hyper-parameters; "+ft" or "+safe" at the end of the name is a variant of it."""
     from fedpareto.core.parameters import build
 
     algorithm = build(algorithm_class(name), parameters or {}, f"algorithm {name}")
-    if not name.endswith(FINE_TUNED):
+    _, variant = parted(name)
+    if not variant:
         return algorithm
-    wrapper = importlib.import_module("fedpareto.algorithms.fine_tuning").FineTuned
-    tuned: Algorithm[Any] = wrapper(algorithm)
-    return tuned
+    module, cls = VARIANTS[variant].split(".")
+    around: Algorithm[Any] = getattr(importlib.import_module(f"fedpareto.algorithms.{module}"), cls)(algorithm)
+    return around
 
 
 def protected(algorithm: Algorithm[Any], privacy: Privacy) -> Algorithm[Any]:

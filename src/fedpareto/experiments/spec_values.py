@@ -262,9 +262,10 @@ def check_graph(algorithm: Algorithm[Any], engine: LocalOptions, clients: int) -
 def check_losses(algorithm: Algorithm[Any], problem: Problem, learner: Learner) -> None:
     """Raises UserError if an algorithm needs losses on rows and there are none."""
     plain = unwrapped(algorithm)
-    if plain.needs_losses and type(learner).loss is Learner.loss:
+    needing = plain if plain.needs_losses else algorithm
+    if needing.needs_losses and type(learner).loss is Learner.loss:
         raise UserError(
-            f"{plain.name} needs a problem with losses on rows; {type(learner).__name__} on '{problem.name}' has none"
+            f"{needing.name} needs a problem with losses on rows; {type(learner).__name__} on '{problem.name}' has none"
         )
 
 

@@ -194,7 +194,8 @@ def _same_image(one: Checkpoint, other: Checkpoint) -> bool:
 
 def says_what_it_is(algorithm: Algorithm[Any], problem: Problem) -> None:
     """A name in lower case with hyphens, taxonomy labels, and frozen hyper-parameters with defaults."""
-    assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*(\+ft)?", algorithm.name), f"'{algorithm.name}' is no lower-case name"
+    is_name = re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*(\+ft|\+safe)?", algorithm.name)
+    assert is_name, f"'{algorithm.name}' is no lower-case name"
     assert isinstance(algorithm.taxonomy, Taxonomy), f"{algorithm.name} has no taxonomy labels"
     assert all(dataclasses.asdict(algorithm.taxonomy).values()), f"{algorithm.name} leaves a taxonomy label empty"
     assert algorithm.taxonomy.is_known, (

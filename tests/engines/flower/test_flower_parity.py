@@ -10,7 +10,7 @@ from fedpareto.core import registry
 from fedpareto.errors import UserError
 from little_work import LITTLE_WORK
 
-WHOLE_LIST = sorted({*registry.algorithms(), "fedavg+ft", "fsmgda+ft"})
+WHOLE_LIST = sorted({*registry.algorithms(), "fedavg+ft", "fsmgda+ft", "fedavg+safe", "fedpref+safe"})
 
 
 def largest_difference(one, other):

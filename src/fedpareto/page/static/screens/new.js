@@ -9,7 +9,7 @@ export const bar = [];
 
 const PAUSE = 250;
 const NAMED = ["algorithm", "problem", "engine"];
-const TUNED = "+ft";
+const TUNED = "+ft", SAFE = "+safe";
 /** What nearly every run sets. */
 const FIRST = ["clients", "rounds", "seeds", "preferences"];
 
@@ -27,7 +27,7 @@ export function mount(root, page) {
   const told = el("section", { class: "told", aria: { label: "What this comes to" } }, parts.told, folder, parts.start);
 
   const chosen = (kind) => form.found[`${kind}s`].find((one) => one.name === base(form.values[kind]));
-  const base = (name) => name?.endsWith(TUNED) ? name.slice(0, -TUNED.length) : name;
+  const base = (name) => name?.replace(/\+(ft|safe)$/, "");
 
   function set(key, value) {
     if (value === "" || value === null) delete form.values[key];
@@ -123,9 +123,10 @@ export function mount(root, page) {
     const [algorithm, problem, engine] = NAMED.map(chosen);
     renew(parts.choosers, "", () => [picker("algorithm"), picker("problem")]);
     const fine = () => !algorithm.personal && tick("with fine-tuning: each client trains on its own at the end (+ft)", values.algorithm.endsWith(TUNED), (is) => set("algorithm", algorithm.name + (is ? TUNED : "")));
+    const safe = () => tick("safe: each client ends with the best, for itself, of what it was sent and what it has alone (+safe)", values.algorithm.endsWith(SAFE), (is) => set("algorithm", algorithm.name + (is ? SAFE : "")));
     const run = found.spec.map((one) => (one.name === "clients" ? { ...one, default: problem.clients } : one));
     renew(parts.spec, problem.name, () => [el("h2", { text: "The run" }), group("", run.filter((one) => FIRST.includes(one.name)))]);
-    renew(parts.algorithm, values.algorithm, () => part("algorithm", `Parameters of ${values.algorithm}`, "", fine(), group("algorithm", algorithm.parameters)));
+    renew(parts.algorithm, values.algorithm, () => part("algorithm", `Parameters of ${values.algorithm}`, "", fine(), safe(), group("algorithm", algorithm.parameters)));
     renew(parts.problem, problem.name, () => [
       part("problem", `Parameters of ${problem.name}`, "", group("problem", problem.parameters)),
       part("learner", "How clients learn", "", group("learner", problem.learner)),
