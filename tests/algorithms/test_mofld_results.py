@@ -57,7 +57,7 @@ def test_a_server_that_can_judge_needs_no_further_exchange():
 
 def test_a_server_without_data_says_so():
     with pytest.raises(UserError, match="the server has no data of its own on this problem; evaluation=client"):
-        start(spec_of(evaluation="server"))
+        start(spec_of(problem="synthetic", evaluation="server"))
 
 
 def test_where_clients_play_the_server_can_play_too():

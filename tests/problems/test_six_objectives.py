@@ -47,9 +47,8 @@ def small_adult(tmp_path_factory):
         income = (age - 44) / 26 + (hours - 40) / 8 + 0.5 * gender + 0.3 * race + random.normal() > 0.4
         lines.append(f"{'fm'[gender]},{'bw'[race]},{age},{hours:.1f},{'high' if income else 'low'}")
     file.write_text("\n".join(lines), encoding="utf-8")
-    return OwnTable(
-        file=str(file), label="income", positive="high", sensitive=("gender", "race"), goals=SIX, hidden=(8,)
-    )
+    columns = {"label": "income", "positive": "high", "sensitive": ("gender", "race")}
+    return OwnTable(file=str(file), goals=SIX, hidden=(8,), server_share=0.1, **columns)
 
 
 @pytest.fixture(scope="module")

@@ -68,7 +68,7 @@ class CommonDescent(FedAvg):
         gram = replies.gram("model", state.model).cpu().numpy()
         scales = _inverse(np.sqrt(gram.diagonal())) if self.normalises else np.ones(len(replies))
         shares = self._shares(state, replies).double().cpu().numpy()
-        weights = self._weigh(gram * np.outer(scales, scales), shares / shares.sum())
+        weights = self._weigh(state, replies, gram * np.outer(scales, scales), shares / shares.sum())
         step = replies.sum("model", torch.as_tensor(weights * scales), state.model)
         model = state.model + (self.step_size(state) * step).to(state.model)
         placed = by_client(state.setting, replies, torch.as_tensor(weights, device=model.device))
@@ -79,8 +79,8 @@ class CommonDescent(FedAvg):
         return super().refreshed(reply, begun, now, torch.ones_like(weights))
 
     @abstractmethod
-    def _weigh(self, gram: Array, shares: Array) -> Array:
-        """λ `[n]`, from the inner products of the ḡ_i and from λ0."""
+    def _weigh(self, state: FedAvgState, replies: Replies, gram: Array, shares: Array) -> Array:
+        """λ `[n]`, from the inner products of the ḡ_i, from λ0, and from the few numbers that clients sent."""
 
     def step_size(self, state: FedAvgState) -> float:
         """η_t = η β^⌊t/100⌋ with β = decay^(100/T)."""

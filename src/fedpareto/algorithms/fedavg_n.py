@@ -27,7 +27,7 @@ class FedAvgN(CommonDescent):
     needs: ClassVar[Needs] = "Gram matrix"
     sums: ClassVar[bool] = True
 
-    def _weigh(self, gram: Array, shares: Array) -> Array:
+    def _weigh(self, state: FedAvgState, replies: Replies, gram: Array, shares: Array) -> Array:
         """λ0."""
         return shares
 

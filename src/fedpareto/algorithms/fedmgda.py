@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from fedpareto.algorithms.common_descent import CommonDescent
+from fedpareto.algorithms.fedavg import FedAvgState
 from fedpareto.core.algorithm import Taxonomy
+from fedpareto.core.messages import Replies
 from fedpareto.errors import UserError
 from fedpareto.moo.box_simplex import box_min_norm_weights
 from fedpareto.moo.min_norm import Array
@@ -31,6 +33,6 @@ class FedMGDA(CommonDescent):
         if not 0 <= self.epsilon <= 1:
             raise UserError(f"epsilon is {self.epsilon}; it is between 0 (fixed weights) and 1 (free weights)")
 
-    def _weigh(self, gram: Array, shares: Array) -> Array:
+    def _weigh(self, state: FedAvgState, replies: Replies, gram: Array, shares: Array) -> Array:
         """λ* = argmin ‖Σ_i λ_i g_i‖² over the simplex (eq. 23, 25); of equally good weights those nearest λ0."""
         return box_min_norm_weights(gram, shares, self.epsilon)

@@ -64,7 +64,9 @@ class QFedAvg(Algorithm[FedAvgState]):
         """w_k ← local training from w; also F_k(w), and L unless it is a parameter."""
         reply = {"model": clients.learn(message["model"]), "loss_before": clients.loss(message["model"])}
         if not self.lipschitz:
-            reply["lipschitz"] = torch.full_like(reply["loss_before"], 1 / _step_size(clients.learner))
+            reply["lipschitz"] = torch.full_like(
+                reply["loss_before"], 1 / step_size(clients.learner, "from which to take L; set lipschitz")
+            )
         return reply
 
     def reply_shapes(self, setting: Setting) -> Mapping[str, Shapes]:
@@ -99,8 +101,9 @@ class QFedAvg(Algorithm[FedAvgState]):
         return to_everyone(state, model=state.model)
 
 
-def _step_size(learner: Learner) -> float:
+def step_size(learner: Learner, wanted: str) -> float:
+    """Of local training; an error ends with what it is `wanted` for."""
     step = getattr(learner, "lr", None)
     if not step:
-        raise UserError(f"{type(learner).__name__} has no step size lr from which to take L; set lipschitz")
+        raise UserError(f"{type(learner).__name__} has no step size lr {wanted}")
     return float(step)

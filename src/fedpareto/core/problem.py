@@ -207,19 +207,7 @@ class SupervisedProblem(Problem):
     def judge(self, clients: int, seed: int) -> Judge | None:
         """The server's own rows are validation rows: no client trains on them, and no result is tested on them."""
         rows = self.held_by_server(clients, seed)
-        return None if rows is None else lambda models: self._judged(models, rows)
-
-    def _judged(self, models: Tensor, rows: Rows) -> Tensor:
-        """`evaluate` of each model on all rows, the same for training, selection and comparison: `[k, 3, m]`."""
-        here = rows.to(models.device, models.dtype)
-        whole = Batch(
-            {name: column.unsqueeze(0) for name, column in here.columns.items()},
-            models.new_ones(1, int(rows.counts.sum())),
-        )
-        with torch.no_grad():
-            # One by one: a stack of many candidates on many rows would not fit into memory.
-            each = [self.evaluate(self.layout.unflatten(model.unsqueeze(0)), whole) for model in models]
-        return torch.cat(each).unsqueeze(1).expand(-1, 3, -1)
+        return None if rows is None else OnRows(self, rows)
 
     def losses_each(self, shared: Mapping[str, Tensor], own: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """Losses `[n, k, m]` of k models for each client, which share some layers (`[n, ...]`) and own the others.
@@ -256,6 +244,28 @@ class SupervisedProblem(Problem):
             here = batch.mask.sum(1, keepdim=True)
             total, rows = total + measure(batch) * here, rows + here
         return total / rows.clamp_min(1)
+
+
+@dataclass(frozen=True)
+class OnRows:
+    """A judge that has rows: a value, so that two servers with the same ones are alike."""
+
+    problem: SupervisedProblem
+    rows: Rows
+    """One table."""
+
+    def __call__(self, models: Tensor) -> Tensor:
+        """`evaluate` of each model on all rows, the same for training, selection and comparison: `[k, 3, m]`."""
+        here = self.rows.to(models.device, models.dtype)
+        whole = Batch(
+            {name: column.unsqueeze(0) for name, column in here.columns.items()},
+            models.new_ones(1, int(self.rows.counts.sum())),
+        )
+        layout, evaluate = self.problem.layout, self.problem.evaluate
+        with torch.no_grad():
+            # One by one: a stack of many candidates on many rows would not fit into memory.
+            each = [evaluate(layout.unflatten(model.unsqueeze(0)), whole) for model in models]
+        return torch.cat(each).unsqueeze(1).expand(-1, 3, -1)
 
 
 def of_each(

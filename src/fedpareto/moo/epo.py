@@ -35,13 +35,13 @@ def epo_weights(losses: ArrayLike, gram: ArrayLike, preference: ArrayLike, toler
     uniformity, adjustment = adjustments(losses, r)
     towards = c @ adjustment
     if uniformity <= tolerance:
-        return _programme(c, objective=c.sum(axis=0), at_least=np.zeros(len(r)))
+        return programme(c, objective=c.sum(axis=0), at_least=np.zeros(len(r)))
     at_least = np.where(towards > 0, -np.inf, towards)
     weighted = r * np.asarray(losses)
     at_least[weighted >= NEAR_LARGEST * weighted.max()] = 0
     if not (towards > 0).any():
         at_least = np.zeros(len(r))
-    return _programme(c, objective=towards, at_least=at_least)
+    return programme(c, objective=towards, at_least=at_least)
 
 
 def adjustments(losses: ArrayLike, preference: ArrayLike) -> tuple[float, Array]:
@@ -58,7 +58,7 @@ def adjustments(losses: ArrayLike, preference: ArrayLike) -> tuple[float, Array]
     return uniformity, np.asarray(preference * (logarithm - uniformity))
 
 
-def _programme(c: Array, objective: Array, at_least: Array) -> Array:
+def programme(c: Array, objective: Array, at_least: Array) -> Array:
     """The α of the simplex that maximises αᵀobjective subject to Cα ≥ at_least."""
     from scipy.optimize import linprog
 

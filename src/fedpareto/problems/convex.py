@@ -92,6 +92,10 @@ class Convex(SupervisedProblem):
         test = [{"centres": centre[None]} for centre in centres]
         return {"train": Rows.of(train), "test": Rows.of(test)}
 
+    def held_by_server(self, clients: int, seed: int) -> Rows:
+        """The centres themselves, of which every client has shifted and noisy observations."""
+        return Rows.of([{"centres": self.centres()[None]}])
+
     def initial(self, seed: int) -> Tensor:
         """The origin, which favours no objective."""
         return torch.zeros(self.dimension)

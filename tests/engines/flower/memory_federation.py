@@ -23,7 +23,7 @@ QUICK = FlowerOptions(join_timeout=0.2, timeout=0.3, hello_timeout=0.2, poll=0.0
 
 
 DRAFT = {
-    "problem": {"name": "synthetic", "hidden": [8]},
+    "problem": {"name": "synthetic", "hidden": [8], "server_rows": 50},
     "learner": {"epochs": 1, "batch_size": 128},
     "clients": 3,
     "rounds": 3,

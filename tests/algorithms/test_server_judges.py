@@ -1,0 +1,90 @@
+"""Servers that score replies on rows of their own, against limits and steps by hand."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import rankdata
+from small_problems import setting_of
+
+import fedpareto
+from fedpareto.algorithms.fedavg import FedAvg
+from fedpareto.algorithms.fedval import FedVal, ranks
+from fedpareto.core.layout import Layout
+from fedpareto.core.messages import Replies
+from fedpareto.errors import UserError
+from fedpareto.problems.synthetic import Synthetic
+from fedpareto.testing.conformance import trial
+
+PLANE = Layout.of({"all": (2,)})
+MODELS = np.array([[1.0, 2.0], [-1.0, 0.5], [0.0, 3.0], [2.0, -1.0]])
+SIZES = np.array([10.0, 20.0, 30.0, 40.0])
+
+
+def told(algorithm, judge, **more):
+    """The state after four clients' replies, on a server that measures by `judge`."""
+    setting = replace(setting_of(range(4), PLANE), judge=judge)
+    tensors = {"model": torch.tensor(MODELS), "size": torch.tensor(SIZES), **more}
+    return algorithm.tell(algorithm.begin(setting), Replies(np.arange(4), tensors, rounds=np.ones(4)))
+
+
+def coordinates(models):
+    """Two objectives, both minimised: the coordinates of a model."""
+    return models.unsqueeze(1).expand(-1, 3, -1)
+
+
+# -- FedVal --------------------------------------------------------------------------------------------------------
+
+
+def test_ranks_are_those_of_statistics_with_ties_in_the_middle():
+    values = np.random.default_rng(0).integers(0, 4, (9, 3)).astype(float)
+    assert ranks(torch.tensor(values)).numpy() == pytest.approx(rankdata(values, axis=0))
+    assert ranks(torch.full((1, 2), -torch.inf)).tolist() == [[1, 1]]
+
+
+@pytest.mark.parametrize("weighting", ["size", "equal"])
+def test_one_criterion_and_equal_ranks_is_fedavg(weighting):
+    fedavg = told(FedAvg(weighting), None).model
+    equal = FedVal(weighting, criteria=("objective 1",))
+    assert torch.allclose(told(equal, lambda models: torch.ones(len(models), 3, 2)).model, fedavg, atol=1e-12)
+    assert torch.allclose(told(FedVal(weighting, sharpness=0.0), coordinates).model, fedavg, atol=1e-12)
+    assert not torch.allclose(told(equal, coordinates).model, fedavg, atol=1e-3)
+
+
+def test_a_step_of_fedval_by_hand():
+    first, second = (5 - rankdata(MODELS[:, place]) for place in (0, 1))
+    scores = (3 * first + second) / 4
+    done = told(FedVal("size", importance=(3.0, 1.0), sharpness=2.0), coordinates)
+    weights = scores**2 * SIZES
+    assert done.scores.numpy() == pytest.approx(scores)
+    assert done.model.numpy() == pytest.approx(weights @ MODELS / weights.sum())
+    assert done.scores.tolist() != told(FedVal(criteria=("objective 0",)), coordinates).scores.tolist() == list(first)
+
+
+def test_a_client_that_flips_labels_gets_the_last_rank(tmp_path):
+    problem = Synthetic(hidden=(4,), server_rows=400)
+    run = {"clients": 5, "rounds": 3, "engine": {"threads": 1, "chunk": 5}, "learner": {"epochs": 1}}
+    attack = {"kind": "label-flip", "clients": [3]}
+    fedpareto.run(
+        problem, FedVal(criteria=("accuracy",)), attack=attack, preferences=[1, 0], out=tmp_path / "run", **run
+    )
+    lines = (tmp_path / "run" / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    scores = [json.loads(line)["scores"] for line in lines][-1]
+    assert scores[3] == min(scores)
+    assert sorted(scores)[1] > 1, "nobody shares the last rank"
+
+
+def test_fedval_says_what_it_needs():
+    with pytest.raises(UserError, match="fedval: the server has no rows of its own on this problem; a table gives"):
+        trial(FedVal(), Synthetic(hidden=(4,)), rounds=1)
+    with pytest.raises(UserError, match="'speed' is no objective of this problem, which has objective 0, objective 1"):
+        told(FedVal(criteria=("speed",)), coordinates)
+    with pytest.raises(UserError, match="importance has 1 entries for 2 criteria"):
+        told(FedVal(importance=(1.0,)), coordinates)
+    for wrong in ({"importance": (-1.0, 2.0)}, {"sharpness": -1.0}):
+        with pytest.raises(UserError, match="is"):
+            FedVal(**wrong)
