@@ -30,7 +30,18 @@ from little_work import LITTLE_WORK
 
 PLANE = Layout.of({"all": (2,)})
 EAST, WEST, NORTH = (1.0, 0.0), (-1.0, 0.0), (0.0, 1.0)
-REFUSED = {"dsfl", "fairfed", "fedcmoo", "fedcmoo-pref", "feddyn", "fedfb", "lft-ensemble", "mofld", "scaffold"}
+REFUSED = {
+    "dsfl",
+    "fairfed",
+    "fairtrade",
+    "fedcmoo",
+    "fedcmoo-pref",
+    "feddyn",
+    "fedfb",
+    "lft-ensemble",
+    "mofld",
+    "scaffold",
+}
 PERSONAL = ["fedpref", "fedpref-clustering", "fedpref-weighting", "cfl", "mat-fl", "fedamp", "fedmtl"]
 
 

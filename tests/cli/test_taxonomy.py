@@ -14,7 +14,7 @@ from fedpareto.core.algorithm import Taxonomy
 from fedpareto.core.taxonomy import BOXES, COMPARISON, LEVELS, OUTSIDE, occupants, outsiders
 from fedpareto.fleet.selection import Selection
 
-STILL_EMPTY = {1, 2, 5, 7}
+STILL_EMPTY = {1, 2, 7}
 
 
 def test_boxes_are_those_of_section_2_2():

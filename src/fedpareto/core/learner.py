@@ -26,6 +26,10 @@ dataclass, such as an algorithm, or a function of a module, and no closure.
 """
 
 
+STEP_FACTOR = "step factor"
+"""The name of what a loss may be given beside its own tensors: by what each client's step size is multiplied, `[n]`."""
+
+
 @dataclass(frozen=True)
 class Pull:
     """A regulariser that pulls models towards a point, ½·strength·‖θ − towards‖² + slope·θ; a learner adds its
@@ -88,7 +92,7 @@ class Learner(ABC):
 
         They need not be a whole model: `layout` says what they are. `epochs` are passes over a client's data, if not
         the learner's own; `purpose` names the stream of minibatches. `given` are tensors that `loss` reads, which
-        differ from round to round; what it changed in them is in there afterwards.
+        differ from round to round; what it changed in them is in there afterwards. One of them may be `STEP_FACTOR`.
         """
         raise UserError(
             f"{type(self).__name__} has no minibatches, which this algorithm needs; "

@@ -15,6 +15,7 @@ slices of all widths are trained as one stack of models `[n, d]`. Which layers a
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -26,20 +27,21 @@ ROUNDING = 1e-9
 """0.3 of 10 units are 3, whatever the floating-point product is."""
 
 
-def slice_of(layout: Layout, share: float) -> Tensor:
-    """Which entries of a flat model are in its slice of this width, booleans `[d]`.
+def slice_of(layout: Layout, share: float | Sequence[float]) -> Tensor:
+    """Which entries of a flat model are in its slice of this width, or of one for each hidden layer, booleans `[d]`.
 
     Every hidden layer keeps its first ⌈share · units⌉ units; inputs and outputs of the whole network stay as they are.
     The entries that are kept, in their order, are the flat model of the narrower network.
     """
-    if share == 1:
+    shares = [share] * len(layout.hidden or [None]) if isinstance(share, float | int) else share
+    if all(each == 1 for each in shares):
         return torch.ones(layout.size, dtype=torch.bool)
     if layout.hidden is None:
-        raise UserError(f"the model cannot be narrowed to {share:g} of its width: {_reason(layout)}")
+        raise UserError(f"the model cannot be narrowed to {min(shares):g} of its width: {_reason(layout)}")
     shapes = dict(zip(layout.names, layout.shapes, strict=True))
     marks = {name: torch.ones(shape, dtype=torch.bool) for name, shape in shapes.items()}
-    for hidden in layout.hidden:
-        kept = math.ceil(share * hidden.units - ROUNDING)
+    for hidden, each in zip(layout.hidden, shares, strict=True):
+        kept = math.ceil(each * hidden.units - ROUNDING)
         for name, dimension, block in hidden.along:
             unit = torch.arange(shapes[name][dimension]) // block % hidden.units
             marks[name].index_fill_(dimension, (unit >= kept).nonzero().flatten(), False)

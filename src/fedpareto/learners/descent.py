@@ -16,7 +16,7 @@ from torch import Tensor
 
 from fedpareto.core import rng
 from fedpareto.core.layout import Layout
-from fedpareto.core.learner import Pull
+from fedpareto.core.learner import STEP_FACTOR, Pull
 from fedpareto.core.messages import Message
 from fedpareto.core.replay import Replayed
 from fedpareto.core.rows import Batch, Rows, shares_of
@@ -74,13 +74,15 @@ class Descent:
         pull: Pull | None,
         addresses: rng.Addresses,
         purpose: str = "batches",
+        factors: Tensor | None = None,
     ) -> None:
         self.how, self.model, self.layout, self.gradient, self.pull = how, model, layout, gradient, pull
-        self.addresses, self.purpose = addresses, purpose
+        self.addresses, self.purpose, self.factors = addresses, purpose, factors
         self.buffers = {name: layout.unflatten(model)[name] for name in layout.buffers}
         self.steps = torch.zeros((), dtype=torch.int64, device=model.device)
         self.trained = (~layout.marked(layout.buffers)).to(model) if layout.buffers else None
-        self.lr = how.lr if how.schedule.is_constant else model.new_empty(len(model), 1)
+        is_constant = how.schedule.is_constant and factors is None
+        self.lr = how.lr if is_constant else model.new_empty(len(model), 1)
         decay = how.weight_decay if self.trained is None else how.weight_decay * self.trained
         self.decay = decay if how.weight_decay and how.optimiser != "adamw" else None
         self.optimiser: Optimiser
@@ -97,6 +99,8 @@ class Descent:
             self.steps.zero_()
         if isinstance(self.lr, Tensor):
             factors = self.how.schedule(self.addresses.round)
+            if self.factors is not None:
+                factors = factors * self.factors
             self.lr.copy_((self.how.lr * factors).unsqueeze(1))
 
     def step(self, batch: Batch, active: Tensor | None) -> Losses:
@@ -190,7 +194,9 @@ class RecordedTraining:
         self.addresses = rng.Addresses(*(inputs[name] for name in ADDRESS))
         has_pull = "towards" in inputs
         pull = Pull(inputs["strength"], inputs["towards"], inputs.get("slope")) if has_pull else None
-        self.descent = Descent(how, self.model, layout, make(self.model, inputs), pull, self.addresses, purpose)
+        self.descent = Descent(
+            how, self.model, layout, make(self.model, inputs), pull, self.addresses, purpose, inputs.get(STEP_FACTOR)
+        )
         self.at_once = max(k for k in range(1, STEPS_AT_ONCE + 1) if outline.steps % k == 0)
         self.is_whole = self.at_once == outline.steps
         """Whether a round is one recording: the drawing of its minibatches and all its steps."""

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from fedpareto.core.layout import Layout
-from fedpareto.core.learner import Learner, Loss, Pull
+from fedpareto.core.learner import STEP_FACTOR, Learner, Loss, Pull
 from fedpareto.core.messages import Message
 from fedpareto.core.problem import ROWS_AT_ONCE, SupervisedProblem
 from fedpareto.core.rows import Batch
@@ -192,7 +192,9 @@ class Supervised(Learner):
             given.update(_clones({name: recording.inputs[name] for name in given if name in changed}))
             return model, model if recording.watch is None else recording.watch.means
         model, kept, watch = start.clone(), _clones(inputs), Watch(start)
-        descent = Descent(self, model, layout, make(model, kept), pull, clients.addresses, purpose)
+        descent = Descent(
+            self, model, layout, make(model, kept), pull, clients.addresses, purpose, kept.get(STEP_FACTOR)
+        )
         plan = drawn(outline, tensors, clients.addresses, purpose, start.dtype)
         for step, (batch, active) in enumerate(plan.batches(rows, outline, clients.recordings.workspace)):
             losses = descent.step(batch, active)

@@ -40,7 +40,7 @@ def nsga2(
     front, population_now = _front(*seen), survivors(*seen, population)
     for _ in range(generations):
         genomes, _losses = population_now
-        children = mutated(crossed(genomes, *_parents(len(genomes), population, stream), stream), stream)
+        children = mutated(crossed(genomes, *parents(len(genomes), population, stream), stream), stream)
         born = children, evaluate(children)
         front = _front(*_together(front, born))
         population_now = survivors(*_together(population_now, born), population)
@@ -110,7 +110,7 @@ def mutated(genomes: Genomes, stream: np.random.Generator) -> Genomes:
     return _with_members(inside, n)
 
 
-def _parents(count: int, children: int, stream: np.random.Generator) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def parents(count: int, children: int, stream: np.random.Generator) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Binary tournaments, two for each child; survivors are in order, so the better of two is the earlier one."""
     mothers, fathers = stream.integers(count, size=(2, children, 2)).min(axis=2)
     return mothers, fathers
