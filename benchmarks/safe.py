@@ -1,7 +1,7 @@
 """Does it pay for me? Who is worse off in a federation than alone, with and without +safe, on six fairness problems.
 
-    python benchmarks/safe.py [--seeds 5] [--rounds 10] [--clients 10] [--rows 100 600] [--problems adult bank]
-        [--json FILE] [--figure FILE]
+    python benchmarks/safe.py [--seeds 5] [--rounds 10] [--clients 10] [--rows 100 300] [--problems adult bank]
+        [--hidden 64 32] [--epochs 10 20] [--json FILE] [--figure FILE]
 
 Each client has so many rows in all, of which 60 % are for training, 20 % for validation and 20 % for the test; all
 models are tested on the same rows, those of all clients. The other rows of a table are not used. "Worse" is the
@@ -14,6 +14,8 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from functools import cache
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +23,7 @@ import numpy as np
 import torch
 
 import fedpareto
-from fedpareto.core.registry import problem_class
+from fedpareto.core.registry import make_algorithm, problem_class
 from fedpareto.moo.indicators import own_utilities
 
 PROBLEMS = ("adult", "bank", "compas", "credit-default", "law-school", "law-school-20798")
@@ -39,12 +41,19 @@ def key(problem: str, rows: int, algorithm: str) -> str:
     return f"{problem}, {rows} rows, {algorithm}"
 
 
+@cache
+def problem_of(name: str, rows: int, hidden: tuple[int, ...]) -> Any:
+    """A problem of which clients have so many rows together; it is read once."""
+    cls: Any = problem_class(name)
+    return cls(server_share=1 - min(rows / TABLE_ROWS[name], 1.0), unmeasured="worst", hidden=hidden)
+
+
 def run(problem: str, rows: int, algorithm: str, given: argparse.Namespace) -> list[dict[str, Any]]:
     """By seed the hypervolume, and every client's worth on validation and on test rows."""
-    taken = min(rows * given.clients / TABLE_ROWS[problem], 1.0)
+    epochs = {"body_epochs": given.epochs[0], "head_epochs": given.epochs[1]} if "praffl" in algorithm else {}
     result = fedpareto.run(
-        problem_class(problem)(server_share=1 - taken, unmeasured="worst"),  # type: ignore[call-arg]
-        algorithm,
+        problem_of(problem, rows * given.clients, tuple(given.hidden)),
+        make_algorithm(algorithm, epochs),
         clients=given.clients,
         rounds=given.rounds,
         seeds=given.seeds,
@@ -156,22 +165,23 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--clients", type=int, default=10)
-    parser.add_argument("--rows", type=int, nargs="+", default=[100, 600])
+    parser.add_argument("--rows", type=int, nargs="+", default=[100, 300])
     parser.add_argument("--problems", nargs="+", default=list(PROBLEMS), choices=PROBLEMS)
+    parser.add_argument("--hidden", type=int, nargs="+", default=[64, 32], help="widths of the networks")
+    parser.add_argument("--epochs", type=int, nargs=2, default=[10, 20], help="PraFFL's τ_c and τ_p")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--figure", type=Path)
     given = parser.parse_args()
     torch.set_num_threads(1)
     found: Found = json.loads(given.json.read_text("utf-8")) if given.json and given.json.exists() else {}
-    for problem in given.problems:
-        for rows in given.rows:
-            for algorithm in ALGORITHMS:
-                name = key(problem, rows, algorithm)
-                if name not in found:
-                    found[name] = run(problem, rows, algorithm, given)
-                    print(name, file=sys.stderr)
-                    if given.json:
-                        given.json.write_text(json.dumps(found), encoding="utf-8")
+    for rows, problem, algorithm in product(given.rows, given.problems, ALGORITHMS):
+        name = key(problem, rows, algorithm)
+        if name in found:
+            continue
+        found[name] = run(problem, rows, algorithm, given)
+        print(name, file=sys.stderr)
+        if given.json:
+            given.json.write_text(json.dumps(found), encoding="utf-8")
     print(summary(found, given.problems, given.rows), table(found, given.problems, given.rows), sep="\n\n")
     if given.figure:
         picture(found, given.problems, given.rows, given.figure)

@@ -141,6 +141,7 @@ ALLOWED = [
         "fedprox",
         "fedrep",
         "fedyogi",
+        "moon",
     ),
     *("fsmgda", "lft-fedavg", "per-fedavg", "pfedme", "praffl", "scaffold"),
 ]

@@ -161,7 +161,8 @@ class Algorithm(ABC, Generic[S]):
     """Whether its clients are in clusters that are examined only when all of their members have replied."""
     needs_losses: ClassVar[bool] = False
     """Whether it only works where a model has losses on a client's rows, not in reinforcement learning."""
-
+    needs_hidden: ClassVar[bool] = False
+    """Whether it reads the last hidden layer of the network, where there is one (see SupervisedProblem.readout)."""
     ends_as_planned: ClassVar[bool] = False
     """Whether its last round differs from the others, so that a run cannot stop before it."""
     policy: ClassVar[Literal["sync", "buffered", "asynchronous"]] = "sync"

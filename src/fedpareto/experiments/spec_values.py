@@ -10,7 +10,7 @@ from fedpareto.codecs import Codec
 from fedpareto.core.algorithm import Algorithm, participant_count, secure_sum_of, small_setting, unwrapped
 from fedpareto.core.learner import Learner
 from fedpareto.core.parameters import convert
-from fedpareto.core.problem import Problem
+from fedpareto.core.problem import Problem, SupervisedProblem
 from fedpareto.engines.flower.options import FlowerOptions, SimulationOptions
 from fedpareto.engines.machine import LocalOptions
 from fedpareto.engines.ray.options import RayOptions
@@ -260,12 +260,24 @@ def check_graph(algorithm: Algorithm[Any], engine: LocalOptions, clients: int) -
 
 
 def check_losses(algorithm: Algorithm[Any], problem: Problem, learner: Learner) -> None:
-    """Raises UserError if an algorithm needs losses on rows and there are none."""
+    """Raises UserError if an algorithm needs losses on rows, or a hidden layer, and there are none."""
     plain = unwrapped(algorithm)
     needing = plain if plain.needs_losses else algorithm
     if needing.needs_losses and type(learner).loss is Learner.loss:
         raise UserError(
             f"{needing.name} needs a problem with losses on rows; {type(learner).__name__} on '{problem.name}' has none"
+        )
+    _check_hidden(plain, problem)
+
+
+def _check_hidden(plain: Algorithm[Any], problem: Problem) -> None:
+    """Raises UserError if an algorithm reads a network's last hidden layer, and that is inside of another module."""
+    if not plain.needs_hidden or problem.layout.hidden == ():
+        return
+    if not isinstance(problem, SupervisedProblem) or problem.readout() is None:
+        raise UserError(
+            f"{plain.name} compares what the last hidden layer sees; of '{problem.name}' that is not known: take a "
+            "problem whose model is an MLP, such as synthetic, table or adult"
         )
 
 
