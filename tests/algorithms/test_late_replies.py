@@ -41,6 +41,7 @@ REFUSED = {
     "lft-ensemble",
     "mofld",
     "scaffold",
+    "rt-fedevonas",
 }
 PERSONAL = ["fedpref", "fedpref-clustering", "fedpref-weighting", "cfl", "mat-fl", "fedamp", "fedmtl"]
 

@@ -33,7 +33,8 @@ def slice_of(layout: Layout, share: float | Sequence[float]) -> Tensor:
     Every hidden layer keeps its first ⌈share · units⌉ units; inputs and outputs of the whole network stay as they are.
     The entries that are kept, in their order, are the flat model of the narrower network.
     """
-    shares = [share] * len(layout.hidden or [None]) if isinstance(share, float | int) else share
+    layers = 1 if layout.hidden is None else len(layout.hidden)
+    shares = [share] * layers if isinstance(share, float | int) else share
     if all(each == 1 for each in shares):
         return torch.ones(layout.size, dtype=torch.bool)
     if layout.hidden is None:
