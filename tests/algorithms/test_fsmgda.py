@@ -117,3 +117,48 @@ def test_the_trained_model_is_the_clients_own_mixture_of_its_updates():
 def test_a_step_size_that_is_not_positive_is_refused():
     with pytest.raises(UserError):
         FSMGDA(server_lr=0.0)
+
+
+SUBSETS = ("distance 1", "distance 2+distance 1", "distance 2")
+
+
+def test_a_step_of_clients_with_subsets_by_hand():
+    """Δ_s is the mean over those who have s; whom nobody of the round has, has no weight."""
+    problem = Convex(heterogeneity=0.3)
+    federation = Federation.create(problem, 4, 0, "dirichlet")
+    algorithm = FSMGDA(subsets=SUBSETS)
+    done = trial(algorithm, problem, federation=federation, learner=FULL_BATCH, rounds=1, chunk=4)
+    shifts = problem.shifts(4, 0)
+    a, b = (0.2 * (problem.centres()[s] + shifts[who].mean(dim=0)) for s, who in enumerate(([0, 1, 3], [1, 2])))
+    first = float(((b - a) @ b / ((a - b) @ (a - b))).clamp(0, 1))
+    assert torch.allclose(done.models[0], first * a + (1 - first) * b, atol=1e-9)
+    replies = done.outcomes[0].replies
+    assert replies["updates"][0, 1].abs().max() == replies["updates"][2, 0].abs().max() == 0, "nobody trains in vain"
+    two = algorithm.tell(done.states[0], replies.only(np.array([0, 3])))
+    assert two.weights == (1.0, 0.0)
+    assert torch.allclose(two.model, 0.2 * (problem.centres()[0] + shifts[[0, 3]].mean(dim=0)), atol=1e-9)
+
+
+def test_subsets_of_everything_change_nothing_and_stacks_of_subsets_equal_loops():
+    problem = Convex(heterogeneity=0.3)
+    plain, all_of_them = (
+        trial(FSMGDA(subsets=one), problem) for one in ((), ("distance 1+distance 2, distance 2+distance 1",))
+    )
+    assert largest_difference(plain.models, all_of_them.models) <= 1e-15
+    whole, loop = (trial(FSMGDA(subsets=SUBSETS), problem, participation=0.5, chunk=chunk) for chunk in (7, 1))
+    assert largest_difference(whole.models, loop.models) <= 1e-12
+
+
+@pytest.mark.parametrize(
+    ("subsets", "said"),
+    [
+        (("distance 1",), "subsets: nobody has the objective 'distance 2'; add it to one of the 1"),
+        (("distance 1", "distance 3"), "unknown objective 'distance 3'; did you mean 'distance"),
+        (("distance 1",) * 7 + ("distance 2",), "or take more clients than 7"),
+    ],
+)
+def test_an_objective_that_nobody_has_or_knows_is_one_line(subsets, said):
+    with pytest.raises(UserError) as refused:
+        trial(FSMGDA(subsets=subsets), Convex())
+    assert said in str(refused.value)
+    assert "\n" not in str(refused.value)

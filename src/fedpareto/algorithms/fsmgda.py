@@ -10,13 +10,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from fedpareto.core.algorithm import Algorithm, Needs, Setting, State, Taxonomy, to_everyone, to_participants
 from fedpareto.core.clients import Clients
-from fedpareto.core.messages import Message, Parcels, Replies, Shapes, Tasks
-from fedpareto.errors import UserError
+from fedpareto.core.messages import Message, Parcels, Replies, Shapes, Tasks, take_rows
+from fedpareto.errors import UnknownName, UserError
 from fedpareto.moo.min_norm import min_norm_weights
 
 
@@ -44,6 +45,9 @@ class FSMGDA(Algorithm[FSMGDAState]):
 
     server_lr: float = 1.0
     """η, the step size of the server ("global learning rate" in the thesis)."""
+    subsets: tuple[str, ...] = ()
+    """S_i, the objectives that a client has, joined by "+", as in ["accuracy", "accuracy+demographic-parity"]; dealt to
+    clients in turn. Empty: everybody has all of them."""
 
     def __post_init__(self) -> None:
         if self.server_lr <= 0:
@@ -54,16 +58,52 @@ class FSMGDA(Algorithm[FSMGDAState]):
     def begin(self, setting: Setting) -> FSMGDAState:
         """x⁰, equal weights."""
         m = len(setting.objectives)
+        nobodys = np.flatnonzero(~self._has(setting).any(axis=0))
+        if len(nobodys):
+            raise UserError(
+                f"subsets: nobody has the objective '{setting.objectives[nobodys[0]].name}'; add it to one of the "
+                f"{len(self._dealt)}, or take more clients than {len(setting.clients)}"
+            )
         return FSMGDAState(setting, model=setting.initial, weights=(1 / m,) * m)
 
     def ask(self, state: FSMGDAState) -> list[Tasks]:
-        """Every participant trains from x."""
-        return to_participants(state, model=state.model)
+        """Every participant trains from x; who does not have all objectives is told which."""
+        tasks = to_participants(state, model=state.model)
+        if not self.subsets:
+            return tasks
+        has = torch.as_tensor(self._has(state.setting)).to(state.model)
+        return [
+            replace(one, own={"has": take_rows(has, state.setting.rows(one.clients))})  # Public, as in the paper.
+            for one in tasks
+        ]
+
+    def _has(self, setting: Setting) -> np.ndarray:
+        """The paper's A: which objectives each client has, booleans `[n, m]`."""
+        names = [objective.name for objective in setting.objectives]
+        has = np.ones((len(setting.clients), len(names)), dtype=bool)
+        for number, own in enumerate(self._dealt):
+            unknown = [name for name in own if name not in names]
+            if unknown:
+                raise UnknownName("objective", unknown[0], names)
+            has[number :: len(self._dealt)] = np.isin(names, own)
+        return has
+
+    @property
+    def _dealt(self) -> list[list[str]]:
+        """The objectives of each subset; on the command line all of them are one text, with commas."""
+        subsets = [one for text in self.subsets for one in text.split(",")]
+        return [[name.strip() for name in one.split("+")] for one in subsets]
 
     def train(self, clients: Clients, message: Message) -> Message:
-        """Δ_s,i for every objective s: the update of local training for s alone, whatever the client's preference."""
+        """Δ_s,i for every objective s: the update of local training for s alone, whatever the client's preference; 0
+        for those that a client does not have.
+        """
         model = message["model"]
-        updates = [clients.learn(model, weights=only) - model for only in _single_objectives(clients)]
+        has = message.get("has", torch.ones_like(clients.preferences))
+        updates = [
+            (clients.learn(model, weights=only) - model) * mine[:, None] if mine.any() else torch.zeros_like(model)
+            for only, mine in zip(_single_objectives(clients), has.T, strict=True)
+        ]
         return {"updates": torch.stack(updates, dim=1)}
 
     def personal(self, clients: Clients, message: Message) -> Tensor:
@@ -82,13 +122,23 @@ class FSMGDA(Algorithm[FSMGDAState]):
         return {"train": {"updates": (len(setting.objectives), d)}, "fine_tune": {"model": (d,)}}
 
     def tell(self, state: FSMGDAState, replies: Replies) -> FSMGDAState:
-        """x ← x + η Σ_s λ_s Δ_s with λ = argmin ‖Σ_s λ_s Δ_s‖² and Δ_s the mean over clients."""
-        updates = replies.mean("updates")
+        """x ← x + η Σ_s λ_s Δ_s with λ = argmin ‖Σ_s λ_s Δ_s‖² and Δ_s the mean over clients that have s."""
+        updates, counts = replies.mean("updates"), self._counts(state, replies)
+        if self.subsets:
+            # Of a client that does not have an objective the update is 0: it adds nothing to the sum.
+            factors = np.divide(len(replies), counts, out=np.zeros(len(counts)), where=counts > 0)
+            updates = updates * torch.as_tensor(factors).to(updates)[:, None]
         exact = updates.double()  # The squares of large or small updates leave the range of single precision.
-        weights = min_norm_weights((exact @ exact.T).cpu().numpy())
+        there, weights = np.flatnonzero(counts), np.zeros(len(counts))
+        weights[there] = min_norm_weights((exact @ exact.T).cpu().numpy()[np.ix_(there, there)])
         step = torch.as_tensor(weights).to(updates) @ updates
         model = state.model + self.server_lr * step
         return replace(state, model=model, weights=tuple(weights.tolist()), round=state.round + 1)
+
+    def _counts(self, state: FSMGDAState, replies: Replies) -> np.ndarray:
+        """|R_s|, how many of those who replied have each objective, `[m]`; one that nobody has counts for nothing."""
+        counts: np.ndarray = self._has(state.setting)[state.setting.rows(replies.clients)].sum(axis=0)
+        return counts
 
     def solutions(self, state: FSMGDAState) -> Parcels:
         """The global model for every client."""
