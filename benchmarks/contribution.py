@@ -16,6 +16,7 @@ import numpy as np
 from fedpareto.experiments import runner
 from fedpareto.experiments.draft import Draft
 from fedpareto.experiments.result import Result
+from fedpareto.papers.studies.low_quality import auc
 
 SCORES = ("share", "cosine", "change", "gain", "participation", "confidence")
 PROBLEMS: dict[str, dict[str, Any]] = {
@@ -29,12 +30,6 @@ KINDS: dict[str, dict[str, Any]] = {
     "low-quality, 50 %": {"kind": "low-quality", "strength": 0.5},
     "seldom, 1 of 5": {"kind": "seldom", "strength": 5},
 }
-
-
-def auc(score: np.ndarray, is_dishonest: np.ndarray) -> float:
-    """The probability that an honest client has the larger score; ties count half."""
-    low, high = score[is_dishonest], score[~is_dishonest]
-    return float(np.mean((high > low[:, None]) + 0.5 * (high == low[:, None])))
 
 
 def scores(result: Result, run: int) -> dict[str, np.ndarray]:

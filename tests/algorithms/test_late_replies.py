@@ -38,6 +38,7 @@ REFUSED = {
     "fedcmoo-pref",
     "feddyn",
     "fedfb",
+    "fedpref-public",
     "lft-ensemble",
     "mofld",
     "scaffold",

@@ -63,7 +63,7 @@ MAY_IMPORT = {
     "testing": {"errors", "moo", "core", "engines", "experiments", "learners", "problems"},
     "deploy": {"errors", "files", "codecs", "moo", "core", "trust", "engines", "experiments", "problems"},
     "page": {"errors", "files", "columns", "moo", "core", "inputs", "report", "experiments", "serving", "deploy"},
-    "papers": {"errors", "files", "columns", "moo", "core", "engines", "experiments", "report"},
+    "papers": {"errors", "files", "columns", "moo", "core", "trust", "engines", "experiments", "report"},
     "cli": {
         "errors",
         "files",

@@ -135,7 +135,7 @@ def test_replies_without_a_model_pass_and_a_training_without_one_is_an_error() -
 
 NO_MODEL = {"local", "lft-ensemble"}
 NO_SERVER = {"dsfl"}
-CLUSTERS = {"fedpref", "fedpref-clustering", "fedpref-weighting", "cfl"}
+CLUSTERS = {"fedpref", "fedpref-clustering", "fedpref-public", "fedpref-weighting", "cfl"}
 
 
 @pytest.mark.parametrize("name", registry.algorithms())

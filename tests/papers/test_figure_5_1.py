@@ -9,6 +9,7 @@ import pytest
 
 from fedpareto.errors import UserError
 from fedpareto.experiments.interrupts import Stopped
+from fedpareto.papers import catalogue
 from fedpareto.papers.thesis import figure_5_1
 from fedpareto.papers.thesis.figure_5_1 import Plan, as_json, draw, reproduce, result_of, side_of
 
@@ -171,3 +172,9 @@ def test_a_client_without_a_finite_accuracy_is_no_result(monkeypatch, tmp_path):
     monkeypatch.setattr("fedpareto.report.reading.load", lambda folder: Broken())
     with pytest.raises(UserError, match="a client has no finite accuracy"):
         figure_5_1.accuracies(tmp_path)
+
+
+def test_settings_of_the_user_reach_every_run():
+    figure = catalogue.prepare(figure_5_1.NAME, catalogue.Options(quick=True, settings=("learner.lr=0.5",)))
+    assert figure_5_1.spec(figure.plan, "local", [[1, 0], [0, 1]]).learner.lr == 0.5
+    assert "learner.lr=0.5" in figure.headline

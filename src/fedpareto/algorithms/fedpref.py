@@ -126,7 +126,7 @@ class FedPref(Algorithm[FedPrefState]):
             return self._tell_some(state, replied, trained)
         clusters = self._split_converged(state, trained, replied)
         here = [_places(cluster, replied) for cluster in clusters]
-        similarity = self._similarity(state, clusters, here, trained)
+        similarity = self._similarity(state, clusters, replied, here, trained)
         mixed = self._weights(here, similarity) @ trained
         after = replace(
             state,
@@ -195,7 +195,7 @@ class FedPref(Algorithm[FedPrefState]):
             own = trained[torch.as_tensor(here[number], device=trained.device)]
             if self.split_level < 1:
                 return self._confirmed_halves(state, own, np.array(state.clusters[number].members))
-            return bipartition(similarities(own - before[number], state.setting.layout, self.top_ratio))
+            return bipartition(self._compared(state, replied[here[number]], own - before[number]))
 
         learned = (trained != take_rows(state.models, replied)).any(dim=1).cpu().numpy()
         stands_still = [
@@ -227,13 +227,18 @@ class FedPref(Algorithm[FedPrefState]):
         self, halves: list[list[int]], state: FedPrefState, moves: Tensor, members: np.ndarray
     ) -> list[list[int]]:
         """The halves if the members' moves `[members, d]` differ between them, or all members in one."""
-        similarity = similarities(moves, state.setting.layout, self.top_ratio)
+        similarity = self._compared(state, members, moves)
         address = rng.Address(state.setting.seed, client=int(state.setting.clients[members[0]]), round=state.round)
         p = separation_p_value(similarity, halves[0], rng.generator(address, "split"))
         return halves if p <= self.split_level else [list(range(len(members)))]
 
     def _similarity(
-        self, state: FedPrefState, clusters: Sequence[Cluster], here: Sequence[np.ndarray], trained: Tensor
+        self,
+        state: FedPrefState,
+        clusters: Sequence[Cluster],
+        replied: np.ndarray,
+        here: Sequence[np.ndarray],
+        trained: Tensor,
     ) -> Tensor:
         """sim(Δθ_i, Δθ_j) with Δθ_i = θ'_i − θ̄_C (eq. 4.2), where θ̄_C is the mean of i's cluster before training."""
         cluster_of = torch.empty(len(trained), dtype=torch.long, device=trained.device)
@@ -241,6 +246,10 @@ class FedPref(Algorithm[FedPrefState]):
             cluster_of[torch.as_tensor(places, device=trained.device)] = number
         reference = means(clusters, state.models)
         updates = trained - (reference if len(clusters) == 1 else reference[cluster_of])
+        return self._compared(state, replied, updates)
+
+    def _compared(self, state: FedPrefState, rows: np.ndarray, updates: Tensor) -> Tensor:
+        """sim among the clients in these rows, `[k, k]`, by their updates `[k, d]`."""
         return similarities(updates, state.setting.layout, self.top_ratio)
 
     # -- rounds that do not wait for all ---------------------------------------------------------------------------

@@ -87,6 +87,7 @@ class Entry:
 
 MOFLD, FAIRNESS = "thesis.mofld.reproduction", "thesis.fairness.reproduction"
 MORL, CLUSTERS = "thesis.morl.reproduction", "thesis.morl.clusters"
+OWN = "studies"
 PRAFFL, FEDMGDA, FEDFEW = (f"{paper}.reproduction" for paper in ("praffl", "fedmgda", "fedfew"))
 
 CATALOGUE: Mapping[str, Entry] = {
@@ -130,6 +131,13 @@ CATALOGUE: Mapping[str, Entry] = {
     "fedfew-table-6": Entry("FedFew with 1 to 5 models on news and X-rays", FEDFEW),
     "fedfew-mu": Entry("FedFew with four smoothings: weights and fairness (figures 5 to 7)", FEDFEW),
     "fedfew-jain": Entry("Jain's index of FedFew and six others (table 5)", FEDFEW),
+    "study-heterogeneity": Entry("of our own: preferences that differ, data that differ, both", f"{OWN}.heterogeneity"),
+    "study-public": Entry("of our own: FedPref with preferences that clients do not hide", f"{OWN}.public_preferences"),
+    "study-low-quality": Entry(
+        "of our own: do λ, α and similarity recognise low-quality clients", f"{OWN}.low_quality"
+    ),
+    "study-fig-5.1-control": Entry("of our own: opposed preferences or twice the images", f"{OWN}.figure_5_1_control"),
+    "study-mofld": Entry("of our own: MOFL/D whose candidates are trained together, on Adult", f"{OWN}.mofld_together"),
     "stch-set": Entry("a few solutions for many losses: three small problems, six scalarisations", "studies.stch_set"),
 }
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -26,7 +26,7 @@ from fedpareto.files import write_atomically
 from fedpareto.moo.dominance import is_nondominated
 from fedpareto.moo.indicators import hypervolume
 from fedpareto.papers.catalogue import Options, Outcome, Say
-from fedpareto.papers.praffl import pooled, published
+from fedpareto.papers.praffl import claims, pooled, published
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -245,7 +245,9 @@ class PraFFLStudy:
             say(f"{len(found)} of {len(self.cells)}, {one.cell.label} on {one.cell.data} ({how}), {about}")
         ordered = [found[number] for number in range(len(self.cells))]
         files = draw(self.name, ordered, folder)
-        return Outcome(as_json(self, ordered), [table(self, ordered), *remarks(self, ordered)], files)
+        judged = [] if self.plan.quick else claims.verdicts(self.name, ordered)
+        record = as_json(self, ordered) | {"claims": [asdict(claim) for claim in judged]}
+        return Outcome(record, [table(self, ordered), *remarks(self, ordered), *map(str, judged)], files)
 
 
 # -- what is shown -------------------------------------------------------------------------------------------------

@@ -73,6 +73,8 @@ class Plan:
     test_samples: int = TEST_SAMPLES
     quick: bool = False
     device: str = "cpu"
+    settings: tuple[str, ...] = ()
+    """Parameters of every run that the user set, such as engine.device=cuda."""
 
     @classmethod
     def make(
@@ -85,6 +87,7 @@ class Plan:
         samples: int | None = None,
         test_samples: int | None = None,
         device: str = "cpu",
+        settings: tuple[str, ...] = (),
     ) -> Plan:
         """The thesis's values (or our choices), or a quick version's, where nothing else is set."""
         usual = cls()
@@ -101,7 +104,7 @@ class Plan:
             if value is not None and value < 1:
                 raise UserError(f"{key} is {value}; at least 1 is needed")
         chosen = {key: getattr(usual, key) if value is None else value for key, value in sizes.items()}
-        return cls(**chosen, quick=quick, device=device)
+        return cls(**chosen, quick=quick, device=device, settings=settings)
 
     @property
     def preferences(self) -> list[list[list[float]]]:
@@ -245,7 +248,7 @@ def _name(title: str, weights: Sequence[Sequence[float]]) -> str:
 
 def spec(plan: Plan, algorithm: str, weights: Sequence[Sequence[float]]) -> Spec:
     """One configuration; its runs are seeds, so that they train in one stack."""
-    return Draft(
+    draft = Draft(
         {
             "algorithm": algorithm,
             "problem": {
@@ -262,7 +265,8 @@ def spec(plan: Plan, algorithm: str, weights: Sequence[Sequence[float]]) -> Spec
             # Configurations run side by side, one to a core.
             "engine": {"name": "local", "device": plan.device, "threads": 1},
         }
-    ).finish()
+    )
+    return draft.with_settings(plan.settings).finish()
 
 
 def accuracies(folder: Path) -> np.ndarray:
@@ -342,8 +346,10 @@ def _is_beaten_in(configuration: int, non_federated: Side, federated: Side) -> b
 
 def prepare(name: str, options: Options) -> Figure51:
     """The figure, with what the user chose."""
-    options.refuse(name, "clients", "problems", "algorithms", "preferences", "settings")
-    return Figure51(Plan.make(quick=options.quick, repetitions=options.seeds, rounds=options.rounds), options.jobs)
+    options.refuse(name, "clients", "problems", "algorithms", "preferences")
+    options.must_name_parts()
+    plan = Plan.make(quick=options.quick, repetitions=options.seeds, rounds=options.rounds, settings=options.settings)
+    return Figure51(plan, options.jobs)
 
 
 @dataclass(frozen=True)
@@ -358,6 +364,7 @@ class Figure51:
         """What it is and how large."""
         plan = self.plan
         size = f"{plan.configurations} configurations, {plan.repetitions} runs each, {plan.rounds} rounds"
+        size += "".join(f", {text}" for text in plan.settings)
         return f"{'QUICK VERSION of ' if plan.quick else ''}{NAME} (Multi-MNIST, two opposed clients): {size}"
 
     def run(self, folder: Path, say: Say, stop: Callable[[], bool]) -> Outcome:
