@@ -1,4 +1,4 @@
-"""FCFL, FedMC+ and adaptive FedAdam, for whom clients are objectives, against their limits and plain loops."""
+"""FCFL, FedMC+, adaptive FedAdam and FedMDFG, for whom clients are objectives, against their limits and plain loops."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from fedpareto.algorithms.adafedadam import AdaFedAdam
 from fedpareto.algorithms.fcfl import FCFL
 from fedpareto.algorithms.fedavg import FedAvg
 from fedpareto.algorithms.fedmc_plus import FedMCPlus
+from fedpareto.algorithms.fedmdfg import FedMDFG, fair_weights, inequality
 from fedpareto.core.federation import Federation
 from fedpareto.core.layout import Layout
 from fedpareto.core.messages import Replies
@@ -148,6 +149,54 @@ def test_one_local_step_is_certain_and_its_first_step_is_adams():
     assert done.states[-1].model.numpy() == pytest.approx(0.03 * np.sign(optima().mean(0)), abs=1e-6)
 
 
+# -- FedMDFG -------------------------------------------------------------------------------------------------------
+
+
+def test_its_direction_descends_for_all_and_turns_losses_towards_equal_ones():
+    stream = np.random.default_rng(1)
+    for n in (2, 5, 9):
+        g, losses = stream.standard_normal((n, 12)), stream.uniform(0.1, 3, n)
+        for fair in (False, True):
+            d = fair_weights(g @ g.T, losses, fair) @ g
+            assert (g @ d).min() > 0
+            assert np.linalg.norm(d) == pytest.approx(np.linalg.norm(g.mean(0)))
+        assert inequality(losses - 1e-6 * g @ d) < inequality(losses)
+    assert inequality(np.full(5, 0.3)) == pytest.approx(0, abs=1e-5)
+    assert inequality(np.array([1.0, 0.0])) == pytest.approx(45)
+
+
+def test_the_longest_step_that_is_good_for_all_is_taken():
+    """Along a line with optima at 1, 2 and 4: a step to x is good for all up to x = 2 (from 0 the nearest mirrors)."""
+    algorithm = FedMDFG(angle=90.0, halvings=3)
+    state = algorithm.begin(setting_of(range(3), Layout.of({"all": (1,)})))
+    optima_ = torch.tensor([1.0, 2.0, 4.0]).double()
+    tensors = {"model": torch.full((3, 1), 1.0).double(), "loss_before": 0.5 * optima_**2}
+    state = algorithm.tell(state, Replies(np.arange(3), tensors, rounds=np.ones(3)))
+    assert (state.searching, state.round, state.direction.tolist()) == (True, 0, [pytest.approx(1.0)])
+
+    def after(places):
+        return 0.5 * (torch.tensor(places).double() - optima_[:, None]) ** 2
+
+    def stepped(clients=range(3)):
+        found = after(algorithm.steps)[list(clients)]
+        return algorithm.tell(
+            state, Replies(np.array(clients), {"losses": found}, "search", rounds=np.ones(len(clients)))
+        )
+
+    assert stepped().step == 1, "2 is where the first client is as well off as before, which is not enough"
+    assert stepped((1, 2)).step == 1, "not longer than server_lr without all clients"
+    assert stepped().model.tolist() == [pytest.approx(1.0)]
+
+
+def test_every_round_of_fedmdfg_is_better_for_every_client():
+    done = trial(FedMDFG(angle=90.0), DIFFERENT, learner=FULL_BATCH, rounds=4)
+    before = None
+    for state in done.states[::2]:
+        losses = ((state.model.numpy() - optima()) ** 2).sum(1)
+        assert before is None or (losses <= before + 1e-12).all()
+        before = losses
+
+
 @pytest.mark.parametrize(
     ("make", "wrong"),
     [
@@ -155,6 +204,7 @@ def test_one_local_step_is_certain_and_its_first_step_is_adams():
         *((FedMCPlus, {name: value}) for name, value in (("c", 1.0), ("c_decay", 0.0), ("window", 0))),
         *((AdaFedAdam, {name: -1.0}) for name in ("alpha", "beta", "tau")),
         (FCFL, {"delta": 0.0}),
+        *((FedMDFG, {name: value}) for name, value in (("angle", 91.0), ("server_lr", 0.0), ("halvings", -1))),
     ],
 )
 def test_what_makes_no_sense_is_refused_in_one_line(make, wrong):

@@ -38,6 +38,7 @@ REFUSED = {
     "fedcmoo-pref",
     "feddyn",
     "fedfb",
+    "fedmdfg",
     "fedpref-public",
     "lft-ensemble",
     "mofld",

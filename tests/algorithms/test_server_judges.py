@@ -12,13 +12,15 @@ from scipy.stats import rankdata
 from small_problems import setting_of
 
 import fedpareto
+from fedpareto.algorithms.fair_fate import FairFate
 from fedpareto.algorithms.fedavg import FedAvg
 from fedpareto.algorithms.fedval import FedVal, ranks
 from fedpareto.core.layout import Layout
 from fedpareto.core.messages import Replies
 from fedpareto.errors import UserError
+from fedpareto.problems.convex import Convex
 from fedpareto.problems.synthetic import Synthetic
-from fedpareto.testing.conformance import trial
+from fedpareto.testing.conformance import largest_difference, trial
 
 PLANE = Layout.of({"all": (2,)})
 MODELS = np.array([[1.0, 2.0], [-1.0, 0.5], [0.0, 3.0], [2.0, -1.0]])
@@ -88,3 +90,49 @@ def test_fedval_says_what_it_needs():
     for wrong in ({"importance": (-1.0, 2.0)}, {"sharpness": -1.0}):
         with pytest.raises(UserError, match="is"):
             FedVal(**wrong)
+
+
+# -- FAIR-FATE -----------------------------------------------------------------------------------------------------
+
+
+def test_fair_fate_without_its_momentum_is_fedavg():
+    done = trial(FairFate(lambda0=0.0), Convex(), participation=0.6)
+    assert largest_difference(done.models, trial(FedAvg(), Convex(), participation=0.6).models) <= 1e-12
+    assert largest_difference(done.models, trial(FairFate(lambda0=0.9), Convex(), participation=0.6).models) > 1e-3
+
+
+def test_two_steps_of_fair_fate_by_hand():
+    """Of clients at (±x, y) on a server that minimises both coordinates; whoever is not ahead of θ has no momentum."""
+    algorithm = FairFate("size", lambda0=0.3, rho=0.5, beta=0.8)
+    theta, v = np.zeros(2), np.zeros(2)
+    state = algorithm.begin(replace(setting_of(range(4), PLANE), judge=coordinates))
+    for t in (1, 2):
+        merits = -np.vstack([theta, MODELS])
+        scaled = ((merits - merits.min(0)) / (merits.max(0) - merits.min(0))).sum(1)
+        ahead = np.where(scaled[1:] > scaled[0], scaled[1:], 0)
+        assert (ahead == 0).any()
+        assert (ahead > 0).any()
+        left = 1 - t / 10
+        beta = 0.8 * left / (0.2 + 0.8 * left)
+        v = beta * v + (1 - beta) * (ahead / ahead.sum()) @ (MODELS - theta)
+        weight, mean = min(0.3 * 1.5**t, 1), SIZES / SIZES.sum() @ MODELS - theta
+        theta = theta + weight * v / (1 - beta**t) + (1 - weight) * mean
+        tensors = {"model": torch.tensor(MODELS), "size": torch.tensor(SIZES)}
+        state = algorithm.tell(state, Replies(np.arange(4), tensors, rounds=np.ones(4)))
+        assert state.model.numpy() == pytest.approx(theta)
+        assert state.fairness.numpy() == pytest.approx(scaled[1:] - scaled[0])
+
+
+def test_if_nobody_is_fairer_than_the_model_there_is_no_momentum():
+    done = told(FairFate(), lambda models: torch.ones(len(models), 3, 2))
+    assert done.momentum.tolist() == [0, 0]
+
+
+def test_fairness_is_what_counts_where_a_problem_has_notions_of_it():
+    fair, chosen = FairFate(), FairFate(criteria=("accuracy",))
+    setting = trial(fair, Synthetic(hidden=(4,), server_rows=50), rounds=1).states[0].setting
+    assert [setting.objectives[place].fairness for place in fair._places(setting)] == [True]
+    assert [setting.objectives[place].name for place in chosen._places(setting)] == ["accuracy"]
+    for wrong in ({"lambda0": 0.5, "most": 0.2}, {"beta": 1.0}):
+        with pytest.raises(UserError, match="is"):
+            FairFate(**wrong)

@@ -31,7 +31,7 @@ def conflict_averse_weights(gram: ArrayLike, shares: ArrayLike, radius: float) -
     k, s = normalised(gram), np.asarray(shares, dtype=np.float64)
     if not 0 <= radius < 1:
         raise ValueError(f"the radius is {radius}; from 1 on the ball holds the direction of nobody")
-    reach = radius * math.sqrt(max(s @ k @ s, 0.0))
+    reach = radius * math.sqrt(max(float(s @ k @ s), 0.0))
     if reach <= SMALLEST or len(s) == 1:
         return radius * s  # Along g_0 itself, if that is anywhere.
     along = k @ s
@@ -42,7 +42,7 @@ def conflict_averse_weights(gram: ArrayLike, shares: ArrayLike, radius: float) -
 
     def excess(tau: float) -> float:
         weights = mixture(tau)
-        return math.sqrt(max(weights @ k @ weights, 0.0)) - tau * reach
+        return math.sqrt(max(float(weights @ k @ weights), 0.0)) - tau * reach
 
     longest = math.sqrt(k.diagonal().max())
     if excess(SMALLEST) <= 0:
