@@ -31,6 +31,8 @@ from little_work import LITTLE_WORK
 PLANE = Layout.of({"all": (2,)})
 EAST, WEST, NORTH = (1.0, 0.0), (-1.0, 0.0), (0.0, 1.0)
 REFUSED = {
+    "client-mofld",
+    "dmoead",
     "dsfl",
     "fairfed",
     "fairtrade",
@@ -40,6 +42,8 @@ REFUSED = {
     "fedfb",
     "fedmdfg",
     "fedpref-public",
+    "gossip-fedavg",
+    "gossip-fedpref",
     "lft-ensemble",
     "mofld",
     "scaffold",

@@ -134,8 +134,8 @@ def test_replies_without_a_model_pass_and_a_training_without_one_is_an_error() -
 # -- whom they fit -------------------------------------------------------------------------------------------------
 
 NO_MODEL = {"local", "lft-ensemble"}
-NO_SERVER = {"dsfl"}
 CLUSTERS = {"fedpref", "fedpref-clustering", "fedpref-public", "fedpref-weighting", "cfl"}
+NO_SERVER = {"dsfl", "gossip-fedavg", "gossip-fedpref", "dmoead"}
 
 
 @pytest.mark.parametrize("name", registry.algorithms())

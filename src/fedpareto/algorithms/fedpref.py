@@ -171,11 +171,7 @@ class FedPref(Algorithm[FedPrefState]):
         return weights
 
     def _scaled(self, similarity: Tensor) -> Tensor:
-        """w_ij ← (max(sim, s_min) − s_min) / (1 − s_min): clipped (section 4.2.3), then scaled to [0, 1] (line 5)."""
-        s_min = self.similarity_bound
-        if math.isinf(s_min):
-            return torch.ones_like(similarity)
-        return (similarity.clamp_min(s_min) - s_min) / (1 - s_min)
+        return scaled(similarity, self.similarity_bound)
 
     # -- algorithm 4, clustering -----------------------------------------------------------------------------------
 
@@ -354,6 +350,13 @@ class FedPrefWeighting(FedPref):
 def _places(cluster: Cluster, replied: np.ndarray) -> np.ndarray:
     """Where a cluster's members are among the clients that replied."""
     return np.flatnonzero(np.isin(replied, cluster.members))
+
+
+def scaled(similarity: Tensor, s_min: float) -> Tensor:
+    """w_ij ← (max(sim, s_min) − s_min) / (1 − s_min): clipped (section 4.2.3), then scaled to [0, 1] (line 5)."""
+    if math.isinf(s_min):
+        return torch.ones_like(similarity)
+    return (similarity.clamp_min(s_min) - s_min) / (1 - s_min)
 
 
 def similarities(updates: Tensor, layout: Layout, ratio: float) -> Tensor:

@@ -9,37 +9,35 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from fedpareto.algorithms.fedavg import FedAvg, FedAvgState
-from fedpareto.algorithms.fedpref import FedPref, FedPrefState
+from fedpareto.algorithms.fronts import (
+    CHOSEN_ON,
+    COMPARED_BY,
+    TRAINED_FOR,
+    favourite,
+    front_of,
+    must_be_a_multiple,
+    training_rounds,
+)
+from fedpareto.algorithms.inner import WEIGHTS, inner_algorithm, must_fit
 from fedpareto.core import rng
 from fedpareto.core.algorithm import Algorithm, Found, Needs, Setting, State, Taxonomy, participants, to_everyone
 from fedpareto.core.clients import Clients
 from fedpareto.core.messages import Message, Parcels, Replies, Shapes, Tasks
 from fedpareto.core.solutions import roles
 from fedpareto.errors import UserError
-from fedpareto.moo.dominance import is_nondominated
 from fedpareto.moo.search.annealing import Annealing
 from fedpareto.moo.search.evolution import Evolution
 from fedpareto.moo.search.history import History, Search
 from fedpareto.moo.search.linear_support import LinearSupport
 from fedpareto.moo.search.sampling import Lattice, RandomWeights
 from fedpareto.trust.privacy import Part
-
-TRAINED_FOR, CHOSEN_ON, COMPARED_BY = 0, 1, 2
-"""The splits on which candidates are measured: training rows; validation rows, by which the search accepts, the
-archive keeps and clients choose (section 3.1.2.1); and the rows for the final comparison.
-"""
-
-
-FEW_ROUNDS = 5
-"""The most rounds of a training, unless the user says otherwise."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +50,7 @@ class MOFLDState(State):
     """𝒱, `[t, 3, m]` in double precision, on the three parts of the data; NaN where no client measured."""
     models: Tensor = torch.empty(0)
     """ℳ, `[t, d]`."""
-    inner: tuple[FedAvgState | FedPrefState, ...] = ()
+    inner: tuple[State, ...] = ()
     """Of the federations that train."""
     trained: bool = False
     """Whether their last round is over, so that clients evaluate next."""
@@ -124,10 +122,14 @@ class MOFLD(Algorithm[MOFLDState]):
     """Whether training starts from the earlier candidate with the nearest weights instead of the initial model."""
     evaluation: Literal["client", "server"] = "client"
     """Who evaluates a candidate: the clients, weighted by size, or the server, on problems that allow it."""
-    inner: Literal["fedavg", "fedpref"] = "fedavg"
-    """How candidates are trained: each separately by FedAvg, or those of an iteration together by FedPref."""
+    inner: str = "fedavg"
+    """The algorithm that trains candidates: each separately, or by fedpref those of an iteration together. Any whose
+    clients and server exchange one model in a round.
+    """
+    inner_set: tuple[str, ...] = ()
+    """Its hyper-parameters, such as mu=0.1 of fedprox."""
     threshold: float = 0.05
-    """ε of FedPref, where that is the inner algorithm; its other parameters are its defaults."""
+    """ε of FedPref, where that is the inner algorithm."""
     temperature: float = 1.0
     """T of annealing at its first decision, in units of the objectives' ranges."""
     cooling: float = 0.9
@@ -151,15 +153,33 @@ class MOFLD(Algorithm[MOFLDState]):
         if self.confirmations < 1:
             raise UserError(f"confirmations is {self.confirmations}; it is at least 1: no corner is believed untrained")
 
+        self.trainer.name  # noqa: B018 (it says what is wrong with inner)
+
+    @cached_property
+    def trainer(self) -> Algorithm[Any]:
+        """The inner algorithm."""
+        given = (*(f"threshold={self.threshold}" for _ in range(self.inner == "fedpref")), *self.inner_set)
+        return inner_algorithm(self.inner, given)
+
     @property
     def needs(self) -> Needs:  # type: ignore[override]
         """As the algorithm that trains candidates."""
-        return FedAvg.needs if self.inner == "fedavg" else FedPref.needs
+        return self.trainer.needs
 
     @property
     def clusters_all(self) -> bool:  # type: ignore[override]
         """As the algorithm that trains candidates."""
-        return self.inner == "fedpref"
+        return self.trainer.clusters_all
+
+    @property
+    def needs_losses(self) -> bool:  # type: ignore[override]
+        """As the algorithm that trains candidates."""
+        return self.trainer.needs_losses
+
+    @property
+    def reveals(self) -> tuple[str, ...]:  # type: ignore[override]
+        """As the algorithm that trains candidates."""
+        return self.trainer.reveals
 
     @property
     def lanes(self) -> int:
@@ -171,6 +191,7 @@ class MOFLD(Algorithm[MOFLDState]):
     def begin(self, setting: Setting) -> MOFLDState:
         """Lines 1 to 3, and the first candidates."""
         self._check(setting)
+        must_fit(self.trainer, setting)
         m, like = len(setting.objectives), setting.initial
         nothing = MOFLDState(
             setting,
@@ -181,18 +202,12 @@ class MOFLD(Algorithm[MOFLDState]):
         return self._with_candidates(nothing)
 
     def _training_rounds(self, setting: Setting) -> int:
-        """Of one training: as given, or the largest number that the run's rounds are a multiple of."""
-        return self.training_rounds or max(n for n in range(1, FEW_ROUNDS + 1) if setting.rounds % n == 0)
+        return training_rounds(self, setting)
 
     def _check(self, setting: Setting) -> None:
         if self.generator == "ols" and len(setting.objectives) < 2:
             raise UserError("generator is ols, which needs two objectives or more; this problem has one, and no front")
-        if setting.rounds % self._training_rounds(setting):
-            fitting = max(setting.rounds // self.training_rounds, 1) * self.training_rounds
-            raise UserError(
-                f"rounds is {setting.rounds}, no multiple of mofld's training_rounds, {self.training_rounds}: "
-                f"the last training would not end; {fitting} rounds would do"
-            )
+        must_be_a_multiple(self, setting)
         if self.evaluation == "server" and setting.judge is None:
             raise UserError(
                 "evaluation is server, but the server has no data of its own on this problem; evaluation=client does "
@@ -209,7 +224,7 @@ class MOFLD(Algorithm[MOFLDState]):
             ]
         weights, rows = state.weights.to(state.models.dtype), state.setting.rows(present)
         return [
-            replace(own, clients=present, shared={**own.shared, "weights": weights[lane]}, step="solve", lane=lane)
+            replace(own, clients=present, shared={**own.shared, WEIGHTS: weights[lane]}, step="solve", lane=lane)
             for training in self._trainings(state)
             for lane, own in training.ask(rows)
         ]
@@ -252,13 +267,13 @@ class MOFLD(Algorithm[MOFLDState]):
         weights = torch.as_tensor(proposed, dtype=torch.float64, device=state.weights.device)
         starts = self._starts(state, weights)
         state = replace(state, weights=torch.cat([state.weights, weights]))
-        inner: list[FedAvgState | FedPrefState] = []
-        for setting, _ in self._federations(state):
-            if self.inner == "fedavg":
-                inner.append(replace(FedAvg().begin(setting), model=starts[len(inner)]))
-            else:
-                models = starts.repeat_interleave(len(state.setting.clients), dim=0)
-                inner.append(replace(self._fedpref.begin(setting), models=models))
+        inner: list[State] = []
+        for setting, lanes in self._federations(state):
+            own = starts[[lane - state.done for lane in lanes]]
+            begun = self.trainer.begin(replace(setting, initial=own[0]))
+            if len(own) > 1:  # Of candidates that are trained together each has its own start.
+                begun = replace(begun, models=own.repeat_interleave(len(state.setting.clients), dim=0))
+            inner.append(begun)
         return replace(state, inner=tuple(inner))
 
     def _starts(self, state: MOFLDState, weights: Tensor) -> Tensor:
@@ -291,10 +306,6 @@ class MOFLD(Algorithm[MOFLDState]):
 
     # -- the federations that train --------------------------------------------------------------------------------
 
-    @property
-    def _fedpref(self) -> FedPref:
-        return FedPref(threshold=self.threshold)
-
     def _federations(self, state: MOFLDState) -> Iterator[tuple[Setting, Sequence[int]]]:
         """Of each training under way the setting and the candidates. All its members take part: a participant of a
         round trains every candidate.
@@ -307,23 +318,24 @@ class MOFLD(Algorithm[MOFLDState]):
 
     def _trainings(self, state: MOFLDState) -> Iterator[_Training]:
         """The current trainings; they count rounds with the run, and their settings are not part of a checkpoint."""
-        algorithm = FedAvg() if self.inner == "fedavg" else self._fedpref
         for inner, (setting, lanes) in zip(state.inner, self._federations(state), strict=True):
-            yield _Training(algorithm, replace(inner, setting=setting, round=state.round), lanes)
+            yield _Training(self.trainer, replace(inner, setting=setting, round=state.round), lanes)
 
     def _candidates(self, state: MOFLDState) -> Tensor:
-        """θ^w of each candidate in training, `[k, d]`; of FedPref's personal models the mean over a candidate's."""
-        models = [inner.model if isinstance(inner, FedAvgState) else inner.models for inner in state.inner]
-        return torch.cat(models).view(len(state.in_training), -1, state.models.shape[1]).mean(dim=1)
+        """θ^w of each candidate in training, `[k, d]`; of personal models the mean over a candidate's."""
+        sent = [training.algorithm.solutions(training.state) for training in self._trainings(state)]
+        models = [one.shared["model"] if "model" in one.shared else one.own["model"] for one in sent]
+        return (
+            torch.cat([one.view(-1, state.models.shape[1]) for one in models])
+            .view(len(state.in_training), -1, state.models.shape[1])
+            .mean(dim=1)
+        )
 
     # -- results ---------------------------------------------------------------------------------------------------
 
     def found(self, state: MOFLDState) -> Found:
         """𝒫ℱ and 𝒫ℱℳ, lines 13 and 14: the non-dominated candidates."""
-        values = state.values[:, CHOSEN_ON].cpu().numpy()
-        known = np.flatnonzero(np.isfinite(values).all(axis=1))
-        maximise = [objective.maximise for objective in state.setting.objectives]
-        front = torch.as_tensor(known[is_nondominated(values[known], maximise)], device=state.values.device)
+        front = front_of(state.values[:, CHOSEN_ON], state.setting)
         return Found(state.weights[front], state.values[front], state.models[front])
 
     def solutions(self, state: MOFLDState) -> Parcels:
@@ -346,8 +358,13 @@ class MOFLD(Algorithm[MOFLDState]):
     # -- the client half -------------------------------------------------------------------------------------------
 
     def solve(self, clients: Clients, message: Message) -> Message:
-        """Local training under the candidate's weights."""
-        return {"model": clients.learn(message["model"], weights=message["weights"]), "size": clients.sizes}
+        """The inner algorithm's local training, under the candidate's weights instead of the client's preference."""
+        own = clients.preferences
+        clients.preferences = message[WEIGHTS]
+        try:
+            return self.trainer.train(clients, {name: one for name, one in message.items() if name != WEIGHTS})
+        finally:
+            clients.preferences = own
 
     def measure(self, clients: Clients, message: Message) -> Message:
         """A candidate's objectives on each client's three splits."""
@@ -356,12 +373,7 @@ class MOFLD(Algorithm[MOFLDState]):
 
     def personal(self, clients: Clients, message: Message) -> Tensor:
         """The solution with the largest weighted sum under the client's own preference, which stays private."""
-        models = message["model"]
-        if "values" not in message or models.dim() == 2:  # One model, before there is a front or after fine-tuning.
-            return models
-        signs = torch.where(torch.tensor(clients.problem.maximise), 1.0, -1.0).to(models)
-        utilities = (message["values"] * (clients.preferences * signs).unsqueeze(1)).sum(-1)
-        return models[torch.arange(len(clients), device=models.device), utilities.argmax(dim=1)]
+        return favourite(clients, message)
 
     def train(self, clients: Clients, message: Message) -> Message:
         """For fine-tuning: the client's chosen solution, trained further under the client's own preference."""
@@ -371,7 +383,7 @@ class MOFLD(Algorithm[MOFLDState]):
         """Models in training; three vectors of objectives when they are measured."""
         model = {"model": (setting.layout.size,)}
         return {
-            "solve": {**model, "size": ()},
+            "solve": self.trainer.reply_shapes(setting)["train"],
             "measure": {"values": (3, len(setting.objectives)), "size": ()},
             "train": model,
         }
@@ -379,7 +391,16 @@ class MOFLD(Algorithm[MOFLDState]):
     @property
     def reply_parts(self) -> Mapping[str, Part]:
         """Models in training, then what they are worth."""
-        return {**super().reply_parts, "values": "objectives"}
+        return {**super().reply_parts, **self.trainer.reply_parts, "values": "objectives"}
+
+    @property
+    def reply_limits(self) -> Mapping[str, tuple[float, float]]:
+        """As the algorithm that trains candidates."""
+        return self.trainer.reply_limits
+
+    def private_state(self, setting: Setting) -> Message:
+        """What the algorithm that trains candidates keeps, of each candidate."""
+        return self.trainer.private_state(setting)
 
 
 def _mean_values(state: MOFLDState, replies: Replies) -> Tensor:

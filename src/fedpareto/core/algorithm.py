@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Generic, Literal, TypeAlias, TypeVar
 
@@ -17,7 +17,7 @@ from fedpareto.core.clients import Clients
 from fedpareto.core.conditioned import Conditioned
 from fedpareto.core.groups import Comparison
 from fedpareto.core.layout import Layout
-from fedpareto.core.messages import Ids, Message, Parcels, Replies, Shapes, Tasks, places
+from fedpareto.core.messages import Ids, Message, Parcels, Replies, Shapes, Tasks, Traffic, places, traffic
 from fedpareto.core.problem import Judge, Objective
 from fedpareto.core.taxonomy import BOXES, COMPARISON, OUTSIDE, Box
 from fedpareto.trust.privacy import Part, Privacy
@@ -245,6 +245,10 @@ class Algorithm(ABC, Generic[S]):
     def neighbours(self, clients: int) -> np.ndarray | None:
         """Who exchanges models with whom where there is no server, `[n, n]`; None: there is one."""
         return None
+
+    def traffic(self, setting: Setting, tasks: Sequence[Tasks], replies: Replies) -> Traffic:
+        """What one exchange costs each client."""
+        return traffic(tasks, replies)
 
     # -- the client half ------------------------------------------------------------------------------------------
 

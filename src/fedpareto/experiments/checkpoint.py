@@ -147,7 +147,7 @@ class Checkpoint:
         found = {}
         for name, item in content.items():
             own = getattr(like, name) if isinstance(like, cls) else None
-            found[name] = self._unpack(item, [*_dataclasses(hints[name]), type(own)], own, setting)
+            found[name] = self._unpack(item, [*_kinds(own), *_dataclasses(hints[name])], own, setting)
         return cls(**found)
 
     # -- other tensors ---------------------------------------------------------------------------------------------
@@ -210,6 +210,11 @@ def _dataclasses(hint: Any) -> Iterator[type]:
         yield cls
     for argument in get_args(hint):
         yield from _dataclasses(argument)
+
+
+def _kinds(value: Any) -> set[type]:
+    """The type of a value, or those of what a tuple of it holds: states of algorithms that nothing here names."""
+    return {type(item) for item in value} if isinstance(value, tuple) else {type(value)}
 
 
 def _fitting(classes: Sequence[type], content: Mapping[str, Any]) -> type:

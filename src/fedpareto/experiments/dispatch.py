@@ -15,7 +15,7 @@ import torch
 
 from fedpareto.codecs import Codec
 from fedpareto.core import rng
-from fedpareto.core.algorithm import Setting, State, participant_count
+from fedpareto.core.algorithm import Setting, State, participant_count, unwrapped
 from fedpareto.core.engine import Engine, Simulating
 from fedpareto.core.messages import (
     ByClient,
@@ -150,7 +150,7 @@ class Dispatch:
         if self._downlinks:
             sent, down = self._downlinks[run].posted()
         elif sent is None:
-            return traffic(tasks, replies)
+            return unwrapped(self.spec.algorithm).traffic(self.settings[run], tasks, replies)
         else:
             down = np.broadcast_to(bytes_down(tasks, sent), sent.shape)
         both_ways = np.zeros((2, len(sent) + len(replies)), dtype=np.int64)

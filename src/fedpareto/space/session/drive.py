@@ -66,6 +66,11 @@ class Plan:
         """The node of each client."""
         return {client: FIRST_CLIENT + client for client in range(self.spec.clients)}
 
+    def linked(self, client: int) -> tuple[int, ...] | None:
+        """The nodes of a client's neighbours, where the algorithm has a graph of them."""
+        graph = unwrapped(self.spec.algorithm).neighbours(self.spec.clients)
+        return None if graph is None else tuple(self.nodes[other] for other in np.flatnonzero(graph[client]).tolist())
+
     @property
     def servers(self) -> list[int]:
         """The server's node, then the stand-bys'."""
@@ -156,7 +161,7 @@ class Simulation:
         given = (node, client, plan.session, plan.terms, plan.nodes, abilities, half.refusal, half.shapes)
         return PeerHost(
             self.network.transport(node),
-            machine=PeerMachine(*given, rule=known_rule),
+            machine=PeerMachine(*given, rule=known_rule, linked=plan.linked(client)),
             pupil=client_half(plan.spec, client, plan.terms),
             teacher=half,
             seconds=self.seconds,

@@ -2,12 +2,17 @@
 
 All nodes hold the same updates of a round, since each passes on what it has not seen before, and aggregate them by the
 same rule in the same order: their models are equal without anybody who says so.
+
+Where the rule itself has a graph of neighbours (see algorithms.distributed), nothing is passed on: a node speaks with
+its neighbours only, from the agreement on, and aggregates what these sent it into a model of its own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+
+import numpy as np
 
 from fedpareto.codecs import Codec
 from fedpareto.space.session import events as happened
@@ -53,11 +58,14 @@ class PeerMachine:
     rule: CheckRule = any_rule
     left: bool = False
     exchange: Exchange | None = None
+    linked: tuple[int, ...] | None = None
+    """The only nodes that it speaks with, where the rule has a graph of neighbours."""
 
     def __post_init__(self) -> None:
         topology = self.terms.topology
         count = topology.neighbours if isinstance(topology, rows.Decentralised) else 1
-        self.neighbours = neighbours_of(self.node, list(self.nodes.values()), count)
+        passed_on = neighbours_of(self.node, list(self.nodes.values()), count)
+        self.neighbours = passed_on if self.linked is None else self.linked
         self.agreed: set[int] = set()
         """Nodes that have accepted."""
         self.voice = Voice(self.node, self.session, self.terms.id)
@@ -70,15 +78,22 @@ class PeerMachine:
         self._now, self._tries = 0.0, 0
 
     @property
-    def proposes(self) -> bool:
-        """Whether this node makes the offers: the one with the lowest number does."""
-        return self.node == min(self.nodes.values())
+    def offered_to(self) -> set[int]:
+        """Whom this node makes an offer: the one with the lowest number all others; in a graph, each the neighbours
+        whose numbers are higher.
+        """
+        if self.linked is not None:
+            return {node for node in self.linked if node > self.node}
+        return set(self.nodes.values()) - {self.node} if self.node == min(self.nodes.values()) else set()
 
     @property
     def ready(self) -> bool:
-        """Whether there is an agreement: of the proposer with all, of the others with it."""
-        others = set(self.nodes.values()) - {self.node}
-        return others <= self.agreed if self.proposes else bool(self.agreed)
+        """Whether there is an agreement: of the proposer with all, of the others with it; in a graph, with all
+        neighbours.
+        """
+        if self.linked is not None:
+            return set(self.linked) <= self.agreed
+        return self.offered_to <= self.agreed if self.offered_to else bool(self.agreed) or len(self.nodes) == 1
 
     def handle(self, event: Event, now: float) -> list[Effect]:
         """What is to be done about something that has happened."""
@@ -103,11 +118,11 @@ class PeerMachine:
     # -- agreeing --------------------------------------------------------------------------------------------------
 
     def _offer(self) -> None:
-        if self.proposes:
+        silent = self.offered_to - self.agreed
+        if silent:
             offer = messages.Offer(
                 session=self.session, node=self.node, role=Role.PEER, rows=Alternatives.of(self.terms)
             )
-            silent = set(self.nodes.values()) - self.agreed - {self.node}
             self._out += [Send(node, messages.encode(offer)) for node in sorted(silent)]
 
     def _received(self, source: int, data: bytes) -> None:
@@ -134,7 +149,7 @@ class PeerMachine:
         if isinstance(answer, messages.Accept) and answer.terms.id == self.terms.id:
             begins = not self.ready
             self.agreed.add(source)
-            if begins:
+            if begins and self.ready:
                 self._train()
 
     def _accepted(self, source: int, accept: messages.Accept) -> None:
@@ -176,7 +191,7 @@ class PeerMachine:
             self._leave(f"training failed: {answer.failure}")
             return
         ask, agreed = answer.ask, self.terms.format
-        begun = bases(ask.tensors, {name: array.shape for name, array in answer.tensors.items()})
+        begun = self._bases(ask, {name: array.shape for name, array in answer.tensors.items()})
         manifest, data = self.coder.packed(ask.lane, answer.tensors, begun)
         message = self.voice.say(
             messages.Update,
@@ -207,27 +222,37 @@ class PeerMachine:
         if key in self.known:
             return
         self.known[key] = data
-        self._spread(data, source)
+        if self.linked is None:
+            self._spread(data, source)
         if message.base == version:
             self._take(key, data)
+
+    def _bases(self, ask: Ask, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, np.ndarray]:
+        """Where an update began, for its codec; in a graph, nobody but its sender knows that."""
+        return bases(ask.tensors, shapes) if self.linked is None else {}
+
+    def _asks(self) -> dict[Key, Ask]:
+        """Whose updates this exchange waits for: everybody's; in a graph, its own and its neighbours'."""
+        assert self.exchange is not None
+        version = self.exchange.version
+        heard = set(self.nodes.values()) if self.linked is None else {self.node, *self.linked}
+        return {(ask.client, version, ask.lane): ask for ask in self.exchange.asks if self.nodes[ask.client] in heard}
 
     def _spread(self, data: bytes, source: int) -> None:
         self._out += [Send(node, data) for node in self.neighbours if node != source]
 
     def _take(self, key: Key, data: bytes) -> None:
         """Adds an update of this exchange; with the last of them the round is over."""
-        assert self.exchange is not None
-        message = messages.decode(data)
-        asks: dict[Key, Ask] = {(ask.client, self.exchange.version, ask.lane): ask for ask in self.exchange.asks}
+        message, asks = messages.decode(data), self._asks()
         if key not in asks or not isinstance(message, messages.Update) or message.manifest is None:
             return
         ask = asks[key]
         try:
-            if message.base_digest != digest(ask.tensors)[:8]:
+            if self.linked is None and message.base_digest != digest(ask.tensors)[:8]:
                 self._leave(f"node {message.client} builds on another model")
                 return
             must_be(message.manifest, self.shapes(ask.step))
-            answer = Answer(ask, opened(message, message.manifest, bases(ask.tensors, message.manifest.shapes)))
+            answer = Answer(ask, opened(message, message.manifest, self._bases(ask, message.manifest.shapes)))
         except ProtocolError as problem:
             del self.known[key]
             self._out.append(Told(FaultKind.CORRUPT_PAYLOAD, "drop", f"node {message.client}: {problem}"))
@@ -256,8 +281,9 @@ class PeerMachine:
             return
         self._tries += 1
         self._offer()
-        for data in self.known.values() if action is Action.RETRY else ():
-            self._spread(data, 0)
+        for key, data in self.known.items() if action is Action.RETRY else ():
+            if self.linked is None or key[0] == self.client:
+                self._spread(data, 0)
         self._wait()
 
     def _leave(self, reason: str) -> None:

@@ -1,0 +1,127 @@
+"""What algorithms without a server have in common: a graph of neighbours, and a model of each client's own.
+
+A round has no place at which all meet. What a client makes of a round is a function of its own model and of what its
+neighbours sent it; `tell` is that function for all clients at once, so that a federation is simulated in one stack. A
+session of real nodes (space.session.peer) calls it at each node with what that node has heard.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal
+
+import numpy as np
+from torch import Tensor
+
+from fedpareto.algorithms import personal
+from fedpareto.algorithms.personal import PersonalState
+from fedpareto.core.algorithm import Algorithm, S, Setting, State
+from fedpareto.core.clients import Clients
+from fedpareto.core.messages import Message, Parcels, Replies, Shapes, Tasks, Traffic
+from fedpareto.errors import UserError
+from fedpareto.moo import graphs
+
+
+@dataclass(frozen=True)
+class OnGraph(Algorithm[S]):
+    """Clients that exchange models with their neighbours only."""
+
+    personalised: ClassVar[bool] = True
+    waits: ClassVar[str] = "neighbours mix the models that they trained in the same round"
+
+    graph: Literal["ring", "grid", "torus", "random-regular", "small-world", "complete", "edges"] = "ring"
+    """Who are neighbours: those beside each other in one ring of all; in rows side by side; in rings side by side, as
+    satellites in planes; drawn, all with as many; on a circle with a few drawn shortcuts; everybody; or `edges`.
+    """
+    planes: int = 0
+    """Of torus and grid: rings or rows; 0: the largest number that divides the clients and is at most the root of their
+    number.
+    """
+    degree: int = 4
+    """Of random-regular and small-world: neighbours of each client."""
+    rewiring: float = 0.1
+    """Of small-world: the share of edges that become shortcuts."""
+    graph_seed: int = 0
+    """Of random-regular and small-world: which one is drawn."""
+    edges: tuple[str, ...] = ()
+    """Of edges: pairs of clients by their numbers from 0 on, such as 0-3; or a file with such a pair in each line."""
+
+    def __post_init__(self) -> None:
+        if self.planes < 0 or self.graph_seed < 0:
+            raise UserError(f"planes is {self.planes}, graph_seed {self.graph_seed}; neither is below 0")
+        if bool(self.edges) != (self.graph == "edges"):
+            raise UserError("graph=edges and edges=0-1,1-2 go together; give both or neither")
+
+    def neighbours(self, clients: int) -> np.ndarray:
+        """See Algorithm; who is alone, as on a device whose work is counted, has none."""
+        if clients == 1:
+            return graphs.complete(1)
+        found = self._drawn(clients)
+        graphs.must_be_connected(found)
+        return found
+
+    def heard(self, state: State, rows: np.ndarray) -> list[np.ndarray]:
+        """For each of those who replied the places of its own reply and of its neighbours' among them, ascending."""
+        closed = self.neighbours(len(state.setting.clients))[np.ix_(rows, rows)] | np.eye(len(rows), dtype=bool)
+        return [np.flatnonzero(own) for own in closed]
+
+    def traffic(self, setting: Setting, tasks: Sequence[Tasks], replies: Replies) -> Traffic:
+        """A reply goes to each neighbour of its sender. Nothing else travels: a task is what its client holds."""
+        graph, rows = self.neighbours(len(setting.clients)).astype(np.int64), setting.rows(replies.clients)
+        up = np.zeros(len(graph), dtype=np.int64)
+        np.add.at(up, rows, replies.sizes)
+        return Traffic(setting.clients, graph @ up, graph.sum(axis=1) * up)
+
+    def _drawn(self, clients: int) -> np.ndarray:
+        match self.graph:
+            case "torus":
+                return graphs.torus(clients, self.planes)
+            case "grid":
+                return graphs.grid(clients, self.planes)
+            case "random-regular":
+                return graphs.random_regular(clients, self.degree, self.graph_seed)
+            case "small-world":
+                return graphs.small_world(clients, self.degree, self.rewiring, self.graph_seed)
+            case "edges":
+                return graphs.of_edges(clients, self.edges)
+        return graphs.ring(clients) if self.graph == "ring" else graphs.complete(clients)
+
+
+@dataclass(frozen=True)
+class Gossip(OnGraph[PersonalState]):
+    """Each client trains its own model and mixes it with those of its neighbours."""
+
+    def begin(self, setting: Setting) -> PersonalState:
+        """All clients at the same model."""
+        self.neighbours(len(setting.clients))
+        return PersonalState(setting, models=personal.same_start(setting))
+
+    def ask(self, state: PersonalState) -> list[Tasks]:
+        """Every participant trains from its θ_i."""
+        return personal.tasks(state)
+
+    def train(self, clients: Clients, message: Message) -> Message:
+        """θ'_i ← local training from θ_i under the client's own preference."""
+        return {"model": clients.learn(message["model"])}
+
+    def reply_shapes(self, setting: Setting) -> Mapping[str, Shapes]:
+        """The trained model, nothing else."""
+        return {"train": {"model": (setting.layout.size,)}}
+
+    def tell(self, state: PersonalState, replies: Replies) -> PersonalState:
+        """θ_i ← what client i makes of its own θ'_i and of its neighbours'; who did not train keeps its model."""
+        rows = state.setting.rows(replies.clients)
+        mixed = self.mixtures(state, rows, replies)
+        return replace(state, models=personal.with_rows(state.models, rows, mixed), round=state.round + 1)
+
+    @abstractmethod
+    def mixtures(self, state: PersonalState, rows: np.ndarray, replies: Replies) -> Tensor:
+        """θ_i of those who replied, `[k, d]`, in these `rows` of the state: each of its own row, and of the replies of
+        those whom it `heard`.
+        """
+
+    def solutions(self, state: PersonalState) -> Parcels:
+        """Each client's own model."""
+        return personal.solutions(state)

@@ -1,0 +1,47 @@
+"""Gossip FedAvg: FedAvg without a server, each client in the place of one for its neighbours."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedpareto.algorithms.distributed import Gossip
+from fedpareto.algorithms.personal import PersonalState
+from fedpareto.core.algorithm import Setting, Taxonomy
+from fedpareto.core.clients import Clients
+from fedpareto.core.messages import Message, Replies, Shapes, take_rows
+from fedpareto.moo.updates import weighted_sum
+
+
+@dataclass(frozen=True)
+class GossipFedAvg(Gossip):
+    """θ_i ← the mean of θ'_j over client i and its neighbours. On a complete graph that is FedAvg, to the bit."""
+
+    name: ClassVar[str] = "gossip-fedavg"
+    taxonomy: ClassVar[Taxonomy] = Taxonomy(
+        "client", "fully distributed", "linearised preferences, averaging among neighbours", "arbitrary"
+    )
+
+    weighting: Literal["size", "equal"] = "size"
+    """Whether clients are weighted by their number of training rows, as in FedAvg, or equally."""
+
+    def train(self, clients: Clients, message: Message) -> Message:
+        """θ'_i, and its number of rows where weights need it."""
+        return super().train(clients, message) | ({"size": clients.sizes} if self.weighting == "size" else {})
+
+    def reply_shapes(self, setting: Setting) -> Mapping[str, Shapes]:
+        """The trained model, and its number of rows where weights need it."""
+        size: Shapes = {"size": ()} if self.weighting == "size" else {}
+        return {"train": {**super().reply_shapes(setting)["train"], **size}}
+
+    def mixtures(self, state: PersonalState, rows: np.ndarray, replies: Replies) -> Tensor:
+        """Σ_j (n_j / Σ n) θ'_j over those heard, in the order and by the product of FedAvg."""
+        models = replies["model"]
+        weights = replies["size"] if self.weighting == "size" else models.new_ones(len(models))
+        own = ((take_rows(weights, heard), take_rows(models, heard)) for heard in self.heard(state, rows))
+        return torch.stack([weighted_sum(of / of.sum(), trained) for of, trained in own])
