@@ -15,7 +15,18 @@ from typing import Any
 import numpy as np
 
 from fedpareto.papers.catalogue import Options, known
-from fedpareto.papers.studies.study import Cell, Judged, Point, Study, Values, contrast, size_of, sorted_out, spec_of
+from fedpareto.papers.studies.study import (
+    Cell,
+    Contrast,
+    Judged,
+    Point,
+    Study,
+    Values,
+    contrast,
+    size_of,
+    sorted_out,
+    spec_of,
+)
 from fedpareto.report.machines import contributions
 from fedpareto.report.record import Record
 from fedpareto.trust.attacks import Attack
@@ -146,7 +157,8 @@ def judge(problems: Sequence[str], kinds: Sequence[tuple[str, float]], found: Ma
         for kind, strength in kinds
         for score in SEEN
     ]
-    contrasts, told = [], []
+    contrasts: list[Contrast] = []
+    told = []
     for problem in problems:
         for kind, strength in kinds:
             if (kind, strength) == (LABELS, 0.0):
