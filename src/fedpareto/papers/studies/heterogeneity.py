@@ -38,7 +38,7 @@ ALPHAS = (0.05, 0.5, 5.0, 50.0)
 ALIKE, APART = "alike", "apart"
 PROBLEMS: Mapping[str, Mapping[str, Mapping[str, object]]] = {
     "convex": {ALIKE: {"heterogeneity": 0.0}, APART: {"heterogeneity": 0.5}},
-    "synthetic": {ALIKE: {"partition": "stratified"}, APART: {"partition": "dirichlet-group", "alpha": 0.3}},
+    "synthetic": {ALIKE: {"partition": "iid"}, APART: {"partition": "dirichlet", "alpha": 0.3}},
     "adult": {ALIKE: {"partition": "stratified"}, APART: {"partition": "dirichlet-group", "alpha": 0.3}},
 }
 """By problem, with rows that are alike on all clients, or apart: shifted optima, or other shares of the groups."""

@@ -15,15 +15,13 @@ from fedpareto.papers.catalogue import Options, known
 from fedpareto.papers.studies.study import Cell, Judged, Point, Study, Values, contrast, size_of, spec_of
 from fedpareto.report.record import Record
 
-SEPARATE, TOGETHER = "separate (fedavg)", "together (fedpref)"
-LATE, EARLY = "together, split late", "together, split early"
+SEPARATE, TOGETHER, SPLIT = "separate (fedavg)", "together (fedpref)", "together, split in every round"
 WAYS: Mapping[str, Mapping[str, Any]] = {
     SEPARATE: {"inner": "fedavg"},
     TOGETHER: {"inner": "fedpref"},
-    LATE: {"inner": "fedpref", "threshold": 0.005},
-    EARLY: {"inner": "fedpref", "threshold": 0.5},
+    SPLIT: {"inner": "fedpref", "threshold": 1e6},
 }
-"""FedPref with its own ε, a tenth and ten times of it."""
+"""FedPref with its own ε, by which few rounds split nothing, and with one that every movement is below."""
 PROBLEMS: Mapping[str, Mapping[str, Any]] = {"adult": {}, "synthetic": {}}
 SAMPLES, QUICK_SAMPLES = (5, 10), (5,)
 """Candidates in the federation: one iteration, all of its rounds are a training."""

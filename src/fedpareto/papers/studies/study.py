@@ -235,7 +235,7 @@ def _spread(values: Sequence[float]) -> str:
 def _verdict(study: Study, judged: Judged) -> Iterator[str]:
     yield f"Verdict: {judged.verdict}"
     if study.options.quick:
-        yield "This was --quick: too little to judge anything."
+        yield "This was --quick: fewer settings, and unless you set its size, too little to judge anything."
 
 
 def as_json(study: Study, judged: Judged) -> dict[str, Any]:
