@@ -60,7 +60,7 @@ LINK = re.compile(r"\]\(([^)\s]+)\)")
 COMMANDS = typer.main.get_command(app)
 QUICK = ["--quiet", "--rounds", "2", "--set", "threads=1", "--set", "chunk=64"]
 """What makes a run short; the last word on an option counts."""
-LONG = ("demo", "sweep", "reproduce", "matrix", "audit")
+LONG = ("demo", "sweep", "tune", "reproduce", "matrix", "audit")
 LITTLE_TRAINING = {"deep-sea-treasure": {"steps": 50}, "praffl": LITTLE_WORK["praffl"]}
 """What else, for those that train for long in a round."""
 MOST_BYTES_OF_A_PICTURE = 150_000

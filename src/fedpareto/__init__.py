@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from fedpareto.api import run as run
     from fedpareto.api import sweep as sweep
     from fedpareto.api import table as table
+    from fedpareto.api import tune as tune
     from fedpareto.core.federation import Federation as Federation
     from fedpareto.core.registry import make_algorithm as make_algorithm
     from fedpareto.core.solutions import SolutionSet as SolutionSet
@@ -33,6 +34,7 @@ _HOMES = {
     "resume": "fedpareto.api",
     "sweep": "fedpareto.api",
     "table": "fedpareto.api",
+    "tune": "fedpareto.api",
     "Federation": "fedpareto.core.federation",
     "make_algorithm": "fedpareto.core.registry",
     "SolutionSet": "fedpareto.core.solutions",
@@ -54,6 +56,7 @@ __all__ = [
     "run",
     "sweep",
     "table",
+    "tune",
 ]
 
 

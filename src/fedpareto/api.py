@@ -34,6 +34,7 @@ from fedpareto.trust.attacks import Attack
 from fedpareto.trust.defences import Defence
 from fedpareto.trust.privacy import Privacy
 from fedpareto.trust.secure_sum import SecureSum
+from fedpareto.tuning.front import Outcome
 
 T = TypeVar("T")
 
@@ -167,6 +168,24 @@ def sweep(
         raise UserError(f"jobs is {jobs}; at least 1 is needed")
     where = OnRay(address, gpus=int(sweeps.on_gpu(plan))) if isinstance(jobs, str) else jobs
     return sweeps.run(plan, Path(out), where, tallied("runs", len(plan), quiet), lambda: False, write_summary)
+
+
+def tune(spec: Source, out: str | Path, *, grid: str = "", jobs: int = 1, quiet: bool = False) -> Outcome:
+    """Searches over the parameters of a spec, as its section `tune` says, in the folder `out`.
+
+    A spec is the path of a YAML file, or what such a file holds; `grid` is a published grid instead of its search, and
+    `jobs` how many stacks of candidates are trained at a time. The same call again continues what was stopped or
+    killed. `Outcome.front` are the best candidates, `Outcome.chosen` is one of them.
+
+        outcome = fedpareto.tune({"problem": "convex", "tune": {"search": {"lr": [0.1, 0.2]}}}, "runs/tuned")
+    """
+    from fedpareto.tuning import plan, study
+
+    study.need_optuna()
+    if jobs < 1:
+        raise UserError(f"jobs is {jobs}; at least 1 is needed")
+    tuning = plan.read(spec if isinstance(spec, Mapping) else Path(spec), grid=grid)
+    return study.run(tuning, Path(out), jobs, tallied("trials", study.grid_size(tuning), quiet), lambda: False)
 
 
 def table(

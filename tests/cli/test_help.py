@@ -68,7 +68,18 @@ def test_help_lists_every_command(fedpareto: Callable[..., Any]) -> None:
     answer = fedpareto("--help")
     listed = re.findall(r"^  ([a-z]+) {2,}\S", answer.out.partition("Commands:")[2], flags=re.MULTILINE)
     assert answer.code == 0
-    assert tuple(listed) == (*COMMANDS, "sweep", "reproduce", "matrix", "audit", "predict", "export", "serve", *GROUPS)
+    assert tuple(listed) == (
+        *COMMANDS,
+        "sweep",
+        "tune",
+        "reproduce",
+        "matrix",
+        "audit",
+        "predict",
+        "export",
+        "serve",
+        *GROUPS,
+    )
 
 
 def test_no_arguments_are_answered_with_help(fedpareto: Callable[..., Any]) -> None:

@@ -36,6 +36,7 @@ class CommonDescent(FedAvg):
 
     averages: ClassVar[bool] = False
     needs: ClassVar[Needs] = "Gram matrix"
+    of_server: ClassVar[tuple[str, ...]] = ("server_lr", "decay", "decay_every", "epsilon")
     normalises: ClassVar[bool] = True
     """Whether ḡ_i = g_i / ‖g_i‖ (line 5 of algorithm 1) or g_i itself."""
 

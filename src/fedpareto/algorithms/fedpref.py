@@ -60,6 +60,10 @@ class FedPref(Algorithm[FedPrefState]):
     )
     personalised: ClassVar[bool] = True
     clusters_all: ClassVar[bool] = True
+    of_server: ClassVar[tuple[str, ...]] = (
+        *("similarity_bound", "top_ratio", "threshold", "threshold_in", "patience", "split_level"),
+        *("weighting", "clustering"),
+    )
 
     similarity_bound: float = -1.0
     """s_min: similarities below it do not count. The thesis finds −1 good everywhere; −inf weights all members

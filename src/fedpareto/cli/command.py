@@ -30,6 +30,7 @@ from fedpareto.cli import (
     space,
     stop,
     sweep,
+    tune,
 )
 from fedpareto.errors import UnknownName, UserError
 
@@ -100,7 +101,7 @@ def _root(
 for command in (
     *(runs.run, stop.stop, runs.resume, runs.show, runs.compare, page.page),
     *(lists.algorithms, lists.problems),
-    *(demo.demo, sweep.sweep, reproduce.reproduce, matrix.matrix, audit.audit),
+    *(demo.demo, sweep.sweep, tune.tune, reproduce.reproduce, matrix.matrix, audit.audit),
     *(serve.predict, serve.export, serve.serve),
     completion.completion,
 ):

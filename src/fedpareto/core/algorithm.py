@@ -151,6 +151,10 @@ class Algorithm(ABC, Generic[S]):
     """Whether `tell` makes the same of the replies' mean, weighted by "size" where clients send it, as of the replies
     (or of the mean of `summand`): then they can be added up in secret (see algorithms.secured).
     """
+    of_server: ClassVar[tuple[str, ...]] = ()
+    """The parameters that only the server half reads, and that change no shape: runs that differ in nothing else can be
+    trained side by side.
+    """
     needs_groups: ClassVar[bool] = False
     """Whether it only works on a problem of group fairness."""
     reveals: ClassVar[tuple[str, ...]] = ()

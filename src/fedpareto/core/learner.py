@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 
 import numpy as np
 from torch import Tensor
@@ -51,6 +51,11 @@ class Pull:
 
 class Learner(ABC):
     """Local training of n clients at once: a frozen dataclass whose fields are its hyper-parameters."""
+
+    own: ClassVar[tuple[str, ...]] = ()
+    """The parameters that may differ from client to client of a stack (`Stack.own`): runs that differ in nothing else
+    can be trained side by side.
+    """
 
     @abstractmethod
     def train(self, clients: Stack, model: Tensor, weights: Tensor, pull: Pull | None = None) -> Tensor:

@@ -88,10 +88,11 @@ class Rows:
         """The clients of several federations as one."""
         if len(parts) == 1:
             return parts[0]
-        columns = {name: torch.cat([part.columns[name] for part in parts]) for name in parts[0].columns}
-        lengths = [len(next(iter(part.columns.values()))) for part in parts]
-        bases = np.cumsum([0, *lengths[:-1]])
-        starts = np.concatenate([part.starts + base for part, base in zip(parts, bases, strict=True)])
+        tables = {id(part.columns): part.columns for part in parts}  # The same rows again are not copied.
+        lengths = [len(next(iter(table.values()))) for table in tables.values()]
+        bases = dict(zip(tables, np.cumsum([0, *lengths[:-1]]).tolist(), strict=True))
+        columns = {name: torch.cat([table[name] for table in tables.values()]) for name in parts[0].columns}
+        starts = np.concatenate([part.starts + bases[id(part.columns)] for part in parts])
         return cls(columns, starts, np.concatenate([part.counts for part in parts]))
 
     def of_client(self, position: int) -> dict[str, Tensor]:

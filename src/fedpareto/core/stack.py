@@ -55,6 +55,8 @@ class Stack:
     """Recorded training steps; an engine keeps them from round to round."""
     tampering: Tampering | None = None
     """What the attackers among them falsify; None: all are honest."""
+    own: Message = field(default_factory=dict)
+    """Parameters of the learner that differ from row to row, `[n, 1]` by name (see Learner.own)."""
 
     def __len__(self) -> int:
         return len(self.addresses)

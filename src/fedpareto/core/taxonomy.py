@@ -40,8 +40,8 @@ TUNING, AGGREGATION, ONLINE = "offline optimisation", "multi-objective aggregati
 ONE, FRONT, SPECIFIC = "a single solution", "a Pareto front", "client-specific solutions"
 
 BOXES = (
-    Box(1, "top", "offline hyper-parameter tuning", TUNING, "front", "server", "2.2.1.1"),
-    Box(2, "top", "offline architecture search", TUNING, "front", "server", "2.2.1.2"),
+    Box(1, "top", "offline hyper-parameter tuning", TUNING, "front", "server", "2.2.1.1", ways=("fedpareto tune",)),
+    Box(2, "top", "offline architecture search", TUNING, "front", "server", "2.2.1.2", ways=("fedpareto tune",)),
     Box(3, "federation", "clients as objectives", AGGREGATION, "one", "server", "2.2.2.1"),
     Box(4, "federation", "multi-criteria aggregation", AGGREGATION, "one", "server", "2.2.2.1"),
     Box(5, "federation", "online hyper-parameter tuning", ONLINE, "one", "server", "2.2.2.2"),

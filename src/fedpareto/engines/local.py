@@ -6,7 +6,7 @@ the same numbers, chosen where it is faster.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
@@ -73,6 +73,8 @@ class LocalEngine:
     """Until then it is here."""
     letters: dict[Letter, dict[str, bytes]] = field(default_factory=dict)
     """The coded tensors of the last replies, if the coding writes them."""
+    own: Mapping[str, Tensor] = field(default_factory=dict)
+    """Parameters of the learner that each federation has for itself, `[runs]` by name."""
     remote: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
@@ -88,6 +90,7 @@ class LocalEngine:
         preferences = np.concatenate([federation.preferences for federation in self.federations])
         self._preferences = torch.as_tensor(preferences).to(self.device, self.options.dtype)
         self._registered = Registered(self.federations)
+        self.own = {name: values.to(self.device, self.options.dtype) for name, values in self.own.items()}
         self._raid = raid_on(self.settings, self.attack, self.problem)
         if self._raid is not None:
             here = self._raid.among([federation.ids for federation in self.federations])
@@ -340,6 +343,7 @@ class LocalEngine:
             preferences=take_rows(self._preferences, positions),
             state=self._recalled(chunk, fresh),
             recordings=self._recordings,
+            own={name: values[torch.as_tensor(chunk.run)].unsqueeze(1) for name, values in self.own.items()},
         )
 
     def _addresses(self, work: Work) -> rng.Addresses:

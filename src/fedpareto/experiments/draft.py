@@ -17,7 +17,18 @@ from fedpareto.engines.faults import Faults
 from fedpareto.engines.machine import LocalOptions
 from fedpareto.errors import UnknownName, UserError
 from fedpareto.experiments import spec_yaml
-from fedpareto.experiments.spec import ENGINES, MATRIX, NAMED_SECTIONS, PARTS, ROUNDS, SECTIONS, SWEEP, WORDS, Spec
+from fedpareto.experiments.spec import (
+    ENGINES,
+    MATRIX,
+    NAMED_SECTIONS,
+    PARTS,
+    ROUNDS,
+    SECTIONS,
+    SWEEP,
+    TUNE,
+    WORDS,
+    Spec,
+)
 from fedpareto.experiments.spec_values import (
     TOP_LEVEL,
     check_attack,
@@ -172,7 +183,7 @@ class Draft:
 
     def finish(self) -> Spec:
         """The spec, or a clear message saying what is wrong and where."""
-        for section in {MATRIX, SWEEP} & self.values.keys():
+        for section in {MATRIX, SWEEP, TUNE} & self.values.keys():
             with self._at(section):
                 raise UserError(f"a section '{section}' lists many runs; this file is for 'fedpareto {section}'")
         for key in self.values:

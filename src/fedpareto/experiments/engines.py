@@ -9,7 +9,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
 from fedpareto.codecs import Codec
+from fedpareto.core.algorithm import Setting
 from fedpareto.core.engine import Engine
 from fedpareto.core.federation import Federation
 from fedpareto.engines.coding import Coding
@@ -56,21 +59,30 @@ def opened(spec: Spec, folder: Path | None = None, chosen: Mapping[str, Any] | N
         yield engine
 
 
-def local(spec: Spec, choices: Choices | None = None, federations: Sequence[Federation] | None = None) -> LocalEngine:
-    """All clients of all seeds in this process: the spec's, or these instead."""
+def local(
+    spec: Spec,
+    choices: Choices | None = None,
+    federations: Sequence[Federation] | None = None,
+    settings: Sequence[Setting] | None = None,
+    own: Mapping[str, Tensor] | None = None,
+) -> LocalEngine:
+    """All clients of all seeds in this process: the spec's, or these instead, each with `own` parameters of the
+    learner.
+    """
     federations = federations or [spec.federation(seed) for seed in spec.seeds]
     return LocalEngine(
         spec.algorithm,
         spec.problem,
         spec.learner,
         federations,
-        settings_of(spec),
+        settings or settings_of(spec),
         options=spec.engine,
         faults=spec.faults,
         attack=spec.attack,
         quorum=spec.quorum,
         choices=choices,
         coding=Coding(Codec.parse(spec.codec)),
+        own=own or {},
     )
 
 

@@ -77,7 +77,7 @@ PARTS: dict[str, type] = {
 }
 """Sections that are one dataclass each."""
 SECTIONS = ("algorithm", "problem", "learner", "engine", *PARTS)
-MATRIX, SWEEP = "matrix", "sweep"
+MATRIX, SWEEP, TUNE = "matrix", "sweep", "tune"
 """The sections of a file that list many runs."""
 ROUNDS = 20
 PRIVATE = "private"

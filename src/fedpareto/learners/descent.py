@@ -28,6 +28,8 @@ from fedpareto.networks.training import Training
 
 ADDRESS = ("seed", "client", "round", "lane")
 """The parts of clients' addresses by name."""
+OWN = "own "
+"""Before the names of parameters that each client has for itself."""
 STEPS_AT_ONCE = 32
 """Steps that are recorded as one, at the most."""
 Make = Callable[[Tensor, Message], Gradient]
@@ -75,19 +77,23 @@ class Descent:
         addresses: rng.Addresses,
         purpose: str = "batches",
         factors: Tensor | None = None,
+        own: Message | None = None,
     ) -> None:
+        """`own`: what of `how` each model has for itself, `[n, 1]` by name."""
         self.how, self.model, self.layout, self.gradient, self.pull = how, model, layout, gradient, pull
-        self.addresses, self.purpose, self.factors = addresses, purpose, factors
+        self.addresses, self.purpose, self.factors, self.own = addresses, purpose, factors, own or {}
         self.buffers = {name: layout.unflatten(model)[name] for name in layout.buffers}
         self.steps = torch.zeros((), dtype=torch.int64, device=model.device)
         self.trained = (~layout.marked(layout.buffers)).to(model) if layout.buffers else None
-        is_constant = how.schedule.is_constant and factors is None
-        self.lr = how.lr if is_constant else model.new_empty(len(model), 1)
-        decay = how.weight_decay if self.trained is None else how.weight_decay * self.trained
-        self.decay = decay if how.weight_decay and how.optimiser != "adamw" else None
+        is_same = how.schedule.is_constant and factors is None and "lr" not in self.own
+        self.lr = how.lr if is_same else model.new_empty(len(model), 1)
+        given = self.own.get("weight_decay", how.weight_decay)
+        decay = given if self.trained is None else given * self.trained
+        is_used = isinstance(given, Tensor) or given > 0
+        self.decay = decay if is_used and how.optimiser != "adamw" else None
         self.optimiser: Optimiser
         if how.optimiser == "sgd":
-            self.optimiser = SGD(model, self.lr, how.momentum)
+            self.optimiser = SGD(model, self.lr, self.own.get("momentum", how.momentum))
         else:
             self.optimiser = Adam(model, self.lr, decay if how.optimiser == "adamw" else 0.0)
         self.begin()
@@ -101,7 +107,7 @@ class Descent:
             factors = self.how.schedule(self.addresses.round)
             if self.factors is not None:
                 factors = factors * self.factors
-            self.lr.copy_((self.how.lr * factors).unsqueeze(1))
+            self.lr.copy_(self.own.get("lr", self.how.lr) * factors.unsqueeze(1))
 
     def step(self, batch: Batch, active: Tensor | None) -> Losses:
         """One step of the clients that are `active` (`[n, 1]`; None: all); the losses before it."""
@@ -194,9 +200,9 @@ class RecordedTraining:
         self.addresses = rng.Addresses(*(inputs[name] for name in ADDRESS))
         has_pull = "towards" in inputs
         pull = Pull(inputs["strength"], inputs["towards"], inputs.get("slope")) if has_pull else None
-        self.descent = Descent(
-            how, self.model, layout, make(self.model, inputs), pull, self.addresses, purpose, inputs.get(STEP_FACTOR)
-        )
+        own = {name.removeprefix(OWN): tensor for name, tensor in inputs.items() if name.startswith(OWN)}
+        gradient, factors = make(self.model, inputs), inputs.get(STEP_FACTOR)
+        self.descent = Descent(how, self.model, layout, gradient, pull, self.addresses, purpose, factors, own)
         self.at_once = max(k for k in range(1, STEPS_AT_ONCE + 1) if outline.steps % k == 0)
         self.is_whole = self.at_once == outline.steps
         """Whether a round is one recording: the drawing of its minibatches and all its steps."""

@@ -56,9 +56,9 @@ class Optimiser(Protocol):
 class SGD:
     """w ← w − lr·v with v ← momentum·v + g."""
 
-    def __init__(self, model: Tensor, lr: float | Tensor, momentum: float) -> None:
+    def __init__(self, model: Tensor, lr: float | Tensor, momentum: float | Tensor) -> None:
         self.model, self.lr, self.momentum = model, lr, momentum
-        self.velocity = torch.zeros_like(model) if momentum else None
+        self.velocity = torch.zeros_like(model) if isinstance(momentum, Tensor) or momentum else None
 
     def reset(self) -> None:
         """See Optimiser."""

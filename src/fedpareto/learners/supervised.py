@@ -11,7 +11,7 @@ import math
 from collections.abc import Hashable
 from dataclasses import dataclass, fields, is_dataclass, replace
 from types import FunctionType
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -24,7 +24,7 @@ from fedpareto.core.problem import ROWS_AT_ONCE, SupervisedProblem
 from fedpareto.core.rows import Batch
 from fedpareto.core.stack import Stack
 from fedpareto.errors import UserError
-from fedpareto.learners.descent import ADDRESS, Descent, Make, RecordedTraining, Watch
+from fedpareto.learners.descent import ADDRESS, OWN, Descent, Make, RecordedTraining, Watch
 from fedpareto.learners.gradients import (
     Autograd,
     ByHand,
@@ -46,6 +46,8 @@ SCALE, BIAS = "tampering scale", "tampering bias"
 @dataclass(frozen=True)
 class Supervised(Learner):
     """Stochastic gradient descent on the scalarised losses of a problem."""
+
+    own: ClassVar[tuple[str, ...]] = ("lr", "momentum", "weight_decay")
 
     lr: float = 0.05
     """Step size."""
@@ -178,6 +180,7 @@ class Supervised(Learner):
             if pull is not None:
                 inputs |= {"towards": pull.towards, "strength": _column(pull.strength, start)}
                 inputs |= {} if pull.slope is None else {"slope": pull.slope}
+            inputs |= {OWN + name: tensor for name, tensor in clients.own.items()}
             inputs |= {"model": start, **{name: getattr(clients.addresses, name) for name in ADDRESS}}
             changed = frozenset({"model"} if identity == "train" else {"model", *given})
 
@@ -192,9 +195,8 @@ class Supervised(Learner):
             given.update(_clones({name: recording.inputs[name] for name in given if name in changed}))
             return model, model if recording.watch is None else recording.watch.means
         model, kept, watch = start.clone(), _clones(inputs), Watch(start)
-        descent = Descent(
-            self, model, layout, make(model, kept), pull, clients.addresses, purpose, kept.get(STEP_FACTOR)
-        )
+        gradient, factors = make(model, kept), kept.get(STEP_FACTOR)
+        descent = Descent(self, model, layout, gradient, pull, clients.addresses, purpose, factors, clients.own)
         plan = drawn(outline, tensors, clients.addresses, purpose, start.dtype)
         for step, (batch, active) in enumerate(plan.batches(rows, outline, clients.recordings.workspace)):
             losses = descent.step(batch, active)
@@ -233,10 +235,15 @@ class Supervised(Learner):
                 "algorithm needs; take sgd"
             )
         steps = torch.as_tensor(self._outline(clients)[0].own_steps, device=clients.preferences.device)
-        beta = self.momentum
+        beta, lr = (self._of_each(clients, name) for name in ("momentum", "lr"))
         lengths = (steps - beta * (1 - beta**steps) / (1 - beta)) / (1 - beta)
-        factors = self.lr * self.schedule(clients.addresses.round)
-        return (lengths * factors).to(clients.preferences)
+        factors = lr * self.schedule(clients.addresses.round)
+        lengths_in_all: Tensor = (lengths * factors).to(clients.preferences)
+        return lengths_in_all
+
+    def _of_each(self, clients: Stack, name: str) -> Any:
+        """A parameter: one number, or `[n]` where it differs."""
+        return clients.own[name].squeeze(1) if name in clients.own else getattr(self, name)
 
     def loss(self, clients: Stack, model: Tensor) -> Tensor:
         """See Learner.loss; without weight decay."""
