@@ -17,9 +17,9 @@ __all__ = ["render", "taxonomy_figure"]
 
 TINTS = {"top": "#FBE7D3", "federation": "#D9ECF7", "client": "#DDF0E4"}
 """Light enough for black letters, and different in grey as well."""
-COLUMNS = {"level": (0.0, 1.0), "branch": (1.1, 1.3), "box": (2.5, 2.0), "names": (4.6, 3.4)}
+COLUMNS = {"level": (0.0, 0.95), "branch": (1.03, 1.15), "box": (2.26, 1.8), "names": (4.14, 2.9)}
 """Where each column begins, and how wide it is, in inches."""
-LINE, GAP, LETTERS = 0.14, 0.08, 60
+LINE, GAP, LETTERS = 0.13, 0.07, 56
 """Height of a line and gap between boxes in inches; letters of occupants in a line."""
 
 
@@ -60,7 +60,7 @@ def taxonomy_figure(boxes: Mapping[Box, Sequence[str]]) -> Figure:
     for box, text in texts.items():
         _drawn(axes, "box", f"{box.number}  {box.family}", tops[box], heights[box], box, box.was_empty)
         where = COLUMNS["names"][0], tops[box] + heights[box] / 2
-        axes.text(*where, "\n".join(text) or "empty", va="center", fontsize=6.5, color="#222222" if text else "#B00020")
+        axes.text(*where, "\n".join(text) or "empty", va="center", fontsize=6, color="#222222" if text else "#B00020")
     return figure
 
 
@@ -88,4 +88,4 @@ def _drawn(axes: Axes, column: str, text: str, top: float, height: float, box: B
             linestyle="--" if is_dashed else "-",
         )
     )
-    axes.text(left + width / 2, top + height / 2, text, ha="center", va="center", fontsize=6.5)
+    axes.text(left + width / 2, top + height / 2, text, ha="center", va="center", fontsize=6)
