@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from fedpareto.papers.praffl import claims, published
-from fedpareto.papers.praffl.reproduction import Cell, Found
+from fedpareto.papers.praffl.cells import Cell, Found
 
 NOISE = (0.0, 0.001, -0.001)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Mapping, Sequence
 from itertools import groupby
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -38,8 +38,11 @@ class Box(Protocol):
     def was_empty(self) -> bool: ...
 
 
+B = TypeVar("B", bound=Box)
+
+
 @styled
-def taxonomy_figure(boxes: Mapping[Box, Sequence[str]]) -> Figure:
+def taxonomy_figure(boxes: Mapping[B, Sequence[str]]) -> Figure:
     """A dashed outline is a box in which the thesis knows no work; red letters: nobody is in it here either."""
     texts = {box: textwrap.wrap(", ".join(names), LETTERS, break_on_hyphens=False) for box, names in boxes.items()}
     heights = {box: max(len(text), 1) * LINE + 0.1 for box, text in texts.items()}
@@ -65,7 +68,7 @@ def taxonomy_figure(boxes: Mapping[Box, Sequence[str]]) -> Figure:
 
 
 def _spanning(
-    axes: Axes, column: str, text: str, some: Sequence[Box], tops: Mapping[Box, float], heights: Mapping[Box, float]
+    axes: Axes, column: str, text: str, some: Sequence[B], tops: Mapping[B, float], heights: Mapping[B, float]
 ) -> None:
     """One patch beside several boxes."""
     first, last = some[0], some[-1]

@@ -7,16 +7,13 @@ does not hold where their mean is not above zero, and in between cannot be judge
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fedpareto.moo.intervals import interval
 from fedpareto.papers.claims import Claim, Part, judged
 from fedpareto.papers.praffl import published
-
-if TYPE_CHECKING:
-    from fedpareto.papers.praffl.reproduction import Found
+from fedpareto.papers.praffl.cells import Found
 
 Values = Sequence[float]
 """One number for each seed."""

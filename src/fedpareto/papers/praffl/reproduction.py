@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -24,9 +24,9 @@ from fedpareto.experiments.spec import Spec
 from fedpareto.experiments.store import RunFolder
 from fedpareto.files import write_atomically
 from fedpareto.moo.dominance import is_nondominated
-from fedpareto.moo.indicators import hypervolume
 from fedpareto.papers.catalogue import Options, Outcome, Say
 from fedpareto.papers.praffl import claims, pooled, published
+from fedpareto.papers.praffl.cells import FROM_ALL, Cell, Found
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -36,8 +36,6 @@ if TYPE_CHECKING:
 TABLE, ABLATION = "praffl-table-1", "praffl-ablation"
 NOTHING = published.Entry(np.nan, np.nan, np.nan, np.nan)
 """Where nothing was published."""
-EQUATION_3, FROM_ALL = 1, 2
-"""Columns of a point: ΔDP as the paper defines it, and as its published code measures it."""
 BETWEEN = 101
 """Preferences after every round but the last."""
 LARGEST_CLOUD = 50
@@ -45,19 +43,6 @@ LARGEST_CLOUD = 50
 QUICK = {"rounds": 2, "seeds": 2, "preferences": 101}
 QUICK_PRAFFL = {"body_epochs": 2, "head_epochs": 4, "sampled": 16}
 """About a minute: enough to see that everything works."""
-
-
-@dataclass(frozen=True)
-class Cell:
-    """One algorithm on one data set."""
-
-    data: str
-    label: str
-    algorithm: str
-    own: Mapping[str, Any] = field(default_factory=dict)
-    """Hyper-parameters that differ from the algorithm's own."""
-    problem: Mapping[str, Any] = field(default_factory=dict)
-    """Parameters of the problem that differ from published.DATA."""
 
 
 @dataclass(frozen=True)
@@ -70,35 +55,6 @@ class Plan:
     quick: bool
     settings: tuple[str, ...] = ()
     """Parameters of every run that the user set, such as problem.sensitive=gender."""
-
-
-@dataclass(frozen=True)
-class Found:
-    """The result of the runs of a cell."""
-
-    cell: Cell
-    points: list[list[np.ndarray]]
-    """For each seed, the points `[k, 3]` before the first round and after each."""
-    seconds: float
-    trained: bool
-    """False if all of it was done already."""
-
-    def volumes(self, measure: int = EQUATION_3, when: int = -1) -> list[float]:
-        """The hypervolume of each seed after a round."""
-        return [volume(history[when], measure) for history in self.points]
-
-    def best_volumes(self, measure: int = EQUATION_3) -> list[float]:
-        """The best over rounds, of each seed: "the mean and variance of the best results" (section 6.2)."""
-        return [max(volume(found, measure) for found in history[1:]) for history in self.points]
-
-    def best(self, column: int) -> np.ndarray:
-        """The points `[seeds, 3]` with the smallest error (0) or gap (1)."""
-        return np.stack([history[-1][history[-1][:, column].argmin()] for history in self.points])
-
-
-def volume(points: np.ndarray, measure: int) -> float:
-    """Of (error rate, gap), from published.REFERENCE on."""
-    return hypervolume(points[:, [0, measure]], published.REFERENCE, maximise=False)
 
 
 # -- which cells ---------------------------------------------------------------------------------------------------
