@@ -11,8 +11,7 @@ import torch
 from fedpareto.errors import UserError
 from fedpareto.experiments.store import RunFolder
 from fedpareto.papers import catalogue
-from fedpareto.papers.praffl import published
-from fedpareto.papers.praffl import cells
+from fedpareto.papers.praffl import cells, published
 from fedpareto.papers.praffl import reproduction as praffl
 from fedpareto.papers.praffl.pooled import Decided, measures
 
