@@ -20,6 +20,8 @@ from fedpareto.report._style import colour, marker, render, short, styled
 __all__ = ["Series", "render", "series_panels"]
 
 COLUMNS = 4
+WIDTH = 3.1
+"""Of a panel, in inches."""
 
 
 @dataclass(frozen=True)
@@ -39,13 +41,13 @@ class Series:
 
 @styled
 def series_panels(
-    panels: Mapping[str, Sequence[Series]], x_label: str, y_label: str, *, tone_label: str = ""
+    panels: Mapping[str, Sequence[Series]], x_label: str, y_label: str, *, tone_label: str = "", width: float = WIDTH
 ) -> Figure:
-    """A panel for each title, one legend above."""
+    """A panel for each title, so wide each, one legend above."""
     names = list(dict.fromkeys(series.name for panel in panels.values() for series in panel))
     columns = min(len(panels), COLUMNS)
     rows = -(-len(panels) // columns)
-    figure = Figure(figsize=(3.1 * columns, 2.8 * rows + 0.5), layout="constrained")
+    figure = Figure(figsize=(width * columns, 2.8 * rows + 0.5), layout="constrained")
     grid = figure.subplots(rows, columns, squeeze=False).ravel()
     toned = None
     for axes, (title, panel) in zip(grid, panels.items(), strict=False):

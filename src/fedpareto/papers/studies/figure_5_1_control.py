@@ -122,7 +122,14 @@ def judge(problems: Sequence[str], firsts: Sequence[float], ways: Sequence[str],
     contrasts, verdicts = [], []
     for problem in problems:
         means = {way: mean_of([own(problem, way, first) for first in firsts]) for way in ways}
-        pairs = [(OPPOSED, ALONE), (OPPOSED, IMAGES), (OPPOSED, STEPS), (OPPOSED, EQUAL), (EQUAL, ALONE)]
+        pairs = [
+            (OPPOSED, ALONE),
+            (OPPOSED, IMAGES),
+            (OPPOSED, STEPS),
+            (OPPOSED, EQUAL),
+            (EQUAL, ALONE),
+            (IMAGES, ALONE),
+        ]
         contrasts += [
             contrast(f"{problem}: {one} less {other}, mean over the pairs", means[one], means[other])
             for one, other in pairs

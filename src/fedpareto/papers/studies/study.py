@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 Values = Mapping[str, Sequence[float]]
 """By name, one number for each seed."""
+WIDE = 5.5
+"""Inches of a panel that is alone: names of ways in its legend are long."""
 Read = Callable[[Record], Values]
 """What a study takes from a run: a function of a module, so that workers find it."""
 
@@ -259,7 +261,7 @@ def as_json(study: Study, judged: Judged) -> dict[str, Any]:
 
 def draw(study: Study, points: Sequence[Point], folder: Path) -> list[Path]:
     """A line for each way over the places of each panel, with the deviation over seeds, as .png and .pdf."""
-    from fedpareto.report.series_panels import Series, render, series_panels
+    from fedpareto.report.series_panels import WIDTH, Series, render, series_panels
 
     panels: dict[str, dict[str, list[Point]]] = {}
     for point in points:
@@ -276,7 +278,7 @@ def draw(study: Study, points: Sequence[Point], folder: Path) -> list[Path]:
         ]
         for panel, ways in panels.items()
     }
-    figure = series_panels(drawn, study.place_label, study.value_label)
+    figure = series_panels(drawn, study.place_label, study.value_label, width=WIDE if len(drawn) == 1 else WIDTH)
     files = [folder / f"{study.name}.{ending}" for ending in ("png", "pdf")]
     for path in files:
         write_atomically(path, render(figure, path.suffix[1:]))
