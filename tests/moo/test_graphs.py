@@ -53,10 +53,10 @@ def test_neighbours_by_hand():
     [
         (
             lambda: graphs.must_be_connected(graphs.of_edges(4, ["0-1", "2-3"])),
-            "no way leads from client 0 to client 2",
+            "clients 0, 1; clients 2, 3 are apart",
         ),
         (lambda: graphs.of_edges(3, ["0-3"]), "of 3 the last one is 2"),
-        (lambda: graphs.of_edges(3, ["0:1"]), "two clients such as 0-3"),
+        (lambda: graphs.of_edges(3, ["0:1"]), "neither a pair such as 0-3 nor a file"),
         (lambda: graphs.torus(10, 3), "do not fit"),
     ],
 )
