@@ -396,7 +396,6 @@ def test_an_unknown_name_comes_with_the_closest(name, options, word):
         ("thesis-cfl", {"preferences": ("gaussian",)}),
         ("thesis-5.4", {"preferences": ("gaussian",)}),
         ("thesis-fig-5.1", {"preferences": ("gaussian",)}),
-        ("thesis-fig-5.1", {"settings": ("engine.device=cuda",)}),
     ],
 )
 def test_what_makes_no_sense_is_refused(name, options):

@@ -22,6 +22,8 @@ ON_THE_PAGE = ("fedcmoo", "fedavg+ft", "mofld")
 CLIENTS, ROUNDS, ROWS = 4, 2, 600
 AT_ONCE = {"threads": 1, "chunk": CLIENTS}
 """Seventy short runs need not measure how to stack four clients."""
+FRONTS = ("client-mofld", "dmoead", "mofld")
+"""What has a front of its own instead of a solution for each client."""
 PLAIN_STEPS = ("scaffold",)
 """What takes a client's mean gradient from its steps, which Adam's do not tell."""
 
@@ -62,8 +64,7 @@ def values_for_everyone(folder, name):
     record = load(folder)
     assert [objective.name for objective in record.objectives] == list(SIX)
     (solution,) = record.solutions
-    # MOFL/D's solutions are a front of its own, not one for each client.
-    count = len(solution.clients) if name == "mofld" else CLIENTS
+    count = len(solution.clients) if name in FRONTS else CLIENTS
     assert count
     assert record.pooled().shape == (count, 6)
     assert ((record.pooled() >= 0) & (record.pooled() <= 1)).all()
