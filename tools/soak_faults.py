@@ -161,14 +161,27 @@ class Proxy:
             threading.Thread(target=self._connect, args=(here, there), daemon=True).start()
 
     def _connect(self, here: socket.socket, there: socket.socket) -> None:
-        back = threading.Thread(target=_pass_on, args=(there, here), daemon=True)
+        back = threading.Thread(target=self._pass_on, args=(there, here), daemon=True)
         back.start()
-        _pass_on(here, there)
+        self._pass_on(here, there)
         back.join()
         with self._lock:
             self._open -= {here, there}
         here.close()
         there.close()
+
+    def _pass_on(self, source: socket.socket, sink: socket.socket) -> None:
+        """Until one end has said everything, or is gone. Who is being cut off hears no farewell."""
+        farewell = socket.SHUT_RDWR
+        with suppress(OSError):
+            while data := source.recv(65536):
+                sink.sendall(data)
+            farewell = socket.SHUT_WR
+        with self._lock, suppress(OSError):
+            if source in self._open:
+                sink.shutdown(farewell)
+                if farewell == socket.SHUT_RDWR:
+                    source.shutdown(farewell)
 
     def _reset(self, one: socket.socket) -> None:
         """Closes it with a reset instead of a farewell."""
@@ -196,15 +209,3 @@ class Proxy:
         self._listener.shutdown(socket.SHUT_RDWR)  # The thread that waits for connections wakes up.
         self._listener.close()
         self.cut()
-
-
-def _pass_on(source: socket.socket, sink: socket.socket) -> None:
-    """Until one end has said everything, or is gone."""
-    with suppress(OSError):
-        while data := source.recv(65536):
-            sink.sendall(data)
-        sink.shutdown(socket.SHUT_WR)
-        return
-    for one in (source, sink):
-        with suppress(OSError):
-            one.shutdown(socket.SHUT_RDWR)
