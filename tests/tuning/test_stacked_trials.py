@@ -50,6 +50,13 @@ def test_a_stack_of_candidates_has_the_results_of_each_by_itself():
         assert ended.bytes == sent
 
 
+def test_bytes_of_a_federation_without_a_server_are_those_between_neighbours_in_a_stack_too():
+    specs = [candidate("gossip-fedavg", learner={"lr": lr}, clients=5) for lr in (0.1, 0.3)]
+    assert len({shape(spec) for spec in specs}) == 1
+    for ended, spec in zip(run_all(specs, JUDGED_BY), specs, strict=True):
+        assert ended.bytes == by_themselves(spec)[1]
+
+
 def test_what_only_a_server_reads_may_differ_in_a_stack():
     specs = [candidate("fedpref", {"threshold": one, "top_ratio": other}) for one, other in ((0.0, 0.4), (9.0, 1.0))]
     specs += [candidate("fedpref", {"similarity_bound": 0.5}, learner={"lr": 0.3})]

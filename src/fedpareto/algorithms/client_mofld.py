@@ -17,6 +17,7 @@ from torch import Tensor
 from fedpareto.algorithms import fronts, personal
 from fedpareto.algorithms.fronts import CHOSEN_ON, COMPARED_BY, front_of
 from fedpareto.algorithms.mofld import MOFLD
+from fedpareto.algorithms.objective import senses
 from fedpareto.core import rng
 from fedpareto.core.algorithm import Algorithm, Found, Setting, State, Taxonomy, participants, to_everyone
 from fedpareto.core.clients import Clients
@@ -230,8 +231,7 @@ class ClientMOFLD(Algorithm[ClientMOFLDState]):
             known = torch.where(message["trained"].bool().view(-1, 1, 1), worth[:, :, CHOSEN_ON], torch.nan)
             history = torch.cat([message["earlier_weights"], message["weights"]], dim=1)
             past = torch.cat([message["earlier_values"], known], dim=1)
-        signs = torch.where(torch.tensor(clients.problem.maximise), 1.0, -1.0).to(past)
-        chosen = self._proposed(clients, history, past * signs, iterations)
+        chosen = self._proposed(clients, history, past * senses(clients), iterations)
         return {"weights": chosen.to(worth), "values": worth}
 
     def _noise(self, clients: Clients, like: Tensor) -> Tensor:

@@ -18,6 +18,7 @@ from fedpareto.algorithms.distributed import OnGraph
 from fedpareto.algorithms.fedpref import FedPref
 from fedpareto.algorithms.fronts import CHOSEN_ON, front_of
 from fedpareto.algorithms.gossip_fedpref import mixtures
+from fedpareto.algorithms.objective import senses
 from fedpareto.algorithms.personal import PersonalState
 from fedpareto.core.algorithm import Found, Setting, Taxonomy
 from fedpareto.core.clients import Clients
@@ -142,8 +143,7 @@ class DMOEAD(OnGraph[DMOEADState]):
         """
         parts = roles(clients.problem.parts(clients.splits))
         values = torch.stack([clients.evaluate(model)[:, parts] for model in message["models"].unbind(1)], dim=1)
-        signs = torch.where(torch.tensor(clients.problem.maximise), 1.0, -1.0).to(values)
-        worth = (values[:, :, CHOSEN_ON] * (message["weights"] * signs).unsqueeze(1)).sum(-1)
+        worth = (values[:, :, CHOSEN_ON] * (message["weights"] * senses(clients)).unsqueeze(1)).sum(-1)
         choice = worth.nan_to_num(nan=-torch.inf).argmax(dim=1)
         chosen = values[torch.arange(len(choice), device=choice.device), choice]
         return {"choice": choice.to(values.dtype), "values": chosen}

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedpareto.algorithms.objective import senses
 from fedpareto.core.algorithm import Setting
 from fedpareto.core.clients import Clients
 from fedpareto.core.messages import Message
@@ -64,6 +65,5 @@ def favourite(clients: Clients, message: Message) -> Tensor:
     models = message["model"]
     if "values" not in message or models.dim() == 2:  # One model, before there is a front or after fine-tuning.
         return models
-    signs = torch.where(torch.tensor(clients.problem.maximise), 1.0, -1.0).to(models)
-    utilities = (message["values"] * (clients.preferences * signs).unsqueeze(1)).sum(-1)
+    utilities = (message["values"] * (clients.preferences * senses(clients)).unsqueeze(1)).sum(-1)
     return models[torch.arange(len(clients), device=models.device), utilities.argmax(dim=1)]

@@ -8,12 +8,10 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from fedpareto.algorithms.fedavg import FedAvg
+from fedpareto.algorithms.fronts import CHOSEN_ON
 from fedpareto.core.algorithm import Setting
 from fedpareto.core.problem import Judge
 from fedpareto.errors import UserError
-
-CHOSEN_ON = 1
-"""The part of what a server measures by which something is chosen: see core.problem.Judge."""
 
 
 @dataclass(frozen=True)

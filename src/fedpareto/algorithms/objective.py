@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from fedpareto.core.clients import Clients
@@ -44,6 +45,11 @@ class OwnLoss:
 def scalarised(clients: Clients, losses: Tensor) -> Tensor:
     """`losses` `[n, m]` as one, `[n]`."""
     return clients.learner.scalarised(losses, clients.preferences)
+
+
+def senses(clients: Clients) -> Tensor:
+    """1 for objectives to maximise, −1 for those to minimise, `[m]`."""
+    return torch.where(torch.tensor(clients.problem.maximise), 1.0, -1.0).to(clients.preferences)
 
 
 def under(prefix: str, parts: Mapping[str, Tensor]) -> Message:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from fedpareto.algorithms import around
 from fedpareto.algorithms.around import Around
-from fedpareto.algorithms.objective import scalarised, supervised
+from fedpareto.algorithms.objective import scalarised, senses, supervised
 from fedpareto.core.algorithm import Algorithm, Needs, S, Setting, State, Taxonomy, small_setting, unwrapped
 from fedpareto.core.clients import Clients
 from fedpareto.core.messages import Message, Parcels, Replies, Shapes, Tasks
@@ -188,10 +188,9 @@ def measured(clients: Clients, model: Tensor) -> tuple[Tensor, Tensor]:
 def _on(clients: Clients, model: Tensor, split: str) -> tuple[Tensor, Tensor]:
     problem = supervised(clients, "+safe")
     parameters = problem.layout.unflatten(model)
-    senses = model.new_tensor([1.0 if maximise else -1.0 for maximise in problem.maximise])
     with torch.no_grad():
         values = problem.over_rows(lambda batch: problem.evaluate(parameters, batch), clients, split)
         losses = problem.over_rows(lambda batch: problem.losses(parameters, batch), clients, split)
     broken = ~model.isfinite().all(1)
-    worth = (clients.preferences * senses * values).sum(1)
+    worth = (clients.preferences * senses(clients) * values).sum(1)
     return worth.masked_fill(broken, torch.nan), scalarised(clients, losses)

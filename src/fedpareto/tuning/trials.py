@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from fedpareto.core.algorithm import Algorithm, State, unwrapped
-from fedpareto.core.messages import Outcome, Parcels, Tasks, traffic
+from fedpareto.core.messages import Outcome, Parcels, Tasks
 from fedpareto.core.parameters import to_plain
 from fedpareto.core.solutions import chosen_on
 from fedpareto.engines.checks import enforce_quorum
@@ -240,7 +240,7 @@ class _Trials:
                     enforce_quorum(spec.quorum, replies, outcomes[run].failures, run)
                 except QuorumLost as lost:
                     self.lost[self.of[run]] = str(lost)
-                cost = traffic(tasks[run], replies)
+                cost = unwrapped(spec.algorithm).traffic(self.states[run].setting, tasks[run], replies)
                 self.spent[run] += float(cost.down.sum() + cost.up.sum())
                 if self.of[run] not in self.lost:
                     self.states[run] = spec.algorithm.tell(self.states[run], replies)

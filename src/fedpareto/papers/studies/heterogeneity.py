@@ -27,6 +27,8 @@ from fedpareto.papers.studies.study import (
     by_place,
     contrast,
     less,
+    problems_of,
+    said,
     size_of,
     sorted_out,
     spec_of,
@@ -69,9 +71,7 @@ def prepare(name: str, options: Options) -> Study:
     """The study, with what the user chose."""
     options.must_name_parts()
     alphas = tuple(_alpha(text) for text in options.preferences) or (ALPHAS[::3] if options.quick else ALPHAS)
-    problems = (
-        known("problem of this study", options.problems, PROBLEMS) or tuple(PROBLEMS)[: 1 if options.quick else 3]
-    )
+    problems = problems_of(options, PROBLEMS, 3)
     chosen = known("algorithm of this study", options.algorithms, ALGORITHMS)
     ways = [way for way in ALGORITHMS if way in (chosen or (QUICK_ALGORITHMS if options.quick else ALGORITHMS))]
     if ways in ([], [ALONE]):
@@ -90,7 +90,7 @@ def prepare(name: str, options: Options) -> Study:
     ]
     return Study(
         name,
-        "{clients} clients, {rounds} rounds, {seeds} seeds".format(**size),
+        said(size),
         cells,
         read,
         partial(judge, problems, sorted(alphas), ways[1:]),

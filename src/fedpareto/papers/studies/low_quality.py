@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from fedpareto.papers.catalogue import Options, known
+from fedpareto.papers.catalogue import Options
 from fedpareto.papers.studies.study import (
     Cell,
     Contrast,
@@ -23,6 +23,8 @@ from fedpareto.papers.studies.study import (
     Study,
     Values,
     contrast,
+    problems_of,
+    said,
     size_of,
     sorted_out,
     spec_of,
@@ -61,9 +63,7 @@ def prepare(name: str, options: Options) -> Study:
     """The study, with what the user chose."""
     options.refuse(name, "algorithms", "preferences")
     options.must_name_parts()
-    problems = (
-        known("problem of this study", options.problems, PROBLEMS) or tuple(PROBLEMS)[: 1 if options.quick else 2]
-    )
+    problems = problems_of(options, PROBLEMS, 2)
     size = size_of(options, USUAL, QUICK)
     noises, rides = (QUICK_NOISES, QUICK_RIDES) if options.quick else (NOISES, RIDES)
     kinds = [(LABELS, noise) for noise in noises] + [(RIDERS, length) for length in rides]
@@ -75,7 +75,7 @@ def prepare(name: str, options: Options) -> Study:
     ]
     return Study(
         name,
-        "{clients} clients, {rounds} rounds, {seeds} seeds".format(**size),
+        said(size),
         cells,
         read,
         partial(judge, problems, kinds),

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from fedpareto.papers.catalogue import Options, known
-from fedpareto.papers.studies.study import Cell, Judged, Point, Study, Values, contrast, size_of, spec_of
+from fedpareto.papers.studies.study import Cell, Judged, Point, Study, Values, contrast, said, size_of, spec_of
 from fedpareto.report.record import Record
 
 SEPARATE, TOGETHER, SPLIT = "separate (fedavg)", "together (fedpref)", "together, split in every round"
@@ -60,7 +60,7 @@ def prepare(name: str, options: Options) -> Study:
     ]
     return Study(
         name,
-        "{clients} clients, {rounds} rounds, {seeds} seeds".format(**size),
+        said(size),
         cells,
         read,
         partial(judge, problems, counts, ways),

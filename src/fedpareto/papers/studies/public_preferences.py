@@ -10,9 +10,21 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from fedpareto.papers.catalogue import Options, known
+from fedpareto.papers.catalogue import Options
 from fedpareto.papers.studies.heterogeneity import ALIKE, PROBLEMS
-from fedpareto.papers.studies.study import Cell, Judged, Point, Study, Values, contrast, size_of, sorted_out, spec_of
+from fedpareto.papers.studies.study import (
+    Cell,
+    Judged,
+    Point,
+    Study,
+    Values,
+    contrast,
+    problems_of,
+    said,
+    size_of,
+    sorted_out,
+    spec_of,
+)
 from fedpareto.report.record import Record
 
 KINDS: Mapping[str, str] = {"opposed groups": "groups", "drawn": "dirichlet:0.5"}
@@ -34,9 +46,7 @@ def prepare(name: str, options: Options) -> Study:
     """The study, with what the user chose."""
     options.refuse(name, "algorithms", "preferences")
     options.must_name_parts()
-    problems = (
-        known("problem of this study", options.problems, PROBLEMS) or tuple(PROBLEMS)[: 1 if options.quick else 3]
-    )
+    problems = problems_of(options, PROBLEMS, 3)
     size = size_of(options, USUAL, QUICK)
     cells = [
         Cell(
@@ -54,7 +64,7 @@ def prepare(name: str, options: Options) -> Study:
     ]
     return Study(
         name,
-        "{clients} clients, {rounds} rounds, {seeds} seeds".format(**size),
+        said(size),
         cells,
         read,
         partial(judge, problems),

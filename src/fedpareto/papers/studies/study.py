@@ -22,7 +22,7 @@ from fedpareto.experiments.runner import ensure
 from fedpareto.experiments.store import RunFolder
 from fedpareto.files import write_atomically
 from fedpareto.moo.intervals import Interval, interval
-from fedpareto.papers.catalogue import CATALOGUE, Options, Outcome, Say, json_text
+from fedpareto.papers.catalogue import CATALOGUE, Options, Outcome, Say, json_text, known
 from fedpareto.report import reading
 from fedpareto.report.record import Record
 
@@ -165,6 +165,18 @@ def size_of(options: Options, usual: Mapping[str, int], quick: Mapping[str, int]
     """Seeds, rounds and clients as the user asked, or as usual, or as a quick version has them."""
     given = {key: getattr(options, key) for key in usual}
     return {key: given[key] or (quick if options.quick else usual)[key] for key in usual}
+
+
+def said(size: Mapping[str, int]) -> str:
+    """In words."""
+    return "{clients} clients, {rounds} rounds, {seeds} seeds".format(**size)
+
+
+def problems_of(options: Options, problems: Mapping[str, Any], usual: int) -> tuple[str, ...]:
+    """Those that the user chose, or the first ones, as many as usual; of a quick version only the first."""
+    return (
+        known("problem of this study", options.problems, problems) or tuple(problems)[: 1 if options.quick else usual]
+    )
 
 
 def spec_of(size: Mapping[str, int], **values: Any) -> dict[str, Any]:
