@@ -18,6 +18,8 @@ from fedpareto.errors import DamagedFile, UserError
 
 AUTHORITY_DAYS, SERVER_DAYS = 3650, 365
 """How long certificates are valid."""
+NOT_ONE = (ValueError, UnsupportedAlgorithm, NotImplementedError, x509.InvalidVersion)
+"""What `cryptography` raises of bytes that are no key or certificate, or of a kind that it cannot read."""
 SOON = 30
 """Days before expiry from which on a certificate causes a warning."""
 LOOPBACK = "127.0.0.1"
@@ -108,7 +110,7 @@ def end_of(path: Path) -> float:
         certificate = x509.load_pem_x509_certificate(path.read_bytes())
     except OSError as problem:
         raise UserError(f"the certificate {path} cannot be read: {problem.strerror or problem}") from None
-    except (ValueError, UnsupportedAlgorithm):
+    except NOT_ONE:
         raise DamagedFile(f"{path} is not a certificate") from None
     return certificate.not_valid_after_utc.timestamp()
 
@@ -132,7 +134,7 @@ def load_key(path: Path) -> Key:
         key = load(content, None)
     except OSError as problem:
         raise UserError(f"the key {path} cannot be read: {problem.strerror or problem}") from None
-    except (ValueError, UnsupportedAlgorithm):
+    except NOT_ONE:
         raise DamagedFile(f"{path} is not a private key") from None
     if not isinstance(key, ec.EllipticCurvePrivateKey):
         raise DamagedFile(f"{path} is a key of another kind")
@@ -145,7 +147,7 @@ def load_public(path: Path) -> bytes:
         key = serialization.load_ssh_public_key(path.read_bytes())
     except OSError as problem:
         raise UserError(f"the key {path} cannot be read: {problem.strerror or problem}") from None
-    except (ValueError, UnsupportedAlgorithm):
+    except NOT_ONE:
         raise DamagedFile(f"{path} is not a public key") from None
     return key.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
 

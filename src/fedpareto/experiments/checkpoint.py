@@ -198,8 +198,10 @@ def _fits(tensor: Tensor, like: Any) -> Tensor:
     """The tensor, if it can be in the place of `like`: rows may be added in a run, but models keep their size."""
     if isinstance(like, Tensor) and like.numel() and like.ndim > 1:
         is_same = tensor.ndim == like.ndim and tensor.shape[-1] == like.shape[-1]
-        if not is_same or tensor.is_floating_point() != like.is_floating_point():
+        if not is_same:
             raise ValueError(f"a tensor has the shape {list(tensor.shape)} instead of {list(like.shape)}")
+        if tensor.dtype != like.dtype:
+            raise ValueError(f"a tensor is of {tensor.dtype} instead of {like.dtype}")
     return tensor
 
 

@@ -172,8 +172,8 @@ def _files() -> APIRouter:
 
     @router.get("/static/{path:path}")
     def static(path: str, request: Request) -> Response:
-        file = (STATIC / path).resolve()
-        kind = TYPES.get(file.suffix)
+        kind = TYPES.get(Path(path).suffix)
+        file = STATIC if "\0" in path else (STATIC / path).resolve()
         if kind is None or not file.is_relative_to(STATIC.resolve()) or not file.is_file():
             raise HTTPException(404)
         stamp = f'"{file.stat().st_mtime_ns:x}"'

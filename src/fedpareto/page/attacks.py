@@ -34,7 +34,7 @@ def matrix(other: Other) -> dict[str, Any]:
             "name": other.name,
             **{many: labels[axis] for axis, many in AXES.items()},
             "measures": measures | ({} if calm is None else {"loss": "loss against no attack"}),
-            "objective": {key: content["measure"][key] for key in ("name", "maximise")},
+            "objective": {"name": str(content["measure"]["name"]), "maximise": bool(content["measure"]["maximise"])},
             "judged": [list(map(int, clients)) for clients in content["judged"]],
             "seeds": _seeds(content["base"].get("seeds"), len(content["judged"])),
             "busy": other.busy,

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import functools
+import json
 import re
 from pathlib import Path
 from typing import Any
 
 from fastapi import APIRouter
-from pydantic import BaseModel
+from pydantic import BaseModel, field_validator
 
 from fedpareto.errors import UserError
 from fedpareto.files import free_path, quoted
@@ -27,6 +28,16 @@ class Wanted(BaseModel):
     """A spec's values by flat names; texts are read as on the command line."""
     name: str = ""
     """Of its folder; empty: after algorithm and problem."""
+
+    @field_validator("values", "name")
+    @classmethod
+    def _of_whole_letters(cls, given: Any) -> Any:
+        """JSON may hold half a letter, which no file and no answer can."""
+        try:
+            json.dumps(given, ensure_ascii=False).encode()
+        except UnicodeEncodeError:
+            raise ValueError("a text in it holds half a letter, a lone surrogate") from None
+        return given
 
 
 def routes(worker: Worker, root: Path) -> APIRouter:

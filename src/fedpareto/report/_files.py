@@ -14,6 +14,8 @@ from fedpareto.files import read_bytes
 
 Array = NDArray[np.float64]
 Clusters = tuple[tuple[int, ...], ...]
+LARGEST = 2**63 - 1
+"""Of whole numbers: what numpy has room for."""
 
 
 def read_text(path: Path) -> str:
@@ -35,6 +37,8 @@ def get(data: dict[str, Any], key: str, kind: type, where: str, default: object 
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
         problem = "is missing" if value is None else f"is {value!r}, expected {kind.__name__}"
         raise DamagedFile(f"{where}: '{key}' {problem}")
+    if kind is int and abs(value) > LARGEST:
+        raise DamagedFile(f"{where}: '{key}' is {value}; it has to be below 2^63")
     return value
 
 
@@ -81,8 +85,8 @@ def square(value: object, where: str) -> Array:
 
 def integers(value: object, where: str) -> tuple[int, ...]:
     """A list of whole numbers, such as client ids."""
-    if not isinstance(value, list) or any(type(entry) is not int for entry in value):
-        raise DamagedFile(f"{where}: expected a list of whole numbers")
+    if not isinstance(value, list) or any(type(entry) is not int or abs(entry) > LARGEST for entry in value):
+        raise DamagedFile(f"{where}: expected a list of whole numbers below 2^63")
     return tuple(value)
 
 

@@ -259,6 +259,9 @@ def read_mission(folder: Path) -> Mission:
         raise DamagedFile(f"{where} is damaged: there are more planes than satellites")
     if len(planes) != len(names) or not _in_range(contacts[:, 2], names) or not _in_range(contacts[:, 3], stations):
         raise DamagedFile(f"{where} is damaged: planes or contacts are of satellites or stations that are not there")
+    tracks, altitude = _tracks(sky.get("tracks"), len(names), f"{where}: 'tracks'"), _altitude(sky, where)
+    if tracks is not None and np.isnan(altitude):
+        raise DamagedFile(f"{where} is damaged: it has tracks, but no altitude")
     trips, faults = _read_log(Path(folder) / LOG, len(names), record)
     return Mission(
         record=record,
@@ -268,8 +271,8 @@ def read_mission(folder: Path) -> Mission:
         planes=planes,
         stations=stations,
         contacts=contacts,
-        tracks=_tracks(sky.get("tracks"), len(names), f"{where}: 'tracks'"),
-        altitude=_altitude(sky, where),
+        tracks=tracks,
+        altitude=altitude,
         trips=trips,
         faults=faults,
         parameters=_parameters(Path(folder) / "run.json"),

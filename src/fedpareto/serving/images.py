@@ -38,7 +38,7 @@ def read(path: Path) -> Sequence[np.ndarray]:
         return list(_idx(gzip.decompress(content) if path.suffix == ".gz" else content, path))
     except UserError:
         raise
-    except (OSError, zipfile.BadZipFile, zlib.error, SyntaxError, tokenize.TokenError, *DAMAGE) as problem:
+    except (OSError, zipfile.BadZipFile, zlib.error, SyntaxError, SystemError, tokenize.TokenError, *DAMAGE) as problem:
         why = getattr(problem, "strerror", "") or in_words(problem)
         raise UserError(f"{path} cannot be read as images: {why}") from None
 

@@ -198,7 +198,7 @@ def _tensor(one: Any, beside: bytes, path: Path) -> np.ndarray:
 
 def _place(one: Any, path: Path) -> tuple[int, int]:
     """Where a weight begins and ends in the file beside the graph."""
-    about = {entry.key: entry.value for entry in one.external_data}
+    about = {str(entry.key): str(entry.value) for entry in one.external_data}  # Bytes where they are no text.
     if about.get("location") != weights_file(path).name:
         raise DamagedFile(f"{path} names '{about.get('location')}' for its weights, and not {weights_file(path).name}")
     first, length = about.get("offset", "0"), about.get("length", "")
