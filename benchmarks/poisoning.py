@@ -100,21 +100,22 @@ def report(record: Mapping[str, Any], title: str) -> tuple[list[str], np.ndarray
 
 
 def draw(records: Mapping[str, Mapping[str, Any]], out: Path) -> None:
-    """Writes poisoning.md, and a heat map with two panels for each record: by defaults, and behind the defence."""
+    """Writes poisoning.md, and a heat map with two panels for each record, by defaults and behind the defence."""
     told = {title: report(record, title) for title, record in records.items()}
     text = "\n".join(line for lines, _ in told.values() for line in lines)
     write_atomically(out / "poisoning.md", text + "\n")
     print(text)
     labels = next(iter(records.values()))["labels"]
-    values = np.round(np.concatenate([[points[how] for _, points in told.values()] for how in (0, 1)]), 1)
+    values = np.round(np.concatenate([points for _, points in told.values()]), 1)
     figure = heat_map(
         np.clip(values, 0, None),
         np.zeros(values.shape, dtype=bool),
         rows=labels["algorithm"],
         columns=labels["attack"],
-        panels=[f"{title}, {how}" for how in ("no defence", "defended") for title in told],
+        panels=[f"{title}, {how}" for title in told for how in ("no defence", "defended")],
         measure="points lost by honest clients",
         maximise=False,
+        across=2,
     )
     for kind in ("png", "pdf"):
         write_atomically(out / f"poisoning.{kind}", render(figure, kind))

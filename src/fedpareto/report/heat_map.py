@@ -42,9 +42,10 @@ def heat_map(
     panels: Sequence[str],
     measure: str,
     maximise: bool,
+    across: int = PANELS_IN_A_ROW,
 ) -> Figure:
     """`values` `[panels, rows, columns]`; NaN is drawn as a failure, and as an empty cell where it was `refused`."""
-    across = min(len(panels), PANELS_IN_A_ROW)
+    across = min(len(panels), across)
     down = math.ceil(len(panels) / across)
     names = 0.075 * max(len(short(name)) for name in rows)
     heads = 0.065 * max(len(short(name)) for name in columns)
