@@ -49,7 +49,7 @@ REFUSED = {
     "scaffold",
     "rt-fedevonas",
 }
-PERSONAL = ["fedpref", "fedpref-clustering", "fedpref-weighting", "cfl", "mat-fl", "fedamp", "fedmtl"]
+PERSONAL = ["fedpref", "fedpref-clustering", "fedpref-weighting", "cfl", "mat-fl", "fedamp", "mocha", "fedmtl"]
 
 
 def not_waiting(clients, layout=PLANE):

@@ -1,5 +1,5 @@
 """Ditto, APFL and FedRep against closed forms, plain loops over clients, and their limits; what holds for all five
-personal baselines, with FedAMP and FedMTL.
+personal baselines, with FedAMP and MOCHA.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from fedpareto.problems.morl.deep_sea_treasure import DeepSeaTreasure
 from fedpareto.testing.conformance import largest_difference, trial
 from fedpareto.trust.privacy import Privacy
 
-NAMES = ["ditto", "apfl", "fedrep", "fedamp", "fedmtl"]
+NAMES = ["ditto", "apfl", "fedrep", "fedamp", "mocha"]
 
 
 # -- Ditto ---------------------------------------------------------------------------------------------------------
@@ -226,8 +226,8 @@ REGULARISED = {
     "fedrep": ({"head_epochs": 1}, {"head_epochs": 0}),
     "fedamp": ({"sigma": 10.0}, {"sigma": 10.0, "strength": 0.0}),
     "fedamp's others": ({"sigma": 10.0}, {"sigma": 1e-9}),
-    "fedmtl": ({}, {"strength": 0.0}),
-    "fedmtl's learned relation": ({"relation": "learned"}, {}),
+    "mocha": ({}, {"strength": 0.0}),
+    "mocha's learned relation": ({"relation": "learned"}, {}),
 }
 
 
@@ -272,8 +272,8 @@ def test_absent_clients_keep_what_is_theirs(name):
         ("fedamp", {"strength": float("nan")}, "strength is nan"),
         ("fedamp", {"sigma": 0.0}, "sigma is 0.0"),
         ("fedamp", {"cloud_step": 0.0}, "cloud_step is 0.0"),
-        ("fedmtl", {"strength": -1.0}, "strength is -1.0"),
-        ("fedmtl", {"ridge": 0.0}, "ridge is 0.0"),
+        ("mocha", {"strength": -1.0}, "strength is -1.0"),
+        ("mocha", {"ridge": 0.0}, "ridge is 0.0"),
     ],
 )
 def test_wrong_parameters_are_refused_by_their_names(name, parameters, message):

@@ -1,4 +1,4 @@
-"""FedAMP and FedMTL, which draw clients towards each other, against closed forms and plain loops over clients."""
+"""FedAMP and MOCHA, which draw clients towards each other, against closed forms and plain loops over clients."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from personal_models import (
 )
 
 from fedpareto.algorithms.fedamp import FedAMP, squared_distances
-from fedpareto.algorithms.fedmtl import FedMTL, learned_relation, mean_relation
 from fedpareto.algorithms.local import Local
+from fedpareto.algorithms.mocha import MOCHA, learned_relation, mean_relation
 from fedpareto.core.federation import Federation
 from fedpareto.testing.conformance import largest_difference, trial
 
@@ -102,7 +102,7 @@ def test_one_stack_of_fedamp_equals_a_plain_loop_over_clients():
     assert distance(rows(done.models), own) <= 1e-12
 
 
-# -- FedMTL --------------------------------------------------------------------------------------------------------
+# -- MOCHA --------------------------------------------------------------------------------------------------------
 
 
 def regulariser(relation, models):
@@ -113,7 +113,7 @@ def regulariser(relation, models):
 def test_the_pull_is_the_gradient_of_the_regulariser(relation):
     """λ tr(W Ω Wᵀ) by autograd, with Ω fixed; a client's own model moves, the others stand still."""
     models = random_models()
-    algorithm = FedMTL(strength=0.3, relation=relation)
+    algorithm = MOCHA(strength=0.3, relation=relation)
     matrix = mean_relation(models) if relation == "mean" else learned_relation(models, algorithm.ridge)
     strengths, towards = algorithm.pulls(models)
     for i in range(5):
@@ -154,9 +154,9 @@ def test_the_learned_relation_is_the_best_of_its_kind():
 
 
 @pytest.mark.parametrize("strength", [0.1, 1.0])
-def test_fedmtl_solves_the_coupled_problem(strength):
+def test_mocha_solves_the_coupled_problem(strength):
     """Σ_i ½‖θ_i − optimum_i‖² + λ tr(W Ω Wᵀ) is least where (I + 2λΩ) W = optima."""
-    done = trial(FedMTL(strength=strength), DIFFERENT, learner=FULL_BATCH, rounds=60)
+    done = trial(MOCHA(strength=strength), DIFFERENT, learner=FULL_BATCH, rounds=60)
     relation = mean_relation(torch.zeros(CLIENTS, 1)).numpy()
     expected = np.linalg.solve(np.eye(CLIENTS) + 2 * strength * relation, optima())
     assert distance(rows(done.models), expected) <= 1e-5
@@ -166,11 +166,11 @@ def test_a_federation_of_one_is_drawn_nowhere():
     federation = Federation.create(DIFFERENT, 1, SEED, "dirichlet")
     local = trial(Local(), DIFFERENT, federation=federation).models
     for relation in ("mean", "learned"):
-        done = trial(FedMTL(relation=relation), DIFFERENT, federation=federation)
+        done = trial(MOCHA(relation=relation), DIFFERENT, federation=federation)
         assert largest_difference(done.models, local) <= 1e-12
 
 
-@pytest.mark.parametrize("algorithm", [FedAMP(strength=0.0), FedMTL(strength=0.0)], ids=["fedamp", "fedmtl"])
+@pytest.mark.parametrize("algorithm", [FedAMP(strength=0.0), MOCHA(strength=0.0)], ids=["fedamp", "mocha"])
 def test_without_strength_everyone_learns_alone(algorithm):
     for problem in (DIFFERENT, NETWORK):
         done = trial(algorithm, problem, participation=0.6)

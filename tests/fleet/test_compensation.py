@@ -66,7 +66,7 @@ def test_it_fits_where_a_model_is_brought_along(algorithm):
     assert spec_of(policies(compensation="taylor"), settings, **problem).policy.compensation == "taylor"
 
 
-@pytest.mark.parametrize("algorithm", ["fedpref", "cfl", "mat-fl", "fedamp", "fedmtl", "local", "fsmgda"])
+@pytest.mark.parametrize("algorithm", ["fedpref", "cfl", "mat-fl", "fedamp", "mocha", "local", "fsmgda"])
 def test_it_is_refused_where_nobody_else_changes_a_clients_model_or_none_is_sent(algorithm):
     with pytest.raises(UserError, match=f"policy.compensation=taylor does not fit {algorithm}: nobody else"):
         spec_of(policies(compensation="taylor"), algorithm)

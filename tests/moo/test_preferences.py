@@ -245,6 +245,11 @@ def test_from_spec_reads_every_form(spec: prefs.Spec, expected: Callable[[], np.
     assert np.array_equal(rows, expected())
 
 
+def test_sets_of_tasks_are_dealt_in_turn_and_weigh_alike() -> None:
+    rows = prefs.from_spec("tasks: left, right +left,low", 5, 3, rng(), objectives=("left", "right", "low"))
+    assert rows.tolist() == [[1, 0, 0], [0.5, 0.5, 0], [0, 0, 1], [1, 0, 0], [0.5, 0.5, 0]]
+
+
 def test_a_sweep_gives_every_run_one_preference_for_all() -> None:
     for run in range(10):
         rows = prefs.from_spec(" Sweep ", 3, 2, rng(), run, 10)
@@ -264,6 +269,7 @@ def test_a_sweep_gives_every_run_one_preference_for_all() -> None:
         ("equidistant", False),
         ("gaussian", False),
         ("groups:2,3", False),
+        ("tasks:left,right", False),
         ("0.7,0.3;0.7,0.3", False),
         ([[0.7, 0.3], [0.7, 0.3]], False),
     ],
@@ -313,7 +319,7 @@ def test_from_spec_explains_what_it_cannot_read(spec: prefs.Spec, message: str) 
 def test_an_unknown_distribution_is_answered_with_the_closest_one() -> None:
     with pytest.raises(UnknownName, match=r"unknown preference distribution 'dirchlet'; did you mean 'dirichlet'\?"):
         prefs.from_spec("dirchlet:0.5", 5, 2, rng())
-    with pytest.raises(UnknownName, match="known: dirichlet, equidistant, gaussian, groups, sweep, uniform"):
+    with pytest.raises(UnknownName, match="known: dirichlet, equidistant, gaussian, groups, sweep, tasks, uniform"):
         prefs.from_spec("", 5, 2, rng())
 
 

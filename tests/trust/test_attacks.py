@@ -16,9 +16,9 @@ from fedpareto.algorithms.fedavg import FedAvg
 from fedpareto.algorithms.fedcmoo import FedCMOO
 from fedpareto.algorithms.fedfew import FedFew
 from fedpareto.algorithms.fedmgda_plus import FedMGDAPlus
-from fedpareto.algorithms.fedmtl import FedMTL
 from fedpareto.algorithms.fsmgda import FSMGDA
 from fedpareto.algorithms.ifca import IFCA
+from fedpareto.algorithms.mocha import MOCHA
 from fedpareto.core.algorithm import Algorithm
 from fedpareto.core.federation import Federation
 from fedpareto.core.messages import Outcome, Replies
@@ -210,7 +210,7 @@ def test_a_sign_is_flipped_around_the_model_that_a_client_chose_or_around_each_o
         torch.testing.assert_close(after["updates"][client], -before["updates"][client])
 
 
-@pytest.mark.parametrize("algorithm", [FedAMP(strength=1.0, sigma=50.0, cloud_step=5.0), FedMTL(strength=1.0)])
+@pytest.mark.parametrize("algorithm", [FedAMP(strength=1.0, sigma=50.0, cloud_step=5.0), MOCHA(strength=1.0)])
 def test_an_update_is_measured_from_where_the_client_began_not_from_what_draws_it(algorithm: Any) -> None:
     """After two honest rounds models and pull targets lie apart; the third update is turned around its own start."""
     late = Attack(kind="sign-flip", clients=ATTACKERS, from_round=3)

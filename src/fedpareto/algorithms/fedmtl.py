@@ -1,69 +1,176 @@
-"""FedMTL: Smith et al., "Federated multi-task learning", 2017: the problem of MOCHA, solved by local training."""
+"""FedMTL: Sen and Borcea, "FedMTL: privacy-preserving federated multi-task learning", 2024.
+
+Every client has a private set of tasks. Of its model a block is shared by its tasks, the other layers belong to one of
+them each. The server mixes what is similar, and is told of no layer to which task it belongs.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar, Literal
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from fedpareto.algorithms.pulled import Pulled
-from fedpareto.core.algorithm import Taxonomy
+from fedpareto.algorithms import personal
+from fedpareto.algorithms.personal import PersonalState
+from fedpareto.core.algorithm import Algorithm, Setting, Taxonomy
+from fedpareto.core.clients import Clients
+from fedpareto.core.layout import Layout
+from fedpareto.core.messages import Message, Parcels, Replies, Shapes, Tasks
 from fedpareto.errors import UserError
-from fedpareto.moo.updates import gram_of_updates
+from fedpareto.moo.similarity import cosines
 
 
 @dataclass(frozen=True)
-class FedMTL(Pulled):
-    """Each client is a task: min Σ_i f^i(θ_i) + λ tr(W Ω Wᵀ), where W has the models as columns.
+class FedMTL(Algorithm[PersonalState]):
+    """A shared block φ_i, mixed by similarity, and task layers h_ia, each mixed with those of others that match it.
 
-    Ω describes how clients are related. The regulariser's gradient at θ_i is 2λ Σ_j Ω_ij θ_j, a pull of strength 2λ
-    Ω_ii towards −Σ_{j≠i} Ω_ij θ_j / Ω_ii, in which the others are fixed during a round.
+    A client's tasks are the objectives to which its preference gives weight. All task layers begin from the same
+    values, and a client sends its own in an order that it tells nobody, those of tasks that it does not have unchanged:
+    what tells them apart is what they have learnt.
     """
 
     name: ClassVar[str] = "fedmtl"
     taxonomy: ClassVar[Taxonomy] = Taxonomy(
-        "client", "multi-task", "linearised preferences, personal models related by a matrix", "arbitrary"
+        "client", "multi-task", "multi-task layers, similarity-based partial aggregation", "arbitrary separable"
     )
+    personalised: ClassVar[bool] = True
 
-    strength: float = 0.5
-    """λ; 0 is local training."""
-    relation: Literal["mean", "learned"] = "mean"
-    """Ω: I − 11ᵀ/n, which pulls each client towards the mean of the others, or learned from the models in every
-    round.
-    """
-    ridge: float = 0.01
-    """Of the learned Ω: added to the covariance of the models, so that equal clients do not stay tied together."""
+    threshold: float = 0.5
+    """The cosine above which task layers may match; 1: nobody's do, every client keeps its own."""
+    power: float = 1.0
+    """The power of a similarity with which others weigh in; 0: all alike, which for the shared block is FedAvg."""
 
     def __post_init__(self) -> None:
-        super().__post_init__()
-        if not self.ridge > 0:
-            raise UserError(f"ridge is {self.ridge}; it is a positive number, for example 0.01")
+        if not 0 <= self.threshold <= 1:
+            raise UserError(f"threshold is {self.threshold}; it is a cosine from 0 to 1, for example 0.5")
+        if not 0 <= self.power < math.inf:
+            raise UserError(f"power is {self.power}; it is a number from 0 on (0: all weigh alike)")
 
-    def pulls(self, models: Tensor) -> tuple[Tensor, Tensor]:
-        """2λ Ω_ii, and −Σ_{j≠i} Ω_ij θ_j / Ω_ii."""
-        relation = learned_relation(models, self.ridge) if self.relation == "learned" else mean_relation(models)
-        own = relation.diagonal().clamp_min(torch.finfo(relation.dtype).tiny)
-        return 2 * self.strength * own, models - (relation / own[:, None]).to(models) @ models
+    # -- the client half -------------------------------------------------------------------------------------------
+
+    def train(self, clients: Clients, message: Message) -> Message:
+        """(φ_i, h_i) ← local training; layers of tasks that the client does not have stay as they were sent."""
+        layout, sent = clients.problem.layout, self.personal(clients, message)
+        trained, places = clients.learn(sent), task_layers(layout)
+        has = (clients.preferences > 0)[:, : len(places), None].expand(-1, -1, places.shape[1]).flatten(1)
+        spots = places.flatten().to(sent.device)
+        trained = trained.index_copy(1, spots, torch.where(has, trained[:, spots], sent[:, spots]))
+        return {"model": reordered(layout, trained, secret_order(clients, layout))}
+
+    def personal(self, clients: Clients, message: Message) -> Tensor:
+        """What was sent, with the task layers back in the order of the tasks."""
+        layout = clients.problem.layout
+        return reordered(layout, message["model"], secret_order(clients, layout).argsort(dim=1))
+
+    # -- the server half -------------------------------------------------------------------------------------------
+
+    def begin(self, setting: Setting) -> PersonalState:
+        """All clients at the same model, all task layers at the same values."""
+        models = beginning(setting).expand(len(setting.clients), -1).clone()
+        return PersonalState(setting, models=models, heard=personal.heard_nobody(setting))
+
+    def ask(self, state: PersonalState) -> list[Tasks]:
+        """Each client trains its own model."""
+        return personal.tasks(state)
+
+    def reply_shapes(self, setting: Setting) -> Mapping[str, Shapes]:
+        """The trained model, nothing else."""
+        return {"train": {"model": (setting.layout.size,)}}
+
+    def tell(self, state: PersonalState, replies: Replies) -> PersonalState:
+        """Each client that replied gets a mixture over those that replied; the others keep their models.
+
+        Where a round does not wait for all, over the last replies of all who have ever replied.
+        """
+        after, replied = personal.trained_models(state, replies)
+        heard = None if state.heard is None else personal.hear(state, replied, replies["model"])
+        known = replied if heard is None else np.flatnonzero(heard.ever.cpu().numpy())
+        trained = after[replied] if heard is None else heard.trained[known]
+        rows = torch.as_tensor(np.searchsorted(known, replied), device=after.device)
+        models = after.index_copy(0, torch.as_tensor(replied, device=after.device), self._mixed(state, trained)[rows])
+        return replace(state, models=models, heard=heard, round=state.round + 1)
+
+    def _mixed(self, state: PersonalState, trained: Tensor) -> Tensor:
+        """φ_i ← Σ_j s_ij φ_j and h_ia ← Σ_jb c_iajb h_jb over the layers that match it, with weights that sum to 1.
+
+        c are cosines of what was learnt since the beginning. s_ij is that of the blocks; where there are task layers,
+        the mean of it and of how far the tasks match.
+        """
+        n, places = len(trained), task_layers(state.setting.layout).to(trained.device)
+        moves, spots = trained - beginning(state.setting), places.flatten()
+        block = torch.ones(trained.shape[1], dtype=torch.bool, device=trained.device).index_fill(0, spots, False)
+        similarity, mixed = cosines(moves[:, block]).clamp_min(0), trained.clone()
+        if len(places):
+            learnt = moves[:, spots].view(n, *places.shape)
+            matched = matches(learnt, self.threshold)
+            weights = torch.where(matched > 0, matched**self.power, 0).flatten(0, 1).flatten(1)
+            layers = trained[:, spots].view(n * len(places), -1)
+            mixed[:, spots] = (weights / weights.sum(1, keepdim=True) @ layers).view(n, -1)
+            similarity = (similarity + common_tasks(matched, learnt)) / 2
+        weights = similarity**self.power
+        mixed[:, block] = weights / weights.sum(1, keepdim=True) @ trained[:, block]
+        return mixed
+
+    def refreshed(self, reply: Message, begun: Message, now: Message, weights: Tensor) -> Message:
+        """As it is: nobody else changes a client's θ_i, so a late reply meets the model from which it began."""
+        return reply
+
+    def solutions(self, state: PersonalState) -> Parcels:
+        """Each client's personal model, in its own order."""
+        return personal.solutions(state)
 
 
-def mean_relation(models: Tensor) -> Tensor:
-    """Ω = I − 11ᵀ/n: tr(W Ω Wᵀ) = Σ_i ‖θ_i − mean‖²."""
-    n = len(models)
-    return torch.eye(n, dtype=torch.float64, device=models.device) - 1 / n
+def task_layers(layout: Layout) -> Tensor:
+    """Where the layers of each task lie in the flat vector, `[tasks, k]`; no tasks where the network has no such."""
+    places = [torch.cat([torch.arange(layout.size)[layout.slices[name]] for name in head]) for head in layout.heads]
+    if len({len(place) for place in places}) > 1:
+        raise UserError("fedmtl matches task layers with each other; those of this network differ in size")
+    return torch.stack(places) if places else torch.empty(0, 0, dtype=torch.int64)
 
 
-def learned_relation(models: Tensor, ridge: float) -> Tensor:
-    """Ω ∝ (C + ridge·I)^(−1/2) with C = WᵀW / tr(WᵀW), scaled to the trace n − 1 of `mean_relation`.
+def beginning(setting: Setting) -> Tensor:
+    """θ⁰ `[d]`, in which the layers of all tasks are those of the first: else their values would tell them apart."""
+    places = task_layers(setting.layout).to(setting.initial.device)
+    first = setting.initial[places[:1]].expand(len(places), -1)
+    return setting.initial.index_copy(0, places.flatten(), first.flatten())
 
-    Without ridge and but for the scale, that is the Ω that minimises tr(W Ω Wᵀ) where tr Ω⁻¹ is given (Zhang and Yeung,
-    "A convex formulation for learning task relationships in multi-task learning", 2010). Equal models give the mean
-    relation as the ridge goes to 0.
+
+def secret_order(clients: Clients, layout: Layout) -> Tensor:
+    """Which task's layers are in each place of what a client sends, `[n, tasks]`; the same in all rounds."""
+    always = torch.zeros_like(clients.addresses.round)
+    streams, tasks = replace(clients.addresses, round=always, lane=always), len(layout.heads)
+    return streams.orders("task layers", torch.full_like(always, tasks), 1, tasks)[:, 0]
+
+
+def reordered(layout: Layout, models: Tensor, order: Tensor) -> Tensor:
+    """Models `[n, d]` with their task layers in another order `[n, tasks]`."""
+    places = task_layers(layout).to(models.device)
+    layers = models[:, places.flatten()].view(len(models), *places.shape)
+    moved = layers.gather(1, order.unsqueeze(-1).expand_as(layers))
+    return models.index_copy(1, places.flatten(), moved.flatten(1))
+
+
+def matches(learnt: Tensor, threshold: float) -> Tensor:
+    """The cosines of task layers `[n, tasks, k]` of two clients that match, `[n, tasks, n, tasks]`; 0 for others.
+
+    Two layers match that are above the threshold, and each the most similar one of its client to the other. A layer
+    matches itself.
     """
-    products = gram_of_updates(models, torch.zeros_like(models[0]))
-    n, trace = len(models), products.trace()
-    covariance = products / trace if trace > 0 else products
-    values, vectors = torch.linalg.eigh(covariance)
-    relation: Tensor = (vectors / (values.clamp_min(0) + ridge).sqrt()) @ vectors.T
-    return relation * ((n - 1) / relation.trace())
+    n, tasks = learnt.shape[:2]
+    alike = cosines(learnt.flatten(0, 1)).view(n, tasks, n, tasks)
+    nearest = (alike == alike.amax(1, keepdim=True)) & (alike == alike.amax(3, keepdim=True)) & (alike > threshold)
+    found, own = torch.where(nearest, alike, 0), torch.arange(n, device=learnt.device)
+    found[own, :, own] = torch.eye(tasks).to(found)
+    return found
+
+
+def common_tasks(matched: Tensor, learnt: Tensor) -> Tensor:
+    """How far the tasks of two clients match, `[n, n]`: the cosines of those that do, over their mean number."""
+    tasks = learnt.abs().amax(2).gt(0).sum(1).clamp_min(1).to(matched)
+    shared: Tensor = 2 * matched.sum((1, 3)) / (tasks[:, None] + tasks)
+    return shared.fill_diagonal_(1)

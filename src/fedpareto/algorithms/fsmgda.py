@@ -17,8 +17,9 @@ from torch import Tensor
 from fedpareto.core.algorithm import Algorithm, Needs, Setting, State, Taxonomy, to_everyone, to_participants
 from fedpareto.core.clients import Clients
 from fedpareto.core.messages import Message, Parcels, Replies, Shapes, Tasks, take_rows
-from fedpareto.errors import UnknownName, UserError
+from fedpareto.errors import UserError
 from fedpareto.moo.min_norm import min_norm_weights
+from fedpareto.moo.subsets import dealt
 
 
 @dataclass(frozen=True)
@@ -58,12 +59,7 @@ class FSMGDA(Algorithm[FSMGDAState]):
     def begin(self, setting: Setting) -> FSMGDAState:
         """x⁰, equal weights."""
         m = len(setting.objectives)
-        nobodys = np.flatnonzero(~self._has(setting).any(axis=0))
-        if len(nobodys):
-            raise UserError(
-                f"subsets: nobody has the objective '{setting.objectives[nobodys[0]].name}'; add it to one of the "
-                f"{len(self._dealt)}, or take more clients than {len(setting.clients)}"
-            )
+        self._has(setting)  # Raises UserError, before anybody trains, if that is not possible.
         return FSMGDAState(setting, model=setting.initial, weights=(1 / m,) * m)
 
     def ask(self, state: FSMGDAState) -> list[Tasks]:
@@ -80,19 +76,7 @@ class FSMGDA(Algorithm[FSMGDAState]):
     def _has(self, setting: Setting) -> np.ndarray:
         """The paper's A: which objectives each client has, booleans `[n, m]`."""
         names = [objective.name for objective in setting.objectives]
-        has = np.ones((len(setting.clients), len(names)), dtype=bool)
-        for number, own in enumerate(self._dealt):
-            unknown = [name for name in own if name not in names]
-            if unknown:
-                raise UnknownName("objective", unknown[0], names)
-            has[number :: len(self._dealt)] = np.isin(names, own)
-        return has
-
-    @property
-    def _dealt(self) -> list[list[str]]:
-        """The objectives of each subset; on the command line all of them are one text, with commas."""
-        subsets = [one for text in self.subsets for one in text.split(",")]
-        return [[name.strip() for name in one.split("+")] for one in subsets]
+        return dealt(self.subsets, names, len(setting.clients), "subsets")
 
     def train(self, clients: Clients, message: Message) -> Message:
         """Δ_s,i for every objective s: the update of local training for s alone, whatever the client's preference; 0

@@ -1,4 +1,4 @@
-"""What FedAMP and FedMTL have in common: the server knows all models, and sends each client the point it is pulled
+"""What FedAMP and MOCHA have in common: the server knows all models, and sends each client the point it is pulled
 towards.
 """
 

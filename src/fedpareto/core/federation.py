@@ -44,7 +44,7 @@ class Federation:
         """
         if clients < 1:
             raise UserError(f"clients is {clients}; a federation has at least 1 client")
-        drawn = draw_preferences(preferences, clients, len(problem.objectives), seed, run, runs)
+        drawn = draw_preferences(preferences, clients, problem, seed, run, runs)
         common = tuple(drawn[0].tolist()) if preference_sets.is_common(preferences) else None
         return cls(seed, tuple(range(clients)), problem.data(clients, seed), drawn, common)
 
@@ -66,11 +66,12 @@ class Federation:
 
 
 def draw_preferences(
-    spec: preference_sets.Spec, clients: int, objectives: int, seed: int, run: int = 0, runs: int = 1
+    spec: preference_sets.Spec, clients: int, problem: Problem, seed: int, run: int = 0, runs: int = 1
 ) -> np.ndarray:
     """The preferences `[n, m]` of a federation's clients, drawn from its seed."""
     stream = rng.generator(rng.Address(seed), "preferences")
-    return preference_sets.from_spec(spec, clients, objectives, stream, run, runs)
+    names = [objective.name for objective in problem.objectives]
+    return preference_sets.from_spec(spec, clients, len(names), stream, run, runs, names)
 
 
 def setting_of(

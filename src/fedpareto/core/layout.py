@@ -53,6 +53,8 @@ class Layout:
     """The hidden layers of a network that can be narrowed (see core.widths), none if it has no hidden units; None: it
     cannot be narrowed, or nobody knows.
     """
+    heads: tuple[tuple[str, ...], ...] = field(default=(), compare=False)
+    """Of each objective the tensors that no other one depends on, its task layers; none: the network has no such."""
 
     @classmethod
     def of(
@@ -61,6 +63,7 @@ class Layout:
         buffers: Iterable[str] = (),
         normalisation: Iterable[str] = (),
         hidden: Iterable[Hidden] | None = None,
+        heads: Iterable[tuple[str, ...]] = (),
     ) -> Layout:
         """A layout from `{"0.weight": (64, 100), …}`; of `buffers` and `normalisation` those that are in it."""
         return cls(
@@ -69,6 +72,7 @@ class Layout:
             tuple(name for name in buffers if name in shapes),
             tuple(name for name in normalisation if name in shapes),
             None if hidden is None else tuple(hidden),
+            tuple(heads),
         )
 
     @classmethod

@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fedpareto.core import registry, rng
+from fedpareto.core import registry
 from fedpareto.core.algorithm import Algorithm, participant_count
+from fedpareto.core.federation import draw_preferences
 from fedpareto.core.parameters import build, field_names, parse_value, to_plain
 from fedpareto.core.problem import Problem
 from fedpareto.engines.faults import Faults
@@ -50,7 +51,6 @@ from fedpareto.experiments.spec_values import (
     usual_policy,
 )
 from fedpareto.fleet.selection import SELECTION_PARAMETERS, Selection
-from fedpareto.moo.preferences import from_spec
 from fedpareto.space.missions.options import MissionOptions
 from fedpareto.trust.attacks import ATTACK_PARAMETERS, Attack
 from fedpareto.trust.defences import DEFENCE_PARAMETERS, Defence
@@ -236,7 +236,7 @@ class Draft:
         with self._at("quorum"):  # Each value was good on its own; only quorum and clients may still disagree.
             spec = Spec(algorithm, problem, learner, **values, **parts)
         with self._at("preferences"):
-            from_spec(spec.preferences, spec.clients, len(problem.objectives), rng.generator(rng.Address(0), "check"))
+            draw_preferences(spec.preferences, spec.clients, problem, seed=0)
         return spec
 
     def _protected(self, algorithm: Algorithm[Any], parts: Mapping[str, Any]) -> Algorithm[Any]:

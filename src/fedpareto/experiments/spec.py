@@ -191,7 +191,7 @@ class Spec:
     def preferences_of(self, seed: int) -> np.ndarray | None:
         """The clients' preferences under one seed, `[n, m]`."""
         run, runs = self.seeds.index(seed), len(self.seeds)
-        return draw_preferences(self.preferences, self.clients, len(self.problem.objectives), seed, run, runs)
+        return draw_preferences(self.preferences, self.clients, self.problem, seed, run, runs)
 
     def attackers(self) -> list[list[int]]:
         """The clients that attack, of each seed."""

@@ -16,11 +16,12 @@ from numpy.typing import ArrayLike
 
 from fedpareto.errors import BadPreference, UnknownName, UserError
 from fedpareto.moo._points import Array
+from fedpareto.moo.subsets import dealt
 
 SUM_TOLERANCE = 1e-6
 """How far from 1 a preference's sum may lie: thirds written with six digits still pass."""
 
-NAMES = ("dirichlet", "equidistant", "gaussian", "groups", "sweep", "uniform")
+NAMES = ("dirichlet", "equidistant", "gaussian", "groups", "sweep", "tasks", "uniform")
 """The words `from_spec` knows."""
 
 Spec = str | Sequence[float] | Sequence[Sequence[float]]
@@ -124,8 +125,12 @@ def is_common(spec: Spec) -> bool:
     return all(isinstance(value, int | float | np.number) for value in spec)
 
 
-def from_spec(spec: Spec, n: int, m: int, rng: np.random.Generator, run: int = 0, runs: int = 1) -> Array:
+def from_spec(
+    spec: Spec, n: int, m: int, rng: np.random.Generator, run: int = 0, runs: int = 1, objectives: Sequence[str] = ()
+) -> Array:
     """The preferences `[n, m]` that a configuration or a command line asks for, in one of several runs (seeds).
+
+    `objectives` are the names of the m objectives, by which `tasks` calls them.
 
     | spec | meaning |
     |---|---|
@@ -138,12 +143,13 @@ def from_spec(spec: Spec, n: int, m: int, rng: np.random.Generator, run: int = 0
     | `0.7,0.3;0.2,0.8` or a list of lists | one per client |
     | `groups:2,3` | groups of equal clients, evenly spread |
     | `groups:2,3@0.9,0.1;0.2,0.8` | groups of equal clients with these preferences |
+    | `tasks:left,left+right` | only some objectives, equally important; the sets are dealt in turn |
     """
     _check_counts(n, m)
     if isinstance(spec, str):
         if spec.strip().lower() == "sweep":
             return homogeneous(sweep(runs, m)[run], n)
-        return _from_text(spec.strip(), n, m, rng)
+        return _from_text(spec.strip(), n, m, rng, objectives)
     if not isinstance(spec, Sequence | np.ndarray):
         raise BadPreference(f"preferences: expected text or a list of numbers, got {spec!r}")
     if all(isinstance(value, int | float | np.number) for value in spec):
@@ -151,9 +157,12 @@ def from_spec(spec: Spec, n: int, m: int, rng: np.random.Generator, run: int = 0
     return check(spec, n, m)
 
 
-def _from_text(text: str, n: int, m: int, rng: np.random.Generator) -> Array:
+def _from_text(text: str, n: int, m: int, rng: np.random.Generator, objectives: Sequence[str]) -> Array:
     word, colon, rest = text.partition(":")
     name = word.strip().lower()
+    if name == "tasks":
+        has = dealt([rest], objectives or [str(j) for j in range(m)], n, f"preferences '{text}'")
+        return np.asarray(has / has.sum(axis=1, keepdims=True))
     if name == "groups":
         return _groups_from_text(rest, n, m)
     if name == "dirichlet":

@@ -2,7 +2,7 @@
 
 The tables are in published.toml. Where the paper does not say, the authors' published code was read. Accuracies are in
 percent, over the clients of one run: the deviations are those between clients, not between repetitions. Algorithms have
-the names used here.
+the names used here: their FedMTL, of Smith et al., is mocha.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from fedpareto.papers.measured import Entry
 _PRINTED = tables.read("fedpareto.papers.fedfew")
 
 FEDFEW = "fedfew"
-ALGORITHMS = ("fedavg", "fedprox", "fedmtl", "apfl", "ditto", "fedrep", "fedamp", "ifca", FEDFEW)
+ALGORITHMS = ("fedavg", "fedprox", "mocha", "apfl", "ditto", "fedrep", "fedamp", "ifca", FEDFEW)
 """In the order of table 1."""
 ALONE = "local"
 """Not in table 1; in table 2 "local-only"."""
 TITLES: Mapping[str, str] = {
     "fedavg": "FedAvg",
     "fedprox": "FedProx",
-    "fedmtl": "FedMTL",
+    "mocha": "MOCHA",
     "apfl": "APFL",
     "ditto": "Ditto",
     "fedrep": "FedRep",

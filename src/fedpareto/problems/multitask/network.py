@@ -72,7 +72,8 @@ class TwoHeads:
         shapes: dict[str, tuple[int, ...]] = {}
         for name, (fan_in, fan_out) in self.layers.items():
             shapes |= {f"{name}.weight": (fan_in, fan_out), f"{name}.bias": (fan_out,)}
-        return Layout.of(shapes, hidden=self._hidden())
+        heads = [tuple(name for name in shapes if name.startswith(task)) for task in self.tasks]
+        return Layout.of(shapes, hidden=self._hidden(), heads=heads)
 
     def _hidden(self) -> Iterator[Hidden]:
         """The channels and units: patches have the pixels of a channel side by side, a flattened image the channels."""
