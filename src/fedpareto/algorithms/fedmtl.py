@@ -128,8 +128,9 @@ class FedMTL(Algorithm[PersonalState]):
 def task_layers(layout: Layout) -> Tensor:
     """Where the layers of each task lie in the flat vector, `[tasks, k]`; no tasks where the network has no such."""
     places = [torch.cat([torch.arange(layout.size)[layout.slices[name]] for name in head]) for head in layout.heads]
-    if len({len(place) for place in places}) > 1:
-        raise UserError("fedmtl matches task layers with each other; those of this network differ in size")
+    sparse = {one.name for one in layout.connections}
+    if len({len(place) for place in places}) > 1 or any(sparse & set(head) for head in layout.heads):
+        raise UserError("fedmtl matches task layers of equal form; those of this network differ in size or connections")
     return torch.stack(places) if places else torch.empty(0, 0, dtype=torch.int64)
 
 

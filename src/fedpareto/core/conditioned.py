@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch
@@ -44,6 +44,18 @@ class Conditioned:
         parameters = self.hypernetwork.layout.unflatten(hypernetwork)
         heads = self.hypernetwork(parameters, tolerances(preferences, self.margin))
         return torch.cat([body.unsqueeze(1).expand(-1, heads.shape[1], -1), heads], dim=-1)
+
+    @cached_property
+    def dense(self) -> Conditioned:
+        """Of models with all connections of their network."""
+        return replace(self, body=self.body.dense, head=self.head.dense)
+
+    def to_dense(self, hypernetwork: Tensor) -> Tensor:
+        """A hypernetwork of `dense`, `[h']`, that makes the same heads, with 0 where there is no connection."""
+        parts = self.hypernetwork.layout.unflatten(hypernetwork)
+        last = {f"{len(self.hidden)}.{kind}" for kind in ("weight", "bias")}
+        whole = {name: self.head.to_dense(part) if name in last else part for name, part in parts.items()}
+        return self.dense.hypernetwork.layout.flatten(whole)
 
 
 def tolerances(preferences: Tensor, margin: float) -> Tensor:

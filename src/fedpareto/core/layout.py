@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from fedpareto.core.connections import Connections, Sparsity, filled
+from fedpareto.errors import UserError
+
 LARGEST_SIZE = 2**31
 """Of a dimension; no network here comes near."""
+TABLE = "embedding"
+"""The layer whose weight is looked up by word."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +60,8 @@ class Layout:
     """
     heads: tuple[tuple[str, ...], ...] = field(default=(), compare=False)
     """Of each objective the tensors that no other one depends on, its task layers; none: the network has no such."""
+    connections: tuple[Connections, ...] = ()
+    """Of sparse weights; here such a tensor is a list of the numbers that there are."""
 
     @classmethod
     def of(
@@ -120,7 +127,8 @@ class Layout:
         return self._part(before), self._part(shapes)
 
     def _part(self, shapes: Mapping[str, Sequence[int]]) -> Layout:
-        return Layout.of(shapes, self.buffers, self.normalisation)
+        inside = tuple(one for one in self.connections if one.name in shapes)
+        return replace(Layout.of(shapes, self.buffers, self.normalisation), connections=inside)
 
     def marked(self, names: Iterable[str]) -> Tensor:
         """Which entries of the flat vector belong to tensors of these names, booleans `[d]`."""
@@ -139,6 +147,64 @@ class Layout:
     def flatten(self, tensors: Mapping[str, Tensor]) -> Tensor:
         """The inverse of `unflatten` for a single model."""
         return torch.cat([tensors[name].reshape(-1) for name in self.names])
+
+    # -- sparse networks -------------------------------------------------------------------------------------------
+
+    def sparse(self, sparsity: Sparsity) -> Layout:
+        """With random connections only (see core.connections); as it is, if they are all there.
+
+        Weights of linear and of convolutional layers are meant: a table of words is no layer of connections.
+        """
+        shapes, found = dict(zip(self.names, self.shapes, strict=True)), []
+        for name, shape in shapes.items():
+            layer, _, kind = name.rpartition(".")
+            if kind != "weight" or len(shape) < 2 or layer == TABLE:
+                continue
+            probability = sparsity.probability(*shape[:2])
+            if probability == 1:
+                continue
+            found.append(Connections(name, shape, probability, sparsity.seed))
+            shapes[name] = (found[-1].count,)
+            if shapes[name] == (0,):
+                raise UserError(
+                    f"sparsity is {sparsity.epsilon:g}, and layer '{layer}' has no connection left; take a larger one"
+                )
+        return replace(self, shapes=tuple(shapes.values()), connections=tuple(found))
+
+    @cached_property
+    def dense(self) -> Layout:
+        """Of the same network with all connections."""
+        shapes = dict(zip(self.names, self.shapes, strict=True)) | {one.name: one.shape for one in self.connections}
+        return replace(self, shapes=tuple(shapes.values()), connections=())
+
+    def filled(self, tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        """The tensors by name, or some of them, as the network computes with them: 0 where there is no connection."""
+        return filled(tensors, self.connections)
+
+    def to_dense(self, flat: Tensor) -> Tensor:
+        """Flat models of the dense network, `[..., dense.size]`, of those of this layout, `[..., d]`."""
+        if not self.connections:
+            return flat
+        tensors = self.filled(self.unflatten(flat))
+        return torch.cat([tensors[name].reshape(*flat.shape[:-1], -1) for name in self.names], dim=-1)
+
+    def of_dense(self, flat: Tensor) -> Tensor:
+        """What there is of flat models of the dense network: the inverse of `to_dense`."""
+        if not self.connections:
+            return flat
+        parts = {name: flat[..., place] for name, place in self.dense.slices.items()}
+        parts |= {one.name: one.kept(parts[one.name]) for one in self.connections}
+        return torch.cat([parts[name] for name in self.names], dim=-1)
+
+    def begun(self, flat: Tensor) -> Tensor:
+        """An initial model, of one of the dense network `[dense.size]`: outputs of sparse layers vary as much there.
+
+        Of the inputs of a unit the share p is left, so that its weights are 1/√p times as large.
+        """
+        found = self.of_dense(flat)
+        for one in self.connections:
+            found[self.slices[one.name]] /= math.sqrt(one.probability)
+        return found
 
     def to_json(self) -> dict[str, Any]:
         """As it is written next to saved models."""

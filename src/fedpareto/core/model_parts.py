@@ -77,6 +77,12 @@ def _makes_last_layer(anatomy: Conditioned) -> Tensor:
     return which
 
 
+def densely(anatomy: Conditioned, parts: Message) -> Message:
+    """The parts of one client's models as they are kept: of networks with all connections, see `Conditioned.dense`."""
+    body, hypernetwork = anatomy.body.to_dense(parts["body"]), anatomy.to_dense(parts["hypernetwork"])
+    return {**parts, "body": body, "hypernetwork": hypernetwork}
+
+
 def layout_to_json(layout: Layout) -> list[Any]:
     """As pairs of name and shape: the order of a layout matters, and the keys of a JSON object may lose it."""
     return [[name, list(shape)] for name, shape in zip(layout.names, layout.shapes, strict=True)]

@@ -135,6 +135,10 @@ class Problem(ABC):
         """
         return None
 
+    def dense(self) -> Problem:
+        """The same with all connections of its network, if it has some of them only: of models as they are kept."""
+        return self
+
     def answers(self, parameters: Mapping[str, Tensor], inputs: Tensor) -> Tensor:
         """What n models say of inputs `[n, b, ...]`: for each of `outputs` the scores of its classes, `[n, b, h, k]`.
 

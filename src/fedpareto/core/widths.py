@@ -39,14 +39,14 @@ def slice_of(layout: Layout, share: float | Sequence[float]) -> Tensor:
         return torch.ones(layout.size, dtype=torch.bool)
     if layout.hidden is None:
         raise UserError(f"the model cannot be narrowed to {min(shares):g} of its width: {_reason(layout)}")
-    shapes = dict(zip(layout.names, layout.shapes, strict=True))
+    shapes = dict(zip(layout.dense.names, layout.dense.shapes, strict=True))
     marks = {name: torch.ones(shape, dtype=torch.bool) for name, shape in shapes.items()}
     for hidden, each in zip(layout.hidden, shares, strict=True):
         kept = math.ceil(each * hidden.units - ROUNDING)
         for name, dimension, block in hidden.along:
             unit = torch.arange(shapes[name][dimension]) // block % hidden.units
             marks[name].index_fill_(dimension, (unit >= kept).nonzero().flatten(), False)
-    return layout.flatten(marks)
+    return layout.of_dense(layout.flatten(marks))
 
 
 def cost_of(layout: Layout, mask: Tensor) -> tuple[float, float]:
@@ -57,7 +57,7 @@ def cost_of(layout: Layout, mask: Tensor) -> tuple[float, float]:
     """
     if bool(mask.all()):
         return 1.0, 1.0
-    shapes = dict(zip(layout.names, layout.shapes, strict=True))
+    shapes = dict(zip(layout.dense.names, layout.dense.shapes, strict=True))
     used = {name for hidden in layout.hidden or () for name, *_ in hidden.along}
     factors = layout.marked(name for name in used if len(shapes[name]) > 1)
     return float(mask[factors].double().mean()), float(mask.double().mean())

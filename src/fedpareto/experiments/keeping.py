@@ -12,7 +12,7 @@ import numpy as np
 
 from fedpareto.core.engine import Engine
 from fedpareto.core.messages import Message, Parcels
-from fedpareto.core.model_parts import anatomy_to_json, lattice
+from fedpareto.core.model_parts import anatomy_to_json, densely, lattice
 from fedpareto.experiments.checkpoint import Checkpoint
 from fedpareto.experiments.result import Result
 from fedpareto.experiments.servable import FORMAT, Card, network_of_problem, node_file, save_conditioned, save_solutions
@@ -42,15 +42,15 @@ def save_for_serving(folder: RunFolder, spec: Spec, engine: Engine, solutions: S
 
 
 def save_result(folder: RunFolder, result: Result, keep_models: bool) -> None:
-    """Writes the solutions, and unless they are not to be kept, the models."""
-    spec = result.spec
+    """Writes the solutions, and unless they are not to be kept, the models: of a sparse network as dense ones."""
+    spec, layout = result.spec, result.spec.problem.layout
     models = Checkpoint(
         {
-            f"seed{seed}/client{client}": model
+            f"seed{seed}/client{client}": layout.to_dense(model) if model.shape[-1] == layout.size else model
             for seed, of_seed in zip(spec.seeds, result.models, strict=True)
             for client, model in of_seed.items()
         },
-        {"layout": spec.problem.layout.to_json(), "problem": spec.to_mapping()["problem"]},
+        {"layout": layout.dense.to_json(), "problem": spec.to_mapping()["problem"]},
     )
     if keep_models:
         models.save(folder.path / "models.safetensors")
@@ -79,10 +79,10 @@ def _save_model_parts(folder: RunFolder, spec: Spec, engine: Engine, solutions: 
         f"seed{seed}/client{client}/{name}": tensor
         for seed, of_seed in zip(spec.seeds, parts, strict=True)
         for client, of_client in of_seed.items()
-        for name, tensor in of_client.items()
+        for name, tensor in densely(anatomy, of_client).items()
     }
     tensors["lattice"] = lattice(anatomy.objectives)
-    Checkpoint(tensors, {"anatomy": anatomy_to_json(anatomy)}).save(folder.path / CONDITIONED_FILE)
+    Checkpoint(tensors, {"anatomy": anatomy_to_json(anatomy.dense)}).save(folder.path / CONDITIONED_FILE)
 
 
 def keep_servable(node: Node, run: int, solution: Message) -> None:
@@ -101,18 +101,19 @@ def keep_servable(node: Node, run: int, solution: Message) -> None:
         client=node.client,
         objectives=problem.objectives,
         inputs=inputs,
-        layout=problem.layout,
+        layout=problem.layout.dense,
         outputs=problem.outputs(),
         network=network_of_problem(problem),
     )
     path, sent = node_file(node.folder, setting.seed), Parcels(np.array([node.client]), solution)
     anatomy = node.algorithm.anatomy(problem.layout, len(problem.objectives))
     if anatomy is not None:
-        parts = node.engine.model_parts(run, sent)[node.client]
-        save_conditioned(path, card, anatomy, {**parts, "lattice": lattice(anatomy.objectives)})
+        parts = densely(anatomy, node.engine.model_parts(run, sent)[node.client])
+        save_conditioned(path, card, anatomy.dense, {**parts, "lattice": lattice(anatomy.objectives)})
         return
     model = node.engine.models(run, sent)[node.client]
     if model.shape == (problem.layout.size,):  # Ensembles cannot be served.
+        model = problem.layout.to_dense(model)
         save_solutions(path, card, [node.client], model[None], _objectives(node, run, solution)[None], None)
 
 

@@ -79,7 +79,7 @@ class Card:
 
 def network_of_problem(problem: Problem) -> dict[str, Any] | None:
     """From what a problem's network is made again, if it is so made; other problems' parameters may name files."""
-    return {"problem": problem.name, "parameters": to_plain(problem)} if problem.rebuilt_by_name else None
+    return {"problem": problem.name, "parameters": to_plain(problem.dense())} if problem.rebuilt_by_name else None
 
 
 def save_conditioned(path: Path, card: Card, anatomy: Conditioned, parts: Mapping[str, Tensor]) -> None:

@@ -9,6 +9,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
+from fedpareto.core.connections import Connections
 from fedpareto.core.workspace import Workspace
 from fedpareto.networks.linear import to_the_right
 from fedpareto.networks.mlp import MLP
@@ -54,6 +55,38 @@ class _Layer:
         return _product(gradient, to_the_right(self.weight.mT), self.of_input)
 
 
+@dataclass
+class _Sparse:
+    """A weight of all clients with some connections only: products are those of the whole weight, 0 where none is."""
+
+    connections: Connections
+    model: Tensor
+    """What there is of it, `[n, k]`."""
+    gradient: Tensor
+    """The same of the gradient."""
+    whole: Tensor
+    """`[n, in, out]`."""
+    of_whole: Tensor
+
+    @classmethod
+    def of(cls, connections: Connections, model: Tensor, gradient: Tensor) -> _Sparse:
+        """Memory of its own: what is 0 must stay so."""
+        whole = model.new_zeros(len(model), *connections.shape)
+        return cls(connections, model, gradient, whole, torch.empty_like(whole))
+
+    def fill(self) -> None:
+        """The whole weight as the model is now."""
+        self.whole.flatten(1).index_copy_(1, self._places, self.model)
+
+    def keep(self) -> None:
+        """What there is of the whole gradient."""
+        self.gradient.copy_(self.of_whole.flatten(1).index_select(1, self._places))
+
+    @property
+    def _places(self) -> Tensor:
+        return self.connections.places(self.model.device)
+
+
 class Backprop:
     """Both passes of n models `[n, d]`; the gradient is written where the caller wants it, `[n, d]`."""
 
@@ -63,6 +96,8 @@ class Backprop:
         self.layers: list[_Layer] = []
         self.inputs: list[Tensor] = []
         """Of each layer, from the last forward pass."""
+        self.parts, self.of_parts = (network.layout.unflatten(flat.detach()) for flat in (model, gradient))
+        self.sparse = [self._sparse(one) for one in network.layout.connections]
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Outputs `[n, b, out]` for inputs `[n, b, in]`; on a CPU, until the next call."""
@@ -70,6 +105,8 @@ class Backprop:
             self.batch = inputs.shape[1]
             self.layers = list(self._layers())
         self.inputs = []
+        for weight in self.sparse:
+            weight.fill()
         for number, layer in enumerate(self.layers):
             self.inputs.append(inputs)
             inputs = layer.forward(inputs)
@@ -86,10 +123,18 @@ class Backprop:
                 gradient = layer.to_inputs(gradient)
                 if self.network.has_relu(number - 1):
                     torch.ops.aten.threshold_backward.grad_input(gradient, inputs, 0, grad_input=gradient)
+        for weight in self.sparse:
+            weight.keep()
+
+    def _sparse(self, connections: Connections) -> _Sparse:
+        """From here on the layers see whole weights, and write whole gradients."""
+        name = connections.name
+        found = _Sparse.of(connections, self.parts[name], self.of_parts[name])
+        self.parts[name], self.of_parts[name] = found.whole, found.of_whole
+        return found
 
     def _layers(self) -> Iterator[_Layer]:
-        parts, of_parts = (self.network.layout.unflatten(flat.detach()) for flat in (self.model, self.gradient))
-        n = len(self.model)
+        parts, of_parts, n = self.parts, self.of_parts, len(self.model)
         # A GPU's allocator keeps memory at hand. Autocast decides on the type of what is new, not of what is given.
         kept = self.model.device.type == "cpu" and not torch.is_autocast_enabled("cpu")
         for i, (fan_in, fan_out) in enumerate(pairwise(self.network.widths)):

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from fedpareto.core import rng
+from fedpareto.core.connections import Sparsity
 from fedpareto.core.layout import Hidden, Layout
 from fedpareto.errors import UserError
 from fedpareto.networks.linear import linear_of_each, stacked_linear
@@ -26,6 +27,8 @@ class MLP:
     outputs: int
     linear: int = 1
     """Layers at the end that have no ReLU after them."""
+    sparsity: Sparsity = Sparsity()
+    """Which connections between layers there are."""
 
     def __post_init__(self) -> None:
         if any(width < 1 for width in self.hidden):
@@ -38,12 +41,12 @@ class MLP:
 
     @cached_property
     def layout(self) -> Layout:
-        """Layer i is "i.weight" `[in, out]` and "i.bias" `[out]`."""
+        """Layer i is "i.weight" `[in, out]`, or a list of what there is of it, and "i.bias" `[out]`."""
         shapes: dict[str, tuple[int, ...]] = {}
         for i, (fan_in, fan_out) in enumerate(pairwise(self.widths)):
             shapes |= {f"{i}.weight": (fan_in, fan_out), f"{i}.bias": (fan_out,)}
         hidden = [Hidden.between(units, [f"{i}"], [f"{i + 1}"]) for i, units in enumerate(self.hidden)]
-        return Layout.of(shapes, hidden=hidden)
+        return Layout.of(shapes, hidden=hidden).sparse(self.sparsity)
 
     def has_relu(self, layer: int) -> bool:
         """Whether a ReLU follows that layer, counted from 0."""
@@ -55,13 +58,13 @@ class MLP:
         parts = []
         for i, fan_in in enumerate((self.inputs, *self.hidden)):
             bound = 1 / math.sqrt(fan_in)
-            for kind in ("weight", "bias"):
-                shape = self.layout.shapes[self.layout.names.index(f"{i}.{kind}")]
-                parts.append(torch.empty(math.prod(shape)).uniform_(-bound, bound, generator=stream))
-        return torch.cat(parts)
+            for size in (fan_in * self.widths[i + 1], self.widths[i + 1]):
+                parts.append(torch.empty(size).uniform_(-bound, bound, generator=stream))
+        return self.layout.begun(torch.cat(parts))
 
     def __call__(self, parameters: Mapping[str, Tensor], inputs: Tensor) -> Tensor:
         """Outputs `[n, b, outputs]` for inputs `[n, b, inputs]`; of some layers only, if `parameters` holds no more."""
+        parameters = self.layout.filled(parameters)
         for i in range(len(self.hidden) + 1):
             if f"{i}.weight" in parameters:
                 weight, bias = parameters[f"{i}.weight"], parameters[f"{i}.bias"]
@@ -74,7 +77,7 @@ class MLP:
         The others, `own`, are `[n, k, ...]`; what is shared is computed once.
         """
         # Rows come last from here on: the many small products of `own` run along them.
-        values = self(shared, inputs).mT.unsqueeze(1)
+        values, own = self(shared, inputs).mT.unsqueeze(1), self.layout.filled(own)
         for i in range(len(self.hidden) + 1):
             if f"{i}.weight" in own:
                 values = linear_of_each(values, own[f"{i}.weight"], own[f"{i}.bias"])

@@ -26,6 +26,7 @@ from fedpareto.networks.mlp import MLP
 from fedpareto.problems import partitions
 from fedpareto.problems.fairness.gaps import CONDITIONS, SENSITIVE
 from fedpareto.problems.fairness.goals import ACCURACY, Criteria, Goal
+from fedpareto.problems.sparse import SparseProblem
 
 SHARES = {"train": 0.7, "test": 0.3}
 """Of all rows."""
@@ -40,7 +41,7 @@ FEDFB_SHARES = {
 
 
 @dataclass(frozen=True)
-class Synthetic(GroupedProblem):
+class Synthetic(SparseProblem, GroupedProblem):
     """Accuracy against group fairness on two-dimensional Gaussians whose sensitive group is correlated with the label.
 
     As in FedFB (Zeng et al., 2021), also used by PraFFL: y ~ Bernoulli(0.6), x | y is Gaussian, and the sensitive
@@ -72,6 +73,7 @@ class Synthetic(GroupedProblem):
     """Share of cross entropy added to the fairness loss so that it can start to learn (eq. A.1 of the thesis)."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.alpha <= 0:
             raise UserError(f"alpha is {self.alpha}; a Dirichlet parameter is positive, for example 0.5")
         if self.rows < 10:
@@ -92,7 +94,7 @@ class Synthetic(GroupedProblem):
     @cached_property
     def model(self) -> MLP:
         """The classifier."""
-        return MLP(inputs=3 if self.sees_group else 2, hidden=self.hidden, outputs=1)
+        return MLP(3 if self.sees_group else 2, self.hidden, 1, sparsity=self._connected)
 
     @property
     def layout(self) -> Layout:

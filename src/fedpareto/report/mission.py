@@ -367,5 +367,9 @@ def _time(data: dict[str, Any], name: str, where: str) -> float:
 
 def _parameters(path: Path) -> int:
     """Numbers in a model, as its layout says."""
-    layout = as_object(as_object(read_json(path), str(path)).get("layout"), f"{path}: 'layout'")
-    return sum(int(np.prod(integers(shape, f"{path}: 'layout'"))) for shape in layout.values())
+    record = as_object(read_json(path), str(path))
+    layout = as_object(record.get("layout"), f"{path}: 'layout'")
+    sizes = {name: int(np.prod(integers(shape, f"{path}: 'layout'"))) for name, shape in layout.items()}
+    sparse = as_object(record.get("connections", {}), f"{path}: 'connections'")
+    counts = integers(list(sparse.values()), f"{path}: 'connections'")
+    return sum((sizes | dict(zip(sparse, counts, strict=True))).values())

@@ -40,3 +40,12 @@ def test_nodes_train_any_network_as_one_stack_does(module, normalisation, tmp_pa
     for client in range(3):
         assert torch.allclose(measured[-1].sent[client], expected[-1].sent[client], atol=1e-9)
     assert (apart.model - problem.initial(0).double()).abs().max() > 1e-3
+
+
+def test_nodes_and_one_stack_have_the_same_connections(tmp_path):
+    spec = small("fedpref", rounds=2, problem={"name": "synthetic", "hidden": [8], "sparsity": 1.0, "rows": 300})
+    engine, _ = federation_of(spec, tmp_path)
+    (apart,), _ = play(spec, engine)
+    (together,), _ = play(spec, local_engine(spec))
+    assert spec.problem.layout.size < spec.problem.layout.dense.size
+    assert torch.allclose(apart.models, together.models, atol=1e-5)

@@ -31,6 +31,7 @@ from fedpareto.problems.fairness.gaps import CONDITIONS, members
 from fedpareto.problems.fairness.goals import Criteria, Goal
 from fedpareto.problems.fairness.partitions import Partition, silos
 from fedpareto.problems.fairness.tables import UNKNOWN, Groups, LabelledTable
+from fedpareto.problems.sparse import SparseProblem
 
 PARTS = ("train", "validation", "test")
 SERVER = -1
@@ -45,7 +46,7 @@ SMALLEST_START = 0.01
 
 
 @dataclass(frozen=True)
-class Fairness(GroupedProblem):
+class Fairness(SparseProblem, GroupedProblem):
     """Accuracy against group fairness on tabular data (chapter 5 of the thesis)."""
 
     sensitive: tuple[str, ...] = ()
@@ -86,6 +87,7 @@ class Fairness(GroupedProblem):
     """Columns that the classifier does not see."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         Partition.parse(self.partition)
         if self.alpha <= 0:
             raise UserError(f"alpha is {self.alpha:g}; a Dirichlet parameter is positive, for example 0.5")
@@ -99,8 +101,7 @@ class Fairness(GroupedProblem):
             raise UserError(f"server_share is {self.server_share:g}; it is a share from 0 to below 1, for example 0.1")
         if self.c < 0 or self.regularisation < 0:
             raise UserError("c and regularisation are at least 0")
-        if any(width < 1 for width in self.hidden):
-            raise UserError("hidden: a layer has at least 1 unit")
+        MLP(1, self.hidden, 1)  # Raises for bad widths.
         _ = self._goals
 
     # -- the data --------------------------------------------------------------------------------------------------
@@ -201,7 +202,7 @@ class Fairness(GroupedProblem):
     @cached_property
     def model(self) -> MLP:
         """The classifier."""
-        return MLP(inputs=self._inputs(), hidden=self.hidden, outputs=1)
+        return MLP(self._inputs(), self.hidden, 1, sparsity=self._connected)
 
     @property
     def layout(self) -> Layout:

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from fedpareto.core import rng
+from fedpareto.core.connections import Sparsity
 from fedpareto.core.layout import Hidden, Layout
 from fedpareto.networks.embedding import embedded
 from fedpareto.networks.linear import stacked_linear
@@ -38,6 +39,27 @@ class Network(Protocol):
 
     def __call__(self, parameters: Mapping[str, Tensor], inputs: Tensor, training: Training | None = None) -> Tensor:
         """Logits `[n, b, classes]` of inputs `[n, b, ...]`, as they are stored."""
+
+
+@dataclass(frozen=True)
+class SparseNetwork:
+    """Any network with random connections only, see core.connections."""
+
+    network: Network
+    sparsity: Sparsity
+
+    @cached_property
+    def layout(self) -> Layout:
+        """That of the network, without what is not connected."""
+        return self.network.layout.sparse(self.sparsity)
+
+    def initial(self, seed: int) -> Tensor:
+        """The network's own initialisation, see Layout.begun."""
+        return self.layout.begun(self.network.initial(seed))
+
+    def __call__(self, parameters: Mapping[str, Tensor], inputs: Tensor, training: Training | None = None) -> Tensor:
+        """The network's logits."""
+        return self.network(self.layout.filled(parameters), inputs, training)
 
 
 # -- images --------------------------------------------------------------------------------------------------------

@@ -18,14 +18,15 @@ from fedpareto.core import rng
 from fedpareto.core.layout import Layout
 from fedpareto.core.learner import Learner
 from fedpareto.core.outputs import Output
-from fedpareto.core.problem import Objective, SupervisedProblem
+from fedpareto.core.problem import Objective
 from fedpareto.core.rows import Batch, Rows, Splits
 from fedpareto.errors import UserError
 from fedpareto.learners.supervised import Supervised
 from fedpareto.problems import partitions
 from fedpareto.problems.images_text.examples import Examples
-from fedpareto.problems.images_text.networks import Network
+from fedpareto.problems.images_text.networks import Network, SparseNetwork
 from fedpareto.problems.partitions import UNASSIGNED
+from fedpareto.problems.sparse import SparseProblem
 from fedpareto.space.orbits.circular import Shell
 from fedpareto.space.orbits.regions import scattered, times_above
 from fedpareto.space.orbits.sights import LONGEST
@@ -38,7 +39,7 @@ LONGEST_TRACK = LONGEST / 3600
 
 
 @dataclass(frozen=True)
-class ClassificationProblem(SupervisedProblem):
+class ClassificationProblem(SparseProblem):
     """One objective, accuracy; it is multi-objective in that every client's accuracy counts."""
 
     row_by_row: ClassVar[bool] = True
@@ -93,6 +94,7 @@ class ClassificationProblem(SupervisedProblem):
     """Widths of the hidden layers of the model `mlp`."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.model not in self.models:
             raise UserError(f"unknown model of {self.name} '{self.model}'; it has {', '.join(self.models)}")
         if self.alpha <= 0:
@@ -118,8 +120,8 @@ class ClassificationProblem(SupervisedProblem):
 
     @cached_property
     def network(self) -> Network:
-        """The network named `model`."""
-        return self._network()
+        """The network named `model`, with the connections that there are."""
+        return SparseNetwork(self._network(), self._connected)
 
     @abstractmethod
     def _network(self) -> Network:

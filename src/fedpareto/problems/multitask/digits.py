@@ -45,13 +45,14 @@ class DigitPairs(TwoTasks):
     """Widths of the layers that both tasks share; few units make the tasks compete."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         must_exist(self.samples, self.test_samples, COUNTS)
         _ = self.model
 
     @cached_property
     def model(self) -> TwoHeads:
         """An MLP with two heads."""
-        return TwoHeads(PIXELS + OFFSET, (), self.hidden, (), CLASSES)
+        return TwoHeads(PIXELS + OFFSET, (), self.hidden, (), CLASSES, sparsity=self._connected)
 
     def learner(self) -> Learner:
         """Found by a small search on local training alone."""

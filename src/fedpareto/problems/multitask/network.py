@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from fedpareto.core import rng
+from fedpareto.core.connections import Sparsity
 from fedpareto.core.layout import Hidden, Layout
 from fedpareto.errors import UserError
 from fedpareto.networks.linear import stacked_linear
@@ -43,6 +44,8 @@ class TwoHeads:
     (LeCun et al. 1989), which is 6 times faster.
     """
     tasks: tuple[str, ...] = ("left", "right")
+    sparsity: Sparsity = Sparsity()
+    """Which connections between layers there are."""
 
     def __post_init__(self) -> None:
         if any(width < 1 for width in (*self.channels, *self.hidden, *self.head)):
@@ -68,12 +71,12 @@ class TwoHeads:
 
     @cached_property
     def layout(self) -> Layout:
-        """Of each layer "weight" `[in, out]` and "bias" `[out]`."""
+        """Of each layer "weight" `[in, out]`, or a list of what there is of it, and "bias" `[out]`."""
         shapes: dict[str, tuple[int, ...]] = {}
         for name, (fan_in, fan_out) in self.layers.items():
             shapes |= {f"{name}.weight": (fan_in, fan_out), f"{name}.bias": (fan_out,)}
         heads = [tuple(name for name in shapes if name.startswith(task)) for task in self.tasks]
-        return Layout.of(shapes, hidden=self._hidden(), heads=heads)
+        return Layout.of(shapes, hidden=self._hidden(), heads=heads).sparse(self.sparsity)
 
     def _hidden(self) -> Iterator[Hidden]:
         """The channels and units: patches have the pixels of a channel side by side, a flattened image the channels."""
@@ -93,10 +96,11 @@ class TwoHeads:
         for fan_in, fan_out in self.layers.values():
             bound = 1 / math.sqrt(fan_in)
             parts.append(torch.empty((fan_in + 1) * fan_out).uniform_(-bound, bound, generator=stream))
-        return torch.cat(parts)
+        return self.layout.begun(torch.cat(parts))
 
     def __call__(self, parameters: Mapping[str, Tensor], images: Tensor) -> Tensor:
         """Logits `[n, b, tasks, classes]` of images `[n, b, pixels, pixels]`."""
+        parameters = self.layout.filled(parameters)
 
         def linear(name: str, inputs: Tensor, relu: bool = True) -> Tensor:
             return stacked_linear(inputs, parameters[f"{name}.weight"], parameters[f"{name}.bias"], relu=relu)

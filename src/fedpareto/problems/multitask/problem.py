@@ -55,6 +55,7 @@ class MultiTask(TwoTasks):
     """Widths of the shared layers of the MLP."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         must_exist(self.samples, self.test_samples, {part: count for part, (_, count) in PARTS.items()})
         if not 0 <= self.validation < 1:
             raise UserError(f"validation is {self.validation:g}; it is a share from 0 to below 1, for example 0.1")
@@ -66,8 +67,9 @@ class MultiTask(TwoTasks):
     def model(self) -> TwoHeads:
         """The shared block and the two heads."""
         if self.network == "mlp":
-            return TwoHeads(PIXELS, (), self.hidden, (), CLASSES)
-        return TwoHeads(PIXELS, CHANNELS, SHARED, HEAD, CLASSES, pooled=self.network == "lenet")
+            return TwoHeads(PIXELS, (), self.hidden, (), CLASSES, sparsity=self._connected)
+        pooled = self.network == "lenet"
+        return TwoHeads(PIXELS, CHANNELS, SHARED, HEAD, CLASSES, pooled, sparsity=self._connected)
 
     def learner(self) -> Learner:
         """Found by a small search on local training alone."""

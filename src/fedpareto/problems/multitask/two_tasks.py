@@ -13,19 +13,20 @@ from torch import Tensor
 
 from fedpareto.core.layout import Layout
 from fedpareto.core.outputs import Output
-from fedpareto.core.problem import Objective, SupervisedProblem
+from fedpareto.core.problem import Objective
 from fedpareto.core.rows import Batch, Rows
 from fedpareto.errors import UserError
 from fedpareto.inputs.images_texts import ImageInputs
 from fedpareto.problems.multitask.datasets import CLASSES, DIGITS
 from fedpareto.problems.multitask.network import TwoHeads
+from fedpareto.problems.sparse import SparseProblem
 
 EVALUATED_AT_ONCE = 1024
 """Images of all clients of a stack in one forward pass of an evaluation: patches take up to 0.15 MB an image."""
 
 
 @dataclass(frozen=True)
-class TwoTasks(SupervisedProblem):
+class TwoTasks(SparseProblem):
     """Two overlaid images; the tasks are to classify the left one and the right one."""
 
     rebuilt_by_name: ClassVar[bool] = True

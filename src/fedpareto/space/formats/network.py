@@ -32,8 +32,8 @@ class Network(nn.Module):
 
     @classmethod
     def of_problem(cls, problem: Problem, model: Tensor) -> Network:
-        """That which a problem's clients train; its answers are `[b, outputs, classes]`."""
-        return cls(problem.answers, problem.layout, model)
+        """That which a problem's clients train, with all connections; its answers are `[b, outputs, classes]`."""
+        return cls(problem.dense().answers, problem.layout.dense, problem.layout.to_dense(model))
 
     @classmethod
     def of_module(cls, module: nn.Module, seed: int = 0) -> Network:

@@ -229,13 +229,13 @@ def network_of(problem: Problem, model: Tensor) -> Network:
     """The network of a problem's clients, from its own code or from its layout."""
     if type(problem).answers is not Problem.answers:
         return Network.of_problem(problem, model)
-    layout = problem.layout
+    layout = problem.layout.dense
     weights = [shape for name, shape in zip(layout.names, layout.shapes, strict=True) if name.endswith(".weight")]
     flat = bool(weights) and all(len(shape) == 2 for shape in weights)
     mlp = MLP(weights[0][0], tuple(shape[1] for shape in weights[:-1]), weights[-1][1]) if flat else None
     if mlp is None or mlp.layout != layout:
         raise UserError(f"{problem.name} has no network that could be sent; synthetic has one, for example")
-    return Network(mlp, layout, model)
+    return Network(mlp, layout, problem.layout.to_dense(model))
 
 
 def inputs_of(spec: Spec) -> Tensor:

@@ -1,0 +1,87 @@
+"""Sparse networks: of the connections between two layers only those of a random graph are there.
+
+After Mocanu et al. ("Scalable training of artificial neural networks with adaptive sparse connectivity inspired by
+network science", 2018) and Zhu and Jin ("Multi-objective evolutionary federated learning", 2020): between n_in and
+n_out units each connection exists with the probability ε (n_in + n_out) / (n_in · n_out), an Erdős–Rényi graph. Which
+ones do is decided once. What is not there is in no flat model either: it is neither trained nor sent.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from fedpareto.core import rng
+from fedpareto.errors import UserError
+
+
+@dataclass(frozen=True)
+class Sparsity:
+    """How sparse a network is, whatever its layers are."""
+
+    epsilon: float = 0.0
+    """ε; 0: all connections are there, as they are with a large one."""
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.epsilon < math.inf:
+            raise UserError(f"sparsity is {self.epsilon:g}; ε of random connections is positive, or 0 for all")
+
+    def probability(self, one_side: int, other: int) -> float:
+        """Of a connection between two layers of so many units."""
+        return min(1.0, self.epsilon * (one_side + other) / (one_side * other)) if self.epsilon else 1.0
+
+
+@dataclass(frozen=True)
+class Connections:
+    """Those of one weight: a value, from which follows which ones there are."""
+
+    name: str
+    """Of the weight's tensor."""
+    shape: tuple[int, ...]
+    """Of the whole weight: its units on both sides, in either order, and in a convolution its kernel, which is one
+    connection."""
+    probability: float
+    seed: int
+    _places: dict[torch.device, Tensor] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def places(self, device: torch.device) -> Tensor:
+        """Where in the flattened weight there are connections, in ascending order, `[k]`."""
+        # Kept on each device: a CUDA graph cannot hold a copy from the host.
+        if device not in self._places:
+            self._places[device] = self._drawn_places().to(device)
+        return self._places[device]
+
+    def _drawn_places(self) -> Tensor:
+        """With the same seed, those of a smaller ε are among those of a larger one."""
+        stream = rng.Addresses.of([rng.Address(self.seed)])
+        drawn = stream.uniform(f"connections {self.name}", math.prod(self.shape[:2]), dtype=torch.float64)[0]
+        kernel = math.prod(self.shape[2:])
+        found = (drawn < self.probability).nonzero() * kernel + torch.arange(kernel)
+        return found.flatten()
+
+    @property
+    def count(self) -> int:
+        """How many numbers of the weight there are."""
+        return len(self.places(torch.device("cpu")))
+
+    def filled(self, values: Tensor) -> Tensor:
+        """The whole weight `[..., *shape]` of what there is, `[..., k]`: 0 where there is no connection."""
+        whole = values.new_zeros(*values.shape[:-1], math.prod(self.shape))
+        return whole.index_copy(-1, self.places(values.device), values).unflatten(-1, self.shape)
+
+    def kept(self, whole: Tensor) -> Tensor:
+        """What there is, `[..., k]`, of a whole weight that is flat, `[..., prod(shape)]`."""
+        return whole.index_select(-1, self.places(whole.device))
+
+
+def filled(tensors: Mapping[str, Tensor], connections: tuple[Connections, ...]) -> Mapping[str, Tensor]:
+    """The same tensors by name with whole weights, as networks compute with them."""
+    if not connections:
+        return tensors
+    whole = {one.name: one.filled(tensors[one.name]) for one in connections if one.name in tensors}
+    return {**tensors, **whole}

@@ -1,0 +1,33 @@
+"""Problems whose network may have some of its connections only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from fedpareto.core.connections import Sparsity
+from fedpareto.core.problem import SupervisedProblem
+
+P = TypeVar("P", bound="SparseProblem")
+
+
+@dataclass(frozen=True)
+class SparseProblem(SupervisedProblem):
+    """A problem that says how sparse its network is."""
+
+    sparsity: float = 0.0
+    """ε of random connections: two layers of a and b units are connected with the probability ε (a + b) / (a · b), and
+    only what is connected is trained and sent; 0: all are, as with a large ε."""
+    sparsity_seed: int = 0
+    """By which connections are drawn, the same at all clients and under all seeds of a run."""
+
+    def __post_init__(self) -> None:
+        _ = self._connected
+
+    @property
+    def _connected(self) -> Sparsity:
+        return Sparsity(self.sparsity, self.sparsity_seed)
+
+    def dense(self: P) -> P:
+        """See Problem."""
+        return replace(self, sparsity=0.0)
