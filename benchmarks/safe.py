@@ -23,7 +23,9 @@ import numpy as np
 import torch
 
 import fedpareto
+from fedpareto.core.algorithm import Algorithm
 from fedpareto.core.registry import make_algorithm, problem_class
+from fedpareto.experiments.result import Result
 from fedpareto.moo.indicators import own_utilities
 
 PROBLEMS = ("adult", "bank", "compas", "credit-default", "law-school", "law-school-20798")
@@ -49,11 +51,22 @@ def problem_of(name: str, rows: int, hidden: tuple[int, ...]) -> Any:
 
 
 def run(problem: str, rows: int, algorithm: str, given: argparse.Namespace) -> list[dict[str, Any]]:
-    """By seed the hypervolume, and every client's worth on validation and on test rows."""
-    epochs = {"body_epochs": given.epochs[0], "head_epochs": given.epochs[1]} if "praffl" in algorithm else {}
-    result = fedpareto.run(
-        problem_of(problem, rows * given.clients, tuple(given.hidden)),
-        make_algorithm(algorithm, epochs),
+    """A cell of the tables."""
+    table = problem_of(problem, rows * given.clients, tuple(given.hidden))
+    return measured(trained(table, made(algorithm, given), given))
+
+
+def made(name: str, given: argparse.Namespace) -> Algorithm[Any]:
+    """An algorithm with its own parameters, but for PraFFL's epochs."""
+    epochs = {"body_epochs": given.epochs[0], "head_epochs": given.epochs[1]} if "praffl" in name else {}
+    return make_algorithm(name, epochs)
+
+
+def trained(problem: Any, algorithm: Algorithm[Any], given: argparse.Namespace) -> Result:
+    """All seeds in one stack."""
+    return fedpareto.run(
+        problem,
+        algorithm,
         clients=given.clients,
         rounds=given.rounds,
         seeds=given.seeds,
@@ -61,6 +74,10 @@ def run(problem: str, rows: int, algorithm: str, given: argparse.Namespace) -> l
         evaluate_every=given.rounds,
         engine={"threads": 1, "chunk": given.clients * given.seeds},
     )
+
+
+def measured(result: Result) -> list[dict[str, Any]]:
+    """By seed the hypervolume, and every client's worth on validation and on test rows."""
     found = []
     for seed, one in enumerate(result.solutions):
         worth = {split: own_utilities(one.values[split], one.preferences, one.maximise).tolist() for split in SPLITS}
