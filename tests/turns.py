@@ -7,18 +7,28 @@ from typing import Any
 
 import pytest
 
+from fedpareto.engines.memory import physical_memory
+
 SLOW = (
     "flower",
     "ray",
     "test_federation.py",
     "test_documents.py",
+    "page",
+    "test_session_processes.py",
     "test_conformance.py",
+    "tuning",
+    "test_kill.py",
     "test_flower_engine.py",
     "serving",
     "deploy",
     "learners",
 )
-"""Folders and files that take minutes, the longest first, so that no worker is left alone with one in the end."""
+"""Folders and files that take minutes, or wait for processes most of the time. They begin first: no worker is left
+alone with one in the end, and while they wait the others learn.
+"""
+A_WORKER = 1_200_000_000
+"""Bytes that a worker takes, and what it starts."""
 
 
 def place_in_line(item: pytest.Item) -> tuple[int, bool]:
@@ -33,8 +43,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """One more than there are cores: real federations wait for each other half of their time."""
-    return (os.cpu_count() or 1) + 1
+    """Two more than there are cores, if there is room: real federations and pages wait half of their time."""
+    return max(1, min((os.cpu_count() or 1) + 2, physical_memory() // A_WORKER))
 
 
 @pytest.hookimpl(optionalhook=True)

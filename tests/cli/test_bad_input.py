@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import shutil
 import subprocess
 import sys
@@ -305,9 +307,14 @@ def test_below_the_quorum_is_one_line_and_the_run_can_go_on(tmp_path: Path, fedp
     assert json.loads((tmp_path / "run" / "status.json").read_text())["status"] == "finished"
 
 
-def test_the_installed_command_answers_a_mistake_the_same_way() -> None:
+def test_the_installed_command_answers_a_mistake_the_same_way_and_imports_nothing_that_few_algorithms_need() -> None:
     command = Path(sys.executable).with_name("fedpareto")
-    answer = subprocess.run([command, "run", "fedprf"], capture_output=True, text=True, check=False)
+    environment = os.environ | {"PYTHONPROFILEIMPORTTIME": "1"}
+    answer = subprocess.run([command, "run", "fedprf"], env=environment, capture_output=True, text=True, check=False)
+    said = [line for line in answer.stderr.splitlines() if not line.startswith("import time:")]
     assert answer.returncode == 2
-    assert answer.stderr == "Error: unknown algorithm 'fedprf'; did you mean 'fedpref'?\n"
+    assert said == ["Error: unknown algorithm 'fedprf'; did you mean 'fedpref'?"]
+    packages = set(re.findall(r"^import time:.*\| +(\w+)", answer.stderr, re.MULTILINE))
+    assert "torch" in packages
+    assert not packages & {"scipy", "sklearn", "pandas", "matplotlib"}
     assert answer.stdout == ""

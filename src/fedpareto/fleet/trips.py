@@ -7,7 +7,6 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
-from scipy import special
 
 from fedpareto.core import rng
 from fedpareto.core.messages import Ids
@@ -148,10 +147,12 @@ class Fleet:
         lossy = np.flatnonzero(self.loss[rows])
         if not len(lossy):
             return tries
+        from scipy.special import nbdtrik  # Most channels lose nothing, and need not wait for it.
+
         who, numbers = rows[lossy], np.zeros_like(rows) + number
         level = self._levels(who, numbers[lossy], way)
         packets = np.maximum(np.ceil(sizes[lossy] / PACKET), 1)
-        lost = np.ceil(special.nbdtrik(level, packets, 1 - self.loss[who]))
+        lost = np.ceil(nbdtrik(level, packets, 1 - self.loss[who]))
         tries[lossy] = 1 + np.maximum(lost, 0) / packets
         return tries
 

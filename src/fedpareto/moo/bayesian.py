@@ -13,8 +13,6 @@ import math
 from collections.abc import Iterable
 
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve
-from scipy.stats import norm
 
 from fedpareto.moo._points import Array
 from fedpareto.moo.dominance import front
@@ -73,13 +71,17 @@ def expected_improvement(means: Array, deviations: Array, values: Array, referen
 
 def _below(bounds: Array, mean: Array, deviation: Array) -> Array:
     """∫_{−∞}^{b} Φ((u − μ) / σ) du for each bound, `[c, b]`."""
+    from scipy.special import ndtr  # Every run imports this file; scipy is for those that search.
+
     deviation = np.maximum(deviation, np.finfo(float).tiny ** 0.5)
     t = (bounds - mean) / deviation
-    return np.asarray((bounds - mean) * norm.cdf(t) + deviation * norm.pdf(t))
+    return np.asarray((bounds - mean) * ndtr(t) + deviation * np.exp(-(t**2) / 2) / math.sqrt(2 * math.pi))
 
 
 def _process(points: Array, values: Array, candidates: Array) -> tuple[Array, Array]:
     """Posterior mean and deviation `[c]` of one objective, under the most likely length scale and noise."""
+    from scipy.linalg import cho_factor, cho_solve
+
     centre, scale = values.mean(), values.std() or 1.0
     targets = (values - centre) / scale
     best, found = -math.inf, (np.zeros(len(candidates)), np.ones(len(candidates)))
