@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -15,26 +16,52 @@ from minutes import in_ci
 from run_folders import write_run, write_run_at  # noqa: F401
 
 
-@pytest.fixture(scope="package")
-def browser() -> Iterator[Any]:
-    """Chromium, without a window; it ends with this folder's tests, for its loop is in the way of others."""
+class Launched:
+    """The browser that runs at the moment, and how to end it."""
+
+    browser: Any = None
+    end = contextlib.ExitStack()
+
+
+@pytest.fixture(scope="session")
+def last_resort() -> Iterator[None]:
+    """If the tests are broken off, the browser ends with them."""
+    yield
+    Launched.end.close()
+
+
+@pytest.fixture(scope="module")
+def browser(last_resort: None) -> Any:
+    """Chromium, without a window, launched once for this folder's tests."""
     found = program()
     if found is None:
         if in_ci():
             pytest.fail(HOW)
         pytest.skip(HOW)
-    from playwright.sync_api import sync_playwright
+    if Launched.browser is None:
+        from playwright.sync_api import sync_playwright
 
-    is_root = sys.platform != "win32" and os.geteuid() == 0
-    with sync_playwright() as playwright:
-        launched = playwright.chromium.launch(
+        playwright = Launched.end.enter_context(sync_playwright())
+        is_root = sys.platform != "win32" and os.geteuid() == 0
+        Launched.browser = playwright.chromium.launch(
             executable_path=found,
             args=["--no-sandbox"] if is_root else [],
             env={**os.environ, "DISPLAY": ""},
             timeout=LONG,
         )
-        yield launched
-        launched.close()
+        Launched.end.callback(setattr, Launched, "browser", None)
+        Launched.end.callback(Launched.browser.close)
+    return Launched.browser
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """Ends the browser with this folder's tests: its loop is in the way of others.
+
+    A fixture of the scope "package" would last until the end of all tests: this folder is no package.
+    """
+    if nextitem is None or nextitem.path.parent != item.path.parent:
+        Launched.end.close()
 
 
 @pytest.fixture(scope="module")
