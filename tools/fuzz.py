@@ -31,6 +31,7 @@ import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -142,23 +143,29 @@ def _place(problem: BaseException) -> str:
     return f"{Path(own[-1].filename).name}:{own[-1].lineno}"
 
 
+_ARMED = [False]
+
+
+def _ring(*_: object) -> None:
+    if _ARMED[0]:
+        raise Hang
+
+
 @contextmanager
 def alarm() -> Iterator[None]:
     """Raises Hang where it takes too long."""
-
-    def ring(*_: object) -> None:
-        raise Hang
-
-    before = [signal.signal(number, ring) for number in (signal.SIGPROF, signal.SIGALRM)]
+    for number in (signal.SIGPROF, signal.SIGALRM):
+        # It stays: a signal that is under way when the timer stops must not meet the default, which ends the process.
+        signal.signal(number, _ring)
+    _ARMED[0] = True
     signal.setitimer(signal.ITIMER_PROF, SECONDS)
     signal.setitimer(signal.ITIMER_REAL, PATIENCE)
     try:
         yield
     finally:
+        _ARMED[0] = False
         signal.setitimer(signal.ITIMER_PROF, 0)
         signal.setitimer(signal.ITIMER_REAL, 0)
-        for number, handler in zip((signal.SIGPROF, signal.SIGALRM), before, strict=True):
-            signal.signal(number, handler)
 
 
 # -- the command ---------------------------------------------------------------------------------------------------
@@ -216,6 +223,10 @@ def _all(options: argparse.Namespace) -> int:
                 counts[name].add(count)
                 if count.inputs:
                     sizes.setdefault(process, []).append((done, memory))
+    except BrokenProcessPool:
+        print("a process ended without a word; one of these was in it:", file=sys.stderr)
+        print(*sorted(path.read_text() for path in folder.glob("at-*")), sep="\n", file=sys.stderr)
+        return 1
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     return _tell(
@@ -234,6 +245,8 @@ def _pieces(parts: dict[str, int], first: int) -> list[tuple[str, int, int]]:
 _READERS: dict[str, Reader] = {}
 """Of this process, each with files of its own."""
 _DONE = [0]
+_AT: list[Path] = []
+"""The file in which this process says what it is at."""
 
 
 def _begin(folder: Path) -> None:
@@ -242,6 +255,7 @@ def _begin(folder: Path) -> None:
     np.seterr(all="ignore")
     torch.set_num_threads(1)
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    _AT.append(folder / f"at-{multiprocessing.current_process().pid}")
     _READERS.update((reader.name, reader) for reader in prepare(Path(tempfile.mkdtemp(dir=folder))))
 
 
@@ -251,6 +265,7 @@ def _names() -> list[str]:
 
 def _piece(name: str, many: int, seed: int, first: int, deadline: float) -> tuple[Count, int, int, float]:
     """What became of some inputs, in which process, after how many in all, and how large it is now."""
+    _AT[0].write_text(f"--reader '{name}' --seed {seed} --first {first} --inputs {many}")
     count = fuzz(_READERS[name], many, seed, first) if time.monotonic() < deadline else Count()
     _DONE[0] += count.inputs
     return count, multiprocessing.current_process().pid or 0, _DONE[0], _memory()
