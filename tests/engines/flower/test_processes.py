@@ -25,7 +25,11 @@ def importable(monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent), prepend=os.pathsep)
 
 
-@pytest.mark.parametrize("name", ["fedpref", "fedcmoo"])
+KINDS = [pytest.param(name, marks=pytest.mark.takes_long) for name in ("scaffold", "fedval", "fairtrade", "fcfl")]
+"""Control variates, a server that judges, a search in every round, constraints."""
+
+
+@pytest.mark.parametrize("name", ["fedpref", "fedcmoo", *KINDS])
 def test_three_supernodes_end_with_the_models_of_the_local_engine(name, real, tmp_path):
     draft = DRAFT | {"algorithm": name, "rounds": 2}
     spec = Draft(draft).finish()
