@@ -42,7 +42,7 @@ def picture() -> Figure:
         where, share = places(kind), np.empty(CLIENTS)
         share[graphs.breadth_first(graph)] = np.linspace(0, 1, CLIENTS)
         panel = figure.add_subplot(2, 3, number + 1, aspect="equal")
-        for one, other in np.argwhere(np.triu(graph)):
+        for one, other in graph.edges:
             panel.plot(*where[[one, other]].T, color="#9A9A9A", lw=0.9, zorder=1)
         drawn = panel.scatter(*where.T, c=share, cmap="viridis", vmin=0, vmax=1, s=110, zorder=2, edgecolors="white")
         for client, place in enumerate(where):
@@ -54,7 +54,7 @@ def picture() -> Figure:
                 fontsize=6.5,
                 color="black" if share[client] > 0.7 else "white",
             )
-        panel.set_title(f"{kind}: {int(graph.sum()) // 2} edges")
+        panel.set_title(f"{kind}: {len(graph.edges)} edges")
         panel.set_axis_off()
     figure.colorbar(drawn, ax=figure.axes, label="what dmoead's clients want of objective 1", shrink=0.6)
     return figure

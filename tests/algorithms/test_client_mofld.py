@@ -44,7 +44,7 @@ def test_with_radius_0_nobody_is_near_and_with_1_one_lane_of_each_client_is():
 def test_a_lane_is_averaged_with_the_nearest_one_of_each_client_within_the_radius_by_hand():
     weights = torch.tensor([[0.1, 0.9], [0.8, 0.2], [0.2, 0.8], [0.3, 0.7], [0.9, 0.1]]).double()
     clients, sizes = np.array([0, 0, 1, 1, 2]), torch.tensor([10.0, 10.0, 30.0, 30.0, 10.0]).double()
-    share = ClientMOFLD(radius=0.1)._near(weights, clients, sizes)
+    share = ClientMOFLD(radius=0.1)._averaged(weights, clients, sizes, torch.eye(5).double())
     expected = [[1, 0, 3, 0, 0], [0, 1, 0, 0, 1], [1, 0, 3, 0, 0], [0, 0, 0, 1, 0], [0, 1, 0, 0, 1]]
     rows = torch.tensor(expected).double()
     assert torch.allclose(share, rows / rows.sum(dim=1, keepdim=True))

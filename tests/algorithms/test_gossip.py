@@ -16,6 +16,8 @@ from fedpareto.algorithms.gossip_fedpref import GossipFedPref
 from fedpareto.algorithms.local import Local
 from fedpareto.core.federation import Federation
 from fedpareto.errors import UserError
+from fedpareto.experiments import runner
+from fedpareto.experiments.draft import Draft
 from fedpareto.problems.convex import Convex
 from fedpareto.testing.conformance import CLIENTS, largest_difference, trial
 
@@ -45,7 +47,7 @@ def test_what_a_client_makes_of_a_round_depends_on_its_neighbours_alone(algorith
     """Whatever strangers reply, and whatever is known of them: so each node can compute it for itself."""
     done = trial(algorithm, Convex(), rounds=1)
     state, replies = done.states[0], done.outcomes[0].replies
-    near = algorithm.neighbours(CLIENTS)[2] | (np.arange(CLIENTS) == 2)
+    near = algorithm.neighbours(CLIENTS).matrix()[2] | (np.arange(CLIENTS) == 2)
     models = replies["model"].clone()
     models[torch.as_tensor(~near)] = 1e3
     strange = replace(replies, tensors={**replies.tensors, "model": models})
@@ -66,6 +68,14 @@ def test_bytes_are_those_between_neighbours():
     assert cost.up.tolist() == cost.down.tolist() == [(CLIENTS - 1) * size, *[size] * (CLIENTS - 1)]
     half = algorithm.traffic(done.states[0].setting, [], done.outcomes[0].replies.only(np.array([1])))
     assert (half.up.sum(), half.down.tolist()) == (size, [size, *[0] * (CLIENTS - 1)])
+
+
+@pytest.mark.parametrize("given", [{"graph": "small-world"}, {"graph": "edges", "edges": ["0-1,0-2,0-3,0-4,4-5"]}])
+def test_a_run_with_a_graph_that_two_clients_cannot_have(given):
+    """A run tries first whether its algorithm can begin, and of most others with two clients."""
+    draft = {"algorithm": {"name": "dmoead"} | given, "problem": "convex", "clients": 6, "rounds": 1}
+    result = runner.start(Draft(draft | {"engine": {"threads": 1, "chunk": 6}}).finish())
+    assert result.models[0]
 
 
 # -- decentralised MOEA/D ----------------------------------------------------------------------------------------------

@@ -31,7 +31,7 @@ def plan_of(name):
 
 def pairs_of(plan):
     graph = plan.spec.algorithm.neighbours(CLIENTS)
-    return {(FIRST_CLIENT + int(one), FIRST_CLIENT + int(other)) for one, other in np.argwhere(graph)}
+    return {(FIRST_CLIENT + int(one), FIRST_CLIENT + int(other)) for one, other in np.argwhere(graph.matrix())}
 
 
 def watched(simulation):

@@ -58,7 +58,7 @@ SHELL = {"shell": "12/2/1", "altitude": 1200.0, "route": "swarm", "stations": []
 
 def swarm_of(**options):
     sky = sky_of(MissionOptions(**{**SHELL, "stations": (), **options}), 6 * 3600.0)
-    return sky, Swarm.of(sky, Left(sky).between, RADIO, graphs.torus(12, 2))
+    return sky, Swarm.of(sky, Left(sky).between, RADIO, graphs.torus(12, 2).edges)
 
 
 def test_neighbours_in_a_plane_always_see_each_other_and_those_beside_it_at_times():

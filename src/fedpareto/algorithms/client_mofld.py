@@ -28,6 +28,7 @@ from fedpareto.moo.preferences import equidistant
 from fedpareto.moo.search.annealing import Annealing
 from fedpareto.moo.search.history import History, Search
 from fedpareto.moo.search.sampling import Lattice, RandomWeights
+from fedpareto.moo.updates import ENTRIES
 from fedpareto.trust.privacy import Part
 
 
@@ -156,7 +157,7 @@ class ClientMOFLD(Algorithm[ClientMOFLDState]):
         if replies.step == "search":
             return self._searched(state, replies)
         rows, lanes = state.setting.rows(replies.clients), replies.lanes % self.samples
-        mixed = self._near(state.weights[rows, lanes], rows, replies["size"]) @ replies["model"]
+        mixed = self._averaged(state.weights[rows, lanes], rows, replies["size"], replies["model"])
         models, trained = state.models.clone(), state.trained.clone()
         models[rows, lanes], trained[rows] = mixed, 1.0
         state = replace(state, models=models, trained=trained)
@@ -164,19 +165,19 @@ class ClientMOFLD(Algorithm[ClientMOFLDState]):
             return replace(state, round=state.round + 1)
         return replace(state, due="measure")
 
-    def _near(self, weights: Tensor, clients: np.ndarray, sizes: Tensor) -> Tensor:
-        """What lanes count in each other's means, `[k, k]`: of every client the nearest one, if it is within the
-        radius, by the client's rows. `weights` `[k, m]` and `clients` `[k]` are those of the lanes.
+    def _averaged(self, weights: Tensor, clients: np.ndarray, sizes: Tensor, models: Tensor) -> Tensor:
+        """Each of k lanes averaged with the nearest lane of every client, if that is within the radius, by the client's
+        rows, `[k, d]`. `weights` `[k, m]` and `clients` `[k]` are those of the lanes; a block of lanes at a time.
         """
-        apart = torch.cdist(weights.double(), weights.double(), p=1) / 2
-        share = torch.zeros_like(apart)
-        everyone = torch.arange(len(apart), device=apart.device)
-        for client in np.unique(clients):
-            own = torch.as_tensor(np.flatnonzero(clients == client), device=apart.device)
-            nearest = own[apart[:, own].argmin(dim=1)]
-            share[everyone, nearest] = (apart[everyone, nearest] <= self.radius + EQUAL).double()
-        share *= sizes.double()
-        return (share / share.sum(dim=1, keepdim=True)).to(sizes.dtype)
+        own = torch.as_tensor(_lanes_of(clients), device=weights.device)
+        means = []
+        for some in weights.double().split(max(ENTRIES // len(weights), 1)):
+            apart = torch.cdist(some, weights.double(), p=1) / 2
+            nearest = own[torch.arange(len(own), device=own.device), apart[:, own].argmin(dim=2)]
+            near = (apart.gather(1, nearest) <= self.radius + EQUAL).double()
+            share = torch.zeros_like(apart).scatter_(1, nearest, near) * sizes.double()
+            means.append((share / share.sum(dim=1, keepdim=True)).to(sizes.dtype) @ models)
+        return torch.cat(means)
 
     def _searched(self, state: ClientMOFLDState, replies: Replies) -> ClientMOFLDState:
         """New weights of those who replied, and new models for all lanes; what was measured is posted."""
@@ -309,6 +310,16 @@ class ClientMOFLD(Algorithm[ClientMOFLDState]):
 
 EQUAL = 1e-6
 """By so much weights may differ in single precision."""
+
+
+def _lanes_of(clients: np.ndarray) -> np.ndarray:
+    """The lanes of each of c clients, from the client of each lane, `[c, s]`: who has fewer than others has its first
+    one again.
+    """
+    order = np.argsort(clients, kind="stable")
+    _, first, counts = np.unique(clients[order], return_index=True, return_counts=True)
+    number = np.arange(counts.max())
+    return np.asarray(order[first[:, None] + np.where(number < counts[:, None], number, 0)])
 
 
 def _stream(seed: int, client: int, iteration: int) -> np.random.Generator:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -22,6 +23,11 @@ from fedpareto.core.clients import Clients
 from fedpareto.core.messages import Message, Parcels, Replies, Shapes, Tasks, Traffic
 from fedpareto.errors import UserError
 from fedpareto.moo import graphs
+from fedpareto.moo.graphs import Graph
+from fedpareto.moo.neighbourhoods import Neighbourhoods
+
+DRAWN = 8
+"""Graphs that are kept: drawing one takes longer than a round."""
 
 
 @dataclass(frozen=True)
@@ -54,39 +60,46 @@ class OnGraph(Algorithm[S]):
         if bool(self.edges) != (self.graph == "edges"):
             raise UserError("graph=edges and edges=0-1,1-2 go together; give both or neither")
 
-    def neighbours(self, clients: int) -> np.ndarray:
+    def neighbours(self, clients: int) -> Graph:
         """See Algorithm; who is alone, as on a device whose work is counted, has none."""
         if clients == 1:
             return graphs.complete(1)
-        found = self._drawn(clients)
-        graphs.must_be_connected(found)
-        return found
+        edges = graphs.pairs_in(self.edges) if self.edges else ("", "")
+        return _drawn(self.graph, clients, self.planes, self.degree, self.rewiring, self.graph_seed, edges)
 
-    def heard(self, state: State, rows: np.ndarray) -> list[np.ndarray]:
-        """For each of those who replied the places of its own reply and of its neighbours' among them, ascending."""
-        closed = self.neighbours(len(state.setting.clients))[np.ix_(rows, rows)] | np.eye(len(rows), dtype=bool)
-        return [np.flatnonzero(own) for own in closed]
+    def heard(self, state: State, rows: np.ndarray) -> Neighbourhoods:
+        """For each of those who replied the places of its own reply and of its neighbours' among them."""
+        return self.neighbours(len(state.setting.clients)).among(rows).neighbourhoods
 
     def traffic(self, setting: Setting, tasks: Sequence[Tasks], replies: Replies) -> Traffic:
         """A reply goes to each neighbour of its sender. Nothing else travels: a task is what its client holds."""
-        graph, rows = self.neighbours(len(setting.clients)).astype(np.int64), setting.rows(replies.clients)
-        up = np.zeros(len(graph), dtype=np.int64)
+        graph, rows = self.neighbours(len(setting.clients)), setting.rows(replies.clients)
+        up, down = np.zeros((2, len(graph)), dtype=np.int64)
         np.add.at(up, rows, replies.sizes)
-        return Traffic(setting.clients, graph @ up, graph.sum(axis=1) * up)
+        np.add.at(down, graph.rows, up[graph.others])
+        return Traffic(setting.clients, down, graph.degrees * up)
 
-    def _drawn(self, clients: int) -> np.ndarray:
-        match self.graph:
-            case "torus":
-                return graphs.torus(clients, self.planes)
-            case "grid":
-                return graphs.grid(clients, self.planes)
-            case "random-regular":
-                return graphs.random_regular(clients, self.degree, self.graph_seed)
-            case "small-world":
-                return graphs.small_world(clients, self.degree, self.rewiring, self.graph_seed)
-            case "edges":
-                return graphs.of_edges(clients, self.edges)
-        return graphs.ring(clients) if self.graph == "ring" else graphs.complete(clients)
+
+@lru_cache(maxsize=DRAWN)
+def _drawn(
+    kind: str, clients: int, planes: int, degree: int, rewiring: float, seed: int, edges: tuple[str, str]
+) -> Graph:
+    """`edges` are what a list or a file says now: another one is another graph."""
+    match kind:
+        case "torus":
+            found = graphs.torus(clients, planes)
+        case "grid":
+            found = graphs.grid(clients, planes)
+        case "random-regular":
+            found = graphs.random_regular(clients, degree, seed)
+        case "small-world":
+            found = graphs.small_world(clients, degree, rewiring, seed)
+        case "edges":
+            found = graphs.of_pairs(clients, *edges)
+        case _:
+            found = graphs.ring(clients) if kind == "ring" else graphs.complete(clients)
+    graphs.must_be_connected(found)
+    return found
 
 
 @dataclass(frozen=True)

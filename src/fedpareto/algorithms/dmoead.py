@@ -45,6 +45,8 @@ class DMOEADState(PersonalState):
     """θ'_i of those who replied, `[k, d]`; empty once they have chosen."""
     present: Tensor = torch.empty(0, dtype=torch.int64)
     """Which rows they are, `[k]`."""
+    mixed: Tensor = torch.empty(0)
+    """The mixtures of what each of them heard, `[k, d]`."""
 
 
 @dataclass(frozen=True)
@@ -100,24 +102,20 @@ class DMOEAD(OnGraph[DMOEADState]):
         """Of each of those who trained its own model, its neighbours' and their mixture, `[k, c, d]`. Who has fewer
         neighbours than others has its own model instead of theirs.
         """
-        rows = state.present.cpu().numpy()
-        heard = self.heard(state, rows)
-        mixed = mixtures(state, rows, state.trained, heard, self.similarity_bound, self.top_ratio)
-        places = np.tile(np.arange(len(rows))[:, None], self._most(state) + 1)
-        for place, others in enumerate(heard):
-            places[place, 1 : len(others)] = others[others != place]
-        candidates = state.trained[torch.as_tensor(places, device=mixed.device)]
-        return torch.cat([candidates, mixed.unsqueeze(1)], dim=1)
-
-    def _most(self, state: DMOEADState) -> int:
-        """The most neighbours that anybody has."""
-        return int(self.neighbours(len(state.setting.clients)).sum(axis=1).max())
+        graph = self.neighbours(len(state.setting.clients))
+        near = graph.among(state.present.cpu().numpy())
+        places = np.tile(np.arange(len(near))[:, None], int(graph.degrees.max()) + 1)
+        places[near.rows, 1 + np.arange(len(near.others)) - near.starts[near.rows]] = near.others
+        candidates = state.trained[torch.as_tensor(places, device=state.trained.device)]
+        return torch.cat([candidates, state.mixed.unsqueeze(1)], dim=1)
 
     def tell(self, state: DMOEADState, replies: Replies) -> DMOEADState:
         """What was trained; then θ_i ← what client i chose. Who does not say keeps what it trained."""
         rows = state.setting.rows(replies.clients)
         if not len(state.present):
-            return replace(state, trained=replies["model"], present=torch.as_tensor(rows))
+            trained, heard = replies["model"], self.heard(state, rows)
+            mixed = mixtures(state, rows, trained, heard, self.similarity_bound, self.top_ratio)
+            return replace(state, trained=trained, present=torch.as_tensor(rows), mixed=mixed)
         candidates, present = self._candidates(state), state.present.cpu().numpy()
         places = torch.as_tensor(np.searchsorted(present, rows), device=candidates.device)
         models = state.trained.index_copy(0, places, candidates[places, replies["choice"].long()])
@@ -128,6 +126,7 @@ class DMOEAD(OnGraph[DMOEADState]):
             choices=personal.with_rows(state.choices, rows, replies["choice"]),
             trained=state.trained[:0],
             present=state.present[:0],
+            mixed=state.mixed[:0],
             round=state.round + 1,
         )
 

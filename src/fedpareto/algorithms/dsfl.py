@@ -34,9 +34,7 @@ class DSFL(Gossip):
     """Who are neighbours; see gossip-fedavg."""
 
     def mixtures(self, state: PersonalState, rows: np.ndarray, replies: Replies) -> Tensor:
-        """Σ_j W_ij θ'_j of everybody in one product. The weights of those who did not train stay with their neighbours'
-        own models.
-        """
-        weights = graphs.metropolis(self.neighbours(len(state.setting.clients)))[np.ix_(rows, rows)]
-        mixing = torch.as_tensor(weights + np.diag(1 - weights.sum(axis=1))).to(state.models)
-        return mixing @ replies["model"]
+        """Σ_j W_ij θ'_j. The weights of those who did not train stay with their neighbours' own models."""
+        graph = self.neighbours(len(state.setting.clients))
+        heard = graph.among(rows).neighbourhoods
+        return heard.mixed(torch.as_tensor(graphs.metropolis(heard, graph.degrees[rows])), replies["model"])

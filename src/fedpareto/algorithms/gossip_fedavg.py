@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from fedpareto.algorithms.distributed import Gossip
@@ -40,8 +39,10 @@ class GossipFedAvg(Gossip):
         return {"train": {**super().reply_shapes(setting)["train"], **size}}
 
     def mixtures(self, state: PersonalState, rows: np.ndarray, replies: Replies) -> Tensor:
-        """Σ_j (n_j / Σ n) θ'_j over those heard, in the order and by the product of FedAvg."""
+        """Σ_j (n_j / Σ n) θ'_j over those heard. Where everybody hears all, it is one sum, by the product of FedAvg."""
         models = replies["model"]
-        weights = replies["size"] if self.weighting == "size" else models.new_ones(len(models))
-        own = ((take_rows(weights, heard), take_rows(models, heard)) for heard in self.heard(state, rows))
-        return torch.stack([weighted_sum(of / of.sum(), trained) for of, trained in own])
+        sizes = replies["size"] if self.weighting == "size" else models.new_ones(len(models))
+        if self.neighbours(len(state.setting.clients)).is_complete:
+            return weighted_sum(sizes / sizes.sum(), models).repeat(len(models), 1)
+        heard = self.heard(state, rows)
+        return heard.mean(take_rows(sizes, heard.whom), models)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -11,11 +10,14 @@ import torch
 from torch import Tensor
 
 from fedpareto.algorithms.distributed import Gossip
-from fedpareto.algorithms.fedpref import FedPref, scaled, similarities
+from fedpareto.algorithms.fedpref import FedPref, scaled, top_entries
 from fedpareto.algorithms.personal import PersonalState
 from fedpareto.core.algorithm import Taxonomy
+from fedpareto.core.layout import Layout
 from fedpareto.core.messages import Replies, take_rows
-from fedpareto.moo.updates import weighted_sum
+from fedpareto.moo.neighbourhoods import Neighbourhoods
+from fedpareto.moo.similarity import cosines_of_pairs
+from fedpareto.moo.updates import ENTRIES
 
 
 @dataclass(frozen=True)
@@ -46,14 +48,23 @@ class GossipFedPref(Gossip):
 
 
 def mixtures(
-    state: PersonalState, rows: np.ndarray, trained: Tensor, heard: Sequence[np.ndarray], bound: float, ratio: float
+    state: PersonalState, rows: np.ndarray, trained: Tensor, heard: Neighbourhoods, bound: float, ratio: float
 ) -> Tensor:
     """Of clients in these rows, who trained `[k, d]`, the mixtures `[k, d]` of those whom each of them heard."""
-    found = []
-    for place, (row, others) in enumerate(zip(rows.tolist(), heard, strict=True)):
-        models = take_rows(trained, others)
-        own = int(np.searchsorted(others, place))
-        alike = similarities(models - state.models[row], state.setting.layout, ratio)[own]
-        weights = scaled(alike, bound)
-        found.append(weighted_sum(weights / weights.sum(), models))
-    return torch.stack(found)
+    before = take_rows(state.models, rows)
+    return heard.mean(scaled(_alike(before, trained, heard, state.setting.layout, ratio), bound), trained)
+
+
+def _alike(before: Tensor, trained: Tensor, heard: Neighbourhoods, layout: Layout, ratio: float) -> Tensor:
+    """sim(Δθ_i, Δθ_j) of eq. 4.3 of each client i and those whom it hears, `[pairs]`: the cosine of the topR entries,
+    averaged over layers; with oneself 1. A block of pairs at a time, so that no more memory is needed than for models.
+    """
+    who, whom = (torch.as_tensor(ends, device=trained.device) for ends in (heard.who, heard.whom))
+    own = [top_entries(trained[:, place] - before[:, place], ratio) for place in layout.layers.values()]
+    found = trained.new_zeros(len(who))
+    for block in torch.arange(len(who), device=who.device).split(max(ENTRIES // layout.size, 1)):
+        one, other = who[block], whom[block]
+        for mine, place in zip(own, layout.layers.values(), strict=True):
+            theirs = top_entries(trained[other, place] - before[one, place], ratio)
+            found[block] += cosines_of_pairs(mine[one], theirs)
+    return torch.where(who == whom, 1.0, found / len(own))

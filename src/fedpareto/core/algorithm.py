@@ -20,6 +20,7 @@ from fedpareto.core.layout import Layout
 from fedpareto.core.messages import Ids, Message, Parcels, Replies, Shapes, Tasks, Traffic, places, traffic
 from fedpareto.core.problem import Judge, Objective
 from fedpareto.core.taxonomy import BOXES, COMPARISON, OUTSIDE, Box
+from fedpareto.moo.graphs import Graph
 from fedpareto.trust.privacy import Part, Privacy
 from fedpareto.trust.secure_sum import SecureSum
 
@@ -246,8 +247,8 @@ class Algorithm(ABC, Generic[S]):
         """
         return None
 
-    def neighbours(self, clients: int) -> np.ndarray | None:
-        """Who exchanges models with whom where there is no server, `[n, n]`; None: there is one."""
+    def neighbours(self, clients: int) -> Graph | None:
+        """Who exchanges models with whom where there is no server; None: there is one."""
         return None
 
     def traffic(self, setting: Setting, tasks: Sequence[Tasks], replies: Replies) -> Traffic:

@@ -52,7 +52,7 @@ def _flight(spec: Spec, engine: Simulating, run: int, setting: Setting) -> Fligh
 
         graph = unwrapped(spec.algorithm).neighbours(spec.clients)
         sums = spec.algorithm.needs == "weighted sum"
-        fleet, flight = launched(fleet, spec.engine, spec.hours * HOUR, sums, graph)
+        fleet, flight = launched(fleet, spec.engine, spec.hours * HOUR, sums, None if graph is None else graph.edges)
     width = setting.initial.element_size()
     shapes = spec.algorithm.reply_shapes(setting)
     sizes = {step: width * sum(math.prod(shape) for shape in of_step.values()) for step, of_step in shapes.items()}

@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from fedpareto.core.federation import setting_of
 from fedpareto.errors import UserError
 from fedpareto.experiments import engines, logged, resuming
 from fedpareto.experiments.experiment import Experiment, Observe, nothing_more
 from fedpareto.experiments.progress import OnBegin, OnRound, Shown, ShownNowhere
 from fedpareto.experiments.result import Result
+from fedpareto.experiments.settings import small_setting
 from fedpareto.experiments.spec import Spec, first_difference
 from fedpareto.experiments.store import RunFolder, describe
 
@@ -32,7 +32,7 @@ def start(
     have many copies of it.
     """
     # Before anything is read, measured or written: here an algorithm refuses problems that it cannot handle.
-    spec.algorithm.begin(setting_of(spec.problem, range(min(spec.clients, 2)), spec.seeds[0], spec.rounds))
+    spec.algorithm.begin(small_setting(spec))
     logs = logged.opened(log_to, spec, out)
     if out is None:
         with engines.opened(spec) as engine:

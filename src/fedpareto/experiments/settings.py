@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fedpareto.core.algorithm import Setting
+from fedpareto.core.algorithm import Setting, unwrapped
 from fedpareto.core.federation import setting_of
 from fedpareto.experiments.spec import Spec
 from fedpareto.moo.preferences import is_common
@@ -25,6 +25,13 @@ def settings_of(spec: Spec) -> list[Setting]:
             one = replace(one, regulars=tuple(sorted(spec.attack.attackers(one.clients, seed))))
         settings.append(one)
     return settings
+
+
+def small_setting(spec: Spec) -> Setting:
+    """Of as few clients as the algorithm can begin with, to see early whether it can: two, or all of a graph."""
+    graph = unwrapped(spec.algorithm).neighbours(spec.clients)
+    clients = min(spec.clients, 2) if graph is None else spec.clients
+    return setting_of(spec.problem, range(clients), spec.seeds[0], spec.rounds)
 
 
 def begun_as(spec: Spec, setting: Setting) -> Setting:

@@ -27,3 +27,9 @@ def cosines_of(rows: Tensor, vectors: Tensor) -> Tensor:
     found: Tensor = ((some @ vectors.T) / lengths.T).clamp(-1, 1)
     found[torch.arange(len(rows), device=found.device), rows] = 1
     return found
+
+
+def cosines_of_pairs(some: Tensor, others: Tensor) -> Tensor:
+    """The cosine of each row with the same one of the `others`: two `[n, d]` to `[n]`; 0 where one of them is zero."""
+    lengths = some.square().sum(1).sqrt() * others.square().sum(1).sqrt()
+    return ((some * others).sum(1) / lengths.clamp_min(torch.finfo(some.dtype).tiny)).clamp(-1, 1)

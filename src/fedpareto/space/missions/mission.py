@@ -19,23 +19,23 @@ from fedpareto.space.missions.transfers import Radio
 
 
 def launched(
-    fleet: Fleet, options: MissionOptions, seconds: float, sums: bool, graph: np.ndarray | None = None
+    fleet: Fleet, options: MissionOptions, seconds: float, sums: bool, neighbours: np.ndarray | None = None
 ) -> tuple[Satellites, type[MissionFlight]]:
-    """The machines on board of satellites; `sums`: whether replies may be added up on the way; `graph`: of a swarm, who
-    are neighbours.
+    """The machines on board of satellites; `sums`: whether replies may be added up on the way; `neighbours`: of a
+    swarm, the pairs of them, `[pairs, 2]`.
     """
     sky = _sky(options, seconds)
     for mishap in options.mishaps_ahead:
         mishap.must_happen(sky.names, sky.stations, seconds)
-    return Satellites.of(fleet, sky, _routes(sky, sums, graph, fleet.seed), power_of(sky)), MissionFlight
+    return Satellites.of(fleet, sky, _routes(sky, sums, neighbours, fleet.seed), power_of(sky)), MissionFlight
 
 
-def _routes(sky: Sky, sums: bool, graph: np.ndarray | None, seed: int) -> Routes:
+def _routes(sky: Sky, sums: bool, neighbours: np.ndarray | None, seed: int) -> Routes:
     options, left = sky.options, Left(sky)
     if options.route != "swarm":
         return routes_of(sky, left, sums, seed)
-    assert graph is not None, "a spec refuses a swarm without one"
-    return Swarm.of(sky, left.between, Radio(options.between, options.between, options.loss), graph)
+    assert neighbours is not None, "a spec refuses a swarm without one"
+    return Swarm.of(sky, left.between, Radio(options.between, options.between, options.loss), neighbours)
 
 
 @lru_cache(maxsize=4)

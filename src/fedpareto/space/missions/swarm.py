@@ -32,9 +32,8 @@ class Swarm(Routes):
     radio: Radio
 
     @classmethod
-    def of(cls, sky: Sky, between: Sights, radio: Radio, graph: np.ndarray) -> Swarm:
-        """Of a graph `[n, n]`; raises UserError if two neighbours never see each other."""
-        pairs = np.argwhere(np.triu(graph))
+    def of(cls, sky: Sky, between: Sights, radio: Radio, pairs: np.ndarray) -> Swarm:
+        """Of neighbours `[pairs, 2]`, in their order; raises UserError if two neighbours never see each other."""
         seen = np.sort(np.stack([between.satellites, between.stations]), axis=0)
         spans = np.stack([between.starts, between.ends], axis=1)
         windows = list[np.ndarray]()

@@ -69,7 +69,7 @@ class Plan:
     def linked(self, client: int) -> tuple[int, ...] | None:
         """The nodes of a client's neighbours, where the algorithm has a graph of them."""
         graph = unwrapped(self.spec.algorithm).neighbours(self.spec.clients)
-        return None if graph is None else tuple(self.nodes[other] for other in np.flatnonzero(graph[client]).tolist())
+        return None if graph is None else tuple(self.nodes[other] for other in graph.beside(client).tolist())
 
     @property
     def servers(self) -> list[int]:
