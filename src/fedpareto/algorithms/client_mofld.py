@@ -170,9 +170,9 @@ class ClientMOFLD(Algorithm[ClientMOFLDState]):
         rows, `[k, d]`. `weights` `[k, m]` and `clients` `[k]` are those of the lanes; a block of lanes at a time.
         """
         own = torch.as_tensor(_lanes_of(clients), device=weights.device)
-        means = []
-        for some in weights.double().split(max(ENTRIES // len(weights), 1)):
-            apart = torch.cdist(some, weights.double(), p=1) / 2
+        weights, block, means = weights.double(), max(ENTRIES // len(weights), 1), []
+        for start in range(0, len(weights), block):
+            apart = torch.cdist(weights[start : start + block], weights, p=1) / 2
             nearest = own[torch.arange(len(own), device=own.device), apart[:, own].argmin(dim=2)]
             near = (apart.gather(1, nearest) <= self.radius + EQUAL).double()
             share = torch.zeros_like(apart).scatter_(1, nearest, near) * sizes.double()

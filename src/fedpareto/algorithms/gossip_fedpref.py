@@ -62,7 +62,9 @@ def _alike(before: Tensor, trained: Tensor, heard: Neighbourhoods, layout: Layou
     who, whom = (torch.as_tensor(ends, device=trained.device) for ends in (heard.who, heard.whom))
     own = [top_entries(trained[:, place] - before[:, place], ratio) for place in layout.layers.values()]
     found = trained.new_zeros(len(who))
-    for block in torch.arange(len(who), device=who.device).split(max(ENTRIES // layout.size, 1)):
+    size = max(ENTRIES // layout.size, 1)
+    for start in range(0, len(who), size):
+        block = slice(start, start + size)
         one, other = who[block], whom[block]
         for mine, place in zip(own, layout.layers.values(), strict=True):
             theirs = top_entries(trained[other, place] - before[one, place], ratio)
