@@ -2,6 +2,7 @@
 
     python benchmarks/page.py [--runs 20] [--rounds 1000] [--points 50000] [--seconds 15] [--json FILE]
     python benchmarks/page.py --parts beside dial
+    python benchmarks/page.py --parts hour --minutes 60
 
 The reference load is 20 finished runs of 1,000 rounds and 10 clients, in the format that a run writes; for the plane of
 fronts it is as many runs whose clients make 50,000 points. `fedpareto page` runs in a process of its own, the browser
@@ -9,7 +10,10 @@ is a Chromium without a window (FEDPARETO_BROWSER, or the one that is found). CP
 renderer and of its main thread, which hardly depend on what else the machine does; wall-clock times do. Live: lines are
 appended to one of the runs, ten a second, and a line counts as seen in the frame after the page has counted it.
 Beside: a real `fedpareto run` of 120 rounds on the same machine, watched on the same screen. Dial: 40 keys on a model
-of PraFFL with 500 rows, each once the one before is on the screen. Linux only.
+of PraFFL with 500 rows, each once the one before is on the screen. Hour, only if it is asked for: a run that goes on at
+ten lines a second, watched on the screen of rounds by a browser without a debugger, which would keep all that it is
+told. Memory is resident, as medians of five minutes: it goes up and down as the browser collects what is not needed.
+Linux only.
 """
 
 from __future__ import annotations
@@ -22,7 +26,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -58,6 +62,7 @@ TURNED = """() => {
 }"""
 """Notes when another preference is on the screen: a test that asks the page for it would be a part of its work."""
 PARTS = ("size", "plane", "live", "beside", "dial")
+LONG_PARTS = ("hour",)
 SEEN = """(selector) => {
   globalThis.seen = [];
   globalThis.long = [];
@@ -339,13 +344,59 @@ def dial(browser: Any, presses: int = 40) -> Iterator[Figure]:
                 page.context.close()
 
 
+def hour(minutes: float) -> Iterator[Figure]:
+    """Memory of server and renderer while a run of so many minutes is watched."""
+    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
+        run = MadeRun(Path(folder) / "going", rounds=max(1000, int(1.1 * 60 * A_SECOND * minutes)))
+        run.go_on(200)
+        with serving(Path(folder)) as server, alone(server, profile):
+            time.sleep(30)
+            found = [(server.megabytes, largest(profile))]
+            for minute in range(1, round(minutes) + 1):
+                appended(run, 60 * A_SECOND)
+                found.append((server.megabytes, largest(profile)))
+                print(f"{minute:>5} min: server {found[-1][0]:.1f} MB, renderer {found[-1][1]:.1f} MB", flush=True)
+    first, early, end = (np.median(found[part], axis=0) for part in (slice(1), slice(1, 6), slice(-5, None)))
+    yield Figure("renderer's memory before the first of these lines", first[1], "MB", 250)
+    for name, of in (("renderer", 1), ("server", 0)):
+        yield Figure(f"{name}: grew after the first five minutes by", end[of] - early[of], "MB", 20)
+        yield Figure(f"{name}: grew from before the first line by", end[of] - first[of], "MB")
+
+
+@contextmanager
+def alone(server: Server, profile: str) -> Iterator[None]:
+    """A browser on the screen of rounds that nobody talks to."""
+    base, _, token = server.url.partition("?")
+    found = program()
+    assert found is not None
+    how = ["--headless=new", "--no-sandbox", "--disable-gpu", "--window-size=1440,900", f"--user-data-dir={profile}"]
+    command = [found, *how, f"{base}rounds?{token}"]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as browser:
+        try:
+            yield
+        finally:
+            browser.terminate()
+
+
+def largest(profile: str) -> float:
+    """Megabytes of the largest renderer of a browser with this profile."""
+    found = [0.0]
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            words = path.read_bytes().decode(errors="replace")
+            if "--type=renderer" in words and profile in words:
+                found.append(resident(int(path.parent.name)))
+    return max(found)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=20)
     parser.add_argument("--rounds", type=int, default=1000)
     parser.add_argument("--points", type=int, default=50_000)
     parser.add_argument("--seconds", type=float, default=15)
-    parser.add_argument("--parts", nargs="*", choices=PARTS, default=list(PARTS))
+    parser.add_argument("--minutes", type=float, default=60)
+    parser.add_argument("--parts", nargs="*", choices=PARTS + LONG_PARTS, default=list(PARTS))
     parser.add_argument("--json", type=Path)
     chosen = parser.parse_args()
     found = program()
@@ -363,6 +414,7 @@ def main() -> None:
             "live": live(browser, chosen.runs, chosen.rounds, chosen.seconds),
             "beside": beside(browser),
             "dial": dial(browser),
+            "hour": hour(chosen.minutes),
         }
         for name in chosen.parts:
             for one in parts[name]:

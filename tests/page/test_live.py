@@ -33,6 +33,11 @@ def columns(tab):
     return dict(map(tuple, tab.evaluate(ROUNDS)))
 
 
+def drawn(tab):
+    paths = settled(tab).locator("path.curve")
+    return paths.evaluate_all("(all) => all.map((one) => one.getAttribute('d'))")
+
+
 def wait_for_lines(tab, count):
     tab.locator(f'[data-lines="{count}"]').first.wait_for(state="attached")
 
@@ -80,6 +85,7 @@ def test_a_file_that_gets_shorter_is_shown_as_a_fresh_page_shows_it(page_server,
     fresh = opened(server, "/rounds")
     wait_for_lines(fresh, 21)
     assert columns(tab) == columns(fresh)
+    assert drawn(tab) == drawn(fresh)
 
 
 def test_a_run_that_is_killed_and_resumed_is_shown_as_a_fresh_page_shows_it(page_server, opened, tmp_path):

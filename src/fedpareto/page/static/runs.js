@@ -2,94 +2,6 @@
 
 import { frame, json } from "./source.js";
 
-/** Numbers of each line of a run, growing with it. */
-class Lines {
-  constructor(path) {
-    this.path = path;
-    this.epoch = 0;
-    this.total = 0;
-    this.columns = new Map();
-  }
-
-  async refresh() {
-    const { head, columns } = await frame(`${this.path}/lines?since=${this.total}&epoch=${this.epoch}`);
-    if (head.epoch !== this.epoch || head.since !== this.total) this.columns = new Map();
-    this.epoch = head.epoch;
-    for (const [name, { data }] of columns) this.columns.set(name, this.grown(name, head, data));
-    this.total = head.total;
-    for (const [name, column] of this.columns) {
-      if (column.length < this.total) this.columns.set(name, this.grown(name, { since: column.length, total: this.total }, []));
-    }
-  }
-
-  grown(name, { since, total }, data) {
-    const before = this.columns.get(name);
-    let room = before?.buffer.byteLength / 8 || 0;
-    if (room < total) room = total + 1024;
-    const whole = before && before.buffer.byteLength / 8 >= total ? before : new Float64Array(room);
-    const found = new Float64Array(whole.buffer, 0, total);
-    if (before && whole !== before) found.set(before);
-    found.fill(NaN, Math.min(before?.length ?? 0, total), total);
-    found.set(data, since);
-    return found;
-  }
-
-  /** Float64Array with a number for each line, or null. */
-  column(name) {
-    return this.columns.get(name) ?? null;
-  }
-
-  /** By seed, the places of its lines in the order of rounds. */
-  bySeed() {
-    const seeds = this.column("seed") ?? [];
-    const rounds = this.column("round") ?? [];
-    const found = new Map();
-    for (let i = 0; i < seeds.length; i++) {
-      if (!found.has(seeds[i])) found.set(seeds[i], []);
-      found.get(seeds[i]).push(i);
-    }
-    for (const places of found.values()) places.sort((a, b) => rounds[a] - rounds[b]);
-    return found;
-  }
-}
-
-/** Objectives of each client in each line, growing with the run. */
-class Values {
-  constructor(path, evaluation, split) {
-    this.path = `${path}/values?eval=${evaluation}&split=${encodeURIComponent(split)}`;
-    this.epoch = 0;
-    this.total = 0;
-    this.lines = [];
-  }
-
-  async refresh() {
-    const { head, columns } = await frame(`${this.path}&since=${this.total}&epoch=${this.epoch}`);
-    if (head.epoch !== this.epoch || head.since !== this.total) this.lines = [];
-    const { data, shape } = columns.get("values");
-    const size = shape[1] * shape[2];
-    head.lines.forEach(([seed, round], i) => {
-      this.lines.push({ seed, round, data: data.subarray(i * size, (i + 1) * size), clients: shape[2] });
-    });
-    Object.assign(this, { epoch: head.epoch, total: head.total, every: head.every });
-  }
-
-  /** By seed, the line of a round, or of the last one before it; of "latest" the last. */
-  at(round) {
-    const found = new Map();
-    for (const line of this.lines) {
-      if (round !== "latest" && line.round > round) continue;
-      const before = found.get(line.seed);
-      if ((!before || line.round >= before.round) && isKnown(line)) found.set(line.seed, line);
-    }
-    return found;
-  }
-}
-
-function isKnown(line) {
-  line.known ??= line.data.some((one) => !Number.isNaN(one));
-  return line.known;
-}
-
 /** One run. */
 export class Run {
   constructor(entry) {
@@ -124,12 +36,14 @@ export class Run {
   }
 
   /** Its numbers, line by line: see Lines. */
-  lines() {
+  async lines() {
+    const { Lines } = await import("./growing.js");
     return this.fresh("lines", () => new Lines(this.path));
   }
 
   /** Its clients' objectives: see Values. */
-  values(evaluation, split) {
+  async values(evaluation, split) {
+    const { Values } = await import("./growing.js");
     return this.fresh(`values.${evaluation}.${split}`, () => new Values(this.path, evaluation, split));
   }
 
@@ -198,7 +112,7 @@ export async function points(run, { evaluation, split, round, seed }) {
     }
   } else {
     const values = await run.values(evaluation, split);
-    for (const line of values.at(round === "latest" ? round : Number(round)).values()) {
+    for (const line of values.at(round === "latest" ? round : Number(round))) {
       if (wanted(line.seed)) parts.push({ ...line, clients: null, count: line.clients });
     }
   }

@@ -8,7 +8,8 @@ const MARGIN = { left: 58, right: 14, top: 10, bottom: 34 };
 
 /**
  * One chart. draw({x: {title, domain}, y: {title, domain}, series, at, marks}): series: {id, label, xs, ys, colour, dash,
- * kind, stepped, version, band: {low, high}|null, words(i)}; at: where the scrubber is; marks: [{x, label}].
+ * kind, stepped, version, lasting, band: {low, high}|null, words(i)}; of series with the same `lasting` one after the other,
+ * all points but the last are the same. at: where the scrubber is; marks: [{x, label}].
  */
 export class Lines {
   constructor({ label, height = 200, on = {} }) {
@@ -107,50 +108,61 @@ export class Lines {
       if (path.style !== style) filled(path.node, { ...look, data: { run: one.id } });
       path.style = style;
       if (path.version === one.version && path.view === view && one.version !== undefined) continue;
-      Object.assign(path, { version: one.version, view });
-      path.node.setAttribute("d", this.curve(one));
+      const goesOn = path.view === view && one.lasting && path.lasting === one.lasting;
+      const { d, kept } = this.curve(one, goesOn ? path.kept : undefined);
+      Object.assign(path, { version: one.version, view, lasting: one.lasting, kept });
+      path.node.setAttribute("d", d);
     }
     for (const [name, path] of this.paths) if (!seen.has(name)) path.node.remove(), this.paths.delete(name);
   }
 
-  curve({ xs, ys, stepped }) {
+  /**
+   * The path of a series, and what of it is kept for when points are added: all before the last column of pixels. A path
+   * of an hour that is written anew five times a second leaves so much behind that the browser's memory grows.
+   */
+  curve({ xs, ys, stepped }, kept) {
     const [from, to] = this.x.range;
     const dense = xs.length > 0.75 * (to - from);
+    if (kept?.dense !== dense) kept = { dense, d: "", pen: "M", known: 0, next: 0 };
     const tenth = (value) => Math.round(value * 10) / 10;
-    let d = "";
-    let pen = "M";
-    let column = null;
-    let known = 0;
+    const parts = [kept.d];
+    let { pen, known } = kept;
+    let done = { parts: 1, pen, known, next: kept.next };
     const point = (x, y) => {
-      d += stepped && pen === "L" ? `H${tenth(x)}V${tenth(y)}` : `${pen}${tenth(x)} ${tenth(y)}`;
+      parts.push(stepped && pen === "L" ? `H${tenth(x)}V${tenth(y)}` : `${pen}${tenth(x)} ${tenth(y)}`);
       pen = "L";
     };
-    const flush = () => {
-      if (!column) return;
-      point(column.x, column.first);
-      if (column.low !== column.high) d += `V${tenth(column.low)}V${tenth(column.high)}V${tenth(column.last)}`;
-      column = null;
+    const columned = (x, first, low, high, last) => {
+      if (Number.isNaN(x)) return;
+      point(x, first);
+      if (low !== high) parts.push(`V${tenth(low)}V${tenth(high)}V${tenth(last)}`);
     };
-    for (let i = 0; i < xs.length; i++) {
+    let [column, first, low, high, last] = [NaN, 0, 0, 0, 0];
+    for (let i = kept.next; i < xs.length; i++) {
       if (!Number.isFinite(ys[i]) || !Number.isFinite(xs[i])) {
-        flush();
+        columned(column, first, low, high, last);
+        column = NaN;
         pen = "M";
         continue;
       }
+      const x = this.x(xs[i]);
+      const y = this.y(ys[i]);
+      const place = dense ? Math.round(x) : x;
+      if (column !== place || !dense) {
+        columned(column, first, low, high, last);
+        done = { parts: parts.length, pen, known, next: i };
+        column = place;
+        first = low = high = y;
+      } else if (y < low) low = y;
+      else if (y > high) high = y;
+      last = y;
       known++;
-      const [x, y] = [this.x(xs[i]), this.y(ys[i])];
-      if (!dense) {
-        point(x, y);
-        continue;
-      }
-      const place = Math.round(x);
-      if (column && column.x !== place) flush();
-      if (!column) column = { x: place, first: y, low: y, high: y, last: y };
-      else Object.assign(column, { low: Math.min(column.low, y), high: Math.max(column.high, y), last: y });
     }
-    flush();
+    columned(column, first, low, high, last);
+    const before = parts.slice(0, done.parts).join("");
+    const d = before + parts.slice(done.parts).join("");
     // A line through one point is invisible.
-    return known === 1 ? `${d}h.1` : d;
+    return { d: known === 1 ? `${d}h.1` : d, kept: { dense, d: before, pen: done.pen, known: done.known, next: done.next } };
   }
 
   top({ at, marks = [] }) {

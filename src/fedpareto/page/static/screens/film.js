@@ -335,9 +335,8 @@ async function drawFront({ shown, chart }, film, clusters, page) {
     words: (i) => told(i).map((value, j) => `${["client", ...names][j]} ${number(value)}`).join("\n"),
   };
   // One frame for the whole film: what moves is the clients.
-  const { lines } = await run.values(evaluation, split);
-  const own = lines.filter((line) => line.seed === seed);
-  const ends = (j) => roomy(extent(own.map(({ data, clients: n }) => data.subarray(j * n, (j + 1) * n))));
+  const values = await run.values(evaluation, split);
+  const ends = (j) => roomy(extent([values.all(j, (one) => one === seed)]));
   const [x, y] = isPair ? [ends(0), ends(1)] : [roomy(extent([xs])), ends(0)];
   const axes = names.map((title, j) => ({ title, maximise: maximise[j], reversed: !maximise[j] }));
   if (!isPair) axes.unshift({ title: "client" });

@@ -126,16 +126,8 @@ async function past(page, part) {
   const { evaluation, split, round, seed } = page.view;
   return Promise.all(page.runs.map(async (run) => {
     const values = await run.values(evaluation, split);
-    const before = values.lines.filter((line) => (round === "latest" || line.round < Number(round)) && (seed === "all" || Number(seed) === line.seed));
-    const count = before.reduce((sum, line) => sum + line.clients, 0);
-    const [xs, ys] = [new Float64Array(count), new Float64Array(count)];
-    let at = 0;
-    for (const { data, clients } of before) {
-      xs.set(data.subarray(part.x * clients, (part.x + 1) * clients), at);
-      ys.set(data.subarray(part.y * clients, (part.y + 1) * clients), at);
-      at += clients;
-    }
-    return { xs, ys };
+    const isWanted = (one, when) => (round === "latest" || when < Number(round)) && (seed === "all" || Number(seed) === one);
+    return { xs: values.all(part.x, isWanted), ys: values.all(part.y, isWanted) };
   }));
 }
 

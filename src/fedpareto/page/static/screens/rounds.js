@@ -1,10 +1,11 @@
 // Rounds: hypervolume and every other recorded number, against rounds, bytes or time; sent and trained always named.
 
+import { Course } from "../curves.js";
 import { choice, el, put, renew } from "../dom.js";
 import { figure } from "../charts/figure.js";
 import { Lines } from "../charts/lines.js";
 import { tip } from "../charts/tip.js";
-import { extent, smooth } from "../maths.js";
+import { extent, hasPositive, smooth } from "../maths.js";
 import { bytes, counted, listed, number, time } from "../words.js";
 
 export const bar = ["split", "seed", "round"];
@@ -23,6 +24,8 @@ const AXES = {
 const HIDDEN = new Set(["seed", "round", "at", "clock", "joules", "hypervolume", "trained_hypervolume", "bytes_up", "bytes_down", "seconds", "replies", "failures", "staleness", "epsilon", "improved"]);
 const COUNTED = { improved: "share whose loss did not rise", epsilon: "ε so far", staleness: "rounds that replies were late", failures: "missing replies", bytes_up: "bytes up", seconds: "seconds a round" };
 
+const MOST_MARKS = 400;
+
 const KEY = el("p", { class: "soft", text: "Solid: sent by the server. Dotted: trained, after the clients' own steps. Dashed: what nine of ten clients have at least." });
 
 export function mount(root, page) {
@@ -30,6 +33,7 @@ export function mount(root, page) {
   const legend = el("div");
   const grid = el("div", { class: "columns" });
   const charts = new Map();
+  let courses = new Map();
   put(root, legend, controls, grid);
   return {
     async update(why) {
@@ -47,10 +51,10 @@ export function mount(root, page) {
       renew(controls, [axes, over, kinds.map((kind) => kind.name), state.get("charts"), state.get("smooth")].join(), () => controlsOf(page, axes, over, kinds));
       const picked = shownOf(kinds, state, runs.length);
       const about = await focus.about();
-      const places = new Map(all.map(({ run, lines }) => [run.id, placesOf(lines, over, page.view.seed)]));
+      courses = new Map(all.map(({ run, lines }) => [run.id, courseOf(courses.get(run.id), over, page.view.seed).follow(lines, AXES[over])]));
       for (const kind of picked) {
         if (!charts.has(keyOf(kind))) charts.set(keyOf(kind), chartOf(kind, page));
-        drawn(charts.get(keyOf(kind)), kind, { all, places, over, focus, about, page, later: why.size === 1 && why.has("data") });
+        drawn(charts.get(keyOf(kind)), kind, { all, courses, over, focus, about, page, later: why.size === 1 && why.has("data") });
       }
       for (const name of charts.keys()) {
         if (picked.some((kind) => keyOf(kind) === name)) continue;
@@ -68,13 +72,17 @@ export function mount(root, page) {
   };
 }
 
+function courseOf(before, over, seed) {
+  return before?.over === over && before.seed === seed ? before : new Course(over, seed);
+}
+
 function keyOf({ name, title }) {
   return `${name} ${title}`;
 }
 
 function hasAxis(lines, name) {
   const { sum } = AXES[name];
-  return (sum ?? [name]).every((one) => lines.column(one)?.some((value) => value > 0 || (name === "round" && value === 0)));
+  return (sum ?? [name]).every((one) => hasPositive(lines.column(one) ?? []) || (name === "round" && lines.total > 0));
 }
 
 /** The charts that these runs can have. */
@@ -92,7 +100,7 @@ function kindsOf(all, page) {
     const better = entry.objectives[j].maximise ? "higher" : "lower";
     if (entry.clients > 1) found.push({ name: `worst.${j}`, title: `Worst client's ${name}`, curves: [[`sent.worst.${j}`, "sent"], [`sent.nine.${j}`, "thin"]], better, words: { thin: "what nine of ten have at least", sent: "the worst client" } });
   });
-  for (const [name, title] of Object.entries(COUNTED)) if (any(name) && all.some(({ lines }) => lines.column(name).some((one) => one > 0))) found.push({ name, title: title[0].toUpperCase() + title.slice(1), curves: [[name, "sent"]], plain: true });
+  for (const [name, title] of Object.entries(COUNTED)) if (all.some(({ lines }) => hasPositive(lines.column(name) ?? []))) found.push({ name, title: title[0].toUpperCase() + title.slice(1), curves: [[name, "sent"]], plain: true });
   const own = new Set(all.flatMap(({ lines }) => [...lines.columns.keys()].filter((name) => !HIDDEN.has(name) && !/^(sent|trained)\./.test(name))));
   for (const name of own) if (any(name)) found.push({ name, title: name, curves: [[name, "sent"]], plain: true });
   return found;
@@ -121,54 +129,6 @@ function controlsOf(page, axes, over, kinds) {
   ];
 }
 
-/** By seed, where its lines are, and at which x. */
-function placesOf(lines, over, seed) {
-  const found = [];
-  const rounds = lines.column("round");
-  const { sum } = AXES[over];
-  const first = over === "at" ? Math.min(...(lines.column("at") ?? []).filter(Number.isFinite)) : 0;
-  for (const [one, order] of lines.bySeed()) {
-    if (seed !== "all" && Number(seed) !== one) continue;
-    let total = 0;
-    const xs = order.map((i) => {
-      if (!sum) return over === "at" ? (lines.column("at")[i] - first) / 60 : lines.column(over === "round" ? "round" : over)[i];
-      const before = total;
-      for (const name of sum) total += lines.column(name)[i] || 0;
-      return before;
-    });
-    found.push({ seed: one, order, xs, rounds: order.map((i) => rounds[i]) });
-  }
-  return found;
-}
-
-/** The mean over seeds at what all of them have: where x is the round exactly, else by the first seed's steps. */
-function pooled(column, places, later) {
-  if (!column || !places.length) return null;
-  const shift = (place) => (later ? place + 1 : place);
-  if (places.length === 1) {
-    const { order, xs } = places[0];
-    const shifted = later ? xs.map((x, i) => xs[i + 1] ?? x) : xs;
-    return { xs: Float64Array.from(shifted), ys: Float64Array.from(order, (i) => column[i]), low: null, high: null };
-  }
-  const count = Math.min(...places.map(({ order }) => order.length));
-  const [xs, ys, low, high] = Array.from({ length: 4 }, () => new Float64Array(count));
-  for (let k = 0; k < count; k++) {
-    let [sum, squares, x, known] = [0, 0, 0, 0];
-    for (const place of places) {
-      const value = column[place.order[k]];
-      x += place.xs[Math.min(shift(k), place.xs.length - 1)] / places.length;
-      if (Number.isFinite(value)) (sum += value), (squares += value * value), known++;
-    }
-    const mean = known ? sum / known : NaN;
-    const spread = known ? Math.sqrt(Math.max(0, squares / known - mean * mean)) : NaN;
-    xs[k] = x;
-    ys[k] = mean;
-    low[k] = mean - spread;
-    high[k] = mean + spread;
-  }
-  return { xs, ys, low, high };
-}
-
 function chartOf(kind, page) {
   const hover = tip();
   const parts = {};
@@ -182,19 +142,21 @@ function chartOf(kind, page) {
   return parts;
 }
 
-function drawn(parts, kind, { all, places, over, focus, about, page, later }) {
+function drawn(parts, kind, { all, courses, over, focus, about, page, later }) {
   const { state, view } = page;
   const reach = Number(state.get("smooth") ?? 0);
   const axis = AXES[over];
   const series = [];
-  for (const { run, lines } of all) {
+  for (const { run } of all) {
     const style = page.styles.get(run.id);
     for (const [name, evaluation] of kind.curves) {
       // What clients have after the steps of a round belongs to the end of that round.
-      const found = pooled(lines.column(name), places.get(run.id), evaluation === "trained");
+      const course = courses.get(run.id);
+      const found = course.curve(name, evaluation === "trained");
       if (!found || !found.ys.some(Number.isFinite)) continue;
       const words = kind.plain ? "" : ` (${kind.words?.[evaluation] ?? evaluation})`;
-      const base = { id: run.id, label: run.entry.label, colour: style.colour, xs: found.xs, stepped: over !== "round", version: `${run.version}.${over}.${reach}.${view.seed}.${style.colour}.${name}` };
+      const lasting = reach ? null : `${course.era} ${name}`;
+      const base = { id: run.id, label: run.entry.label, colour: style.colour, xs: found.xs, stepped: over !== "round", lasting, version: `${run.version}.${over}.${reach}.${view.seed}.${style.colour}.${name}` };
       const dash = evaluation === "trained" ? "2 3" : evaluation === "thin" ? "6 3" : "";
       const told = (ys) => (i) => `${run.entry.label}${words}\n${kind.title}: ${number(ys[i])}\n${axis.title}: ${(axis.words ?? number)(found.xs[i])}`;
       const ys = smooth(found.ys, reach);
@@ -203,28 +165,29 @@ function drawn(parts, kind, { all, places, over, focus, about, page, later }) {
       series.push({ ...base, ys, kind: evaluation, dash, band, words: told(ys) });
     }
   }
-  const rounds = (x) => nearestRound(places.get(focus.id)?.[0], x);
-  parts.place = (x) => state.set({ round: rounds(x) });
-  const at = view.round === "latest" ? null : placeOfRound(places.get(focus.id)?.[0], Number(view.round));
+  const [first] = courses.get(focus.id).places;
+  parts.place = (x) => state.set({ round: nearestRound(first, x) });
+  const at = view.round === "latest" ? null : placeOfRound(first, Number(view.round));
   // All of the way, so that lines grow into the picture and nothing that is drawn moves.
   const whole = over === "round" ? [[0, ...all.map(({ run }) => (run.finished ? 0 : run.entry.rounds))]] : [];
   const x = extent([...series.map((one) => one.xs), ...whole]);
   // What nobody has trained yet would take most of the height.
   const trained = (values) => (values.length > 3 ? values.subarray(1) : values);
   const y = extent(series.flatMap((one) => (one.band ? [one.ys, one.band.low, one.band.high] : [one.ys]).map(trained)));
-  parts.lines.draw({ x: { title: axis.title, domain: x, whole: axis.whole }, y: { title: kind.title, domain: y }, series, at, marks: marksOf(all, focus, places, about) });
+  parts.lines.draw({ x: { title: axis.title, domain: x, whole: axis.whole }, y: { title: kind.title, domain: y }, series, at, marks: marksOf(all, focus, first, about) });
   parts.shown.caption(captionOf(kind, series, axis, page) + marked(focus, about), later);
   parts.shown.setTable([axis.title, ...series.map((one) => `${one.label}${kind.plain ? "" : ` (${one.kind})`}`)], () => rowsOf(series));
 }
 
 /** Of the run in focus: rounds in which replies were missing, and the one from which on it was attacked. */
-function marksOf(all, focus, places, about) {
+function marksOf(all, focus, first, about) {
   const { lines } = all.find(({ run }) => run === focus);
   const failures = lines.column("failures");
-  const first = places.get(focus.id)?.[0];
   if (!failures || !first) return [];
-  const attack = about.attack ? [{ x: placeOfRound(first, about.attack_from), kind: "attack" }] : [];
-  return first.order.map((i, k) => [i, k]).filter(([i]) => failures[i] > 0).slice(0, 400).map(([, k]) => ({ x: first.xs[k] })).concat(attack.filter((one) => one.x !== null));
+  const found = [];
+  for (let k = 0; k < first.order.length && found.length < MOST_MARKS; k++) if (failures[first.order[k]] > 0) found.push({ x: first.xs[k] });
+  const attack = about.attack ? placeOfRound(first, about.attack_from) : null;
+  return attack === null ? found : [...found, { x: attack, kind: "attack" }];
 }
 
 function marked({ entry }, about) {

@@ -1,10 +1,11 @@
 // Run: what it is, what happened, how to do it again; stop and resume.
 
+import { Course } from "../curves.js";
 import { button, choice, command, el, put, renew } from "../dom.js";
 import { figure } from "../charts/figure.js";
 import { Lines } from "../charts/lines.js";
 import { table } from "../charts/table.js";
-import { extent, mean } from "../maths.js";
+import { extent } from "../maths.js";
 import { json, post } from "../source.js";
 import { bytes, counted, number, secondsLeft, time } from "../words.js";
 import { begun } from "./starting.js";
@@ -86,6 +87,7 @@ export function mount(root, page) {
   const live = new Lines({ label: "The result over rounds. Arrow keys walk along the line.", height: 150, on: { read: page.say } });
   const going = figure({ title: "How it goes", name: "run", vector: () => live.vector() });
   going.plot.append(live.root);
+  const course = new Course("round", "all");
 
   /** What the shelf tells of it, round by round: the mean over the seeds. */
   async function curve(one) {
@@ -94,19 +96,16 @@ export function mount(root, page) {
     renew(parts.curve, String(isShown), () => (isShown ? going.root : []));
     if (!isShown) return;
     const [what, column] = one.names.length > 1 ? ["hypervolume", "hypervolume"] : [`mean ${one.names[0]}`, `sent.${entry.held_out}.0`];
-    const lines = await one.lines();
-    const values = lines.column(column) ?? [];
-    const byRound = new Map();
-    lines.column("round").forEach((round, i) => byRound.set(round, [...(byRound.get(round) ?? []), values[i]]));
-    const found = [...byRound].sort(([a], [b]) => a - b).map(([round, all]) => [round, mean(all)]).filter(([, value]) => Number.isFinite(value));
-    if (!found.length) return;
-    const [xs, ys] = [0, 1].map((j) => Float64Array.from(found, (pair) => pair[j]));
+    const found = course.follow(await one.lines(), {}).curve(column, false);
+    const last = found?.ys.findLastIndex(Number.isFinite) ?? -1;
+    if (last < 0) return;
+    const { xs, ys } = found;
     const words = (i) => `round ${xs[i]}\n${what} ${number(ys[i])}`;
-    const series = [{ id: one.id, label: entry.label, xs, ys, colour: "var(--c0)", version: one.version, words }];
+    const series = [{ id: one.id, label: entry.label, xs, ys, colour: "var(--c0)", version: one.version, lasting: `${course.era} ${column}`, words }];
     live.draw({ x: { title: "rounds", domain: [0, entry.rounds], whole: true }, y: { title: what, domain: extent([ys]) }, series });
     const seeds = entry.seeds.length > 1 ? `, mean over ${entry.seeds.length} seeds` : "";
-    going.caption(`${what} after round ${xs[xs.length - 1]} of ${entry.rounds}: ${number(ys[ys.length - 1])}${seeds}.`);
-    going.setTable(["round", what], () => found);
+    going.caption(`${what} after round ${xs[last]} of ${entry.rounds}: ${number(ys[last])}${seeds}.`);
+    going.setTable(["round", what], () => Array.from(xs, (x, i) => [x, ys[i]]));
   }
 
   // -- what it is -----------------------------------------------------------------------------------------------------
