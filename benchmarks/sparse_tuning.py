@@ -43,6 +43,8 @@ SEARCHES = {
 }
 BUDGETS = (100e3, 200e3, 400e3, 800e3, 1600e3)
 """Bytes of all messages of a run."""
+TICKS = (100, 200, 500, 1000, 2000, 5000)
+"""Of the picture, in kB."""
 
 
 def searched(search: str, seeds: int, trials: int, out: Path) -> list[Tried]:
@@ -82,6 +84,8 @@ def picture(tried: Mapping[str, Sequence[Tried]]) -> Any:
         axes.plot(sent / 1e3, right, "o", color=colour(number), ms=3, alpha=0.35, mew=0)
         axes.step(sent / 1e3, np.maximum.accumulate(right), where="post", color=colour(number), label=name)
     axes.set_xscale("log")
+    axes.set_xticks(TICKS, [f"{tick:g}" for tick in TICKS])
+    axes.tick_params(axis="x", which="minor", bottom=False, labelbottom=False)
     axes.set_ylim(0.75)
     axes.set_xlabel("kB of all messages of a run (lower is better)")
     axes.set_ylabel("accuracy on validation rows (higher is better)")

@@ -72,7 +72,8 @@ class Connections:
     def filled(self, values: Tensor) -> Tensor:
         """The whole weight `[..., *shape]` of what there is, `[..., k]`: 0 where there is no connection."""
         whole = values.new_zeros(*values.shape[:-1], math.prod(self.shape))
-        return whole.index_copy(-1, self.places(values.device), values).unflatten(-1, self.shape)
+        whole = whole.index_copy(-1, self.places(values.device), values)
+        return whole.reshape(*values.shape[:-1], *self.shape)
 
     def kept(self, whole: Tensor) -> Tensor:
         """What there is, `[..., k]`, of a whole weight that is flat, `[..., prod(shape)]`."""
