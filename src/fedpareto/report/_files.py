@@ -37,7 +37,7 @@ def get(data: dict[str, Any], key: str, kind: type, where: str, default: object 
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
         problem = "is missing" if value is None else f"is {value!r}, expected {kind.__name__}"
         raise DamagedFile(f"{where}: '{key}' {problem}")
-    if kind is int and abs(value) > LARGEST:
+    if isinstance(value, int) and abs(value) > LARGEST:
         raise DamagedFile(f"{where}: '{key}' is {value}; it has to be below 2^63")
     return value
 
