@@ -15,6 +15,8 @@ from fedpareto.algorithms.local import Local
 from fedpareto.core.federation import Federation
 from fedpareto.core.layout import Layout
 from fedpareto.core.registry import make_algorithm
+from fedpareto.engines.local import LocalEngine
+from fedpareto.engines.machine import Choices, LocalOptions
 from fedpareto.errors import UserError
 from fedpareto.problems.convex import Convex
 from fedpareto.testing.conformance import largest_difference, trial
@@ -57,8 +59,13 @@ def clusters_when_there_are_four(name, problem, seed, sizes, preferences):
     """The cluster of each client when there are first at least four, and how many there are then."""
     groups = f"groups:{','.join(map(str, sizes))}{preferences}"
     federation = Federation.create(problem, sum(sizes), seed, groups)
-    done = trial(make_algorithm(name, {}), problem, federation=federation, rounds=40, chunk=sum(sizes))
-    first = next(state.clusters for state in done.states if len(state.clusters) >= 4)
+    algorithm, setting = make_algorithm(name, {}), federation.setting(problem, rounds=40)
+    options, choices = LocalOptions(precision="float64"), Choices(threads=1, chunk=sum(sizes))
+    engine = LocalEngine(algorithm, problem, problem.learner(), [federation], [setting], options, choices=choices)
+    state = algorithm.begin(engine.settings[0])
+    while len(state.clusters) < 4 and state.round < 40:
+        state = algorithm.tell(state, engine.run(algorithm.ask(state)).replies)
+    first = state.clusters
     found = np.empty(sum(sizes), dtype=int)
     for label, cluster in enumerate(first):
         found[list(cluster.members)] = label

@@ -25,6 +25,8 @@ from fedpareto.problems.morl.deep_sea_treasure import DeepSeaTreasure
 from fedpareto.report import reading
 from fedpareto.testing.conformance import ALGORITHM_CHECKS, trial
 
+CONVEX = Convex()
+
 # -- where it leads ----------------------------------------------------------------------------------------------------
 
 
@@ -275,4 +277,4 @@ def test_fedpref_trains_all_candidates_as_one_federation():
     ids=["fedpref", "warm start"],
 )
 def test_its_variants_keep_the_contract_too(algorithm, check):
-    check(algorithm, Convex())
+    check(algorithm, CONVEX)

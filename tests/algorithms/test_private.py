@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import replace
 
@@ -33,6 +34,7 @@ from fedpareto.testing.conformance import (
 from fedpareto.trust.hiding import Hiding, clipped, draws
 from fedpareto.trust.privacy import Exposure, Privacy, epsilon
 
+CONVEX = Convex()
 EQUAL = {"weighting": "equal"}
 ADDRESSES = Addresses.at(0, np.arange(4), round=1)
 ALLOWED = {
@@ -66,7 +68,9 @@ BY_ROWS = ("mofld",)
 SOME_CHECKS = (replies_are_accepted, stack_equals_loop, missing_replies_are_borne, state_survives_a_file)
 
 
+@functools.cache
 def private(name, kind, **values):
+    """One of each: the checks of an algorithm share its trials."""
     parameters = (ALLOWED | MORE).get((name, kind), {})
     return protected(make_algorithm(name, parameters), Privacy(kind, **values))
 
@@ -84,13 +88,13 @@ def updates(done, exchange=0):
 @pytest.mark.parametrize(("name", "kind"), ALLOWED)
 def test_a_private_algorithm_keeps_the_contract(name, kind, check):
     noise = 0.0 if check is only_replies_count else 0.1  # Noise on the mean moves a model that nobody moved.
-    check(private(name, kind, clip=0.5, noise=noise), Convex())
+    check(private(name, kind, clip=0.5, noise=noise), CONVEX)
 
 
 @pytest.mark.parametrize(("name", "kind"), MORE)
 def test_a_private_algorithm_whose_replies_are_more_than_a_model_keeps_the_contract_too(name, kind):
     for check in SOME_CHECKS:
-        check(private(name, kind, clip=0.5, noise=0.1), Convex())
+        check(private(name, kind, clip=0.5, noise=0.1), CONVEX)
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from fedpareto.moo import choices
 from fedpareto.testing.conformance import ALGORITHM_CHECKS, largest_difference, trial
 
 WIDE = Labels(inputs=5, hidden=(8, 6), rows=40)
+SUBJECT = RTFedEvoNAS(population=2)
 CHECKS = {"stack_equals_loop", "missing_replies_are_borne", "state_survives_a_file", "order_does_not_matter"}
 
 
@@ -90,7 +91,7 @@ def test_everybody_uses_the_slice_that_was_picked():
     "check", [check for check in ALGORITHM_CHECKS if check.__name__ in CHECKS], ids=lambda check: check.__name__
 )
 def test_the_contract_is_kept_on_a_network_with_blocks(check):
-    check(RTFedEvoNAS(population=2), WIDE)
+    check(SUBJECT, WIDE)
 
 
 def test_a_search_over_choices_finds_the_front_of_a_separable_problem():

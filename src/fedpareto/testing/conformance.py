@@ -140,21 +140,27 @@ class _Kept:
     """The trials of one algorithm on one problem that several checks look at: each is run once."""
 
     subject: tuple[Algorithm[Any], Problem] | None = None
-    trials: dict[tuple[float, str], Trial] = dataclasses.field(default_factory=dict)
+    trials: dict[tuple[float, str, int], Trial] = dataclasses.field(default_factory=dict)
 
 
 _KEPT = _Kept()
 
 
 def _plain(
-    algorithm: Algorithm[Any], problem: Problem, participation: float = 1.0, precision: str = "float64"
+    algorithm: Algorithm[Any],
+    problem: Problem,
+    participation: float = 1.0,
+    precision: str = "float64",
+    rounds: int = ROUNDS,
 ) -> Trial:
     """All clients in one stack. Kept until another algorithm or problem is checked."""
     if _KEPT.subject is None or _KEPT.subject[0] is not algorithm or _KEPT.subject[1] is not problem:
         _KEPT.subject, _KEPT.trials = (algorithm, problem), {}
-    address = participation, precision
+    address = participation, precision, rounds
     if address not in _KEPT.trials:
-        _KEPT.trials[address] = trial(algorithm, problem, participation=participation, precision=precision)
+        _KEPT.trials[address] = trial(
+            algorithm, problem, participation=participation, precision=precision, rounds=rounds
+        )
     return _KEPT.trials[address]
 
 
@@ -308,7 +314,7 @@ def order_does_not_matter(algorithm: Algorithm[Any], problem: Problem) -> None:
 
 def missing_replies_are_borne(algorithm: Algorithm[Any], problem: Problem) -> None:
     """With a single reply of several the round still ends, and everyone still has a model."""
-    done = trial(algorithm, problem, rounds=1)
+    done = _plain(algorithm, problem, rounds=1)
     state = done.states[0]
     for outcome in done.outcomes:
         state = algorithm.tell(state, outcome.replies.only(np.arange(1)))
@@ -347,7 +353,7 @@ def training_goes_down(algorithm: Algorithm[Any], problem: Problem) -> None:
 
 def only_replies_count(algorithm: Algorithm[Any], problem: Problem) -> None:
     """If the three of seven clients that reply did not move, no model does: a mean is over the clients that replied."""
-    engine = trial(algorithm, problem, rounds=1).engine
+    engine = _plain(algorithm, problem, rounds=1).engine
     noise = torch.randn(problem.layout.size, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     state = algorithm.begin(dataclasses.replace(engine.settings[0], initial=noise))
     tasks = algorithm.ask(state)
