@@ -17,6 +17,8 @@ from fedpareto.errors import UserError
 
 HOPELESS = 4
 """Memory estimates are rough and conservative; what exceeds a machine's memory by this factor does not fit."""
+TOO_LITTLE = 0.005
+"""Seconds of a few training steps below which other threads are not tried: the work is calls, which nobody shares."""
 
 
 @dataclass(frozen=True)
@@ -46,13 +48,21 @@ class Choosing:
             wanted = [1, total] if self.device.type == "cuda" else [1, 16, 64, 256, *([total] if total < 512 else [])]
             sizes = sorted({min(size, cap, total) for size in wanted})
         one = self.options.threads or 1
-        times = {size: self._time(size, one) for size in sizes} if len(sizes) > 1 else {sizes[0]: 0.0}
-        chunk = min(times, key=lambda size: times[size])
-        threads, cores = one, os.cpu_count() or 1
-        if not self.options.threads and cores > 1 and self.device.type == "cpu":
-            threads = min((1, cores), key=lambda count: self._time(min(chunk, total), count))
+        times = {size: self._time(size, one) for size in sizes} if len(sizes) > 1 else {}
+        chunk = min(times, key=lambda size: times[size], default=sizes[0])
+        threads = self.options.threads or self._threads(min(chunk, total), times.get(chunk))
         # Where one stack of all clients is best, so is one stack of all their tasks.
         return Choices(threads, max(chunk, crowd) if chunk == total else chunk)
+
+    def _threads(self, size: int, known: float | None) -> int:
+        """One or as many as there are cores, for a stack that takes `known` seconds per client with one."""
+        cores = os.cpu_count() or 1
+        if cores == 1 or self.device.type != "cpu":
+            return 1
+        alone = self._time(size, 1) if known is None else known
+        if alone * size < TOO_LITTLE:
+            return 1
+        return cores if self._time(size, cores) < alone else 1
 
     def _time(self, size: int, threads: int) -> float:
         """Seconds per client of a few steps in a stack of `size`; the best of three tries."""
