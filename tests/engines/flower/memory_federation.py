@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 
 from flwr.app import Error, Message
@@ -30,13 +31,18 @@ DRAFT = {
 }
 
 
+FEW_ROWS = DRAFT | {"problem": {**DRAFT["problem"], "rows": 1500}}
+
+
 def small(algorithm, **values):
     """A spec of 3 clients that runs in a moment."""
-    return Draft(DRAFT | {"algorithm": algorithm} | values).finish()
+    return Draft(FEW_ROWS | {"algorithm": algorithm} | values).finish()
 
 
+@lru_cache(maxsize=8)
 def federations_of(spec):
-    return [spec.federation(seed) for seed in spec.seeds]
+    """Made once for the server, all nodes and the engine that they are compared with; nobody changes them."""
+    return tuple(spec.federation(seed) for seed in spec.seeds)
 
 
 def settings_of(spec):
