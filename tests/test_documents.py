@@ -98,19 +98,25 @@ def documents_with(*languages):
     return [name for name in DOCUMENTS if any(blocks(name, *languages))]
 
 
-MACHINES = ("docs/cluster.md", "docs/tutorial-nodes.md")
-"""Whose commands start machines of Ray, or a whole deployment."""
+MACHINES = ("docs/cluster.md",)
+"""Whose commands start machines of Ray."""
+LEARNING = ("docs/reinforcement-learning.md",)
+"""Whose code learns until it has found a front."""
+MANY = ("docs/algorithms.md", "docs/problems.md", "docs/space-missions.md")
+"""With so many commands, some on published data sets, that they take seconds of the processor."""
 
 
-def marked(documents):
-    """Those that start machines take long."""
-    return [pytest.param(name, marks=[pytest.mark.takes_long] * (name in MACHINES)) for name in documents]
+def marked(documents, long):
+    """Those that take long."""
+    return [pytest.param(name, marks=[pytest.mark.takes_long] * (name in long)) for name in documents]
 
 
 # -- what is in a block runs ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("document", [name for name in documents_with("python") if name not in TUTORIALS])
+@pytest.mark.parametrize(
+    "document", marked([name for name in documents_with("python") if name not in TUTORIALS], LEARNING)
+)
 def test_python_blocks_run_one_after_the_other(document, tmp_path, monkeypatch):
     """In one namespace, as a reader would type them."""
     monkeypatch.chdir(tmp_path)
@@ -146,7 +152,7 @@ def parse(words):
 
 
 @pytest.mark.parametrize(
-    "document", marked([name for name in DOCUMENTS if any(commands(name)) and name not in TUTORIALS])
+    "document", marked([name for name in DOCUMENTS if any(commands(name)) and name not in TUTORIALS], MACHINES + MANY)
 )
 def test_commands_run_one_after_the_other(document, tmp_path, monkeypatch, capsys, published):
     """With two rounds instead of many, and without measuring. Those that take long are parsed, so are `server` and
@@ -183,7 +189,8 @@ def test_commands_run_one_after_the_other(document, tmp_path, monkeypatch, capsy
         published(name)
 
 
-@pytest.mark.parametrize("tutorial", marked(TUTORIALS), ids=lambda name: Path(name).stem)
+@pytest.mark.takes_long
+@pytest.mark.parametrize("tutorial", TUTORIALS, ids=lambda name: Path(name).stem)
 def test_a_reader_can_do_what_the_tutorial_says(tutorial, tmp_path):
     """Every file, every command and every block of Python, in this order, in an empty folder; with three rounds where
     people train better or need the time to read.

@@ -86,6 +86,7 @@ def disturbed(server, tmp_path_factory):
     return run, killed, during, code, processes_about(run), log.read_text()
 
 
+@pytest.mark.takes_long
 @needs_flower
 def test_a_run_whose_processes_were_all_killed_goes_on_with_the_same_numbers(disturbed, tmp_path):
     """`local` keeps its models on the nodes, so they must find their private state again."""
@@ -98,6 +99,7 @@ def test_a_run_whose_processes_were_all_killed_goes_on_with_the_same_numbers(dis
     assert sorted((run / "flower" / "nodes").iterdir()) == [run / "flower" / "nodes" / name for name in "012"]
 
 
+@pytest.mark.takes_long
 @needs_flower
 def test_ctrl_c_ends_the_round_under_way_and_then_all_processes(disturbed):
     """The nodes must live until the round is over."""

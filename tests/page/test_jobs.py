@@ -88,6 +88,7 @@ class Halted:
 # -- line 12 ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.takes_long
 def test_a_run_is_started_from_the_form_stopped_and_resumed_to_the_result_of_an_undisturbed_one(
     server, opened, root, tmp_path
 ):
@@ -171,6 +172,7 @@ def begun(server, id):
     return found
 
 
+@pytest.mark.takes_long
 def test_a_run_goes_on_when_the_page_is_killed_and_is_stopped_by_the_next_one(page_server, tmp_path):
     first = page_server([tmp_path])
     values = {"algorithm": "fedavg", "problem": "convex", "clients": "4", "rounds": "100000", **QUICK}
@@ -233,6 +235,7 @@ def test_what_may_not_be_done_is_refused_with_the_right_command(server, root, pa
 # -- what is on the screens ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.takes_long
 def test_names_and_messages_with_markup_are_texts_and_screens_have_no_faults(server, opened, root, axe):
     hostile = "<img src=x onerror=alert(1)>"
     ids = {one["name"]: one["id"] for one in asked(server, "/api/runs").json()["runs"]}

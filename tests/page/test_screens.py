@@ -29,12 +29,13 @@ SCREENS = ("/", "/fronts", "/rounds", "/clients", "/film", "/attacks", "/federat
 @pytest.fixture(scope="module")
 def root(tmp_path_factory):
     """Four finished runs of the same clients, two that differ by their seeds, and one with three goals."""
-    folder = tmp_path_factory.mktemp("runs")
+    folder, quick = tmp_path_factory.mktemp("runs"), {"engine": {"threads": 1, "chunk": 64}}
     for name in NAMES:
-        fedpareto.run("synthetic", name, clients=6, rounds=5, seeds=3, preferences="equidistant", out=folder / name)
+        options = {"clients": 6, "rounds": 5, "seeds": 3, "preferences": "equidistant", **quick}
+        fedpareto.run("synthetic", name, **options, out=folder / name)
     for name, seeds in EQUALS.items():
-        fedpareto.run("synthetic", "fedavg", clients=4, rounds=2, seeds=seeds, out=folder / name)
-    fedpareto.run(Convex(goals=3), "fedpref", clients=6, rounds=2, seeds=2, out=folder / "three")
+        fedpareto.run("synthetic", "fedavg", clients=4, rounds=2, seeds=seeds, **quick, out=folder / name)
+    fedpareto.run(Convex(goals=3), "fedpref", clients=6, rounds=2, seeds=2, **quick, out=folder / "three")
     return folder
 
 
@@ -185,6 +186,7 @@ def test_back_and_forward(server, opened, ids):
     assert urlsplit(page.url).path == "/rounds"
 
 
+@pytest.mark.takes_long
 @pytest.mark.parametrize("is_empty", [False, True])
 def test_everybody_can_read_every_screen_in_every_window(server, page_server, browser, ids, tmp_path, is_empty):
     """Accessible on both papers, no wider than the window, and of our own files at most 150 kB for any screen."""

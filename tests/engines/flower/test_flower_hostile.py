@@ -20,6 +20,7 @@ ROUNDS = -(-len(ATTACKS) // len(HOSTILE))
 MOST_MEMORY = 64 * 2**20
 
 
+@pytest.mark.takes_long
 def test_hostile_nodes_are_refused_by_name_and_change_nothing(real, tmp_path):
     nodes = nodes_of(DRAFT, tmp_path)
     for client in HOSTILE:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 
+import pytest
 import torch
 from memory_federation import federations_of, local_engine
 from real_federation import messages_on, nodes_of, server_of
@@ -24,6 +25,7 @@ DRAFT = {
 }
 
 
+@pytest.mark.takes_long
 def test_bodies_cross_the_wire_and_nothing_else(real, tmp_path):
     spec = Draft(DRAFT).finish()
     real.serve(nodes_of(DRAFT, tmp_path), record=True)

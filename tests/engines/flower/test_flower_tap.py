@@ -20,6 +20,7 @@ ROWS = 100
 KEEPER = DRAFT | {"algorithm": "fedavg", "rounds": 1}
 
 
+@pytest.mark.takes_long
 @pytest.mark.parametrize("leaks", [(), ("row", "preference", "private")], ids=["none", "all"])
 def test_only_what_the_algorithm_sends_crosses_the_wire_and_a_leak_is_seen(leaks, real, tmp_path):
     spec = keeper_spec(Draft(KEEPER).finish(), leaks)

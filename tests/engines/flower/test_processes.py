@@ -25,10 +25,11 @@ def importable(monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent), prepend=os.pathsep)
 
 
-KINDS = [pytest.param(name, marks=pytest.mark.takes_long) for name in ("scaffold", "fedval", "fairtrade", "fcfl")]
+KINDS = ("scaffold", "fedval", "fairtrade", "fcfl")
 """Control variates, a server that judges, a search in every round, constraints."""
 
 
+@pytest.mark.takes_long
 @pytest.mark.parametrize("name", ["fedpref", "fedcmoo", *KINDS])
 def test_three_supernodes_end_with_the_models_of_the_local_engine(name, real, tmp_path):
     draft = DRAFT | {"algorithm": name, "rounds": 2}
@@ -45,6 +46,7 @@ def test_three_supernodes_end_with_the_models_of_the_local_engine(name, real, tm
             assert f"{preference:.6f}".encode() not in logs
 
 
+@pytest.mark.takes_long
 def test_a_buffer_for_all_supernodes_ends_with_the_models_of_the_local_engine(real, tmp_path):
     draft = DRAFT | {"algorithm": "fedpref", "rounds": 2, "policy": {"kind": "buffered", "buffer": 3}}
     spec = Draft(draft).finish()
