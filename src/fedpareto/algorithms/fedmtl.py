@@ -26,7 +26,15 @@ from fedpareto.moo.similarity import cosines
 
 
 @dataclass(frozen=True)
-class FedMTL(Algorithm[PersonalState]):
+class FedMTLState(PersonalState):
+    """The clients' models, in their own orders of task layers, and what each has learnt by itself."""
+
+    learnt: Tensor = torch.empty(0)
+    """Σ over its rounds of what local training changed, `[n, d]`: mixtures make clients no more similar in it."""
+
+
+@dataclass(frozen=True)
+class FedMTL(Algorithm[FedMTLState]):
     """A shared block φ_i, mixed by similarity, and task layers h_ia, each mixed with those of others that match it.
 
     A client's tasks are the objectives to which its preference gives weight. All task layers begin from the same
@@ -69,12 +77,14 @@ class FedMTL(Algorithm[PersonalState]):
 
     # -- the server half -------------------------------------------------------------------------------------------
 
-    def begin(self, setting: Setting) -> PersonalState:
+    def begin(self, setting: Setting) -> FedMTLState:
         """All clients at the same model, all task layers at the same values."""
         models = beginning(setting).expand(len(setting.clients), -1).clone()
-        return PersonalState(setting, models=models, heard=personal.heard_nobody(setting))
+        return FedMTLState(
+            setting, models=models, heard=personal.heard_nobody(setting), learnt=torch.zeros_like(models)
+        )
 
-    def ask(self, state: PersonalState) -> list[Tasks]:
+    def ask(self, state: FedMTLState) -> list[Tasks]:
         """Each client trains its own model."""
         return personal.tasks(state)
 
@@ -82,36 +92,37 @@ class FedMTL(Algorithm[PersonalState]):
         """The trained model, nothing else."""
         return {"train": {"model": (setting.layout.size,)}}
 
-    def tell(self, state: PersonalState, replies: Replies) -> PersonalState:
+    def tell(self, state: FedMTLState, replies: Replies) -> FedMTLState:
         """Each client that replied gets a mixture over those that replied; the others keep their models.
 
         Where a round does not wait for all, over the last replies of all who have ever replied.
         """
         after, replied = personal.trained_models(state, replies)
+        places = torch.as_tensor(replied, device=after.device)
+        learnt = state.learnt.index_add(0, places, replies["model"] - state.models[places])
         heard = None if state.heard is None else personal.hear(state, replied, replies["model"])
         known = replied if heard is None else np.flatnonzero(heard.ever.cpu().numpy())
-        trained = after[replied] if heard is None else heard.trained[known]
+        trained = after[known] if heard is None else heard.trained[known]
         rows = torch.as_tensor(np.searchsorted(known, replied), device=after.device)
-        models = after.index_copy(0, torch.as_tensor(replied, device=after.device), self._mixed(state, trained)[rows])
-        return replace(state, models=models, heard=heard, round=state.round + 1)
+        models = after.index_copy(0, places, self._mixed(state.setting.layout, trained, learnt[known])[rows])
+        return replace(state, models=models, heard=heard, learnt=learnt, round=state.round + 1)
 
-    def _mixed(self, state: PersonalState, trained: Tensor) -> Tensor:
+    def _mixed(self, layout: Layout, trained: Tensor, learnt: Tensor) -> Tensor:
         """φ_i ← Σ_j s_ij φ_j and h_ia ← Σ_jb c_iajb h_jb over the layers that match it, with weights that sum to 1.
 
-        c are cosines of what was learnt since the beginning. s_ij is that of the blocks; where there are task layers,
-        the mean of it and of how far the tasks match.
+        c are cosines of what was learnt. s_ij is that of the blocks; where there are task layers, the mean of it and of
+        how far the tasks match.
         """
-        n, places = len(trained), task_layers(state.setting.layout).to(trained.device)
-        moves, spots = trained - beginning(state.setting), places.flatten()
-        block = torch.ones(trained.shape[1], dtype=torch.bool, device=trained.device).index_fill(0, spots, False)
-        similarity, mixed = cosines(moves[:, block]).clamp_min(0), trained.clone()
+        n, places = len(trained), task_layers(layout).to(trained.device)
+        spots, mixed = places.flatten(), trained.clone()
+        block = torch.ones(layout.size, dtype=torch.bool, device=trained.device).index_fill(0, spots, False)
+        similarity = cosines(learnt[:, block]).clamp_min(0)
         if len(places):
-            learnt = moves[:, spots].view(n, *places.shape)
-            matched = matches(learnt, self.threshold)
+            matched = matches(learnt[:, spots].view(n, *places.shape), self.threshold)
             weights = torch.where(matched > 0, matched**self.power, 0).flatten(0, 1).flatten(1)
             layers = trained[:, spots].view(n * len(places), -1)
             mixed[:, spots] = (weights / weights.sum(1, keepdim=True) @ layers).view(n, -1)
-            similarity = (similarity + common_tasks(matched, learnt)) / 2
+            similarity = (similarity + common_tasks(matched, learnt[:, spots].view(n, *places.shape))) / 2
         weights = similarity**self.power
         mixed[:, block] = weights / weights.sum(1, keepdim=True) @ trained[:, block]
         return mixed
@@ -120,7 +131,7 @@ class FedMTL(Algorithm[PersonalState]):
         """As it is: nobody else changes a client's θ_i, so a late reply meets the model from which it began."""
         return reply
 
-    def solutions(self, state: PersonalState) -> Parcels:
+    def solutions(self, state: FedMTLState) -> Parcels:
         """Each client's personal model, in its own order."""
         return personal.solutions(state)
 
