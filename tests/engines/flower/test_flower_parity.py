@@ -43,6 +43,15 @@ def test_every_algorithm_gives_the_same_run_on_nodes(name, tmp_path):
     assert_same_run(spec, engine)
 
 
+def test_clients_with_sets_of_tasks_give_the_same_run_on_nodes(tmp_path):
+    problem = {"name": "digit-pairs", "samples": 60, "test_samples": 12}
+    sets = "tasks:accuracy:left,accuracy:right,accuracy:left+accuracy:right"
+    spec = small({"name": "fedmtl", "threshold": 0.1}, problem=problem, preferences=sets, learner={}, rounds=2)
+    engine, grid = federation_of(spec, tmp_path)
+    assert_same_run(spec, engine)
+    assert not any("accuracy:" in str(message.content) for message in grid.seen), "tasks have no names on the wire"
+
+
 def test_several_seeds_with_partial_participation_share_one_message_per_node(tmp_path):
     spec = small("local", seeds=[3, 5], participation=0.6)
     engine, grid = federation_of(spec, tmp_path)
