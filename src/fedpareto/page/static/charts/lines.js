@@ -4,6 +4,7 @@ import { el, filled, put, svg } from "../dom.js";
 import { clipped, onWidth } from "./figure.js";
 import { linear, roomy, steady, tickTexts, ticks } from "./scale.js";
 
+const SELDOM = 2000;
 const MARGIN = { left: 58, right: 14, top: 10, bottom: 34 };
 
 /**
@@ -42,6 +43,7 @@ export class Lines {
   }
 
   destroy() {
+    clearTimeout(this.due);
     this.unwatch();
     this.watched.disconnect();
   }
@@ -110,10 +112,19 @@ export class Lines {
       if (path.version === one.version && path.view === view && one.version !== undefined) continue;
       const goesOn = path.view === view && one.lasting && path.lasting === one.lasting;
       const { d, kept } = this.curve(one, goesOn ? path.kept : undefined);
-      Object.assign(path, { version: one.version, view, lasting: one.lasting, kept });
-      path.node.setAttribute("d", d);
+      const isWithinPixel = goesOn && kept.dense && kept.next === path.kept.next;
+      Object.assign(path, { version: one.version, view, lasting: one.lasting, kept, d });
+      if (isWithinPixel) this.due ??= setTimeout(() => this.write(), SELDOM);
+      else path.node.setAttribute("d", d);
     }
     for (const [name, path] of this.paths) if (!seen.has(name)) path.node.remove(), this.paths.delete(name);
+  }
+
+  /** What has changed within the last column of pixels only: texts of paths are what a browser collects last. */
+  write() {
+    clearTimeout(this.due);
+    this.due = null;
+    for (const { node, d } of this.paths.values()) if (node.getAttribute("d") !== d) node.setAttribute("d", d);
   }
 
   /**
@@ -178,6 +189,7 @@ export class Lines {
   }
 
   vector() {
+    this.write();
     return this.picture;
   }
 
