@@ -14,7 +14,7 @@ from fedpareto.networks.mlp import MLP
 from fedpareto.networks.module import StackedModule
 from fedpareto.networks.resnet import ResNet18
 from fedpareto.problems.images_text.networks import CharacterLSTM, TextCNN, convolutional
-from fedpareto.problems.multitask.network import TwoHeads
+from fedpareto.problems.multitask.network import Heads
 
 EXACT = 1e-12
 
@@ -61,11 +61,11 @@ def words(k):
 
 
 def two_heads(k):
-    return TwoHeads(16, channels=(2 * k, 3 * k), hidden=(2 * k,), head=(2 * k,), classes=2)
+    return Heads(16, channels=(2 * k, 3 * k), hidden=(2 * k,), head=(2 * k,), classes=2)
 
 
 def pooled_heads(k):
-    return TwoHeads(16, channels=(2 * k, 2 * k), hidden=(), head=(), classes=2, pooled=True)
+    return Heads(16, channels=(2 * k, 2 * k), hidden=(), head=(), classes=2, pooled=True)
 
 
 INPUTS = {images: (1, 8, 8), characters: (6,), words: (6,), two_heads: (16, 16), pooled_heads: (16, 16)}

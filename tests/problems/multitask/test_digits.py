@@ -10,6 +10,7 @@ import fedpareto
 from fedpareto.core.registry import make_algorithm
 from fedpareto.errors import UserError
 from fedpareto.problems.multitask.digits import DigitPairs, overlaid
+from fedpareto.testing import check_problem
 from fedpareto.testing.conformance import largest_difference, trial
 
 
@@ -22,6 +23,20 @@ def test_two_digits_lie_over_each_other():
     assert (canvas[:8, :2] == 3).all()
     assert not canvas[:2, 8:].any()
     assert not canvas[8:, :2].any()
+
+
+def test_four_digits_lie_in_the_corners_and_are_a_task_each():
+    (canvas,) = overlaid(*(np.full((1, 8, 8), value, dtype=np.uint8) for value in (1, 2, 3, 4)))
+    assert canvas.shape == (14, 14)
+    assert [canvas[0, 0], canvas[0, 13], canvas[13, 0], canvas[13, 13]] == [1, 2, 3, 4]
+    assert canvas[6, 6] == 4, "where they overlap the larger value counts"
+    problem = DigitPairs(samples=40, test_samples=20, digits=4)
+    assert [one.name for one in problem.objectives] == [f"accuracy:{task}" for task in problem.model.tasks]
+    assert [one.name for one in problem.outputs()] == ["top-left", "top-right", "bottom-left", "bottom-right"]
+    assert problem.data(2, seed=0)["train"].of_client(0)["labels"].shape == (20, 4)
+    check_problem(problem)
+    with pytest.raises(UserError, match="digits is 3; an image has 2 of them, or 4, one in each corner"):
+        DigitPairs(digits=3)
 
 
 def test_every_pair_is_made_of_two_digits_with_its_labels_and_no_left_one_is_used_twice():

@@ -15,7 +15,7 @@ from fedpareto.core.rows import Batch
 from fedpareto.errors import DamagedFile, UserError
 from fedpareto.problems.multitask import pairs
 from fedpareto.problems.multitask.datasets import CATALOGUE, MNIST, parse_idx
-from fedpareto.problems.multitask.network import TwoHeads
+from fedpareto.problems.multitask.network import Heads
 from fedpareto.problems.multitask.problem import FashionMNISTPairs, MultiFashion, MultiMNIST, MultiTask
 from fedpareto.testing.conformance import PROBLEM_CHECKS, largest_difference, trial
 
@@ -113,7 +113,7 @@ def test_labels_and_pixels_are_those_of_the_sources(name, both):
         "fashion-mnist-pairs": (digits, clothes),
     }[name]
     for part in ("train", "test"):
-        images, labels = pairs.draw(left.images(part), right.images(part), 50, np.random.default_rng(3))
+        images, labels = pairs.draw([left.images(part), right.images(part)], 50, np.random.default_rng(3))
         again = np.random.default_rng(3)
         lefts = again.permutation(len(left.images(part).labels))[:50]
         rights = again.integers(0, len(right.images(part).labels), size=50)
@@ -203,7 +203,7 @@ def test_a_stack_is_torchs_own_layers_one_by_one(name):
 
 def test_gradients_of_a_small_network_are_those_of_finite_differences():
     for pooled in (False, True):
-        network = TwoHeads(10, (1,), (2,), (), 2, pooled=pooled)
+        network = Heads(10, (1,), (2,), (), 2, pooled=pooled)
         stream = torch.Generator().manual_seed(2)
         model = torch.randn(2, network.layout.size, generator=stream, dtype=torch.float64, requires_grad=True)
         images = torch.rand(2, 2, 10, 10, generator=stream, dtype=torch.float64)
@@ -252,7 +252,7 @@ def test_evaluating_in_parts_changes_nothing(both, monkeypatch):
     batch = rows.take(torch.arange(300).reshape(2, 150), torch.ones(2, 150))
     parameters = problem.layout.unflatten(torch.stack([problem.initial(seed) for seed in (0, 1)]))
     at_once = problem.evaluate(parameters, batch)
-    monkeypatch.setattr("fedpareto.problems.multitask.two_tasks.EVALUATED_AT_ONCE", 14)
+    monkeypatch.setattr("fedpareto.problems.multitask.overlaid.EVALUATED_AT_ONCE", 14)
     assert torch.equal(problem.evaluate(parameters, batch), at_once)
 
 

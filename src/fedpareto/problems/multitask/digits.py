@@ -1,7 +1,8 @@
-"""Two small handwritten digits in one image, from scikit-learn's own copy: no download."""
+"""Two or four small handwritten digits in one image, from scikit-learn's own copy: no download."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Any, ClassVar
@@ -11,22 +12,31 @@ import numpy as np
 from fedpareto.core import rng
 from fedpareto.core.learner import Learner
 from fedpareto.core.rows import OWN_TEST, Rows, Splits, tested_on_all
+from fedpareto.errors import UserError
 from fedpareto.learners.supervised import Supervised
 from fedpareto.problems.multitask import pairs
 from fedpareto.problems.multitask.datasets import CLASSES, Images
-from fedpareto.problems.multitask.network import TwoHeads
-from fedpareto.problems.multitask.two_tasks import TwoTasks, must_exist, partitioned
+from fedpareto.problems.multitask.network import Heads
+from fedpareto.problems.multitask.overlaid import Overlaid, must_exist, partitioned
 
-PIXELS, OFFSET = 8, 2
-"""Height and width of a digit, and how far the right one is below and to the right of the left one."""
+PIXELS = 8
+"""Height and width of a digit."""
+PLACES: Mapping[int, Mapping[str, tuple[int, int]]] = {
+    2: {"left": (0, 0), "right": (2, 2)},
+    4: {"top-left": (0, 0), "top-right": (0, 6), "bottom-left": (6, 0), "bottom-right": (6, 6)},
+}
+"""The row and the column where each digit begins, for images of two and of four: two hide each other, four overlap at
+their edges.
+"""
 COUNTS = {"train": 1297, "test": 500}
 """The first digits are to train, the others to test: they lie one writer after the other, so that these are of writers
 whom hardly anybody trained on."""
 
 
 @dataclass(frozen=True)
-class DigitPairs(TwoTasks):
-    """Two small handwritten digits over each other, classify the left and the right one; few images for each client.
+class DigitPairs(Overlaid):
+    """Two small handwritten digits over each other, classify the left and the right one; few images for each client. Or
+    four of them, one in each corner: four tasks.
 
     The digits are those of scikit-learn (1,797 of 8 × 8 pixels, the test part of UCI's "Optical Recognition of
     Handwritten Digits", Alpaydin and Kaynak 1998): nothing is downloaded.
@@ -43,16 +53,21 @@ class DigitPairs(TwoTasks):
     """Test images, on which all models are tested; at most 500."""
     hidden: tuple[int, ...] = (16,)
     """Widths of the layers that both tasks share; few units make the tasks compete."""
+    digits: int = 2
+    """In an image: 2, or 4, one in each corner."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.digits not in PLACES:
+            raise UserError(f"digits is {self.digits}; an image has 2 of them, or 4, one in each corner")
         must_exist(self.samples, self.test_samples, COUNTS)
         _ = self.model
 
     @cached_property
-    def model(self) -> TwoHeads:
-        """An MLP with two heads."""
-        return TwoHeads(PIXELS + OFFSET, (), self.hidden, (), CLASSES, sparsity=self._connected)
+    def model(self) -> Heads:
+        """An MLP with a head for each digit."""
+        places = PLACES[self.digits]
+        return Heads(_side(places), (), self.hidden, (), CLASSES, tasks=tuple(places), sparsity=self._connected)
 
     def learner(self) -> Learner:
         """Found by a small search on local training alone."""
@@ -73,16 +88,22 @@ class DigitPairs(TwoTasks):
 
     def _drawn(self, part: str, count: int, clients: int, seed: int) -> Rows:
         digits, stream = _digits(part), rng.generator(rng.Address(seed), f"pairs {part}")
-        return partitioned(part, *pairs.draw(digits, digits, count, stream, overlaid), clients)
+        return partitioned(part, *pairs.draw([digits] * self.digits, count, stream, overlaid), clients)
 
 
-def overlaid(left: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """Left and right digits `[k, 8, 8]` on a canvas `[k, 10, 10]`; where they overlap the larger value counts."""
-    canvas = np.zeros((len(left), PIXELS + OFFSET, PIXELS + OFFSET), dtype=np.uint8)
-    canvas[:, :PIXELS, :PIXELS] = left
-    place = canvas[:, OFFSET:, OFFSET:]
-    np.maximum(place, right, out=place)
+def overlaid(*digits: np.ndarray) -> np.ndarray:
+    """Two or four times k digits `[k, 8, 8]` on k canvases; where they overlap the larger value counts."""
+    places = PLACES[len(digits)]
+    canvas = np.zeros((len(digits[0]), _side(places), _side(places)), dtype=np.uint8)
+    for (row, column), one in zip(places.values(), digits, strict=True):
+        place = canvas[:, row : row + PIXELS, column : column + PIXELS]
+        np.maximum(place, one, out=place)
     return canvas
+
+
+def _side(places: Mapping[str, tuple[int, int]]) -> int:
+    """Height and width of a canvas."""
+    return PIXELS + max(map(max, places.values()))
 
 
 @cache

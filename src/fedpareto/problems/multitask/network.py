@@ -27,8 +27,8 @@ KERNEL = 5
 
 
 @dataclass(frozen=True)
-class TwoHeads:
-    """Convolutions and linear layers with ReLU that both tasks share, then linear layers for each task."""
+class Heads:
+    """Convolutions and linear layers with ReLU that all tasks share, then linear layers for each task."""
 
     pixels: int
     """Height and width of an image."""

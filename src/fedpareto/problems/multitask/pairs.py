@@ -8,7 +8,7 @@ all have it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -30,17 +30,17 @@ def overlaid(left: np.ndarray, right: np.ndarray) -> np.ndarray:
 
 
 def draw(
-    left: Images,
-    right: Images,
+    sets: Sequence[Images],
     count: int,
     stream: np.random.Generator,
-    lay: Callable[[np.ndarray, np.ndarray], np.ndarray] = overlaid,
+    lay: Callable[..., np.ndarray] = overlaid,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """`count` images laid over each other `[count, height, width]` and their labels `[count, 2]`, left first.
+    """`count` images laid over each other, one of each set, `[count, height, width]`, and their labels `[count, k]`.
 
-    No left image is drawn twice; the right ones are drawn independently of them.
+    No first image, such as the left one of two, is drawn twice; the others are drawn independently of it.
     """
-    lefts = stream.permutation(len(left.labels))[:count]
-    rights = stream.integers(0, len(right.labels), size=count)
-    images = lay(left.pixels[lefts], right.pixels[rights])
-    return images, np.stack([left.labels[lefts], right.labels[rights]], axis=1)
+    first, *others = sets
+    chosen = [stream.permutation(len(first.labels))[:count]]
+    chosen += [stream.integers(0, len(other.labels), size=count) for other in others]
+    images = lay(*(one.pixels[rows] for one, rows in zip(sets, chosen, strict=True)))
+    return images, np.stack([one.labels[rows] for one, rows in zip(sets, chosen, strict=True)], axis=1)

@@ -25,15 +25,15 @@ from fedpareto.problems.multitask.datasets import (
     PIXELS,
     ImageSet,
 )
-from fedpareto.problems.multitask.network import TwoHeads
-from fedpareto.problems.multitask.two_tasks import TwoTasks, must_exist, partitioned
+from fedpareto.problems.multitask.network import Heads
+from fedpareto.problems.multitask.overlaid import Overlaid, must_exist, partitioned
 
 CHANNELS, SHARED, HEAD = (10, 20), (50,), (50,)
 """Of the convolutional networks, as in Sener and Koltun (2018), without their dropout."""
 
 
 @dataclass(frozen=True)
-class MultiTask(TwoTasks):
+class MultiTask(Overlaid):
     """Two overlaid published images; the tasks are to classify the left one and the right one."""
 
     white: ClassVar[float] = 255
@@ -64,12 +64,12 @@ class MultiTask(TwoTasks):
     # -- the model -------------------------------------------------------------------------------------------------
 
     @cached_property
-    def model(self) -> TwoHeads:
+    def model(self) -> Heads:
         """The shared block and the two heads."""
         if self.network == "mlp":
-            return TwoHeads(PIXELS, (), self.hidden, (), CLASSES, sparsity=self._connected)
+            return Heads(PIXELS, (), self.hidden, (), CLASSES, sparsity=self._connected)
         pooled = self.network == "lenet"
-        return TwoHeads(PIXELS, CHANNELS, SHARED, HEAD, CLASSES, pooled, sparsity=self._connected)
+        return Heads(PIXELS, CHANNELS, SHARED, HEAD, CLASSES, pooled, sparsity=self._connected)
 
     def learner(self) -> Learner:
         """Found by a small search on local training alone."""
@@ -93,7 +93,7 @@ class MultiTask(TwoTasks):
 
     def _partitioned(self, part: str, count: int, clients: int, seed: int) -> Rows:
         stream = rng.generator(rng.Address(seed), f"pairs {part}")
-        images = pairs.draw(self.left.images(part), self.right.images(part), count, stream)
+        images = pairs.draw([self.left.images(part), self.right.images(part)], count, stream)
         return partitioned(part, *images, clients)
 
 
@@ -117,7 +117,7 @@ class MultiFashion(MultiTask):
     name: ClassVar[str] = "multi-fashion"
     left: ClassVar[ImageSet] = FASHION_MNIST
     right: ClassVar[ImageSet] = FASHION_MNIST
-    shown: ClassVar[tuple[tuple[str, ...], tuple[str, ...]]] = (CLOTHES, CLOTHES)
+    shown: ClassVar[tuple[tuple[str, ...], ...]] = (CLOTHES, CLOTHES)
 
 
 @dataclass(frozen=True)
@@ -127,4 +127,4 @@ class FashionMNISTPairs(MultiTask):
     name: ClassVar[str] = "fashion-mnist-pairs"
     left: ClassVar[ImageSet] = MNIST
     right: ClassVar[ImageSet] = FASHION_MNIST
-    shown: ClassVar[tuple[tuple[str, ...], tuple[str, ...]]] = (DIGITS, CLOTHES)
+    shown: ClassVar[tuple[tuple[str, ...], ...]] = (DIGITS, CLOTHES)

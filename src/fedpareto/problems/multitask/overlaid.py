@@ -1,4 +1,4 @@
-"""Classify both of two overlaid images: the goals, whatever the images are."""
+"""Classify each of several overlaid images: the goals, whatever the images are."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fedpareto.core.rows import Batch, Rows
 from fedpareto.errors import UserError
 from fedpareto.inputs.images_texts import ImageInputs
 from fedpareto.problems.multitask.datasets import CLASSES, DIGITS
-from fedpareto.problems.multitask.network import TwoHeads
+from fedpareto.problems.multitask.network import Heads
 from fedpareto.problems.sparse import SparseProblem
 
 EVALUATED_AT_ONCE = 1024
@@ -26,8 +26,8 @@ EVALUATED_AT_ONCE = 1024
 
 
 @dataclass(frozen=True)
-class TwoTasks(SparseProblem):
-    """Two overlaid images; the tasks are to classify the left one and the right one."""
+class Overlaid(SparseProblem):
+    """Overlaid images; the tasks are to classify each of them."""
 
     rebuilt_by_name: ClassVar[bool] = True
     white: ClassVar[float]
@@ -35,12 +35,12 @@ class TwoTasks(SparseProblem):
     mean: ClassVar[float]
     deviation: ClassVar[float]
     """Of pixels from 0 to 1, with which images are standardised."""
-    shown: ClassVar[tuple[tuple[str, ...], tuple[str, ...]]] = (DIGITS, DIGITS)
-    """What the classes of the left and of the right image are called."""
+    shown: ClassVar[tuple[tuple[str, ...], ...]] = ()
+    """What the classes of each image are called; none: they are digits."""
 
     @property
-    def model(self) -> TwoHeads:
-        """The shared block and the two heads."""
+    def model(self) -> Heads:
+        """The shared block and the heads."""
         raise NotImplementedError
 
     @property
@@ -57,7 +57,7 @@ class TwoTasks(SparseProblem):
         """The accuracy of each task, with the reference point 0 of the thesis's chapter 5."""
         return tuple(
             Objective(f"accuracy:{task}", maximise=True, reference=0.0, lowest=0.0, highest=1.0)
-            for task in ("left", "right")
+            for task in self.model.tasks
         )
 
     def losses(self, parameters: Mapping[str, Tensor], batch: Batch) -> Tensor:
@@ -67,7 +67,7 @@ class TwoTasks(SparseProblem):
         return torch.stack([batch.mean(task) for task in each.unbind(-1)], dim=-1)
 
     def classes(self) -> tuple[str, int]:
-        """Of both images, in one column."""
+        """Of all images, in one column."""
         return "labels", CLASSES
 
     def input_schema(self, clients: int, seed: int) -> ImageInputs:
@@ -75,8 +75,9 @@ class TwoTasks(SparseProblem):
         return ImageInputs((self.model.pixels, self.model.pixels))
 
     def outputs(self) -> tuple[Output, ...]:
-        """What each of the two images shows."""
-        return tuple(Output(task, names) for task, names in zip(self.model.tasks, self.shown, strict=True))
+        """What each of the images shows."""
+        tasks = self.model.tasks
+        return tuple(Output(*one) for one in zip(tasks, self.shown or (DIGITS,) * len(tasks), strict=True))
 
     def answers(self, parameters: Mapping[str, Tensor], inputs: Tensor) -> Tensor:
         """See Problem."""
@@ -91,7 +92,7 @@ class TwoTasks(SparseProblem):
         return torch.stack([batch.mean(task) for task in right.unbind(-1)], dim=-1)
 
     def _logits(self, parameters: Mapping[str, Tensor], images: Tensor) -> Tensor:
-        """`[n, b, 2, 10]`. Images are kept as bytes, a quarter of the memory, and turned into numbers here."""
+        """`[n, b, tasks, 10]`. Images are kept as bytes, a quarter of the memory, and turned into numbers here."""
         dtype = next(iter(parameters.values())).dtype
         return self.model(parameters, images.to(dtype).div_(self.white).sub_(self.mean).div_(self.deviation))
 
