@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import ssl
 import stat
+from base64 import b64decode, b64encode
 
 import pytest
 import yaml
@@ -55,6 +56,21 @@ def test_public_keys_belong_to_the_private_ones(deployment):
         key = certificates.load_key(deployment.node(number) / "node.key")
         public = certificates.load_public(deployment.public_key(number))
         assert certificates.signer(certificates.signed(key), {public: number}) == number
+
+
+def test_a_private_key_of_a_form_that_is_not_read_is_refused_by_name(deployment):
+    path = deployment.node(0) / "node.key"
+    first, *lines, last = path.read_bytes().splitlines()
+    content = b64decode(b"".join(lines))
+    curve = b"\0\0\0\x08nistp384"
+    point = content.index(curve) + len(curve) + 4  # Behind its length; 4: whole, 2: compressed.
+    assert content[point] == 4
+    other = b64encode(content[:point] + b"\2" + content[point + 1 :])
+    changed = path.with_name("changed.key")
+    changed.write_bytes(b"\n".join([first, other, last, b""]))
+    with pytest.raises(UserError, match=r"changed\.key is not a private key"):
+        certificates.load_key(changed)
+    changed.unlink()
 
 
 def test_flower_takes_the_keys(deployment):

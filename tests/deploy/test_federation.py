@@ -9,6 +9,7 @@ import shutil
 import socket
 import ssl
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -78,6 +79,7 @@ def undisturbed(processes, tables, tmp_path_factory):
         nodes.append(join(parties, deployment, tables, 1))
         server.wait_for(f"round 1 of {ROUNDS}")
         control = _control_call(deployment)
+        _plain_call(deployment)
         seen = _as_an_operator_sees_it(deployment)
         codes = {name: party.end() for name, party in strangers.items()}
         assert [node.end() for node in nodes] == [0] * NODES, parties.outputs().decode()
@@ -125,6 +127,14 @@ def _control_call(deployment):
     answer = link.getresponse().status
     link.close()
     return answer
+
+
+def _plain_call(deployment):
+    """A request without TLS: the node that makes one may have come before the server, and seen only its certificate."""
+    with socket.create_connection(("127.0.0.1", deployment.port), timeout=PATIENCE) as link:
+        link.sendall(b"GET / HTTP/1.1\r\n\r\n")
+        with suppress(ConnectionResetError):
+            link.recv(1)
 
 
 def _as_an_operator_sees_it(deployment):

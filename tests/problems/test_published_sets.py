@@ -160,7 +160,7 @@ def test_objectives_need_no_data(monkeypatch, tmp_path):
         ({"split": (0.8, 0.2)}, "split is 0.8, 0.2; it is the shares of training, validation"),
         ({"split": (0.8, 0.2, 0.0)}, "split is 0.8, 0.2, 0"),
         ({"c": -1.0}, "c and regularisation are at least 0"),
-        ({"hidden": (64, 0)}, "hidden: a layer has at least 1 unit"),
+        ({"hidden": (64, 0)}, r"hidden is \[64, 0\]; each layer has at least 1 unit"),
     ],
 )
 def test_a_parameter_that_makes_no_sense_is_named_at_once(parameters, message):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from flwr.app import Message
-from memory_federation import DRAFT, federation_of, local_engine, node_of, play, small
+from memory_federation import FEW_ROWS, federation_of, local_engine, node_of, play, small
 from real_federation import nodes_of, server_of
 
 from fedpareto.engines.flower import wire
@@ -38,7 +38,7 @@ def test_nodes_have_the_models_of_one_process_and_of_plain_fedavg(tmp_path):
 
 @pytest.mark.takes_long
 def test_real_nodes_add_up_in_secret_over_a_real_wire(real, tmp_path):
-    draft = DRAFT | {"algorithm": "fedavg", "rounds": 2, "secure_sum": "masked"}
+    draft = FEW_ROWS | {"algorithm": "fedavg", "rounds": 2, "secure_sum": "masked"}
     spec = small("fedavg", rounds=2, secure_sum=MASKED)
     real.serve(nodes_of(draft, tmp_path))
     found = models_of(spec, play(spec, server_of(spec, real.grid))[0])

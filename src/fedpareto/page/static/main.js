@@ -380,8 +380,14 @@ function liveness() {
 }
 
 let reloading = null;
+let isStale = false;
+/** What is told while an answer is under way may be newer than it: then it is asked for once more. */
 function reload() {
-  reloading ??= shelf.load().then(() => schedule("shelf"), fault).finally(() => (reloading = null));
+  isStale = reloading !== null;
+  reloading ??= shelf.load().then(() => schedule("shelf"), fault).finally(() => {
+    reloading = null;
+    if (isStale) reload();
+  });
   return reloading;
 }
 
@@ -396,7 +402,7 @@ function listen() {
       reload();
     } else if (name === "shelf" || name === "found") reload();
     else if (name === "changed") {
-      if (!shelf.changed(data)) reload();
+      if (!shelf.changed(data) || reloading) reload();
       else if (page.runs.some((run) => run.id === data.run) || host.path === "/" || state.path.endsWith(data.run)) scheduleRounds();
       found.due ??= setTimeout(() => {
         found.due = null;
