@@ -82,10 +82,18 @@ def parse_json(content: bytes | str, where: str) -> Any:
     try:
         found = json.loads(content, parse_int=_whole_number)
         if HALF_A_LETTER.search(content if isinstance(content, bytes) else content.encode("utf-8", "surrogatepass")):
-            json.dumps(found, ensure_ascii=False).encode()
+            must_be_whole_letters(found)
         return found
     except (ValueError, RecursionError) as problem:
         raise DamagedFile(f"{where} is damaged: not valid JSON ({in_words(problem)})") from None
+
+
+def must_be_whole_letters(value: Any) -> None:
+    """ValueError if a text in it holds half a letter: JSON can, and no file and no answer in UTF-8."""
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise ValueError("a text in it holds half a letter, a lone surrogate") from None
 
 
 def _whole_number(digits: str) -> int:

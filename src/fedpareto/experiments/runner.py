@@ -11,7 +11,7 @@ from fedpareto.experiments import engines, logged, resuming
 from fedpareto.experiments.experiment import Experiment, Observe, nothing_more
 from fedpareto.experiments.progress import OnBegin, OnRound, Shown, ShownNowhere
 from fedpareto.experiments.result import Result
-from fedpareto.experiments.settings import small_setting
+from fedpareto.experiments.settings import first_setting
 from fedpareto.experiments.spec import Spec, first_difference
 from fedpareto.experiments.store import RunFolder, describe
 
@@ -32,7 +32,7 @@ def start(
     have many copies of it.
     """
     # Before anything is read, measured or written: here an algorithm refuses problems that it cannot handle.
-    spec.algorithm.begin(small_setting(spec))
+    spec.algorithm.begin(first_setting(spec))
     logs = logged.opened(log_to, spec, out)
     if out is None:
         with engines.opened(spec) as engine:

@@ -27,7 +27,7 @@ def settings_of(spec: Spec) -> list[Setting]:
     return settings
 
 
-def small_setting(spec: Spec) -> Setting:
+def first_setting(spec: Spec) -> Setting:
     """Of as few clients as the algorithm can begin with, to see early whether it can: two, or all of a graph."""
     graph = unwrapped(spec.algorithm).neighbours(spec.clients)
     clients = min(spec.clients, 2) if graph is None else spec.clients

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 import re
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from fastapi import APIRouter
 from pydantic import BaseModel, field_validator
 
 from fedpareto.errors import UserError
-from fedpareto.files import free_path, quoted
+from fedpareto.files import free_path, must_be_whole_letters, quoted
 from fedpareto.page.worker import Worker
 
 TARGET = "fedpareto.page.form_worker:answer"
@@ -32,11 +31,7 @@ class Wanted(BaseModel):
     @field_validator("values", "name")
     @classmethod
     def _of_whole_letters(cls, given: Any) -> Any:
-        """JSON may hold half a letter, which no file and no answer can."""
-        try:
-            json.dumps(given, ensure_ascii=False).encode()
-        except UnicodeEncodeError:
-            raise ValueError("a text in it holds half a letter, a lone surrogate") from None
+        must_be_whole_letters(given)
         return given
 
 

@@ -13,7 +13,7 @@ from fedpareto.core.parameters import field_docs, parse_value, to_plain
 from fedpareto.errors import UserError
 from fedpareto.experiments import spec_yaml
 from fedpareto.experiments.draft import USED_BY, Draft
-from fedpareto.experiments.settings import small_setting
+from fedpareto.experiments.settings import first_setting
 from fedpareto.experiments.spec import ENGINES, NAMED_SECTIONS, PARTS, WORDS, Spec
 from fedpareto.experiments.spec_values import TOP_LEVEL
 
@@ -116,7 +116,7 @@ def settle(values: Values) -> dict[str, Any]:
     spec = _draft(given).finish()
     # As a run does first: here an algorithm refuses problems that it cannot handle.
     with _about("problem"):
-        setting = small_setting(spec)
+        setting = first_setting(spec)
     with _about("algorithm"):
         spec.algorithm.begin(setting)
     needed = _needed(given, spec)
