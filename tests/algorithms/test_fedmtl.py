@@ -198,7 +198,7 @@ def test_a_client_uses_the_layers_of_its_tasks_and_never_trained_the_others():
 @pytest.mark.parametrize(
     ("preferences", "said"),
     [
-        ("tasks:accuracy:left", "nobody has the objective 'accuracy:right'; add it to one of the 1"),
+        ("tasks:accuracy:left", "nobody has the objective 'accuracy:right'; add it to one of the sets"),
         ("tasks:accuracy:left,,accuracy:right", "the set at place 2 is empty; name an objective, such as 'accuracy:l"),
         ("tasks:", "the set at place 1 is empty"),
         ("tasks:accuracy:left,accuracy:rigth", "unknown objective 'accuracy:rigth'; did you mean 'accuracy:right'?"),

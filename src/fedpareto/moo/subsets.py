@@ -26,8 +26,6 @@ def dealt(subsets: Sequence[str], names: Sequence[str], clients: int, what: str)
         has[number :: len(parts)] = np.isin(names, own)
     nobodys = np.flatnonzero(~has.any(axis=0))
     if len(nobodys):
-        raise UserError(
-            f"{what}: nobody has the objective '{names[nobodys[0]]}'; add it to one of the {len(parts)}, or take more "
-            f"clients than {clients}"
-        )
+        more = f", or take {len(parts)} clients" if clients < len(parts) else ""
+        raise UserError(f"{what}: nobody has the objective '{names[nobodys[0]]}'; add it to one of the sets{more}")
     return has
