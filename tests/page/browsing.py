@@ -6,7 +6,7 @@ import asyncio
 import os
 import shutil
 import signal
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -135,11 +135,19 @@ class Watched:
     contexts: list[Any] = field(default_factory=list)
 
     def __call__(
-        self, where: PageServer | str, path: str = "/", *, beside: Any = None, may: Sequence[str] = (), **options: Any
+        self,
+        where: PageServer | str,
+        path: str = "/",
+        *,
+        beside: Any = None,
+        before: Callable[[Any], object] = id,
+        may: Sequence[str] = (),
+        **options: Any,
     ) -> Any:
         """A page at a server's path, or at an address: in a browser of its own, or in that of another page.
 
-        What the browser's console says in errors fails the test, unless it has one of the words in `may`.
+        `before` is called with the page when nothing is on it yet. What the browser's console says in errors fails the
+        test, unless it has one of the words in `may`.
         """
         if beside is None:
             context = patient(self.browser, **options)
@@ -166,6 +174,7 @@ class Watched:
         page.on("request", asked)
         page.on("console", told)
         page.on("pageerror", lambda problem: self.wrong.append(str(problem)))
+        before(page)
         page.goto(url)
         return page
 

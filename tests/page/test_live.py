@@ -72,6 +72,29 @@ def test_nine_tabs_get_every_round_and_come_back_with_the_server(page_server, op
         ]
 
 
+def test_what_changes_before_a_stream_is_open_is_on_the_screen(page_server, opened, tmp_path):
+    MadeRun(tmp_path / "runs" / "one", clients=4).go_on()
+    server = page_server([tmp_path / "runs"])
+
+    def tab_with_an_old_answer(name, is_told, beside=None):
+        def late(route):
+            old = route.fetch()
+            MadeRun(tmp_path / "runs" / name, clients=4).go_on()
+            is_told()
+            route.fulfill(response=old)
+
+        return opened(server, before=lambda tab: tab.route("**/api/runs", late, times=1), beside=beside)
+
+    def wait_for_runs(tab, count):
+        tab.get_by_text(f"Runs ({count} of {count} shown)").wait_for()
+
+    first = tab_with_an_old_answer("two", lambda: until(lambda: len(server.ids()) == 2))
+    wait_for_runs(first, 2)
+    # All tabs share its stream: what that said at its beginning is older than what the second tab has missed.
+    second = tab_with_an_old_answer("three", lambda: wait_for_runs(first, 3), beside=first)
+    wait_for_runs(second, 3)
+
+
 def test_a_file_that_gets_shorter_is_shown_as_a_fresh_page_shows_it(page_server, opened, tmp_path):
     run = MadeRun(tmp_path / "runs" / "one", clients=4, rounds=20)
     run.go_on(9)

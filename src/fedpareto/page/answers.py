@@ -35,7 +35,7 @@ MOST_EVENTS = 500
 
 
 def runs(shelf: Shelf) -> dict[str, Any]:
-    """The shelf, but for `server` and `read_only`, which only the server knows."""
+    """The shelf, but for `server`, `read_only` and `changes`, which only the server knows."""
     with shelf.lock:
         labels = _labels(shelf)
         return {

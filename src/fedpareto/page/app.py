@@ -96,7 +96,8 @@ def _asked(shelf: Shelf, own: dict[str, Any]) -> APIRouter:
 
     @router.get("/runs")
     def runs() -> Response:
-        return as_json(own | answers.runs(shelf))
+        with shelf.lock:  # The number belongs to what is read, see stream.py.
+            return as_json(own | {"changes": shelf.changes} | answers.runs(shelf))
 
     @router.get("/runs/{id}")
     def about(id: str) -> Response:

@@ -1,4 +1,8 @@
-"""What changed, told to every open page as it happens: one watch over the run folders, many streams."""
+"""What changed, told to every open page as it happens: one watch over the run folders, many streams.
+
+Every event, and the `hello` that begins a stream, has the number of `changes` that it knows of. A page whose answer of
+`/api/runs` has a smaller one has missed something between both, and asks again.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +51,8 @@ class Hub:
     def tell(self, events: list[dict[str, Any]]) -> None:
         """Sends events to all streams; a stream that nobody reads any more is closed."""
         for event in events:
-            line = _written(str(event["event"]), {name: value for name, value in event.items() if name != "event"})
+            news = {name: value for name, value in event.items() if name != "event"}
+            line = _written(str(event["event"]), news | {"changes": self._shelf.changes})
             for stream in list(self._streams):
                 try:
                     stream.put_nowait(line)
@@ -71,7 +76,7 @@ class Hub:
         stream: asyncio.Queue[str | None] = asyncio.Queue(MOST_WAITING)
         self._streams.add(stream)
         try:
-            yield f"retry: {RETRY}\n" + _written("hello", {"server": self._server})
+            yield f"retry: {RETRY}\n" + _written("hello", {"server": self._server, "changes": self._shelf.changes})
             while True:
                 try:
                     async with asyncio.timeout(COMMENT):

@@ -70,6 +70,8 @@ class Shelf:
         """By id, in the order of their names."""
         self.others: dict[str, Other] = {}
         """By id: what is no run."""
+        self.changes = 0
+        """How many looks have found anything new."""
         self._folders = {root: Folder(root, 0) for root in self.roots}
         self._turn = 0
 
@@ -131,6 +133,7 @@ class Shelf:
             others = self._some(list(self.others.values()))
             events += [{"event": "other", "id": one.id} for one in others if one.look()]
             self._turn += 1
+            self.changes += bool(events)
             return events
 
     def _due(self) -> list[Run]:

@@ -391,16 +391,17 @@ function reload() {
   return reloading;
 }
 
+/** Whether a stream begins with more than the page has read. */
+function isBehind({ server, changes }) {
+  return server !== shelf.about.server || changes > shelf.about.changes;
+}
+
 function listen() {
-  let server = shelf.about.server;
   onEvent((name, data) => {
     if (name === "lost") lost.since = data.since;
     else lost.since = null;
     liveness();
-    if (name === "hello" && data.server !== server) {
-      server = data.server;
-      reload();
-    } else if (name === "shelf" || name === "found") reload();
+    if (name === "shelf" || name === "found" || (name === "hello" && isBehind(data))) reload();
     else if (name === "changed") {
       if (!shelf.changed(data) || reloading) reload();
       else if (page.runs.some((run) => run.id === data.run) || host.path === "/" || state.path.endsWith(data.run)) scheduleRounds();

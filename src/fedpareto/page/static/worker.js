@@ -7,6 +7,8 @@ let last = null;
 
 follow((name, data) => {
   if (name === "hello" || name === "lost") last = [name, data];
+  // A tab that comes later is to know whether it has missed anything.
+  else if (data.changes) last[1].changes = data.changes;
   for (const port of ports) port.postMessage([name, data]);
 });
 
