@@ -30,17 +30,24 @@ def read(path: Path) -> Sequence[np.ndarray]:
         if path.suffix.lower() in ENDINGS:
             return [_picture(path)]
         if path.suffix == ".npy":
-            return list(np.load(path, allow_pickle=False))
+            return _each(np.load(path, allow_pickle=False), path)
         if path.suffix == ".npz":
             with np.load(path, allow_pickle=False) as arrays:
-                return list(arrays[arrays.files[0]])
+                return _each(arrays[arrays.files[0]], path)
         content = path.read_bytes()
-        return list(_idx(gzip.decompress(content) if path.suffix == ".gz" else content, path))
+        return _each(_idx(gzip.decompress(content) if path.suffix == ".gz" else content, path), path)
     except UserError:
         raise
     except (OSError, zipfile.BadZipFile, zlib.error, SyntaxError, SystemError, tokenize.TokenError, *DAMAGE) as problem:
         why = getattr(problem, "strerror", "") or in_words(problem)
         raise UserError(f"{path} cannot be read as images: {why}") from None
+
+
+def _each(images: np.ndarray, path: Path) -> list[np.ndarray]:
+    """One by one; a file of a few bytes can name billions that are empty."""
+    if not images.size:
+        raise UserError(f"{path} holds no images: its array has the shape {list(images.shape)}")
+    return list(images)
 
 
 def _picture(path: Path) -> np.ndarray:

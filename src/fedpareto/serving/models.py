@@ -174,7 +174,8 @@ class AnyPreference(Servable):
         self, card: Card, anatomy: Conditioned, body: Tensor, hypernetwork: Tensor, lattice: Tensor, front: Tensor
     ) -> None:
         super().__init__(card)
-        assert card.client is not None, "a hypernetwork is some client's"
+        if card.client is None:
+            raise UserError("a hypernetwork is some client's, and no client is named")
         self.client: int = card.client
         self.anatomy, self.body, self.hypernetwork = anatomy, body, hypernetwork
         self.lattice, self.front = lattice, front

@@ -191,7 +191,7 @@ def _tensor(one: Any, beside: bytes, path: Path) -> np.ndarray:
     else:
         data = bytes(one.raw_data) or np.array(one.float_data, dtype="<f4").tobytes()
     shape = tuple(one.dims)
-    if min(shape, default=0) < 0 or len(data) != FLOAT32 * int(np.prod(shape, dtype=object)):
+    if min(shape, default=1) < 1 or len(data) != FLOAT32 * int(np.prod(shape, dtype=object)):
         raise DamagedFile(f"{path} is damaged: '{one.name}' should have {list(shape)} numbers")
     return np.frombuffer(data, "<f4").reshape(shape)
 
