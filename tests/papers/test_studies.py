@@ -13,6 +13,7 @@ from fedpareto.papers import catalogue
 from fedpareto.papers.studies import figure_5_1_control as control
 from fedpareto.papers.studies import heterogeneity, low_quality, mofld_together, public_preferences
 from fedpareto.papers.studies.study import Study, best, contrast, sorted_out
+from fedpareto.problems.synthetic import Synthetic
 
 NAMES = [name for name in catalogue.CATALOGUE if name.startswith("study-")]
 
@@ -142,3 +143,15 @@ def test_bad_choices_are_told_in_one_line():
         prepared("study-low-quality", problems=("moon",))
     with pytest.raises(UserError, match="no choice of clients"):
         prepared("study-fig-5.1-control", clients=3)
+
+
+def test_rows_that_are_apart_leave_nobody_without_any():
+    size = heterogeneity.USUAL
+    apart = Synthetic(**heterogeneity.PROBLEMS["synthetic"][heterogeneity.APART])
+    for seed in range(size["seeds"]):
+        assert all(rows.counts.min() > 0 for rows in apart.data(size["clients"], seed).values())
+
+
+def test_differences_too_small_for_four_decimals_are_powers_of_ten():
+    assert "+2.0e-05 (95 % interval +1.8e-05 to +2.2e-05), more" in str(contrast("", [2e-5, 2.1e-5, 1.9e-5], [0, 0, 0]))
+    assert "+0.0000 (95 % interval +0.0000 to +0.0000)" in str(contrast("", [0.0, 0.0], [0.0, 0.0]))

@@ -41,9 +41,15 @@ class Series:
 
 @styled
 def series_panels(
-    panels: Mapping[str, Sequence[Series]], x_label: str, y_label: str, *, tone_label: str = "", width: float = WIDTH
+    panels: Mapping[str, Sequence[Series]],
+    x_label: str,
+    y_label: str,
+    *,
+    tone_label: str = "",
+    width: float = WIDTH,
+    places: Mapping[float, str] | None = None,
 ) -> Figure:
-    """A panel for each title, so wide each, one legend above."""
+    """A panel for each title, so wide each, one legend above; `places` have names on the horizontal axis."""
     names = list(dict.fromkeys(series.name for panel in panels.values() for series in panel))
     columns = min(len(panels), COLUMNS)
     rows = -(-len(panels) // columns)
@@ -55,6 +61,10 @@ def series_panels(
             toned = _draw(axes, series, names.index(series.name)) or toned
         axes.set_title(short(title))
         axes.margins(0.06)
+        if places:
+            axes.set_xticks(list(places), list(places.values()))
+            axes.margins(x=0.15)
+            continue
         counts = all((np.asarray(series.points, dtype=float).reshape(-1, 2)[:, 0] % 1 == 0).all() for series in panel)
         axes.xaxis.set_major_locator(MaxNLocator(5, integer=counts))
     for axes in grid[len(panels) :]:

@@ -40,7 +40,7 @@ ALPHAS = (0.05, 0.5, 5.0, 50.0)
 ALIKE, APART = "alike", "apart"
 PROBLEMS: Mapping[str, Mapping[str, Mapping[str, object]]] = {
     "convex": {ALIKE: {"heterogeneity": 0.0}, APART: {"heterogeneity": 0.5}},
-    "synthetic": {ALIKE: {"partition": "iid"}, APART: {"partition": "dirichlet", "alpha": 0.3}},
+    "synthetic": {ALIKE: {"partition": "iid"}, APART: {"partition": "dirichlet", "alpha": 1.0}},
     "adult": {ALIKE: {"partition": "stratified"}, APART: {"partition": "dirichlet-group", "alpha": 0.3}},
 }
 """By problem, with rows that are alike on all clients, or apart: shifted optima, or other shares of the groups."""
@@ -94,9 +94,10 @@ def prepare(name: str, options: Options) -> Study:
         cells,
         read,
         partial(judge, problems, sorted(alphas), ways[1:]),
-        "log10 of the preferences' α",
+        "α of the preferences",
         "own-preference value, less that of training alone",
         options,
+        {math.log10(alpha): f"{alpha:g}" for alpha in alphas},
     )
 
 

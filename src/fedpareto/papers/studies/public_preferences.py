@@ -68,9 +68,10 @@ def prepare(name: str, options: Options) -> Study:
         cells,
         read,
         partial(judge, problems),
-        f"preferences (1: {', 2: '.join(KINDS)})",
+        "preferences",
         "own-preference value",
         options,
+        dict(enumerate(KINDS, start=1)),
     )
 
 

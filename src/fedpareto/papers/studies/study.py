@@ -33,6 +33,8 @@ Values = Mapping[str, Sequence[float]]
 """By name, one number for each seed."""
 WIDE = 5.5
 """Inches of a panel that is alone: names of ways in its legend are long."""
+TOLD = 0.0005
+"""A smaller difference has less than one digit among four decimals."""
 Read = Callable[[Record], Values]
 """What a study takes from a run: a function of a module, so that workers find it."""
 
@@ -90,7 +92,12 @@ class Contrast:
             return f"{self.about}: cannot be judged, a paired difference needs two seeds with values"
         mean, low, high = self.difference
         said = {1: "more", -1: "less", 0: "no difference shown"}[self.sign]
-        return f"{self.about}: {mean:+.4f} (95 % interval {low:+.4f} to {high:+.4f}), {said}"
+        return f"{self.about}: {_told(mean)} (95 % interval {_told(low)} to {_told(high)}), {said}"
+
+
+def _told(difference: float) -> str:
+    """With four decimals, or as a power of ten where these would show nothing."""
+    return f"{difference:+.4f}" if not difference or abs(difference) >= TOLD else f"{difference:+.1e}"
 
 
 @dataclass(frozen=True)
@@ -117,6 +124,8 @@ class Study:
     place_label: str
     value_label: str
     options: Options = field(default_factory=Options)
+    places: Mapping[float, str] = field(default_factory=dict)
+    """What places are called, where their numbers say little."""
 
     @property
     def headline(self) -> str:
@@ -238,7 +247,7 @@ def table(study: Study, points: Sequence[Point]) -> Table:
     for (panel, place), of in by_place(points).items():
         winner = best(of) if len(of) > 1 else None
         cells = [_spread(of[way]) + ("*" if way == winner else "") if way in of else "" for way in ways]
-        shown.add_row(panel, f"{place:g}", *cells)
+        shown.add_row(panel, study.places.get(place, f"{place:g}"), *cells)
     return shown
 
 
@@ -290,7 +299,8 @@ def draw(study: Study, points: Sequence[Point], folder: Path) -> list[Path]:
         ]
         for panel, ways in panels.items()
     }
-    figure = series_panels(drawn, study.place_label, study.value_label, width=WIDE if len(drawn) == 1 else WIDTH)
+    width = WIDE if len(drawn) == 1 else WIDTH
+    figure = series_panels(drawn, study.place_label, study.value_label, width=width, places=study.places)
     files = [folder / f"{study.name}.{ending}" for ending in ("png", "pdf")]
     for path in files:
         write_atomically(path, render(figure, path.suffix[1:]))
