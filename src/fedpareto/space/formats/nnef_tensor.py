@@ -7,7 +7,7 @@ import struct
 
 import numpy as np
 
-from fedpareto.errors import DamagedFile
+from fedpareto.errors import DamagedFile, reading
 
 MAGIC = b"\x4e\xef"
 VERSION = (1, 0)
@@ -40,4 +40,5 @@ def from_bytes(data: bytes, where: str) -> np.ndarray:
     dtype, shape = np.dtype(TYPES[code, bits]), tuple(sizes[:rank])
     if length != len(data) - HEADER or length != math.prod(shape) * dtype.itemsize:
         raise DamagedFile(f"{where} is damaged: its header says {list(shape)}, and it has {len(data) - HEADER} bytes")
-    return np.frombuffer(data, dtype, offset=HEADER).reshape(shape)
+    with reading(where):  # An array without numbers may still have sizes that are too large.
+        return np.frombuffer(data, dtype, offset=HEADER).reshape(shape)

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from fedpareto.errors import DamagedFile, UserError
+from fedpareto.errors import DamagedFile, UserError, reading
 from fedpareto.files import read_bytes, write_atomically
 from fedpareto.space.formats.graph import INPUT, Graph
 from fedpareto.space.formats.nnef import must_fit
@@ -191,9 +191,10 @@ def _tensor(one: Any, beside: bytes, path: Path) -> np.ndarray:
     else:
         data = bytes(one.raw_data) or np.array(one.float_data, dtype="<f4").tobytes()
     shape = tuple(one.dims)
-    if min(shape, default=1) < 1 or len(data) != FLOAT32 * int(np.prod(shape, dtype=object)):
+    if min(shape, default=0) < 0 or len(data) != FLOAT32 * int(np.prod(shape, dtype=object)):
         raise DamagedFile(f"{path} is damaged: '{one.name}' should have {list(shape)} numbers")
-    return np.frombuffer(data, "<f4").reshape(shape)
+    with reading(str(path)):  # Arrays have a limit of their own for dimensions, and for the product of those above 0.
+        return np.frombuffer(data, "<f4").reshape(shape)
 
 
 def _place(one: Any, path: Path) -> tuple[int, int]:
