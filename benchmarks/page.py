@@ -20,14 +20,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -38,14 +36,14 @@ sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "page")]
 
 from browsing import program  # noqa: E402
 from made_runs import ALGORITHMS, MadeRun, many_runs  # noqa: E402
+from page_hour import hour  # noqa: E402
+from page_served import A_SECOND, Figure, Server, appended, resident, serving  # noqa: E402
 
 STATIC = ROOT / "src" / "fedpareto" / "page" / "static"
 TRIES = 3
 """The best of so many counts."""
 STEPS = 25
 """Of a brush that is dragged over the plane."""
-A_SECOND = 10
-"""Lines that are appended in the live part."""
 PATIENCE = 120.0
 A_KEY = 0.25
 """Seconds between two keys at the dial."""
@@ -80,63 +78,6 @@ SEEN = """(selector) => {
   new MutationObserver(look).observe(document.body, options);
 }"""
 """Notes when the page has so many lines on the screen, in milliseconds since 1970, and tasks of more than 50 ms."""
-
-
-@dataclass(frozen=True)
-class Figure:
-    """One thing that was measured."""
-
-    what: str
-    value: float
-    unit: str
-    budget: float | None = None
-
-    def __str__(self) -> str:
-        beside = "" if self.budget is None else f"   budget {self.budget:g}"
-        mark = "" if self.budget is None or self.value <= self.budget else "   ABOVE"
-        return f"{self.what:<58} {self.value:>9.4g} {self.unit:<3}{beside}{mark}"
-
-
-@dataclass
-class Server:
-    """A `fedpareto page` process."""
-
-    process: subprocess.Popen[str]
-    url: str
-    waited: float
-    """Seconds until it printed its address."""
-
-    @property
-    def cpu(self) -> float:
-        """Seconds so far."""
-        fields = Path(f"/proc/{self.process.pid}/stat").read_text(encoding="utf-8").rsplit(")", 1)[1].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-    @property
-    def megabytes(self) -> float:
-        """Resident."""
-        return resident(self.process.pid)
-
-
-def resident(pid: int) -> float:
-    status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
-    return int(status.split("VmRSS:")[1].split()[0]) / 1024
-
-
-@contextmanager
-def serving(folder: Path) -> Iterator[Server]:
-    command = [sys.executable, "-m", "fedpareto", "page", str(folder), "--no-browser", "--port", "0"]
-    begun = time.perf_counter()
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, encoding="utf-8"
-    ) as process:
-        assert process.stdout is not None
-        try:
-            line = process.stdout.readline()
-            (url,) = [word for word in line.split() if "token=" in word]
-            yield Server(process, url, time.perf_counter() - begun)
-        finally:
-            process.terminate()
 
 
 def wait(page: Any, what: str, argument: Any = None) -> None:
@@ -277,16 +218,6 @@ def live(browser: Any, runs: int, rounds: int, seconds: float) -> Iterator[Figur
             yield Figure("server: CPU while idle", 100 * (server.cpu - before) / (time.monotonic() - begun), "%", 1)
 
 
-def appended(run: MadeRun, count: int) -> list[float]:
-    """When each of so many lines was on the disk, in seconds since 1970."""
-    found, begun = [], time.monotonic()
-    for i in range(count):
-        run.go_on()
-        found.append(time.time())
-        time.sleep(max(0.0, begun + (i + 1) / A_SECOND - time.monotonic()))
-    return found
-
-
 def beside(browser: Any, rounds: int = 120) -> Iterator[Figure]:
     """The screen of rounds while a real run goes on."""
     with tempfile.TemporaryDirectory() as folder, serving(Path(folder)) as server:
@@ -342,51 +273,6 @@ def dial(browser: Any, presses: int = 40) -> Iterator[Figure]:
                 yield Figure(f"dial, {presses} keys: until shown, p95", float(np.percentile(waits, 95)), "ms", 150)
                 yield Figure(f"dial, {presses} keys: main thread a key", found, "ms", 20)
                 page.context.close()
-
-
-def hour(minutes: float) -> Iterator[Figure]:
-    """Memory of server and renderer while a run of so many minutes is watched."""
-    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
-        run = MadeRun(Path(folder) / "going", rounds=max(1000, int(1.1 * 60 * A_SECOND * minutes)))
-        run.go_on(200)
-        with serving(Path(folder)) as server, alone(server, profile):
-            time.sleep(30)
-            found = [(server.megabytes, largest(profile))]
-            for minute in range(1, round(minutes) + 1):
-                appended(run, 60 * A_SECOND)
-                found.append((server.megabytes, largest(profile)))
-                print(f"{minute:>5} min: server {found[-1][0]:.1f} MB, renderer {found[-1][1]:.1f} MB", flush=True)
-    first, early, end = (np.median(found[part], axis=0) for part in (slice(1), slice(1, 6), slice(-5, None)))
-    yield Figure("renderer's memory before the first of these lines", first[1], "MB", 250)
-    for name, of in (("renderer", 1), ("server", 0)):
-        yield Figure(f"{name}: grew after the first five minutes by", end[of] - early[of], "MB", 20)
-        yield Figure(f"{name}: grew from before the first line by", end[of] - first[of], "MB")
-
-
-@contextmanager
-def alone(server: Server, profile: str) -> Iterator[None]:
-    """A browser on the screen of rounds that nobody talks to."""
-    base, _, token = server.url.partition("?")
-    found = program()
-    assert found is not None
-    how = ["--headless=new", "--no-sandbox", "--disable-gpu", "--window-size=1440,900", f"--user-data-dir={profile}"]
-    command = [found, *how, f"{base}rounds?{token}"]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as browser:
-        try:
-            yield
-        finally:
-            browser.terminate()
-
-
-def largest(profile: str) -> float:
-    """Megabytes of the largest renderer of a browser with this profile."""
-    found = [0.0]
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        with suppress(OSError):
-            words = path.read_bytes().decode(errors="replace")
-            if "--type=renderer" in words and profile in words:
-                found.append(resident(int(path.parent.name)))
-    return max(found)
 
 
 def main() -> None:
