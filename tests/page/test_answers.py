@@ -78,12 +78,12 @@ def test_numbers_of_lines_are_those_of_the_report(name, root, shelf, ids):
             for split in record.splits:
                 means = line.means[evaluation].get(split, np.full(2, np.nan))
                 np.testing.assert_array_equal([columns[f"{evaluation}.{split}.{j}"][k] for j in (0, 1)], means)
-            told = [[columns[f"{evaluation}.{what}.{j}"][k] for j in (0, 1)] for what in ("worst", "nine")]
-            if line.has(evaluation, record.own_split):
-                found = across_objectives(line.measured(evaluation)[record.own_split], record.maximise)
-                np.testing.assert_allclose(told, [[one.worst for one in found], [one.low for one in found]], atol=1e-12)
-            else:
-                assert np.isnan(told).all()
+        told = [[columns[f"sent.{what}.{j}"][k] for j in (0, 1)] for what in ("worst", "nine")]
+        if line.has("sent", record.own_split):
+            found = across_objectives(line.measured("sent")[record.own_split], record.maximise)
+            np.testing.assert_allclose(told, [[one.worst for one in found], [one.low for one in found]], atol=1e-12)
+        else:
+            assert np.isnan(told).all()
     rounds, shares = record.share_improved()
     for i, seed in enumerate(record.started):
         for j, r in enumerate(rounds):

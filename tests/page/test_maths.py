@@ -33,9 +33,9 @@ GROWN = """async ([columns, totals, over, axis]) => {
     drawn = chart.curve(found, course.era === era ? drawn.kept : undefined);
     era = course.era;
   }
-  return [found.xs, found.ys, found.low ?? []].map((one) => Array.from(one)).concat([drawn.d]);
+  return [found.xs, found.ys, found.low ?? []].map((one) => Array.from(one)).concat(drawn.texts);
 }"""
-"""A curve at the ends of rounds, and its path, once there are so many lines, and so many."""
+"""A curve at the ends of rounds, and its paths, once there are so many lines, and so many."""
 
 
 @pytest.fixture(scope="module")
@@ -109,11 +109,12 @@ def test_a_curve_that_grows_is_the_one_that_is_drawn_at_once(page, seeds):
     columns = {"seed": who.tolist(), "round": when.tolist(), "y": y.tolist(), "cost": cost.tolist()}
     pieces = [1, 2, late, late + 1, 70, *range(100, 110), len(who)]
     arguments = ["bytes", {"sum": ["cost"]}]
-    *grown, path = page.evaluate(GROWN, [columns, pieces, *arguments])
-    *whole, same = page.evaluate(GROWN, [columns, [len(who)], *arguments])
+    *grown, stays, rest = page.evaluate(GROWN, [columns, pieces, *arguments])
+    *whole, same, same_rest = page.evaluate(GROWN, [columns, [len(who)], *arguments])
     np.testing.assert_array_equal(np.concatenate(grown), np.concatenate(whole))
-    assert path == same
-    assert path.count("L") > 20
+    assert (stays, rest) == (same, same_rest)
+    assert stays.count("L") > 20
+    assert 0 < rest.count("L") <= 32, "a block: what is written anew as the curve grows is short"
     own = [who == seed for seed in range(seeds)]
     count = min(mask.sum() for mask in own)
     ends = [np.append(sums[:-1], sums[-2]) for sums in (np.cumsum(cost[mask]) for mask in own)]

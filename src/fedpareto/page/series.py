@@ -60,12 +60,11 @@ class Series:
 
     def _derived(self, about: Record, lines: Lines) -> Iterator[tuple[str, Array]]:
         places, own = range(self.total, len(lines)), about.splits.index(about.own_split)
-        for evaluation in EVALUATIONS:
-            points = values_of(lines, places, evaluation, own)
-            for j, objective in enumerate(about.objectives):
-                worst, nine = low_ends(points[:, j], objective.maximise)
-                yield f"{evaluation}.worst.{j}", worst
-                yield f"{evaluation}.nine.{j}", nine
+        points = values_of(lines, places, "sent", own)
+        for j, objective in enumerate(about.objectives):
+            worst, nine = low_ends(points[:, j], objective.maximise)
+            yield f"sent.worst.{j}", worst
+            yield f"sent.nine.{j}", nine
         yield "improved", np.array([self._improved(lines, place) for place in places])
         rest = lines.rest(self.total)
         for name in dict.fromkeys(name for one in rest for name, value in one.items() if _is_number(value)):

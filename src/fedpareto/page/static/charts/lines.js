@@ -5,6 +5,8 @@ import { clipped, onWidth } from "./figure.js";
 import { linear, roomy, steady, tickTexts, ticks } from "./scale.js";
 
 const SELDOM = 2000;
+/** Columns of pixels after which what is drawn of a long curve becomes part of the path that stays. */
+const BLOCK = 32;
 const MARGIN = { left: 58, right: 14, top: 10, bottom: 34 };
 
 /**
@@ -104,41 +106,42 @@ export class Lines {
       const name = `${one.id} ${one.kind ?? ""}`;
       seen.add(name);
       let path = this.paths.get(name);
-      if (!path) this.paths.set(name, (path = { node: this.layers.curves.appendChild(svg("path")) }));
+      if (!path) this.paths.set(name, (path = { nodes: [0, 1].map(() => this.layers.curves.appendChild(svg("path"))) }));
       const look = { class: `curve ${one.kind ?? ""}`, stroke: one.colour, "stroke-dasharray": one.dash || "none" };
       const style = Object.values(look).join();
-      if (path.style !== style) filled(path.node, { ...look, data: { run: one.id } });
+      if (path.style !== style) for (const node of path.nodes) filled(node, { ...look, data: { run: one.id } });
       path.style = style;
       if (path.version === one.version && path.view === view && one.version !== undefined) continue;
       const goesOn = path.view === view && one.lasting && path.lasting === one.lasting;
-      const { d, kept } = this.curve(one, goesOn ? path.kept : undefined);
+      const { texts, kept } = this.curve(one, goesOn ? path.kept : undefined);
       const isWithinPixel = goesOn && kept.dense && kept.next === path.kept.next;
-      Object.assign(path, { version: one.version, view, lasting: one.lasting, kept, d });
+      Object.assign(path, { version: one.version, view, lasting: one.lasting, kept, texts });
       if (isWithinPixel) this.due ??= setTimeout(() => this.write(), SELDOM);
-      else path.node.setAttribute("d", d);
+      else written(path);
     }
-    for (const [name, path] of this.paths) if (!seen.has(name)) path.node.remove(), this.paths.delete(name);
+    for (const [name, { nodes }] of this.paths) if (!seen.has(name)) nodes.forEach((node) => node.remove()), this.paths.delete(name);
   }
 
   /** What has changed within the last column of pixels only: texts of paths are what a browser collects last. */
   write() {
     clearTimeout(this.due);
     this.due = null;
-    for (const { node, d } of this.paths.values()) if (node.getAttribute("d") !== d) node.setAttribute("d", d);
+    for (const path of this.paths.values()) written(path);
   }
 
   /**
-   * The path of a series, and what of it is kept for when points are added: all before the last column of pixels. A path
-   * of an hour that is written anew five times a second leaves so much behind that the browser's memory grows.
+   * The two paths of a series, the one that stays and the rest of it, and what is kept for when points are added: all
+   * before the last column of pixels. A path of an hour that is written anew whenever it grows leaves so much behind that
+   * the browser's memory grows.
    */
   curve({ xs, ys, stepped }, kept) {
     const [from, to] = this.x.range;
     const dense = xs.length > 0.75 * (to - from);
-    if (kept?.dense !== dense) kept = { dense, d: "", pen: "M", known: 0, next: 0 };
+    if (kept?.dense !== dense) kept = { dense, stays: "", rest: "", block: 0, pen: "M", known: 0, next: 0 };
     const tenth = (value) => Math.round(value * 10) / 10;
-    const parts = [kept.d];
-    let { pen, known } = kept;
-    let done = { parts: 1, pen, known, next: kept.next };
+    let { stays, block, pen, known } = kept;
+    let parts = [kept.rest];
+    let sure = { count: 1, pen, known, next: kept.next };
     const point = (x, y) => {
       parts.push(stepped && pen === "L" ? `H${tenth(x)}V${tenth(y)}` : `${pen}${tenth(x)} ${tenth(y)}`);
       pen = "L";
@@ -161,7 +164,13 @@ export class Lines {
       const place = dense ? Math.round(x) : x;
       if (column !== place || !dense) {
         columned(column, first, low, high, last);
-        done = { parts: parts.length, pen, known, next: i };
+        const reached = dense ? Math.floor(place / BLOCK) : 0;
+        if (reached !== block) {
+          stays += parts.join("");
+          parts = pen === "L" ? [`M${tenth(column)} ${tenth(last)}`] : [];
+          block = reached;
+        }
+        sure = { count: parts.length, pen, known, next: i };
         column = place;
         first = low = high = y;
       } else if (y < low) low = y;
@@ -170,10 +179,10 @@ export class Lines {
       known++;
     }
     columned(column, first, low, high, last);
-    const before = parts.slice(0, done.parts).join("");
-    const d = before + parts.slice(done.parts).join("");
+    const rest = parts.slice(0, sure.count).join("");
     // A line through one point is invisible.
-    return { d: known === 1 ? `${d}h.1` : d, kept: { dense, d: before, pen: done.pen, known: done.known, next: done.next } };
+    const end = parts.slice(sure.count).join("") + (known === 1 ? "h.1" : "");
+    return { texts: [stays, rest + end], kept: { dense, stays, rest, block, pen: sure.pen, known: sure.known, next: sure.next } };
   }
 
   top({ at, marks = [] }) {
@@ -247,6 +256,12 @@ export class Lines {
     this.look({ one, i });
     this.on.read?.(this.words({ one, i }));
   }
+}
+
+/** Writes those texts of a path that are not in the page yet. */
+function written(path) {
+  path.nodes.forEach((node, k) => path.written?.[k] !== path.texts[k] && node.setAttribute("d", path.texts[k]));
+  path.written = path.texts;
 }
 
 /** The first place in ascending numbers that is not below x. */
