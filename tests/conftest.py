@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 import hypothesis
 import pytest
 
+from bytecode import pytest_xdist_setupnodes  # noqa: F401
 from fedpareto.cluster import ALONE
 from fedpareto.problems.data import DataSet, data_folder, data_set
 from minutes import (  # noqa: F401
