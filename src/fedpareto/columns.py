@@ -407,10 +407,11 @@ def _compact(columns: np.ndarray) -> np.ndarray:
     """The same numbers in the smallest of `TYPES` that holds all exactly; once, where all clients have the same."""
     if columns.shape[-1] > 1 and (columns == columns[..., :1]).all():
         columns = columns[..., :1]
-    types = ("<i4", "<i8") if columns.dtype.kind in "iub" else ("<f4", "<f8")
+    int4, int8, float4, float8 = TYPES
+    if columns.dtype.kind in "iub":
+        small = np.ascontiguousarray(columns, dtype=int4)
+        return small if (small == columns).all() else np.ascontiguousarray(columns, dtype=int8)
     with np.errstate(over="ignore", invalid="ignore"):
-        small = np.ascontiguousarray(columns, dtype=types[0])
-    is_exact = small == columns
-    if small.dtype.kind == "f":
-        is_exact |= np.isnan(columns)
-    return small if is_exact.all() else np.ascontiguousarray(columns, dtype=types[1])
+        small = np.ascontiguousarray(columns, dtype=float4)
+    is_exact = (small == columns) | np.isnan(columns)
+    return small if is_exact.all() else np.ascontiguousarray(columns, dtype=float8)

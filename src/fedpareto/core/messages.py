@@ -25,6 +25,7 @@ Shapes: TypeAlias = Mapping[str, tuple[int, ...]]
 Ids: TypeAlias = np.ndarray
 """Clients' ids, whole numbers `[n]`, ascending."""
 
+T = TypeVar("T")
 P = TypeVar("P", bound="Parcels")
 R = TypeVar("R", bound="Replies")
 
@@ -98,9 +99,9 @@ class Parcels(Mapping[int, Message]):
         """For some of the clients, by their rows."""
         if is_all(rows, len(self)):
             return self
-        stacks = {name: taken(getattr(self, name), rows) for name in self.STACKS}
+        stacks = {name: taken(stack, rows) for name in self.STACKS if (stack := getattr(self, name))}
         numbers = {name: values[rows] for name in self.NUMBERS if len(values := getattr(self, name))}
-        return replace(self, clients=self.clients[rows], **stacks, **numbers)
+        return but(self, clients=self.clients[rows], **stacks, **numbers)
 
 
 @dataclass(frozen=True, eq=False)
@@ -208,7 +209,7 @@ class Replies:
         """Some of them, by their rows."""
         if is_all(rows, len(self)):
             return self
-        return replace(
+        return but(
             self,
             clients=self.clients[rows],
             tensors=taken(self.tensors, rows),
@@ -363,7 +364,11 @@ def origins(sent: Message, reply: Message) -> Message:
 
 
 def beginnings_of(tasks: Sequence[Tasks], clients: Ids, reply: Message) -> Message:
-    """The same of the replies `[k, ...]` of these clients, of whom each has one of several tasks."""
+    """The same of the replies `[k, ...]` of these clients, ascending, of whom each has one of these tasks."""
+    if len(tasks) == 1 and not tasks[0].own and not tasks[0].begun:
+        shared = tasks[0].shared.items()
+        return origins({name: tensor.expand(len(clients), *tensor.shape) for name, tensor in shared}, reply)
+    tasks = only_of(tasks, clients)
     if len(tasks) == 1:
         return beginnings(tasks[0], reply)
     rows = [places(clients, some.clients) for some in tasks]
@@ -375,20 +380,22 @@ def beginnings_of(tasks: Sequence[Tasks], clients: Ids, reply: Message) -> Messa
 # -- rows ----------------------------------------------------------------------------------------------------------
 
 
+def but(whole: T, **changes: Any) -> T:
+    """A copy with some rows, or other numbers, in place of its own: what is made sure of at first is so already."""
+    copy = object.__new__(type(whole))
+    vars(copy).update(vars(whole), **changes)
+    return copy
+
+
 def only_of(tasks: Sequence[Tasks], clients: Ids) -> list[Tasks]:
     """The tasks of some clients, who are ascending."""
     found = []
     for some in tasks:
-        own = _common(some.clients, clients)
+        rows, is_there = _found(some.clients, clients)
+        own = rows if np.count_nonzero(is_there) == len(rows) else rows[is_there]
         if len(own):
             found.append(some.only(own))
     return found
-
-
-def _common(clients: Ids, wanted: Ids) -> np.ndarray:
-    """The rows of those clients who are among the wanted."""
-    rows, is_there = _found(clients, wanted)
-    return rows if is_there.all() else rows[is_there]
 
 
 def taken(message: Message, rows: np.ndarray) -> Message:
@@ -401,7 +408,7 @@ def take_rows(tensor: Tensor, rows: np.ndarray) -> Tensor:
     if is_all(rows, tensor.shape[0]):
         return tensor
     if len(rows) and _is_range(rows):
-        return tensor[int(rows[0]) : int(rows[-1]) + 1]
+        return tensor.narrow(0, int(rows[0]), len(rows))
     return tensor[torch.as_tensor(rows, device=tensor.device)]
 
 
@@ -420,7 +427,7 @@ def places(clients: Ids, wanted: np.ndarray) -> np.ndarray:
     if len(wanted) == len(clients) and np.array_equal(wanted, clients):
         return np.arange(len(clients))
     rows, is_there = _found(clients, wanted)
-    if not is_there.all():
+    if np.count_nonzero(is_there) < len(rows):
         raise KeyError(f"no row for {sorted(set(wanted.tolist()) - set(clients.tolist()))}")
     return rows
 

@@ -26,6 +26,7 @@ from fedpareto.core.messages import (
     Replies,
     Tasks,
     Traffic,
+    but,
     bytes_down,
     only_of,
     places,
@@ -55,7 +56,7 @@ class Handed:
     """What the algorithm of one seed gets in an exchange."""
 
     tasks: Sequence[Tasks]
-    """What those who replied would be asked now: late replies are measured from there, too."""
+    """Among them what those who replied would be asked now: late replies are measured from there, too."""
     outcome: Outcome
     cost: Traffic
     staleness: np.ndarray | None = None
@@ -152,7 +153,7 @@ class Dispatch:
         elif sent is None:
             return unwrapped(self.spec.algorithm).traffic(self.settings[run], tasks, replies)
         else:
-            down = np.broadcast_to(bytes_down(tasks, sent), sent.shape)
+            down = bytes_down(tasks, sent)
         both_ways = np.zeros((2, len(sent) + len(replies)), dtype=np.int64)
         both_ways[0, : len(sent)], both_ways[1, len(sent) :] = down, replies.sizes
         return Traffic(np.concatenate([sent, replies.clients]), *both_ways)
@@ -334,12 +335,13 @@ class Dispatch:
         measured: Outcome,
     ) -> Handed:
         enforce_quorum(self.spec.quorum, replies, waiting.failures, run)
-        now = only_of(tasks, replies.clients)
-        fresh = refreshed(self.spec.algorithm, self.spec.policy, self.flights[run], now, replies)
-        sent = self.settings[run].clients[np.concatenate([_NOBODY, *waiting.sent])]
-        outcome = Outcome(replace(fresh, asked=sent), waiting.failures, measured.evaluations)
+        rows = waiting.sent[0] if len(waiting.sent) == 1 else np.concatenate([_NOBODY, *waiting.sent])
+        sent = self.settings[run].clients[rows]
+        came = but(replies, asked=sent)
+        fresh = refreshed(self.spec.algorithm, self.spec.policy, self.flights[run], tasks, came)
+        outcome = Outcome(fresh, waiting.failures, measured.evaluations)
         self._learn(run, state.round + 1, replies, measured.evaluations.sent)
-        return Handed(now, outcome, self._cost(run, tasks, replies, sent), state.round + 1 - replies.rounds)
+        return Handed(tasks, outcome, self._cost(run, tasks, replies, sent), state.round + 1 - replies.rounds)
 
     def _learn(self, run: int, round_: int, replies: Replies, sent: ByClient) -> None:
         """What the server knows of clients from what they said, and from the objectives of what they were sent."""

@@ -101,9 +101,8 @@ class Recorder:
             entry.participants = np.union1d(entry.participants, outcome.replies.clients)
         if cost is not None:
             entry.costs.append(cost)
-        row["bytes_down"], row["bytes_up"] = (
-            int(sum(getattr(one, way).sum() for one in entry.costs)) for way in ("down", "up")
-        )
+        row["bytes_down"] = row.get("bytes_down", 0) + (0 if cost is None else int(cost.down.sum()))
+        row["bytes_up"] = row.get("bytes_up", 0) + (0 if cost is None else int(cost.up.sum()))
 
     def _note_evaluation(self, entry: Entry, kind: str, values: ByClient) -> None:
         """Means in the row, each client's values `[k, splits, m]` in columns."""
@@ -167,7 +166,7 @@ class Recorder:
 
     def _traffic(self, costs: Sequence[Traffic]) -> tuple[np.ndarray, np.ndarray]:
         """Bytes `[k, 2]` to and from the clients that had any, and who they are."""
-        who = np.unique(np.concatenate([cost.clients for cost in costs]))
+        who = np.unique(np.concatenate([cost.clients for cost in costs]) if len(costs) > 1 else costs[0].clients)
         total = np.zeros((len(who), 2), dtype=np.int64)
         for cost in costs:
             place = who.searchsorted(cost.clients)

@@ -54,7 +54,9 @@ class Flight(Roster):
     number: np.ndarray = field(init=False)
     """How many tasks each client has had."""
     sending: np.ndarray = field(init=False)
-    """The number of the sending in which each client got its task: those of one travel home together, too."""
+    """The number of the sending in which each client got its task, where nobody knows before when it arrives: those of
+    one travel home together, too.
+    """
     ARRAYS: ClassVar[tuple[str, ...]] = (
         *Roster.ARRAYS,
         *("left", "ready", "arrives", "landed", "weighed", "number", "sending"),
@@ -83,7 +85,6 @@ class Flight(Roster):
         if self.without_work is not None:
             work = np.where(self.without_work(tasks[0].round)[rows], 0.0, work)
         number = self.number[rows] = self.number[rows] + 1
-        self.sending[rows] = self.sending.max() + 1
         operations, sent = self._sizes(rows, work, down)
         out = self.fleet.outward(rows, self.now, operations, sent, number)
         self.asked(rows, tasks)
@@ -94,6 +95,7 @@ class Flight(Roster):
             replies = tasks_for(tasks, self.setting.clients[rows])
             self._come_back(rows, self._sizes(rows, self.reply_bytes[step] * replies)[0])
         else:
+            self.sending[rows] = self.sending.max() + 1
             self.arrives[rows], self.weighed[rows] = self._earliest(rows), False
 
     def _leave_for(self, rows: np.ndarray, out: Outward, operations: np.ndarray | float) -> None:
@@ -177,7 +179,7 @@ class Flight(Roster):
 
     def know_arrivals(self, rows: np.ndarray) -> bool:
         """When the replies of these clients arrive is known from now on; whether that was news."""
-        if self.weighed[rows].all():
+        if np.count_nonzero(self.weighed[rows]) == len(rows):
             return False
         assert self.weigh is not None, "without it all arrivals are known"
         self.weigh()
@@ -194,7 +196,7 @@ class Flight(Roster):
 
     def due(self, rows: np.ndarray) -> list[Tasks]:
         """What has to be computed before the replies of these clients can be had: nothing, or all that is not yet."""
-        if (self.stack[rows] != UNKNOWN).all():
+        if UNKNOWN not in self.stack[rows].tolist():
             return []
         return self.unknown()
 

@@ -88,7 +88,7 @@ class Gathering:
         air, busy = self.air, self.policy.at_work(self.count)
         came = np.empty(0, dtype=np.int64)
         while len(came) < wanted:
-            free, out = np.flatnonzero(askable & air.idle), air.out
+            free, out = (askable & air.idle).nonzero()[0], air.out
             chosen = choose(free, busy - out) if len(free) and out < busy else free[:0]
             air.send(chosen, tasks)
             if not out and not len(chosen) and len(came):

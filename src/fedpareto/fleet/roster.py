@@ -146,11 +146,10 @@ class Roster(ABC):
         """The replies of clients who are here, sorted by client, and of the others why there is none."""
         rows = np.sort(rows)
         stacks = self.stack[rows]
-        parts = [
-            self.replies[number].only(self.row[rows[stacks == number]])
-            for number in sorted(set(stacks.tolist()))
-            if number >= 0
-        ]
+        numbers = sorted(set(stacks.tolist()))
+        if len(numbers) == 1 and numbers[0] >= 0:
+            return self.replies[numbers[0]].only(self.row[rows]), []
+        parts = [self.replies[one].only(self.row[rows[stacks == one]]) for one in numbers if one >= 0]
         replies = Replies.cat(parts)
         if len(parts) > 1:
             replies = replies.only(np.argsort(replies.clients, kind="stable"))
@@ -179,6 +178,11 @@ class Roster(ABC):
         if len(rounds) == 1:
             return only_of(self.tasks[rounds[0]], clients)
         return [some for one in rounds for some in only_of(self.tasks[one], clients[versions == one])]
+
+    def tasks_with(self, clients: np.ndarray) -> list[Tasks]:
+        """The same, perhaps with other clients in them."""
+        rounds = set(self.version[places(self.setting.clients, clients)].tolist())
+        return self.tasks[rounds.pop()] if len(rounds) == 1 else self.tasks_of(clients)
 
     def free(self, rows: np.ndarray) -> None:
         """These clients have nothing to do any more; what nobody needs is forgotten."""

@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import torch
 
 from fedpareto.core.algorithm import Algorithm, unwrapped
-from fedpareto.core.messages import Message, Replies, Tasks, beginnings_of, only_of
+from fedpareto.core.messages import Message, Replies, Tasks, beginnings_of
 from fedpareto.fleet.policy import Policy
 from fedpareto.fleet.roster import Roster
 
@@ -18,16 +17,16 @@ from fedpareto.fleet.roster import Roster
 def refreshed(
     algorithm: Algorithm[Any], policy: Policy, flight: Roster, now: Sequence[Tasks], replies: Replies
 ) -> Replies:
-    """The replies, with those that began in an earlier round brought to this one; `now` are its tasks for them."""
+    """The replies, with those that began in an earlier round brought to this one; `now` are its tasks."""
     if not len(replies):
         return replies
     staleness = now[0].round - replies.rounds
-    rows = np.flatnonzero(staleness > 0)
+    (rows,) = (staleness > 0).nonzero()
     if not len(rows):
         return replies
     late = replies.only(rows)
-    begun = beginnings_of(flight.tasks_of(late.clients), late.clients, late.tensors)
-    at = beginnings_of(only_of(now, late.clients), late.clients, late.tensors)
+    begun = beginnings_of(flight.tasks_with(late.clients), late.clients, late.tensors)
+    at = beginnings_of(now, late.clients, late.tensors)
     weights = torch.as_tensor(policy.weights(staleness[rows]))
     reply = late.tensors if policy.compensation == "none" else compensated(late.tensors, begun, at, policy.strength)
     fresh = unwrapped(algorithm).refreshed(reply, begun, at, weights)

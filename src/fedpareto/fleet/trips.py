@@ -101,9 +101,8 @@ class Fleet:
         computing = operations / self.speed[rows]
         received = self.presence.finish(rows, started, self.latency[rows] + receiving)
         computed = self.presence.finish(rows, received, computing)
-        # What never ends is not paid for either: nobody knows where it stopped.
-        down = np.where(np.isfinite(received), receiving * self.radio_watts[rows], 0.0)
-        work = np.where(np.isfinite(computed), computing * self.compute_watts[rows], 0.0)
+        down = self._paid(received, receiving * self.radio_watts[rows])
+        work = self._paid(computed, computing * self.compute_watts[rows])
         return Outward(received, computed, down + work, air)
 
     def homeward(
@@ -112,13 +111,16 @@ class Fleet:
         """What becomes of replies that are ready at `computed`. With no bytes: no reply can be there earlier."""
         air, sending = self._transfer(rows, bytes_up, number, UP)
         arrived = self.presence.finish(rows, computed, self.latency[rows] + sending)
-        return Homeward(arrived, np.where(np.isfinite(arrived), sending * self.radio_watts[rows], 0.0), air)
+        return Homeward(arrived, self._paid(arrived, sending * self.radio_watts[rows]), air)
+
+    def _paid(self, ended: np.ndarray, joules: np.ndarray) -> np.ndarray:
+        """What never ends is not paid for either: nobody knows where it stopped."""
+        return joules if self.presence.is_always else np.where(np.isfinite(ended), joules, 0.0)
 
     def _transfer(
         self, rows: np.ndarray, sizes: np.ndarray | float, number: np.ndarray | int, way: int
     ) -> tuple[np.ndarray, np.ndarray]:
         """Bytes that are sent for messages, and seconds for which these need a link, `[k]` each."""
-        sizes = np.broadcast_to(np.asarray(sizes, dtype=np.float64), rows.shape)
         air: np.ndarray = sizes * self._tries(rows, sizes, number, way)
         return air, air / self._links[way, rows]
 
@@ -137,22 +139,22 @@ class Fleet:
         joules: np.ndarray = self.radio_watts * transfer + self.compute_watts * computing
         return seconds, joules
 
-    def _tries(self, rows: np.ndarray, sizes: np.ndarray, number: np.ndarray | int, way: int) -> np.ndarray:
-        """How often each packet is sent on average, for messages of these sizes `[k]`: 1 where nothing is lost.
+    def _tries(self, rows: np.ndarray, sizes: np.ndarray | float, number: np.ndarray | int, way: int) -> np.ndarray:
+        """How often each packet is sent on average, `[k]`, for messages of these sizes: 1 where nothing is lost.
 
         N packets, each of which is lost with probability p, are lost a number of times that has the negative binomial
         distribution; it is drawn by its quantile function.
         """
-        tries = np.ones(sizes.shape)
-        lossy = np.flatnonzero(self.loss[rows])
+        tries, loss = np.ones(len(rows)), self.loss[rows]
+        (lossy,) = loss.nonzero()
         if not len(lossy):
             return tries
         from scipy.special import nbdtrik  # Most channels lose nothing, and need not wait for it.
 
-        who, numbers = rows[lossy], np.zeros_like(rows) + number
-        level = self._levels(who, numbers[lossy], way)
-        packets = np.maximum(np.ceil(sizes[lossy] / PACKET), 1)
-        lost = np.ceil(nbdtrik(level, packets, 1 - self.loss[who]))
+        packets = np.maximum(np.ceil(sizes / PACKET), 1)
+        packets = packets[lossy] if packets.ndim else packets
+        numbers = number[lossy] if isinstance(number, np.ndarray) else np.full(len(lossy), number)
+        lost = np.ceil(nbdtrik(self._levels(rows[lossy], numbers, way), packets, 1 - loss[lossy]))
         tries[lossy] = 1 + np.maximum(lost, 0) / packets
         return tries
 
@@ -160,9 +162,12 @@ class Fleet:
         """Numbers between 0 and 1 for these tasks, `[k]`. They are drawn for all clients and some tasks at once:
         one by one it would take longer than the training of a small model.
         """
-        block, place = np.divmod(number, AHEAD)
+        block, place = number // AHEAD, number % AHEAD
+        blocks = set(block.tolist())
+        if len(blocks) == 1:
+            return self._drawn_of(blocks.pop())[way, rows, place]
         found = np.empty(len(rows))
-        for one in set(block.tolist()):
+        for one in blocks:
             here = block == one
             found[here] = self._drawn_of(one)[way, rows[here], place[here]]
         return found

@@ -27,6 +27,8 @@ class Columns(Protocol):
 
 def weighted_sum(weights: Tensor, rows: Tensor) -> Tensor:
     """Σ_i w_i x_i of rows `[n, ...]` for weights `[n]`, or one such sum for each row of weights `[k, n]`."""
+    if rows.dim() == 2:
+        return weights.to(rows) @ rows
     sums = weights.to(rows) @ rows.reshape(len(rows), -1)
     return sums.view(*weights.shape[:-1], *rows.shape[1:])
 
