@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -65,7 +66,7 @@ def equidistant(n: int, m: int) -> Array:
         divisions += 1
     if math.comb(divisions + m - 1, m - 1) == n:
         return _lattice(divisions, m)
-    return _least_energy(n, m)
+    return _least_energy(n, m).copy()
 
 
 def homogeneous(preference: ArrayLike, n: int) -> Array:
@@ -262,6 +263,7 @@ def _lattice(divisions: int, m: int) -> Array:
     return (np.diff(edges, axis=1) - 1) / divisions
 
 
+@lru_cache(maxsize=64)  # An algorithm may ask for the same spread in every round.
 def _least_energy(n: int, m: int) -> Array:
     """`[n, m]` on the simplex with (locally) least Riesz energy sum_{i<j} |w_i - w_j|^-s, s = m^2.
 
