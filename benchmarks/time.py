@@ -1,8 +1,8 @@
 """What asynchrony costs: the same number of updates of 1,000 clients, waiting for all of them or for few.
 
-Both are on the local engine, in turns on the same machine: `python benchmarks/time.py`. A round without waiting has
-fewer replies, so more of the server's work and of the simulated clock's comes to each update; the stack is kept. With
-`--rows 35` clients train for a third of a millisecond, and that work is most of it.
+Both are on the local engine, in turns on the same machine, in CPU time: `python benchmarks/time.py`. A round without
+waiting has fewer replies, so more of the server's work and of the simulated clock's comes to each update; the stack is
+kept. With `--rows 35` clients train for a tenth of a millisecond, and that work is most of it.
 """
 
 from __future__ import annotations
@@ -60,11 +60,11 @@ def milliseconds_an_update(one: Experiment, updates: int) -> float:
     """After a round that does not count: in it the first stack of everybody is computed."""
     while one.recorder.history == [] or one.recorder.history[-1]["round"] < 1:
         one._one_round(None)
-    done, begin = 0, time.perf_counter()
+    done, begin = 0, time.process_time()
     while done < updates:
         one._one_round(None)
         done += one.recorder.history[-1]["replies"]
-    return 1000 * (time.perf_counter() - begin) / done
+    return 1000 * (time.process_time() - begin) / done
 
 
 def main() -> None:

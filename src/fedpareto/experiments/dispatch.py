@@ -148,6 +148,7 @@ class Dispatch:
 
     def _cost(self, run: int, tasks: Sequence[Tasks], replies: Replies, sent: np.ndarray | None = None) -> Traffic:
         """Bytes of what was sent since the last round, to all clients of the tasks or to these, and of what came."""
+        down: np.ndarray | int
         if self._downlinks:
             sent, down = self._downlinks[run].posted()
         elif sent is None:
@@ -337,8 +338,8 @@ class Dispatch:
         enforce_quorum(self.spec.quorum, replies, waiting.failures, run)
         rows = waiting.sent[0] if len(waiting.sent) == 1 else np.concatenate([_NOBODY, *waiting.sent])
         sent = self.settings[run].clients[rows]
-        came = but(replies, asked=sent)
-        fresh = refreshed(self.spec.algorithm, self.spec.policy, self.flights[run], tasks, came)
+        told = but(replies, asked=sent)
+        fresh = refreshed(self.spec.algorithm, self.spec.policy, self.flights[run], tasks, told)
         outcome = Outcome(fresh, waiting.failures, measured.evaluations)
         self._learn(run, state.round + 1, replies, measured.evaluations.sent)
         return Handed(tasks, outcome, self._cost(run, tasks, replies, sent), state.round + 1 - replies.rounds)

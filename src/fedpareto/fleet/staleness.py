@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from fedpareto.core.algorithm import Algorithm, unwrapped
-from fedpareto.core.messages import Message, Replies, Tasks, beginnings_of
+from fedpareto.core.messages import Message, Replies, Tasks, beginnings_of, but
 from fedpareto.fleet.policy import Policy
 from fedpareto.fleet.roster import Roster
 
@@ -31,7 +31,7 @@ def refreshed(
     reply = late.tensors if policy.compensation == "none" else compensated(late.tensors, begun, at, policy.strength)
     fresh = unwrapped(algorithm).refreshed(reply, begun, at, weights)
     if late is replies:
-        return replace(replies, tensors=fresh)
+        return but(replies, tensors={name: tensor.contiguous() for name, tensor in fresh.items()})
     where = torch.as_tensor(rows)
     tensors = {
         name: whole.index_copy(0, where.to(whole.device), fresh[name]) for name, whole in replies.tensors.items()

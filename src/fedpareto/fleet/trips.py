@@ -145,17 +145,23 @@ class Fleet:
         N packets, each of which is lost with probability p, are lost a number of times that has the negative binomial
         distribution; it is drawn by its quantile function.
         """
-        tries, loss = np.ones(len(rows)), self.loss[rows]
-        (lossy,) = loss.nonzero()
-        if not len(lossy):
-            return tries
+        (lossy,) = self.loss[rows].nonzero()
+        numbers = number if isinstance(number, np.ndarray) else np.full(len(rows), number)
+        if len(lossy) == len(rows):
+            return self._lossy_tries(rows, sizes, numbers, way)
+        tries = np.ones(len(rows))
+        if len(lossy):
+            some = sizes[lossy] if isinstance(sizes, np.ndarray) else sizes
+            tries[lossy] = self._lossy_tries(rows[lossy], some, numbers[lossy], way)
+        return tries
+
+    def _lossy_tries(self, rows: np.ndarray, sizes: np.ndarray | float, number: np.ndarray, way: int) -> np.ndarray:
+        """The same of clients whose links lose something."""
         from scipy.special import nbdtrik  # Most channels lose nothing, and need not wait for it.
 
         packets = np.maximum(np.ceil(sizes / PACKET), 1)
-        packets = packets[lossy] if packets.ndim else packets
-        numbers = number[lossy] if isinstance(number, np.ndarray) else np.full(len(lossy), number)
-        lost = np.ceil(nbdtrik(self._levels(rows[lossy], numbers, way), packets, 1 - loss[lossy]))
-        tries[lossy] = 1 + np.maximum(lost, 0) / packets
+        lost = np.ceil(nbdtrik(self._levels(rows, number, way), packets, 1 - self.loss[rows]))
+        tries: np.ndarray = 1 + np.maximum(lost, 0) / packets
         return tries
 
     def _levels(self, rows: np.ndarray, number: np.ndarray, way: int) -> np.ndarray:
@@ -164,8 +170,10 @@ class Fleet:
         """
         block, place = number // AHEAD, number % AHEAD
         blocks = set(block.tolist())
+        found: np.ndarray
         if len(blocks) == 1:
-            return self._drawn_of(blocks.pop())[way, rows, place]
+            found = self._drawn_of(blocks.pop())[way, rows, place]
+            return found
         found = np.empty(len(rows))
         for one in blocks:
             here = block == one
