@@ -11,6 +11,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from fedpareto import Federation, LocalEngine
 from fedpareto.core.registry import make_algorithm
+from fedpareto.engines.counting import Counter
 from fedpareto.engines.machine import Choices, LocalOptions
 from fedpareto.problems.convex import Convex
 from fedpareto.problems.morl.deep_sea_treasure import DeepSeaTreasure
@@ -74,6 +75,21 @@ def test_every_client_computes_what_was_counted_on_one(algorithm, work):
         with FlopCounterMode(display=False) as counter:
             engine.run([tasks.only(np.array([row]))])
         assert counter.get_total_flops() == counted[row] > 0
+
+
+def test_a_network_of_any_kind_is_counted_as_torch_counts_it():
+    layers = torch.nn.Sequential(torch.nn.Conv2d(1, 3, 3), torch.nn.Flatten(), torch.nn.Linear(48, 4))
+    recurrent, rows = torch.nn.LSTM(4, 5), torch.ones(2, 1, 6, 6)
+
+    def work():
+        found, _ = recurrent(layers(rows))
+        torch.einsum("ij,kj->ik", found, found).sum().backward()
+
+    with FlopCounterMode(display=False) as torchs:
+        work()
+    with Counter() as ours:
+        work()
+    assert ours.operations == torchs.get_total_flops() > 0
 
 
 def test_counting_leaves_no_trace():
