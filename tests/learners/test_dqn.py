@@ -181,7 +181,7 @@ def test_exploration_falls_as_said():
 
 
 @pytest.mark.parametrize("train_freq", [1, 16])
-def test_restarted_exploration_is_that_of_stable_baselines3(train_freq):
+def test_restarted_exploration_is_that_of_stable_baselines3(train_freq, tmp_path, monkeypatch):
     """Also where a round, being of whole turns, has more steps than were asked for."""
     from stable_baselines3 import DQN as Agent
     from stable_baselines3.common.callbacks import BaseCallback
@@ -191,6 +191,7 @@ def test_restarted_exploration_is_that_of_stable_baselines3(train_freq):
             shares.append(self.model.exploration_rate)  # Of the step that was just taken.
             return True
 
+    monkeypatch.setenv("SB3_LOGDIR", str(tmp_path))
     shares, steps, fraction = [], 50, 0.8
     theirs = Agent("MlpPolicy", "CartPole-v1", train_freq=train_freq, exploration_fraction=fraction)
     for _ in range(4):

@@ -35,13 +35,15 @@ class Law:
         return np.where(counts > 0, found, 0.0) if counts.any() else found
 
 
-class Counter(TorchDispatchMode):
+class Counter(TorchDispatchMode):  # type: ignore[no-untyped-call,unused-ignore]
     """Counts as torch's FlopCounterMode does, with its formulas, but without a table of modules.
 
     A class of torch's own is kept from the compiler, for which the compiler is imported: 800 modules, 1.5 seconds.
     """
 
-    operations = 0
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call,unused-ignore]
+        self.operations = 0
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
