@@ -11,9 +11,7 @@ renderer and of its main thread, which hardly depend on what else the machine do
 appended to one of the runs, ten a second, and a line counts as seen in the frame after the page has counted it.
 Beside: a real `fedpareto run` of 120 rounds on the same machine, watched on the same screen. Dial: 40 keys on a model
 of PraFFL with 500 rows, each once the one before is on the screen. Hour, only if it is asked for: a run that goes on at
-ten lines a second, watched on the screen of rounds by a browser without a debugger, which would keep all that it is
-told. Memory is resident, as medians of five minutes: it goes up and down as the browser collects what is not needed.
-Linux only.
+ten lines a second, watched on the screen of rounds: see page_hour.py. Linux only.
 """
 
 from __future__ import annotations
