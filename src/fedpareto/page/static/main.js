@@ -362,7 +362,10 @@ function scrubbed(round, last) {
   if (round === "latest") play.range.value = last;
   else if (document.activeElement !== play.range) play.range.value = round;
   const text = round === "latest" ? `latest (${last})` : `${round} of ${last}`;
-  if (worded(play.told, text)) play.range.setAttribute("aria-valuetext", text);
+  if (!worded(play.told, text)) return;
+  play.range.setAttribute("aria-valuetext", text);
+  // Room for the longer of both texts.
+  play.told.style.setProperty("--letters", Math.max(`latest (${last})`.length, `${last} of ${last}`.length));
 }
 
 // -- what is new ------------------------------------------------------------------------------------------------------

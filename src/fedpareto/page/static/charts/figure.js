@@ -5,7 +5,8 @@ import { csvCell } from "../words.js";
 import { table } from "./table.js";
 
 let serial = 0;
-const SELDOM = 1000;
+/** Milliseconds: a sentence that changes more often cannot be read, and each time it is laid out anew. */
+const SELDOM = 4000;
 
 /**
  * {root, plot, caption(text), setTable(columns, rows)}. `vector` gives the SVG element that is exported; `paper` the
@@ -53,10 +54,10 @@ export function figure({ title, name, vector = null, paper = null, tools = [], i
     title(text) {
       heading.textContent = text;
     },
-    /** `later`: while a run goes on, words change once a second and not with every round, or when none follows. */
+    /** `later`: while a run goes on, words change now and then and not with every round, or when none follows. */
     caption(text, later = false) {
       words = text;
-      if (later && performance.now() < last + SELDOM) due ??= setTimeout(told, 2 * SELDOM);
+      if (later && performance.now() < last + SELDOM) due ??= setTimeout(told, SELDOM);
       else told();
     },
     /** columns: texts; rows: gives lists of numbers and texts, asked only when somebody looks. */
