@@ -7,7 +7,7 @@ import { linear, roomy, steady, tickTexts, ticks } from "./scale.js";
 const SELDOM = 2000;
 /** Columns of pixels after which what is drawn of a long curve becomes part of the path that stays. */
 const BLOCK = 32;
-const MARGIN = { left: 58, right: 14, top: 10, bottom: 34 };
+const MARGIN = { left: 58, right: 20, top: 10, bottom: 34 };
 
 /**
  * One chart. draw({x: {title, domain}, y: {title, domain}, series, at, marks}): series: {id, label, xs, ys, colour, dash,
