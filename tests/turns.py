@@ -43,8 +43,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """Two more than there are cores, if there is room: real federations and pages wait half of their time."""
-    return max(1, min((os.cpu_count() or 1) + 2, physical_memory() // A_WORKER))
+    """Three more than there are cores, if there is room: real federations and pages wait half of their time."""
+    return max(1, min((os.cpu_count() or 1) + 3, physical_memory() // A_WORKER))
 
 
 @pytest.hookimpl(optionalhook=True)
