@@ -198,10 +198,10 @@ class TableSchema:
 
     def problems(self, frame: DataFrame, ignored: Collection[str] = ()) -> list[str]:
         """What is wrong with a party's table, a line each; no line holds a value of it."""
-        known = {self.label, *self.ignored, *(column.name for column in self.columns)}
-        known |= {attribute.name for attribute in self.sensitive}
-        optional = set(self.ignored)
-        found = [f"the column '{name}' is missing" for name in sorted(known - optional - set(frame.columns))]
+        needed = {self.label, *(column.name for column in self.columns)}
+        needed |= {attribute.name for attribute in self.sensitive}
+        known = needed | set(self.ignored)
+        found = [f"the column '{name}' is missing" for name in sorted(needed - set(frame.columns))]
         found += [
             f"the column '{name}' is not in the federation's schema; leave it out with --ignore '{name}'"
             for name in frame.columns
