@@ -21,7 +21,7 @@ from waiting import until
 
 pytestmark = pytest.mark.takes_long
 
-RUN = ("run", "ditto", "--problem", "convex", "--clients", "9", "--rounds", "40", "--participation", "0.7", "--quiet")
+RUN = ("run", "ditto", "--problem", "convex", "--clients", "9", "--rounds", "150", "--participation", "0.7", "--quiet")
 SAME = ("--set", "precision=float64", "--set", "threads=1", "--set", "chunk=4")
 BASIS = Path(fedpareto.__file__).parent
 
