@@ -84,8 +84,7 @@ class Experiment:
 
     def _going(self) -> list[int]:
         """The seeds, by index, that have a next round: they were not stopped early, and have simulated time left."""
-        over, watches = self.dispatch.over, self._watches
-        return [run for run in range(len(self.states)) if run not in over and not (watches and watches[run].stopped)]
+        return [run for run in self._unstopped() if run not in self.dispatch.over]
 
     def _unstopped(self) -> list[int]:
         """The seeds, by index, that were not stopped early."""

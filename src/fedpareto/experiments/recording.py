@@ -166,7 +166,7 @@ class Recorder:
 
     def _traffic(self, costs: Sequence[Traffic]) -> tuple[np.ndarray, np.ndarray]:
         """Bytes `[k, 2]` to and from the clients that had any, and who they are."""
-        who = np.unique(np.concatenate([cost.clients for cost in costs]) if len(costs) > 1 else costs[0].clients)
+        who = np.unique(np.concatenate([cost.clients for cost in costs]))
         total = np.zeros((len(who), 2), dtype=np.int64)
         for cost in costs:
             place = who.searchsorted(cost.clients)
