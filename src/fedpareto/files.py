@@ -13,14 +13,30 @@ import stat
 import subprocess
 import sys
 import time
+import tokenize
+import zipfile
+import zlib
 from collections.abc import Mapping
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from typing import IO, Any
 
-from fedpareto.errors import DamagedFile, UserError, in_words
+from fedpareto.errors import DAMAGE, DamagedFile, UserError, in_words
 
+try:
+    from lzma import LZMAError
+except ImportError:  # A Python that was built without it.
+    LZMAError = zlib.error  # type: ignore[misc, assignment]
+
+ARCHIVE_DAMAGE = (
+    *(OSError, zipfile.BadZipFile, zlib.error, LZMAError),
+    *(SyntaxError, SystemError, tokenize.TokenError),
+    *DAMAGE,
+)
+"""What a damaged archive or array makes Python and numpy raise: parts may be packed by zlib, bz2 (OSError) or lzma, and
+the header of an array is Python's syntax.
+"""
 PART = ".part"
 """Suffix of a file being written; a killed process may leave one behind."""
 WINDOWS = sys.platform == "win32"

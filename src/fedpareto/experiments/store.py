@@ -236,6 +236,8 @@ class RunFolder:
         """Drops what was appended after a checkpoint: the resumed run writes it again."""
         path = self.path / name
         found = path.stat().st_size if path.exists() else 0
+        if length < 0:
+            raise DamagedFile(f"the checkpoint in {self.path} is damaged: it says that {name} has {length} bytes")
         if found < length:
             raise DamagedFile(f"{path} is damaged: {found} bytes are left of at least {length}")
         if found > length:

@@ -135,6 +135,8 @@ def recognised(path: Path | Sent, encoding: str = "", decimal: str = "") -> Dial
     if separator != ",":
         notes.append(f"fields are separated by {SEPARATOR_NAMES[separator]}")
     records = _records(lines, separator)
+    if not records:
+        raise UserError(f"{path} is empty: no line of it has a field with something in it")
     names, above, more = _header(records)
     notes += more
     body = records[above + 1 :]

@@ -166,6 +166,15 @@ def _streamed(hub: Hub) -> APIRouter:
     return router
 
 
+def _static_file(path: str) -> Path | None:
+    """The file of this name in the page's folder; names that no file system takes have none."""
+    try:
+        file = (STATIC / path).resolve()
+        return file if file.is_relative_to(STATIC.resolve()) and file.is_file() else None
+    except (OSError, ValueError):
+        return None
+
+
 def _files() -> APIRouter:
     """The page itself, and its scripts and styles: from the folder each time, so that none is older than its server."""
     router = APIRouter()
@@ -174,8 +183,8 @@ def _files() -> APIRouter:
     @router.get("/static/{path:path}")
     def static(path: str, request: Request) -> Response:
         kind = TYPES.get(Path(path).suffix)
-        file = STATIC if "\0" in path else (STATIC / path).resolve()
-        if kind is None or not file.is_relative_to(STATIC.resolve()) or not file.is_file():
+        file = _static_file(path)
+        if kind is None or file is None:
             raise HTTPException(404)
         stamp = f'"{file.stat().st_mtime_ns:x}"'
         headers = fresh | {"etag": stamp, "vary": "accept-encoding"}

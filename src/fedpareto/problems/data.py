@@ -25,8 +25,8 @@ from pathlib import Path
 from typing import BinaryIO
 from urllib.parse import urldefrag, urlsplit
 
-from fedpareto.errors import DAMAGE, DamagedFile, UnknownName, UserError
-from fedpareto.files import Lock, replace
+from fedpareto.errors import DamagedFile, UnknownName, UserError
+from fedpareto.files import ARCHIVE_DAMAGE, Lock, replace
 
 CATALOGUES = (
     "fedpareto.problems.fairness.datasets",
@@ -228,7 +228,7 @@ def _fetch(file: DataFile, url: str, folder: Path, progress: Progress) -> Path:
             raise
         try:
             content = _unpacked(part.read_bytes(), member, is_compressed)
-        except (zipfile.BadZipFile, OSError, zlib.error, *DAMAGE) as problem:
+        except ARCHIVE_DAMAGE as problem:
             part.unlink()
             raise _Unavailable(f"the download cannot be unpacked ({problem})") from None
         found = digest(content, file)

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import gzip
 import math
-import tokenize
-import zipfile
-import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
-from fedpareto.errors import DAMAGE, UserError, in_words
+from fedpareto.errors import UserError, in_words
+from fedpareto.files import ARCHIVE_DAMAGE
 
 ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif")
 IDX_BYTES = b"\0\0\x08"
@@ -38,7 +36,7 @@ def read(path: Path) -> Sequence[np.ndarray]:
         return _each(_idx(gzip.decompress(content) if path.suffix == ".gz" else content, path), path)
     except UserError:
         raise
-    except (OSError, zipfile.BadZipFile, zlib.error, SyntaxError, SystemError, tokenize.TokenError, *DAMAGE) as problem:
+    except ARCHIVE_DAMAGE as problem:
         why = getattr(problem, "strerror", "") or in_words(problem)
         raise UserError(f"{path} cannot be read as images: {why}") from None
 

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import io
 import tarfile
-import zipfile
-import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -16,6 +14,7 @@ from functools import lru_cache
 import numpy as np
 
 from fedpareto.errors import DamagedFile
+from fedpareto.files import ARCHIVE_DAMAGE
 from fedpareto.problems.data import GITHUB, REMEDY, DataFile, DataSet
 from fedpareto.problems.images_text.examples import Examples
 from fedpareto.problems.multitask.datasets import ImageSet, parse_idx
@@ -67,7 +66,7 @@ def _members(archive: bytes, path: str) -> Iterator[tuple[str, bytes]]:
                 stream = files.extractfile(member) if member.name.endswith(".bin") else None
                 if stream is not None:
                     yield member.name.rpartition("/")[2], stream.read()
-    except (tarfile.TarError, EOFError, OSError, zlib.error):
+    except (tarfile.TarError, *ARCHIVE_DAMAGE):
         raise DamagedFile(f"{path} is damaged: it cannot be unpacked; {REMEDY}") from None
 
 
@@ -198,7 +197,7 @@ def _medical(name: str, stamps: tuple[tuple[str, int], ...]) -> Examples:
     try:
         arrays = np.load(io.BytesIO(IMAGES[name].contents()[0]))
         parts = [(arrays[f"{part}_images"], arrays[f"{part}_labels"].reshape(-1)) for part in ("train", "val", "test")]
-    except (ValueError, KeyError, EOFError, OSError, zipfile.BadZipFile, zlib.error):
+    except ARCHIVE_DAMAGE:
         raise DamagedFile(f"{path} is damaged: it is not a MedMNIST file; {REMEDY}") from None
     images = np.concatenate([images for images, _ in parts])[:, None]
     labels = np.concatenate([labels for _, labels in parts]).astype(np.int64)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import zipfile
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from fedpareto.errors import DAMAGE, DamagedFile
+from fedpareto.errors import DamagedFile, in_words
+from fedpareto.files import ARCHIVE_DAMAGE
 
 _DIGEST = 32
 _VALUES = "values"
@@ -42,8 +42,8 @@ class Saved:
             with np.load(io.BytesIO(data[_DIGEST:]), allow_pickle=False) as found:
                 arrays = {name.removeprefix("a/"): found[name] for name in found.files if name != _VALUES}
                 return cls(json.loads(found[_VALUES].tobytes()), arrays)
-        except (zipfile.BadZipFile, *DAMAGE) as problem:
-            raise DamagedFile(f"{what} is damaged: {problem}") from None
+        except ARCHIVE_DAMAGE as problem:
+            raise DamagedFile(f"{what} is damaged: {in_words(problem)}") from None
 
     def put(self, name: str, arrays: dict[str, np.ndarray]) -> None:
         """Adds arrays of one purpose."""
