@@ -329,3 +329,5 @@ def test_claims_break_where_the_numbers_do():
             for environment in published.ENVIRONMENTS:
                 values["hypervolume", environment, f"{clients}/{steps}/T"] = 0.0
     assert claim(values, "warm-start-undecided").verdict == "does not hold"
+    del values["hypervolume", "dst", "2/2k/T"]
+    assert claim(values, "warm-start-undecided").verdict == "cannot be judged", "the one that is missing may differ"

@@ -163,7 +163,8 @@ def _claim(
 ) -> Claim:
     """A claim about some environments, checked on those with values.
 
-    Comparisons that lack a value are counted, not listed. `together`: the claim is that neither side is always better.
+    Comparisons that lack a value are counted, not listed. `together`: the claim is that neither side is always better,
+    which one comparison on each side shows and only all of them refute.
     """
     parts = {environment: list(judge(values, environment)) for environment in environments}
     run = {key: found for key, found in parts.items() if any(part.holds is not None for part in found)}
@@ -174,7 +175,8 @@ def _claim(
     known = [part for part in every if part.holds is not None]
     verdict, detail = judged("comparisons", known)
     if together:
-        verdict = "holds" if len({part.holds for part in known}) == 2 else "does not hold"
+        is_mixed, is_whole = len({part.holds for part in known}) == 2, len(known) == len(every) and not missing
+        verdict = "holds" if is_mixed else "does not hold" if is_whole else "cannot be judged"
     elif verdict == "holds" and len(known) < len(every):
         verdict = "holds in part"
     notes = [f"{len(every) - len(known)} more lack a value"] if len(known) < len(every) else []
