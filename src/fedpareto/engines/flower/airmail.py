@@ -56,7 +56,7 @@ class _Letter:
     since: float = math.inf
     """When it was sent first, in seconds of the run."""
     again: float = 0.0
-    """When it is sent again if the node is connected, by the monotonic clock."""
+    """When it is sent again if the node is connected, by the clock."""
 
 
 @dataclass
@@ -72,6 +72,8 @@ class Airmail(Roster):
     """Is told of bytes to and from each client."""
     solutions: Parcels | None = None
     """What clients measure beside their next task; None: nothing."""
+    clock: Callable[[], float] = time.monotonic
+    """Seconds, from any time on."""
     seconds: np.ndarray = field(init=False)
     """That each client took for its last task, from the time that it was sent; NaN: unknown."""
     reported: np.ndarray = field(init=False)
@@ -98,11 +100,11 @@ class Airmail(Roster):
     @property
     def now(self) -> float:
         """Seconds since the run began, without those in which no server was there."""
-        return time.monotonic() - self._begun
+        return self.clock() - self._begun
 
     @now.setter
     def now(self, seconds: float) -> None:
-        self._begun = time.monotonic() - seconds
+        self._begun = self.clock() - seconds
 
     def noted(self) -> dict[str, float]:
         """What a row of the record says of the clock."""
@@ -159,7 +161,7 @@ class Airmail(Roster):
 
     def _keep_in_touch(self) -> None:
         """Sends what has not been sent, and what may have been lost, to those who are connected."""
-        now = time.monotonic()
+        now = self.clock()
         if now >= self._next_look:
             self.members.meet()
             self._next_look = now + LOOK * self.options.poll
@@ -197,7 +199,7 @@ class Airmail(Roster):
         letter.messages.append(self.post.push(node, EXCHANGE, letter.content, LIFETIME))
         self.count(client, down=wire.size(letter.content))
         letter.node, letter.since = node, min(letter.since, self.now)
-        letter.again = time.monotonic() + self.options.timeout * 2**letter.sent
+        letter.again = self.clock() + self.options.timeout * 2**letter.sent
         letter.sent += 1
 
     def _forget(self, letter: _Letter) -> None:
@@ -214,7 +216,7 @@ class Airmail(Roster):
             letter.messages.remove(message)
             if isinstance(answer, Away):
                 log.info("client %d: %s", letter.envelope.client, answer)
-                letter.again = min(letter.again, time.monotonic() + LOOK * self.options.poll * 2 ** (letter.sent - 1))
+                letter.again = min(letter.again, self.clock() + LOOK * self.options.poll * 2 ** (letter.sent - 1))
                 continue
             self._note(row, letter, answer)
             self._forget(letter)
