@@ -21,6 +21,7 @@ from fedpareto.report.figures import (
     similarity_matrices,
 )
 from fedpareto.report.reading import load
+from fedpareto.report.series_panels import Series, series_panels
 
 
 def texts(figure) -> set[str]:
@@ -281,3 +282,15 @@ def test_fonts_in_a_pdf_have_their_glyphs_and_nothing_for_typesetting(write_run)
         assert {"glyf", "loca", "hmtx"} <= set(font.keys())
         assert not {"GDEF", "GPOS", "GSUB"} & set(font.keys())
     assert "GSUB" not in Options._drop_tables_default, "elsewhere fonts stay whole"
+
+
+@pytest.mark.parametrize("panels", [1, 2, 4])
+@pytest.mark.parametrize("names", [2, 5, 9])
+def test_a_legend_above_panels_stays_within_the_picture(panels, names):
+    lines = [Series(f"alone, twice the images and steps {i}", np.array([[0, i], [1, i]]), "line") for i in range(names)]
+    figure = series_panels({f"panel {i}": lines for i in range(panels)}, "weight", "value")
+    figure.draw_without_rendering()
+    (legend,) = figure.legends
+    box, whole = legend.get_window_extent(), figure.bbox
+    assert whole.x0 <= box.x0 < box.x1 <= whole.x1
+    assert box.y1 <= whole.y1

@@ -100,7 +100,10 @@ def run_label(run: Record) -> str:
 
 
 def width_with_legend(plot: float, labels: Iterable[str]) -> float:
-    """Inches of a figure whose legend stands beside the plot, so that long names do not squeeze it."""
+    """Inches of a figure whose legend stands beside the plot, so that long names do not squeeze it.
+
+    Without a plot: of the legend.
+    """
     return plot + 0.6 + 0.068 * max(len(line) for label in labels for line in label.split("\n"))
 
 

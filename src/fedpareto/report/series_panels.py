@@ -15,7 +15,7 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from fedpareto.report._files import Array
-from fedpareto.report._style import colour, marker, render, short, styled
+from fedpareto.report._style import colour, marker, render, short, styled, width_with_legend
 
 __all__ = ["Series", "render", "series_panels"]
 
@@ -80,7 +80,9 @@ def series_panels(
         )
         for i, name in enumerate(names)
     ]
-    figure.legend(handles=handles, loc="outside upper center", ncols=min(len(names), 2 * columns))
+    entry = width_with_legend(0, [str(handle.get_label()) for handle in handles])
+    fitting = max(int(width * columns / entry), 1)
+    figure.legend(handles=handles, loc="outside upper center", ncols=min(len(names), 2 * columns, fitting))
     return figure
 
 
