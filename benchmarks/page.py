@@ -23,6 +23,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -35,7 +36,7 @@ sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "page")]
 from browsing import program  # noqa: E402
 from made_runs import ALGORITHMS, MadeRun, many_runs  # noqa: E402
 from page_hour import hour  # noqa: E402
-from page_served import A_SECOND, Figure, Server, appended, resident, serving  # noqa: E402
+from page_served import A_SECOND, Figure, Server, appended, at_work, resident, serving  # noqa: E402
 
 STATIC = ROOT / "src" / "fedpareto" / "page" / "static"
 TRIES = 3
@@ -187,7 +188,8 @@ def live(browser: Any, runs: int, rounds: int, seconds: float) -> Iterator[Figur
         many_runs(Path(folder), runs - 1, rounds)
         going = MadeRun(Path(folder) / "going", rounds=10 * rounds, similar=False)
         going.go_on(rounds)
-        with serving(Path(folder)) as server:
+        with ExitStack() as goes_on, serving(Path(folder)) as server:
+            goes_on.enter_context(at_work(going))
             yield Figure("fedpareto page: until its address is printed", server.waited, "s", 1.5)
             yield Figure("fedpareto page: CPU until then", server.cpu, "s")
             total = (runs - 1) * (rounds + 1) + rounds
@@ -209,6 +211,7 @@ def live(browser: Any, runs: int, rounds: int, seconds: float) -> Iterator[Figur
             yield Figure("server: CPU for each line", 1000 * (server.cpu - before) / len(written), "ms")
             yield Figure("renderer's memory", renderer(browser), "MB", 250)
             going.status("stopped")
+            goes_on.close()
             page.context.close()
             time.sleep(3)
             before, begun = server.cpu, time.monotonic()

@@ -21,9 +21,7 @@ from typing import Any
 import numpy as np
 from browsing import program
 from made_runs import MadeRun
-from page_served import A_SECOND, Figure, Server, appended, serving
-
-from fedpareto.files import Lock
+from page_served import A_SECOND, Figure, Server, appended, at_work, serving
 
 KINDS = {"RssAnon": "its own", "RssShmem": "pictures of the screen", "RssFile": "the browser's program"}
 SETTLED = 30.0
@@ -42,9 +40,7 @@ def hour(minutes: float) -> Iterator[Figure]:
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
         run = MadeRun(Path(folder) / "going", rounds=max(1000, int(1.1 * 60 * A_SECOND * minutes)))
         run.go_on(200)
-        lock = Lock(run.folder / ".lock")
-        assert lock.take(), "as the process of a run does: the page looks at such a run ten times a second"
-        with serving(Path(folder)) as server, Alone(server, profile) as browser:
+        with at_work(run), serving(Path(folder)) as server, Alone(server, profile) as browser:
             time.sleep(SETTLED)
             browser.evaluate(OBSERVE)
             found = [[server.megabytes, *browser.megabytes()]]
@@ -57,7 +53,6 @@ def hour(minutes: float) -> Iterator[Figure]:
             last = browser.megabytes()
             browser.collect()
             waste = sum(last) - sum(browser.megabytes())
-        lock.release()
     yield from _grown(np.array(found))
     yield Figure("renderer: in the end, not needed but not collected yet", waste, "MB")
     yield Figure("tasks of more than 50 ms", len(tasks), "")

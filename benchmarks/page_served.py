@@ -16,6 +16,8 @@ sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "page")]
 
 from made_runs import MadeRun  # noqa: E402
 
+from fedpareto.files import Lock  # noqa: E402
+
 A_SECOND = 10
 """Lines that a live run appends."""
 
@@ -75,6 +77,17 @@ def serving(folder: Path) -> Iterator[Server]:
             yield Server(process, url, time.perf_counter() - begun)
         finally:
             process.terminate()
+
+
+@contextmanager
+def at_work(run: MadeRun) -> Iterator[None]:
+    """Holds the lock of a run as its process does: the page looks at such a run several times a second."""
+    lock = Lock(run.folder / ".lock")
+    assert lock.take()
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def appended(run: MadeRun, count: int) -> list[float]:

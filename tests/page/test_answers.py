@@ -110,15 +110,23 @@ def test_who_asks_for_what_is_new_has_in_the_end_what_who_asks_once_has(tmp_path
     shelf = shelf_of(tmp_path)
     (id,) = shelf.runs
     epoch, known = 0, {}
+    are_told = []
     for happens in (lambda: None, run.go_on, lambda: run.go_on(3), lambda: run.cut(2), lambda: run.go_on(4)):
         happens()
-        shelf.poll()
+        events = shelf.poll()
         total = len(known.get("seed", []))
         head, columns = unframe(answers.lines(shelf, id, total, epoch))
+        told = [event for event in events if "numbers" in event]
+        are_told.append(len(told))
+        for event in told:
+            assert (event["epoch"], event["since"], event["lines"]) == (epoch, total, head["total"])
+            new = {name: column.tolist() for name, column in columns.items() if np.isfinite(column).any()}
+            assert event["numbers"] == {name: [None if x != x else x for x in new[name]] for name in new}
         assert head["since"] == (total if head["epoch"] == epoch else 0)
         epoch = head["epoch"]
         known = {name: np.concatenate([known.get(name, new)[: head["since"]], new]) for name, new in columns.items()}
         assert len(known["seed"]) == head["total"]
+    assert are_told == [0, 1, 1, 0, 1], "nobody had asked, or all are others"
     _, fresh = unframe(answers.lines(shelf_of(tmp_path), id))
     assert known.keys() == fresh.keys()
     for name, column in fresh.items():

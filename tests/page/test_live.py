@@ -23,6 +23,9 @@ async () => {
 """
 """By name, the columns of numbers that a tab has of its first run; not a number is a word."""
 
+ASKED = "performance.getEntriesByType('resource').filter((one) => one.name.includes('/lines')).length"
+"""How often a tab has asked for lines."""
+
 
 def free_port() -> str:
     with socket.create_server(("127.0.0.1", 0)) as one:
@@ -102,8 +105,15 @@ def test_a_file_that_gets_shorter_is_shown_as_a_fresh_page_shows_it(page_server,
     server = page_server([tmp_path / "runs"])
     tab = opened(server, "/rounds")
     wait_for_lines(tab, 9)
+    run.go_on(2)
+    wait_for_lines(tab, 11)
     run.cut(4)
     wait_for_lines(tab, 4)
+    asked = tab.evaluate(ASKED)
+    for lines in (5, 6):
+        run.go_on()
+        wait_for_lines(tab, lines)
+    assert tab.evaluate(ASKED) == asked, "the numbers of new lines came unasked"
     run.finish()
     wait_for_lines(tab, 21)
     fresh = opened(server, "/rounds")

@@ -21,6 +21,8 @@ from fedpareto.report.record import Record
 
 PRIVATE = "private"
 """Preferences, in the spec of a deployment."""
+MOST_TOLD = 100
+"""New lines whose numbers an event has: a page asks for more of them itself."""
 MODELS = ("models.safetensors", "conditioned.safetensors")
 
 
@@ -139,6 +141,16 @@ class Run:
     def is_servable(self) -> bool:
         """Whether its models can be asked."""
         return any((self.folder / name).is_file() for name in MODELS) and (self.folder / "inputs.json").is_file()
+
+    def told_since(self, since: int, epoch: int) -> dict[str, Any]:
+        """Of lines from this one on, those numbers that are known, for an event; none if nobody has those before."""
+        is_followed = since > 0 and (self.series.total, self.series.epoch) == (since, epoch)
+        are_few = epoch == self.following.epoch and 0 < len(self.lines) - since <= MOST_TOLD
+        if not is_followed or not are_few or self.error is not None:
+            return {}
+        known = {name: column for name, column in self.numbers(since).items() if np.isfinite(column).any()}
+        told = {name: [one if math.isfinite(one) else None for one in known[name].tolist()] for name in known}
+        return {"since": since, "numbers": told}
 
     def numbers(self, since: int) -> dict[str, np.ndarray]:
         """By name, of each line from this one on that was read."""

@@ -20,6 +20,8 @@ MOST_RUNS = 1000
 """On one shelf."""
 AT_ONCE = 2**18
 """Bytes of lines that one look reads at most: other work waits meanwhile."""
+AT_WORK = 0.33
+"""Seconds between two looks while a process is at work: eyes need no more, and each look costs every open page."""
 LOOKS, LOOKS_WHILE_BUSY = 64, 3
 """Folders, and runs that are over, that are looked at each time; the others have their turn later."""
 NODE = "node.json"
@@ -95,7 +97,7 @@ class Shelf:
     @property
     def pause(self) -> float:
         """Seconds to wait until the next `poll`."""
-        return 0.0 if self.reading else 0.1 if self.busy else 1.0
+        return 0.0 if self.reading else AT_WORK if self.busy else 1.0
 
     def run(self, id: str) -> Run:
         """The run with this id; Unknown if there is none."""
@@ -120,15 +122,16 @@ class Shelf:
     def poll(self) -> list[dict[str, Any]]:
         """Reads what was appended, not too much at once; the events that tell of it.
 
-        Each has "event": "changed" with run, lines, epoch and status, "shelf", or "other" with id.
+        Each has "event": "changed" with run, lines, epoch and status, and numbers of lines since one if whoever has
+        those before needs no more; "shelf"; or "other" with id.
         """
         with self.lock:
             events: list[dict[str, Any]] = [{"event": "shelf"}] if self._look_for_runs() else []
             left = AT_ONCE
             for run in self._due():
-                before = run.following.done
+                before, lines, epoch = run.following.done, len(run.lines), run.following.epoch
                 if run.look(max(left, 0)):
-                    events.append({"event": "changed", **run.news})
+                    events.append({"event": "changed", **run.news, **run.told_since(lines, epoch)})
                 left -= max(0, run.following.done - before)
             others = self._some(list(self.others.values()))
             events += [{"event": "other", "id": one.id} for one in others if one.look()]

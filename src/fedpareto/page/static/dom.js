@@ -30,7 +30,8 @@ export function filled(node, props = {}, children = []) {
 
 /** Replaces what is in an element. */
 export function put(node, ...children) {
-  node.replaceChildren(...children.flat(Infinity).filter((one) => one !== null && one !== undefined && one !== false));
+  const found = children.flat(Infinity).filter((one) => one !== null && one !== undefined && one !== false);
+  if (found.length || node.hasChildNodes()) node.replaceChildren(...found);
   return node;
 }
 

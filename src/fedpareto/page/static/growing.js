@@ -19,9 +19,10 @@ export function longer(before, length, Type = Float64Array) {
   return found;
 }
 
-/** The server sends numbers in half of the bytes where these hold them exactly. */
+/** Half of the bytes where these hold the numbers exactly, as the server sends them. */
 function typeOf(...arrays) {
-  return arrays.every((one) => !one || one instanceof Float32Array) ? Float32Array : Float64Array;
+  const isShort = (one) => !one || one instanceof Float32Array || (Array.isArray(one) && one.every((value) => value === null || Math.fround(value) === value));
+  return arrays.every(isShort) ? Float32Array : Float64Array;
 }
 
 /** Numbers of each line of a run, growing with it. */
@@ -42,13 +43,33 @@ export class Lines {
   }
 
   async refresh() {
-    const { head, columns } = await frame(`${this.path}/lines?since=${this.total}&epoch=${this.epoch}`);
-    if (head.epoch !== this.epoch || head.since !== this.total) this.begin();
-    Object.assign(this, { epoch: head.epoch, total: head.total });
-    for (const [name, { data }] of columns) {
-      // Most runs have no clock, no battery, no privacy: what nobody knows takes no room.
-      if (this.columns.has(name) || data.some(Number.isFinite)) this.columns.set(name, this.grown(name, head.since, data));
+    this.isAsking = true;
+    try {
+      const { head, columns } = await frame(`${this.path}/lines?since=${this.total}&epoch=${this.epoch}`);
+      if (head.epoch !== this.epoch || head.since !== this.total) this.begin();
+      Object.assign(this, { epoch: head.epoch, total: head.total });
+      for (const [name, { data }] of columns) {
+        // Most runs have no clock, no battery, no privacy: what nobody knows takes no room.
+        if (this.columns.has(name) || data.some(Number.isFinite)) this.columns.set(name, this.grown(name, head.since, data));
+      }
+      this.fill();
+    } finally {
+      this.isAsking = false;
     }
+  }
+
+  /** Takes lines that the server told unasked, if they follow on those that are here; says whether. */
+  take({ epoch, since, lines, numbers }) {
+    // An answer that is under way has them too.
+    if (!numbers || this.isAsking || epoch !== this.epoch || since !== this.total) return false;
+    this.total = lines;
+    for (const name in numbers) this.columns.set(name, this.grown(name, since, numbers[name]));
+    this.fill();
+    return true;
+  }
+
+  /** What is not known of the newest lines. */
+  fill() {
     for (const [name, column] of this.columns) {
       if (column.length < this.total) this.columns.set(name, this.grown(name, this.total, new Float32Array()));
     }
@@ -60,7 +81,7 @@ export class Lines {
     const Type = /^(sent|trained)\./.test(name) ? Float32Array : typeOf(before, data);
     const found = longer(before, this.total, Type);
     found.fill(NaN, before?.length ?? 0);
-    found.set(data, since);
+    for (let i = 0; i < data.length; i++) found[since + i] = data[i] ?? NaN;
     return found;
   }
 

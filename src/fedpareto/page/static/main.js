@@ -3,6 +3,7 @@
 import { button, choice, el, filled, put, renew, svg, worded } from "./dom.js";
 import { mark, styles } from "./palette.js";
 import { kindOf, shelf } from "./runs.js";
+import { play, scrubbed, scrubber } from "./scrubber.js";
 import { drawer, selection } from "./selection.js";
 import { isSaved, onEvent } from "./source.js";
 import { href, state } from "./state.js";
@@ -26,6 +27,8 @@ const LIVE_ONLY = ["/attacks", "/federation", "/dial", "/studies", "/new"];
 const MOST_CHOSEN = 8;
 /** Milliseconds from one look at new rounds to the next: eyes need no more, and a run may have hundreds in a second. */
 const BETWEEN = 200;
+/** Milliseconds from one look at how far runs are, beside the screen, to the next: all of the page is laid out anew. */
+const SELDOM = 5000;
 
 const at = (id) => document.getElementById(id);
 const host = { screen: null, path: null, pending: new Set(), busy: false, due: null, looked: -Infinity };
@@ -53,6 +56,7 @@ const page = {
   state,
   shelf,
   selection,
+  play,
   isSaved,
   runs: [],
   styles: new Map(),
@@ -63,6 +67,8 @@ const page = {
   go: state.go,
   /** Updates the screen for a reason of its own. */
   refresh: () => schedule("screen"),
+  /** The same when it is about new rounds only. */
+  look: () => schedule("data"),
   href,
   /** What is shown, for captions: evaluation, rows, round and seeds in words. */
   get view() {
@@ -320,54 +326,6 @@ function reached({ lines, started }) {
   return Math.ceil(lines / Math.max(1, started.length)) - 1;
 }
 
-const play = {
-  timer: null,
-  /** To a round; the last one is "latest". */
-  to(round) {
-    this.range.value = round;
-    state.set({ round: Number(this.range.value) >= Number(this.range.max) ? null : this.range.value });
-  },
-  step(by) {
-    this.to(Number(this.range.value) + by);
-  },
-  /** Plays from here, or from the start if this is the end; a second call stops. */
-  toggle() {
-    if (this.timer) return this.stop();
-    if (Number(this.range.value) >= Number(this.range.max)) this.to(0);
-    const next = () => {
-      this.step(1);
-      if (Number(this.range.value) >= Number(this.range.max)) this.stop();
-      else this.timer = setTimeout(next, 1000 / state.number("speed", 4));
-    };
-    this.timer = setTimeout(next, 1000 / state.number("speed", 4));
-    this.button.textContent = "pause";
-  },
-  stop() {
-    clearTimeout(this.timer);
-    this.timer = null;
-    this.button.textContent = "play";
-  },
-};
-page.play = play;
-
-function scrubber(round, last) {
-  const range = el("input", { type: "range", min: 0, max: last, step: 1, value: round === "latest" ? last : round, aria: { label: "Round" }, on: { input: () => play.to(range.value) } });
-  Object.assign(play, { range, told: el("output"), button: button(play.timer ? "pause" : "play", () => play.toggle()) });
-  return el("div", { class: "scrubber" }, el("span", { class: "soft", text: "round" }), range, play.told, play.button);
-}
-
-function scrubbed(round, last) {
-  if (!play.range) return;
-  play.range.max = last;
-  if (round === "latest") play.range.value = last;
-  else if (document.activeElement !== play.range) play.range.value = round;
-  const text = round === "latest" ? `latest (${last})` : `${round} of ${last}`;
-  if (!worded(play.told, text)) return;
-  play.range.setAttribute("aria-valuetext", text);
-  // Room for the longer of both texts.
-  play.told.style.setProperty("--letters", Math.max(`latest (${last})`.length, `${last} of ${last}`.length));
-}
-
 // -- what is new ------------------------------------------------------------------------------------------------------
 
 const lost = { since: null };
@@ -412,7 +370,7 @@ function listen() {
         found.due = null;
         shelfList();
         liveness();
-      }, 1000);
+      }, SELDOM);
     } else if (name === "other") schedule("other");
   });
   setInterval(() => lost.since !== null && liveness(), 1000);

@@ -41,6 +41,12 @@ export class Run {
     return this.fresh("lines", () => new Lines(this.path));
   }
 
+  /** Takes new lines from an event: if these are all that there are, nothing is asked for. */
+  take(news) {
+    const entry = this.kept.get("lines");
+    if (entry?.growing.take(news)) entry.version = this.version;
+  }
+
   /** Its clients' objectives: see Values. */
   async values(evaluation, split) {
     const { Values } = await import("./growing.js");
@@ -164,11 +170,14 @@ export const shelf = {
   },
 
   /** Takes a change that the server told; says whether the run is known well enough for that. */
-  changed({ run, lines, epoch, status }) {
-    const entry = this.runs.get(run)?.entry;
+  changed(news) {
+    const { lines, epoch, status } = news;
+    const run = this.runs.get(news.run);
+    const entry = run?.entry;
     // What a run records is known after its first rounds.
     if (!entry || entry.lines < 2 * entry.seeds.length) return false;
     Object.assign(entry, { lines, epoch, status: { ...entry.status, ...status }, changed: Date.now() / 1000 });
+    run.take(news);
     return true;
   },
 };

@@ -6,7 +6,7 @@ import { table } from "./table.js";
 
 let serial = 0;
 /** Milliseconds: a sentence that changes more often cannot be read, and each time it is laid out anew. */
-const SELDOM = 4000;
+const SELDOM = 10000;
 
 /**
  * {root, plot, caption(text), setTable(columns, rows)}. `vector` gives the SVG element that is exported; `paper` the

@@ -4,7 +4,7 @@ import { el, filled, put, svg } from "../dom.js";
 import { clipped, onWidth } from "./figure.js";
 import { linear, roomy, steady, tickTexts, ticks } from "./scale.js";
 
-const SELDOM = 2000;
+const SELDOM = 5000;
 /** Columns of pixels after which what is drawn of a long curve becomes part of the path that stays. */
 const BLOCK = 32;
 const MARGIN = { left: 58, right: 20, top: 10, bottom: 34 };
@@ -113,20 +113,31 @@ export class Lines {
       path.style = style;
       if (path.version === one.version && path.view === view && one.version !== undefined) continue;
       const goesOn = path.view === view && one.lasting && path.lasting === one.lasting;
-      const { texts, kept } = this.curve(one, goesOn ? path.kept : undefined);
-      const isWithinPixel = goesOn && kept.dense && kept.next === path.kept.next;
-      Object.assign(path, { version: one.version, view, lasting: one.lasting, kept, texts });
-      if (isWithinPixel) this.due ??= setTimeout(() => this.write(), SELDOM);
-      else written(path);
+      Object.assign(path, { one, version: one.version, view, lasting: one.lasting, kept: goesOn ? path.kept : undefined });
+      if (this.isWithinPixel(path)) this.due ??= setTimeout(() => this.write(), SELDOM);
+      else this.written(path);
     }
     for (const [name, { nodes }] of this.paths) if (!seen.has(name)) nodes.forEach((node) => node.remove()), this.paths.delete(name);
+  }
+
+  /** Whether a curve has nothing new but within its last column of pixels, which can wait. */
+  isWithinPixel({ one: { xs }, kept }) {
+    return kept?.dense && kept.next < xs.length && Math.round(this.x(xs[kept.next])) === Math.round(this.x(xs[xs.length - 1]));
   }
 
   /** What has changed within the last column of pixels only: texts of paths are what a browser collects last. */
   write() {
     clearTimeout(this.due);
     this.due = null;
-    for (const path of this.paths.values()) written(path);
+    for (const path of this.paths.values()) this.written(path);
+  }
+
+  /** Writes those texts of a path that are not in the page yet. */
+  written(path) {
+    if (path.drawn === path.one) return;
+    const { texts, kept } = this.curve(path.one, path.kept);
+    path.nodes.forEach((node, k) => path.texts?.[k] !== texts[k] && node.setAttribute("d", texts[k]));
+    Object.assign(path, { drawn: path.one, texts, kept });
   }
 
   /**
@@ -256,12 +267,6 @@ export class Lines {
     this.look({ one, i });
     this.on.read?.(this.words({ one, i }));
   }
-}
-
-/** Writes those texts of a path that are not in the page yet. */
-function written(path) {
-  path.nodes.forEach((node, k) => path.written?.[k] !== path.texts[k] && node.setAttribute("d", path.texts[k]));
-  path.written = path.texts;
 }
 
 /** The first place in ascending numbers that is not below x. */

@@ -25,6 +25,8 @@ const HIDDEN = new Set(["seed", "round", "at", "clock", "joules", "hypervolume",
 const COUNTED = { improved: "share whose loss did not rise", epsilon: "ε so far", staleness: "rounds that replies were late", failures: "missing replies", bytes_up: "bytes up", seconds: "seconds a round" };
 
 const MOST_MARKS = 400;
+/** Milliseconds that rounds wait which are within a column of pixels that is drawn already. */
+const SELDOM = 2000;
 
 const KEY = el("p", { class: "soft", text: "Solid: sent by the server. Dotted: trained, after the clients' own steps. Dashed: what nine of ten clients have at least." });
 
@@ -34,6 +36,13 @@ export function mount(root, page) {
   const grid = el("div", { class: "columns" });
   const charts = new Map();
   let courses = new Map();
+  const last = { at: -Infinity, total: 0, due: null };
+  /** Whether nobody could see so many lines, which are then drawn with those that follow. */
+  const canWait = (total) => {
+    const { x } = charts.values().next().value?.lines ?? {};
+    if (root.dataset.over !== "round" || !x || performance.now() > last.at + SELDOM) return false;
+    return (total - last.total) * (x.range[1] - x.range[0]) < x.domain[1] - x.domain[0];
+  };
   put(root, legend, controls, grid);
   return {
     async update(why) {
@@ -43,6 +52,15 @@ export function mount(root, page) {
         return put(grid, el("p", { class: "soft", text: "Choose runs on the left: their rounds appear here." }));
       }
       const all = await Promise.all(runs.map(async (run) => ({ run, lines: await run.lines() })));
+      const total = all.reduce((sum, { lines }) => sum + lines.total, 0);
+      const isOnlyData = why.size === 1 && why.has("data");
+      if (isOnlyData && canWait(total)) {
+        root.dataset.lines = total;
+        last.due ??= setTimeout(page.look, SELDOM);
+        return;
+      }
+      clearTimeout(last.due);
+      Object.assign(last, { at: performance.now(), total, due: null });
       const axes = Object.keys(AXES).filter((name) => all.every(({ lines }) => hasAxis(lines, name)));
       const over = axes.includes(state.get("over")) ? state.get("over") : all.every(({ lines }) => hasAxis(lines, "clock")) ? "clock" : "round";
       const focus = runs.find((run) => run.id === state.get("focus")) ?? runs[0];
@@ -54,7 +72,7 @@ export function mount(root, page) {
       courses = new Map(all.map(({ run, lines }) => [run.id, courseOf(courses.get(run.id), over, page.view.seed).follow(lines, AXES[over])]));
       for (const kind of picked) {
         if (!charts.has(keyOf(kind))) charts.set(keyOf(kind), chartOf(kind, page));
-        drawn(charts.get(keyOf(kind)), kind, { all, courses, over, focus, about, page, later: why.size === 1 && why.has("data") });
+        drawn(charts.get(keyOf(kind)), kind, { all, courses, over, focus, about, page, later: isOnlyData });
       }
       for (const name of charts.keys()) {
         if (picked.some((kind) => keyOf(kind) === name)) continue;
@@ -64,9 +82,10 @@ export function mount(root, page) {
       const nodes = picked.map((kind) => charts.get(keyOf(kind)).shown.root);
       if (nodes.length !== grid.children.length || nodes.some((node, i) => grid.children[i] !== node)) put(grid, nodes);
       root.dataset.over = over;
-      root.dataset.lines = all.reduce((sum, { lines }) => sum + lines.total, 0);
+      root.dataset.lines = total;
     },
     unmount() {
+      clearTimeout(last.due);
       for (const { lines } of charts.values()) lines.destroy();
     },
   };
