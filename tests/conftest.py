@@ -47,6 +47,7 @@ os.environ |= dict.fromkeys(("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_P
 os.environ |= dict.fromkeys(("no_proxy", "NO_PROXY"), "localhost,127.0.0.1,::1")
 os.environ |= QUIET
 os.environ |= ALONE  # Ray is on this machine only, too.
+gc.disable()  # While modules are imported and tests collected, nothing is garbage.
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -65,6 +66,7 @@ def pytest_collection_finish() -> None:
     """The modules and the tests stay: the collector of garbage need not look at millions of objects again and again."""
     gc.collect()
     gc.freeze()
+    gc.enable()
     begin()
 
 

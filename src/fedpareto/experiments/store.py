@@ -167,18 +167,16 @@ class RunFolder:
     def spec(self) -> Spec:
         """As it was when the run began."""
         self.must_be_run()
-        if self._is_deployed():
+        draft = Draft.read(self.spec_file)
+        if _is_deployed(draft):
             raise UserError(f"{self.path} is the run of a deployment; go on with: {self.way_on()}")
-        return Draft.read(self.spec_file).finish()
+        return draft.finish()
 
     def way_on(self, change: str = "") -> str:
         """What to type to continue this run, with a change of its spec where it may be given there."""
-        if self._is_deployed():
+        if _is_deployed(Draft.read(self.spec_file)):
             return f"fedpareto server resume {quoted(self.path.resolve().parent)}"
         return f"fedpareto resume {quoted(self.path)}" + (change and f" --set {change}")
-
-    def _is_deployed(self) -> bool:
-        return Draft.read(self.spec_file).values.get("preferences") == PRIVATE
 
     def checkpoint(self) -> Checkpoint | None:
         """The last checkpoint, if there is one yet."""
@@ -276,6 +274,10 @@ def describe(
         **({"tiers": list(spec.devices.tiers)} if spec.devices.kind == "tiers" else {}),
         **_disturbed(spec),
     }
+
+
+def _is_deployed(draft: Draft) -> bool:
+    return draft.values.get("preferences") == PRIVATE
 
 
 def _disturbed(spec: Spec) -> dict[str, Any]:

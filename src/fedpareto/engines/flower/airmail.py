@@ -27,6 +27,7 @@ from fedpareto.engines.flower import wire
 from fedpareto.engines.flower.judge import Judge
 from fedpareto.engines.flower.members import Members
 from fedpareto.engines.flower.options import FlowerOptions
+from fedpareto.engines.flower.pauses import Pauses
 from fedpareto.engines.flower.post import EXCHANGE, Away, Post
 from fedpareto.engines.single import Reply, Task, stacked
 from fedpareto.fleet.roster import HERE, OUT, Roster
@@ -147,6 +148,7 @@ class Airmail(Roster):
         """Those whose answers come next: at most `count` of them, and nobody after the time `until`."""
         came: list[int] = []
         count = min(count, self.out)
+        pauses = Pauses(self.options.poll)
         while len(came) < count:
             self._keep_in_touch()
             oldest = sorted(self._letters, key=lambda row: self._letters[row].since)
@@ -156,7 +158,7 @@ class Airmail(Roster):
             left = until - self.now
             if len(came) == count or left <= 0:
                 break
-            time.sleep(min(self.options.poll, left))
+            pauses.sleep(left)
         return np.array(came, dtype=np.int64)
 
     def _keep_in_touch(self) -> None:

@@ -50,6 +50,7 @@ from flwr.supercore.task_identity import TaskIdentity
 from flwr.supernode.runtime.run_clientapp import push_message, push_task_output
 
 from fedpareto.engines.flower.arrivals import FRAMING, Arrival
+from fedpareto.engines.flower.pauses import Pauses
 from fedpareto.engines.flower.wire import GENEROUS, Malformed
 from fedpareto.errors import UserError
 
@@ -59,7 +60,7 @@ TRIES = 8
 up.
 """
 POLL = 0.1
-"""Seconds between two polls for a task; a process that serves several SuperNodes takes longer."""
+"""Seconds between two polls for a task, at least; a process that serves several SuperNodes takes longer."""
 ARRIVAL = 10.0
 """Seconds that a SuperNode may take from the task to its message."""
 
@@ -228,14 +229,17 @@ def _be(task: int, run: int, node: int) -> None:
 def serve(apps: Mapping[Address, ClientApp], alive: Callable[[], bool] = lambda: True) -> None:
     """Answers what one or several SuperNodes receive, in this process, for as long as `alive` says so."""
     clients = {address: address.client() for address in apps}
+    pauses = Pauses(POLL * len(clients))
     try:
         while alive():
             tokens = {address: _acquire(client, TaskType.CLIENT_APP) for address, client in clients.items()}
             for address, token in tokens.items():
                 if token:
                     _answer(address, token, apps[address])
-            if not any(tokens.values()):
-                time.sleep(POLL * len(clients))
+            if any(tokens.values()):
+                pauses.begin_anew()
+            else:
+                pauses.sleep()
     finally:
         for client in clients.values():
             client.close()

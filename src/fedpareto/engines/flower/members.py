@@ -13,6 +13,7 @@ from flwr.app import RecordDict
 from fedpareto.core import rng
 from fedpareto.engines.flower import schema, wire
 from fedpareto.engines.flower.options import FlowerOptions
+from fedpareto.engines.flower.pauses import Pauses
 from fedpareto.engines.flower.post import HELLO, Post
 from fedpareto.errors import UserError
 
@@ -57,6 +58,7 @@ class Members:
         With `soon` the limit is near once somebody has joined: nobody waits for those who are away.
         """
         deadline = time.monotonic() + self.options.join_timeout
+        pauses = Pauses(self.options.poll)
         while True:
             self.meet()
             missing = [client for client in self.clients if client not in self.nodes]
@@ -66,7 +68,7 @@ class Members:
                 soon, deadline = False, min(deadline, time.monotonic() + self.options.hello_timeout)
             if time.monotonic() > deadline:
                 break
-            time.sleep(self.options.poll)
+            pauses.sleep()
         who = f"client {', '.join(map(str, missing))}"
         if not self.nodes or not without_some:
             raise UserError(

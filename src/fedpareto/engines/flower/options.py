@@ -30,7 +30,7 @@ class FlowerOptions(LocalOptions):
     forgiveness: float = 60.0
     """After how long a refused node may identify itself again."""
     poll: float = 0.1
-    """Pause between two polls for answers."""
+    """Pause between two polls for answers, at least; after a long wait it is longer, at most a second."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

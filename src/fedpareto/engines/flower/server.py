@@ -30,6 +30,7 @@ from fedpareto.engines.flower.airmail import Airmail
 from fedpareto.engines.flower.judge import Judge
 from fedpareto.engines.flower.members import Members
 from fedpareto.engines.flower.options import FlowerOptions
+from fedpareto.engines.flower.pauses import Pauses
 from fedpareto.engines.flower.post import EXCHANGE, Lost, Post
 from fedpareto.engines.machine import LocalOptions
 from fedpareto.engines.single import Reply, Task, stacked
@@ -271,6 +272,7 @@ class FlowerEngine:
             for client, envelope in envelopes.items()
             if client in self._members.nodes
         ]
+        pauses = Pauses(self.flower.poll)
         while pending:
             for owed in list(pending):
                 came = self._look(owed, envelopes[owed.client])
@@ -282,7 +284,7 @@ class FlowerEngine:
                 else:
                     self._give_up(owed.client, came, lost)
             if pending:
-                time.sleep(self.flower.poll)
+                pauses.sleep()
         return answers, {client: reason for client, reason in lost.items() if client not in answers}
 
     def _send(self, client: int, content: RecordDict) -> _Pending:
