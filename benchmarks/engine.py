@@ -90,8 +90,8 @@ class Tabular(SupervisedProblem):
 
     def slopes(self, outputs, batch, weights):
         logits, (fits, centred) = outputs.squeeze(-1), weights.unsqueeze(-1).unbind(1)
-        missed, mean = logits.sigmoid() - batch.columns["y"], batch.mean(logits).unsqueeze(-1)
-        return (torch.addcmul(2 * centred * mean, fits, missed) * batch.shares).unsqueeze(-1)
+        missed, mean = logits.sigmoid().sub_(batch.columns["y"]), batch.mean(logits).unsqueeze(-1)
+        return missed.mul_(fits).add_(centred * mean, alpha=2).mul_(batch.shares).unsqueeze(-1)
 
     def evaluate(self, parameters, batch):
         return self.losses(parameters, batch)

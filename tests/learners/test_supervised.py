@@ -16,6 +16,8 @@ from fedpareto.core.replay import Recordings
 from fedpareto.core.rows import Batch, Rows
 from fedpareto.errors import UserError
 from fedpareto.learners import minibatches
+from fedpareto.learners.gradients import ByHand
+from fedpareto.learners.plain import is_plain
 from fedpareto.learners.supervised import Supervised, can_be_recorded
 from fedpareto.moo.scalarise import SCALARISATIONS
 from fedpareto.problems.convex import Convex
@@ -108,6 +110,29 @@ def test_what_is_recorded_and_kept_from_round_to_round_is_the_same_training(case
         assert torch.allclose(again, plain, rtol=1e-12, atol=1e-12)
         assert torch.allclose(seen, during, rtol=1e-12)
     assert len(recordings.kept) == 1, "recorded once"
+
+
+def test_steps_within_products_are_those_along_a_gradient():
+    """Decay, a pull and a slope included; a client that idles would be pulled on, so there they are not taken."""
+    problem = Synthetic(hidden=(5, 4), rows=260)
+    learner = Supervised(lr=0.1, weight_decay=0.1, batch_size=16, epochs=EPOCHS)
+    clients, recordings = stack_of(problem, learner, range(SIZES)), Recordings(when="always")
+    shape = 3, SIZES, problem.layout.size
+    start, towards, slope = torch.randn(shape, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    pull, outline = Pull(0.7, towards, slope), learner._outline(clients)[0]
+    gradient = ByHand(problem.readout(), start, lambda outputs, batch: (None, outputs), recordings.workspace)
+    assert is_plain(gradient, learner, pull, {}, None, outline)
+    found, during = learner._train(clients, start, clients.preferences, pull)
+    along, seen = learner._train(replace(clients, recordings=recordings), start, clients.preferences, pull)
+    assert torch.allclose(found, along, rtol=1e-12, atol=1e-12)
+    assert torch.allclose(during, seen, rtol=1e-12)
+    fewer = replace(
+        outline, counts=outline.counts - np.array([0, 0, 0, 20]), own_steps=outline.own_steps - [0, 0, 0, 2]
+    )
+    assert not is_plain(gradient, learner, pull, {}, None, fewer)
+    without = replace(learner, weight_decay=0.0)
+    assert is_plain(gradient, without, None, {}, None, fewer)
+    assert not is_plain(gradient, without, pull, {}, None, fewer)
 
 
 def test_recordings_are_forgotten_when_there_are_too_many():

@@ -125,7 +125,9 @@ class Addresses:
         words = self._words(tuple(f"{purpose} {number}" for number in range(passes)), longest)
         place = torch.arange(longest, device=words.device)
         # A place in the low bits: keys are never equal, and sorted keys tell their places.
-        keys = torch.where(place < counts.view(-1, 1, 1), words.mul_(2**30).add_(place), place + LAST)
+        keys = words.mul_(2**30).add_(place)
+        if keys.is_cuda or bool((counts < longest).any()):  # A GPU is not waited for.
+            keys = torch.where(place < counts.view(-1, 1, 1), keys, place + LAST)
         return _sorted(keys).bitwise_and_(2**30 - 1)
 
     def _inside(self, purpose: str, count: int, start: int | Tensor) -> Tensor:

@@ -305,6 +305,8 @@ class LocalEngine:
             rows = rows[np.argsort(-counts, kind="stable")]
         elif len(rows) <= size:
             return iter([rows] if len(rows) else [])
+        if self.device.type == "cpu":  # Of equal size: the few clients of a last one would cost nearly a whole one.
+            return iter(np.array_split(rows, max(1, -(-len(rows) // size))))
         return (rows[i : i + size] for i in range(0, len(rows), size))
 
     @cached_property

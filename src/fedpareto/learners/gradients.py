@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from typing import Protocol, TypeAlias
 
 import torch
@@ -56,9 +57,12 @@ class ByHand:
 
     def __init__(self, readout: Readout, model: Tensor, of_outputs: OfOutputs, workspace: Workspace) -> None:
         """`of_outputs` gives the loss that is minimised, from the outputs on."""
-        self.readout, self.of_outputs = readout, of_outputs
-        self.gradient = torch.empty_like(model)
-        self.network = Backprop(readout.network, model, self.gradient, workspace)
+        self.readout, self.model, self.of_outputs, self.workspace = readout, model, of_outputs, workspace
+
+    @cached_property
+    def network(self) -> Backprop:
+        """Made when it is first called: a plain descent goes down without a gradient."""
+        return Backprop(self.readout.network, self.model, torch.empty_like(self.model), self.workspace)
 
     def __call__(self, batch: Batch) -> tuple[Losses, Tensor]:
         """See Gradient."""
@@ -67,7 +71,7 @@ class ByHand:
         losses, of_outputs = self.of_outputs(outputs, batch)
         with torch.no_grad():
             self.network.backward(of_outputs)
-        return losses, self.gradient
+        return losses, self.network.gradient
 
 
 def found_by_autograd(losses_of: Callable[[Tensor, Batch], Tensor]) -> OfOutputs:

@@ -50,7 +50,8 @@ class Outline:
     @property
     def form(self) -> tuple[object, ...]:
         """What a recording depends on: steps, passes, the rows of the largest client, and which steps are full."""
-        return self.steps, self.passes, self.longest, tuple(self.everyone_full), tuple(self.someone_idle)
+        flags = tuple(self.everyone_full), tuple(self.someone_idle), self.is_in_step, self.is_even
+        return self.steps, self.passes, self.longest, *flags
 
     @property
     def longest(self) -> int:
@@ -62,6 +63,16 @@ class Outline:
         """Steps of a pass, `[n]`, the last of which may have fewer rows."""
         steps: np.ndarray = np.maximum(-(-self.counts // self.batch_size), 1)
         return steps
+
+    @cached_property
+    def is_in_step(self) -> bool:
+        """Whether all clients begin their passes in the same steps."""
+        return bool((self.per_epoch == self.per_epoch[:1]).all())
+
+    @cached_property
+    def is_even(self) -> bool:
+        """Whether all clients have as many rows, and so the same places to fill."""
+        return bool((self.counts == self.counts[:1]).all())
 
     @cached_property
     def rows_of_steps(self) -> np.ndarray:
@@ -142,14 +153,23 @@ def drawn(outline: Outline, tensors: Message, addresses: rng.Addresses, purpose:
     In tensor arithmetic only, where the rows are.
     """
     orders = addresses.orders(purpose, tensors["counts"], outline.passes, outline.longest)
+    place = torch.arange(outline.batch_size, device=orders.device)
+    of_step = tensors["of_step"][:1] if outline.is_even else tensors["of_step"]
+    mask = place < of_step.unsqueeze(2)
+    # Beyond a client's last row is another's place, or none; the mask leaves it out.
+    index = _in_steps(orders, outline, tensors).add_(tensors["starts"].view(-1, 1, 1)).mul_(mask.to(orders.dtype))
+    return Plan(index, mask.to(dtype).expand(index.shape), tensors["late"].to(dtype))
+
+
+def _in_steps(orders: Tensor, outline: Outline, tensors: Message) -> Tensor:
+    """What is at each place of each step, `[n, steps, batch]`, of orders of rows `[n, passes, longest]`."""
     n, batch = len(orders), outline.batch_size
+    if outline.is_in_step:
+        empty = -outline.longest % batch
+        return torch.nn.functional.pad(orders, (0, empty)).view(n, -1, batch)[:, : outline.steps]
     step, place = (torch.arange(count, device=orders.device) for count in (outline.steps, batch))
     per_epoch = tensors["per_epoch"].unsqueeze(1)
     number = (step // per_epoch).clamp_max(outline.passes - 1)
     first = number * outline.longest + step % per_epoch * batch
-    # Beyond a client's last row is another's place, or none; the mask leaves it out.
     source = (first.unsqueeze(2) + place).clamp_max_(outline.passes * outline.longest - 1)
-    rows = orders.view(n, -1).gather(1, source.view(n, -1)).view(source.shape)
-    mask = place < tensors["of_step"].unsqueeze(2)
-    index = rows.add_(tensors["starts"].view(-1, 1, 1)).mul_(mask)
-    return Plan(index, mask.to(dtype), tensors["late"].to(dtype))
+    return orders.view(n, -1).gather(1, source.view(n, -1)).view(source.shape)

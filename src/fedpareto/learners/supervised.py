@@ -36,6 +36,7 @@ from fedpareto.learners.gradients import (
 )
 from fedpareto.learners.minibatches import Outline, Plan, drawn
 from fedpareto.learners.optimisers import Schedule
+from fedpareto.learners.plain import PlainDescent, is_plain
 from fedpareto.moo.scalarise import SCALARISATIONS
 from fedpareto.networks.training import Training
 
@@ -196,14 +197,18 @@ class Supervised(Learner):
             return model, model if recording.watch is None else recording.watch.means
         model, kept, watch = start.clone(), _clones(inputs), Watch(start)
         gradient, factors = make(model, kept), kept.get(STEP_FACTOR)
-        descent = Descent(self, model, layout, gradient, pull, clients.addresses, purpose, factors, clients.own)
+        descent: Descent | PlainDescent
+        if is_plain(gradient, self, pull, clients.own, factors, outline):
+            descent = PlainDescent(self, gradient, pull)
+        else:
+            descent = Descent(self, model, layout, gradient, pull, clients.addresses, purpose, factors, clients.own)
         plan = drawn(outline, tensors, clients.addresses, purpose, start.dtype)
         for step, (batch, active) in enumerate(plan.batches(rows, outline, clients.recordings.workspace)):
             losses = descent.step(batch, active)
             if watched:
                 watch.see(losses, batch.mask, plan.last_epoch[:, step])
         given.update({name: kept[name] for name in given})
-        return model, watch.means
+        return descent.model, watch.means
 
     def _is_recorded(self, clients: Stack, start: Tensor, identity: Hashable, pull: Pull | None, purpose: str) -> bool:
         if not clients.recordings.are_made(start.device):

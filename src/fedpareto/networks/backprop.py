@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fedpareto.core.connections import Connections
 from fedpareto.core.workspace import Workspace
-from fedpareto.networks.linear import to_the_right
+from fedpareto.networks.linear import relu_backward_, to_the_right
 from fedpareto.networks.mlp import MLP
 
 
@@ -122,7 +122,7 @@ class Backprop:
             if number:
                 gradient = layer.to_inputs(gradient)
                 if self.network.has_relu(number - 1):
-                    torch.ops.aten.threshold_backward.grad_input(gradient, inputs, 0, grad_input=gradient)
+                    relu_backward_(gradient, inputs)
         for weight in self.sparse:
             weight.keep()
 

@@ -1,0 +1,130 @@
+"""An MLP on a CPU that goes down plain gradients: a layer's step is part of the product that its gradient would be.
+
+Nothing but the outputs of layers is kept, and each tensor of all clients lies in one piece of memory, into which a
+CPU's libraries write products of a whole stack at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedpareto.core.workspace import Workspace
+from fedpareto.networks.linear import relu_backward_
+from fedpareto.networks.mlp import MLP
+
+
+@dataclass
+class _Layer:
+    """A layer of all clients, and memory for what it computes."""
+
+    weight: Tensor
+    """`[n, in, out]`; where there is no bias, its last input is always 1."""
+    bias: Tensor | None
+    """`[n, 1, out]`."""
+    output: Tensor
+    """`[n, b, out]`."""
+    of_input: Tensor
+    """The gradient of what it got, `[n, b, in]`."""
+    turned: Tensor
+    """The weight, `[n, out, in]`: a product with a transposed view takes longer than the copy."""
+    ones: Tensor
+    """`[n, 1, b]`."""
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """x·W + b."""
+        torch.bmm(inputs, self.weight, out=self.output)
+        return self.output if self.bias is None else self.output.add_(self.bias)
+
+    def to_inputs(self, gradient: Tensor) -> Tensor:
+        """The gradient of the inputs, given that of the output."""
+        if gradient.shape[-1] == 1:
+            return torch.mul(gradient, self.weight.mT, out=self.of_input)
+        np.copyto(self.turned.numpy(), self.weight.mT.numpy())  # In half the time of torch's copy.
+        return torch.bmm(gradient, self.turned, out=self.of_input)
+
+    def descend(self, inputs: Tensor, gradient: Tensor, kept: float, lr: float) -> None:
+        """W ← kept·W − lr·xᵀ·g, and so the bias."""
+        if gradient.shape[-1] == 1:  # A column is a third of the speed of a row.
+            self.weight.mT.baddbmm_(gradient.mT, inputs, beta=kept, alpha=-lr)
+        else:
+            self.weight.baddbmm_(inputs.mT, gradient, beta=kept, alpha=-lr)
+        if self.bias is not None:
+            self.bias.baddbmm_(self.ones, gradient, beta=kept, alpha=-lr)
+
+
+class Descending:
+    """n models `[n, d]`, of which a step down is w ← kept·w − lr·gradient."""
+
+    def __init__(self, network: MLP, model: Tensor, workspace: Workspace, kept: float, lr: float) -> None:
+        self.network, self.n, self.workspace, self.kept, self.lr = network, len(model), workspace, kept, lr
+        (inputs, first), *others = pairwise(network.widths)
+        # The bias of the first layer is one more row of its weight: it follows in a flat model.
+        self.sizes = [(inputs + 1) * first, *(size for a, b in others for size in (a * b, b))]
+        self.packed = self.pack(model)
+        """All models, tensor by tensor, `[n · d]`."""
+        self.batch = 0
+        self.layers: list[_Layer] = []
+        self.inputs: list[Tensor] = []
+        """Of each layer, from the last forward pass."""
+
+    def pack(self, flat: Tensor) -> Tensor:
+        """Of models `[n, d]`, the tensors one after the other, each of all models."""
+        return torch.cat([part.reshape(-1) for part in flat.split_with_sizes(self.sizes, dim=1)])
+
+    @property
+    def models(self) -> Tensor:
+        """As they are now, `[n, d]`."""
+        return torch.cat([part.view(self.n, -1) for part in self._parts()], dim=1)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Outputs `[n, b, out]` for inputs `[n, b, in]`, until the next call."""
+        if inputs.shape[1] != self.batch:
+            self.batch = inputs.shape[1]
+            self.layers = list(self._layers())
+            self.and_one = self._space("inputs and 1", self.batch, inputs.shape[2] + 1).fill_(1)
+        self.and_one[..., :-1].copy_(inputs)
+        values, self.inputs = self.and_one, []
+        for number, layer in enumerate(self.layers):
+            self.inputs.append(values)
+            values = layer.forward(values)
+            if self.network.has_relu(number):
+                values.relu_()
+        return values
+
+    def descend(self, gradient: Tensor) -> None:
+        """A step of all models, given the gradient of the last forward pass's outputs `[n, b, out]`."""
+        for number in reversed(range(len(self.layers))):
+            layer, inputs, of_output = self.layers[number], self.inputs[number], gradient
+            if number:
+                gradient = layer.to_inputs(of_output)
+                if self.network.has_relu(number - 1):
+                    relu_backward_(gradient, inputs)
+            layer.descend(inputs, of_output, self.kept, self.lr)
+
+    def _parts(self) -> tuple[Tensor, ...]:
+        return self.packed.split_with_sizes([self.n * size for size in self.sizes])
+
+    def _layers(self) -> Iterator[_Layer]:
+        joined, *others = self._parts()
+        weights, biases = [joined, *others[::2]], [None, *others[1::2]]
+        ones = self.packed.new_ones(self.n, 1, self.batch)
+        for i, (weight, bias, out) in enumerate(zip(weights, biases, self.network.widths[1:], strict=True)):
+            whole = weight.view(self.n, -1, out)
+            fan_in = whole.shape[1]
+            yield _Layer(
+                whole,
+                None if bias is None else bias.view(self.n, 1, out),
+                self._space(f"output {i}", self.batch, out),
+                self._space(f"of input {i}", self.batch, fan_in if i else 0),
+                self._space(f"turned {i}", out, fan_in if i else 0),
+                ones,
+            )
+
+    def _space(self, name: str, *shape: int) -> Tensor:
+        return self.workspace.take(name, (self.n, *shape), self.packed.dtype)
