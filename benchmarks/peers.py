@@ -1,7 +1,7 @@
 """Are we slower than a short program that somebody writes in JAX for just this work? In turns, in one process.
 
     pip install 'fedpareto[bench]'
-    python benchmarks/peers.py [--quick] [--json FILE]
+    python benchmarks/peers.py [--quick] [--pieces] [--json FILE]
 
 The work is a round of FedAvg, or of Ditto: every client runs one epoch of 1,000 rows in batches of 128 through an MLP
 64-32 with 12 inputs; then FedFew's CNN as in images.py. The other side is compiled by XLA, `lax.map` over clients and
@@ -9,6 +9,8 @@ The work is a round of FedAvg, or of Ditto: every client runs one epoch of 1,000
 and minibatches: these are drawn by our generator, within our time, and handed to the program in JAX before its clock
 starts. `jax_drawing_…` is what that takes if it draws its own. After three rounds both have the same models and the
 same loss on held-out rows, or nothing is timed.
+
+`--pieces` shows where a round of ours goes, instead: each piece within the round, beside what its products take alone.
 
 Times are CPU time of the whole process, which is held on one core with one thread on either side; the best of several.
 """
@@ -21,6 +23,7 @@ import os
 import time
 from collections.abc import Callable
 from functools import reduce
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -42,9 +45,13 @@ from jax import lax
 from fedpareto.algorithms.ditto import Ditto
 from fedpareto.algorithms.fedavg import FedAvg
 from fedpareto.core.federation import Federation
-from fedpareto.core.rows import Batch
+from fedpareto.core.rows import Batch, Rows
 from fedpareto.engines.local import LocalEngine
 from fedpareto.engines.machine import Choices, LocalOptions
+from fedpareto.learners import supervised
+from fedpareto.learners.supervised import Supervised
+from fedpareto.networks import descending
+from fedpareto.networks.descending import Descending, _Layer
 
 CHUNK = 64
 SAME = 1e-5
@@ -253,6 +260,71 @@ def images(clients: int, tries: int) -> dict[str, float]:
     return {**best_times({"ours": train, "jax": program}, tries), "largest_gap": gap}
 
 
+# -- where a round of ours goes --------------------------------------------------------------------------------------
+
+
+class Pieces:
+    """CPU time within some functions, by name; what one of them calls is not counted twice."""
+
+    def __init__(self) -> None:
+        self.spent: dict[str, int] = {}
+        self.inner = [0]
+
+    def watch(self, owner: Any, function: str, name: Callable[..., str]) -> None:
+        """Replaces a function by one that counts; its arguments tell its name."""
+        real = getattr(owner, function)
+
+        def counted(*given: Any, **named: Any) -> Any:
+            self.inner.append(0)
+            start = time.process_time_ns()
+            found = real(*given, **named)
+            spent = time.process_time_ns() - start
+            self.spent[name(*given)] = self.spent.get(name(*given), 0) + spent - self.inner.pop()
+            self.inner[-1] += spent
+            return found
+
+        setattr(owner, function, counted)
+
+
+def pieces(clients: int, tries: int) -> None:
+    """Prints microseconds of each piece, for a client and a step of its training: the least of `tries` rounds."""
+    engine, found = engine_for(FedAvg(), clients), Pieces()
+    widths = engine.problem.model.widths
+    layer_of = {(a + (i == 0), b): f"layer {i + 1}" for i, (a, b) in enumerate(pairwise(widths))}
+    for function, kind in {"forward": "x·W + b", "to_inputs": "g·Wᵀ", "descend": "W − lr·xᵀ·g"}.items():
+        found.watch(_Layer, function, lambda own, *_, kind=kind: f"{layer_of[own.weight.shape[1:]]}: {kind}")
+    found.watch(descending, "relu_backward_", lambda *_: "ReLU, backward")
+    found.watch(Descending, "forward", lambda *_: "ReLU, inputs beside ones")
+    found.watch(Tabular, "slopes", lambda *_: "loss")
+    found.watch(Rows, "take", lambda *_: "gathering of rows")
+    found.watch(supervised, "drawn", lambda *_: "drawing of minibatches")
+    found.watch(Supervised, "train", lambda *_: "the rest of training")
+    rounds, ours, steps = [], Ours(engine), clients * -(-ROWS // BATCH)
+    for _ in range(tries + 1):
+        found.spent.clear()
+        start = time.process_time_ns()
+        ours()
+        whole = time.process_time_ns() - start
+        rounds.append({**found.spent, "averaging, checks": whole - sum(found.spent.values()), "the round": whole})
+    bare = alone(clients, widths, tries)
+    print("us of CPU time for a client and a step      here    alone")
+    for name in rounds[1]:
+        least = min(one[name] for one in rounds[1:]) / steps / 1e3
+        print(f"{name:40} {least:7.1f} {bare.get(name, '') and f'{bare[name]:8.1f}'}")
+
+
+def alone(clients: int, widths: tuple[int, ...], tries: int) -> dict[str, float]:
+    """Microseconds of nothing but the product, for a client, by the names of `pieces`."""
+    n, best = min(CHUNK, clients), {}
+    for i, (a, b) in enumerate(pairwise(widths)):
+        shapes = {"x·W + b": (BATCH, a, b), "g·Wᵀ": (BATCH, b, a), "W − lr·xᵀ·g": (a, BATCH, b)}
+        for kind, (rows, inner, columns) in shapes.items():
+            left, right, to = (torch.randn(n, *shape) for shape in ((rows, inner), (inner, columns), (rows, columns)))
+            times = best_times({kind: lambda one=left, two=right, to=to: torch.bmm(one, two, out=to)}, 10 * tries)
+            best[f"layer {i + 1}: {kind}"] = 1e3 * times[kind] / n
+    return best
+
+
 def best_times(works: dict[str, Work], tries: int) -> dict[str, float]:
     """Milliseconds of CPU time of each, the best of `tries` in turns."""
     best = dict.fromkeys(works, float("inf"))
@@ -273,9 +345,13 @@ def main() -> None:
     )
     parser.add_argument("--quick", action="store_true", help="50 clients only, without the CNN")
     parser.add_argument("--json", type=Path, help="write the figures to this file")
+    parser.add_argument("--pieces", action="store_true", help="where a round of FedAvg with 50 clients goes, of ours")
     options = parser.parse_args()
     torch.set_num_threads(1)
     tries = 5 if options.quick else 15
+    if options.pieces:
+        pieces(50, 2 * tries)
+        return
     print(f"torch {torch.__version__}, jax {jax.__version__}; ms of CPU time of a round, load {os.getloadavg()[0]:.1f}")
     print("                      ours      jax   jax that draws | jax/ours")
     figures: dict[str, float] = {}
