@@ -23,12 +23,13 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 import traceback
 import types
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, Any, ClassVar, NoReturn
@@ -57,6 +58,8 @@ FLOWER = (
     "fedpareto.deploy.server",
 )
 """The same for a federation, in which the forks' children are forks, too."""
+PAGE = ("fedpareto.page.dial_worker", "fedpareto.page.figures", "fedpareto.page.form_worker")
+"""The same for the page, whose workers are forks, too."""
 QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
 """Flower reads this when it is imported."""
 CAN_FORK = sys.platform == "linux"
@@ -173,6 +176,17 @@ def forked_children(replace: Callable[[object, str, object], None] = setattr) ->
     replace(Processes, "_begin", begin)
 
 
+def forked_workers(replace: Callable[[object, str, object], None] = setattr) -> None:
+    """From now on the page's workers that this process starts come from its nursery."""
+    from fedpareto.page import worker
+
+    def begin(self: worker.Worker) -> Python:
+        pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "encoding": "utf-8"}
+        return Python([sys.executable, "-P", "-m", worker.__name__, self.target], modules=PAGE, **pipes)
+
+    replace(worker.Worker, "_begin", begin)
+
+
 # -- the nursery ---------------------------------------------------------------------------------------------------
 
 
@@ -183,6 +197,8 @@ class Nursery:
     here: ClassVar[Nursery | None] = None
     """This process's own."""
     link: socket.socket
+    turn: threading.Lock = field(default_factory=threading.Lock)
+    """Threads ask one after the other."""
 
     @classmethod
     def open(cls) -> None:
@@ -202,10 +218,11 @@ class Nursery:
         """The number of the new process, which reads and writes these files as its first three."""
         message = json.dumps({**request, "parent": os.getpid()}).encode()
         assert len(message) < MOST_BYTES
-        _take_in_orphans(True)
-        socket.send_fds(self.link, [message], list(files))
-        answer = self.link.recv(100)
-        _take_in_orphans(False)
+        with self.turn:
+            _take_in_orphans(True)
+            socket.send_fds(self.link, [message], list(files))
+            answer = self.link.recv(100)
+            _take_in_orphans(False)
         assert answer, "the nursery is gone"
         return int(answer)
 
@@ -261,6 +278,7 @@ def _start_over() -> None:
     warnings.resetwarnings()
     for category in (DeprecationWarning, PendingDeprecationWarning, ImportWarning, ResourceWarning):
         warnings.simplefilter("ignore", category)
+    warnings.filterwarnings("ignore", category=RuntimeWarning, module="runpy")  # Of a module that is imported already.
     Nursery.here = None
 
 
@@ -290,7 +308,9 @@ def _be_child(request: Mapping[str, Any], files: Sequence[int], middle: int, lin
         random.seed()
         if request["forks"]:
             Nursery.open()
-            forked_children()
+            forked_workers()
+            if set(FLOWER) <= set(request["modules"]):
+                forked_children()
         _finish(request["command"])
     except BaseException:
         traceback.print_exc()
@@ -342,9 +362,10 @@ def _run(command: Sequence[str]) -> None:
             sys.path.insert(0, "")
             main = sys.modules["__main__"] = types.ModuleType("__main__")
             exec(compile(code, "<string>", "exec", dont_inherit=True), main.__dict__)
-        case ["-m", module, *arguments]:
+        case ["-P", "-m", module, *arguments] | ["-m", module, *arguments]:
             sys.argv = [module, *arguments]
-            sys.path.insert(0, str(Path.cwd()))
+            if words[0] != "-P":
+                sys.path.insert(0, str(Path.cwd()))
             runpy.run_module(module, run_name="__main__", alter_sys=True)
         case [file, *arguments]:
             sys.argv = [file, *arguments]

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from processes import Command, Commands
+from processes import PAGE, Command, Commands
 from waiting import PATIENCE, until
 
 PROGRAMS = ("chromium", "chromium-headless-shell", "chromium-browser", "google-chrome")
@@ -89,7 +89,7 @@ class PageServer:
         """Starts it, and waits for its address."""
         port = () if "--port" in self.options else ("--port", "0")
         arguments = ["page", *map(str, self.roots), "--no-browser", *port, *self.options]
-        self.process = Commands().start(arguments, self.log)
+        self.process = Commands(PAGE).start(arguments, self.log)
         assert self.process.wait_for_text("token="), self.log.read_text(encoding="utf-8")
         until(lambda: self.log.read_text(encoding="utf-8").endswith("\n"))
         (self.url,) = [word for word in self.log.read_text(encoding="utf-8").split() if "token=" in word]

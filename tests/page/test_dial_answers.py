@@ -31,6 +31,7 @@ from fedpareto.problems.multitask.digits import DigitPairs
 from fedpareto.problems.synthetic import Synthetic
 from fedpareto.serving import runs
 from fedpareto.serving.predictions import predict
+from processes import forked_workers
 
 ENGINE = {"threads": 1, "chunk": 64}
 GRID = [[step / 20, 1 - step / 20] for step in range(21)]
@@ -88,8 +89,10 @@ def page(tmp_path_factory):
     fedpareto.run(DigitPairs(), "fedavg", clients=2, rounds=1, engine=ENGINE, out=root / "pairs")
     fedpareto.run("convex", "fedavg", clients=3, rounds=1, engine=ENGINE, out=root / "convex")
     opened = Page(root)
-    yield opened
-    opened.dial.close()
+    with pytest.MonkeyPatch.context() as patched:
+        forked_workers(patched.setattr)
+        yield opened
+        opened.dial.close()
 
 
 @pytest.fixture(autouse=True)
