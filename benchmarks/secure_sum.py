@@ -25,7 +25,8 @@ from fedpareto.algorithms.secured import Secured
 from fedpareto.core.algorithm import Algorithm
 from fedpareto.core.clients import Clients
 from fedpareto.core.federation import Federation
-from fedpareto.core.messages import Message, Replies, Tasks, traffic
+from fedpareto.core.messages import Message, Replies, Tasks
+from fedpareto.core.traffic import traffic
 from fedpareto.engines.local import LocalEngine
 from fedpareto.engines.machine import Choices, LocalOptions
 from fedpareto.problems.synthetic import Synthetic

@@ -13,7 +13,8 @@ import pytest
 import torch
 
 from fedpareto.columns import Columns, InFile, Nowhere, in_folder
-from fedpareto.core.messages import ByClient, Evaluations, Outcome, Replies, Traffic
+from fedpareto.core.messages import ByClient, Evaluations, Outcome, Replies
+from fedpareto.core.traffic import Traffic
 from fedpareto.errors import DamagedFile
 from fedpareto.experiments import recording
 from fedpareto.experiments.draft import Draft
@@ -164,7 +165,7 @@ def entry_of(recorder: Recorder, n: int) -> Entry:
     halves = [clients[: n // 2].tolist(), clients[n // 2 :].tolist()]
     told = {"weights": [1 / n] * n, "clusters": halves, "similarity": torch.rand(n, n), "objective": 0.5}
     recorder.describe(entry, told)
-    cost = Traffic(clients, np.full(n, 8), clients)
+    cost = Traffic(clients, np.stack([np.full(n, 8), clients]))
     recorder.note(entry, Outcome(Replies(clients), evaluations=Evaluations(values, values)), cost)
     recorder.note_clients(entry, {"left_out": clients[1:].tolist()})
     recorder.record([entry], [])

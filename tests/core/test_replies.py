@@ -9,6 +9,7 @@ import torch
 from fedpareto.core.algorithm import model_sized, small_setting
 from fedpareto.core.messages import Replies
 from fedpareto.core.registry import make_algorithm
+from fedpareto.core.traffic import Traffic, traffic
 
 N, K, D = 5, 3, 7
 
@@ -66,3 +67,18 @@ def test_some_of_the_replies_are_replies(replies):
 )
 def test_what_grows_with_the_model_is_known_from_the_shapes(name, step, large):
     assert model_sized(make_algorithm(name, {}), small_setting(), step) == large
+
+
+def test_replies_one_by_one_are_those_of_their_rows(replies):
+    numbered = Replies(np.arange(N) + 3, replies.tensors, rounds=np.arange(N) + 9, coded=np.arange(N) * 10)
+    for row, one in enumerate(numbered.singly()):
+        wanted = numbered.only(np.array([row]))
+        for name in ("clients", "lanes", "rounds", "coded", "sizes"):
+            assert getattr(one, name).tolist() == getattr(wanted, name).tolist()
+        assert all(torch.equal(one[name], wanted[name]) for name in numbered.tensors)
+
+
+def test_traffic_is_added_up_by_client():
+    twice = Traffic.cat([Traffic(np.array([4, 1, 4]), np.array([[5, 6, 7], [0, 1, 2]])), traffic([], Replies([1, 2]))])
+    found = twice.by_client()
+    assert (found.clients.tolist(), found.down.tolist(), found.up.tolist()) == ([1, 2, 4], [6, 0, 12], [1, 0, 2])

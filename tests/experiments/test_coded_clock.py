@@ -9,7 +9,8 @@ import pytest
 import torch
 from folders import assert_same_results, rows
 
-from fedpareto.core.messages import Failure, Outcome, Replies, Tasks, tasks_for
+from fedpareto.core.messages import Failure, Outcome, Replies, Tasks
+from fedpareto.core.traffic import tasks_for
 from fedpareto.errors import UserError
 from fedpareto.experiments import engines
 from fedpareto.experiments.draft import Draft

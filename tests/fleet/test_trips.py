@@ -78,3 +78,13 @@ def test_what_is_expected_is_the_mean_of_what_comes():
     found = trips(fleet, everyone, 0.0, 1e11, 1e6, 1e5)
     assert found.arrived.mean() == pytest.approx(seconds[0], rel=1e-3)
     assert found.joules.mean() == pytest.approx(joules[0], rel=1e-3)
+
+
+def test_what_is_found_for_the_next_tasks_at_once_is_what_each_takes_by_itself():
+    clients = np.arange(4)
+    machines = Devices("equal", loss=(0.3, 0.0, 0.1, 0.3))
+    fleet, alone = (machines.fleet(clients, 7) for _ in range(2))
+    for number, size in [(number, 1e6) for number in range(1, 20)] + [(5, 2e6), (5, 1e6)]:
+        for row in clients if number % 3 else clients[[1, 3]]:
+            found = trips(fleet, np.array([row]), 0.0, 1e9, size, size, number=np.array([number]))
+            assert found.arrived == trips(alone, np.array([row]), 0.0, 1e9, size, size, number=number).arrived

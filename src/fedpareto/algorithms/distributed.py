@@ -20,7 +20,8 @@ from fedpareto.algorithms import personal
 from fedpareto.algorithms.personal import PersonalState
 from fedpareto.core.algorithm import Algorithm, S, Setting, State
 from fedpareto.core.clients import Clients
-from fedpareto.core.messages import Message, Parcels, Replies, Shapes, Tasks, Traffic
+from fedpareto.core.messages import Message, Parcels, Replies, Shapes, Tasks
+from fedpareto.core.traffic import Traffic
 from fedpareto.errors import UserError
 from fedpareto.moo import graphs
 from fedpareto.moo.graphs import Graph
@@ -77,7 +78,7 @@ class OnGraph(Algorithm[S]):
         up, down = np.zeros((2, len(graph)), dtype=np.int64)
         np.add.at(up, rows, replies.sizes)
         np.add.at(down, graph.rows, up[graph.others])
-        return Traffic(setting.clients, down, graph.degrees * up)
+        return Traffic(setting.clients, np.stack([down, graph.degrees * up]))
 
 
 @lru_cache(maxsize=DRAWN)

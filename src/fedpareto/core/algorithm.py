@@ -17,9 +17,10 @@ from fedpareto.core.clients import Clients
 from fedpareto.core.conditioned import Conditioned
 from fedpareto.core.groups import Comparison
 from fedpareto.core.layout import Layout
-from fedpareto.core.messages import Ids, Message, Parcels, Replies, Shapes, Tasks, Traffic, places, traffic
+from fedpareto.core.messages import Ids, Message, Parcels, Replies, Shapes, Tasks, places
 from fedpareto.core.problem import Judge, Objective
 from fedpareto.core.taxonomy import BOXES, COMPARISON, OUTSIDE, Box
+from fedpareto.core.traffic import Traffic, traffic
 from fedpareto.moo.graphs import Graph
 from fedpareto.trust.privacy import Part, Privacy
 from fedpareto.trust.secure_sum import SecureSum

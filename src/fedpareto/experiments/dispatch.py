@@ -25,13 +25,11 @@ from fedpareto.core.messages import (
     Parcels,
     Replies,
     Tasks,
-    Traffic,
     but,
-    bytes_down,
     only_of,
     places,
-    traffic,
 )
+from fedpareto.core.traffic import Traffic, bytes_down, traffic
 from fedpareto.engines.checks import enforce_quorum
 from fedpareto.engines.downlink import Downlink
 from fedpareto.experiments import flights
@@ -156,8 +154,9 @@ class Dispatch:
         else:
             down = bytes_down(tasks, sent)
         both_ways = np.zeros((2, len(sent) + len(replies)), dtype=np.int64)
-        both_ways[0, : len(sent)], both_ways[1, len(sent) :] = down, replies.sizes
-        return Traffic(np.concatenate([sent, replies.clients]), *both_ways)
+        both_ways[0, : len(sent)] = down
+        both_ways[1, len(sent) :] = replies.coded if len(replies.coded) else replies.size
+        return Traffic(np.concatenate([sent, replies.clients]), both_ways)
 
     def _whoever_came_back(
         self, states: Sequence[State], tasks: Sequence[Sequence[Tasks]], evaluate: Sequence[Parcels | None]

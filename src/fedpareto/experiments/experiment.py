@@ -84,11 +84,14 @@ class Experiment:
 
     def _going(self) -> list[int]:
         """The seeds, by index, that have a next round: they were not stopped early, and have simulated time left."""
-        return [run for run in self._unstopped() if run not in self.dispatch.over]
+        over = self.dispatch.over
+        return [run for run in self._unstopped() if run not in over] if over else self._unstopped()
 
     def _unstopped(self) -> list[int]:
         """The seeds, by index, that were not stopped early."""
-        return [run for run in range(len(self.states)) if not (self._watches and self._watches[run].stopped)]
+        if not self._watches:
+            return list(range(len(self.states)))
+        return [run for run, watch in enumerate(self._watches) if not watch.stopped]
 
     def _is_over(self) -> bool:
         return not self._going() or self.round >= self.spec.rounds

@@ -12,9 +12,10 @@ from torch import Tensor
 
 from fedpareto import columns
 from fedpareto.columns import Columns
-from fedpareto.core.messages import ByClient, Failure, Ids, Outcome, Traffic, places
+from fedpareto.core.messages import ByClient, Failure, Ids, Outcome, places
 from fedpareto.core.problem import Problem
 from fedpareto.core.solutions import held_out
+from fedpareto.core.traffic import Traffic
 from fedpareto.experiments.store import RunFolder
 from fedpareto.moo.indicators import hypervolume
 
@@ -99,10 +100,11 @@ class Recorder:
         row["failures"] = row.get("failures", 0) + len(outcome.failures)
         if entry.participants is not None:
             entry.participants = np.union1d(entry.participants, outcome.replies.clients)
+        down = up = 0
         if cost is not None:
             entry.costs.append(cost)
-        row["bytes_down"] = row.get("bytes_down", 0) + (0 if cost is None else int(cost.down.sum()))
-        row["bytes_up"] = row.get("bytes_up", 0) + (0 if cost is None else int(cost.up.sum()))
+            down, up = cost.both_ways.sum(axis=1).tolist()
+        row["bytes_down"], row["bytes_up"] = row.get("bytes_down", 0) + down, row.get("bytes_up", 0) + up
 
     def _note_evaluation(self, entry: Entry, kind: str, values: ByClient) -> None:
         """Means in the row, each client's values `[k, splits, m]` in columns."""
@@ -166,13 +168,8 @@ class Recorder:
 
     def _traffic(self, costs: Sequence[Traffic]) -> tuple[np.ndarray, np.ndarray]:
         """Bytes `[k, 2]` to and from the clients that had any, and who they are."""
-        who = np.unique(np.concatenate([cost.clients for cost in costs]))
-        total = np.zeros((len(who), 2), dtype=np.int64)
-        for cost in costs:
-            place = who.searchsorted(cost.clients)
-            np.add.at(total[:, 0], place, cost.down)
-            np.add.at(total[:, 1], place, cost.up)
-        return total, places(self.clients, who)
+        total = Traffic.cat(costs).by_client()
+        return total.both_ways.T, places(self.clients, total.clients)
 
     # -- over the seeds --------------------------------------------------------------------------------------------
 

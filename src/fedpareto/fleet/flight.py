@@ -13,7 +13,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from fedpareto.core.messages import Outcome, Tasks, bytes_down, places, tasks_for
+from fedpareto.core.messages import Outcome, Tasks, places
+from fedpareto.core.traffic import bytes_down, tasks_for
 from fedpareto.fleet.roster import HERE, IDLE, UNKNOWN, Roster, TimeIsUp
 from fedpareto.fleet.trips import Fleet, Homeward, Outward
 

@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -60,6 +61,7 @@ class Roster(ABC):
         self.failures: dict[int, Failure] = {}
         self._users: dict[int, int] = {}
         self._readers: dict[int, int] = {}
+        self._singly: WeakKeyDictionary[Replies, list[Replies]] = WeakKeyDictionary()
 
     def count_users(self) -> None:
         """How many clients need each round's tasks and each stack of replies, from what is there."""
@@ -144,6 +146,8 @@ class Roster(ABC):
 
     def taken(self, rows: np.ndarray) -> tuple[Replies, list[Failure]]:
         """The replies of clients who are here, sorted by client, and of the others why there is none."""
+        if len(rows) == 1 and (stack := int(self.stack[rows[0]])) >= 0:
+            return self._each_of(self.replies[stack])[self.row[rows[0]]], []
         rows = np.sort(rows)
         stacks = self.stack[rows]
         numbers = sorted(set(stacks.tolist()))
@@ -154,6 +158,13 @@ class Roster(ABC):
         if len(parts) > 1:
             replies = replies.only(np.argsort(replies.clients, kind="stable"))
         return replies, [self.failures[row] for row in rows[stacks == FAILED].tolist()]
+
+    def _each_of(self, stack: Replies) -> list[Replies]:
+        """The replies of a stack one by one, for as long as it is there."""
+        found = self._singly.get(stack)
+        if found is None:
+            found = self._singly[stack] = stack.singly()
+        return found
 
     def forget_reply(self, row: int) -> None:
         """What was computed for a client is of no use any more."""
@@ -179,10 +190,10 @@ class Roster(ABC):
             return only_of(self.tasks[rounds[0]], clients)
         return [some for one in rounds for some in only_of(self.tasks[one], clients[versions == one])]
 
-    def tasks_with(self, clients: np.ndarray) -> list[Tasks]:
-        """The same, perhaps with other clients in them."""
-        rounds = set(self.version[places(self.setting.clients, clients)].tolist())
-        return self.tasks[rounds.pop()] if len(rounds) == 1 else self.tasks_of(clients)
+    def tasks_of_replies(self, replies: Replies) -> list[Tasks]:
+        """What they answer, perhaps with other clients in it."""
+        rounds = set(replies.rounds.tolist())
+        return self.tasks[rounds.pop()] if len(rounds) == 1 else self.tasks_of(replies.clients)
 
     def free(self, rows: np.ndarray) -> None:
         """These clients have nothing to do any more; what nobody needs is forgotten."""

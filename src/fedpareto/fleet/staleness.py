@@ -25,7 +25,7 @@ def refreshed(
     if not len(rows):
         return replies
     late = replies.only(rows)
-    begun = beginnings_of(flight.tasks_with(late.clients), late.clients, late.tensors)
+    begun = beginnings_of(flight.tasks_of_replies(late), late.clients, late.tensors)
     at = beginnings_of(now, late.clients, late.tensors)
     weights = torch.as_tensor(policy.weights(staleness[rows]))
     reply = late.tensors if policy.compensation == "none" else compensated(late.tensors, begun, at, policy.strength)

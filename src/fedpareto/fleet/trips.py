@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -43,6 +44,17 @@ class Homeward(NamedTuple):
     """When each is at the server."""
     joules: np.ndarray
     air: np.ndarray
+
+
+@dataclass
+class _Ahead:
+    """What it takes to send messages of one size, for one block of tasks of each client."""
+
+    size: float
+    transfers: np.ndarray
+    """`[2, n, AHEAD]`, see Fleet …"""
+    block: np.ndarray
+    """… and the number of the block, `[n]`; below 0: none yet."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,12 +129,37 @@ class Fleet:
         """What never ends is not paid for either: nobody knows where it stopped."""
         return joules if self.presence.is_always else np.where(np.isfinite(ended), joules, 0.0)
 
-    def _transfer(
-        self, rows: np.ndarray, sizes: np.ndarray | float, number: np.ndarray | int, way: int
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Bytes that are sent for messages, and seconds for which these need a link, `[k]` each."""
-        air: np.ndarray = sizes * self._tries(rows, sizes, number, way)
-        return air, air / self._links[way, rows]
+    def _transfer(self, rows: np.ndarray, sizes: np.ndarray | float, number: np.ndarray | int, way: int) -> np.ndarray:
+        """Bytes that are sent for messages, and seconds for which these need a link, `[2, k]`.
+
+        Where messages are alike, those of each client's next tasks are found as well: one by one takes far longer.
+        """
+        if not isinstance(number, np.ndarray):
+            return self._drawn_transfer(rows, sizes, np.full(len(rows), number), way)
+        if isinstance(sizes, np.ndarray):
+            return self._drawn_transfer(rows, sizes, number, way)
+        known, (block, place) = self._ahead[way], np.divmod(number, AHEAD)
+        if known.size != sizes:
+            empty = np.empty((2, len(self), AHEAD)), np.full(len(self), -1)
+            known = self._ahead[way] = _Ahead(float(sizes), *empty)
+        (missing,) = (known.block[rows] != block).nonzero()
+        if len(missing):
+            some, blocks = rows[missing], block[missing]
+            coming = np.add.outer(blocks * AHEAD, np.arange(AHEAD)).ravel()
+            drawn = self._drawn_transfer(np.repeat(some, AHEAD), known.size, coming, way)
+            known.transfers[:, some], known.block[some] = drawn.reshape(2, -1, AHEAD), blocks
+        found: np.ndarray = known.transfers[:, rows, place]
+        return found
+
+    @cached_property
+    def _ahead(self) -> list[_Ahead]:
+        """Of each way."""
+        return [_Ahead(math.nan, np.empty(0), np.empty(0))] * 2
+
+    def _drawn_transfer(self, rows: np.ndarray, sizes: np.ndarray | float, number: np.ndarray, way: int) -> np.ndarray:
+        """The same, for these messages only."""
+        air = sizes * self._tries(rows, sizes, number, way)
+        return np.stack([air, air / self._links[way, rows]])
 
     def coming(self, rows: np.ndarray, time: np.ndarray) -> np.ndarray:
         """The first time from `time` on at which each can be reached, `[k]`; infinite: never again."""
@@ -139,20 +176,19 @@ class Fleet:
         joules: np.ndarray = self.radio_watts * transfer + self.compute_watts * computing
         return seconds, joules
 
-    def _tries(self, rows: np.ndarray, sizes: np.ndarray | float, number: np.ndarray | int, way: int) -> np.ndarray:
+    def _tries(self, rows: np.ndarray, sizes: np.ndarray | float, number: np.ndarray, way: int) -> np.ndarray:
         """How often each packet is sent on average, `[k]`, for messages of these sizes: 1 where nothing is lost.
 
         N packets, each of which is lost with probability p, are lost a number of times that has the negative binomial
         distribution; it is drawn by its quantile function.
         """
         (lossy,) = self.loss[rows].nonzero()
-        numbers = number if isinstance(number, np.ndarray) else np.full(len(rows), number)
         if len(lossy) == len(rows):
-            return self._lossy_tries(rows, sizes, numbers, way)
+            return self._lossy_tries(rows, sizes, number, way)
         tries = np.ones(len(rows))
         if len(lossy):
             some = sizes[lossy] if isinstance(sizes, np.ndarray) else sizes
-            tries[lossy] = self._lossy_tries(rows[lossy], some, numbers[lossy], way)
+            tries[lossy] = self._lossy_tries(rows[lossy], some, number[lossy], way)
         return tries
 
     def _lossy_tries(self, rows: np.ndarray, sizes: np.ndarray | float, number: np.ndarray, way: int) -> np.ndarray:

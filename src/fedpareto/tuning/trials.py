@@ -241,7 +241,7 @@ class _Trials:
                 except QuorumLost as lost:
                     self.lost[self.of[run]] = str(lost)
                 cost = unwrapped(spec.algorithm).traffic(self.states[run].setting, tasks[run], replies)
-                self.spent[run] += float(cost.down.sum() + cost.up.sum())
+                self.spent[run] += float(cost.both_ways.sum())
                 if self.of[run] not in self.lost:
                     self.states[run] = spec.algorithm.tell(self.states[run], replies)
 

@@ -8,7 +8,7 @@ from flwr.app import Array, ArrayRecord, Message, RecordDict
 from memory_federation import federation_of, local_engine, node_of, play, small
 
 from fedpareto.codecs import Codec
-from fedpareto.core.messages import traffic
+from fedpareto.core.traffic import traffic
 from fedpareto.engines.flower import wire
 from fedpareto.errors import UserError
 

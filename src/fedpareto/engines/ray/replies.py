@@ -79,6 +79,10 @@ class RemoteReplies(Replies):
         some = super().only(rows)
         return self if some is self else replace(some, shards=self.shards[rows], places=self.places[rows])
 
+    def singly(self) -> list[RemoteReplies]:
+        """See Replies."""
+        return [self.only(np.array([row])) for row in range(len(self))]
+
     def whole(self) -> Replies:
         """See Replies."""
         tensors = {name: self[name] for name in (*self.tensors, *self._far.large)}
