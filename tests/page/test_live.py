@@ -73,6 +73,17 @@ def test_nine_tabs_get_every_round_and_come_back_with_the_server(page_server, op
         assert sorted(zip(found["seed"], map(int, found["round"]), strict=True)) == [
             (seed, r) for seed in "01" for r in range(21)
         ]
+    held = "navigator.locks.query().then(({ held }) => held.map((one) => one.clientId))"
+    before = first.evaluate(held)
+    tabs[4].evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+    until(lambda: first.evaluate(held) not in ([], before), lambda: f"{before} had the stream, and has it still")
+    run.go_on()
+    for tab in tabs:
+        wait_for_lines(tab, 44)
+    tabs.pop(4).close()
+    run.go_on()
+    for tab in tabs:
+        wait_for_lines(tab, 46)
 
 
 def test_what_changes_before_a_stream_is_open_is_on_the_screen(page_server, opened, tmp_path):

@@ -30,7 +30,9 @@ STYLE, MAIN = (
 ASK = re.compile(r'((?:from|import)\s*\(?\s*)"(\.\.?/[^"]+)"')
 """Where one module names another."""
 FIRST = "main.js"
-LIVE = frozenset({"stream.js", *(f"screens/{name}.js" for name in ("attacks", "dial", "federation", "new", "studies"))})
+LIVE_SCREENS = ("attacks", "dial", "federation", "new", "studies")
+"""Those that show what a server does."""
+LIVE = frozenset({"stream.js", "tabs.js", *(f"screens/{name}.js" for name in LIVE_SCREENS)})
 """Modules that are of no use without a server; the page does not offer their screens then."""
 PREFIX = "fedpareto/"
 """Of the modules' names."""

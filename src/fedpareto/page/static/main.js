@@ -3,7 +3,6 @@
 import { button, choice, el, filled, put, renew, svg, worded } from "./dom.js";
 import { mark, styles } from "./palette.js";
 import { kindOf, shelf } from "./runs.js";
-import { play, scrubbed, scrubber } from "./scrubber.js";
 import { drawer, selection } from "./selection.js";
 import { isSaved, onEvent } from "./source.js";
 import { href, state } from "./state.js";
@@ -56,7 +55,6 @@ const page = {
   state,
   shelf,
   selection,
-  play,
   isSaved,
   runs: [],
   styles: new Map(),
@@ -125,7 +123,7 @@ function screenPath() {
 async function show() {
   const path = screenPath();
   const [name, load] = SCREENS[path];
-  if (play.timer) play.stop();
+  if (page.play?.timer) page.play.stop();
   host.screen?.unmount?.();
   Object.assign(host, { screen: null, path });
   at("title").textContent = name;
@@ -135,8 +133,11 @@ async function show() {
   try {
     const module = await load();
     await Promise.all((module.styles ?? []).map(styled));
+    const rounds = module.bar?.includes("round") ? await import("./scrubber.js") : null;
     if (host.path !== path) return;
+    host.rounds = rounds;
     page.uses = module.bar ?? [];
+    page.play = rounds?.play;
     put(root);
     host.screen = module.mount(root, page);
     schedule("state");
@@ -315,10 +316,10 @@ function bar() {
     uses.includes("eval") && choice("model", Object.entries(EVALUATIONS), evaluation, (value) => state.set({ eval: value })),
     uses.includes("split") && choice("rows", entry.splits, split, (value) => state.set({ split: value === entry.held_out ? null : value })),
     uses.includes("seed") && choice("seeds", [["all", "all"], ...seeds.map((one) => [one, String(one)])], seed, (value) => state.set({ seed: value })),
-    uses.includes("round") && scrubber(round, last),
+    host.rounds?.scrubber(round, last),
     page.left?.length > 0 && el("p", { class: "warn", text: `Not shown: ${page.left.map((run) => run.entry.label).join(", ")}; another problem, or other goals.` }),
   ]);
-  return scrubbed(round, last);
+  return host.rounds?.scrubbed(round, last);
 }
 
 /** How far a run is by its rows, one of each seed after each round: its status is told less often. */

@@ -100,12 +100,7 @@ function tell(name, data) {
 
 /** One stream for all tabs: a browser opens six connections to a server, and the seventh tab would wait for ever. */
 function listen() {
-  if (!("SharedWorker" in window)) {
-    import("./stream.js").then(({ follow }) => follow(tell));
-    return;
-  }
-  const worker = new SharedWorker(new URL("./worker.js", import.meta.url), { type: "module", name: "fedpareto" });
-  worker.port.onmessage = ({ data: [name, data] }) => tell(name, data);
-  worker.port.start();
-  addEventListener("pagehide", () => worker.port.postMessage("bye"));
+  // Without a certificate, browsers have locks on the machine itself only.
+  if (navigator.locks) import("./tabs.js").then(({ share }) => share(tell));
+  else import("./stream.js").then(({ follow }) => follow(tell));
 }

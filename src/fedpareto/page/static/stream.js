@@ -2,12 +2,13 @@
 
 const NAMES = ["hello", "changed", "shelf", "other"];
 
-/** Calls tell(name, data) for each event; lost has the milliseconds since. */
+/** Calls tell(name, data) for each event, until what it gives back is called; lost has the milliseconds since. */
 export function follow(tell) {
   let lostAt = null;
   let timer = null;
+  let stream = null;
   const open = () => {
-    const stream = new EventSource("/api/stream");
+    stream = new EventSource("/api/stream");
     for (const name of NAMES) {
       stream.addEventListener(name, (event) => {
         if (lostAt !== null) tell("found", {});
@@ -24,4 +25,8 @@ export function follow(tell) {
     };
   };
   open();
+  return () => {
+    clearTimeout(timer);
+    stream.close();
+  };
 }
