@@ -22,7 +22,7 @@ from waiting import until
 
 QUICK = {"engine.threads": "1", "engine.chunk": "4"}
 """Nothing measured: quicker, and the same for every run that is compared."""
-LONG = "120"
+LONG = "300"
 """Rounds that take seconds: a run is halted within its first ones."""
 
 

@@ -134,10 +134,8 @@ class Fleet:
 
         Where messages are alike, those of each client's next tasks are found as well: one by one takes far longer.
         """
-        if not isinstance(number, np.ndarray):
-            return self._drawn_transfer(rows, sizes, np.full(len(rows), number), way)
-        if isinstance(sizes, np.ndarray):
-            return self._drawn_transfer(rows, sizes, number, way)
+        if not isinstance(number, np.ndarray) or isinstance(sizes, np.ndarray):
+            return self._drawn_transfer(rows, sizes, np.broadcast_to(number, rows.shape), way)
         known, (block, place) = self._ahead[way], np.divmod(number, AHEAD)
         if known.size != sizes:
             empty = np.empty((2, len(self), AHEAD)), np.full(len(self), -1)

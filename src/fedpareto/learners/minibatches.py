@@ -157,13 +157,16 @@ def drawn(outline: Outline, tensors: Message, addresses: rng.Addresses, purpose:
     of_step = tensors["of_step"][:1] if outline.is_even else tensors["of_step"]
     mask = place < of_step.unsqueeze(2)
     index = _in_steps(orders.add_(tensors["starts"].view(-1, 1, 1)), outline, tensors)
-    if not outline.is_even:  # Beyond a client's last row is another's place, or none.
+    if not outline.is_even:
         index.mul_(mask)
     return Plan(index, mask.to(dtype).expand(index.shape), tensors["late"].to(dtype))
 
 
 def _in_steps(orders: Tensor, outline: Outline, tensors: Message) -> Tensor:
-    """What is at each place of each step, `[n, steps, batch]`, of orders of rows `[n, passes, longest]`; 0 beyond."""
+    """What is at each place of each step, `[n, steps, batch]`, of orders of rows `[n, passes, longest]`.
+
+    Beyond a client's last row it is anything; 0 if all have as many.
+    """
     n, batch = len(orders), outline.batch_size
     if outline.is_in_step:
         empty = -outline.longest % batch
