@@ -91,9 +91,9 @@ def images(folder: Path) -> list[Reader]:
 
 def data_sets(folder: Path) -> list[Reader]:
     """Downloads, and published files that may be replaced by others."""
+    from fedpareto.inputs.idx import parse_idx
     from fedpareto.problems import data
     from fedpareto.problems.images_text import image_sets
-    from fedpareto.problems.multitask import datasets
 
     inner, outer, packed = io.BytesIO(), io.BytesIO(), io.BytesIO()
     with zipfile.ZipFile(inner, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -133,7 +133,7 @@ def data_sets(folder: Path) -> list[Reader]:
         Reader(
             "data files (tar)", (packed.getvalue(),), of_packed, lambda one: list(image_sets._members(one, "a file"))
         ),
-        Reader("data files (IDX)", (idx(PIXELS),), of_small, lambda one: datasets.parse_idx(one, "a file")),
+        Reader("data files (IDX)", (idx(PIXELS),), of_small, lambda one: parse_idx(one, "a file")),
     ]
 
 

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import gzip
-import math
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
-from fedpareto.errors import UserError, in_words
+from fedpareto.errors import DamagedFile, UserError, in_words
 from fedpareto.files import ARCHIVE_DAMAGE
+from fedpareto.inputs.idx import parse_idx
 
 ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif")
-IDX_BYTES = b"\0\0\x08"
-"""The first bytes of an IDX file of bytes."""
 
 
 def read(path: Path) -> Sequence[np.ndarray]:
@@ -33,7 +31,10 @@ def read(path: Path) -> Sequence[np.ndarray]:
             with np.load(path, allow_pickle=False) as arrays:
                 return _each(arrays[arrays.files[0]], path)
         content = path.read_bytes()
-        return _each(_idx(gzip.decompress(content) if path.suffix == ".gz" else content, path), path)
+        return list(parse_idx(gzip.decompress(content) if path.suffix == ".gz" else content, str(path)))
+    except DamagedFile:
+        known = "name a folder of PNG files, a .npy, a .npz or an IDX file of bytes"
+        raise UserError(f"{path} holds no images: {known}") from None
     except UserError:
         raise
     except ARCHIVE_DAMAGE as problem:
@@ -58,12 +59,3 @@ def _picture(path: Path) -> np.ndarray:
             return np.asarray(image.convert("L" if grey else "RGB"))
     except Image.DecompressionBombError as problem:
         raise ValueError(str(problem)) from None
-
-
-def _idx(content: bytes, path: Path) -> np.ndarray:
-    dimensions = content[3] if len(content) > 3 else 0
-    start = 4 + 4 * dimensions
-    sizes = np.frombuffer(content[4:start], dtype=">u4").tolist() if len(content) >= start else []
-    if content[:3] != IDX_BYTES or not sizes or len(content) - start != math.prod(sizes):
-        raise UserError(f"{path} holds no images: name a folder of PNG files, a .npy, a .npz or an IDX file of bytes")
-    return np.frombuffer(content, dtype=np.uint8, offset=start).reshape(sizes)

@@ -14,7 +14,7 @@ from fedpareto.core.registry import make_algorithm, problems
 from fedpareto.core.rows import Batch
 from fedpareto.errors import DamagedFile, UserError
 from fedpareto.problems.multitask import pairs
-from fedpareto.problems.multitask.datasets import CATALOGUE, MNIST, parse_idx
+from fedpareto.problems.multitask.datasets import CATALOGUE, MNIST
 from fedpareto.problems.multitask.network import Heads
 from fedpareto.problems.multitask.problem import FashionMNISTPairs, MultiFashion, MultiMNIST, MultiTask
 from fedpareto.testing.conformance import PROBLEM_CHECKS, largest_difference, trial
@@ -55,14 +55,6 @@ def test_images_of_each_part_and_class_are_as_published(name, published):
 def test_images_are_read_once_until_a_file_changes(published):
     dataset = published("mnist")
     assert dataset.images("test") is dataset.images("test")
-
-
-def test_an_idx_file_is_its_header_and_its_values():
-    content = bytes([0, 0, 8, 2, 0, 0, 0, 2, 0, 0, 0, 3, 1, 2, 3, 4, 5, 6])
-    assert parse_idx(content, "a file").tolist() == [[1, 2, 3], [4, 5, 6]]
-    for wrong in (b"", b"\0\0", content[:9], content[:-1], content + b"\0", b"PK" + content, b"\0\0\x0d" + content[3:]):
-        with pytest.raises(DamagedFile, match="a file is not an IDX file of bytes, or is cut short"):
-            parse_idx(wrong, "a file")
 
 
 @pytest.mark.parametrize("damage", ["cut", "altered", "no gzip"])

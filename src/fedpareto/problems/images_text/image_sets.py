@@ -15,9 +15,10 @@ import numpy as np
 
 from fedpareto.errors import DamagedFile
 from fedpareto.files import ARCHIVE_DAMAGE
+from fedpareto.inputs.idx import parse_idx
 from fedpareto.problems.data import GITHUB, REMEDY, DataFile, DataSet
 from fedpareto.problems.images_text.examples import Examples
-from fedpareto.problems.multitask.datasets import ImageSet, parse_idx
+from fedpareto.problems.multitask.datasets import ImageSet
 
 TORONTO = "https://www.cs.toronto.edu/~kriz"
 PIXELS = (3, 32, 32)

@@ -5,16 +5,14 @@ Nothing heavy is imported here, so that `fedpareto data list` answers at once.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from fedpareto.errors import DamagedFile
+from fedpareto.inputs.idx import parse_idx
 from fedpareto.problems.data import DataFile, DataSet, verified
 
 CLASSES = 10
@@ -25,9 +23,6 @@ PIXELS = 28
 """Height and width of an image in both sets."""
 PARTS: Mapping[str, tuple[int, int]] = {"train": (0, 60_000), "test": (2, 10_000)}
 """Index of each split's images in `files`, followed by their labels, and their number."""
-
-IDX_TYPES: Mapping[bytes, np.dtype[Any]] = {b"\0\0\x08": np.dtype(np.uint8), b"\0\0\x0c": np.dtype(">i4")}
-"""What an IDX file of each kind begins with."""
 
 
 @dataclass(frozen=True)
@@ -67,18 +62,6 @@ def _images(files: tuple[DataFile, ...], stamps: tuple[tuple[str, int], ...]) ->
         parse_idx(verified(file, Path(path)), path) for file, (path, _) in zip(files, stamps, strict=True)
     )
     return Images(pixels, labels)
-
-
-def parse_idx(content: bytes, source: str) -> np.ndarray:
-    """The array in an IDX file: 0, 0, 8 (bytes) or 12 (whole numbers), the number of dimensions, sizes, values."""
-    dtype = IDX_TYPES.get(content[:3])
-    dimensions = content[3] if dtype and len(content) > 3 else 0
-    start = 4 + 4 * dimensions
-    sizes = np.frombuffer(content[4:start], dtype=">u4").tolist() if len(content) >= start else []
-    if dtype is None or not dimensions or len(content) - start != math.prod(sizes) * dtype.itemsize:
-        raise DamagedFile(f"{source} is not an IDX file of bytes, or is cut short")
-    # A view, so that 47 MB are there once.
-    return np.frombuffer(content, dtype=dtype, offset=start).reshape(sizes)
 
 
 def _files(checksums: tuple[str, ...], *origins: str) -> tuple[DataFile, ...]:
