@@ -16,13 +16,11 @@ import warnings
 from importlib.abc import Loader
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).parents[1]
 
 
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_setupnodes() -> None:
+def write_all() -> None:
+    """Of all files, on all cores."""
     if sys.dont_write_bytecode or "fork" not in multiprocessing.get_all_start_methods():
         return
     files = [path for folder in ("src", "tests") for path in (ROOT / folder).rglob("*.py")]

@@ -74,10 +74,12 @@ class Python(subprocess.Popen):  # type: ignore[type-arg]
     The modules are at hand besides; with `forks` the processes that it starts by `Processes` are forks, too.
     """
 
+    common: Sequence[str] = COMMON
+
     def __init__(
         self, command: Sequence[str | Path], *, modules: Sequence[str] = (), forks: bool = False, **options: Any
     ) -> None:
-        self._needs = {"modules": [*COMMON, *modules], "forks": forks}
+        self._needs = {"modules": [*self.common, *modules], "forks": forks}
         super().__init__([str(word) for word in command], process_group=0, **options)
 
     def _execute_child(self, args, executable, preexec_fn, close_fds, pass_fds, cwd, env, *rest):  # type: ignore[no-untyped-def]
@@ -285,7 +287,8 @@ def _start_over() -> None:
 def _import(modules: Sequence[str]) -> None:
     for module in modules:
         if module not in sys.modules and find_spec(module.partition(".")[0]) is not None:
-            importlib.import_module(module)
+            with contextlib.suppress(ImportError):  # Whoever needs it will say so.
+                importlib.import_module(module)
 
 
 def _be_child(request: Mapping[str, Any], files: Sequence[int], middle: int, link: socket.socket) -> NoReturn:
@@ -356,7 +359,7 @@ def _finish(command: Sequence[str]) -> NoReturn:
 
 def _run(command: Sequence[str]) -> None:
     words = command[1:] if command[0] == sys.executable else command
-    match words:
+    match words[words[:1] == ["-u"] :]:  # Python's streams are not buffered here anyway.
         case ["-c", code, *arguments]:
             sys.argv = ["-c", *arguments]
             sys.path.insert(0, "")
