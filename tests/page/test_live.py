@@ -17,7 +17,8 @@ ROUNDS = """
 async () => {
   const { shelf } = await import("/static/runs.js");
   const [run] = shelf.runs.values();
-  const lines = await run.lines();
+  let lines;
+  for (const split of run.entry.splits) lines = await run.lines(split);
   return [...lines.columns].map(([name, column]) => [name, Array.from(column.subarray(0, lines.total), String)]);
 }
 """
@@ -25,6 +26,16 @@ async () => {
 
 ASKED = "performance.getEntriesByType('resource').filter((one) => one.name.includes('/lines')).length"
 """How often a tab has asked for lines."""
+
+COUNT_STREAMS = """
+globalThis.streams = 0;
+globalThis.EventSource = class extends EventSource {
+  constructor(address) {
+    super(address);
+    streams++;
+  }
+};
+"""
 
 
 def free_port() -> str:
@@ -131,6 +142,25 @@ def test_a_file_that_gets_shorter_is_shown_as_a_fresh_page_shows_it(page_server,
     wait_for_lines(fresh, 21)
     assert columns(tab) == columns(fresh)
     assert drawn(tab) == drawn(fresh)
+
+
+def test_streams_that_take_over_from_each_other_tell_every_round(page_server, opened, tmp_path):
+    """A browser keeps the room that a stream went through: after a while another one takes over."""
+    run = MadeRun(tmp_path / "runs" / "one", clients=4, rounds=2000)
+    run.go_on(9)
+    server = page_server([tmp_path / "runs"])
+    tab = opened(server, "/rounds", before=lambda tab: tab.add_init_script(COUNT_STREAMS))
+    wait_for_lines(tab, 9)
+    for _ in range(10):
+        run.go_on(90)
+        wait_for_lines(tab, run.done)
+    assert tab.evaluate("streams") > 1
+    fresh = opened(server, "/rounds")
+    wait_for_lines(fresh, run.done)
+    assert columns(tab) == columns(fresh)
+    slider = tab.get_by_label("Round", exact=True)
+    slider.focus()
+    assert slider.input_value() == str(run.done - 1), "it reaches as far as the run for whoever is at it"
 
 
 def test_a_run_that_is_killed_and_resumed_is_shown_as_a_fresh_page_shows_it(page_server, opened, tmp_path):

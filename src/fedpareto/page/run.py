@@ -15,7 +15,7 @@ from fedpareto.experiments import spec_yaml
 from fedpareto.files import Lock
 from fedpareto.page.series import Series
 from fedpareto.report._growing import Kept
-from fedpareto.report.entries import Line, Status
+from fedpareto.report.entries import EVALUATIONS, Line, Status
 from fedpareto.report.following import FINISHED, Following
 from fedpareto.report.record import Record
 
@@ -23,6 +23,8 @@ PRIVATE = "private"
 """Preferences, in the spec of a deployment."""
 MOST_TOLD = 100
 """New lines whose numbers an event has: a page asks for more of them itself."""
+EVALUATED = tuple(f"{name}." for name in EVALUATIONS)
+"""What the names of columns begin with that follow from clients' values."""
 MODELS = ("models.safetensors", "conditioned.safetensors")
 
 
@@ -149,7 +151,7 @@ class Run:
         if not is_followed or not are_few or self.error is not None:
             return {}
         known = {name: column for name, column in self.numbers(since).items() if np.isfinite(column).any()}
-        told = {name: [one if math.isfinite(one) else None for one in known[name].tolist()] for name in known}
+        told = {name: [one if math.isfinite(one) else None for one in _short(name, known[name])] for name in known}
         return {"since": since, "numbers": told}
 
     def numbers(self, since: int) -> dict[str, np.ndarray]:
@@ -163,6 +165,12 @@ class Run:
     def at(self, since: int, epoch: int) -> int:
         """From which line on an answer goes: those before are known to whoever asks, unless they changed since."""
         return since if epoch == self.following.epoch and 0 <= since <= len(self.lines) else 0
+
+
+def _short(name: str, column: np.ndarray) -> list[float]:
+    """Numbers in no more digits than a page keeps: what follows from clients' values is of single precision."""
+    is_single = name.startswith(EVALUATED)
+    return [float(str(one)) for one in column.astype(np.float32)] if is_single else column.tolist()
 
 
 def _flat_spec(path: Path) -> dict[str, Any]:

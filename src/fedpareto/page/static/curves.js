@@ -30,7 +30,9 @@ export class Course {
   extended(before, seed, order, columns, isSum) {
     const rounds = this.lines.column("round");
     const known = before?.order.length ?? 0;
-    const found = { seed, order, rounds: longer(before?.rounds, order.length), ends: longer(before?.ends, order.length + 1), total: before?.total ?? 0 };
+    // Rounds are whole: half of the bytes hold them.
+    const Ends = this.over === "round" ? Int32Array : Float64Array;
+    const found = { seed, order, rounds: longer(before?.rounds, order.length, Int32Array), ends: longer(before?.ends, order.length + 1, Ends), total: before?.total ?? 0 };
     for (let k = known; k < order.length; k++) {
       const i = order[k];
       found.rounds[k] = rounds[i];
@@ -46,9 +48,9 @@ export class Course {
   curve(name, later) {
     const column = this.lines.column(name);
     if (!column || !this.places.length) return null;
-    const [{ order, xs, ends }] = this.places;
+    const [{ xs, ends }] = this.places;
     // One seed has its lines as they come.
-    if (this.lines.orders.size === 1 && order.every((i, k) => i === k)) return { xs: later ? ends.subarray(1) : xs, ys: column, low: null, high: null };
+    if (this.lines.orders.size === 1 && this.lines.isInOrder) return { xs: later ? ends.subarray(1) : xs, ys: column, low: null, high: null };
     const key = `${name} ${later}`;
     const found = pooled(column, this.places, later, this.curves.get(key));
     this.curves.set(key, found);

@@ -49,7 +49,9 @@ export function renew(node, key, make) {
 /** Another text, if it is another: else nothing is laid out again. Says whether it was. */
 export function worded(node, text) {
   if (node.textContent === text) return false;
-  node.textContent = text;
+  const own = node.firstChild;
+  if (own instanceof Text && !own.nextSibling) own.data = text;
+  else node.textContent = text;
   return true;
 }
 

@@ -3,6 +3,8 @@
 import { frame } from "./source.js";
 
 const MORE = 16;
+const OF_CLIENTS = /^(sent|trained)\./;
+const OF_SPLIT = /^(?:sent|trained)\.(.+)\.\d+$/;
 
 /**
  * Numbers that more can follow: those that were there, in the same memory where it is large enough. Room for many times as
@@ -25,32 +27,48 @@ function typeOf(...arrays) {
   return arrays.every(isShort) ? Float32Array : Float64Array;
 }
 
-/** Numbers of each line of a run, growing with it. */
+/** Numbers of each line of a run, growing with it. Of its splits, those that somebody has asked for. */
 export class Lines {
-  constructor(path) {
+  constructor(path, left) {
     this.path = path;
+    this.left = new Set(left);
     this.epoch = 0;
     this.total = 0;
     this.begin();
   }
 
+  /** Whether the means of a split are here; if not, they come with the next answer, which has all lines. */
+  keeps(split) {
+    const isLeft = this.left.delete(split);
+    this.isShort ||= isLeft;
+    return !isLeft;
+  }
+
+  isKept(name) {
+    return !this.left.has(OF_SPLIT.exec(name)?.[1]);
+  }
+
   begin() {
     this.columns = new Map();
+    this.positive = new Map();
     this.orders = new Map();
     this.ordered = 0;
+    /** Whether each line of a seed is of a later round than the one before. */
+    this.isInOrder = true;
     // What was made of the lines before does not go on with these.
     this.generation = Symbol();
   }
 
   async refresh() {
     this.isAsking = true;
+    if (this.isShort) Object.assign(this, { epoch: 0, total: 0, isShort: false }).begin();
     try {
       const { head, columns } = await frame(`${this.path}/lines?since=${this.total}&epoch=${this.epoch}`);
       if (head.epoch !== this.epoch || head.since !== this.total) this.begin();
       Object.assign(this, { epoch: head.epoch, total: head.total });
       for (const [name, { data }] of columns) {
         // Most runs have no clock, no battery, no privacy: what nobody knows takes no room.
-        if (this.columns.has(name) || data.some(Number.isFinite)) this.columns.set(name, this.grown(name, head.since, data));
+        if (this.columns.has(name) || (this.isKept(name) && data.some(Number.isFinite))) this.columns.set(name, this.grown(name, head.since, data));
       }
       this.fill();
     } finally {
@@ -61,9 +79,9 @@ export class Lines {
   /** Takes lines that the server told unasked, if they follow on those that are here; says whether. */
   take({ epoch, since, lines, numbers }) {
     // An answer that is under way has them too.
-    if (!numbers || this.isAsking || epoch !== this.epoch || since !== this.total) return false;
+    if (!numbers || this.isAsking || this.isShort || epoch !== this.epoch || since !== this.total) return false;
     this.total = lines;
-    for (const name in numbers) this.columns.set(name, this.grown(name, since, numbers[name]));
+    for (const name in numbers) if (this.isKept(name)) this.columns.set(name, this.grown(name, since, numbers[name]));
     this.fill();
     return true;
   }
@@ -78,7 +96,7 @@ export class Lines {
   grown(name, since, data) {
     const before = this.columns.get(name);
     // A run records what clients have in single precision, so that means of it have no further digits.
-    const Type = /^(sent|trained)\./.test(name) ? Float32Array : typeOf(before, data);
+    const Type = OF_CLIENTS.test(name) ? Float32Array : typeOf(before, data);
     const found = longer(before, this.total, Type);
     found.fill(NaN, before?.length ?? 0);
     for (let i = 0; i < data.length; i++) found[since + i] = data[i] ?? NaN;
@@ -88,6 +106,15 @@ export class Lines {
   /** An array with a number for each line, or null. */
   column(name) {
     return this.columns.get(name) ?? null;
+  }
+
+  /** Whether any number of a column is above zero; those that were looked at are not looked at again. */
+  hasPositive(name) {
+    const column = this.column(name) ?? [];
+    let first = this.positive.get(name) ?? 0;
+    while (first < column.length && !(column[first] > 0)) first++;
+    this.positive.set(name, first);
+    return first < column.length;
   }
 
   /** By seed, the places of its lines in the order of rounds. */
@@ -101,7 +128,7 @@ export class Lines {
       const isLate = (place, k) => rounds[place] < rounds[found[before.length + k - 1]];
       if (places.some(isLate)) {
         found.sort((a, b) => rounds[a] - rounds[b]);
-        this.generation = Symbol();
+        Object.assign(this, { isInOrder: false, generation: Symbol() });
       }
       this.orders.set(seed, found);
     }

@@ -360,8 +360,7 @@ function isBehind({ server, changes }) {
 
 function listen() {
   onEvent((name, data) => {
-    if (name === "lost") lost.since = data.since;
-    else lost.since = null;
+    lost.since = name === "lost" ? data.since : null;
     liveness();
     if (name === "shelf" || name === "found" || (name === "hello" && isBehind(data))) reload();
     else if (name === "changed") {

@@ -31,12 +31,6 @@ export function extent(arrays) {
   return [low, high];
 }
 
-/** Whether any number is above zero. A plain loop: Array.some makes an object of every number of a typed array. */
-export function hasPositive(values) {
-  for (let i = 0; i < values.length; i++) if (values[i] > 0) return true;
-  return false;
-}
-
 /** A running mean over what lies at most `reach` places away. */
 export function smooth(values, reach) {
   if (!reach) return values;

@@ -35,10 +35,13 @@ export class Run {
     return this.once(`about.${this.entry.epoch}.${this.entry.status.name}`, "about", () => json(this.path));
   }
 
-  /** Its numbers, line by line: see Lines. */
-  async lines() {
+  /** Its numbers, line by line, with the means of a split: see Lines. */
+  async lines(split) {
     const { Lines } = await import("./growing.js");
-    return this.fresh("lines", () => new Lines(this.path));
+    const found = await this.fresh("lines", () => new Lines(this.path, this.entry.splits.filter((one) => one !== split)));
+    if (found.keeps(split)) return found;
+    this.kept.get("lines").version = null;
+    return this.fresh("lines");
   }
 
   /** Takes new lines from an event: if these are all that there are, nothing is asked for. */
@@ -102,47 +105,6 @@ export class Run {
   }
 }
 
-/**
- * The clients' points of a run: {seed, client, round, columns: [array for each objective], preference(i)}.
- * Of the latest round of a finished run they are its solutions.
- */
-export async function points(run, { evaluation, split, round, seed }) {
-  const wanted = (one) => seed === "all" || Number(seed) === one;
-  const m = run.entry.objectives.length;
-  const parts = [];
-  const { head, columns } = await run.solutions(split);
-  if (round === "latest" && evaluation === "sent" && run.finished) {
-    for (const { seed: one, round: end, clients, count } of head.solutions) {
-      const data = columns.get(`values.${one}`)?.data;
-      if (data && wanted(one)) parts.push({ seed: one, round: end, clients, count, data });
-    }
-  } else {
-    const values = await run.values(evaluation, split);
-    for (const line of values.at(round === "latest" ? round : Number(round))) {
-      if (wanted(line.seed)) parts.push({ ...line, clients: null, count: line.clients });
-    }
-  }
-  const count = parts.reduce((sum, part) => sum + part.count, 0);
-  const found = { run, count, seed: new Int32Array(count), client: new Int32Array(count), round: new Int32Array(count) };
-  found.columns = Array.from({ length: m }, () => new Float64Array(count));
-  let at = 0;
-  for (const part of parts) {
-    const end = at + part.count;
-    found.seed.fill(part.seed, at, end);
-    found.round.fill(part.round, at, end);
-    for (let i = 0; i < part.count; i++) found.client[at + i] = part.clients ? part.clients[i] : i;
-    for (let j = 0; j < m; j++) found.columns[j].set(part.data.subarray(j * part.count, (j + 1) * part.count), at);
-    at = end;
-  }
-  found.key = (i) => `${run.id}:${found.seed[i]}:${found.client[i]}`;
-  found.preference = (i) => {
-    const data = columns.get(`preferences.${found.seed[i]}`)?.data;
-    const own = data && Array.from(data.subarray(found.client[i] * m, (found.client[i] + 1) * m));
-    return own?.length === m && own.every(Number.isFinite) ? own : null;
-  };
-  return found;
-}
-
 /** Which runs can stand side by side: same problem, same objectives, same rows. */
 export function kindOf(entry) {
   const objectives = entry.objectives.map((one) => `${one.name}${one.maximise ? "+" : "-"}${one.reference}`);
@@ -178,6 +140,8 @@ export const shelf = {
     if (!entry || entry.lines < 2 * entry.seeds.length) return false;
     Object.assign(entry, { lines, epoch, status: { ...entry.status, ...status }, changed: Date.now() / 1000 });
     run.take(news);
+    // A stream that begins after this event has no news.
+    this.about.changes = news.changes;
     return true;
   },
 };

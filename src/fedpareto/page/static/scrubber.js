@@ -6,17 +6,26 @@ import { state } from "./state.js";
 /** What plays rounds one after the other. */
 export const play = {
   timer: null,
+  last: 0,
+  /** The slider reaches as far as the run: where nobody is at it, each such step would be laid out and painted unseen. */
+  fit() {
+    this.range.max = this.last;
+    if (state.get("round") === "latest") this.range.value = this.last;
+  },
   /** To a round; the last one is "latest". */
   to(round) {
+    this.fit();
     this.range.value = round;
     state.set({ round: Number(this.range.value) >= Number(this.range.max) ? null : this.range.value });
   },
   step(by) {
+    this.fit();
     this.to(Number(this.range.value) + by);
   },
   /** Plays from here, or from the start if this is the end; a second call stops. */
   toggle() {
     if (this.timer) return this.stop();
+    this.fit();
     if (Number(this.range.value) >= Number(this.range.max)) this.to(0);
     const next = () => {
       this.step(1);
@@ -35,7 +44,7 @@ export const play = {
 
 /** The slider of rounds. */
 export function scrubber(round, last) {
-  const range = el("input", { type: "range", min: 0, max: last, step: 1, value: round === "latest" ? last : round, aria: { label: "Round" }, on: { input: () => play.to(range.value) } });
+  const range = el("input", { type: "range", min: 0, max: last, step: 1, value: round === "latest" ? last : round, aria: { label: "Round" }, on: { input: () => play.to(range.value), pointerenter: () => play.fit(), focus: () => play.fit() } });
   Object.assign(play, { range, told: el("output"), button: button(play.timer ? "pause" : "play", () => play.toggle()) });
   // Browsers lay out the items of a row together, whatever these contain: what changes is within an item.
   return el("div", { class: "scrubber" }, el("span", { class: "soft", text: "round" }), el("div", { class: "slide" }, range), el("div", {}, play.told), play.button);
@@ -44,9 +53,9 @@ export function scrubber(round, last) {
 /** Puts the slider where it is now. */
 export function scrubbed(round, last) {
   if (!play.range) return;
-  play.range.max = last;
-  if (round === "latest") play.range.value = last;
-  else if (document.activeElement !== play.range) play.range.value = round;
+  play.last = last;
+  if (round !== "latest" || play.range.matches(":hover, :focus")) play.fit();
+  if (round !== "latest" && document.activeElement !== play.range) play.range.value = round;
   const text = round === "latest" ? `latest (${last})` : `${round} of ${last}`;
   if (!worded(play.told, text)) return;
   play.range.setAttribute("aria-valuetext", text);

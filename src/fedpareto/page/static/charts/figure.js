@@ -21,8 +21,6 @@ export function figure({ title, name, vector = null, paper = null, tools = [], i
   let stale = true;
   let [words, due, last] = ["", null, -Infinity];
   const told = () => {
-    clearTimeout(due);
-    due = null;
     last = performance.now();
     worded(caption, words);
   };
@@ -57,7 +55,8 @@ export function figure({ title, name, vector = null, paper = null, tools = [], i
     /** `later`: while a run goes on, words change now and then and not with every round, or when none follows. */
     caption(text, later = false) {
       words = text;
-      if (later && performance.now() < last + SELDOM) due ??= setTimeout(told, SELDOM);
+      clearTimeout(due);
+      if (later && performance.now() < last + SELDOM) due = setTimeout(told, SELDOM);
       else told();
     },
     /** columns: texts; rows: gives lists of numbers and texts, asked only when somebody looks. */

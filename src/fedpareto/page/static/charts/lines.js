@@ -4,6 +4,7 @@ import { el, filled, put, svg } from "../dom.js";
 import { clipped, onWidth } from "./figure.js";
 import { linear, roomy, steady, tickTexts, ticks } from "./scale.js";
 
+/** Milliseconds that a curve waits which has nothing new but within its last column of pixels. */
 const SELDOM = 5000;
 /** Columns of pixels after which what is drawn of a long curve becomes part of the path that stays. */
 const BLOCK = 32;
@@ -114,9 +115,11 @@ export class Lines {
       if (path.version === one.version && path.view === view && one.version !== undefined) continue;
       const goesOn = path.view === view && one.lasting && path.lasting === one.lasting;
       Object.assign(path, { one, version: one.version, view, lasting: one.lasting, kept: goesOn ? path.kept : undefined });
-      if (this.isWithinPixel(path)) this.due ??= setTimeout(() => this.write(), SELDOM);
-      else this.written(path);
+      if (!this.isWithinPixel(path) || performance.now() > path.at + SELDOM) this.written(path);
     }
+    // In a frame with what else is new, or when nothing follows.
+    clearTimeout(this.due);
+    this.due = setTimeout(() => this.write(), SELDOM);
     for (const [name, { nodes }] of this.paths) if (!seen.has(name)) nodes.forEach((node) => node.remove()), this.paths.delete(name);
   }
 
@@ -128,7 +131,6 @@ export class Lines {
   /** What has changed within the last column of pixels only: texts of paths are what a browser collects last. */
   write() {
     clearTimeout(this.due);
-    this.due = null;
     for (const path of this.paths.values()) this.written(path);
   }
 
@@ -137,7 +139,7 @@ export class Lines {
     if (path.drawn === path.one) return;
     const { texts, kept } = this.curve(path.one, path.kept);
     path.nodes.forEach((node, k) => path.texts?.[k] !== texts[k] && node.setAttribute("d", texts[k]));
-    Object.assign(path, { drawn: path.one, texts, kept });
+    Object.assign(path, { drawn: path.one, at: performance.now(), texts, kept });
   }
 
   /**

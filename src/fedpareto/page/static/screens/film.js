@@ -10,7 +10,7 @@ import { tip } from "../charts/tip.js";
 import { nondominated } from "../dominance.js";
 import { extent, mean } from "../maths.js";
 import { ofPreference } from "../palette.js";
-import { points } from "../runs.js";
+import { points } from "../points.js";
 import { counted, EVALUATIONS, listed, number } from "../words.js";
 
 export const styles = ["film"];

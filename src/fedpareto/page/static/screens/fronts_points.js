@@ -1,7 +1,7 @@
 // What the pictures of fronts share: a run's points as they are shown, what is brushed, and the words for each.
 
 import { nondominated } from "../dominance.js";
-import { points } from "../runs.js";
+import { points } from "../points.js";
 import { number } from "../words.js";
 
 const kept = new Map();

@@ -5,7 +5,7 @@ import { choice, el, put, renew } from "../dom.js";
 import { figure } from "../charts/figure.js";
 import { Lines } from "../charts/lines.js";
 import { tip } from "../charts/tip.js";
-import { extent, hasPositive, smooth } from "../maths.js";
+import { extent, smooth } from "../maths.js";
 import { bytes, counted, listed, number, time } from "../words.js";
 
 export const bar = ["split", "seed", "round"];
@@ -22,11 +22,12 @@ const AXES = {
   at: { title: "minutes since the first round", words: (minutes) => time(minutes * 60) },
 };
 const HIDDEN = new Set(["seed", "round", "at", "clock", "joules", "hypervolume", "trained_hypervolume", "bytes_up", "bytes_down", "seconds", "replies", "failures", "staleness", "epsilon", "improved"]);
+const OF_GOALS = /^(sent|trained)\./;
 const COUNTED = { improved: "share whose loss did not rise", epsilon: "ε so far", staleness: "rounds that replies were late", failures: "missing replies", bytes_up: "bytes up", seconds: "seconds a round" };
 
 const MOST_MARKS = 400;
-/** Milliseconds that rounds wait which are within a column of pixels that is drawn already. */
-const SELDOM = 2000;
+/** Milliseconds after which charts whose turn has not come are drawn, where no further rounds come. */
+const SOON = 500;
 
 const KEY = el("p", { class: "soft", text: "Solid: sent by the server. Dotted: trained, after the clients' own steps. Dashed: what nine of ten clients have at least." });
 
@@ -36,12 +37,19 @@ export function mount(root, page) {
   const grid = el("div", { class: "columns" });
   const charts = new Map();
   let courses = new Map();
-  const last = { at: -Infinity, total: 0, due: null };
-  /** Whether nobody could see so many lines, which are then drawn with those that follow. */
-  const canWait = (total) => {
-    const { x } = charts.values().next().value?.lines ?? {};
-    if (root.dataset.over !== "round" || !x || performance.now() > last.at + SELDOM) return false;
-    return (total - last.total) * (x.range[1] - x.range[0]) < x.domain[1] - x.domain[0];
+  let due = null;
+  /** Whether what is new of a chart is within a column of pixels that is drawn already, or out of sight. */
+  const canWait = (chart, total) => {
+    if (!chart || root.dataset.over !== "round") return false;
+    const { x } = chart.lines;
+    return !x || (total - chart.total) * (x.range[1] - x.range[0]) < x.domain[1] - x.domain[0];
+  };
+  /** Of charts of which all can wait, the one that has waited longest: each picture that changes is kept twice for a while. */
+  const inTurn = (picked, total) => {
+    const waiting = picked.filter((kind) => charts.get(keyOf(kind))?.total !== total);
+    if (!waiting.every((kind) => canWait(charts.get(keyOf(kind)), total))) return picked;
+    if (waiting.length > 1) due = setTimeout(page.look, SOON);
+    return waiting.sort((a, b) => charts.get(keyOf(a)).total - charts.get(keyOf(b)).total).slice(0, 1);
   };
   put(root, legend, controls, grid);
   return {
@@ -51,16 +59,10 @@ export function mount(root, page) {
         for (const node of [legend, controls]) renew(node, "", () => []);
         return put(grid, el("p", { class: "soft", text: "Choose runs on the left: their rounds appear here." }));
       }
-      const all = await Promise.all(runs.map(async (run) => ({ run, lines: await run.lines() })));
+      const all = await Promise.all(runs.map(async (run) => ({ run, lines: await run.lines(page.view.split) })));
       const total = all.reduce((sum, { lines }) => sum + lines.total, 0);
       const isOnlyData = why.size === 1 && why.has("data");
-      if (isOnlyData && canWait(total)) {
-        root.dataset.lines = total;
-        last.due ??= setTimeout(page.look, SELDOM);
-        return;
-      }
-      clearTimeout(last.due);
-      Object.assign(last, { at: performance.now(), total, due: null });
+      clearTimeout(due);
       const axes = Object.keys(AXES).filter((name) => all.every(({ lines }) => hasAxis(lines, name)));
       const over = axes.includes(state.get("over")) ? state.get("over") : all.every(({ lines }) => hasAxis(lines, "clock")) ? "clock" : "round";
       const focus = runs.find((run) => run.id === state.get("focus")) ?? runs[0];
@@ -70,9 +72,10 @@ export function mount(root, page) {
       const picked = shownOf(kinds, state, runs.length);
       const about = await focus.about();
       courses = new Map(all.map(({ run, lines }) => [run.id, courseOf(courses.get(run.id), over, page.view.seed).follow(lines, AXES[over])]));
-      for (const kind of picked) {
+      for (const kind of isOnlyData ? inTurn(picked, total) : picked) {
         if (!charts.has(keyOf(kind))) charts.set(keyOf(kind), chartOf(kind, page));
-        drawn(charts.get(keyOf(kind)), kind, { all, courses, over, focus, about, page, later: isOnlyData });
+        const parts = Object.assign(charts.get(keyOf(kind)), { total });
+        drawn(parts, kind, { all, courses, over, focus, about, page, later: isOnlyData });
       }
       for (const name of charts.keys()) {
         if (picked.some((kind) => keyOf(kind) === name)) continue;
@@ -85,7 +88,7 @@ export function mount(root, page) {
       root.dataset.lines = total;
     },
     unmount() {
-      clearTimeout(last.due);
+      clearTimeout(due);
       for (const { lines } of charts.values()) lines.destroy();
     },
   };
@@ -101,7 +104,7 @@ function keyOf({ name, title }) {
 
 function hasAxis(lines, name) {
   const { sum } = AXES[name];
-  return (sum ?? [name]).every((one) => hasPositive(lines.column(one) ?? []) || (name === "round" && lines.total > 0));
+  return (sum ?? [name]).every((one) => lines.hasPositive(one) || (name === "round" && lines.total > 0));
 }
 
 /** The charts that these runs can have. */
@@ -119,8 +122,8 @@ function kindsOf(all, page) {
     const better = entry.objectives[j].maximise ? "higher" : "lower";
     if (entry.clients > 1) found.push({ name: `worst.${j}`, title: `Worst client's ${name}`, curves: [[`sent.worst.${j}`, "sent"], [`sent.nine.${j}`, "thin"]], better, words: { thin: "what nine of ten have at least", sent: "the worst client" } });
   });
-  for (const [name, title] of Object.entries(COUNTED)) if (all.some(({ lines }) => hasPositive(lines.column(name) ?? []))) found.push({ name, title: title[0].toUpperCase() + title.slice(1), curves: [[name, "sent"]], plain: true });
-  const own = new Set(all.flatMap(({ lines }) => [...lines.columns.keys()].filter((name) => !HIDDEN.has(name) && !/^(sent|trained)\./.test(name))));
+  for (const [name, title] of Object.entries(COUNTED)) if (all.some(({ lines }) => lines.hasPositive(name))) found.push({ name, title: title[0].toUpperCase() + title.slice(1), curves: [[name, "sent"]], plain: true });
+  const own = new Set(all.flatMap(({ lines }) => [...lines.columns.keys()].filter((name) => !HIDDEN.has(name) && !OF_GOALS.test(name))));
   for (const name of own) if (any(name)) found.push({ name, title: name, curves: [[name, "sent"]], plain: true });
   return found;
 }

@@ -96,7 +96,7 @@ export function mount(root, page) {
     renew(parts.curve, String(isShown), () => (isShown ? going.root : []));
     if (!isShown) return;
     const [what, column] = one.names.length > 1 ? ["hypervolume", "hypervolume"] : [`mean ${one.names[0]}`, `sent.${entry.held_out}.0`];
-    const found = course.follow(await one.lines(), {}).curve(column, false);
+    const found = course.follow(await one.lines(entry.held_out), {}).curve(column, false);
     const last = found?.ys.findLastIndex(Number.isFinite) ?? -1;
     if (last < 0) return;
     const { xs, ys } = found;
