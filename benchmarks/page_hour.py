@@ -43,9 +43,10 @@ def hour(minutes: float) -> Iterator[Figure]:
         with at_work(run), serving(Path(folder)) as server, Alone(server, profile) as browser:
             time.sleep(SETTLED)
             browser.evaluate(OBSERVE)
-            found = [[server.megabytes, *browser.megabytes()]]
-            for minute in range(1, round(minutes) + 1):
-                appended(run, 60 * A_SECOND)
+            found: list[list[float]] = []
+            for minute in range(round(minutes) + 1):
+                if minute:
+                    appended(run, 60 * A_SECOND)
                 found.append([server.megabytes, *browser.megabytes()])
                 told = " + ".join(f"{value:.1f}" for value in found[-1][1:])
                 print(f"{minute:>5} min: server {found[-1][0]:.1f} MB, renderer {told} MB", flush=True)
@@ -142,7 +143,7 @@ class Alone:
         return bytes(found)
 
     def megabytes(self) -> list[float]:
-        """Of its largest renderer, by kind."""
+        """Of the renderer that shows the page, by kind: a whole Chromium has others, which have no pictures."""
         found = [[0.0] * len(KINDS)]
         for path in Path("/proc").glob("[0-9]*/cmdline"):
             with suppress(OSError):
@@ -150,4 +151,4 @@ class Alone:
                 if "--type=renderer" in words and self._profile in words:
                     status = (path.parent / "status").read_text(encoding="utf-8")
                     found.append([int(status.split(f"{kind}:")[1].split()[0]) / 1024 for kind in KINDS])
-        return max(found, key=sum)
+        return max(found, key=lambda one: one[list(KINDS).index("RssShmem")])
