@@ -18,6 +18,8 @@ DOWN, UP = 0, 1
 """To a client, and from it."""
 AHEAD, KEPT = 8, 16
 """Tasks of each client for which is drawn at once, and how many such blocks stay in memory."""
+OTHERS = 256
+"""Clients whose next messages are found along with those of somebody who needs them now."""
 PACKET = 1400
 """Bytes of a message in one packet: an Ethernet frame of 1500 without the headers of IP, TCP and TLS."""
 
@@ -46,15 +48,16 @@ class Homeward(NamedTuple):
     air: np.ndarray
 
 
-@dataclass
 class _Ahead:
-    """What it takes to send messages of one size, for one block of tasks of each client."""
+    """What it takes to send messages of one size, for some tasks of each client."""
 
-    size: float
-    transfers: np.ndarray
-    """`[2, n, AHEAD]`, see Fleet …"""
-    block: np.ndarray
-    """… and the number of the block, `[n]`; below 0: none yet."""
+    def __init__(self, size: float, clients: int) -> None:
+        self.size = size
+        self.transfers = np.empty((clients, AHEAD, 3))
+        """See Fleet; of each client those of its tasks from this number on …"""
+        self.first = np.full(clients, 1 - AHEAD)
+        self.last = np.zeros(clients, dtype=np.int64)
+        """… and the number of the last one that somebody asked for."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,55 +112,64 @@ class Fleet:
         Lost packets are sent again until all have arrived. How many that takes is drawn from (seed, client, `number`):
         that of the task among all that the client has had. It does not depend on the other rows.
         """
-        air, receiving = self._transfer(rows, bytes_down, number, DOWN)
+        air, receiving, radio = self._transfer(rows, bytes_down, number, DOWN)
         computing = operations / self.speed[rows]
-        received = self.presence.finish(rows, started, self.latency[rows] + receiving)
+        received = self.presence.finish(rows, started, receiving)
         computed = self.presence.finish(rows, received, computing)
-        down = self._paid(received, receiving * self.radio_watts[rows])
         work = self._paid(computed, computing * self.compute_watts[rows])
-        return Outward(received, computed, down + work, air)
+        return Outward(received, computed, self._paid(received, radio) + work, air)
 
     def homeward(
         self, rows: np.ndarray, computed: np.ndarray, bytes_up: np.ndarray | float, number: np.ndarray | int = 0
     ) -> Homeward:
         """What becomes of replies that are ready at `computed`. With no bytes: no reply can be there earlier."""
-        air, sending = self._transfer(rows, bytes_up, number, UP)
-        arrived = self.presence.finish(rows, computed, self.latency[rows] + sending)
-        return Homeward(arrived, self._paid(arrived, sending * self.radio_watts[rows]), air)
+        air, sending, radio = self._transfer(rows, bytes_up, number, UP)
+        arrived = self.presence.finish(rows, computed, sending)
+        return Homeward(arrived, self._paid(arrived, radio), air)
 
     def _paid(self, ended: np.ndarray, joules: np.ndarray) -> np.ndarray:
         """What never ends is not paid for either: nobody knows where it stopped."""
         return joules if self.presence.is_always else np.where(np.isfinite(ended), joules, 0.0)
 
     def _transfer(self, rows: np.ndarray, sizes: np.ndarray | float, number: np.ndarray | int, way: int) -> np.ndarray:
-        """Bytes that are sent for messages, and seconds for which these need a link, `[2, k]`.
+        """Bytes that are sent for messages, seconds that these take and joules of their clients, `[3, k]`.
 
         Where messages are alike, those of each client's next tasks are found as well: one by one takes far longer.
         """
         if not isinstance(number, np.ndarray) or isinstance(sizes, np.ndarray):
             return self._drawn_transfer(rows, sizes, np.broadcast_to(number, rows.shape), way)
-        known, (block, place) = self._ahead[way], np.divmod(number, AHEAD)
+        known = self._ahead[way]
         if known.size != sizes:
-            empty = np.empty((2, len(self), AHEAD)), np.full(len(self), -1)
-            known = self._ahead[way] = _Ahead(float(sizes), *empty)
-        (missing,) = (known.block[rows] != block).nonzero()
+            known = self._ahead[way] = _Ahead(float(sizes), len(self))
+        place = number - known.first[rows]
+        (missing,) = (place // AHEAD).nonzero()
         if len(missing):
-            some, blocks = rows[missing], block[missing]
-            coming = np.add.outer(blocks * AHEAD, np.arange(AHEAD)).ravel()
-            drawn = self._drawn_transfer(np.repeat(some, AHEAD), known.size, coming, way)
-            known.transfers[:, some], known.block[some] = drawn.reshape(2, -1, AHEAD), blocks
-        found: np.ndarray = known.transfers[:, rows, place]
-        return found
+            self._look_ahead(known, rows[missing], number[missing], way)
+            place = number - known.first[rows]
+        known.last[rows] = number
+        return known.transfers[rows, place].T
+
+    def _look_ahead(self, known: _Ahead, rows: np.ndarray, number: np.ndarray, way: int) -> None:
+        """Finds the messages of these rows from a number on, and of others who have less than half of theirs left."""
+        known.first[rows] = known.last[rows] = number
+        (others,) = (known.last - known.first >= AHEAD // 2).nonzero()
+        others = others[:OTHERS]
+        known.first[others] = known.last[others] + 1
+        rows = np.concatenate([rows, others])
+        coming = np.add.outer(known.first[rows], np.arange(AHEAD)).ravel()
+        drawn = self._drawn_transfer(np.repeat(rows, AHEAD), known.size, coming, way)
+        known.transfers[rows] = drawn.T.reshape(-1, AHEAD, 3)
 
     @cached_property
     def _ahead(self) -> list[_Ahead]:
         """Of each way."""
-        return [_Ahead(math.nan, np.empty(0), np.empty(0))] * 2
+        return [_Ahead(math.nan, 0)] * 2
 
     def _drawn_transfer(self, rows: np.ndarray, sizes: np.ndarray | float, number: np.ndarray, way: int) -> np.ndarray:
         """The same, for these messages only."""
         air = sizes * self._tries(rows, sizes, number, way)
-        return np.stack([air, air / self._links[way, rows]])
+        seconds = air / self._links[way, rows]
+        return np.stack([air, self.latency[rows] + seconds, seconds * self.radio_watts[rows]])
 
     def coming(self, rows: np.ndarray, time: np.ndarray) -> np.ndarray:
         """The first time from `time` on at which each can be reached, `[k]`; infinite: never again."""
