@@ -409,8 +409,8 @@ def _compact(columns: np.ndarray) -> np.ndarray:
         columns = columns[..., :1]
     int4, int8, float4, float8 = TYPES
     if columns.dtype.kind in "iub":
-        small = np.ascontiguousarray(columns, dtype=int4)
-        return small if (small == columns).all() else np.ascontiguousarray(columns, dtype=int8)
+        small = columns.astype(int4, order="C")
+        return small if (small == columns).all() else columns.astype(int8, order="C")
     with np.errstate(over="ignore", invalid="ignore"):
         small = np.ascontiguousarray(columns, dtype=float4)
     is_exact = (small == columns) | np.isnan(columns)

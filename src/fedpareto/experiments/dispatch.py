@@ -39,7 +39,7 @@ from fedpareto.experiments.spec import Spec
 from fedpareto.fleet import logbook
 from fedpareto.fleet.flight import Flight
 from fedpareto.fleet.gathering import Choose, Gathering
-from fedpareto.fleet.roster import TimeIsUp
+from fedpareto.fleet.roster import Roster, TimeIsUp
 from fedpareto.fleet.staleness import refreshed
 
 Work = Callable[[Sequence[Sequence[Tasks]], Sequence[Parcels | None]], list[Outcome]]
@@ -201,7 +201,7 @@ class Dispatch:
         if not tasks:
             return []
         flight, gathering, clients = self.flights[run], self._gatherings[run], self.settings[run].clients
-        askable = _askable(clients, tasks) & ~flight.silent
+        askable = _askable(flight, tasks)
         if not askable.any():
             self.over[run] = flight.now  # Nobody is left.
             return []
@@ -210,7 +210,7 @@ class Dispatch:
                 choose = self._choose(run, state, [])
                 rows = choose(np.flatnonzero(askable), gathering.count)
                 self._chosen[run] = state.round, rows
-            askable &= np.isin(np.arange(len(clients)), self._chosen[run][1])
+            askable = askable & np.isin(np.arange(len(clients)), self._chosen[run][1])
         if self.engine.remote:
             return only_of(tasks, clients[askable])
         flight.send(np.flatnonzero(askable), tasks)
@@ -266,7 +266,7 @@ class Dispatch:
 
     def _gather(self, run: int, state: State, tasks: Sequence[Tasks], sent: list[np.ndarray]) -> np.ndarray:
         """The rows of those whose replies this round has; `sent` gets those of whom was asked."""
-        askable = _askable(self.settings[run].clients, tasks) & ~self.flights[run].silent
+        askable = _askable(self.flights[run], tasks)
         everyone = self._needs_everyone(state)
         choose = self._choose(run, state, sent)
         came = self._gatherings[run].gathered(tasks, askable, choose, everyone)
@@ -440,9 +440,10 @@ class _Waiting:
     failures: list[Failure] = field(default_factory=list)
 
 
-def _askable(clients: np.ndarray, tasks: Sequence[Tasks]) -> np.ndarray:
-    """Which clients there is work for, `[n]`."""
+def _askable(flight: Roster, tasks: Sequence[Tasks]) -> np.ndarray:
+    """Which clients there is work for and may be asked, `[n]`."""
+    clients = flight.setting.clients
     if len(tasks) == 1 and len(tasks[0]) == len(clients):
-        return np.ones(len(clients), dtype=bool)
-    found: np.ndarray = np.isin(clients, np.concatenate([some.clients for some in tasks]))
+        return flight.audible
+    found: np.ndarray = np.isin(clients, np.concatenate([some.clients for some in tasks])) & flight.audible
     return found

@@ -6,6 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, ClassVar
 from weakref import WeakKeyDictionary
 
@@ -101,9 +102,15 @@ class Roster(ABC):
         """Those who arrive next, in this order: at most `count` of them, and nobody after the time `until`."""
 
     @property
-    def silent(self) -> np.ndarray:
-        """Whom nobody asks before they are heard again, `[n]`: none, unless a clock knows better."""
-        return np.zeros(len(self.status), dtype=bool)
+    def audible(self) -> np.ndarray:
+        """Who may be asked before they are heard again, `[n]`: all, unless a clock knows better."""
+        return self._everyone
+
+    @cached_property
+    def _everyone(self) -> np.ndarray:
+        everyone = np.ones(len(self.status), dtype=bool)
+        everyone.setflags(write=False)
+        return everyone
 
     @property
     def idle(self) -> np.ndarray:

@@ -27,7 +27,7 @@ def refreshed(
     late = replies.only(rows)
     begun = beginnings_of(flight.tasks_of_replies(late), late.clients, late.tensors)
     at = beginnings_of(now, late.clients, late.tensors)
-    weights = torch.as_tensor(policy.weights(staleness[rows]))
+    weights = torch.from_numpy(policy.weights(staleness[rows]))
     reply = late.tensors if policy.compensation == "none" else compensated(late.tensors, begun, at, policy.strength)
     fresh = unwrapped(algorithm).refreshed(reply, begun, at, weights)
     if late is replies:

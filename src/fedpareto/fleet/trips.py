@@ -147,7 +147,8 @@ class Fleet:
             self._look_ahead(known, rows[missing], number[missing], way)
             place = number - known.first[rows]
         known.last[rows] = number
-        return known.transfers[rows, place].T
+        found: np.ndarray = known.transfers[rows, place].T
+        return found
 
     def _look_ahead(self, known: _Ahead, rows: np.ndarray, number: np.ndarray, way: int) -> None:
         """Finds the messages of these rows from a number on, and of others who have less than half of theirs left."""

@@ -132,11 +132,11 @@ class MissionFlight(Flight):
         self._fault(time, reason, self.fleet.sky.names[row], "went on without it")
 
     @property
-    def silent(self) -> np.ndarray:
-        """See Roster: satellites on which the server gave up, until somebody sees them again."""
+    def audible(self) -> np.ndarray:
+        """See Roster: not those satellites on which the server gave up, until somebody sees them again."""
         rows = np.flatnonzero(np.isfinite(self.given_up))
-        found = np.zeros(len(self.status), dtype=bool)
-        found[rows] = self.fleet.presence.following(rows, self.given_up[rows]) > self.now
+        found = np.ones(len(self.status), dtype=bool)
+        found[rows] = self.fleet.presence.following(rows, self.given_up[rows]) <= self.now
         return found
 
     # -- the server ------------------------------------------------------------------------------------------------
