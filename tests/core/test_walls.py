@@ -147,14 +147,14 @@ def test_experiments_need_of_space_only_the_missions_and_only_where_specs_and_fl
         assert not found or path.stem in ("spec", "draft", "spec_values", "flights"), path
 
 
-def test_networks_need_of_the_contract_only_layouts_connections_randomness_and_memory():
-    needed = {f"fedpareto.core.{name}" for name in ("layout", "connections", "rng", "workspace")}
+def test_networks_need_of_the_contract_only_layouts_connections_randomness_memory_and_a_compiler():
+    needed = {f"fedpareto.core.{name}" for name in ("layout", "connections", "rng", "workspace", "jit")}
     allowed = {"fedpareto.core", *needed}
     for path in (ROOT / "networks").rglob("*.py"):
         assert {module for module in imports_of(path) if module.startswith("fedpareto.core")} <= allowed, path
     for name in ("layout", "connections", "rng", "quantiles", "workspace"):
         found = {module for module in imports_of(ROOT / f"core/{name}.py") if module.startswith("fedpareto.")}
-        assert found <= {*allowed, "fedpareto.core.quantiles", "fedpareto.errors"}, name
+        assert found <= {*allowed, *(f"fedpareto.{one}" for one in ("core.quantiles", "core.order_kernels", "errors"))}
 
 
 def test_inputs_need_of_the_contract_only_how_a_dataclass_is_built_of_plain_values():
@@ -229,6 +229,7 @@ def test_only_one_place_knows_each_heavy_library():
         "sgp4": {"space"},
         "tensorboard": {"experiments"},
         "mlflow": {"experiments"},
+        "numba": {"core", "networks"},
     }
     for library, allowed in homes.items():
         for path in ROOT.rglob("*.py"):

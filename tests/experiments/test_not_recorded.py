@@ -31,7 +31,7 @@ class WithAClosure(FedAvg):
 
 def test_a_loss_that_cannot_be_recorded_is_named_in_the_runs_record(tmp_path, monkeypatch, caplog):
     # As on a GPU: what would be recorded there is treated alike here.
-    monkeypatch.setattr(local, "Recordings", lambda when: Recordings(when="always"))
+    monkeypatch.setattr(local, "Recordings", lambda **_: Recordings(when="always"))
     caplog.set_level(logging.WARNING)
     fedpareto.run("convex", WithAClosure(), clients=3, rounds=3, out=tmp_path / "run")
     record = json.loads((tmp_path / "run" / "run.json").read_text(encoding="utf-8"))

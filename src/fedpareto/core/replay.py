@@ -35,14 +35,19 @@ def no_garbage_collected() -> Iterator[None]:
 class Recordings:
     """The latest few recordings, for reuse: each holds memory of the device."""
 
-    def __init__(self, most: int = 8, when: Literal["pays", "always", "never"] = "pays") -> None:
-        """`when`: where launching kernels takes long; everywhere, to try how a recording works; or nowhere."""
-        self.most, self.when = most, when
+    def __init__(
+        self, most: int = 8, when: Literal["pays", "always", "never"] = "pays", compiled: bool = False
+    ) -> None:
+        """`when`: where launching kernels takes long; everywhere, to try how a recording works; or nowhere.
+        `compiled`: whether small networks on a CPU are trained by machine code that numba makes.
+        """
+        self.most, self.when, self.compiled = most, when, compiled
         self.kept: dict[Hashable, Any] = {}
         self.refused: dict[str, str] = {}
         """What could not be recorded, and why."""
         self.notes: dict[Hashable, tuple[np.ndarray, Any]] = {}
         self.workspace = Workspace()
+        self.last: tuple[tuple[object, ...], Any] = (), None
 
     def get(self, key: Hashable, make: Callable[[], T]) -> T:
         """What was recorded for `key`, or is recorded now."""
@@ -67,6 +72,15 @@ class Recordings:
         self.notes[place] = positions, found
         while len(self.notes) > MOST_NOTES:
             del self.notes[next(iter(self.notes))]
+        return found
+
+    def again(self, of: tuple[object, ...], make: Callable[[], T]) -> T:
+        """What was made last, if it was made of these very objects; else it is made now."""
+        known, made = self.last
+        if len(known) != len(of) or any(one is not other for one, other in zip(known, of, strict=True)):
+            made = make()
+            self.last = of, made
+        found: T = made
         return found
 
 

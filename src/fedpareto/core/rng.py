@@ -24,9 +24,12 @@ SERVER = -1
 
 _MASK64 = (1 << 64) - 1
 _MASK = (1 << 32) - 1
-_MULTIPLIERS = 0xD2511F53, 0xCD9E8D57
-_WEYL = 0x9E3779B9, 0xBB67AE85
-_ROUNDS = 10
+MULTIPLIERS = 0xD2511F53, 0xCD9E8D57
+"""Of Philox4x32 …"""
+WEYL = 0x9E3779B9, 0xBB67AE85
+"""… what its key grows by in each round …"""
+ROUNDS = 10
+"""… and how many rounds it has here."""
 _IN_CACHE = 1 << 14
 """Blocks that a CPU computes at once: their 64-bit words stay in its cache."""
 LAST = 1 << 62
@@ -117,18 +120,32 @@ class Addresses:
         """From the exponential distribution with mean 1, double precision, `[n, count]`."""
         return -logarithm(self._inside(purpose, count, start))
 
-    def orders(self, purpose: str, counts: Tensor, passes: int, longest: int) -> Tensor:
+    def orders(self, purpose: str, counts: Tensor, passes: int, longest: int, compiled: bool = False) -> Tensor:
         """`passes` random orders of 0 … count − 1 for each client, `[n, passes, longest]`.
 
-        From a client's `count` on, the remaining places follow in their own order.
+        From a client's `count` on, the remaining places follow in their own order. `compiled`: the same by machine code
+        on a CPU, see `order_kernels`.
         """
-        words = self._words(tuple(f"{purpose} {number}" for number in range(passes)), longest)
+        purposes = tuple(f"{purpose} {number}" for number in range(passes))
+        if compiled:
+            keys = self._compiled_keys(purposes, counts, longest)
+            return _sorted(keys).bitwise_and_(2**30 - 1)
+        words = self._words(purposes, longest)
         place = torch.arange(longest, device=words.device)
         # A place in the low bits: keys are never equal, and sorted keys tell their places.
         keys = words.mul_(2**30).add_(place)
         if keys.is_cuda or bool((counts < longest).any()):  # A GPU is not waited for.
             keys = torch.where(place < counts.view(-1, 1, 1), keys, place + LAST)
         return _sorted(keys).bitwise_and_(2**30 - 1)
+
+    def _compiled_keys(self, purposes: tuple[str, ...], counts: Tensor, longest: int) -> Tensor:
+        from fedpareto.core.order_kernels import write_keys
+
+        columns = torch.stack([getattr(self, name) for name in _FIELDS]).numpy()
+        codes = np.array([zlib.crc32(purpose.encode()) for purpose in purposes])
+        keys = np.empty((len(self), len(purposes), longest), dtype=np.int64)
+        write_keys(columns, codes, counts.numpy(), keys)
+        return torch.from_numpy(keys)
 
     def _inside(self, purpose: str, count: int, start: int | Tensor) -> Tensor:
         """Above 0 and below 1, with 52 random bits."""
@@ -192,10 +209,10 @@ def philox(counter: Sequence[Words], key: Sequence[Words]) -> tuple[Words, Words
     They need not have the same shape, only shapes that fit: what is small stays small for as long as it can.
     """
     a, b, c, d = counter
-    keys = [_each_round(one, step) for one, step in zip(key, _WEYL, strict=True)]
+    keys = [_each_round(one, step) for one, step in zip(key, WEYL, strict=True)]
     for first, second in zip(*keys, strict=True):
         # 64-bit products wrap around alike everywhere. `b` and `d` are only read by ^, so the mask comes after it.
-        left, right = a * _MULTIPLIERS[0], c * _MULTIPLIERS[1]
+        left, right = a * MULTIPLIERS[0], c * MULTIPLIERS[1]
         a, c = _mixed(right, b ^ first), _mixed(left, d ^ second)
         b, d = right, left
     return a, b & _MASK, c, d & _MASK
@@ -210,8 +227,8 @@ def _mixed(product: Words, other: Words) -> Words:
 def _each_round(key: Words, step: int) -> Sequence[Words]:
     """The key of each round."""
     if isinstance(key, np.ndarray):
-        return list((key + np.arange(_ROUNDS).reshape(-1, *[1] * key.ndim) * step) & _MASK)
-    return ((key + torch.arange(_ROUNDS, device=key.device).view(-1, *[1] * key.dim()) * step) & _MASK).unbind()
+        return list((key + np.arange(ROUNDS).reshape(-1, *[1] * key.ndim) * step) & _MASK)
+    return ((key + torch.arange(ROUNDS, device=key.device).view(-1, *[1] * key.dim()) * step) & _MASK).unbind()
 
 
 def _sorted(keys: Tensor) -> Tensor:

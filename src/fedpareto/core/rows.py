@@ -115,10 +115,13 @@ class Rows:
         """The rows at `index` `[n, b]` (absolute), with their mask and, if known, their shares in a mean."""
         flat, taken = index.reshape(-1), {}
         for name, column in self.columns.items():
-            space = None
-            if workspace is not None and not column.is_cuda:
-                space = workspace.take(f"rows' {name}", (len(flat), *column.shape[1:]), column.dtype)
-            taken[name] = torch.index_select(column, 0, flat, out=space).view(*index.shape, *column.shape[1:])
+            if workspace is None or column.is_cuda:
+                found = torch.index_select(column, 0, flat)
+            else:
+                found = workspace.take(f"rows' {name}", (len(flat), *column.shape[1:]), column.dtype)
+                # In two thirds of torch's time.
+                np.take(column.numpy(), flat.numpy(), axis=0, out=found.numpy(), mode="clip")
+            taken[name] = found.view(*index.shape, *column.shape[1:])
         return Batch(taken, mask, counted=shares)
 
     @property

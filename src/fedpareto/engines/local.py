@@ -6,11 +6,12 @@ the same numbers, chosen where it is faster.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -21,6 +22,7 @@ from fedpareto.core import rng
 from fedpareto.core.algorithm import Algorithm, Setting, privacy_of, unwrapped
 from fedpareto.core.clients import Clients
 from fedpareto.core.federation import Federation
+from fedpareto.core.jit import need_numba, products_on_one_thread
 from fedpareto.core.kept import Kept
 from fedpareto.core.learner import Learner
 from fedpareto.core.messages import ByClient, Failure, Message, Outcome, Parcels, Tasks, take_rows, taken
@@ -38,10 +40,14 @@ from fedpareto.engines.judging import Done, Judge, failure, together
 from fedpareto.engines.machine import Choices, LocalOptions, device_named, products_in
 from fedpareto.engines.registered import Registered
 from fedpareto.engines.work import Results, Work, by_kind, in_order, lane_of
+from fedpareto.learners.plain import compile_ahead
 from fedpareto.moo.tested import Tested
 from fedpareto.trust.attacks import Attack, raid_on
 from fedpareto.trust.reports import reported
 
+log = logging.getLogger("fedpareto.local")
+WORTH_TELLING = 2.0
+"""Seconds of compiling."""
 MEMORY = "learner."
 """Prefix of the names of learner state in a client's private state."""
 
@@ -97,9 +103,18 @@ class LocalEngine:
             self._splits = dict(here.with_twins(self._splits, self.problem, self._registered.of_run))
             self._raid = here
         self.judge = Judge(self.algorithm, self.settings, self.options.dtype, self.device, self.faults, self._raid)
-        self._recordings = Recordings(when="pays" if self.options.record else "never")
+        when: Literal["pays", "never"] = "pays" if self.options.record else "never"
+        self._recordings = Recordings(when=when, compiled=self.options.compiled)
+        if self.options.compiled:
+            self._compile()
         if self.choices is None:
             self.choices = self._choosing().choices()
+
+    def _compile(self) -> None:
+        need_numba()
+        seconds = compile_ahead(self.options.dtype)
+        if seconds > WORTH_TELLING:
+            log.warning("numba has compiled the training of small networks in %.0f s, and keeps it", seconds)
 
     def place(self, setting: Setting) -> Setting:
         """The setting with its initial model on this engine's device and in its precision."""
@@ -408,7 +423,8 @@ class LocalEngine:
     @contextmanager
     def working(self, threads: int | None = None) -> Iterator[None]:
         """The same, with matrix products in the chosen precision: for client steps, not for the server's."""
-        with self.threads(threads), products_in(self.options.precision, self.device):
+        alone = products_on_one_thread() if self.options.compiled else nullcontext()
+        with self.threads(threads), alone, products_in(self.options.precision, self.device):
             yield
 
     def _choosing(self) -> Choosing:

@@ -38,6 +38,8 @@ class LocalOptions:
     """Clients in one stack, 1 being the plain loop; 0: measured."""
     record: bool = True
     """Whether a GPU's work is recorded as CUDA graphs, which are replayed in later rounds; false: to find a mistake."""
+    compiled: bool = False
+    """Whether MLPs on a CPU are trained by machine code that numba makes, on one thread; needs the extra "compiled"."""
 
     def __post_init__(self) -> None:
         for name in ("threads", "chunk"):
@@ -47,6 +49,8 @@ class LocalOptions:
             raise UserError(f"engine: threads is {self.threads}; more than {MOST_THREADS} never help")
         if self.memory:
             bytes_of(self.memory)
+        if self.compiled and self.device != "cpu":
+            raise UserError(f"engine: compiled is for device=cpu, and device is {self.device}, whose work is recorded")
 
     @property
     def dtype(self) -> torch.dtype:

@@ -141,18 +141,23 @@ class Plan:
         at_once = max(1, GATHERED // max(1, of_a_step))
         for some in (index[first : first + at_once] for first in range(0, len(index), at_once)):
             columns = rows.take(some.flatten(0, 1), some, workspace=workspace).columns
-            yield from (
-                {name: column.view(*some.shape, *column.shape[2:])[step] for name, column in columns.items()}
-                for step in range(len(some))
-            )
+            by_step = [column.view(*some.shape, *column.shape[2:]).unbind() for column in columns.values()]
+            yield from (dict(zip(columns, parts, strict=True)) for parts in zip(*by_step, strict=True))
 
 
-def drawn(outline: Outline, tensors: Message, addresses: rng.Addresses, purpose: str, dtype: torch.dtype) -> Plan:
+def drawn(
+    outline: Outline,
+    tensors: Message,
+    addresses: rng.Addresses,
+    purpose: str,
+    dtype: torch.dtype,
+    compiled: bool = False,
+) -> Plan:
     """The minibatches of a round: each pass over a client's rows is in a new random order, from its own stream.
 
-    In tensor arithmetic only, where the rows are.
+    In tensor arithmetic only, where the rows are, or by machine code.
     """
-    orders = addresses.orders(purpose, tensors["counts"], outline.passes, outline.longest)
+    orders = addresses.orders(purpose, tensors["counts"], outline.passes, outline.longest, compiled)
     place = torch.arange(outline.batch_size, device=orders.device)
     of_step = tensors["of_step"][:1] if outline.is_even else tensors["of_step"]
     mask = place < of_step.unsqueeze(2)

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import math
+import time
 from typing import TypeGuard
 
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import _get_current_dispatch_mode
 
+from fedpareto.core import rng
 from fedpareto.core.learner import Pull
 from fedpareto.core.messages import Message
 from fedpareto.core.rows import Batch
+from fedpareto.core.workspace import Workspace
 from fedpareto.learners.descent import Steps
 from fedpareto.learners.gradients import ByHand, Gradient, Losses
 from fedpareto.learners.minibatches import Outline
+from fedpareto.networks.compiled import CompiledDescending
 from fedpareto.networks.descending import Descending
+from fedpareto.networks.mlp import MLP
 
 
 def is_plain(
@@ -38,27 +43,34 @@ def is_plain(
 class PlainDescent:
     """Steps of n models down a gradient that is never laid out: see Descending."""
 
-    def __init__(self, how: Steps, gradient: ByHand, pull: Pull | None) -> None:
-        self.readout, self.of_outputs, self.lr = gradient.readout, gradient.of_outputs, how.lr
+    def __init__(self, how: Steps, gradient: ByHand, pull: Pull | None, compiled: bool = False) -> None:
+        self.readout, self.of_outputs = gradient.readout, gradient.of_outputs
         # w − lr·(g + decay·w + strength·(w − towards) + slope)
-        self.strength = 0.0 if pull is None else float(pull.strength)
-        kept = 1 - how.lr * (how.weight_decay + self.strength)
-        self.network = Descending(gradient.readout.network, gradient.model, gradient.workspace, kept, how.lr)
-        self.towards = self.network.pack(pull.towards) if pull is not None else None
-        self.slope = self.network.pack(pull.slope) if pull is not None and pull.slope is not None else None
+        strength = 0.0 if pull is None else float(pull.strength)
+        kept = 1 - how.lr * (how.weight_decay + strength)
+        kind = CompiledDescending if compiled else Descending
+        self.network = kind(gradient.readout.network, gradient.model, gradient.workspace, kept, how.lr)
+        if pull is not None:
+            added = strength * pull.towards
+            self.network.add_in_steps(how.lr * (added if pull.slope is None else added - pull.slope))
 
     def step(self, batch: Batch, active: Tensor | None) -> Losses:
         """See Descent."""
         outputs = self.network.forward(self.readout.inputs(batch))
         losses, gradient = self.of_outputs(outputs, batch)
         self.network.descend(gradient if active is None else gradient * active.unsqueeze(-1))
-        if self.towards is not None:
-            self.network.packed.add_(self.towards, alpha=self.lr * self.strength)
-        if self.slope is not None:
-            self.network.packed.sub_(self.slope, alpha=self.lr)
         return losses
 
     @property
     def model(self) -> Tensor:
         """The models as they are now, `[n, d]`."""
         return self.network.models
+
+
+def compile_ahead(dtype: torch.dtype) -> float:
+    """Seconds until everything is there that `compiled` training calls: next to none where it was kept on disk."""
+    start = time.perf_counter()
+    rng.Addresses.of([rng.Address(0)]).orders("batches", torch.ones(1, dtype=torch.int64), 1, 1, compiled=True)
+    network = CompiledDescending(MLP(1, (), 1), torch.zeros(1, 2, dtype=dtype), Workspace(), kept=1.0, lr=0.0)
+    network.descend(network.forward(torch.zeros(1, 1, 1, dtype=dtype)))
+    return time.perf_counter() - start

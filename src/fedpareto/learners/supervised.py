@@ -199,16 +199,25 @@ class Supervised(Learner):
         gradient, factors = make(model, kept), kept.get(STEP_FACTOR)
         descent: Descent | PlainDescent
         if is_plain(gradient, self, pull, clients.own, factors, outline):
-            descent = PlainDescent(self, gradient, pull)
+            descent = PlainDescent(self, gradient, pull, clients.recordings.compiled)
         else:
             descent = Descent(self, model, layout, gradient, pull, clients.addresses, purpose, factors, clients.own)
-        plan = drawn(outline, tensors, clients.addresses, purpose, start.dtype)
+        plan = self._drawn(clients, outline, tensors, purpose, start.dtype)
         for step, (batch, active) in enumerate(plan.batches(rows, outline, clients.recordings.workspace)):
             losses = descent.step(batch, active)
             if watched:
                 watch.see(losses, batch.mask, plan.last_epoch[:, step])
         given.update({name: kept[name] for name in given})
         return descent.model, watch.means
+
+    def _drawn(self, clients: Stack, outline: Outline, tensors: Message, purpose: str, dtype: torch.dtype) -> Plan:
+        """The minibatches of a round, drawn once for all models that clients train on the same ones."""
+        compiled = clients.recordings.compiled
+
+        def draw() -> Plan:
+            return drawn(outline, tensors, clients.addresses, purpose, dtype, compiled)
+
+        return clients.recordings.again((outline, clients.addresses, purpose, dtype), draw)
 
     def _is_recorded(self, clients: Stack, start: Tensor, identity: Hashable, pull: Pull | None, purpose: str) -> bool:
         if not clients.recordings.are_made(start.device):

@@ -66,16 +66,17 @@ class Descending:
         (inputs, first), *others = pairwise(network.widths)
         # The bias of the first layer is one more row of its weight: it follows in a flat model.
         self.sizes = [(inputs + 1) * first, *(size for a, b in others for size in (a * b, b))]
-        self.packed = self.pack(model)
+        self.packed = self._pack(model)
         """All models, tensor by tensor, `[n · d]`."""
+        self.added: Tensor | None = None
         self.batch = 0
         self.layers: list[_Layer] = []
         self.inputs: list[Tensor] = []
         """Of each layer, from the last forward pass."""
 
-    def pack(self, flat: Tensor) -> Tensor:
-        """Of models `[n, d]`, the tensors one after the other, each of all models."""
-        return torch.cat([part.reshape(-1) for part in flat.split_with_sizes(self.sizes, dim=1)])
+    def add_in_steps(self, added: Tensor) -> None:
+        """From now on every step adds this to the models, `[n, d]`."""
+        self.added = self._pack(added)
 
     @property
     def models(self) -> Tensor:
@@ -106,6 +107,12 @@ class Descending:
                 if self.network.has_relu(number - 1):
                     relu_backward_(gradient, inputs)
             layer.descend(inputs, of_output, self.kept, self.lr)
+        if self.added is not None:
+            self.packed.add_(self.added)
+
+    def _pack(self, flat: Tensor) -> Tensor:
+        """Of models `[n, d]`, the tensors one after the other, each of all models."""
+        return torch.cat([part.reshape(-1) for part in flat.split_with_sizes(self.sizes, dim=1)])
 
     def _parts(self) -> tuple[Tensor, ...]:
         return self.packed.split_with_sizes([self.n * size for size in self.sizes])
