@@ -46,7 +46,7 @@ from fedpareto.trust.attacks import Attack, raid_on
 from fedpareto.trust.reports import reported
 
 log = logging.getLogger("fedpareto.local")
-WORTH_TELLING = 2.0
+WORTH_TELLING = 3.0
 """Seconds of compiling."""
 MEMORY = "learner."
 """Prefix of the names of learner state in a client's private state."""
