@@ -68,7 +68,7 @@ class PlainDescent:
 
 
 def compile_ahead(dtype: torch.dtype) -> float:
-    """Seconds of the processor until everything is there that `compiled` training calls: one, if it was kept on disk."""
+    """Seconds of the processor until all that `compiled` training calls is there: one, if it was kept on disk."""
     start = time.process_time()
     rng.Addresses.of([rng.Address(0)]).orders("batches", torch.ones(1, dtype=torch.int64), 1, 1, compiled=True)
     network = CompiledDescending(MLP(1, (), 1), torch.zeros(1, 2, dtype=dtype), Workspace(), kept=1.0, lr=0.0)
