@@ -119,7 +119,7 @@ class Rows:
                 found = torch.index_select(column, 0, flat)
             else:
                 found = workspace.take(f"rows' {name}", (len(flat), *column.shape[1:]), column.dtype)
-                # In two thirds of torch's time.
+                # In two thirds of torch's time; all places are within the table, so that nothing is clipped.
                 np.take(column.numpy(), flat.numpy(), axis=0, out=found.numpy(), mode="clip")
             taken[name] = found.view(*index.shape, *column.shape[1:])
         return Batch(taken, mask, counted=shares)
