@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import fedpareto
-from fedpareto.engines.machine import LocalOptions
+from fedpareto.engines.machine import LocalOptions, products_in
 
 
 @pytest.mark.parametrize("precision", ["tf32", "bfloat16"])
@@ -23,10 +23,21 @@ def test_models_stay_single_precision_and_nearly_the_same(precision):
     assert torch.equal(one, other) == (precision == "tf32")
 
 
+def allowed():
+    """Whether a GPU may round to tf32, in products and in libraries of convolutions."""
+    return torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
+
+
+def test_a_gpu_rounds_to_tf32_only_if_asked():
+    for precision in ("float32", "float64", "tf32"):
+        with products_in(precision, torch.device("cpu")):
+            assert allowed() == (precision == "tf32",) * 2
+
+
 def test_what_a_user_did_to_torch_is_left_as_it_was():
-    before = torch.backends.cuda.matmul.allow_tf32
+    before = allowed()
     fedpareto.run("convex", "fedavg", clients=2, rounds=1, engine={"precision": "tf32"})
-    assert torch.backends.cuda.matmul.allow_tf32 == before
+    assert allowed() == before
     assert not torch.is_autocast_enabled("cpu")
 
 

@@ -79,6 +79,7 @@ def test_of_one_client_all_ways_are_the_same():
 FEW, CLUSTERS, BODY = FedFew(models=2), IFCA(models=2), PraFFL(head_layers=1, body_epochs=1, head_epochs=1, sampled=2)
 
 
+@pytest.mark.takes_long
 @pytest.mark.parametrize(
     "algorithm",
     [*map(make_algorithm, ("fedprox", "ditto", "fsmgda", "fedcmoo")), FedRep(head_epochs=1), FEW, CLUSTERS, BODY],

@@ -206,11 +206,13 @@ def pairs(
 def philox(counter: Sequence[Words], key: Sequence[Words]) -> tuple[Words, Words, Words, Words]:
     """Philox4x32-10: four words from a counter of four and a key of two, each below 2³² in 64-bit integers.
 
-    They need not have the same shape, only shapes that fit: what is small stays small for as long as it can.
+    They need not have the same shape, only shapes that fit.
     """
+    if isinstance(key[0], Tensor):
+        return _philox_of_tensors(counter, key)
     a, b, c, d = counter
-    keys = [_each_round(one, step) for one, step in zip(key, WEYL, strict=True)]
-    for first, second in zip(*keys, strict=True):
+    # What is small stays small for as long as it can.
+    for first, second in zip(*(_each_round(one, step) for one, step in zip(key, WEYL, strict=True)), strict=True):
         # 64-bit products wrap around alike everywhere. `b` and `d` are only read by ^, so the mask comes after it.
         left, right = a * MULTIPLIERS[0], c * MULTIPLIERS[1]
         a, c = _mixed(right, b ^ first), _mixed(left, d ^ second)
@@ -224,11 +226,40 @@ def _mixed(product: Words, other: Words) -> Words:
     return mixed
 
 
-def _each_round(key: Words, step: int) -> Sequence[Words]:
-    """The key of each round."""
+def _philox_of_tensors(counter: Sequence[Tensor], key: Sequence[Tensor]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The same on a GPU, which takes as long for an operation whatever it does: there are four in a round.
+
+    `a` and `c` are computed as one tensor, `b` and `d` too, and both halves of a product are read where they lie.
+    """
+    of_key = np.broadcast_shapes(*(one.shape for one in key))
+    shape = np.broadcast_shapes(of_key, *(one.shape for one in counter))
+    first, second = (_each_round(one.expand(of_key), step) for one, step in zip(key, WEYL, strict=True))
+    keys = torch.stack([first, second], dim=1).int()
+    a, b, c, d = (one.expand(shape) for one in counter)
+    words, low = torch.stack([a, c]), torch.stack([b, d]).int()
+    products = torch.empty_like(words)
+    (below, _), (lower, upper) = _halves(words), _halves(products)
+    for of_round in keys.unbind():
+        mixed = low ^ of_round
+        torch.mul(words[1], MULTIPLIERS[1], out=products[0])
+        torch.mul(words[0], MULTIPLIERS[0], out=products[1])
+        torch.bitwise_xor(upper, mixed, out=below)
+        low = lower
+    (a, c), (b, d) = words, products & _MASK
+    return a, b, c, d
+
+
+def _halves(words: Tensor) -> tuple[Tensor, Tensor]:
+    """The lower and the upper 32 bits of each word, where they lie."""
+    lower, upper = words.view(torch.int32).view(*words.shape, 2).unbind(-1)
+    return lower, upper
+
+
+def _each_round(key: Words, step: int) -> Words:
+    """The key of each round, `[rounds, ...]`."""
     if isinstance(key, np.ndarray):
-        return list((key + np.arange(ROUNDS).reshape(-1, *[1] * key.ndim) * step) & _MASK)
-    return ((key + torch.arange(ROUNDS, device=key.device).view(-1, *[1] * key.dim()) * step) & _MASK).unbind()
+        return (key + np.arange(ROUNDS).reshape(-1, *[1] * key.ndim) * step) & _MASK
+    return key + torch.arange(ROUNDS, device=key.device).view(-1, *[1] * key.dim()) * step
 
 
 def _sorted(keys: Tensor) -> Tensor:

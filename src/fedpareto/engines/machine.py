@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 
@@ -90,18 +90,22 @@ def clock_for(device: torch.device, threads: int) -> Callable[[], float]:
 
 @contextmanager
 def products_in(precision: str, device: torch.device) -> Iterator[None]:
-    """Products of matrices in that precision."""
+    """Products of matrices, and convolutions, in that precision."""
     if precision == "bfloat16":
         # Without its cache: later code must not find there what a CUDA graph has recorded.
         with torch.autocast(device.type, torch.bfloat16, cache_enabled=False):
             yield
         return
-    before = torch.backends.cuda.matmul.allow_tf32
-    torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"
+    # torch itself allows it in a GPU's library of convolutions and recurrent layers, but not in products.
+    libraries: tuple[Any, ...] = torch.backends.cuda.matmul, torch.backends.cudnn
+    before = [library.allow_tf32 for library in libraries]
+    for library in libraries:
+        library.allow_tf32 = precision == "tf32"
     try:
         yield
     finally:
-        torch.backends.cuda.matmul.allow_tf32 = before
+        for library, allowed in zip(libraries, before, strict=True):
+            library.allow_tf32 = allowed
 
 
 def device_named(name: str) -> torch.device:

@@ -24,7 +24,12 @@ def batch_norm(layer: Any, name: str, current: Current, rows: Tensor) -> Tensor:
     now, mean, variance = current.now, layer.running_mean, layer.running_var
     if not now.training:
         # A server's long step, or its noise, may leave a variance below 0.
-        return F.batch_norm(rows, mean, variance.clamp_min(0), layer.weight, layer.bias, False, 0.0, layer.eps)
+        variance = variance.clamp_min(0)
+        if rows.is_cuda:  # torch's own asks there how its rows lie, which vmap does not tell.
+            channels = (1, -1, *[1] * (rows.dim() - 2))
+            normal = (rows - mean.view(channels)) * (variance + layer.eps).rsqrt().view(channels)
+            return _scaled(normal, layer).to(rows.dtype)
+        return F.batch_norm(rows, mean, variance, layer.weight, layer.bias, False, 0.0, layer.eps)
     assert now.mask is not None, "which is what training means"
     if len(rows) != len(now.mask):
         raise UserError(
@@ -40,10 +45,15 @@ def batch_norm(layer: Any, name: str, current: Current, rows: Tensor) -> Tensor:
     for part, old, new in (("running_mean", mean, here), ("running_var", variance, spread)):
         before = now.buffers.get(f"{name}.{part}", old)
         now.buffers[f"{name}.{part}"] = torch.lerp(before, new, layer.momentum)
-    if layer.weight is not None:
-        channels = (1, -1, *[1] * (rows.dim() - 2))
-        values = torch.addcmul(layer.bias.view(channels), values, layer.weight.view(channels))
-    return values.to(rows.dtype)
+    return _scaled(values, layer).to(rows.dtype)
+
+
+def _scaled(values: Tensor, layer: Any) -> Tensor:
+    """Normal values `[b, c, ...]` by the layer's own weight and bias, if it has them."""
+    if layer.weight is None:
+        return values
+    channels = (1, -1, *[1] * (values.dim() - 2))
+    return torch.addcmul(layer.bias.view(channels), values, layer.weight.view(channels))
 
 
 def stacked_batch_norm(inputs: Tensor, mask: Tensor, eps: float) -> tuple[Tensor, Tensor, Tensor]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -10,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fedpareto.networks.linear import as_autocast_wants, inspected
+from fedpareto.networks.pieces import in_pieces
 from fedpareto.networks.training import Current
 
 TILE, TILES = 64, 256
@@ -68,18 +70,11 @@ class _StackedConvolution(torch.autograd.Function):
     @inspected
     def forward(inputs: Tensor, weight: Tensor, bias: Tensor, stride: tuple[int, int]) -> tuple[Tensor, Tensor]:
         """See stacked_conv2d; also the patches, which the gradient needs."""
-        rows, (n, out, channels, height, width) = inputs.shape[1], weight.shape
         pixels = inputs.permute(0, 1, 3, 4, 2)
-        windows = pixels.unfold(2, height, stride[0]).unfold(3, width, stride[1])  # [n, b, y, x, c, k, l]
-        size, entries = windows.shape[2:4], height * width * channels
         kernel = _kernel(weight, bias)
-        patches = inputs.new_empty(n, rows, *size, kernel.shape[1])
-        shown = patches[..., :entries].view(n, rows, *size, height, width, channels)
-        shown.copy_(windows.permute(0, 1, 2, 3, 5, 6, 4))
-        patches[..., entries:] = F.pad(inputs.new_ones(1), (0, kernel.shape[1] - entries - 1))
-        patches = patches.flatten(1, 3)
-        values = torch.bmm(patches, kernel)
-        return values.view(n, rows, *size, out).permute(0, 1, 4, 2, 3), patches
+        patches = _patches(_filled(pixels, -1), weight.shape[3:], stride, kernel.shape[1])
+        values = torch.bmm(patches.flatten(1, 3), kernel).view(*patches.shape[:4], len(bias[0]))
+        return values.permute(0, 1, 4, 2, 3), patches.flatten(1, 3)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
@@ -95,9 +90,9 @@ class _StackedConvolution(torch.autograd.Function):
         weight, patches = ctx.saved_tensors
         n, out, channels, height, width = weight.shape
         of_pixels = gradient.permute(0, 1, 3, 4, 2).contiguous()
-        of_values, entries = of_pixels.view(n, -1, out), height * width * channels
-        of_kernel = _summed_product(patches, of_values, gradient.shape[1])
-        of_weight = of_kernel[:, :entries].view(n, height, width, channels, out).permute(0, 4, 3, 1, 2)
+        of_kernel = _summed_product(patches, of_pixels.view(n, -1, out), gradient.shape[1])
+        entries = height * width * (channels + _missing(channels, weight))
+        of_weight = of_kernel[:, :entries].view(n, height, width, -1, out)[..., :channels, :].permute(0, 4, 3, 1, 2)
         of_inputs = None
         if ctx.needs_input_grad[0]:
             of_inputs = _of_inputs(of_pixels, weight, ctx.shape, ctx.stride)
@@ -109,14 +104,42 @@ def _entries(weight: Tensor) -> Tensor:
     return weight.permute(0, 3, 4, 2, 1).flatten(1, 3)
 
 
+def _filled(tensor: Tensor, channels: int) -> Tensor:
+    """With as many channels of 0 in dimension `channels` as `_missing` says."""
+    missing = _missing(tensor.shape[channels], tensor)
+    after = tensor.dim() - 1 - channels % tensor.dim()
+    return F.pad(tensor, (0, 0) * after + (0, missing)) if missing else tensor
+
+
+def _missing(channels: int, like: Tensor) -> int:
+    """How many more make a pixel of 16-bit numbers pieces of 8 bytes; none where that is more than a third again.
+
+    With 32 bits the longer products cost more than the faster copy brings.
+    """
+    missing = -channels % 4
+    return missing if like.element_size() == 2 and 3 * missing <= channels else 0
+
+
 def _kernel(weight: Tensor, bias: Tensor) -> Tensor:
     """What patches are multiplied by, `[n, k · l · c + 1 + padding, o]`: a weight and below it the bias.
 
     Their length is filled up to a multiple of 8: on rows of another length, a GPU's tensor cores are idle (with
     bfloat16 and 75 entries the gradient took 13 times as long).
     """
-    entries = torch.cat([_entries(weight), bias.unsqueeze(1)], dim=1)
+    entries = torch.cat([_entries(_filled(weight, 2)), bias.unsqueeze(1)], dim=1)
     return F.pad(entries, (0, 0, 0, -entries.shape[1] % 8))
+
+
+def _patches(pixels: Tensor, window: Sequence[int], stride: tuple[int, int], length: int) -> Tensor:
+    """Of pixels `[n, b, h, w, c]`, `[n, b, y, x, length]`: those that a window sees, then a 1 for the bias, then 0."""
+    wide = in_pieces(pixels)
+    windows = wide.unfold(2, window[0], stride[0]).unfold(3, window[1], stride[1]).movedim(4, -1)
+    patches = pixels.new_empty(*windows.shape[:4], length)
+    last = F.pad(pixels.new_ones(1), (0, length - math.prod(window) * pixels.shape[-1] - 1))
+    seen, after = patches.view(wide.dtype).tensor_split([math.prod(windows.shape[4:])], dim=-1)
+    seen.view(windows.shape).copy_(windows)  # [n, b, y, x, k, l, p]
+    after.copy_(last.view(wide.dtype))
+    return patches
 
 
 def _summed_product(left: Tensor, right: Tensor, rows: int) -> Tensor:
@@ -134,36 +157,42 @@ def _summed_product(left: Tensor, right: Tensor, rows: int) -> Tensor:
 
 
 def _of_inputs(of_pixels: Tensor, weight: Tensor, shape: torch.Size, stride: tuple[int, int]) -> Tensor:
-    """The gradient of images of `shape` `[n, b, c, h, w]`, given that of pixels `[n, b, y, x, o]`: patches, overlaid.
-
-    In a precision of 16 bits the lines of overlapping patches are summed by one kernel, which is faster there and
-    rounds once; with 32 bits that reads too much.
-    """
+    """The gradient of images of `shape` `[n, b, c, h, w]`, given that of pixels `[n, b, y, x, o]`."""
+    if of_pixels.element_size() == 2 and stride == (1, 1):
+        return _turned_round(of_pixels, weight).permute(0, 1, 4, 2, 3)
     n, _, channels, height, width = weight.shape
-    at_once = of_pixels.element_size() == 2 and stride == (1, 1)
-    if at_once:
-        of_pixels = F.pad(of_pixels, (0, 0, 0, 0, height - 1, height - 1))
     patches = torch.bmm(of_pixels.flatten(1, 3), _entries(weight).mT)
     patches = patches.view(*of_pixels.shape[:4], height, width, channels)
-    if at_once:
-        patches = _summed_lines(patches).unsqueeze(4)
     rows, (tall, wide) = shape[1], patches.shape[2:4]
     images = patches.new_zeros(n, rows, *shape[3:], channels)
-    for y in range(patches.shape[4]):
+    for y in range(height):
         for x in range(width):
             lines, columns = slice(y, y + tall * stride[0], stride[0]), slice(x, x + wide * stride[1], stride[1])
             images[:, :, lines, columns] += patches[:, :, :, :, y, x]
     return images.permute(0, 1, 4, 2, 3)
 
 
-def _summed_lines(patches: Tensor) -> Tensor:
-    """Patches `[n, b, y, x, k, l, c]`, of which the first and last k − 1 lines are 0, as lines `[n, b, h, x, l, c]`.
+def _turned_round(of_pixels: Tensor, weight: Tensor) -> Tensor:
+    """The same `[n, b, h, w, c]`, as a convolution of the padded `of_pixels` with the kernel turned round.
 
-    Line h is the sum over k of patches that begin k lines above it; the view counts k from below, so that it goes
-    forward in memory.
+    Columns of the kernel are summed by a product, its lines after that, as they lie in memory: less is written than
+    by patches of either side, and rounded less often. It is more arithmetic, which costs little with 16 bits only.
     """
-    n, rows, tall, wide, height, width, channels = patches.shape
-    steps = list(patches.stride())
+    n, out, channels, height, width = weight.shape
+    padded = F.pad(of_pixels, (0, 0, width - 1, width - 1, height - 1, height - 1))
+    windows = in_pieces(padded).unfold(3, width, 1).transpose(-2, -1).contiguous().view(of_pixels.dtype)
+    kernel = weight.flip(4).permute(0, 4, 1, 3, 2).reshape(n, width * out, height * channels)
+    lines = torch.bmm(windows.flatten(4).flatten(1, 3), kernel)
+    return _summed_lines(lines.view(*windows.shape[:4], height, channels))
+
+
+def _summed_lines(lines: Tensor) -> Tensor:
+    """Of `[n, b, y, x, k, c]`, image lines `[n, b, h, x, c]`: the sum over k of what begins k lines above each.
+
+    The first k − 1 lines are above the image. The view counts k from below, so that it goes forward in memory.
+    """
+    n, rows, tall, wide, height, channels = lines.shape
+    steps = list(lines.stride())
     begin, steps[4] = (height - 1) * steps[4], steps[2] - steps[4]
-    view = patches.as_strided((n, rows, tall - height + 1, wide, height, width, channels), steps, begin)
-    return view.sum(4)
+    view = lines.as_strided((n, rows, tall - height + 1, wide, height, channels), steps, begin)
+    return view.sum(4, dtype=lines.dtype)

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from fedpareto.networks.linear import inspected
+from fedpareto.networks.pieces import in_pieces
 
 
 def halves(layer: nn.Module, images: Tensor) -> bool:
@@ -25,38 +26,49 @@ def halved(images: Tensor) -> Tensor:
 
 
 class _Halved(torch.autograd.Function):
-    """Of pixels `[..., h, w, c]`: the larger of two neighbours, then of two lines. Of equal ones, the first counts."""
+    """Of pixels `[..., h, w, c]`: the larger of two neighbours, then of two lines. Of equal ones, the first counts.
+
+    The four corners of all squares are laid apart first, since what lies one after the other is compared faster.
+    """
 
     @staticmethod
     @inspected
     def forward(ctx: Any, pixels: Tensor) -> Tensor:
         """See halved."""
-        narrow = torch.maximum(*_neighbours(pixels))
-        ctx.save_for_backward(pixels, narrow)
-        return torch.maximum(*_lines(narrow))
+        corners = _corners(pixels)
+        narrow = torch.maximum(corners[0], corners[1])
+        ctx.save_for_backward(corners, narrow)
+        return torch.maximum(narrow[0], narrow[1])
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Tensor:
         """The gradient goes where the largest value was."""
-        pixels, narrow = ctx.saved_tensors
-        of_narrow, of_pixels = torch.empty_like(narrow), torch.empty_like(pixels)
-        _handed_on(gradient, _lines(narrow), _lines(of_narrow))
-        _handed_on(of_narrow, _neighbours(pixels), _neighbours(of_pixels))
-        return of_pixels
+        corners, narrow = ctx.saved_tensors
+        return _squares(_handed_on(_handed_on(gradient, narrow), corners))
 
 
-def _neighbours(pixels: Tensor) -> tuple[Tensor, Tensor]:
-    return pixels[..., 0::2, :], pixels[..., 1::2, :]
+def _corners(pixels: Tensor) -> Tensor:
+    """Of the squares of `[..., h, w, c]`: `[2, 2, ..., h / 2, w / 2, c]`, first left or right, then upper or lower."""
+    pieces = in_pieces(pixels)
+    *rows, height, width, count = pieces.shape
+    squares = pieces.view(*rows, height // 2, 2, width // 2, 2, count)
+    return squares.movedim((-2, -4), (0, 1)).contiguous().view(pixels.dtype)
 
 
-def _lines(pixels: Tensor) -> tuple[Tensor, Tensor]:
-    return pixels[..., 0::2, :, :], pixels[..., 1::2, :, :]
+def _squares(corners: Tensor) -> Tensor:
+    """The inverse of _corners."""
+    squares = in_pieces(corners).movedim((0, 1), (-2, -4)).contiguous()
+    return squares.flatten(-5, -4).flatten(-3, -2).view(corners.dtype)
 
 
-def _handed_on(gradient: Tensor, values: tuple[Tensor, Tensor], to: tuple[Tensor, Tensor]) -> None:
-    """Writes the gradient to the larger of two values, and 0 to the other."""
-    torch.mul(gradient, values[0] >= values[1], out=to[0])
-    torch.sub(gradient, to[0], out=to[1])
+def _handed_on(gradient: Tensor, values: Tensor) -> Tensor:
+    """To the larger of two `values` `[2, ...]` the gradient, and 0 to the other."""
+    first, second = to = torch.empty_like(values)
+    # The sign of their difference tells which; to multiply by a truth value takes twice as long on a GPU.
+    torch.sub(values[1], values[0], out=first)
+    torch.ops.aten.threshold_backward.grad_input(gradient, first, 0, grad_input=second)
+    torch.sub(gradient, second, out=first)
+    return to
 
 
 def _pair(value: int | tuple[int, ...]) -> tuple[int, ...]:
