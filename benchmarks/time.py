@@ -57,13 +57,19 @@ def experiment(policy: dict[str, Any], clients: int, rows: int, participation: f
 
 
 def milliseconds_an_update(one: Experiment, updates: int) -> float:
-    """After a round that does not count: in it the first stack of everybody is computed."""
+    """After a round that does not count: in it the first stack of everybody is computed.
+
+    Rows of the record are left to be written when a run writes them: it is read only when there may be enough replies.
+    """
     while one.recorder.history == [] or one.recorder.history[-1]["round"] < 1:
         one._one_round(None)
-    done, begin = 0, time.process_time()
+    known, done, rounds, begin = len(one.recorder.history), 0, 1, time.process_time()
     while done < updates:
-        one._one_round(None)
-        done += one.recorder.history[-1]["replies"]
+        for _ in range(rounds):
+            one._one_round(None)
+        rows = one.recorder.history[known:]
+        done = sum(row["replies"] for row in rows)
+        rounds = max(1, (updates - done) * len(rows) // max(done, 1))
     return 1000 * (time.process_time() - begin) / done
 
 

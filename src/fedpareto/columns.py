@@ -222,12 +222,21 @@ class Columns:
 
         Every number is kept exactly, in as few bytes as that takes.
         """
-        rows = len(values)
-        some = clients is not None and not (rows == self.clients and np.array_equal(clients, np.arange(rows)))
-        columns = _compact(values.transpose(*range(1, values.ndim), 0))
-        numbers = np.asarray(clients, dtype=NUMBER).tobytes() if some else b""
-        at = self.source.append(numbers + columns.tobytes())
-        return Block(at, columns.dtype.str.replace("=", "<"), columns.shape, rows, some).to_plain()
+        return self.put_all([(values, clients)])[0]
+
+    def put_all(self, found: Sequence[tuple[np.ndarray, np.ndarray | None]]) -> list[dict[str, Any]]:
+        """The same of several, one behind the other."""
+        blocks, parts, at = list[Block](), list[bytes](), 0
+        for values, clients in found:
+            rows = len(values)
+            some = clients is not None and not (rows == self.clients and np.array_equal(clients, np.arange(rows)))
+            columns = _compact(values.transpose(*range(1, values.ndim), 0))
+            numbers = np.asarray(clients, dtype=NUMBER).tobytes() if some else b""
+            blocks.append(Block(at, columns.dtype.str.replace("=", "<"), columns.shape, rows, some))
+            parts += numbers, columns.tobytes()
+            at += len(parts[-2]) + len(parts[-1])
+        begin = self.source.append(b"".join(parts)) if blocks else 0
+        return [block.moved(begin).to_plain() for block in blocks]
 
     # -- reading ---------------------------------------------------------------------------------------------------
 

@@ -22,6 +22,7 @@ from fedpareto.errors import DamagedFile, UserError
 from fedpareto.experiments.checkpoint import Checkpoint
 from fedpareto.problems.convex import Convex
 from fedpareto.testing.conformance import small_problem
+from little_work import few_of
 
 PROBLEM = Convex()
 
@@ -78,7 +79,7 @@ def through_file(checkpoint: Checkpoint, folder: Path) -> Checkpoint:
     return Checkpoint.load(folder / "checkpoint.safetensors")
 
 
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("name", few_of(names()))
 def test_every_algorithms_state_comes_back_whole_and_continues_to_the_same_bits(name: str, tmp_path: Path) -> None:
     engine, restored = engine_of(name), []
     state = engine.algorithm.begin(engine.settings[0])

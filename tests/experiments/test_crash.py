@@ -108,6 +108,7 @@ def finish(spec: Spec, folder: Path) -> None:
         start(spec, folder)
 
 
+@pytest.mark.takes_long
 def test_a_crash_at_any_write_changes_no_bit(spec: Spec, undisturbed: Path, tmp_path: Path) -> None:
     moments = 0
     for folder, problem in disturbed_runs(spec, tmp_path, Crash):

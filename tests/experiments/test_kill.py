@@ -33,7 +33,7 @@ ALGORITHMS = {
     "arguments",
     [
         ALGORITHMS["fedpref"],
-        ALGORITHMS["work under way"],
+        pytest.param(ALGORITHMS["work under way"], marks=pytest.mark.takes_long),
         pytest.param(ALGORITHMS["private state"], marks=pytest.mark.takes_long),
         pytest.param(ALGORITHMS["fine-tuned with faults"], marks=pytest.mark.takes_long),
         pytest.param(ALGORITHMS["secure sum"], marks=pytest.mark.takes_long),

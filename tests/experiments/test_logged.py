@@ -213,6 +213,7 @@ def test_a_resumed_run_goes_on_in_tensorboard_without_doubled_steps(tmp_path: Pa
     assert_same(in_tensorboard(tmp_path / "logs" / "run"), in_folder(tmp_path / "run"), digits=1e-6)
 
 
+@pytest.mark.takes_long
 def test_a_resumed_run_goes_on_in_the_same_runs_of_mlflow(tmp_path: Path) -> None:
     from mlflow import MlflowClient
 

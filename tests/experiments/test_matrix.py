@@ -114,6 +114,7 @@ def test_both_pictures_and_the_record_are_written(done: tuple[Path, dict[str, An
     assert json.loads((folder / "out" / "matrix.json").read_text(encoding="utf-8")) == record
 
 
+@pytest.mark.takes_long
 def test_a_stopped_matrix_goes_on_with_what_is_missing(
     done: tuple[Path, dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -159,6 +160,7 @@ def without_times(record: dict[str, Any]) -> list[dict[str, Any]]:
     return [{key: value for key, value in cell.items() if key != "seconds"} for cell in record["cells"]]
 
 
+@pytest.mark.takes_long
 def test_another_entry_keeps_the_finished_cells_and_another_base_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

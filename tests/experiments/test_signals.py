@@ -15,7 +15,13 @@ from processes import Commands
 ARGUMENTS = ("fedpref", "--problem", "convex", "--clients", "6", "--rounds", "40", "--seeds", "2", *FIXED_CHOICES)
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["Ctrl-C", "SIGTERM"])
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [
+        pytest.param(signal.SIGINT, 130, id="Ctrl-C"),
+        pytest.param(signal.SIGTERM, 143, id="SIGTERM", marks=pytest.mark.takes_long),
+    ],
+)
 def test_a_signal_stops_after_the_round_and_the_run_resumes_to_the_same_bits(
     number: signal.Signals, code: int, server: Commands, tmp_path: Path
 ) -> None:
@@ -38,6 +44,7 @@ def test_a_signal_stops_after_the_round_and_the_run_resumes_to_the_same_bits(
     assert_same_results(undisturbed, folder)
 
 
+@pytest.mark.takes_long
 def test_a_second_ctrl_c_ends_the_run_in_the_middle_of_a_round(server: Commands, tmp_path: Path) -> None:
     folder, log = tmp_path / "run", tmp_path / "log"
     endless = ("--set", "steps=3000000", "--set", "batch_size=1")

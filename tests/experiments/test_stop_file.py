@@ -40,6 +40,7 @@ def asking(folder: Path, after: int = 1) -> Callable[[], bool]:
     return stop
 
 
+@pytest.mark.takes_long
 def test_a_process_stops_after_the_round_it_is_in_and_the_run_resumes_to_the_same_bits(
     server: Commands, tmp_path: Path
 ) -> None:
@@ -66,6 +67,7 @@ def test_a_process_stops_after_the_round_it_is_in_and_the_run_resumes_to_the_sam
     assert said.read_text() == f"{folder} is finished already; see it with: fedpareto show '{folder}'\n"
 
 
+@pytest.mark.takes_long
 def test_now_ends_a_round_in_its_middle(server: Commands, tmp_path: Path) -> None:
     folder, log, said = tmp_path / "run", tmp_path / "log", tmp_path / "said"
     endless = ("--set", "steps=3000000", "--set", "batch_size=1")

@@ -85,6 +85,7 @@ def test_clients_that_come_and_go_are_asked_once_they_are_there():
     assert np.mean(column(planned, "staleness")[:-1]) < np.mean(column(buffered, "staleness")[:-1])
 
 
+@pytest.mark.takes_long
 def test_it_gets_more_replies_in_the_same_time_than_a_buffer():
     results = [
         start(spec_of({"kind": kind, "buffer": 5}, AT_TIMES, rounds=1000, hours=60 / 3600))

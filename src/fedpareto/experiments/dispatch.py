@@ -14,7 +14,6 @@ import numpy as np
 import torch
 
 from fedpareto.codecs import Codec
-from fedpareto.core import rng
 from fedpareto.core.algorithm import Setting, State, participant_count, unwrapped
 from fedpareto.core.engine import Engine, Simulating
 from fedpareto.core.messages import (
@@ -39,7 +38,8 @@ from fedpareto.experiments.spec import Spec
 from fedpareto.fleet import logbook
 from fedpareto.fleet.flight import Flight
 from fedpareto.fleet.gathering import Choose, Gathering
-from fedpareto.fleet.roster import Roster, TimeIsUp
+from fedpareto.fleet.roster import TimeIsUp
+from fedpareto.fleet.selection import stream_of
 from fedpareto.fleet.staleness import refreshed
 
 Work = Callable[[Sequence[Sequence[Tasks]], Sequence[Parcels | None]], list[Outcome]]
@@ -87,6 +87,7 @@ class Dispatch:
             if self._downlinks:
                 flight.post = self._downlinks[run].post
             spec.policy.must_be_met(flight.soonest())
+        self._timetables = [flights.timetable(spec, flight, count) for flight in self.flights]
 
     def _coded_downlinks(self) -> list[Downlink]:
         """What the server sends to the clients of each seed; none if it travels as it is."""
@@ -201,7 +202,7 @@ class Dispatch:
         if not tasks:
             return []
         flight, gathering, clients = self.flights[run], self._gatherings[run], self.settings[run].clients
-        askable = _askable(flight, tasks)
+        askable = flight.askable(tasks)
         if not askable.any():
             self.over[run] = flight.now  # Nobody is left.
             return []
@@ -266,8 +267,14 @@ class Dispatch:
 
     def _gather(self, run: int, state: State, tasks: Sequence[Tasks], sent: list[np.ndarray]) -> np.ndarray:
         """The rows of those whose replies this round has; `sent` gets those of whom was asked."""
-        askable = _askable(self.flights[run], tasks)
-        everyone = self._needs_everyone(state)
+        everyone, timetable = self._needs_everyone(state), self._timetables[run]
+        turn = timetable.turn(tasks) if timetable is not None and not everyone else None
+        if turn is not None:
+            self._simulated[run].follow(turn, tasks)
+            self._known[run].asked[turn.asked] += 1
+            sent.append(turn.asked)
+            return turn.came
+        askable = self.flights[run].askable(tasks)
         choose = self._choose(run, state, sent)
         came = self._gatherings[run].gathered(tasks, askable, choose, everyone)
         if everyone:
@@ -283,8 +290,7 @@ class Dispatch:
             rows = free
             if len(free) > count:
                 if not streams:
-                    address = rng.Address(self.settings[run].seed, round=state.round + 1)
-                    streams.append(rng.generator(address, "selection"))
+                    streams.append(stream_of(self.settings[run].seed, state.round + 1))
                 if selection.kind != "random":
                     known.version, known.heard = state.round, state.round + 1 - self._heard[run]
                     known.present = flight.present
@@ -438,12 +444,3 @@ class _Waiting:
     sent: list[np.ndarray] = field(default_factory=list)
     """Who was asked."""
     failures: list[Failure] = field(default_factory=list)
-
-
-def _askable(flight: Roster, tasks: Sequence[Tasks]) -> np.ndarray:
-    """Which clients there is work for and may be asked, `[n]`."""
-    clients = flight.setting.clients
-    if len(tasks) == 1 and len(tasks[0]) == len(clients):
-        return flight.audible
-    found: np.ndarray = np.isin(clients, np.concatenate([some.clients for some in tasks])) & flight.audible
-    return found

@@ -359,6 +359,8 @@ class Experiment:
     def _end(self, status: str, message: str) -> None:
         """Marks a run that ends early. If not even that can be written, the first problem is still the one reported."""
         with suppress(UserError):
+            self.recorder.write()
+        with suppress(UserError):
             self._status(status, message)
 
     # -- checkpoints -----------------------------------------------------------------------------------------------
@@ -368,6 +370,7 @@ class Experiment:
         if self.folder is None:
             return
         start = time.perf_counter()
+        self.recorder.write()
         checkpoint = Checkpoint(
             values={
                 "spec": resuming.fixed(self.spec),

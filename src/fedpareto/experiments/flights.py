@@ -14,7 +14,8 @@ from fedpareto.core.messages import ByClient, Parcels
 from fedpareto.experiments.spec import Spec
 from fedpareto.fleet.flight import Flight
 from fedpareto.fleet.roster import Roster
-from fedpareto.fleet.selection import Known
+from fedpareto.fleet.selection import Known, drawn_places, stream_of
+from fedpareto.fleet.timetable import Timetable
 from fedpareto.space.missions.options import MissionOptions
 from fedpareto.trust.attacks import without_work
 
@@ -78,6 +79,19 @@ def known(flight: Roster) -> Known:
         present=np.ones(clients, dtype=bool),
         version=0,
     )
+
+
+def timetable(spec: Spec, flight: Roster, count: int) -> Timetable | None:
+    """Of one seed, where rounds of one reply are clockwork and so many take part; None: they are not."""
+    policy, seed = spec.policy, flight.setting.seed
+    is_one = policy.kind in ("asynchronous", "buffered") and policy.replies(count) == 1
+    if not is_one or spec.selection.kind != "random" or not isinstance(flight, Flight) or not flight.is_clockwork:
+        return None
+
+    def choose(round_: int, free: int) -> int:
+        return int(drawn_places(free, 1, stream_of(seed, round_))[0])
+
+    return Timetable(flight, policy.at_work(count), choose)
 
 
 def tiers(spec: Spec, flight: Roster) -> Callable[[], np.ndarray]:

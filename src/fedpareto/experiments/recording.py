@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,6 +24,8 @@ MOST_IN_A_ROW = 64
 """Clients up to which what is known of each of them, or of pairs of them, stands in the row itself."""
 HYPERVOLUMES = {"sent": "hypervolume", "trained": "trained_hypervolume"}
 """The two evaluations, and what the hypervolume of each is called in a row."""
+TOGETHER, SOON = 64, 0.1
+"""Rows that are written at once where rounds are short, and the seconds after which nobody waits for more of them."""
 TIMES = ("seconds", "at")
 """What in a row says how long something took and when it was: all else is the same in every run of a spec."""
 
@@ -47,12 +50,16 @@ class Recorder:
     def __init__(self, problem: Problem, clients: Ids, splits: Sequence[str], folder: RunFolder | None = None) -> None:
         self.problem, self.clients, self.folder = problem, clients, folder
         self._rows: list[dict[str, Any]] = []
+        self._waiting: list[Entry] = []
+        self._written = -math.inf
+        """When rows were last written."""
         source = columns.Nowhere() if folder is None else columns.InFile(folder.path / columns.FILE)
         self.columns = Columns(source, len(clients), tuple(splits), len(problem.objectives))
 
     @property
     def history(self) -> list[dict[str, Any]]:
         """The rows of all rounds: those in a folder are not kept in memory, too, or it would grow with each."""
+        self.write()
         return self._rows if self.folder is None else self.folder.read_lines("metrics.jsonl")
 
     # -- a round ---------------------------------------------------------------------------------------------------
@@ -148,23 +155,39 @@ class Recorder:
     # -- files -----------------------------------------------------------------------------------------------------
 
     def record(self, entries: Sequence[Entry], events: Sequence[dict[str, Any]]) -> None:
-        """A round is over. Values are written before the rows that say where they lie."""
-        rows = [self._written(entry) for entry in entries]
+        """A round is over. What has only numbers of a round in it may wait a moment for the next ones."""
+        for entry in entries:
+            entry.row["at"] = round(time.time(), 3)
+        self._waiting += entries
+        if self.folder is not None:
+            self.folder.append("events.jsonl", events)
+        is_due = len(self._waiting) >= TOGETHER or time.monotonic() > self._written + SOON
+        if is_due or events or any(entry.values for entry in entries):
+            self.write()
+
+    def write(self) -> None:
+        """Writes what waits: values before the rows that say where they lie."""
+        entries, self._waiting, self._written = self._waiting, [], time.monotonic()
+        values = [self._values(entry) for entry in entries]
+        blocks = iter(self.columns.put_all([found for of_entry in values for found in of_entry.values()]))
+        rows = [
+            entry.row | {columns.KEY: {name: next(blocks) for name in of_entry}}
+            for entry, of_entry in zip(entries, values, strict=True)
+        ]
         if self.folder is None:
             self._rows += rows
         else:
             self.folder.append("metrics.jsonl", rows)
-            self.folder.append("events.jsonl", events)
 
-    def _written(self, entry: Entry) -> dict[str, Any]:
+    def _values(self, entry: Entry) -> dict[str, tuple[np.ndarray, np.ndarray | None]]:
+        """By name, all that columns get of a round."""
         values = dict(entry.values)
         if entry.costs:
             values["traffic"] = self._traffic(entry.costs)
         if entry.participants is not None:
             who = places(self.clients, entry.participants)
             values["participants"] = np.zeros((len(who), 0)), who
-        blocks = {name: self.columns.put(*found) for name, found in values.items()}
-        return entry.row | {"at": round(time.time(), 3), columns.KEY: blocks}
+        return values
 
     def _traffic(self, costs: Sequence[Traffic]) -> tuple[np.ndarray, np.ndarray]:
         """Bytes `[k, 2]` to and from the clients that had any, and who they are."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -17,6 +17,28 @@ from fedpareto.core.messages import Outcome, Tasks, places
 from fedpareto.core.traffic import bytes_down, tasks_for
 from fedpareto.fleet.roster import HERE, IDLE, UNKNOWN, Roster, TimeIsUp
 from fedpareto.fleet.trips import Fleet, Homeward, Outward
+
+
+class Turn(NamedTuple):
+    """A round in which one client is asked and one comes."""
+
+    round: int
+    asked: np.ndarray
+    """The row of that client, `[1]`."""
+    number: int
+    """Of the task, among all that the client has had."""
+    left: float
+    """When the server had it ready …"""
+    ready: float
+    """… when the client has done its work …"""
+    arrives: float
+    """… and when its reply will be here."""
+    came: np.ndarray
+    """The row of who comes …"""
+    now: float
+    """… when that is …"""
+    joules: float
+    """… and what all clients have spent by then, and will on what they are at."""
 
 
 @dataclass
@@ -98,6 +120,21 @@ class Flight(Roster):
         else:
             self.sending[rows] = self.sending.max() + 1
             self.arrives[rows], self.weighed[rows] = self._earliest(rows), False
+
+    @property
+    def is_clockwork(self) -> bool:
+        """Whether only devices and links decide when replies are here."""
+        untouched = self.weigh is None and self.post is bytes_down and self.without_work is None
+        return untouched and self.shares is None and self.fleet.presence.is_always
+
+    def follow(self, turn: Turn, tasks: Sequence[Tasks]) -> None:
+        """`send` and `wait` of a turn that was foreseen."""
+        rows, came = turn.asked, turn.came
+        self.asked(rows, tasks)
+        self.number[rows], self.left[rows] = turn.number, turn.left
+        self.ready[rows], self.arrives[rows] = turn.ready, turn.arrives
+        self.now, self.joules, self.landed[came] = turn.now, turn.joules, turn.now
+        self.status[came], self.arrives[came] = HERE, np.inf
 
     def _leave_for(self, rows: np.ndarray, out: Outward, operations: np.ndarray | float) -> None:
         """These clients got their tasks, which take them so many operations."""

@@ -112,6 +112,14 @@ class Roster(ABC):
         everyone.setflags(write=False)
         return everyone
 
+    def askable(self, tasks: Sequence[Tasks]) -> np.ndarray:
+        """Which clients there is work for and may be asked, `[n]`."""
+        clients = self.setting.clients
+        if len(tasks) == 1 and len(tasks[0]) == len(clients):
+            return self.audible
+        found: np.ndarray = np.isin(clients, np.concatenate([some.clients for some in tasks])) & self.audible
+        return found
+
     @property
     def idle(self) -> np.ndarray:
         """Whether each client could be asked, `[n]`."""

@@ -13,6 +13,7 @@ from typing import Literal
 
 import numpy as np
 
+from fedpareto.core import rng
 from fedpareto.errors import UserError
 from fedpareto.moo.nsga2 import Genomes, nsga2, smallest
 
@@ -120,7 +121,7 @@ class Selection:
         free = np.sort(np.asarray(free, dtype=np.int64))
         count = min(count, len(free))
         if self.kind == "random":
-            return np.sort(stream.choice(free, count, replace=False))
+            return np.sort(free[drawn_places(len(free), count, stream)])
         here = known.present[free].astype(bool)
         first, later = free[here], free[~here]
         if len(first) >= count:
@@ -179,6 +180,16 @@ class Selection:
         slow = np.maximum(seconds[tried], preferred)
         punctual = np.divide(preferred, slow, out=np.ones(len(tried)), where=slow > 0) ** self.penalty
         return np.asarray((worth + np.sqrt(UNCERTAINTY * math.log(now) / last)) * punctual)
+
+
+def stream_of(seed: int, round_: int) -> np.random.Generator:
+    """From which those who are asked in a round are drawn."""
+    return rng.generator(rng.Address(seed, round=round_), "selection")
+
+
+def drawn_places(free: int, count: int, stream: np.random.Generator) -> np.ndarray:
+    """By the rule `random`: `count` different places among so many who are free, in any order."""
+    return stream.choice(free, count, replace=False)
 
 
 def power_of_choice(

@@ -48,6 +48,15 @@ class Homeward(NamedTuple):
     air: np.ndarray
 
 
+class Trip(NamedTuple):
+    """Both of one client, in plain numbers."""
+
+    computed: float
+    arrived: float
+    joules_out: float
+    joules_back: float
+
+
 class _Ahead:
     """What it takes to send messages of one size, for some tasks of each client."""
 
@@ -127,6 +136,15 @@ class Fleet:
         arrived = self.presence.finish(rows, computed, sending)
         return Homeward(arrived, self._paid(arrived, radio), air)
 
+    def trip(self, row: int, started: float, operations: float, down: float, up: float, number: int) -> Trip:
+        """`outward` and `homeward` of one client, to the bit, where everybody is always present."""
+        _, receiving, radio_down = self._alike(row, down, number, DOWN)
+        _, sending, radio_up = self._alike(row, up, number, UP)
+        computing = operations / self.speed.item(row)
+        computed = started + receiving + computing
+        work = computing * self.compute_watts.item(row)
+        return Trip(computed, computed + sending, radio_down + work, radio_up)
+
     def _paid(self, ended: np.ndarray, joules: np.ndarray) -> np.ndarray:
         """What never ends is not paid for either: nobody knows where it stopped."""
         return joules if self.presence.is_always else np.where(np.isfinite(ended), joules, 0.0)
@@ -138,9 +156,7 @@ class Fleet:
         """
         if not isinstance(number, np.ndarray) or isinstance(sizes, np.ndarray):
             return self._drawn_transfer(rows, sizes, np.broadcast_to(number, rows.shape), way)
-        known = self._ahead[way]
-        if known.size != sizes:
-            known = self._ahead[way] = _Ahead(float(sizes), len(self))
+        known = self._of_size(sizes, way)
         place = number - known.first[rows]
         (missing,) = (place // AHEAD).nonzero()
         if len(missing):
@@ -149,6 +165,23 @@ class Fleet:
         known.last[rows] = number
         found: np.ndarray = known.transfers[rows, place].T
         return found
+
+    def _alike(self, row: int, size: float, number: int, way: int) -> list[float]:
+        """The same of one message."""
+        known = self._of_size(size, way)
+        place = number - known.first.item(row)
+        if not 0 <= place < AHEAD:
+            self._look_ahead(known, np.array([row]), np.array([number]), way)
+            place = 0
+        known.last[row] = number
+        found: list[float] = known.transfers[row, place].tolist()
+        return found
+
+    def _of_size(self, size: float, way: int) -> _Ahead:
+        """What is known of messages of a size; of the last one only."""
+        if self._ahead[way].size != size:
+            self._ahead[way] = _Ahead(float(size), len(self))
+        return self._ahead[way]
 
     def _look_ahead(self, known: _Ahead, rows: np.ndarray, number: np.ndarray, way: int) -> None:
         """Finds the messages of these rows from a number on, and of others who have less than half of theirs left."""

@@ -58,6 +58,11 @@ class MissionFlight(Flight):
     def book(self, lines: np.ndarray) -> None:
         self.fleet.power.book[:] = lines
 
+    @property
+    def is_clockwork(self) -> bool:
+        """See Flight: batteries and mishaps decide, too."""
+        return False
+
     def about(self) -> dict[str, Any]:
         """See Flight: what mission.json holds, of contacts those that are left when something fails."""
         return self.fleet.sky.about(Left(self.fleet.sky).contacts)
