@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-from fuzz_mutations import ODD, Mutate, of_bytes, of_gzip, of_json, of_lines, of_plain, of_tensors, of_yaml
+from fuzz_mutations import ODD, Mutate, of_bytes, of_gzip, of_json, of_lines, of_tensors, of_yaml
 
 from fedpareto.errors import UserError
 
@@ -39,7 +38,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "fuzz_readers:_of_models": (),
     "fuzz_readers:_of_deployments": ("flwr",),
     "fuzz_readers:_of_tables": ("pyarrow",),
-    "fuzz_readers:_of_messages": ("flwr",),
+    "fuzz_messages:readers": ("flwr",),
     "fuzz_space:readers": ("zstandard",),
     "fuzz_links:readers": (),
     "fuzz_models:readers": ("onnx",),
@@ -369,82 +368,3 @@ def _of_tables(folder: Path) -> list[Reader]:
         Reader("rows of predict", (asked.encode(), content), of_bytes, read_rows),
         Reader("devices and traces", (MACHINES, TRACE), of_bytes, read_devices),
     ]
-
-
-def _of_messages(folder: Path) -> list[Reader]:
-    from fedpareto.core.messages import Failure
-    from fedpareto.engines.flower import wire
-    from fedpareto.engines.flower.private import Moment, PrivateStore
-    from fedpareto.engines.flower.wire import Answer, Envelope, Hello, Job, Result
-    from fedpareto.engines.single import Reply, Task
-
-    model = torch.linspace(0, 1, 10)
-    task = Task(1, 2, {"model": model}, "train", lane=0)
-    reply, failure = Reply(1, 2, {"model": model}, "train", 0), Failure(1, 2, "no", "train", 0)
-    contents = {
-        "envelope": wire.encode_envelope(Envelope("f", 1, "n", (Job(0, 2, 0, (task,), {"model": model}, True),))),
-        "answer": wire.encode_answer(Answer("f", 1, "n", (Result(0, (reply,), (failure,), torch.ones(2, 2), None),))),
-        "hello": wire.encode_hello(Hello("f", 1, "n", ("train",), {"schema": "x"})),
-    }
-    whole = []
-    for kind, content in contents.items():
-        arrays = content.array_records.get(wire.TENSORS, {})
-        plain = {
-            "kind": kind,
-            "header": json.loads(content.config_records[wire.HEADER][wire.HEADER]),
-            "arrays": {name: [one.dtype, list(one.shape), one.stype, one.data.hex()] for name, one in arrays.items()},
-        }
-        whole.append(json.dumps(plain).encode())
-
-    def decode(content: bytes) -> object:
-        try:
-            message, kind = _message(content)
-        except (TypeError, ValueError):
-            return None  # Flower has no such message.
-        return {"envelope": wire.decode_envelope, "answer": wire.decode_answer, "hello": wire.decode_hello}[kind](
-            message
-        )
-
-    store = PrivateStore(folder / "private")
-    store.keep(0, 0, Moment(1, 0), {"model": model, "momentum": model})
-    (path,) = (folder / "private").glob("*.safetensors")
-    return [
-        Reader("wire messages", tuple(whole), _of_message, decode, (UserError, wire.Malformed)),
-        file_reader(path, "private state", of_bytes, lambda: store.before(0, 0, Moment(2, 0))),
-    ]
-
-
-def _of_message(draw: random.Random, content: bytes) -> bytes:
-    """A message whose header or arrays are not what they were."""
-    plain = json.loads(content)
-    part = draw.choice(("header", "header", "arrays"))
-    if part == "header" and draw.random() < 0.3:
-        text = of_bytes(draw, json.dumps(plain["header"]).encode()).decode("latin-1")
-        return json.dumps(plain | {"header": text}).encode()
-    return json.dumps(plain | {part: of_plain(draw, plain[part])}).encode()
-
-
-def _message(content: bytes) -> tuple[Any, str]:
-    """The Flower message that a mutated description means, as Flower's own decoder would make it."""
-    from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
-
-    from fedpareto.engines.flower import wire
-
-    plain = json.loads(content)
-    header = plain["header"]
-    text = header if isinstance(header, str) else json.dumps(header)
-    records: dict[str, Any] = {wire.HEADER: ConfigRecord({wire.HEADER: text})}
-    found = {}
-    arrays = plain["arrays"] if isinstance(plain["arrays"], dict) else {}
-    for name, one in arrays.items():
-        array = Array(dtype="float32", shape=(0,), stype=wire.STYPE, data=b"")
-        entries = one if isinstance(one, list) else [one]
-        for key, value in zip(("dtype", "shape", "stype"), entries, strict=False):
-            setattr(array, key, tuple(value) if isinstance(value, list) else value)
-        data = entries[3] if len(entries) > 3 else ""
-        with suppress(ValueError, TypeError):
-            array.data = bytes.fromhex(data)
-        found[name] = array
-    if found:
-        records[wire.TENSORS] = ArrayRecord(found)
-    return RecordDict(records), str(plain["kind"])

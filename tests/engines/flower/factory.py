@@ -61,8 +61,8 @@ class Player(Node):
         self.played = node_from(json.loads(self.part.read_text()))
         return self.played.hello(question)
 
-    def answer(self, content):
-        return self.played.answer(content)
+    def exchange(self, content):
+        return self.played.exchange(content)
 
 
 def make_player(config):

@@ -15,6 +15,7 @@ from memory_federation import node_of
 
 from fedpareto.engines.flower import wire
 from fedpareto.engines.flower.node import Node
+from fedpareto.engines.flower.packing import BYTES, PLACES, packed, unpacked
 from fedpareto.engines.single import Reply
 
 TEN_GIGABYTES = 10 * 2**30
@@ -73,6 +74,32 @@ def misdescribed(data, description):
     return array
 
 
+def with_record(**changes):
+    """The honest answer with its small tensors in the header's record, some entries of which are changed."""
+
+    def attack(node, answer):
+        record = packed(wire.encode_answer(answer)).config_records[wire.HEADER]
+        changed = {name: change(record[name]) for name, change in changes.items()}
+        return RecordDict({wire.HEADER: ConfigRecord({**record, **changed})})
+
+    return attack
+
+
+def with_place(change):
+    """The same, with another description of the first tensor: its path, type and shape."""
+
+    def changed(text):
+        first, *others = json.loads(text)
+        return json.dumps([change(*first), *others])
+
+    return with_record(**{PLACES: changed})
+
+
+def travels(attack):
+    """What is false in itself but comes as the protocol says; other attacks send each tensor as an object."""
+    return lambda node, answer: packed(attack(node, answer))
+
+
 def large(node, answer):
     """More than anybody asked for, and all of it sent."""
     content = wire.encode_answer(answer)
@@ -91,23 +118,30 @@ def replay(node, answer):
     return node.first
 
 
-ATTACKS = {
-    "values that are not finite": with_model(lambda model: model * float("nan")),
-    "has the shape": with_model(lambda model: model[1:]),
-    "announces the shape": with_array(announced),
-    "its arrays would take more than": with_array(repeated_chunk),
-    "it holds an array that cannot be read": with_array(lambda data: misdescribed(data, os.urandom(100))),
-    "it is larger than": large,
-    "it claims to come from client 0": lambda node, answer: wire.encode_answer(replace(answer, client=0)),
-    "a replay": replay,
-    "its header is not JSON": noise,
-}
-"""By what the server is to say of it."""
+ATTACKS = (
+    ("values that are not finite", with_model(lambda model: model * float("nan"))),
+    ("values that are not finite", travels(with_model(lambda model: model * float("nan")))),
+    ("has the shape", travels(with_model(lambda model: model[1:]))),
+    ("'model' announces the shape", with_array(announced)),
+    ("small tensor '0/0/model' announces the shape", with_place(lambda path, *_: [path, "float32", [TEN_GIGABYTES]])),
+    ("its arrays would take more than", with_array(repeated_chunk)),
+    ("small tensor '0/0/model' has an impossible shape", with_place(lambda path, *_: [path, "float32", [-8, -1]])),
+    ("it holds an array that cannot be read", with_array(lambda data: misdescribed(data, os.urandom(100)))),
+    ("small tensor '0/0/model' is not of a known type", with_place(lambda path, _, shape: [path, "object", shape])),
+    ("it is larger than", large),
+    ("it holds the tensor '0/0/size' twice", with_place(lambda _, *kind: ["0/0/size", *kind])),
+    ("it claims to come from client 0", travels(lambda _, answer: wire.encode_answer(replace(answer, client=0)))),
+    ("belong to no small tensor", with_record(**{BYTES: lambda data: data + bytes(100)})),
+    ("a replay", travels(replay)),
+    ("what describes its small tensors is not JSON", with_record(**{PLACES: lambda text: text[:-1]})),
+    ("its header is not JSON", noise),
+)
+"""What the server is to say of it, and the attack: tensors as objects of Flower's, or with the header."""
 
 
 def shares(client):
     """The attacks of a hostile client, 1 or 2: half of them each."""
-    return list(ATTACKS)[client - 1 :: 2]
+    return ATTACKS[client - 1 :: 2]
 
 
 @dataclass
@@ -117,10 +151,10 @@ class Hostile(Node):
     first: RecordDict | None = None
 
     def __post_init__(self):
-        self._attacks = cycle(ATTACKS[name] for name in shares(self.client))
+        self._attacks = cycle(attack for _, attack in shares(self.client))
 
-    def answer(self, content):
-        answer = wire.decode_answer(super().answer(content))
+    def exchange(self, content):
+        answer = wire.decode_answer(super().answer(unpacked(content)))
         return next(self._attacks)(self, answer)
 
 

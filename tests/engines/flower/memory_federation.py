@@ -13,6 +13,7 @@ from fedpareto.codecs import Codec
 from fedpareto.engines.coding import Coding
 from fedpareto.engines.flower.node import Node
 from fedpareto.engines.flower.options import FlowerOptions
+from fedpareto.engines.flower.packing import unpacked
 from fedpareto.engines.flower.post import HELLO
 from fedpareto.engines.flower.server import FlowerEngine
 from fedpareto.engines.local import LocalEngine
@@ -90,6 +91,7 @@ class MemoryGrid(Grid):
     def _deliver(self, message):
         self._count += 1
         message.metadata.__dict__["_message_id"] = f"message {self._count}"
+        message.content = unpacked(message.content)
         node = message.metadata.dst_node_id
         self.seen.append(message)
         reply = self.tamper(node, message, self._answer(node, message))

@@ -20,6 +20,7 @@ from memory_federation import settings_of
 
 from fedpareto.engines.flower.launch import LOOPBACK, LocalFederation
 from fedpareto.engines.flower.options import FlowerOptions
+from fedpareto.engines.flower.packing import unpacked
 from fedpareto.engines.flower.server import FlowerEngine
 from waiting import PATIENCE, until
 
@@ -191,7 +192,9 @@ def messages_on(tap, since):
 def _messages(objects, everything):
     for name, content in objects.items():
         if content.startswith(Message.__qualname__.encode() + b" "):
-            yield inflate_object_from_contents(name, dict(_family(name, everything)))
+            message = inflate_object_from_contents(name, dict(_family(name, everything)))
+            message.content = unpacked(message.content)
+            yield message
 
 
 def _family(name, objects):

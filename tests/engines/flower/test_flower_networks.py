@@ -16,8 +16,8 @@ from fedpareto.engines.local import LocalOptions
     ("module", "normalisation"),
     [
         ("resnet", "averaged"),
-        ("resnet", "private-statistics"),
-        ("resnet", "private"),
+        pytest.param("resnet", "private-statistics", marks=pytest.mark.takes_long),
+        pytest.param("resnet", "private", marks=pytest.mark.takes_long),
         ("transformer", "averaged"),
         ("lstm", "averaged"),
         ("dropout", "averaged"),

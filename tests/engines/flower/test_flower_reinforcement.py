@@ -34,6 +34,7 @@ def spec_of(**values):
     return Draft(DRAFT | values).finish()
 
 
+@pytest.mark.takes_long
 @pytest.mark.parametrize(("algorithm", "target"), [("fedpref", "received"), ("fedprox", "kept")])
 def test_players_give_the_same_run_on_nodes(algorithm, target, tmp_path):
     spec = spec_of(algorithm=algorithm, learner=DRAFT["learner"] | {"target": target}, seeds=[3, 5])
@@ -41,6 +42,7 @@ def test_players_give_the_same_run_on_nodes(algorithm, target, tmp_path):
     assert_same_run(spec, engine)
 
 
+@pytest.mark.takes_long
 def test_a_node_that_is_started_anew_after_every_message_plays_on(tmp_path):
     spec = spec_of()
     engine, grid = federation_of(spec, tmp_path)
@@ -53,6 +55,7 @@ def test_a_node_that_is_started_anew_after_every_message_plays_on(tmp_path):
     assert_same_run(spec, engine)
 
 
+@pytest.mark.takes_long
 def test_the_comparison_notices_a_node_that_forgets(tmp_path):
     spec = spec_of()
     engine, grid = federation_of(spec, tmp_path)
@@ -66,6 +69,7 @@ def test_the_comparison_notices_a_node_that_forgets(tmp_path):
         assert_same_run(spec, engine)
 
 
+@pytest.mark.takes_long
 def test_what_a_player_remembers_is_in_its_own_folder_and_in_no_message(tmp_path):
     spec = spec_of(learner=DRAFT["learner"] | {"target": "kept"})
     engine, grid = federation_of(spec, tmp_path)

@@ -31,7 +31,7 @@ def make_client_app(find: FindNode) -> ClientApp:
 
     @app.train("exchange")
     def exchange(message: Message, context: Context) -> Message:
-        return Message(find(context).answer(message.content), reply_to=message)
+        return Message(find(context).exchange(message.content), reply_to=message)
 
     @app.query("hello")
     def hello(message: Message, context: Context) -> Message:

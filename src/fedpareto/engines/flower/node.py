@@ -24,6 +24,7 @@ from fedpareto.engines.coding import Coding, as_sent
 from fedpareto.engines.faults import Faults
 from fedpareto.engines.flower import schema, wire
 from fedpareto.engines.flower.budget import Budget, BudgetSpent
+from fedpareto.engines.flower.packing import packed, unpacked
 from fedpareto.engines.flower.private import AnsweredBefore, Ledger, Moment, PrivateStore, digest_of, entry_of
 from fedpareto.engines.local import LocalEngine
 from fedpareto.engines.machine import LocalOptions
@@ -117,6 +118,10 @@ class Node:
         fingerprints |= schema.columns(self.federations[0].splits)
         parts = tuple(self.engine.split_names)
         return wire.encode_hello(wire.Hello(self.federation, self.client, nonce, parts, fingerprints))
+
+    def exchange(self, content: RecordDict) -> RecordDict:
+        """Answers an envelope; both as they travel, with small tensors in the header's record."""
+        return packed(self.answer(unpacked(content)))
 
     def answer(self, content: RecordDict) -> RecordDict:
         """Runs the tasks of an envelope. The same envelope again gets the same answer."""

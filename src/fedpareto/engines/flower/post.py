@@ -12,6 +12,7 @@ from flwr.serverapp import Grid
 
 from fedpareto.engines.flower import wire
 from fedpareto.engines.flower.arrivals import FRAMING
+from fedpareto.engines.flower.packing import packed, unpacked
 from fedpareto.engines.flower.screen import ScreenedGrid
 
 EXCHANGE, HELLO = "train.exchange", "query.hello"
@@ -58,7 +59,7 @@ class Post:
 
     def push(self, node: int, kind: str, content: RecordDict, patience: float) -> str:
         """Sends a message that expires after `patience` seconds; returns its id, empty if Flower did not accept it."""
-        message = FlowerMessage(content, node, kind, ttl=patience + 1.0)
+        message = FlowerMessage(packed(content), node, kind, ttl=patience + 1.0)
         return next(iter(self.grid.push_messages([message])), None) or ""
 
     def forget(self, messages: Sequence[str]) -> None:
@@ -85,4 +86,7 @@ def _content(reply: FlowerMessage, message: str, node: int) -> RecordDict | str:
         return kind(f"the node failed: {wire.printable(reply.error.reason or f'code {reply.error.code}')}")
     if reply.metadata.src_node_id != node:
         return "refused: another node answered in its place"
-    return reply.content
+    try:
+        return unpacked(reply.content)
+    except wire.Malformed as problem:
+        return f"refused: {problem}"

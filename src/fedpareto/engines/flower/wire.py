@@ -20,7 +20,7 @@ from torch import Tensor
 from fedpareto.core.messages import Failure, Message
 from fedpareto.engines.single import Reply, Task
 
-PROTOCOL = 1
+PROTOCOL = 2
 STYPE = "fedpareto.raw"
 HEADER, TENSORS = "header", "tensors"
 
