@@ -10,15 +10,18 @@ export function share(tell) {
   const channel = new BroadcastChannel(NAME);
   const me = crypto.randomUUID();
   let [has, last, waiting] = [false, null, null];
+  /** Whether no other tab was ever heard: each says that it came. */
+  let isAlone = true;
 
   const heard = (name, data) => {
     if (name === "hello" || name === "lost") last = [name, data];
     // A tab that comes later is to know whether it has missed anything.
     else if (data.changes) last[1].changes = data.changes;
-    channel.postMessage([name, data]);
+    if (!isAlone) channel.postMessage([name, data]);
     tell(name, data);
   };
   channel.onmessage = ({ data: [name, data, to] }) => {
+    isAlone = false;
     if (name === "came") last && channel.postMessage([...last, data]);
     else if (!to || to === me) tell(name, data);
   };

@@ -27,9 +27,9 @@ export class Scatter {
     this.picture = svg("svg", { tabindex: "0", role: "application", aria: { label, roledescription: "chart" }, height });
     this.root = el("div", { class: "scatter" }, this.canvas, this.picture);
     this.layers = Object.fromEntries(
-      ["frame", "bands", "lines", "marks", "top"].map((name) => [name, svg("g", { class: name })]),
+      ["frame", "bands", "lines", "marks", "brushed", "top"].map((name) => [name, svg("g", { class: name })]),
     );
-    this.clip = clipped(this.picture, [this.layers.bands, this.layers.lines]);
+    this.clip = clipped(this.picture, [this.layers.bands, this.layers.lines, this.layers.brushed]);
     this.picture.append(...Object.values(this.layers));
     this.at = null;
     this.unwatch = onWidth(this.root, (width) => {
@@ -213,17 +213,18 @@ export class Scatter {
     const { scene, layers } = this;
     const parts = [];
     for (const one of scene.marks ?? []) parts.push(this.cross(one));
-    if (scene.box) {
-      const [x0, y0, x1, y1] = scene.box;
-      const [a, b, c, d] = [this.x(x0), this.x(x1), this.y(y0), this.y(y1)];
-      parts.push(svg("rect", { class: "brush", x: Math.min(a, b), y: Math.min(c, d), width: Math.abs(b - a), height: Math.abs(d - c) }));
-    }
+    put(layers.brushed, scene.box ? [this.brush(scene.box)] : []);
     if (this.at) {
       const { group, i } = this.at;
       const one = scene.groups[group];
       if (one && i < one.xs.length) parts.push(svg("path", { class: "here", d: mark(one.style.shape, this.x(one.xs[i]), this.y(one.ys[i]), 8) }));
     }
     put(layers.top, parts);
+  }
+
+  brush([x0, y0, x1, y1]) {
+    const [a, b, c, d] = [this.x(x0), this.x(x1), this.y(y0), this.y(y1)];
+    return svg("rect", { class: "brush", x: Math.min(a, b), y: Math.min(c, d), width: Math.abs(b - a), height: Math.abs(d - c) });
   }
 
   cross({ x, y, kind, label, dx = 9, dy = -7 }) {
