@@ -100,8 +100,10 @@ def documents_with(*languages):
 
 MACHINES = ("docs/cluster.md",)
 """Whose commands start machines of Ray."""
-LEARNING = ("docs/reinforcement-learning.md",)
-"""Whose code learns until it has found a front."""
+LEARNING = ("docs/reinforcement-learning.md", "docs/space-models.md")
+"""Whose code learns until it has found a front, or exports what was learnt."""
+TURNING = "dial"
+"""The notebook that trains a model for any preference."""
 MANY = ("docs/algorithms.md", "docs/problems.md", "docs/space-missions.md")
 """With so many commands, some on published data sets, that they take seconds of the processor."""
 
@@ -212,7 +214,10 @@ def test_a_reader_can_do_what_the_tutorial_says(tutorial, tmp_path):
     assert done.returncode == 0, f"{done.stdout[-3000:]}\n{done.stderr[-3000:]}\n{logs[-3000:]}"
 
 
-@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "notebook",
+    [pytest.param(path, id=path.stem, marks=[pytest.mark.takes_long] * (path.stem == TURNING)) for path in NOTEBOOKS],
+)
 def test_notebooks_run_from_the_first_cell_to_the_last(notebook, tmp_path, monkeypatch):
     """As a script; `make docs` runs them in a kernel. What is committed has no outputs."""
     monkeypatch.chdir(tmp_path)

@@ -269,6 +269,7 @@ def agreement_in_the_end(split_level, seed):
     return adjusted_rand_score([0] * 2 + [1] * 3 + [2] * 6 + [3] * 9, [cluster_of[row] for row in range(20)])
 
 
+@pytest.mark.takes_long
 def test_algorithm_4_splits_on_and_a_level_stops_where_no_difference_is_shown():
     assert agreement_in_the_end(1.0, seed=0) < 0.3
     assert np.mean([agreement_in_the_end(0.01, seed) for seed in range(3)]) > 0.75

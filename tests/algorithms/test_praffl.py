@@ -177,6 +177,7 @@ def test_the_losses_of_many_models_are_those_of_each_alone():
         assert torch.allclose(together, generic, atol=1e-12)
 
 
+@pytest.mark.takes_long
 def test_one_stack_equals_a_plain_loop_over_clients_and_preferences():
     benchmark = _benchmark()
     federation = Federation.create(benchmark.PROBLEM, benchmark.CLIENTS, 0)
@@ -201,6 +202,7 @@ def test_impossible_parameters_are_named(values, word):
 # -- known fronts --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.takes_long
 def test_on_a_convex_front_solutions_lie_on_their_rays():
     problem = Convex(noise=0.02, unequal=False)
     algorithm = PraFFL(head_layers=2, hypernetwork=(32, 32), head_epochs=30, sampled=16)
@@ -272,6 +274,7 @@ def test_only_tchebycheff_covers_a_concave_front(scalarisation, covers):
         assert share < 0.95
 
 
+@pytest.mark.takes_long
 def test_three_objectives_move_with_their_own_importance():
     problem = Convex(goals=3, noise=0.02, unequal=False)
     algorithm = PraFFL(head_layers=2, hypernetwork=(32, 32), head_epochs=20, sampled=16)

@@ -25,6 +25,7 @@ def spec(tmp_path: Path) -> Callable[..., Path]:
     return written
 
 
+@pytest.mark.takes_long
 def test_noise_and_sums_take_away_what_a_single_update_tells(
     spec: Callable[..., Path], fedpareto: Callable[..., Any], tmp_path: Path
 ) -> None:

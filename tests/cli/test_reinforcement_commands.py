@@ -35,7 +35,9 @@ def without_the_extra(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.
     monkeypatch.setenv("PYTHONPATH", str(folder))
 
 
-@pytest.mark.parametrize("problem", ["deep-sea-treasure", "minecart-deterministic"])
+@pytest.mark.parametrize(
+    "problem", ["deep-sea-treasure", pytest.param("minecart-deterministic", marks=pytest.mark.takes_long)]
+)
 def test_tensor_environments_need_no_extra(
     problem: str, without_the_extra: None, fedpareto: Callable[..., Any], tmp_path: Path
 ) -> None:

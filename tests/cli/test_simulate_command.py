@@ -34,6 +34,7 @@ def mission(fedpareto):
     return fedpareto
 
 
+@pytest.mark.takes_long
 def test_a_mission_is_a_run_with_a_page_a_summary_and_what_was_agreed(mission):
     answer = mission("space", "simulate", "mission.yaml", "--quiet")
     assert answer.code == 0, answer.err
@@ -53,6 +54,7 @@ def test_a_mission_is_a_run_with_a_page_a_summary_and_what_was_agreed(mission):
     assert "holds a finished run" in taken.err
 
 
+@pytest.mark.takes_long
 def test_a_mission_runs_as_agreed_and_run_takes_the_same_file(mission):
     asynchronous = ("--set", "algorithm=fedasync", "--set", "codec=int8-delta")
     first = mission("space", "simulate", "mission.yaml", "--out", "first", *asynchronous, "--no-page", "--json")
@@ -71,6 +73,7 @@ def test_a_mission_runs_as_agreed_and_run_takes_the_same_file(mission):
     assert not Path("plain/agreement.yaml").exists()
 
 
+@pytest.mark.takes_long
 def test_look_writes_the_page_again_also_of_a_mission_that_was_stopped_and_draws_pictures(mission):
     assert mission("space", "simulate", "mission.yaml", "--out", "run", "-q", "--no-page").code == 0
     status = json.loads(Path("run/status.json").read_text())

@@ -40,6 +40,7 @@ node check node-0 --data mine.csv
 """
 
 
+@pytest.mark.takes_long
 @pytest.mark.skipif(sys.platform != "linux", reason="open files are known from /proc")
 def test_runs_resume_show_and_compare_need_nothing_that_windows_lacks(tmp_path):
     script = Path(__file__).with_name("other_systems.py")

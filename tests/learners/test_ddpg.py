@@ -245,6 +245,7 @@ def test_a_pull_holds_both_networks_where_they_were():
         assert (held - start)[:, part].norm() < 0.5 * (free - start)[:, part].norm()
 
 
+@pytest.mark.takes_long
 def test_targets_are_kept_or_received_and_moments_kept_or_fresh():
     first = clients_of([0])
     models = trained(first)

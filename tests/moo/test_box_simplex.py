@@ -81,6 +81,7 @@ def test_bounded_weights_satisfy_the_kkt_conditions(data: st.DataObject) -> None
         assert slope[off_low].max() <= slope[off_high].min() + 1e-6
 
 
+@pytest.mark.takes_long
 @pytest.mark.parametrize(
     ("n", "d"),
     [pytest.param(1000, 100, id="rank 100"), pytest.param(3000, 4000, id="full rank")],

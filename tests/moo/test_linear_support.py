@@ -62,6 +62,7 @@ def test_linear_support_leaves_nothing_to_find_in_more_objectives(k, m):
     assert not len(LinearSupport(4, tolerance=1e-9).propose(history, 100, streams_of(0)))
 
 
+@pytest.mark.takes_long
 def test_a_coarser_tolerance_ends_earlier_and_misses_no_more_than_that():
     fine, coarse = (led_by(LinearSupport(1, tolerance), bowl, iterations=200) for tolerance in (0.001, 0.02))
     assert len(coarse.weights) < len(fine.weights) < 200
@@ -89,6 +90,7 @@ def trainings_until_all_is_found(history):
     return max(first[0] + 1 if len(first) else np.inf for first in firsts)
 
 
+@pytest.mark.takes_long
 @pytest.mark.parametrize("count", [1, 5])
 def test_linear_support_finds_the_whole_front_although_three_in_ten_trainings_get_stuck(count):
     histories = [
@@ -135,6 +137,7 @@ def nearly_right(points, seed, chance=0.1):
     return lambda weights: points[np.argsort(-(points @ weights))[int(stream.random() < chance)]]
 
 
+@pytest.mark.takes_long
 def test_corners_that_are_trained_for_twice_make_up_for_trainings_that_fall_short():
     """No other solution shows that the second best is not the best."""
     once, twice = (

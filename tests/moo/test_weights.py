@@ -97,6 +97,7 @@ def test_a_lattice_of_fifty_finds_the_whole_front():
     assert volume(led_by(Lattice(5, 10), optimum(DISCOUNTED), iterations=10)) == pytest.approx(FULL)
 
 
+@pytest.mark.takes_long
 @pytest.mark.parametrize(
     ("search", "low", "high"),
     [("random", 993.4, 994.2), ("annealing", 958, 993), ("gaussian", 985, 994.2), ("nsga2", 930, 990)],

@@ -55,6 +55,7 @@ def shown(page):
     return {one["at"]: one for one in cells}
 
 
+@pytest.mark.takes_long
 def test_a_matrix_appears_cell_by_cell_and_every_cell_has_a_value_or_a_reason(server, opened, root, tmp_path):
     page = opened(server.at("/attacks"))
     page.get_by_text("No matrix here yet").wait_for()

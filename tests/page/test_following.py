@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_runs import MadeRun
 
@@ -105,6 +105,7 @@ def mend(run: MadeRun) -> None:
         run.values = b""
 
 
+@settings(max_examples=30)
 @given(st.lists(st.tuples(st.sampled_from(sorted(ACTIONS)), st.lists(st.integers(0, 3000), max_size=2)), max_size=12))
 def test_whatever_happens_to_a_folder_reading_it_in_pieces_ends_with_what_reading_it_at_once_gives(steps):
     folder = Path(tempfile.mkdtemp())

@@ -149,6 +149,7 @@ def test_what_is_wrong_is_told_in_the_command_lines_words_with_the_field_that_it
     assert (found["field"], found["yaml"], found["words"]) == (field, None, None)
 
 
+@pytest.mark.takes_long
 def test_the_page_asks_a_process_of_its_own_and_never_loads_torch(tmp_path):
     code = "import sys, fedpareto.page.app; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

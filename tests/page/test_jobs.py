@@ -192,6 +192,7 @@ def test_a_run_goes_on_when_the_page_is_killed_and_is_stopped_by_the_next_one(pa
     assert "no process is working on" in asked(second, f"/api/runs/{id}/stop", {}).json()["detail"]
 
 
+@pytest.mark.takes_long
 def test_a_run_that_cannot_begin_says_why_and_leaves_nothing(tmp_path):
     root = tmp_path / "runs"
     jobs = Jobs(root)
@@ -203,6 +204,7 @@ def test_a_run_that_cannot_begin_says_why_and_leaves_nothing(tmp_path):
     assert "gone.csv" in jobs.state(id)["message"], "the command line's own words are kept"
 
 
+@pytest.mark.takes_long
 def test_what_may_not_be_done_is_refused_with_the_right_command(server, root, page_server, tmp_path):
     ids = {one["name"]: one["id"] for one in asked(server, "/api/runs").json()["runs"]}
     deployed = ids["federation/run"]

@@ -105,6 +105,16 @@ def test_brushing_counts_what_lies_in_the_box(server, opened, ids, root):
     inside = ((points >= [0.5, 0.3]) & (points <= [0.9, 0.8])).all(axis=1).sum()
     assert int(shown.get_attribute("data-chosen")) == inside
     assert int(shown.get_attribute("data-points")) == len(points)
+    # From close by the box is larger than the field, and ends where that does.
+    picture = shown.get_by_role("application")
+    for _ in range(5):
+        picture.press("+")
+    settled(page)
+    box, field = (shown.locator(name).bounding_box() for name in ("rect.brush", "rect.field"))
+    assert box["width"] > field["width"]
+    assert (
+        shown.locator("g", has=page.locator("rect.brush")).last.evaluate("g => getComputedStyle(g).clipPath") != "none"
+    )
 
 
 def test_a_round_of_the_past_shows_that_round(server, opened, ids, root):

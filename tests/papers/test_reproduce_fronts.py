@@ -14,6 +14,7 @@ from fedpareto.report import front_panels as panels
 from fedpareto.report.front_panels import Curve
 
 
+@pytest.mark.takes_long
 @pytest.mark.parametrize(("table", "rows"), [("thesis-5.2", 5), ("thesis-A.20", 10)])
 def test_a_table_becomes_two_pictures_and_a_list_of_points(table, rows, tmp_path):
     paths = fronts.write(table, cells(table), tmp_path)

@@ -162,6 +162,7 @@ def test_what_makes_no_sense_is_refused(name, options):
 # -- what came out -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.takes_long
 def test_a_table_runs_and_is_read_the_second_time(tmp_path, monkeypatch):
     options = {"algorithms": ("3/5k/T", "3/5k/F"), "seeds": 2}
     outcome, said = quick("thesis-3.2", tmp_path, **options)
@@ -197,6 +198,7 @@ def test_a_table_runs_and_is_read_the_second_time(tmp_path, monkeypatch):
     assert again.record["rows"] == rows
 
 
+@pytest.mark.takes_long
 def test_searches_are_compared(tmp_path):
     outcome, _ = quick("mofld-generators", tmp_path, algorithms=("lattice-20", "fedpref-ols"), clients=2)
     lattice, ols = outcome.record["rows"]

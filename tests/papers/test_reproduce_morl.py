@@ -247,6 +247,7 @@ def test_fine_tuning_gives_what_clients_have_before_the_last_aggregation(algorit
     assert last_points(plain, "trained") != last_points(plain, "sent")
 
 
+@pytest.mark.takes_long
 def test_fine_tuning_shares_its_training_in_an_environment_too(tmp_path):
     spec = morl_runs.spec_of(Plan(2, 4, quick=True, settings=SMALL), Training("dst", "dirichlet", "fedpref"))
     found = morl_runs.find(
@@ -306,6 +307,7 @@ def test_trainings_are_shared_by_tables_and_figures():
     ]
 
 
+@pytest.mark.takes_long
 def test_a_table_runs_and_is_read_the_second_time(tmp_path, monkeypatch):
     options = {"clients": 4, "algorithms": ("fedavg", "local"), "preferences": ("equidistant",)}
     outcome, said = quick("thesis-4.1-dst", tmp_path, **options)
@@ -344,6 +346,7 @@ def test_a_table_runs_and_is_read_the_second_time(tmp_path, monkeypatch):
         )
 
 
+@pytest.mark.takes_long
 def test_a_stopped_training_goes_on(tmp_path):
     plan, training = Plan(1, 3, quick=True, settings=SMALL), Training("dst", "dirichlet", "fedpref")
     with pytest.raises(Stopped):
@@ -355,6 +358,7 @@ def test_a_stopped_training_goes_on(tmp_path):
     np.testing.assert_array_equal(resumed.sent[0], whole.sent[0])
 
 
+@pytest.mark.takes_long
 def test_components_and_parameters_are_compared(tmp_path):
     outcome, _ = quick("thesis-4.7", tmp_path, clients=3)
     rows = outcome.record["rows"]

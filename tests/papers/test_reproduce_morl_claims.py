@@ -35,6 +35,7 @@ def test_clusters_are_labels_of_clients():
     assert morl_clusters.labels(((3, 0), (1, 2)), 4) == [0, 1, 1, 0]
 
 
+@pytest.mark.takes_long
 def test_groups_are_looked_for_and_drawn(tmp_path):
     outcome, _ = quick("thesis-clusters", tmp_path)
     balanced, unbalanced = outcome.record["clusters"]
@@ -52,6 +53,7 @@ def test_groups_are_looked_for_and_drawn(tmp_path):
     assert [label.get_text() for label in figure.axes[0].get_xticklabels()] == [str(client) for client in range(6)]
 
 
+@pytest.mark.takes_long
 def test_the_sizes_of_cfls_clusters_are_counted(tmp_path):
     outcome, _ = quick("thesis-cfl", tmp_path, clients=4)
     over = outcome.record["over_rounds"]["dst Dirichlet"]

@@ -41,6 +41,7 @@ def test_the_published_hypervolumes_follow_from_error_and_gap_but_for_two():
     assert odd == [("synthetic", "lft-ensemble"), ("adult", "fairfed")]
 
 
+@pytest.mark.takes_long
 def test_the_table_stands_beside_what_was_published_and_is_kept(tmp_path):
     algorithms = ("fedfb", "praffl")
     outcome, said = quick("praffl-table-1", tmp_path, algorithms=algorithms)
@@ -57,6 +58,7 @@ def test_the_table_stands_beside_what_was_published_and_is_kept(tmp_path):
     assert again.record["cells"] == cells
 
 
+@pytest.mark.takes_long
 def test_figures_share_the_runs_of_the_table(tmp_path):
     quick("praffl-table-1", tmp_path, algorithms=("praffl",))
     for name in ("praffl-fig-6", "praffl-fig-7", "praffl-fig-10"):

@@ -79,6 +79,7 @@ def test_one_loss_for_each_solution_can_be_met_exactly():
     assert set_descent.descend("quadratic", "tch-set", instance, 1_500).worst[0] < 0.01
 
 
+@pytest.mark.takes_long
 @pytest.mark.parametrize("problem", ["quadratic", "linear"])
 def test_sets_serve_the_worst_loss_better_than_linear_scalarisation(problem):
     instance = set_descent.draw(problem, range(3), losses=60, solutions=4)

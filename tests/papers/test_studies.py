@@ -48,6 +48,7 @@ def test_every_cell_is_a_spec_with_a_folder_of_its_own(name):
         Draft(dict(draft)).finish()
 
 
+@pytest.mark.takes_long
 def test_a_study_runs_resumes_and_says_what_it_found(tmp_path):
     study = prepared("study-heterogeneity", quick=True, algorithms=("fedavg",), settings=("problem.rows=6",))
     said = []

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from fedpareto.report.pictures import file_names, main_picture, rendered
 from fedpareto.report.reading import load
 
 
+@pytest.mark.takes_long
 def test_every_figure_is_a_png_and_a_pdf(write_run):
     records = [
         load(write_run("a", "fedpref", sizes=(2, 2), clustered=True, rounds=3)),
@@ -18,6 +21,7 @@ def test_every_figure_is_a_png_and_a_pdf(write_run):
     assert main_picture(records) == "fronts.png"
 
 
+@pytest.mark.takes_long
 def test_one_objective_has_clients_instead_of_a_front(write_run):
     records = [load(write_run("a", "fedpref", m=1, measured=True, rounds=2)), load(write_run("b", m=1, rounds=2))]
     files = rendered(records, True, "round")

@@ -67,6 +67,7 @@ async def stop_under_load(pid, port):
     return await tally
 
 
+@pytest.mark.takes_long
 def test_a_stop_under_load_breaks_no_request(praffl_run):
     command = [sys.executable, "-c", FORKING, str(praffl_run), str(STOPS)]
     with Python(command, stdout=subprocess.PIPE, text=True) as process:

@@ -45,6 +45,7 @@ def known_settings():
         yield kind, noise, replies * seeds, reports * seeds, float(stream.uniform(2, 20)), delta
 
 
+@pytest.mark.takes_long
 def test_what_everybody_gives_away_adds_up_as_numerical_integration_says():
     ratios = []
     for kind, noise, replies, reports, of_reports, delta in known_settings():

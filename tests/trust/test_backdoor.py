@@ -75,6 +75,7 @@ def test_several_seeds_side_by_side_give_what_each_alone_gives() -> None:
         torch.testing.assert_close(one.replies.tensors, two.replies.tensors, rtol=1e-9, atol=1e-11)
 
 
+@pytest.mark.takes_long
 def test_a_backdoor_opens_while_accuracy_stays_and_the_median_shuts_it(tmp_path: Any) -> None:
     text = """
 problem: {name: synthetic, hidden: [16], rows: 2000}

@@ -160,6 +160,7 @@ def test_of_a_shared_body_the_median_is_what_the_server_averages() -> None:
     assert "body" in praffl.reply_shapes(setting_of(1)).get("train", {})
 
 
+@pytest.mark.takes_long
 def test_a_lie_reaches_everybody_in_fedprefs_cluster_and_a_rule_stops_it() -> None:
     values: dict[str, Any] = {
         "problem": "convex",

@@ -56,6 +56,7 @@ def test_it_finds_the_known_front_of_bytes_and_distance_within_two_percent_of_it
     assert outcome.bytes == sum(one.values["bytes"] for one in outcome.tried)
 
 
+@pytest.mark.takes_long
 def test_a_killed_tuning_goes_on_where_it_was_and_tries_again_what_was_under_way(tmp_path):
     first = tuned(with_tune(trials=4, population=4), tmp_path)
     url = f"sqlite:///{tmp_path / study.FILE}"
@@ -71,6 +72,7 @@ def test_a_killed_tuning_goes_on_where_it_was_and_tries_again_what_was_under_way
     assert tuned(with_tune(trials=6), tmp_path).tried == outcome.tried
 
 
+@pytest.mark.takes_long
 def test_a_grid_has_every_point_once_and_the_choice_is_the_nearest_to_the_ideal_by_weights(tmp_path):
     grid = {"search": {"rounds": [1, 3], "participation": [0.5, 1.0], "lr": [0.3]}, "sampler": "grid"}
     outcome = tuned(with_tune(**grid), tmp_path / "equal")

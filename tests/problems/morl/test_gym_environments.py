@@ -64,6 +64,7 @@ def test_workers_play_exactly_as_a_plain_loop_over_gymnasium_does(id):
     assert ends[0] > 0 or "lander" not in id
 
 
+@pytest.mark.takes_long
 @pytest.mark.parametrize("id", CASES)
 def test_a_state_goes_on_bit_for_bit_in_other_processes(id, own_processes):
     environment = GymEnvironment.of(id, CASES[id])

@@ -123,6 +123,7 @@ def test_a_policy_earns_what_it_earns_in_a_plain_loop():
     assert np.allclose(score.numpy(), expected, rtol=1e-5, atol=1e-4)
 
 
+@pytest.mark.takes_long
 @pytest.mark.parametrize("name", NAMED)
 def test_two_short_rounds_of_learning_are_the_same_in_one_stack_and_alone_in_other_processes(name, own_processes):
     problem = replace(problem_class(name)(), hidden=(8,))

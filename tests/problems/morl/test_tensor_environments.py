@@ -119,6 +119,7 @@ def chauffeur(stream, n):
     return choose
 
 
+@pytest.mark.takes_long
 def test_minecart_equals_mo_gymnasium(originals):
     """Four chauffeurs, two at random, one who races along the walls and one who never leaves the base."""
     stream = np.random.default_rng(2)
