@@ -143,6 +143,7 @@ def test_every_answer_has_the_headers(server, path, known):
     assert headers["x-content-type-options"] == "nosniff"
     assert headers["referrer-policy"] == "no-referrer"
     assert headers["cross-origin-opener-policy"] == "same-origin"
+    assert headers["cross-origin-embedder-policy"] == "require-corp"
     assert headers["cross-origin-resource-policy"] == "same-origin"
     assert headers["cache-control"] == ("no-cache" if known and path in ("/", "/static/main.js") else "no-store")
     assert headers["server"] is None

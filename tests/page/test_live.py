@@ -38,6 +38,17 @@ globalThis.EventSource = class extends EventSource {
 """
 
 
+COUNT_COLLECTIONS = """
+globalThis.collections = 0;
+const measured = performance.measureUserAgentSpecificMemory;
+performance.measureUserAgentSpecificMemory = function () {
+  collections++;
+  return measured.call(performance);
+};
+"""
+"""Asked how much a page holds, a browser collects first."""
+
+
 def free_port() -> str:
     with socket.create_server(("127.0.0.1", 0)) as one:
         return str(one.getsockname()[1])
@@ -95,6 +106,20 @@ def test_nine_tabs_get_every_round_and_come_back_with_the_server(page_server, op
     run.go_on()
     for tab in tabs:
         wait_for_lines(tab, 46)
+
+
+def test_a_page_with_news_gives_back_what_it_needs_no_more(page_server, opened, tmp_path):
+    run = MadeRun(tmp_path / "runs" / "one", clients=4, rounds=60)
+    run.go_on(3)
+    tab = opened(page_server([tmp_path / "runs"]), "/rounds", before=lambda tab: tab.add_init_script(COUNT_COLLECTIONS))
+    wait_for_lines(tab, 3)
+    assert tab.evaluate("[crossOriginIsolated, collections]") == [True, 0], "as long as nothing happens"
+    run.go_on()
+    wait_for_lines(tab, 4)
+    until(lambda: tab.evaluate("collections") == 1)
+    run.go_on()
+    wait_for_lines(tab, 5)
+    assert tab.evaluate("collections") == 1, "not with every round"
 
 
 def test_what_changes_before_a_stream_is_open_is_on_the_screen(page_server, opened, tmp_path):

@@ -32,6 +32,7 @@ HEADERS = {
     "x-content-type-options": "nosniff",
     "referrer-policy": "no-referrer",
     "cross-origin-opener-policy": "same-origin",
+    "cross-origin-embedder-policy": "require-corp",  # A page alone in its process may ask how much memory it holds.
     "cross-origin-resource-policy": "same-origin",  # Another port of this machine is the same site to a browser.
 }
 

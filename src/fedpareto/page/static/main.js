@@ -6,6 +6,7 @@ import { kindOf, shelf } from "./runs.js";
 import { drawer, selection } from "./selection.js";
 import { isSaved, onEvent } from "./source.js";
 import { href, state } from "./state.js";
+import { tidy } from "./tidy.js";
 import { counted, EVALUATIONS, time } from "./words.js";
 
 const SCREENS = {
@@ -193,6 +194,7 @@ function scheduleRounds() {
   host.due ??= setTimeout(() => {
     Object.assign(host, { due: null, looked: performance.now() });
     schedule("data");
+    tidy();
   }, Math.max(0, host.looked + BETWEEN - performance.now()));
 }
 
