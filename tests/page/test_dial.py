@@ -162,6 +162,9 @@ def test_turning_by_keys_shows_what_predict_says_and_numpy_counts(at, root, pred
     probabilities, decisions = predicted(command)
     before = predicted(command.replace("0.5,0.5", "0.1,0.9"))[1]
 
+    rows = page.locator(".rows tr[data-row]:not([hidden])")
+    below = "all => all.filter((row) => row.getBoundingClientRect().top > innerHeight + 150).length"
+    assert rows.evaluate_all(below) == 0, "rows below the window are drawn when it comes to them"
     until(lambda: in_view(page))
     seen = in_view(page)
     assert len(seen) < 60, "rows that nobody sees are not drawn"
@@ -249,6 +252,7 @@ def test_rows_of_ones_own_take_their_place_and_what_they_lack_is_named(at):
     come(page, "rows", 500)
     beside.locator("#dial").press("ArrowRight")
     come(beside, "rows", 500)
+    assert beside.evaluate("document.activeElement.id") == "dial", "who turns it by keys goes on with them"
 
 
 def test_an_address_shows_the_same_to_somebody_else(at):

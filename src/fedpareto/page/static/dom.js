@@ -31,7 +31,8 @@ export function filled(node, props = {}, children = []) {
 /** Replaces what is in an element. */
 export function put(node, ...children) {
   const found = children.flat(Infinity).filter((one) => one !== null && one !== undefined && one !== false);
-  if (found.length || node.hasChildNodes()) node.replaceChildren(...found);
+  const isSame = found.length === node.childNodes.length && found.every((one, i) => one === node.childNodes[i]);
+  if (!isSame) node.replaceChildren(...found);
   return node;
 }
 

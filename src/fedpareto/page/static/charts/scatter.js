@@ -31,6 +31,7 @@ export class Scatter {
     );
     this.clip = clipped(this.picture, [this.layers.bands, this.layers.lines, this.layers.brushed]);
     this.picture.append(...Object.values(this.layers));
+    this.places = [];
     this.at = null;
     this.unwatch = onWidth(this.root, (width) => {
       this.width = width;
@@ -55,7 +56,7 @@ export class Scatter {
     filled(this.picture, { width, height });
     this.scales(scene, width, height, margin);
     this.frame(scene);
-    this.drawBands(scene);
+    this.drawBands(scene, this.framed);
     this.drawPoints(scene);
     this.top();
     const points = scene.groups.reduce((sum, one) => sum + one.xs.length, 0);
@@ -106,7 +107,11 @@ export class Scatter {
     put(layers.frame, parts);
   }
 
-  drawBands({ bands = [], lines = [] }) {
+  /** Made anew only if they are others: under a brush they are the same. */
+  drawBands({ bands = [], lines = [] }, frame) {
+    const drawn = [bands, lines, frame];
+    if (this.banded?.every((one, i) => one === drawn[i])) return;
+    this.banded = drawn;
     const at = ([x, y]) => `${this.x(x).toFixed(1)} ${this.y(y).toFixed(1)}`;
     put(
       this.layers.bands,
@@ -126,19 +131,40 @@ export class Scatter {
     const { margin, width, height } = this;
     const total = groups.reduce((sum, one) => sum + one.xs.length, 0);
     const isMass = total > MOST_MARKS;
-    const marks = [];
-    for (const group of groups) marks.push(...this.markPaths(group, isMass));
-    put(this.layers.marks, marks);
+    this.places = groups.map((group, k) => this.placed(group, this.places[k], isMass));
+    put(this.layers.marks, this.places.map((one, k) => this.markPaths(one, groups[k])));
     this.canvas.hidden = !isMass && !density.length;
     if (this.canvas.hidden) return;
     filled(this.canvas, { width, height });
     const paint = this.canvas.getContext("2d", { willReadFrequently: true });
-    const image = paint.createImageData(width, height);
-    const pixels = new Uint32Array(image.data.buffer);
-    const field = [margin.left, margin.top, width - margin.right, height - margin.bottom];
-    this.cells(pixels, density, field);
-    if (isMass) for (const group of groups) this.stamp(pixels, group, field, total > 20000 ? 1 : 2);
-    paint.putImageData(image, 0, 0);
+    if (this.image?.width !== width) this.image = paint.createImageData(width, height);
+    const pixels = new Uint32Array(this.image.data.buffer).fill(0);
+    if (density.length) this.cells(pixels, density, [margin.left, margin.top, width - margin.right, height - margin.bottom]);
+    if (isMass) groups.forEach((group, k) => this.stamp(pixels, this.places[k].pixels, group, total > 20000 ? 1 : 2));
+    paint.putImageData(this.image, 0, 0);
+  }
+
+  /** Where a group's points are, as pixels and as outlines of marks: computed once, however they are chosen then. */
+  placed({ xs, ys, front, style, each }, known, isMass) {
+    const key = [xs, ys, front, each, style.shape, this.framed, isMass];
+    if (known?.key.every((one, i) => one === key[i])) return known;
+    const { margin, width, height } = this;
+    const [right, bottom] = [width - margin.right, height - margin.bottom];
+    const found = { key, marks: [], pixels: new Int32Array(isMass ? xs.length : 0), nodes: known?.nodes ?? {} };
+    const [ax, bx] = slope(this.x);
+    const [ay, by] = slope(this.y);
+    for (let i = 0; i < xs.length; i++) {
+      const [x, y] = [ax + bx * xs[i], ay + by * ys[i]];
+      if (isMass) {
+        const [column, row] = [(x + 0.5) | 0, (y + 0.5) | 0];
+        const isInside = column > margin.left && column < right - 1 && row > margin.top && row < bottom - 1;
+        found.pixels[i] = isInside ? row * width + column : 0;
+      }
+      if (isMass && !front[i]) continue;
+      if (!(x >= margin.left - 1 && x <= right + 1 && y >= margin.top - 1 && y <= bottom + 1)) continue;
+      found.marks.push([i, mark((each?.(i) ?? style).shape, x, y, this.tight ? 2.6 : front[i] ? 4.6 : 3.8)]);
+    }
+    return found;
   }
 
   /** Earlier rounds: the more points a cell has, the greyer it is. */
@@ -163,22 +189,17 @@ export class Scatter {
     });
   }
 
-  stamp(pixels, { xs, ys, style, chosen }, [left, top, right, bottom], size) {
+  stamp(pixels, places, { style, chosen }, size) {
     const [r, g, b] = rgb(style.colour);
     const [pr, pg, pb] = rgb("var(--grey)");
     const strong = (255 << 24) | (b << 16) | (g << 8) | r;
     const pale = (90 << 24) | (pb << 16) | (pg << 8) | pr;
     const { width } = this;
-    const [ax, bx] = slope(this.x);
-    const [ay, by] = slope(this.y);
     for (const passes of chosen ? [0, 1] : [null]) {
       const colour = passes === 0 ? pale : strong;
-      for (let i = 0; i < xs.length; i++) {
-        if (passes !== null && chosen[i] !== passes) continue;
-        const x = (ax + bx * xs[i] + 0.5) | 0;
-        const y = (ay + by * ys[i] + 0.5) | 0;
-        if (!(x > left && x < right - 1 && y > top && y < bottom - 1)) continue;
-        const at = y * width + x;
+      for (let i = 0; i < places.length; i++) {
+        const at = places[i];
+        if (!at || (passes !== null && chosen[i] !== passes)) continue;
         pixels[at] = pixels[at + 1] = pixels[at + width] = pixels[at + width + 1] = colour;
         if (size > 1) pixels[at - 1] = pixels[at + width - 1] = pixels[at - width] = pixels[at - width + 1] = colour;
       }
@@ -186,25 +207,19 @@ export class Scatter {
   }
 
   /** Paths with many marks each: those on the front, the others hollow, those that are not chosen pale. */
-  markPaths({ xs, ys, front, chosen, style, each, id }, isMass) {
-    const paths = { front: "", rest: "", frontPale: "", restPale: "" };
-    const single = [];
-    const [low, high] = [Math.min(...this.x.range), Math.max(...this.x.range)];
-    for (let i = 0; i < xs.length; i++) {
-      if (isMass && !front[i]) continue;
-      const x = this.x(xs[i]);
-      const y = this.y(ys[i]);
-      if (!(x >= low - 1 && x <= high + 1 && y >= this.margin.top - 1 && y <= this.height - this.margin.bottom + 1)) continue;
-      const kind = (front[i] ? "front" : "rest") + (chosen && !chosen[i] ? "Pale" : "");
-      const own = each?.(i) ?? style;
-      const d = mark(own.shape, x, y, this.tight ? 2.6 : front[i] ? 4.6 : 3.8);
-      if (each) single.push(svg("path", { class: `mark ${kind}`, style: { "--own": own.colour }, d }));
-      else paths[kind] += d;
-    }
-    if (each) return single;
-    return ["restPale", "frontPale", "rest", "front"]
-      .filter((kind) => paths[kind])
-      .map((kind) => svg("path", { class: `mark ${kind}`, style: { "--own": style.colour }, d: paths[kind], data: { run: id } }));
+  markPaths({ marks, nodes }, { front, chosen, style, each, id }) {
+    const kindOf = (i) => (front[i] ? "front" : "rest") + (chosen && !chosen[i] ? "Pale" : "");
+    if (each) return marks.map(([i, d]) => svg("path", { class: `mark ${kindOf(i)}`, style: { "--own": each(i).colour }, d }));
+    const paths = { restPale: "", frontPale: "", rest: "", front: "" };
+    for (const [i, d] of marks) paths[kindOf(i)] += d;
+    return Object.entries(paths).filter(([, d]) => d).map(([kind, d]) => {
+      const node = (nodes[kind] ??= svg("path", { class: `mark ${kind}` }));
+      // A path that is set again is laid out again, also where it is the same.
+      const drawn = [d, style.colour, id].join();
+      if (node.drawn !== drawn) filled(node, { style: { "--own": style.colour }, d, data: { run: id } });
+      node.drawn = drawn;
+      return node;
+    });
   }
 
   // -- what is above the points ---------------------------------------------------------------------------------------

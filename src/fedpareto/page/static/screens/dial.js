@@ -59,6 +59,7 @@ function query(run, { state }) {
 /** Asks what the run's model can do; says whether there is anything to turn. */
 async function open(view, run, asked, key) {
   const { page } = view;
+  const isTurned = view.parts?.turned.root.contains(document.activeElement);
   close(view);
   const wait = setTimeout(() => put(view.told, el("p", { class: "soft", text: "The model is being read; the first one takes some seconds …" })), 300);
   let about;
@@ -79,6 +80,8 @@ async function open(view, run, asked, key) {
   Object.assign(view, await json(`/api/dial/${run.id}/rows?${asked}`));
   view.words = wordsOf(view);
   await build(view);
+  // Whoever turns the dial by keys goes on with them when another tab brings other rows.
+  if (isTurned) view.parts.turned.root.querySelector("input, [tabindex]").focus();
   page.say(`${counted(about.rows.count, "row")}, ${about.rows.name}.`);
   return true;
 }
@@ -231,6 +234,7 @@ async function turn(view) {
     if (problem.status !== 409) throw problem;
     return; // A newer question was asked, and its answer will be drawn.
   }
+  if (view.row !== null) view.drawWhatIf ??= (await import("./dial_what_if.js")).drawWhatIf;
   if (pins.some(Boolean)) view.drawPins ??= (await import("./dial_pins.js")).drawPins;
   const [now, ...pinned] = answers;
   if (now.source !== view.about.source) return reopen(view); // Another tab has brought other rows.
@@ -274,7 +278,7 @@ function draw(view, scene) {
   view.drawPins?.(view, scene);
   tools(view);
   drawRows(view, scene);
-  whatIf(view, now);
+  view.drawWhatIf?.(view, now);
   renew(parts.asked, String(view.edits.size), () => asked(view, now));
   const written = parts.asked.querySelector("code");
   if (written) worded(written, now.command);
@@ -358,7 +362,10 @@ function tools(view) {
     choice("show", SHOWN, shown, (value) => state.set({ show: value === "all" ? null : value }), { name: "show" }),
     about.objectives.length > 2 && choice("strips along", parts.names, parts.names[along(view)], (name) => state.set({ along: name })),
     !("image" in about.columns) && button("save these rows as CSV", async () => (await files()).save(view)),
-    view.edits.size > 0 && button("undo all edits", () => edit(view, [...view.edits.keys()].map((place) => [place, undefined]))),
+    view.edits.size > 0 && button("undo all edits", () => {
+      view.edits.clear();
+      page.refresh();
+    }),
     el("span", { class: "soft", text: `${view.words.yes} The strip shows the decision for every weight of ${parts.names[along(view)]}; a row's number opens what-if.` }),
   ));
 }
@@ -373,46 +380,6 @@ function drawRows(view, { weights, now, base }) {
     columns: view.columns, cells: view.rows, order, probabilities: now.probabilities, decisions: now.decisions,
     before: base?.decisions ?? null, edits: view.edits, strips: found, at: weights[along(view)] / 100, words: view.words,
   });
-}
-
-function edit(view, changes) {
-  for (const [place, value] of changes) {
-    if (value === undefined) view.edits.delete(place);
-    else view.edits.set(place, value);
-  }
-  view.page.refresh();
-}
-
-/** The chosen row's cells as fields: what if they were different? */
-function whatIf(view, now) {
-  const { parts, about, row } = view;
-  if (row === null) return renew(parts.whatIf, "", () => []);
-  const own = [...view.edits.keys()].filter((place) => place.startsWith(`${row} `));
-  renew(parts.whatIf, `row ${row} ${own.length}`, () => el("fieldset", {},
-    el("legend", { text: `What if row ${row + 1} were different?` }),
-    el("div", { class: "row" }, Object.entries(about.columns).filter(([name]) => view.columns.includes(name)).map(([name, kind]) => field(view, row, name, kind))),
-    el("p", { class: "outcome", aria: { live: "polite" } }),
-    own.length > 0 && button("as it was", () => edit(view, own.map((place) => [place, undefined]))),
-    button("close", () => {
-      view.row = null;
-      view.page.refresh();
-    })));
-  const text = `Row ${row + 1}: ${view.words.decision(now.decisions[row])}, ${view.words.output.measure} ${number(now.probabilities[row], 3)}${own.length ? `, with ${counted(own.length, "cell")} changed` : ""}.`;
-  const outcome = parts.whatIf.querySelector(".outcome");
-  worded(outcome, text);
-  if (view.opening) parts.whatIf.scrollIntoView({ block: "nearest" });
-  view.opening = false;
-  return null;
-}
-
-function field(view, row, name, kind) {
-  const given = view.rows[row][view.columns.indexOf(name)];
-  const place = `${row} ${name}`;
-  const value = view.edits.get(place) ?? given ?? "";
-  const change = (next) => edit(view, [[place, String(next) === String(given ?? "") ? undefined : next]]);
-  if (Array.isArray(kind)) return choice(name, [...new Set([String(value), ...kind])], value, change);
-  const input = el("input", { type: kind === "number" ? "number" : "text", step: "any", value, on: { change: () => change(input.value) } });
-  return el("label", { class: "choice" }, el("span", { text: name }), input);
 }
 
 function asked(view, now) {

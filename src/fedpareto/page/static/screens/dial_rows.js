@@ -1,10 +1,12 @@
-// The rows under the dial: only those in view are drawn, and of those only what changed.
+// The rows under the dial: only those in the window are drawn, and of those only what changed.
 
 import { button, el, filled, worded } from "../dom.js";
 import { number } from "../words.js";
 
 const HEIGHT = 30;
 const SPARE = 2;
+/** How often the browser says how much of the rows is in the window while it is scrolled: about every row. */
+const LOOKS = Array.from({ length: 21 }, (_, i) => i / 20);
 
 /** {root, draw(scene)}: scene = {columns, cells, order, probabilities, decisions, before, edits, strips, at, words}. */
 export function rowTable(columns, first, pick) {
@@ -23,13 +25,13 @@ export function rowTable(columns, first, pick) {
   const told = el("p", { class: "soft" });
   const pool = [];
   // Kept, because asking for it amid changes would have everything laid out at once.
-  const room = { top: 0, height: 480, seen: false };
+  const room = { top: 0, height: 480, inWindow: 0 };
   let scene = null;
 
   const draw = () => {
-    if (!scene || !room.seen) return;
+    if (!scene || !room.inWindow) return;
     const count = scene.order.length;
-    const seen = Math.ceil(room.height / HEIGHT);
+    const seen = Math.ceil(Math.min(room.height, room.inWindow) / HEIGHT);
     const first = Math.max(0, Math.min(Math.floor(room.top / HEIGHT) - SPARE, count - seen - 2 * SPARE));
     const shown = Math.min(count - first, seen + 2 * SPARE);
     while (pool.length < shown) pool.push(body.appendChild(line(head.length - 4, pick)));
@@ -51,9 +53,10 @@ export function rowTable(columns, first, pick) {
   region.addEventListener("scroll", () => requestAnimationFrame(look), { passive: true });
   const watch = new ResizeObserver(look);
   const seen = new IntersectionObserver((found) => {
-    room.seen = found[found.length - 1].isIntersecting;
+    const { isIntersecting, intersectionRect, boundingClientRect } = found[found.length - 1];
+    room.inWindow = isIntersecting ? Math.max(1, intersectionRect.bottom - boundingClientRect.top) : 0;
     draw();
-  });
+  }, { threshold: LOOKS });
   watch.observe(region);
   seen.observe(region);
   return {

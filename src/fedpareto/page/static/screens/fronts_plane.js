@@ -53,9 +53,7 @@ export function plane(root, page) {
     const asked = ["past", "plain", "wishing", "view", "range"].map((key) => Boolean(state.get(key)));
     renew(controls, [...asked, part.x, part.y].join(), () => planeControls(page, names, part));
     const surfaces = all.map((one) => once(one, `surfaces ${part.x} ${part.y}`, () => surfacesOf(one, part.x, part.y, up)));
-    const { lines, bands } = outlines(all, surfaces, page, focus, up, part);
-    const about = await all[0].run.about();
-    if (about.known_front) lines.push({ points: about.known_front.map((p) => [p[part.x], p[part.y]]).sort((a, b) => a[0] - b[0]), dash: "4 4", kind: "known" });
+    const { lines, bands } = outlined(all, surfaces, await all[0].run.about(), page, focus, up, part);
     const wish = state.numbers("wish");
     const marks = wish.length === 2 ? [{ x: wish[0], y: wish[1], kind: "wish", label: "your wish" }] : [];
     const view = state.numbers("view");
@@ -103,6 +101,17 @@ function surfacesOf(one, x, y, up) {
     best: several ? attainment(fronts, 0.25, up) : [],
     least: several ? attainment(fronts, 0.75, up) : [],
   };
+}
+
+/** The lines and bands of the plane: the same ones as long as surfaces, colours and focus are, so that they stay drawn. */
+function outlined(all, surfaces, about, page, focus, up, part) {
+  const looks = all.map((one) => Object.values(page.styles.get(one.run.id)).join());
+  const key = [...surfaces, ...looks, focus.id, about];
+  const before = part.outlined;
+  if (before?.key.length === key.length && before.key.every((one, i) => one === key[i])) return before;
+  const found = { key, ...outlines(all, surfaces, page, focus, up, part) };
+  if (about.known_front) found.lines.push({ points: about.known_front.map((p) => [p[part.x], p[part.y]]).sort((a, b) => a[0] - b[0]), dash: "4 4", kind: "known" });
+  return (part.outlined = found);
 }
 
 function outlines(all, surfaces, page, focus, up, part) {
