@@ -9,7 +9,7 @@ import torch
 from fedpareto.core.algorithm import model_sized, small_setting
 from fedpareto.core.messages import Replies
 from fedpareto.core.registry import make_algorithm
-from fedpareto.core.traffic import Traffic, traffic
+from fedpareto.core.traffic import Traffic, added_up, traffic
 
 N, K, D = 5, 3, 7
 
@@ -78,7 +78,13 @@ def test_replies_one_by_one_are_those_of_their_rows(replies):
         assert all(torch.equal(one[name], wanted[name]) for name in numbered.tensors)
 
 
-def test_traffic_is_added_up_by_client():
-    twice = Traffic.cat([Traffic(np.array([4, 1, 4]), np.array([[5, 6, 7], [0, 1, 2]])), traffic([], Replies([1, 2]))])
-    found = twice.by_client()
-    assert (found.clients.tolist(), found.down.tolist(), found.up.tolist()) == ([1, 2, 4], [6, 0, 12], [1, 0, 2])
+def test_traffic_is_added_up_by_client_in_each_group():
+    some = Traffic(np.array([4, 1, 4]), np.array([[5, 6, 7], [0, 1, 2]]))
+    found = added_up([[], [some, traffic([], Replies([1, 2]))], [traffic([], Replies([]))], [some]])
+    assert [(one.clients.tolist(), one.down.tolist(), one.up.tolist()) for one in found] == [
+        ([], [], []),
+        ([1, 2, 4], [6, 0, 12], [1, 0, 2]),
+        ([], [], []),
+        ([1, 4], [6, 12], [1, 2]),
+    ]
+    assert [len(one.clients) for one in added_up([[], []])] == [0, 0]

@@ -302,6 +302,8 @@ class Algorithm(ABC, Generic[S]):
 
 def _moved(rows: Tensor, weights: Tensor, updates: Tensor) -> Tensor:
     """Each row `[k, ...]` plus its update times its weight `[k]`."""
+    if len(weights) == 1:
+        return torch.add(rows, updates, alpha=weights.item())
     return torch.addcmul(rows, weights.to(rows).view(-1, *[1] * (rows.dim() - 1)), updates)
 
 

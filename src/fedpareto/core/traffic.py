@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -28,23 +29,28 @@ class Traffic:
         """From each client, `[n]`."""
         return np.asarray(self.both_ways[1])
 
-    @classmethod
-    def cat(cls, parts: Sequence[Traffic]) -> Traffic:
-        """One after the other."""
-        if len(parts) == 1:
-            return parts[0]
-        clients, both_ways = [part.clients for part in parts], [part.both_ways for part in parts]
-        return cls(np.concatenate(clients), np.concatenate(both_ways, axis=1))
 
-    def by_client(self) -> Traffic:
-        """With each client once, ascending."""
-        order = self.clients.argsort(kind="stable")
-        clients, both_ways = self.clients[order], self.both_ways.take(order, axis=1)
-        (new,) = (clients[1:] != clients[:-1]).nonzero()
-        if len(new) + 1 >= len(clients):
-            return Traffic(clients, both_ways)  # Nobody is there twice.
-        firsts = np.concatenate([[0], new + 1])
-        return Traffic(clients[firsts], np.add.reduceat(both_ways, firsts, axis=1))
+def added_up(groups: Sequence[Sequence[Traffic]]) -> list[Traffic]:
+    """The sum of each of these groups, with each client once, ascending.
+
+    All at once: of many that are small, as of rounds with one reply each, one after the other takes several times as
+    long.
+    """
+    parts = [one for some in groups for one in some]
+    if not parts:
+        return [traffic([], Replies(np.empty(0)))] * len(groups)
+    numbers = [number for number, some in enumerate(groups) for _ in some]
+    group = np.repeat(numbers, [len(one.clients) for one in parts])
+    clients = np.concatenate([one.clients for one in parts])
+    order = np.lexsort((clients, group))
+    clients, group = clients[order], group[order]
+    is_first = np.ones(len(order), dtype=bool)
+    is_first[1:] = (clients[1:] != clients[:-1]) | (group[1:] != group[:-1])
+    (firsts,) = is_first.nonzero()
+    both_ways = np.concatenate([one.both_ways for one in parts], axis=1).take(order, axis=1)
+    clients, sums = clients[firsts], np.add.reduceat(both_ways, firsts, axis=1)
+    ends = group[firsts].searchsorted(np.arange(len(groups) + 1)).tolist()
+    return [Traffic(clients[i:j], sums[:, i:j]) for i, j in pairwise(ends)]
 
 
 def traffic(tasks: Sequence[Tasks], replies: Replies) -> Traffic:

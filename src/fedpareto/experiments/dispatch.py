@@ -346,15 +346,19 @@ class Dispatch:
         told = but(replies, asked=sent)
         fresh = refreshed(self.spec.algorithm, self.spec.policy, self.flights[run], tasks, told)
         outcome = Outcome(fresh, waiting.failures, measured.evaluations)
-        self._learn(run, state.round + 1, replies, measured.evaluations.sent)
+        heard = waiting.rows if len(replies) == len(waiting.rows) == 1 else None
+        self._learn(run, state.round + 1, replies, measured.evaluations.sent, heard)
         return Handed(tasks, outcome, self._cost(run, tasks, replies, sent), state.round + 1 - replies.rounds)
 
-    def _learn(self, run: int, round_: int, replies: Replies, sent: ByClient) -> None:
-        """What the server knows of clients from what they said, and from the objectives of what they were sent."""
+    def _learn(self, run: int, round_: int, replies: Replies, sent: ByClient, heard: np.ndarray | None = None) -> None:
+        """What the server knows of clients from what they said, and from the objectives of what they were sent.
+
+        `heard`: the rows of those who replied, where they are known.
+        """
         if not self.flights:
             return
         clients, known = self.settings[run].clients, self._known[run]
-        heard = places(clients, replies.clients)
+        heard = places(clients, replies.clients) if heard is None else heard
         self._heard[run][heard] = round_
         if self.engine.remote:
             known.seconds, known.joules = self.flights[run].expected()

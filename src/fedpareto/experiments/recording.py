@@ -16,7 +16,7 @@ from fedpareto.columns import Columns
 from fedpareto.core.messages import ByClient, Failure, Ids, Outcome, places
 from fedpareto.core.problem import Problem
 from fedpareto.core.solutions import held_out
-from fedpareto.core.traffic import Traffic
+from fedpareto.core.traffic import Traffic, added_up
 from fedpareto.experiments.store import RunFolder
 from fedpareto.moo.indicators import hypervolume
 
@@ -168,7 +168,7 @@ class Recorder:
     def write(self) -> None:
         """Writes what waits: values before the rows that say where they lie."""
         entries, self._waiting, self._written = self._waiting, [], time.monotonic()
-        values = [self._values(entry) for entry in entries]
+        values = self._values(entries)
         blocks = iter(self.columns.put_all([found for of_entry in values for found in of_entry.values()]))
         rows = [
             entry.row | {columns.KEY: {name: next(blocks) for name in of_entry}}
@@ -179,20 +179,18 @@ class Recorder:
         else:
             self.folder.append("metrics.jsonl", rows)
 
-    def _values(self, entry: Entry) -> dict[str, tuple[np.ndarray, np.ndarray | None]]:
-        """By name, all that columns get of a round."""
-        values = dict(entry.values)
-        if entry.costs:
-            values["traffic"] = self._traffic(entry.costs)
-        if entry.participants is not None:
-            who = places(self.clients, entry.participants)
-            values["participants"] = np.zeros((len(who), 0)), who
-        return values
-
-    def _traffic(self, costs: Sequence[Traffic]) -> tuple[np.ndarray, np.ndarray]:
-        """Bytes `[k, 2]` to and from the clients that had any, and who they are."""
-        total = Traffic.cat(costs).by_client()
-        return total.both_ways.T, places(self.clients, total.clients)
+    def _values(self, entries: Sequence[Entry]) -> list[dict[str, tuple[np.ndarray, np.ndarray | None]]]:
+        """Of each round by name, all that columns get: bytes, `[k, 2]`, of those clients that had any."""
+        found = []
+        for entry, total in zip(entries, added_up([entry.costs for entry in entries]), strict=True):
+            values = dict(entry.values)
+            if entry.costs:
+                values["traffic"] = total.both_ways.T, places(self.clients, total.clients)
+            if entry.participants is not None:
+                who = places(self.clients, entry.participants)
+                values["participants"] = np.zeros((len(who), 0)), who
+            found.append(values)
+        return found
 
     # -- over the seeds --------------------------------------------------------------------------------------------
 

@@ -199,11 +199,19 @@ class Roster(ABC):
 
     def tasks_of(self, clients: np.ndarray) -> list[Tasks]:
         """What these clients, ascending, were asked; each is in one of them."""
-        versions = self.version[places(self.setting.clients, clients)]
-        rounds = sorted(set(versions.tolist()))
-        if len(rounds) == 1:
-            return only_of(self.tasks[rounds[0]], clients)
-        return [some for one in rounds for some in only_of(self.tasks[one], clients[versions == one])]
+        rows = places(self.setting.clients, clients)
+        versions = self.version[rows]
+        rows = rows[versions.argsort(kind="stable")]
+        rounds, counts = np.unique(versions, return_counts=True)
+        ends = zip(rounds.tolist(), counts.cumsum().tolist(), counts.tolist(), strict=True)
+        return [some for round_, end, count in ends for some in self._tasks_of_round(round_, rows[end - count : end])]
+
+    def _tasks_of_round(self, round_: int, rows: np.ndarray) -> list[Tasks]:
+        """What these rows were asked in a round."""
+        tasks = self.tasks[round_]
+        if len(tasks) == 1 and len(tasks[0]) == len(self.setting.clients):
+            return [tasks[0].only(rows)]
+        return only_of(tasks, self.setting.clients[rows])
 
     def tasks_of_replies(self, replies: Replies) -> list[Tasks]:
         """What they answer, perhaps with other clients in it."""
