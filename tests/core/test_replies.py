@@ -78,6 +78,15 @@ def test_replies_one_by_one_are_those_of_their_rows(replies):
         assert all(torch.equal(one[name], wanted[name]) for name in numbered.tensors)
 
 
+@pytest.mark.parametrize("count", [1, 2, N])
+def test_a_weighted_mean_is_the_sum_by_shares(replies, count):
+    some = replies.only(np.arange(count))
+    weights = torch.arange(1, count + 1, dtype=torch.float64)
+    expected = (weights @ some["model"]) / weights.sum()
+    assert torch.allclose(some.weighted_mean("model", weights), expected, atol=1e-6)
+    assert some.weighted_mean("model", weights).data_ptr() != some["model"].data_ptr(), "no row of a stack is kept"
+
+
 def test_traffic_is_added_up_by_client_in_each_group():
     some = Traffic(np.array([4, 1, 4]), np.array([[5, 6, 7], [0, 1, 2]]))
     found = added_up([[], [some, traffic([], Replies([1, 2]))], [traffic([], Replies([]))], [some]])

@@ -82,7 +82,7 @@ class FairFate(Judged):
         ahead = (fairness[1:] > fairness[0]) * fairness[1:]
         share = ahead / ahead.sum() if ahead.any() else ahead
         fair = replies.sum("model", share, state.model).to(state.model)
-        mean = replies.sum("model", self._shares(state, replies)) - state.model
+        mean = replies.weighted_mean("model", self._weights(state, replies)) - state.model
         t, beta = state.round + 1, self.beta_of(state)
         weight = min(self.lambda0 * (1 + self.rho) ** t, self.most)
         momentum = beta * state.momentum + (1 - beta) * fair

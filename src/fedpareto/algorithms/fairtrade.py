@@ -104,7 +104,7 @@ class FairTrade(FedAvg):
     def tell(self, state: FedAvgState, replies: Replies) -> FairTradeState:
         """θ ← mean; what the last but one proposal made is known now, and the next one is found."""
         assert isinstance(state, FairTradeState)
-        model = replies.sum("model", self._shares(state, replies))
+        model = replies.weighted_mean("model", self._weights(state, replies))
         state = replace(state, model=model, round=state.round + 1)
         if len(state.tried) > self.proposals:
             return replace(state, tried=self._first(), seen=state.seen[:0])

@@ -61,8 +61,8 @@ class FedAvg(Algorithm[FedAvgState]):
         return {"train": {"model": (setting.layout.size,), **size}}
 
     def tell(self, state: FedAvgState, replies: Replies) -> FedAvgState:
-        """θ ← Σ_i (n_i / Σ n) θ_i."""
-        model = replies.sum("model", self._shares(state, replies))
+        """θ ← Σ_i n_i θ_i / Σ_i n_i."""
+        model = replies.weighted_mean("model", self._weights(state, replies))
         return replace(state, model=model, round=state.round + 1)
 
     def _shares(self, state: FedAvgState, replies: Replies) -> Tensor:

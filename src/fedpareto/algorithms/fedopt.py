@@ -58,7 +58,7 @@ class FedOpt(FedAvg):
     def tell(self, state: FedAvgState, replies: Replies) -> FedAvgState:
         """The optimiser's step along Δ = Σ_i (n_i / Σ n) θ_i − θ."""
         assert isinstance(state, FedOptState), "a state made by begin"
-        update = replies.sum("model", self._shares(state, replies)) - state.model
+        update = replies.weighted_mean("model", self._weights(state, replies)) - state.model
         return replace(self.stepped(state, update), round=state.round + 1)
 
     @abstractmethod

@@ -104,7 +104,7 @@ class Scaffold(FedAvg):
     def tell(self, state: FedAvgState, replies: Replies) -> FedAvgState:
         """x ← x + η_g mean of (y_i − x), c ← c + |S|/N mean of the changes (lines 16 and 17)."""
         assert isinstance(state, ScaffoldState), "a state made by begin"
-        update = replies.sum("model", self._shares(state, replies)) - state.model
+        update = replies.weighted_mean("model", self._weights(state, replies)) - state.model
         everybody = state.model.new_full((len(replies),), 1 / len(state.setting.clients))
         control = state.control + replies.sum("change", everybody)
         return replace(state, model=state.model + self.server_lr * update, control=control, round=state.round + 1)

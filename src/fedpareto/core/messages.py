@@ -243,6 +243,12 @@ class Replies:
         rows = self.tensors[name]
         return updates.weighted_sum(weights, rows) if origin is None else updates.sum_of_updates(weights, rows, origin)
 
+    def weighted_mean(self, name: str, weights: Tensor) -> Tensor:
+        """Σ_i w_i x_i / Σ_i w_i for weights `[n]`."""
+        if len(self) == 1 and name in self.tensors:
+            return self.tensors[name].squeeze(0).clone()  # Where every reply is a round, this is a good part of it.
+        return self.sum(name, weights / weights.sum())
+
     def sum_each(self, name: str, weights: Tensor, origins: Tensor) -> Tensor:
         """Σ_i w_ik (x_ik − origin_k) `[K, d]` of tensors `[n, K, d]`, for weights `[n, K]`; in double precision."""
         return updates.sums_of_updates(weights, self.tensors[name], origins)

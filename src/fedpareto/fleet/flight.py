@@ -129,10 +129,10 @@ class Flight(Roster):
 
     def follow(self, turn: Turn, tasks: Sequence[Tasks]) -> None:
         """`send` and `wait` of a turn that was foreseen."""
-        rows, came = turn.asked, turn.came
-        self.asked(rows, tasks)
-        self.number[rows], self.left[rows] = turn.number, turn.left
-        self.ready[rows], self.arrives[rows] = turn.ready, turn.arrives
+        self.asked(turn.asked, tasks)
+        row, came = turn.asked.item(), turn.came.item()
+        self.number[row], self.left[row] = turn.number, turn.left
+        self.ready[row], self.arrives[row] = turn.ready, turn.arrives
         self.now, self.joules, self.landed[came] = turn.now, turn.joules, turn.now
         self.status[came], self.arrives[came] = HERE, np.inf
 
