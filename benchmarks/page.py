@@ -17,6 +17,7 @@ ten lines a second, watched on the screen of rounds: see page_hour.py. Linux onl
 from __future__ import annotations
 
 import argparse
+import gzip
 import json
 import subprocess
 import sys
@@ -137,6 +138,13 @@ POINTS = (
     "(count) => [...document.querySelectorAll('[data-points]')].some((one) => Number(one.dataset.points) === count)"
 )
 LINES = "(count) => Number(document.querySelector('[data-lines]')?.dataset.lines) >= count"
+
+
+def size() -> Iterator[Figure]:
+    """All scripts and styles, of which no screen needs all: as they are, and as they travel."""
+    files = [path.read_bytes() for path in STATIC.rglob("*") if path.suffix in (".js", ".css")]
+    yield Figure("all scripts and styles", sum(map(len, files)) / 1000, "kB")
+    yield Figure("the same as they travel", sum(len(gzip.compress(one)) for one in files) / 1000, "kB", 150)
 
 
 def plane(browser: Any, runs: int, points: int) -> Iterator[Figure]:
@@ -292,11 +300,10 @@ def main() -> None:
     from playwright.sync_api import sync_playwright
 
     figures = []
-    size = sum(path.stat().st_size for path in STATIC.rglob("*") if path.suffix in (".js", ".css"))
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])
         parts = {
-            "size": iter([Figure("scripts and styles", size / 1000, "kB", 150)]),
+            "size": size(),
             "plane": plane(browser, chosen.runs, chosen.points),
             "live": live(browser, chosen.runs, chosen.rounds, chosen.seconds),
             "beside": beside(browser),
