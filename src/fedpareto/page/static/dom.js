@@ -28,11 +28,15 @@ export function filled(node, props = {}, children = []) {
   return node;
 }
 
+/** Whether two lists hold the same things; a first one that is not there yet does not. */
+export function isSame(list, other) {
+  return list?.length === other.length && list.every((one, i) => one === other[i]);
+}
+
 /** Replaces what is in an element. */
 export function put(node, ...children) {
   const found = children.flat(Infinity).filter((one) => one !== null && one !== undefined && one !== false);
-  const isSame = found.length === node.childNodes.length && found.every((one, i) => one === node.childNodes[i]);
-  if (!isSame) node.replaceChildren(...found);
+  if (!isSame(found, node.childNodes)) node.replaceChildren(...found);
   return node;
 }
 

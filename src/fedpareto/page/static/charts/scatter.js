@@ -1,6 +1,6 @@
 // Points in a plane: what matters as SVG, the mass of them as pixels on one canvas behind it.
 
-import { el, filled, put, svg } from "../dom.js";
+import { el, filled, isSame, put, svg } from "../dom.js";
 import { extent } from "../maths.js";
 import { mark, rgb } from "../palette.js";
 import { clipped, onWidth } from "./figure.js";
@@ -110,7 +110,7 @@ export class Scatter {
   /** Made anew only if they are others: under a brush they are the same. */
   drawBands({ bands = [], lines = [] }, frame) {
     const drawn = [bands, lines, frame];
-    if (this.banded?.every((one, i) => one === drawn[i])) return;
+    if (isSame(this.banded, drawn)) return;
     this.banded = drawn;
     const at = ([x, y]) => `${this.x(x).toFixed(1)} ${this.y(y).toFixed(1)}`;
     put(
@@ -147,7 +147,7 @@ export class Scatter {
   /** Where a group's points are, as pixels and as outlines of marks: computed once, however they are chosen then. */
   placed({ xs, ys, front, style, each }, known, isMass) {
     const key = [xs, ys, front, each, style.shape, this.framed, isMass];
-    if (known?.key.every((one, i) => one === key[i])) return known;
+    if (isSame(known?.key, key)) return known;
     const { margin, width, height } = this;
     const [right, bottom] = [width - margin.right, height - margin.bottom];
     const found = { key, marks: [], pixels: new Int32Array(isMass ? xs.length : 0), nodes: known?.nodes ?? {} };

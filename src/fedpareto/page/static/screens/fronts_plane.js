@@ -1,6 +1,6 @@
 // Fronts of two goals: a plane with attainment surfaces over seeds, a wish and what a step costs.
 
-import { button, el, put, renew, tick } from "../dom.js";
+import { button, el, isSame, put, renew, tick } from "../dom.js";
 import { figure } from "../charts/figure.js";
 import { Scatter } from "../charts/scatter.js";
 import { tip } from "../charts/tip.js";
@@ -107,8 +107,7 @@ function surfacesOf(one, x, y, up) {
 function outlined(all, surfaces, about, page, focus, up, part) {
   const looks = all.map((one) => Object.values(page.styles.get(one.run.id)).join());
   const key = [...surfaces, ...looks, focus.id, about];
-  const before = part.outlined;
-  if (before?.key.length === key.length && before.key.every((one, i) => one === key[i])) return before;
+  if (isSame(part.outlined?.key, key)) return part.outlined;
   const found = { key, ...outlines(all, surfaces, page, focus, up, part) };
   if (about.known_front) found.lines.push({ points: about.known_front.map((p) => [p[part.x], p[part.y]]).sort((a, b) => a[0] - b[0]), dash: "4 4", kind: "known" });
   return (part.outlined = found);
