@@ -1,0 +1,246 @@
+"""Algorithms beside plain loops over clients, written from their papers in NumPy, under everything at once.
+
+A loop is a generator that gets a `Plain` federation and yields each round's models: `[d]`, or `[n, d]` for clients with
+their own. It may yield a pair instead, the second of which holds further arrays by name: fields of the server's state,
+or private tensors of clients `[n, ...]`. `agrees` runs the library beside it and compares all of it in every round.
+
+    def fedavg(plain):
+        model = plain.initial
+        for t in plain.rounds:
+            models = [plain.descend(i, model, t) for i in plain.heard(t)]
+            model = np.average(models, axis=0, weights=plain.sizes[plain.heard(t)])
+            yield model
+
+    agrees(FedAvg(), fedavg)
+
+Of the library a loop has what is drawn at random and nothing else: who is asked, whose replies are lost, the order of
+rows, preferences, and the initial model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from plain_problem import Answers, Table
+
+from fedpareto.core import rng
+from fedpareto.core.algorithm import Algorithm, Setting, State, participants
+from fedpareto.core.federation import Federation
+from fedpareto.core.learner import Learner
+from fedpareto.engines.faults import Fates, Faults, fates
+from fedpareto.engines.local import LocalEngine
+from fedpareto.engines.machine import Choices, LocalOptions
+from fedpareto.learners.supervised import Supervised
+
+CLIENTS, ROUNDS, SEED = 6, 4, 48
+PARTICIPATION = 0.7
+"""5 of the 6 clients are asked in a round …"""
+FAULTS = Faults(dropout=0.15, stragglers=0.25)
+"""… of whom some do nothing, and others work and keep what they have learnt, but their replies are lost."""
+LIMIT = 1e-9
+
+Loop = Callable[["Plain"], Iterator[Any]]
+
+
+@dataclass(frozen=True)
+class Plain:
+    """A federation as a plain loop sees it: arrays and what chance has decided; clients 0 … n − 1, rounds 1 … T."""
+
+    problem: Any
+    learner: Supervised
+    federation: Federation
+    setting: Setting
+    faults: Faults
+
+    # -- what is known -----------------------------------------------------------------------------------------------
+
+    @property
+    def clients(self) -> range:
+        """0 … n − 1."""
+        return range(len(self.federation.ids))
+
+    @property
+    def rounds(self) -> range:
+        """1 … T."""
+        return range(1, self.setting.rounds + 1)
+
+    @property
+    def initial(self) -> np.ndarray:
+        """θ⁰, `[d]`."""
+        return self.setting.initial.double().numpy().copy()
+
+    @property
+    def preferences(self) -> np.ndarray:
+        """w_i, `[n, m]`."""
+        return self.federation.preferences.copy()
+
+    @property
+    def sizes(self) -> np.ndarray:
+        """Training rows of each client, `[n]`."""
+        return self.federation.splits["train"].counts.copy()
+
+    @property
+    def layers(self) -> list[slice]:
+        """Where each layer lies in θ."""
+        return list(self.setting.layout.layers.values())
+
+    @property
+    def lr(self) -> float:
+        """Step size of local training."""
+        return self.learner.lr
+
+    # -- what chance decided -----------------------------------------------------------------------------------------
+
+    def asked(self, t: int) -> list[int]:
+        """Who takes part in round t."""
+        return [int(i) for i in participants(State(self.setting, round=t - 1))]
+
+    def trained(self, t: int) -> list[int]:
+        """Those of them who do the work: the others have dropped out."""
+        return [i for i in self.asked(t) if not self._fates(t).drops_out[i]]
+
+    def heard(self, t: int) -> list[int]:
+        """Those of them whose replies arrive."""
+        return [i for i in self.trained(t) if not self._fates(t).straggles[i]]
+
+    def _fates(self, t: int) -> Fates:
+        """Of all clients."""
+        return fates(self.faults, rng.Addresses.at(self.setting.seed, np.arange(len(self.clients)), t))
+
+    def minibatches(
+        self, i: int, t: int, purpose: str = "batches", epochs: int | None = None, steps: int = 0, lane: int = 0
+    ) -> list[Table]:
+        """The rows of each step of a client's training in a round; whole passes, or a number of steps."""
+        count, size = int(self.sizes[i]), self.learner.batch_size
+        per_epoch = -(-count // size)
+        passes = -(-steps // per_epoch) if steps else epochs or self.learner.epochs
+        address = rng.Addresses.at(self.setting.seed, np.array([i]), t, lane)
+        orders = address.orders(purpose, torch.tensor([count]), passes, count)[0].numpy()
+        found = [self._some(i, order[first : first + size]) for order in orders for first in range(0, count, size)]
+        return found[:steps] if steps else found
+
+    # -- losses ------------------------------------------------------------------------------------------------------
+
+    def rows(self, i: int, split: str = "train") -> Table:
+        """All rows of a client."""
+        return self._tables[split][i]
+
+    def _some(self, i: int, places: np.ndarray) -> Table:
+        return {name: column[places] for name, column in self.rows(i).items()}
+
+    @cached_property
+    def _tables(self) -> dict[str, list[Table]]:
+        return {
+            name: [{key: column.double().numpy() for key, column in rows.of_client(i).items()} for i in self.clients]
+            for name, rows in self.federation.splits.items()
+        }
+
+    def losses(self, i: int, theta: np.ndarray, rows: Table | None = None) -> np.ndarray:
+        """f_j(θ) of a client's rows, `[m]`; of all its training rows, or of some."""
+        return self.problem.plain_losses(theta, self.rows(i) if rows is None else rows)
+
+    def gradients(self, i: int, theta: np.ndarray, rows: Table | None = None) -> np.ndarray:
+        """∇f_j(θ) likewise, `[m, d]`."""
+        return self.problem.plain_gradients(theta, self.rows(i) if rows is None else rows)
+
+    def loss(self, i: int, theta: np.ndarray, rows: Table | None = None) -> float:
+        """F_i(θ) = Σ_j w_ij f_j(θ)."""
+        return float(self.preferences[i] @ self.losses(i, theta, rows))
+
+    def gradient(self, i: int, theta: np.ndarray, rows: Table | None = None) -> np.ndarray:
+        """∇F_i(θ), `[d]`."""
+        return self.preferences[i] @ self.gradients(i, theta, rows)
+
+    def descend(
+        self,
+        i: int,
+        theta: np.ndarray,
+        t: int,
+        pull: Callable[[np.ndarray], np.ndarray] | None = None,
+        *,
+        weights: np.ndarray | None = None,
+        moves: slice | np.ndarray | None = None,
+        **batches: Any,
+    ) -> np.ndarray:
+        """Local training: θ ← θ − lr·(Σ_j w_j ∇f_j(θ) + pull(θ)) for every minibatch.
+
+        w is the client's preference or other `weights`; `moves`: the entries of θ that are trained, all by default.
+        """
+        theta, weights = theta.copy(), self.preferences[i] if weights is None else weights
+        moves = slice(None) if moves is None else moves
+        for rows in self.minibatches(i, t, **batches):
+            slope = weights @ self.gradients(i, theta, rows) + (0.0 if pull is None else pull(theta))
+            theta[moves] -= self.lr * slope[moves]
+        return theta
+
+
+def agrees(
+    algorithm: Algorithm[Any],
+    loop: Loop,
+    *,
+    problem: Any = None,
+    learner: Learner | None = None,
+    clients: int = CLIENTS,
+    rounds: int = ROUNDS,
+    seed: int = SEED,
+    participation: float = PARTICIPATION,
+    preferences: Any = "dirichlet",
+    faults: Faults = FAULTS,
+    chunk: int = CLIENTS,
+    limit: float = LIMIT,
+) -> None:
+    """The library's models, and what else the loop yields, differ by at most `limit` in every round."""
+    problem = problem or Answers()
+    learner = learner or problem.learner()
+    assert isinstance(learner, Supervised), "a plain loop has minibatches"
+    federation = Federation.create(problem, clients, seed, preferences)
+    setting = federation.setting(problem, rounds, participation)
+    options = LocalOptions(precision="float64")
+    engine = LocalEngine(
+        algorithm, problem, learner, [federation], [setting], options, faults, choices=Choices(threads=1, chunk=chunk)
+    )
+    state = algorithm.begin(engine.settings[0])
+    told = loop(Plain(problem, learner, federation, engine.settings[0], faults))
+    for t in range(1, rounds + 1):
+        while state.round < t:
+            state = algorithm.tell(state, engine.run(algorithm.ask(state)).replies)
+        models, named = _pair(next(told))
+        ours = engine.models(0, algorithm.solutions(state))
+        assert list(ours.clients) == list(range(clients))
+        found = ours.rows.numpy()
+        compare(f"models after round {t}", found, np.broadcast_to(models, found.shape), limit)
+        for name, expected in named.items():
+            compare(f"{name} after round {t}", _array(_of(engine, state, name)), _array(expected), limit)
+    assert next(told, None) is None, "the loop has more rounds than the run"
+
+
+def compare(what: str, found: np.ndarray, expected: np.ndarray, limit: float = LIMIT) -> None:
+    """Both are finite, and nowhere further apart."""
+    assert found.shape == expected.shape, f"{what}: {found.shape} instead of {expected.shape}"
+    assert np.isfinite([found, expected]).all(), f"{what}: not finite"
+    gap = float(np.abs(found - expected).max(initial=0.0))
+    assert gap <= limit, f"{what}: they differ by {gap:.2g}, limit {limit:g}"
+
+
+def _pair(told: Any) -> tuple[np.ndarray, dict[str, Any]]:
+    return told if isinstance(told, tuple) else (told, {})
+
+
+def _of(engine: LocalEngine, state: Any, name: str) -> Any:
+    """A field of the server's state, or else what every client keeps."""
+    if hasattr(state, name):
+        return getattr(state, name)
+    fresh = engine.algorithm.private_state(engine.settings[0])
+    assert name in fresh, f"neither the state nor clients have '{name}', but {sorted(vars(state))}, {sorted(fresh)}"
+    return engine.private.shelf(0, 0).read(engine.settings[0].clients, fresh)[name]
+
+
+def _array(values: Any) -> np.ndarray:
+    if isinstance(values, list | tuple):
+        return np.stack([_array(one) for one in values])
+    return np.asarray(values, dtype=np.float64)

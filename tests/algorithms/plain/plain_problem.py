@@ -1,0 +1,139 @@
+"""A small problem twice: as the library needs it, and in NumPy with gradients written out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedpareto.core import rng
+from fedpareto.core.layout import Layout
+from fedpareto.core.learner import Learner
+from fedpareto.core.problem import Objective, Readout, SupervisedProblem
+from fedpareto.core.rows import Batch, Rows, Splits
+from fedpareto.learners.supervised import Supervised
+from fedpareto.networks.mlp import MLP
+
+Table = Mapping[str, np.ndarray]
+"""Rows of one client: "inputs" `[b, 3]` and "answers" `[b, m]`."""
+SMALLEST, LARGEST = 5, 20
+"""Rows of a client."""
+
+
+@dataclass(frozen=True)
+class Answers(SupervisedProblem):
+    """A small MLP with an output for each objective: ½(o − y)², log(1 + exp(−y·o)), and so on in turn, y = ±1.
+
+    Clients of 5 to 20 rows each have a truth of their own, near that of the others.
+    """
+
+    name: ClassVar[str] = "answers"
+
+    goals: int = 2
+    hidden: tuple[int, ...] = (4, 3)
+    held: int = 0
+    """Rows that the server holds; 0: none."""
+
+    @property
+    def objectives(self) -> tuple[Objective, ...]:
+        """The losses themselves."""
+        return tuple(Objective(f"loss {j}", maximise=False, reference=3.0, lowest=0.0) for j in range(self.goals))
+
+    @cached_property
+    def network(self) -> MLP:
+        return MLP(3, self.hidden, self.goals)
+
+    @property
+    def layout(self) -> Layout:
+        return self.network.layout
+
+    def initial(self, seed: int) -> Tensor:
+        return self.network.initial(seed)
+
+    def learner(self) -> Learner:
+        """Up to 5 minibatches in each of 2 passes, the last of which may be smaller."""
+        return Supervised(lr=0.1, batch_size=4, epochs=2)
+
+    def data(self, clients: int, seed: int) -> Splits:
+        streams = list(rng.generators([rng.Address(seed, client) for client in range(clients)], "rows"))
+        counts = [int(stream.integers(SMALLEST, LARGEST + 1)) for stream in streams]
+        parts: Splits = {"train": Rows.of([self._rows(*one) for one in zip(streams, counts, strict=True)])}
+        return {**parts, **{name: Rows.of([self._rows(one, 6) for one in streams]) for name in ("validation", "test")}}
+
+    def held_by_server(self, clients: int, seed: int) -> Rows | None:
+        stream = rng.generator(rng.Address(seed), "server's rows")
+        return Rows.of([self._rows(stream, self.held)]) if self.held else None
+
+    def _rows(self, stream: np.random.Generator, count: int) -> dict[str, Tensor]:
+        inputs = stream.standard_normal((count, 3))
+        truth = np.eye(3)[:, np.arange(self.goals) % 3] + 0.7 * stream.standard_normal((3, self.goals))
+        answers = np.where(inputs @ truth > 0, 1.0, -1.0)
+        return {"inputs": torch.as_tensor(inputs), "answers": torch.as_tensor(answers)}
+
+    def losses(self, parameters: Mapping[str, Tensor], batch: Batch) -> Tensor:
+        return self._of_outputs(self.network(parameters, batch.columns["inputs"]), batch)
+
+    def evaluate(self, parameters: Mapping[str, Tensor], batch: Batch) -> Tensor:
+        return self.losses(parameters, batch)
+
+    def readout(self) -> Readout:
+        return Readout(self.network, lambda batch: batch.columns["inputs"], self._of_outputs)
+
+    def _of_outputs(self, outputs: Tensor, batch: Batch) -> Tensor:
+        answers, found = batch.columns["answers"], []
+        for j in range(self.goals):
+            output, answer = outputs[..., j], answers[..., j]
+            each = torch.nn.functional.softplus(-answer * output) if j % 2 else 0.5 * (output - answer).square()
+            found.append(batch.mean(each))
+        return torch.stack(found, dim=-1)
+
+    # -- the same in NumPy -------------------------------------------------------------------------------------------
+
+    def plain_values(self, theta: np.ndarray, inputs: np.ndarray) -> list[np.ndarray]:
+        """The inputs, the values of each hidden layer, and the outputs of a model θ `[d]`."""
+        values, place = [inputs], 0
+        for layer, units in enumerate((*self.hidden, self.goals)):
+            fan_in = values[-1].shape[1]
+            weight = theta[place : place + fan_in * units].reshape(fan_in, units)
+            product = values[-1] @ weight + theta[place + fan_in * units : place + (fan_in + 1) * units]
+            values.append(np.where(product.real > 0, product, 0) if layer < len(self.hidden) else product)
+            place += (fan_in + 1) * units
+        return values
+
+    def plain_losses(self, theta: np.ndarray, rows: Table) -> np.ndarray:
+        """f_j(θ) of some rows, `[m]`."""
+        outputs, answers = self.plain_values(theta, rows["inputs"])[-1], rows["answers"]
+        squares, logs = 0.5 * (outputs - answers) ** 2, np.log1p(np.exp(-answers * outputs))
+        return np.where(np.arange(self.goals) % 2, logs, squares).mean(0)
+
+    def plain_gradients(self, theta: np.ndarray, rows: Table) -> np.ndarray:
+        """∇f_j(θ) of some rows, `[m, d]`."""
+        outputs, answers = self.plain_values(theta, rows["inputs"])[-1], rows["answers"]
+        slopes = np.where(np.arange(self.goals) % 2, -answers / (1 + np.exp(answers * outputs)), outputs - answers)
+        by_goal = [self.plain_backwards(theta, rows, slopes * one / len(slopes)) for one in np.eye(self.goals)]
+        return np.stack(by_goal)
+
+    def plain_backwards(self, theta: np.ndarray, rows: Table, slopes: np.ndarray, last: bool = True) -> np.ndarray:
+        """The gradient `[d]` of what has the slopes `[b, …]` in the outputs, or else in the last hidden layer.
+
+        θ may be complex: with θ + i·ε·v the imaginary part is ε times the second derivative along v.
+        """
+        values, end = self.plain_values(theta, rows["inputs"]), len(theta)
+        sizes = (3, *self.hidden, self.goals)
+        parts: list[np.ndarray] = []
+        for layer in reversed(range(len(self.hidden) + 1)):
+            fan_in, units = sizes[layer], sizes[layer + 1]
+            start = end - (fan_in + 1) * units
+            if layer == len(self.hidden) and not last:
+                parts, end = [np.zeros(end - start)], start
+                continue
+            if layer < len(self.hidden):
+                slopes = np.where(values[layer + 1].real > 0, slopes, 0)
+            parts += [slopes.sum(0), (values[layer].T @ slopes).ravel()]
+            slopes, end = slopes @ theta[start : start + fan_in * units].reshape(fan_in, units).T, start
+        return np.concatenate(parts[::-1])
