@@ -56,11 +56,11 @@ class MOON(FedAvg):
             raise UserError(f"temperature is {self.temperature}; it is a positive number, for example 0.5")
 
     def private_state(self, setting: Setting) -> Message:
-        """The client's last model."""
+        """The client's last model; before its first one, that from which all begin."""
         return {"previous": setting.initial}
 
     def train(self, clients: Clients, message: Message) -> Message:
-        """θ_i ← local training from θ on ℓ_sup + μ ℓ_con; in a client's first round ℓ_con has no slope."""
+        """θ_i ← local training from θ on ℓ_sup + μ ℓ_con; in the first round of all ℓ_con has no slope."""
         received, layout = message["model"], clients.problem.layout
         objective = OwnLoss.of(clients, self.name)
         readout = objective.problem.readout()

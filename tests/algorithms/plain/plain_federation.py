@@ -8,7 +8,7 @@ or private tensors of clients `[n, ...]`. `agrees` runs the library beside it an
         model = plain.initial
         for t in plain.rounds:
             models = [plain.descend(i, model, t) for i in plain.heard(t)]
-            model = np.average(models, axis=0, weights=plain.sizes[plain.heard(t)])
+            model = plain.shares(plain.heard(t)) @ models
             yield model
 
     agrees(FedAvg(), fedavg)
@@ -83,6 +83,12 @@ class Plain:
     def sizes(self) -> np.ndarray:
         """Training rows of each client, `[n]`."""
         return self.federation.splits["train"].counts.copy()
+
+    def shares(self, clients: list[int], weighting: str = "size") -> np.ndarray:
+        """What each of some clients counts in a mean: n_i / Σ n_k, or all alike."""
+        counts = self.sizes[clients] if weighting == "size" else np.ones(len(clients))
+        shares: np.ndarray = counts / counts.sum()
+        return shares
 
     @property
     def layers(self) -> list[slice]:
