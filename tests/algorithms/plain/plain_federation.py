@@ -56,6 +56,8 @@ class Plain:
     federation: Federation
     setting: Setting
     faults: Faults
+    begun: Any = None
+    """The state before the first round, for models that are drawn at random."""
 
     # -- what is known -----------------------------------------------------------------------------------------------
 
@@ -211,7 +213,7 @@ def agrees(
         algorithm, problem, learner, [federation], [setting], options, faults, choices=Choices(threads=1, chunk=chunk)
     )
     state = algorithm.begin(engine.settings[0])
-    told = loop(Plain(problem, learner, federation, engine.settings[0], faults))
+    told = loop(Plain(problem, learner, federation, engine.settings[0], faults, state))
     for t in range(1, rounds + 1):
         while state.round < t:
             state = algorithm.tell(state, engine.run(algorithm.ask(state)).replies)
