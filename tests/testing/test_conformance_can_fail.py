@@ -10,8 +10,11 @@ import torch
 
 from fedpareto.algorithms.fedavg import FedAvg
 from fedpareto.algorithms.fedmgda import FedMGDA
+from fedpareto.algorithms.private import protected
+from fedpareto.errors import UserError
 from fedpareto.problems.convex import Convex
 from fedpareto.testing import check_algorithm, check_problem
+from fedpareto.trust.privacy import Privacy
 
 
 @dataclass(frozen=True)
@@ -124,6 +127,15 @@ class ClaimsASum(FedAvg):
 
 
 @dataclass(frozen=True)
+class ClaimsAMean(FedAvg):
+    """Takes the median, and says that noise on a mean is enough."""
+
+    averages: ClassVar[bool] = True
+
+    tell = ClaimsASum.tell
+
+
+@dataclass(frozen=True)
 class LooksAtOneRow(FedAvg):
     """A sum by itself: what it gives is right, but it takes all rows for it."""
 
@@ -157,6 +169,7 @@ class Undecorated(FedAvg):
     [
         (BadName(), "is no lower-case name"),
         (ClaimsASum(), "also reads: all rows"),
+        (ClaimsAMean(), "a_mean_says_it_all: fedavg declares that the mean of replies is all it needs"),
         (LooksAtOneRow(), "also reads: all rows"),
         (ClaimsNorms(), "also reads: Gram matrix"),
         (LooksAtItsNeighbours(), "differ from one stack"),
@@ -186,9 +199,22 @@ class Median(FedAvg):
     tell = ClaimsASum.tell
 
 
-def test_a_tell_of_its_own_needs_all_rows_unless_the_class_says_less():
-    assert FedAvg.needs == "weighted sum"
-    assert Median.needs == "all rows"
+class TakesMedians:
+    """Stands in front of an algorithm."""
+
+    tell = ClaimsASum.tell
+
+
+class MedianInFront(TakesMedians, FedAvg):
+    """Inherits a `tell` from a class in front."""
+
+
+def test_a_tell_of_its_own_needs_all_rows_and_is_no_mean_unless_the_class_says_less():
+    assert (FedAvg.needs, FedAvg.sums, FedAvg.averages) == ("weighted sum", True, True)
+    for median in (Median, MedianInFront):
+        assert (median.needs, median.sums, median.averages) == ("all rows", False, False)
+        with pytest.raises(UserError, match="noise on a mean protects none; kind=local does"):
+            protected(median("equal"), Privacy("central"))
     assert ClaimsASum.needs == "weighted sum"
     assert TellsThePreference.needs == "weighted sum"  # FedAvg's own `tell`.
 

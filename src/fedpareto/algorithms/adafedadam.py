@@ -55,7 +55,6 @@ class AdaFedAdam(FedAvg):
     taxonomy: ClassVar[Taxonomy] = Taxonomy(
         "federation", "clients as objectives", "linearised preferences, weights by progress", "arbitrary"
     )
-    averages: ClassVar[bool] = False
     needs: ClassVar[Needs] = "norms"
     needs_losses: ClassVar[bool] = True
     reveals: ClassVar[tuple[str, ...]] = ("loss_before", "slope")

@@ -34,7 +34,6 @@ class CommonDescentState(FedAvgState):
 class CommonDescent(FedAvg):
     """w ← w − η_t Σ_i λ_i ḡ_i with ḡ_i the client's update g_i = w − w_i, or its direction."""
 
-    averages: ClassVar[bool] = False
     needs: ClassVar[Needs] = "Gram matrix"
     of_server: ClassVar[tuple[str, ...]] = ("server_lr", "decay", "decay_every", "epsilon")
     normalises: ClassVar[bool] = True

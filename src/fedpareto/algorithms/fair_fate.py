@@ -44,7 +44,6 @@ class FairFate(Judged):
     taxonomy: ClassVar[Taxonomy] = Taxonomy(
         "federation", "multi-criteria aggregation", "linearised preferences, momentum of fair updates", "arbitrary"
     )
-    averages: ClassVar[bool] = False
 
     criteria: tuple[str, ...] = ()
     """The objectives by which a client is fair, by name; empty: the notions of fairness, or all where there is none."""

@@ -60,7 +60,6 @@ class FairTrade(FedAvg):
         "accuracy and group-fairness",
     )
     waits: ClassVar[str] = "the counts in a reply tell what the proposal of the round before was worth"
-    averages: ClassVar[bool] = False
     needs: ClassVar[Needs] = "weighted sum"
     needs_groups: ClassVar[bool] = True
 

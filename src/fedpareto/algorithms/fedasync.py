@@ -25,7 +25,6 @@ class FedAsync(FedAvg):
     taxonomy: ClassVar[Taxonomy] = Taxonomy(
         "outside", "single-objective comparison", "linearised preferences, mixing", "arbitrary"
     )
-    averages: ClassVar[bool] = False
     needs: ClassVar[Needs] = "weighted sum"
     policy: ClassVar[Literal["sync", "buffered", "asynchronous"]] = "asynchronous"
 

@@ -23,7 +23,6 @@ class FedBuff(FedAvg):
     taxonomy: ClassVar[Taxonomy] = Taxonomy(
         "outside", "single-objective comparison", "linearised preferences, averaging", "arbitrary"
     )
-    averages: ClassVar[bool] = False
     needs: ClassVar[Needs] = "weighted sum"
     sums: ClassVar[bool] = True
     policy: ClassVar[Literal["sync", "buffered", "asynchronous"]] = "buffered"

@@ -34,7 +34,6 @@ class FedOptState(FedAvgState):
 class FedOpt(FedAvg):
     """FedAvg, whose mean update Δ is not added to θ but taken as a gradient by the server's own optimiser."""
 
-    averages: ClassVar[bool] = False  # Central noise is on a mean that is sent out as it is.
     needs: ClassVar[Needs] = "weighted sum"
     sums: ClassVar[bool] = True
 

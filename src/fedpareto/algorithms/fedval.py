@@ -42,7 +42,6 @@ class FedVal(Judged):
     taxonomy: ClassVar[Taxonomy] = Taxonomy(
         "federation", "multi-criteria aggregation", "linearised preferences, ranks by every objective", "arbitrary"
     )
-    averages: ClassVar[bool] = False
 
     weighting: Literal["size", "equal"] = "equal"
     """Whether ranks are all that counts, or are multiplied by the number of training rows."""

@@ -36,7 +36,6 @@ class HeteroFL(FedAvg):
         "arbitrary",
     )
     personalised: ClassVar[bool] = True
-    averages: ClassVar[bool] = False
     needs: ClassVar[Needs] = "weighted sum"
 
     widths: tuple[float, ...] = (1.0, 0.5, 0.25)

@@ -56,7 +56,6 @@ class RTFedEvoNAS(FedAvg):
         "loss and multiplications",
     )
     waits: ClassVar[str] = "its losses are of the architectures of its own round"
-    averages: ClassVar[bool] = False
     needs: ClassVar[Needs] = "weighted sum"
     needs_losses: ClassVar[bool] = True
     reveals: ClassVar[tuple[str, ...]] = ("losses",)

@@ -43,7 +43,6 @@ class Scaffold(FedAvg):
         "linearised preferences, averaging of corrected local steps",
         "arbitrary",
     )
-    averages: ClassVar[bool] = False  # Control variates are sent as well.
     needs: ClassVar[Needs] = "weighted sum"
     reveals: ClassVar[tuple[str, ...]] = ("change",)  # A gradient, however short the steps are.
     needs_losses: ClassVar[bool] = True

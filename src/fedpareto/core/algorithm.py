@@ -177,12 +177,14 @@ class Algorithm(ABC, Generic[S]):
     """Why a round has to wait for all who were asked; empty: a late reply has a meaning, see `refreshed`."""
 
     def __init_subclass__(cls, **options: Any) -> None:
-        """A `tell` of its own needs all rows, whatever it inherits, unless the class says that it needs less."""
+        """A `tell` of its own, or of a class in front, has none of what is said of the inherited one: it needs all rows
+        and is no mean or sum, unless the class says so.
+        """
         super().__init_subclass__(**options)
-        if "tell" in vars(cls) and "needs" not in vars(cls):
-            cls.needs = "all rows"
-        if "tell" in vars(cls) and "sums" not in vars(cls):
-            cls.sums = False
+        safe: dict[str, Any] = {"needs": "all rows", "sums": False, "averages": False}
+        for name, value in safe.items():
+            if cls.__mro__.index(_owner(cls, "tell")) < cls.__mro__.index(_owner(cls, name)):
+                setattr(cls, name, value)
 
     @property
     def lanes(self) -> int:
@@ -298,6 +300,11 @@ class Algorithm(ABC, Generic[S]):
     def model_parts(self, clients: Clients, message: Message) -> Message:
         """What clients need to make models later, `[n, ...]` each: "body" and "hypernetwork" of their `anatomy`."""
         return {}
+
+
+def _owner(cls: type, name: str) -> type:
+    """The class from which another one has an attribute."""
+    return next(one for one in cls.__mro__ if name in vars(one))
 
 
 def _moved(rows: Tensor, weights: Tensor, updates: Tensor) -> Tensor:

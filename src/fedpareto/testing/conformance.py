@@ -7,7 +7,6 @@ Each check raises an AssertionError that says which rule was broken and how."""
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import inspect
 import re
@@ -23,7 +22,7 @@ from torch import Tensor
 from fedpareto.core.algorithm import Algorithm, State, Taxonomy, model_sized, participant_count, unwrapped
 from fedpareto.core.federation import Federation
 from fedpareto.core.learner import Learner
-from fedpareto.core.messages import ByClient, Message, Outcome, Tasks, beginnings, places
+from fedpareto.core.messages import ByClient, Outcome, beginnings, places
 from fedpareto.core.problem import Problem, SupervisedProblem
 from fedpareto.core.reinforcement import ReinforcementProblem
 from fedpareto.core.taxonomy import COMPARISON, OUTSIDE
@@ -35,7 +34,8 @@ from fedpareto.learners.supervised import Supervised
 from fedpareto.problems.convex import Convex
 from fedpareto.problems.synthetic import Synthetic
 from fedpareto.testing.problem_checks import EXACT, PLAY_CHECKS, PROBLEM_CHECKS, SINGLE, gap, losses_of
-from fedpareto.testing.watched import ALLOWED, Watched
+from fedpareto.testing.snapshots import clones, copied, equal, image, same_image
+from fedpareto.testing.watched import ALLOWED, Watched, of_the_mean
 
 ROUNDS, CLIENTS = 3, 7
 """A first round, one that begins with what clients kept, and a last one, which some methods treat differently."""
@@ -170,31 +170,6 @@ def largest_difference(first: Mapping[int, Tensor], second: Mapping[int, Tensor]
     return max(gap(first[client], second[client]) for client in first)
 
 
-def _clones(message: Message) -> Message:
-    return {name: tensor.clone() for name, tensor in message.items()}
-
-
-def _equal(one: Message, other: Message) -> bool:
-    return one.keys() == other.keys() and all(torch.equal(tensor, other[name]) for name, tensor in one.items())
-
-
-def _copied(tasks: Tasks) -> Tasks:
-    return dataclasses.replace(tasks, shared=_clones(tasks.shared), own=_clones(tasks.own))
-
-
-def _image(state: State) -> Checkpoint:
-    """A snapshot of a state."""
-    kept = Checkpoint()
-    kept.put_state(state, "")
-    return Checkpoint(_clones(kept.tensors), copy.deepcopy(kept.values))
-
-
-def _same_image(one: Checkpoint, other: Checkpoint) -> bool:
-    tensors = {name: tensor.nan_to_num() for name, tensor in one.tensors.items()}
-    others = {name: tensor.nan_to_num() for name, tensor in other.tensors.items()}
-    return _equal(tensors, others) and one.values == other.values
-
-
 # -- algorithms ----------------------------------------------------------------------------------------------------
 
 
@@ -231,10 +206,10 @@ def asking_is_pure(algorithm: Algorithm[Any], problem: Problem) -> None:
     """Asking twice gives the same tasks, for known clients, with messages of plain tensors; the state stays."""
     done = _plain(algorithm, problem)
     for state in done.states[:-1]:
-        before = _image(state)
-        first = [_copied(tasks) for tasks in algorithm.ask(state)]
+        before = image(state)
+        first = [copied(tasks) for tasks in algorithm.ask(state)]
         second = algorithm.ask(state)
-        assert _same_image(before, _image(state)), f"{algorithm.name}: `ask` changes the state in place"
+        assert same_image(before, image(state)), f"{algorithm.name}: `ask` changes the state in place"
         assert len(first) == len(second) > 0, f"{algorithm.name} asks for different work when asked twice"
         for one, other in zip(first, second, strict=True):
             assert (one.step, one.lane, one.round) == (other.step, other.lane, other.round)
@@ -256,10 +231,10 @@ def telling_makes_a_new_state(algorithm: Algorithm[Any], problem: Problem) -> No
     done = _plain(algorithm, problem)
     state = algorithm.begin(done.engine.settings[0])
     for outcome in done.outcomes:
-        before, replies = _image(state), _clones(outcome.replies.tensors)
+        before, replies = image(state), clones(outcome.replies.tensors)
         told = algorithm.tell(state, outcome.replies)
-        assert _same_image(before, _image(state)), f"{algorithm.name}: `tell` changes the state in place"
-        assert _equal(outcome.replies.tensors, replies), f"{algorithm.name}: `tell` changes replies in place"
+        assert same_image(before, image(state)), f"{algorithm.name}: `tell` changes the state in place"
+        assert equal(outcome.replies.tensors, replies), f"{algorithm.name}: `tell` changes replies in place"
         state = told
 
 
@@ -386,6 +361,21 @@ def reads_what_it_declares(algorithm: Algorithm[Any], problem: Problem) -> None:
         )
 
 
+def a_mean_says_it_all(algorithm: Algorithm[Any], problem: Problem) -> None:
+    """Where a mean or a sum is said to be all that `tell` needs, it makes the same of as many copies of the mean."""
+    if not (algorithm.averages or (algorithm.sums and type(algorithm).summand is Algorithm.summand)):
+        return
+    done = _plain(algorithm, problem)
+    for state, outcome in zip(done.states, done.outcomes, strict=False):
+        told, same = (algorithm.tell(state, one) for one in (outcome.replies, of_the_mean(outcome.replies)))
+        wanted, found = (done.engine.models(0, algorithm.solutions(one)) for one in (told, same))
+        difference = largest_difference(wanted, found)
+        assert difference <= EXACT, (
+            f"{algorithm.name} declares that the mean of replies is all it needs (averages or sums), but as many "
+            f"copies of their mean give other models, {difference:.1e} apart; noise on a mean would not protect it"
+        )
+
+
 def preferences_stay_private(algorithm: Algorithm[Any], problem: Problem) -> None:
     """No reply says what the client's preference is: without training it is the same under any preference.
 
@@ -442,6 +432,7 @@ ALGORITHM_CHECKS: Sequence[Callable[[Algorithm[Any], Problem], None]] = (
     training_goes_down,
     only_replies_count,
     reads_what_it_declares,
+    a_mean_says_it_all,
     preferences_stay_private,
     state_survives_a_file,
 )

@@ -1,10 +1,11 @@
-"""Replies that note what a server reads of them."""
+"""Replies that note what a server reads of them, and replies that are all alike."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 
+import torch
 from torch import Tensor
 
 from fedpareto.core.messages import Replies
@@ -75,3 +76,14 @@ class Watched(Replies):
         """See Replies."""
         self._note(NORMS, name)
         return super().squared_norms(name, origin)
+
+
+def of_the_mean(replies: Replies) -> Replies:
+    """As many replies as there are, each the mean of all, weighted by "size" where clients send it."""
+    weights = replies["size"].double().flatten() if "size" in replies else torch.ones(len(replies)).double()
+    shares = weights / weights.sum()
+    means = {
+        name: (replies.mean(name) if name == "size" else replies.sum(name, shares.to(tensor))).expand_as(tensor)
+        for name, tensor in replies.tensors.items()
+    }
+    return replace(replies, tensors=means)
