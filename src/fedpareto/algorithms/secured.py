@@ -8,6 +8,7 @@ that did not cancel. Keys and masks are the machine's own randomness; the sum is
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Generic
@@ -344,6 +345,11 @@ def refusal(algorithm: Algorithm[Any]) -> str:
         "weighted sum": "its server weighs each client by what only that client sent, and a sum hides it",
     }
     return reasons[algorithm.needs]
+
+
+def keys_of(state: Message) -> str:
+    """By which a client's keys of a round are known again, from what it keeps; empty if it has none."""
+    return hashlib.sha256(_array(state[OWN_SECRETS]).tobytes()).hexdigest()[:32] if OWN_SECRETS in state else ""
 
 
 # -- tensors and bytes ---------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from memory_federation import federation_of, local_engine, node_of, play, small
 from test_node import envelope_of, raw
 
 from fedpareto.engines.flower import wire
+from fedpareto.engines.single import Task
 from fedpareto.errors import DamagedFile, UserError
 
 FEDAVG = {"name": "fedavg", "weighting": "equal"}
@@ -69,6 +70,39 @@ def other_model(content):
     (job,) = envelope.jobs
     tasks = tuple(replace(task, message={"model": task.message["model"] + 1}) for task in job.tasks)
     return wire.encode_envelope(replace(envelope, jobs=(replace(job, tasks=tasks),)))
+
+
+def in_lane(number, content):
+    envelope = wire.decode_envelope(content)
+    jobs = tuple(replace(job, tasks=tuple(replace(task, lane=number) for task in job.tasks)) for job in envelope.jobs)
+    return wire.encode_envelope(replace(envelope, jobs=jobs))
+
+
+def test_a_round_is_answered_in_one_lane_where_the_algorithm_has_one(tmp_path):
+    """Noise of twenty lanes could be averaged as that of twenty answers."""
+    spec = small(FEDAVG, privacy=PRIVACY | {"randomness": "system"}, rounds=20)
+    node = node_of(spec, 0, tmp_path)
+    assert raw(node.answer(envelope_of(spec, node, nonce="a")))
+    for lane in range(1, 20):
+        with pytest.raises(UserError, match=f"is for lane {lane}; this federation has 1 at the most"):
+            node.answer(in_lane(lane, envelope_of(spec, node, nonce=str(lane))))
+
+
+def test_a_search_has_no_more_lanes_in_a_round_than_candidates(tmp_path):
+    spec = small({"name": "mofld", "samples": 2}, privacy=PRIVACY, rounds=8)
+    node = node_of(spec, 0, tmp_path)
+    tasks, *_ = spec.algorithm.ask(spec.algorithm.begin(node.engine.settings[0]))
+    job = wire.Job(0, 1, 0, (Task.of(tasks, 0),))
+    asked = wire.encode_envelope(wire.Envelope("test", 0, "a", (job,)))
+    for lane in (0, 1):
+        (result,) = wire.decode_answer(node.answer(other_nonce(in_lane(lane, asked), str(lane)))).results
+        assert result.replies
+    (said,) = failures_of(node.answer(other_nonce(in_lane(2, asked), "c")))
+    assert said == f"'{tasks.step}' was answered as often as was agreed on in round 1, 2 times"
+
+
+def other_nonce(content, nonce):
+    return wire.encode_envelope(replace(wire.decode_envelope(content), nonce=nonce))
 
 
 def test_without_local_privacy_a_node_keeps_no_account(tmp_path):
@@ -168,3 +202,26 @@ def test_reported_objectives_have_noise_that_is_charged_and_is_the_same_when_ask
     (late,) = wire.decode_answer(node.answer(in_round(2, envelope_of(spec, node, nonce="d")))).results
     assert late.sent is None
     assert not late.replies
+
+
+def test_a_node_reports_its_objectives_with_noise_as_often_as_was_agreed_on(tmp_path):
+    """A server that asked in every round, or in rounds that nobody plans, could average the noise away."""
+    noised = COUNTED | {"objectives": "noised", "randomness": "system"}
+    spec = small(FEDAVG, privacy=noised, rounds=6)
+    node = node_of(spec, 0, tmp_path)
+    node.settings = [replace(one, evaluate_every=3) for one in node.settings]
+    (job,) = wire.decode_envelope(envelope_of(spec, node)).jobs
+
+    def asked(round_, tasks=()):
+        one = replace(job, round=round_, tasks=tuple(replace(task, round=round_) for task in tasks))
+        content = wire.encode_envelope(wire.Envelope("test", 0, f"{round_} {len(tasks)}", (one,)))
+        (result,) = wire.decode_answer(node.answer(content)).results
+        return result
+
+    with pytest.raises(UserError, match="is for round 7; this federation has 6"):
+        asked(7)
+    assert asked(wire.LARGEST_NUMBER).sent is not None
+    told = [asked(round_, job.tasks) for round_ in range(1, 7)]
+    assert [one.sent is not None for one in told] == [True, True, *[False] * 4], "three in all: two rounds and the end"
+    assert [one.trained is not None for one in told] == [True, False, False, True, False, False]
+    assert all(one.replies for one in told)

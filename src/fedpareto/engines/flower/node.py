@@ -14,6 +14,7 @@ import numpy as np
 from flwr.app import RecordDict
 from torch import Tensor
 
+from fedpareto.algorithms.secured import STEPS, keys_of
 from fedpareto.codecs import Codec
 from fedpareto.core.algorithm import Algorithm, Setting, privacy_of, private_layer, secure_sum_of, unwrapped
 from fedpareto.core.federation import Federation
@@ -38,6 +39,10 @@ MODEL_FILE = "model.safetensors"
 """What a finished run leaves with the node: for each seed, the client's model."""
 
 
+ATTEMPTS = 2
+"""With noise behind masks, answers of a run for each round: a round that is begun again has new noise. Half of them are
+for a server that was killed; each is charged.
+"""
 _MEASURED = "measured objectives"
 """How the ledger names the trained model's objectives; no tensor of a reply is called so."""
 
@@ -150,13 +155,15 @@ class Node:
             raise UserError(f"the message is for run {job.run}; this federation has {len(self.federations)}")
         setting = self.settings[job.run]
         steps = self.algorithm.reply_shapes(setting)
-        lanes = unwrapped(self.algorithm).lanes * setting.rounds  # A lane for each task of a client, at the most.
+        lanes = unwrapped(self.algorithm).lanes
+        lanes = lanes * setting.rounds if lanes > 1 else 1  # A search may number its candidates throughout.
         for task in job.tasks:
             if task.step not in steps:
                 raise UserError(f"the message names the step '{wire.printable(task.step)}', not {', '.join(steps)}")
             if task.lane >= lanes:
                 raise UserError(f"the message is for lane {task.lane}; this federation has {lanes} at the most")
-        if job.tasks and not 1 <= job.round <= setting.rounds:
+        only_measures = not job.tasks and job.round == wire.LARGEST_NUMBER
+        if not (1 <= job.round <= setting.rounds or only_measures):
             raise UserError(f"the message is for round {job.round}; this federation has {setting.rounds}")
         if job.exchange >= len(steps):
             raise UserError(
@@ -169,9 +176,7 @@ class Node:
         self.engine.letters.clear()
         self._restore(job.run, lanes, moment, job.since)
         sent = None if job.solution is None else self._reported(job, job.solution)
-        outcome = self._answered(job)
-        # Also if a reply is refused: the client has been trained.
-        self._commit(job.run, {task.lane for task in job.tasks}, moment, job.since)
+        outcome = self._answered(job, moment)
         return wire.Result(
             run=job.run,
             replies=tuple(self._coded(job.run, reply) for reply in single(outcome.replies)),
@@ -197,6 +202,8 @@ class Node:
             known = self.ledger.recall(job.run, question)
             if known is not None:
                 return known[_MEASURED]
+            setting = self.settings[job.run]
+            self._must_be_due(job.run, question.step, 1 + math.ceil(setting.rounds / setting.evaluate_every))
             self.account.charge(entry_of(job.run, question), digest_of(solution), privacy.report_cost)
         except (BudgetSpent, AnsweredBefore) as refused:
             log.warning("the objectives of round %d are not reported: %s", job.round, refused)
@@ -205,55 +212,81 @@ class Node:
         self.ledger.keep(job.run, question, {_MEASURED: told})
         return told
 
+    def _must_be_due(self, run: int, step: str, most: int, round_: int | None = None) -> None:
+        """Raises AnsweredBefore if a step was answered as often as was agreed on."""
+        if self.ledger.answered(run, step, round_) >= most:
+            where = "" if round_ is None else f" in round {round_}"
+            raise AnsweredBefore(f"'{step}' was answered as often as was agreed on{where}, {most} times")
+
     def _affordable(self, job: wire.Job, task: Task) -> Failure | None:
         """Counts the answer to a task, and the report of what is trained in it; a failure if that is too much."""
         privacy, layer = privacy_of(self.algorithm), private_layer(self.algorithm)
         # What else is sent, the keys of a secure sum, says nothing about rows.
         if layer is None or not layer.reply_shapes(self.settings[job.run]).get(task.step):
             return None
-        reports = job.measure and task.step == "train" and privacy.objectives == "noised"
+        reports = self._measures(job) and task.step == "train" and privacy.objectives == "noised"
         cost = privacy.reply_cost + (privacy.report_cost if reports else 0.0)
         try:
-            self.account.charge(entry_of(job.run, task), digest_of(task.message), cost)
-        except BudgetSpent as refused:
+            if self._masks and privacy.kind != "central":
+                self._must_be_due(job.run, task.step, ATTEMPTS * self.settings[job.run].rounds)
+            elif privacy.kind == "local":
+                self._must_be_due(job.run, task.step, unwrapped(self.algorithm).lanes, job.round)
+            self.account.charge(entry_of(job.run, task, self._keys(job, task)), digest_of(task.message), cost)
+        except (BudgetSpent, AnsweredBefore) as refused:
             log.warning("round %d: %s", task.round, refused)
             return Failure(self.client, task.round, str(refused), task.step, task.lane)
         return None
 
     @property
     def _masks(self) -> bool:
-        """Whether replies are masked: keys of an earlier attempt are of no use, so each attempt is counted instead."""
+        """Whether replies are masked."""
         return secure_sum_of(self.algorithm).kind != "none"
 
-    def _answered(self, job: wire.Job) -> Outcome:
-        """The outcome of a job's tasks, as far as the budget lasts. Under local privacy what was answered before is
-        answered alike, or refused.
+    def _keys(self, job: wire.Job, task: Task) -> str:
+        """By which the client's keys for this task are known again; each attempt at a round has others."""
+        state = self.engine.private.get((job.run, task.lane, self.client))
+        return keys_of(state) if self._masks and state is not None else ""
+
+    def _is_kept(self, task: Task) -> bool:
+        """Whether its answer is given once; keys are new each time."""
+        return task.step != STEPS[0] if self._masks else privacy_of(self.algorithm).kind == "local"
+
+    def _measures(self, job: wire.Job) -> bool:
+        """Whether what is trained is measured: reports with noise only as often as was agreed on."""
+        is_due = (job.round - 1) % self.settings[job.run].evaluate_every == 0
+        return job.measure and (is_due or privacy_of(self.algorithm).objectives != "noised")
+
+    def _answered(self, job: wire.Job, moment: Moment) -> Outcome:
+        """The outcome of a job's tasks, as far as the budget lasts; what was answered before is answered alike, or
+        refused. All that an answer depends on later is on the disk before it leaves.
         """
-        measure = Parcels(np.empty(0)) if job.measure else None
-        is_local = privacy_of(self.algorithm).kind == "local" and not self._masks
-        found = [self.ledger.recall(job.run, task) if is_local else None for task in job.tasks]
+        measure = Parcels(np.empty(0)) if self._measures(job) else None
+        keys = [self._keys(job, task) for task in job.tasks]
+        found = [
+            self.ledger.recall(job.run, task, own) if self._is_kept(task) else None
+            for task, own in zip(job.tasks, keys, strict=True)
+        ]
         new = [task for task, known in zip(job.tasks, found, strict=True) if known is None]
         refused = [self._affordable(job, task) for task in new]
         new = [task for task, failure in zip(new, refused, strict=True) if failure is None]
         outcome = exchanged(self.engine, job.run, [task.stacked() for task in new], measure)
         outcome = replace(outcome, failures=[*outcome.failures, *filter(None, refused)])
-        if not is_local:
-            return outcome
+        # Also if a reply is refused: the client has been trained.
+        self._commit(job.run, {task.lane for task in new}, moment, job.since)
         trained, replies = dict(outcome.evaluations.trained), list(single(outcome.replies))
-        for task in new:
-            for reply in (one for one in replies if (one.step, one.lane) == (task.step, task.lane)):
-                measured = {_MEASURED: trained[self.client]} if self.client in trained else {}
-                if reply.message:  # An empty one costs nothing.
-                    self.ledger.keep(job.run, task, {**reply.message, **measured})
-        for task, known in zip(job.tasks, found, strict=True):
-            if known is None:
+        measured = {_MEASURED: trained[self.client]} if self.client in trained else {}
+        for task, own, known in zip(job.tasks, keys, found, strict=True):
+            if known is not None:
+                if _MEASURED in known and measure is not None:
+                    trained[self.client] = known[_MEASURED]
+                message = {name: tensor for name, tensor in known.items() if name != _MEASURED}
+                replies.append(Reply(self.client, task.round, message, task.step, task.lane))
                 continue
-            if _MEASURED in known and job.measure:
-                trained[self.client] = known[_MEASURED]
-            message = {name: tensor for name, tensor in known.items() if name != _MEASURED}
-            replies.append(Reply(self.client, task.round, message, task.step, task.lane))
-        own = ByClient(np.array([self.client]), trained[self.client][None]) if trained else ByClient.none()
-        return Outcome(stacked(replies), outcome.failures, Evaluations(outcome.evaluations.sent, own))
+            for reply in replies if self._is_kept(task) else ():
+                if (reply.step, reply.lane) == (task.step, task.lane) and reply.message:  # An empty one costs nothing.
+                    self.ledger.keep(job.run, task, {**reply.message, **measured}, own)
+        own_trained = ByClient(np.array([self.client]), trained[self.client][None]) if trained else ByClient.none()
+        return Outcome(stacked(replies), outcome.failures, Evaluations(outcome.evaluations.sent, own_trained))
 
     def _sent(self, solution: Message) -> Parcels:
         return Parcels(np.array([self.client]), solution)

@@ -104,39 +104,49 @@ class PrivateStore:
 
 
 class AnsweredBefore(UserError):
-    """A round was answered before, to another question."""
+    """A question was answered before, to other words; or as many as were agreed on."""
 
 
 @dataclass(frozen=True)
 class Ledger:
-    """What a node under local privacy has answered: each round once, so that ε holds whatever a server asks for.
+    """What a node has answered under local privacy or a secure sum: each question once, whatever a server asks for.
 
-    The same task again, of a server that resumes, gets the same reply with the same noise. Any other task for that
-    round is refused: with fresh noise it could be averaged away, with the same noise subtracted.
+    The same task again, of a server that resumes, gets the same bytes. Any other task for that round, or in a secure
+    sum for those `keys`, is refused: fresh noise could be averaged away, and whatever two answers have in common, noise
+    or masks, subtracted.
     """
 
     folder: Path
 
-    def recall(self, run: int, task: Task) -> Message | None:
-        """What was answered to this task; None if its round is new."""
-        known = self._known().get(entry_of(run, task))
+    def recall(self, run: int, task: Task, keys: str = "") -> Message | None:
+        """What was answered to this task; None if its round, or its keys, are new."""
+        known = self._known().get(entry_of(run, task, keys))
         if known is None:
             return None
-        if known == digest_of(task.message) and (path := self._path(run, task)).exists():
+        if known == digest_of(task.message) and (path := self._path(run, task, keys)).exists():
             return _tensors(path)
         raise AnsweredBefore(
             f"round {task.round} was answered before, to another task; answering it again would cost more privacy "
             "than was agreed on"
         )
 
-    def keep(self, run: int, task: Task, answer: Message) -> None:
+    def answered(self, run: int, step: str, round_: int | None = None) -> int:
+        """How many answers a step of a run was given, in this round or in all."""
+        parts = (entry.split("/") for entry in self._known())
+        return sum(
+            (one[0], one[3]) == (str(run), step) and (round_ is None or one[1] == str(round_))
+            for one in parts
+            if len(one) > 3
+        )
+
+    def keep(self, run: int, task: Task, answer: Message, keys: str = "") -> None:
         """Before the answer leaves. After all rounds, nothing is forgotten."""
         from safetensors.torch import save
 
         self.folder.mkdir(parents=True, exist_ok=True)
         tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in answer.items()}
-        write_atomically(self._path(run, task), save(tensors))
-        known = dict(self._known()) | {entry_of(run, task): digest_of(task.message)}
+        write_atomically(self._path(run, task, keys), save(tensors))
+        known = dict(self._known()) | {entry_of(run, task, keys): digest_of(task.message)}
         write_atomically(self._file, json.dumps(known, indent=1) + "\n")
         for path in self.folder.glob(f"run{run}-round*.safetensors") if task.round < LARGEST_NUMBER else ():
             if int(path.stem.partition("-round")[2].partition("-")[0]) < task.round - ROUNDS_KEPT:
@@ -158,13 +168,14 @@ class Ledger:
             raise DamagedFile(f"{self._file} is damaged; without it nobody knows what was answered")
         return known
 
-    def _path(self, run: int, task: Task) -> Path:
-        return self.folder / f"run{run}-round{task.round}-lane{task.lane}-{task.step}.safetensors"
+    def _path(self, run: int, task: Task, keys: str) -> Path:
+        names = [f"run{run}", f"round{task.round}", f"lane{task.lane}", task.step, *filter(None, [keys])]
+        return self.folder / f"{'-'.join(names)}.safetensors"
 
 
-def entry_of(run: int, task: Task) -> str:
+def entry_of(run: int, task: Task, keys: str = "") -> str:
     """By which a node knows a question again."""
-    return f"{run}/{task.round}/{task.lane}/{task.step}"
+    return "/".join([str(run), str(task.round), str(task.lane), task.step, *filter(None, [keys])])
 
 
 def digest_of(message: Message, more: str = "") -> str:
