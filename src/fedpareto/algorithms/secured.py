@@ -8,7 +8,6 @@ that did not cancel. Keys and masks are the machine's own randomness; the sum is
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Generic
@@ -35,17 +34,15 @@ from fedpareto.core.clients import Clients
 from fedpareto.core.messages import Message, Parcels, Replies, Shapes, Tasks, only_of, places
 from fedpareto.errors import QuorumLost, UserError
 from fedpareto.trust import secure_client as client_side
+from fedpareto.trust.secure_client import OWN_SECRETS
 from fedpareto.trust.secure_server import Unmasking
-from fedpareto.trust.secure_sum import FEWEST, SecureSum, neighbourhood
+from fedpareto.trust.secure_sum import FEWEST, STEPS, SecureSum, neighbourhood
 
-STEPS = ("advertise", "share", "train", "unmask")
 PEERS, KEYS, TOLD, SHARES, COUNT, SURVIVED = (
     f"secure.{name}" for name in ("peers", "keys", "told", "shares", "count", "survived")
 )
 """The names of what clients are sent."""
-OWN_ROUND, OWN_SECRETS, OWN_PEERS, OWN_KEYS, OWN_SHARES = (
-    f"secure.own.{name}" for name in ("round", "secrets", "peers", "keys", "shares")
-)
+OWN_ROUND, OWN_PEERS, OWN_KEYS, OWN_SHARES = (f"secure.own.{name}" for name in ("round", "peers", "keys", "shares"))
 """The names of what a client keeps during a round."""
 SIZE = "size"
 """The name of a client's number of rows, its weight where it sends it."""
@@ -345,11 +342,6 @@ def refusal(algorithm: Algorithm[Any]) -> str:
         "weighted sum": "its server weighs each client by what only that client sent, and a sum hides it",
     }
     return reasons[algorithm.needs]
-
-
-def keys_of(state: Message) -> str:
-    """By which a client's keys of a round are known again, from what it keeps; empty if it has none."""
-    return hashlib.sha256(_array(state[OWN_SECRETS]).tobytes()).hexdigest()[:32] if OWN_SECRETS in state else ""
 
 
 # -- tensors and bytes ---------------------------------------------------------------------------------------------

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 
 import numpy as np
 
+from fedpareto.core.messages import Message
 from fedpareto.errors import UserError
 from fedpareto.trust import secure_keys as keys
 from fedpareto.trust.secure_sum import FEWEST
@@ -24,6 +26,9 @@ REVEALED = keys.SHARE
 DROPPED, SURVIVED = 1, 2
 """What a client is told of a neighbour that dealt shares; 0: it did not."""
 
+OWN_SECRETS = "secure.own.secrets"
+"""The name of a round's secrets in what a client keeps."""
+
 Needed = Callable[[int], int]
 """How many of so many holders are needed to recover a secret."""
 
@@ -38,6 +43,11 @@ def told_of(secrets: bytes) -> bytes:
     """Both public keys, and by what its own mask is known again."""
     sealing, masking, own = _parts(secrets)
     return keys.public_key(sealing) + keys.public_key(masking) + keys.commitment(own)
+
+
+def keys_of(state: Message) -> str:
+    """By which a client's keys of a round are known again, from what it keeps; empty if it has none."""
+    return sha256(state[OWN_SECRETS].cpu().numpy().tobytes()).hexdigest()[:32] if OWN_SECRETS in state else ""
 
 
 def _parts(secrets: bytes) -> tuple[bytes, ...]:

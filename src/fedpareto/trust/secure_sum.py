@@ -18,6 +18,8 @@ from torch import Tensor
 
 from fedpareto.errors import UserError
 
+STEPS = ("advertise", "share", "train", "unmask")
+"""The exchanges of a round."""
 FEWEST = 3
 """Clients in a sum: of two, each knows the other's part."""
 UNLIKELY = 2.0**-40

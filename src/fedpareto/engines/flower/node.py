@@ -14,7 +14,6 @@ import numpy as np
 from flwr.app import RecordDict
 from torch import Tensor
 
-from fedpareto.algorithms.secured import STEPS, keys_of
 from fedpareto.codecs import Codec
 from fedpareto.core.algorithm import Algorithm, Setting, privacy_of, private_layer, secure_sum_of, unwrapped
 from fedpareto.core.federation import Federation
@@ -32,6 +31,8 @@ from fedpareto.engines.machine import LocalOptions
 from fedpareto.engines.single import ONE, Reply, Task, exchanged, single, stacked
 from fedpareto.errors import UserError
 from fedpareto.files import write_atomically
+from fedpareto.trust.secure_client import keys_of
+from fedpareto.trust.secure_sum import STEPS
 
 log = logging.getLogger("fedpareto.flower.privacy")
 
