@@ -20,7 +20,7 @@ rows, preferences, and the initial model.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -32,9 +32,12 @@ from fedpareto.core import rng
 from fedpareto.core.algorithm import Algorithm, Setting, State, participants
 from fedpareto.core.federation import Federation
 from fedpareto.core.learner import Learner
+from fedpareto.core.messages import Replies, Tasks, only_of
 from fedpareto.engines.faults import Fates, Faults, fates
 from fedpareto.engines.local import LocalEngine
 from fedpareto.engines.machine import Choices, LocalOptions
+from fedpareto.fleet.policy import Policy
+from fedpareto.fleet.staleness import refreshed
 from fedpareto.learners.supervised import Supervised
 
 CLIENTS, ROUNDS, SEED = 6, 4, 48
@@ -58,6 +61,8 @@ class Plain:
     faults: Faults
     begun: Any = None
     """The state before the first round, for models that are drawn at random."""
+    late: Policy | None = None
+    """Whether lost replies arrive a round late, and how much they count then."""
 
     # -- what is known -----------------------------------------------------------------------------------------------
 
@@ -105,16 +110,30 @@ class Plain:
     # -- what chance decided -----------------------------------------------------------------------------------------
 
     def asked(self, t: int) -> list[int]:
-        """Who takes part in round t."""
-        return [int(i) for i in participants(State(self.setting, round=t - 1))]
+        """Who takes part in round t; nobody whose reply is still under way."""
+        away = self._stragglers(t - 1) if self.late and t > 1 else []
+        return [int(i) for i in participants(State(self.setting, round=t - 1)) if i not in away]
 
     def trained(self, t: int) -> list[int]:
         """Those of them who do the work: the others have dropped out."""
         return [i for i in self.asked(t) if not self._fates(t).drops_out[i]]
 
     def heard(self, t: int) -> list[int]:
-        """Those of them whose replies arrive."""
-        return [i for i in self.trained(t) if not self._fates(t).straggles[i]]
+        """Whose replies arrive in round t: those of them who do not straggle, and perhaps stragglers of before."""
+        before = self._stragglers(t - 1) if self.late and t > 1 else []
+        return sorted([*(i for i in self.trained(t) if i not in self._stragglers(t)), *before])
+
+    def began(self, i: int, t: int) -> int:
+        """The round in which a client began what arrives in round t."""
+        return t if i in self.trained(t) else t - 1
+
+    def fading(self, i: int, t: int) -> float:
+        """s(τ) of what arrives in round t."""
+        assert self.late is not None, "otherwise nothing is late"
+        return float(self.late.weights(np.array([t - self.began(i, t)]))[0])
+
+    def _stragglers(self, t: int) -> list[int]:
+        return [i for i in self.trained(t) if self._fates(t).straggles[i]]
 
     def _fates(self, t: int) -> Fates:
         """Of all clients."""
@@ -199,24 +218,33 @@ def agrees(
     participation: float = PARTICIPATION,
     preferences: Any = "dirichlet",
     faults: Faults = FAULTS,
+    late: Policy | None = None,
     chunk: int = CLIENTS,
     limit: float = LIMIT,
 ) -> None:
-    """The library's models, and what else the loop yields, differ by at most `limit` in every round."""
+    """The library's models, and what else the loop yields, differ by at most `limit` in every round.
+
+    With `late` rounds do not wait: what the faults would lose by being late arrives a round later.
+    """
     problem = problem or Answers()
     learner = learner or problem.learner()
     assert isinstance(learner, Supervised), "a plain loop has minibatches"
     federation = Federation.create(problem, clients, seed, preferences)
-    setting = federation.setting(problem, rounds, participation)
-    options = LocalOptions(precision="float64")
-    engine = LocalEngine(
-        algorithm, problem, learner, [federation], [setting], options, faults, choices=Choices(threads=1, chunk=chunk)
-    )
+    setting = replace(federation.setting(problem, rounds, participation), waits=late is None)
+    options, choices = LocalOptions(precision="float64"), Choices(threads=1, chunk=chunk)
+    lost = faults if late is None else Faults(dropout=faults.dropout)
+    engine = LocalEngine(algorithm, problem, learner, [federation], [setting], options, lost, choices=choices)
     state = algorithm.begin(engine.settings[0])
-    told = loop(Plain(problem, learner, federation, engine.settings[0], faults, state))
+    plain = Plain(problem, learner, federation, engine.settings[0], faults, state, late)
+    told, under_way = loop(plain), UnderWay(plain)
     for t in range(1, rounds + 1):
         while state.round < t:
-            state = algorithm.tell(state, engine.run(algorithm.ask(state)).replies)
+            tasks = algorithm.ask(state)
+            if late is None:
+                replies = engine.run(tasks).replies
+            else:
+                replies = under_way.arrived(algorithm, tasks, engine.run(only_of(tasks, plain.asked(t))).replies)
+            state = algorithm.tell(state, replies)
         models, named = _pair(next(told))
         ours = engine.models(0, algorithm.solutions(state))
         assert list(ours.clients) == list(range(clients))
@@ -225,6 +253,31 @@ def agrees(
         for name, expected in named.items():
             compare(f"{name} after round {t}", _array(_of(engine, state, name)), _array(expected), limit)
     assert next(told, None) is None, "the loop has more rounds than the run"
+
+
+@dataclass
+class UnderWay:
+    """Replies that arrive a round late, and what they answer."""
+
+    plain: Plain
+    tasks: list[Tasks] = field(default_factory=list)
+    replies: Replies | None = None
+
+    def arrived(self, algorithm: Algorithm[Any], tasks: list[Tasks], replies: Replies) -> Replies:
+        """What arrives in the round of these tasks, of those who answered them and of the round before."""
+        t = tasks[0].round
+        in_time = np.isin(replies.clients, self.plain.heard(t))
+        here = [replies.only(np.flatnonzero(in_time)), *([self.replies] if self.replies else [])]
+        both = Replies.cat(here)
+        both = both.only(np.argsort(both.clients))
+        found = refreshed(algorithm, self.plain.late, self, tasks, both)  # type: ignore[arg-type]
+        self.tasks, self.replies = tasks, replies.only(np.flatnonzero(~in_time))
+        assert found.clients.tolist() == self.plain.heard(t), "replies are those that the loop hears"
+        return found
+
+    def tasks_of_replies(self, late: Replies) -> list[Tasks]:
+        """What late replies answer."""
+        return self.tasks
 
 
 def compare(what: str, found: np.ndarray, expected: np.ndarray, limit: float = LIMIT) -> None:

@@ -137,3 +137,48 @@ class Answers(SupervisedProblem):
             parts += [slopes.sum(0), (values[layer].T @ slopes).ravel()]
             slopes, end = slopes @ theta[start : start + fan_in * units].reshape(fan_in, units).T, start
         return np.concatenate(parts[::-1])
+
+
+@dataclass(frozen=True)
+class Tasks(Answers):
+    """The same network with a last layer for each objective, which come one after the other at the end of a model."""
+
+    name: ClassVar[str] = "tasks"
+
+    @property
+    def layout(self) -> Layout:
+        shapes = dict(zip(self.network.layout.names, self.network.layout.shapes, strict=True))
+        last = len(self.hidden)
+        units, _ = shapes.pop(f"{last}.weight")
+        del shapes[f"{last}.bias"]
+        heads = [(f"head {j}.weight", f"head {j}.bias") for j in range(self.goals)]
+        shapes |= {name: shape for head in heads for name, shape in zip(head, ((units,), (1,)), strict=True)}
+        return Layout.of(shapes, heads=heads)
+
+    @cached_property
+    def places(self) -> np.ndarray:
+        """Where each entry of the network's own vector is in one of this layout, `[d]`."""
+        units, size = self.hidden[-1] + 1, self.layout.size
+        heads = np.arange(size - self.goals * units, size).reshape(self.goals, units)
+        return np.concatenate([np.arange(size - self.goals * units), heads[:, :-1].T.ravel(), heads[:, -1]])
+
+    def initial(self, seed: int) -> Tensor:
+        return super().initial(seed)[torch.as_tensor(np.argsort(self.places))]
+
+    def losses(self, parameters: Mapping[str, Tensor], batch: Batch) -> Tensor:
+        last, heads = len(self.hidden), range(self.goals)
+        whole = {name: tensor for name, tensor in parameters.items() if not name.startswith("head")}
+        whole[f"{last}.weight"] = torch.stack([parameters[f"head {j}.weight"] for j in heads], dim=-1)
+        whole[f"{last}.bias"] = torch.cat([parameters[f"head {j}.bias"] for j in heads], dim=-1)
+        return super().losses(whole, batch)
+
+    def readout(self) -> None:
+        """The library finds gradients by itself here."""
+
+    def plain_losses(self, theta: np.ndarray, rows: Table) -> np.ndarray:
+        return super().plain_losses(theta[self.places], rows)
+
+    def plain_gradients(self, theta: np.ndarray, rows: Table) -> np.ndarray:
+        found = np.empty((self.goals, len(theta)))
+        found[:, self.places] = super().plain_gradients(theta[self.places], rows)
+        return found
