@@ -18,7 +18,7 @@ TORCH_INDEX ?= $(if $(filter Linux,$(shell uname -s)),https://download.pytorch.o
 WITHOUT_BOX2D := ; platform_machine == 'aarch64' or python_version >= '3.14'
 
 .PHONY: install demo test lint types docs docs-serve lock build sbom sign release-check audit-deps wheel-check bench fuzz \
-	soak clean
+	mutants soak clean
 
 install: $(INSTALLED)
 
@@ -116,6 +116,11 @@ N ?= 10000
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 fuzz: install
 	$(BIN)/python tools/fuzz.py --inputs $(N) --jobs $(JOBS) --keep found
+
+# Single changes of the code that a test should notice: make mutants N=300 SEED=7 JOBS=16 ROOM=algorithms
+SEED ?= 0
+mutants: install
+	$(BIN)/python tools/mutants.py --number $(N) --seed $(SEED) --jobs $(JOBS) $(addprefix --room ,$(ROOM))
 
 # A run and a federation of three nodes under kills, cut connections, full disks and clocks that jump.
 HOURS ?= 3

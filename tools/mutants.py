@@ -1,0 +1,431 @@
+"""Change one thing in the code, and see whether a test notices: what share of such mutants is caught.
+
+    make mutants N=300 SEED=7 JOBS=16 ROOM=algorithms
+    python tools/mutants.py --number 60 --only src/fedpareto/moo/robust.py --map map.json
+
+Every test runs once first, in the code as it is: which lines it executes, and its CPU time, are the map. A mutant is
+met by the tests that execute its line, the quickest first, in a fork that has imported torch already; there the
+changed module is compiled instead of the file, so nothing is written or installed. A mutant that fails a test, cannot
+be imported, or takes ten times the CPU time is caught. Controls are forks of the same kind without a change: if one
+of them fails, the share says nothing, and the exit code is 1. Survivors are in --json; tools/equivalents.json lists
+those that change nothing that can be observed, each with its reason: they do not count.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import importlib
+import importlib.machinery
+import json
+import math
+import os
+import random
+import resource
+import shutil
+import signal
+import sys
+import tempfile
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import hypothesis
+import pytest
+import torch
+from mutations import Mutation, mutated, mutations
+
+ROOT = Path(__file__).resolve().parents[1]
+SOURCE = ROOT / "src" / "fedpareto"
+ROOMS = {
+    "algorithms": "algorithms/*.py",
+    "moo": "moo/*.py",
+    "trust": "trust/*.py",
+    "comparison": "report/comparison*.py moo/intervals.py report/gains.py",
+}
+"""The files of each; a file of several belongs to the last."""
+FOLDERS = ("algorithms", "moo", "trust", "report", "testing", "learners", "tuning", "core", "experiments")
+FILES = ("engines/test_local_engine.py", "engines/test_dishonest_replies.py")
+TESTS = [f"tests/{name}" for name in (*FOLDERS, *FILES)]
+"""Those that concern the rooms, and need neither other machines nor a browser."""
+FIRST, MOST = 3.0, 40.0
+"""CPU seconds of tests that meet a mutant at first, and in all: what would take longer is left out."""
+WALL = 300
+"""Seconds by the clock after which something waits for ever."""
+MEMORY = 24 * 2**30
+EQUIVALENTS = Path(__file__).with_name("equivalents.json")
+
+
+@dataclass
+class Map:
+    """Of every test that passes: its CPU seconds, and the lines of each source file that it executes."""
+
+    seconds: dict[str, float] = field(default_factory=dict)
+    lines: dict[str, dict[str, list[int]]] = field(default_factory=dict)
+    modules: list[str] = field(default_factory=list)
+    """What the tests import of others."""
+
+    def tests(self, path: Path, mutation: Mutation) -> list[str]:
+        """Those that execute a line of the mutation, or any line of the file where it runs on import."""
+        within = range(mutation.line, mutation.end + 1)
+        found = [
+            test
+            for test, files in self.lines.items()
+            if (lines := files.get(str(path))) and (mutation.runs_on_import or any(one in within for one in lines))
+        ]
+        return sorted(found, key=lambda test: self.seconds[test])
+
+
+# -- in the fork ---------------------------------------------------------------------------------------------------
+
+
+class Recorder:
+    """A plugin of pytest: what each test executes, and what it takes."""
+
+    def __init__(self, sources: Iterable[Path]) -> None:
+        self.sources = {str(path) for path in sources}
+        self.seen: dict[str, set[int]] = defaultdict(set)
+        self.map = Map()
+        self.began = 0.0
+
+    def trace(self, frame: Any, event: str, argument: object) -> Any:
+        """Of a call: whether its lines are looked at."""
+        name = frame.f_code.co_filename
+        if name not in self.sources:
+            return None
+        seen = self.seen[name]
+        seen.add(frame.f_lineno)
+
+        def line(frame: Any, event: str, argument: object) -> Any:
+            seen.add(frame.f_lineno)
+            return line
+
+        return line
+
+    def pytest_runtest_logstart(self) -> None:
+        """A test begins."""
+        self.seen.clear()
+        self.began = _spent()
+        threading.settrace(self.trace)
+        sys.settrace(self.trace)
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        """A part of it is over."""
+        if report.outcome != "passed":
+            self.map.seconds[report.nodeid] = math.inf
+        elif report.when == "teardown":
+            sys.settrace(None)
+            self.map.seconds.setdefault(report.nodeid, _spent() - self.began)
+            self.map.lines[report.nodeid] = {name: sorted(lines) for name, lines in self.seen.items()}
+
+
+class Order:
+    """A plugin of pytest: these tests only, in this order, and no search for smaller examples."""
+
+    def __init__(self, tests: Sequence[str] = ()) -> None:
+        self.turn = {test: turn for turn, test in enumerate(tests)}
+
+    def pytest_collection(self) -> None:
+        """The conftest has been read, and no test file yet."""
+        settings, phase = hypothesis.settings, hypothesis.Phase
+        phases = (phase.explicit, phase.generate)
+        settings.register_profile("mutants", settings(), phases=phases, derandomize=True, database=None, deadline=None)
+        settings.load_profile("mutants")
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, items: list[Any]) -> None:
+        """The quickest first."""
+        if self.turn:
+            items[:] = [item for item in items if item.nodeid in self.turn]
+            items.sort(key=lambda item: self.turn[item.nodeid])
+
+
+def _spent() -> float:
+    return sum(os.times()[:4])
+
+
+def run_tests(root: Path, files: Sequence[str], plugins: Sequence[object], first_failure_ends: bool) -> int:
+    """What pytest says, without a word."""
+    os.chdir(root)
+    base = tempfile.mkdtemp()
+    words = [*files, "-q", "--no-header", "--tb=no", "-p", "no:cacheprovider", "--basetemp", f"{base}/tests"]
+    words += ["-W", "ignore::pytest.PytestAssertRewriteWarning", *(["-x"] if first_failure_ends else [])]
+    try:
+        return int(pytest.main(words, plugins=list(plugins)))
+    finally:
+        shutil.rmtree(base, ignore_errors=True)
+
+
+def compile_instead(path: Path, number: int) -> None:
+    """From now on the module in that file has the change."""
+    whole = importlib.machinery.SourceFileLoader.get_code
+
+    def get_code(self: Any, fullname: str) -> Any:
+        if Path(self.path) != path:
+            return whole(self, fullname)
+        return compile(mutated(path.read_text(encoding="utf-8"), number), str(path), "exec", dont_inherit=True)
+
+    importlib.machinery.SourceFileLoader.get_code = get_code  # type: ignore[method-assign]
+
+
+# -- forks ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Job:
+    """What a fork does, the CPU seconds that it may take, and what is done with its exit code."""
+
+    work: Callable[[], int]
+    done: Callable[[int], Iterable[Job]]
+    """Gets minus the signal's number where one ended it; gives what is to be done next."""
+    seconds: float = 3600.0
+
+
+def forks(jobs: Iterable[Job], many: int) -> None:
+    """Does all of them, so many at a time."""
+    waiting, running = list(jobs)[::-1], dict[int, Job]()
+    try:
+        while waiting or running:
+            while waiting and len(running) < many:
+                job = waiting.pop()
+                pid = os.fork()
+                if not pid:
+                    _child(job)
+                running[pid] = job
+            pid, status = os.wait()
+            if pid in running:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.killpg(pid, signal.SIGKILL)  # What the tests left behind.
+                waiting += running.pop(pid).done(os.waitstatus_to_exitcode(status))
+    finally:
+        for pid in running:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(pid, signal.SIGKILL)
+
+
+def _child(job: Job) -> None:
+    code = 3
+    try:
+        os.setpgid(0, 0)
+        limit = math.ceil(job.seconds)
+        resource.setrlimit(resource.RLIMIT_CPU, (limit, limit + 5))
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+        signal.alarm(max(WALL, 4 * limit))
+        nothing = os.open(os.devnull, os.O_RDWR)
+        for stream in range(3):
+            os.dup2(nothing, stream)
+        code = job.work()
+    finally:
+        os._exit(code)
+
+
+# -- the map -------------------------------------------------------------------------------------------------------
+
+
+def measured(root: Path, tests: Sequence[str], sources: Sequence[Path], jobs: int) -> Map:
+    """Runs every test file once in the code as it is."""
+    folder = Path(tempfile.mkdtemp())
+    files = sorted({str(found.relative_to(root)) for name in tests for found in _test_files(root / name)})
+    whole = Map()
+
+    def job(number: int, file: str) -> Job:
+        def work() -> int:
+            recorder = Recorder(sources)
+            code = run_tests(root, [file], [recorder, Order()], first_failure_ends=False)
+            modules = [name for name, module in list(sys.modules.items()) if _is_of_others(module, root)]
+            (folder / str(number)).write_text(json.dumps(vars(recorder.map) | {"modules": modules}))
+            return code
+
+        def done(code: int) -> Iterable[Job]:
+            if not (folder / str(number)).exists():
+                print(f"{file}: nothing is known of its tests, exit code {code}", file=sys.stderr)
+                return ()
+            part = Map(**json.loads((folder / str(number)).read_text()))
+            passed = [test for test in part.lines if part.seconds[test] < math.inf]
+            whole.seconds.update({test: part.seconds[test] for test in passed})
+            whole.lines.update({test: part.lines[test] for test in passed})
+            whole.modules = sorted({*whole.modules, *part.modules})
+            return ()
+
+        return Job(work, done)
+
+    forks([job(*one) for one in enumerate(files)], jobs)
+    shutil.rmtree(folder, ignore_errors=True)
+    return whole
+
+
+def _test_files(path: Path) -> Iterator[Path]:
+    yield from path.rglob("test_*.py") if path.is_dir() else [path]
+
+
+def _is_of_others(module: Any, root: Path) -> bool:
+    name = getattr(module, "__file__", None) or ""
+    return "site-packages" in name and not module.__name__.startswith(("_pytest", "pytest", "xdist", "fedpareto"))
+
+
+# -- mutants -------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Mutant:
+    """One, and what became of it."""
+
+    room: str
+    path: Path
+    mutation: Mutation
+    root: Path
+    fate: str = ""
+    """`caught`, `hang`, `survived`, `no test` or `equivalent`."""
+    left_out: int = 0
+    """Tests that were not tried since they take too long."""
+
+    def plain(self) -> dict[str, object]:
+        """For the file."""
+        where = f"{self.path.relative_to(self.root)}:{self.mutation.line}"
+        change = {"line": self.mutation.text, "before": self.mutation.before, "after": self.mutation.after}
+        return {"where": where, "room": self.room, "fate": self.fate, **change, "left out": self.left_out}
+
+    @property
+    def key(self) -> tuple[str, str, str, str]:
+        """What names it while lines move."""
+        mutation = self.mutation
+        return str(self.path.relative_to(self.root)), mutation.text, mutation.before, mutation.after
+
+
+def jobs_of(mutant: Mutant, known: Map, slack: float, changed: bool = True) -> Iterable[Job]:
+    """The quickest tests, then the others."""
+    tests = known.tests(mutant.path, mutant.mutation)
+    stages: list[list[str]] = [[], []]
+    spent = 0.0
+    for test in tests:
+        spent += known.seconds[test]
+        if spent <= MOST or not stages[0]:
+            stages[spent > FIRST and bool(stages[0])].append(test)
+    mutant.left_out = len(tests) - sum(map(len, stages))
+    if not tests:
+        mutant.fate = "no test"
+        return
+
+    def stage(number: int) -> Job:
+        chosen = stages[number]
+
+        def work() -> int:
+            if changed:
+                compile_instead(mutant.path, mutant.mutation.number)
+            files = sorted({test.partition("::")[0] for test in chosen})
+            return run_tests(mutant.root, files, [Order(chosen)], first_failure_ends=True)
+
+        def done(code: int) -> Iterable[Job]:
+            if code == 0 and number == 0 and stages[1]:
+                return [stage(1)]
+            mutant.fate = "survived" if code == 0 else "hang" if code < 0 else "caught"
+            return ()
+
+        return Job(work, done, slack * (1 + sum(known.seconds[test] for test in chosen)))
+
+    yield stage(0)
+
+
+def drawn(rooms: dict[str, list[Path]], number: int, seed: int, root: Path) -> list[Mutant]:
+    """So many of all in these rooms; the same seed draws the same."""
+    every = [
+        Mutant(room, path, mutation, root)
+        for room, paths in rooms.items()
+        for path in paths
+        for mutation in mutations(path.read_text(encoding="utf-8"))
+    ]
+    return random.Random(seed).sample(every, min(number, len(every)))
+
+
+def wilson(caught: int, of: int) -> tuple[float, float]:
+    """The interval of a share at 95 %."""
+    z = 1.959963984540054
+    share, reach = caught / of, z * z / of
+    middle, half = share + reach / 2, z * math.sqrt(share * (1 - share) / of + reach / (4 * of))
+    return max(0.0, (middle - half) / (1 + reach)), min(1.0, (middle + half) / (1 + reach))
+
+
+def tell(mutants: Sequence[Mutant]) -> None:
+    """The share of each room and of all."""
+    print("| room | mutants | caught | of these hangs | no test | equivalent | share | 95 % interval |")
+    print("|---|---|---|---|---|---|---|---|")
+    for room in [*sorted({one.room for one in mutants}), "all"]:
+        fates = [one.fate for one in mutants if room in (one.room, "all")]
+        hangs, equivalent = fates.count("hang"), fates.count("equivalent")
+        caught, of = fates.count("caught") + hangs, len(fates) - equivalent
+        low, high = wilson(caught, of) if of else (0.0, 1.0)
+        share = f"{caught / of:.1%} | {low:.1%} to {high:.1%}" if of else "– | –"
+        print(f"| {room} | {len(fates)} | {caught} | {hangs} | {fates.count('no test')} | {equivalent} | {share} |")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """See above."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--number", type=int, default=200, help="mutants, drawn of all")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--jobs", type=int, default=1, help="processes")
+    parser.add_argument(
+        "--room", action="append", choices=list(ROOMS), help="only this one; may be given several times"
+    )
+    parser.add_argument("--only", type=Path, action="append", help="only this file; may be given several times")
+    parser.add_argument("--tests", action="append", help="files and folders of tests; by default all that are quick")
+    parser.add_argument("--root", type=Path, default=ROOT, help="where tests run")
+    parser.add_argument("--map", type=Path, help="a file with the map: read if it is there, written if not")
+    parser.add_argument("--controls", type=int, default=5, help="forks without a change, which must pass")
+    parser.add_argument(
+        "--slack", type=float, default=10.0, help="times the CPU time of its tests that a mutant may take"
+    )
+    parser.add_argument("--json", type=Path, default=Path("mutants.json"), help="a file for what became of each")
+    options = parser.parse_args(arguments)
+    root = options.root.resolve()
+    rooms = _rooms(options)
+    os.environ |= dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+    torch.set_num_threads(1)
+    began = time.monotonic()
+    if options.map and options.map.exists():
+        known = Map(**json.loads(options.map.read_text()))
+    else:
+        tests = options.tests or [name for name in TESTS if (root / name).exists()]
+        known = measured(root, tests, [path for paths in rooms.values() for path in paths], options.jobs)
+        if options.map:
+            options.map.write_text(json.dumps(vars(known)))
+    print(f"{len(known.seconds)} tests, {sum(known.seconds.values()):.0f} s of CPU time", flush=True)
+    for name in known.modules:
+        with contextlib.suppress(Exception):
+            importlib.import_module(name)
+    mutants = drawn(rooms, options.number, options.seed, root)
+    controls = [Mutant(one.room, one.path, one.mutation, root) for one in mutants[: options.controls]]
+    equivalent = (
+        {tuple(one["mutant"]) for one in json.loads(EQUIVALENTS.read_text())} if EQUIVALENTS.exists() else set()
+    )
+    for one in mutants:
+        one.fate = "equivalent" if one.key in equivalent else ""
+    jobs = [job for one in controls for job in jobs_of(one, known, options.slack, changed=False)]
+    jobs += [job for one in mutants if not one.fate for job in jobs_of(one, known, options.slack)]
+    forks(jobs, options.jobs)
+    failed = [one for one in controls if one.fate in ("caught", "hang")]
+    tell(mutants)
+    print(f"controls: {len(failed)} of {len(controls)} failed; {time.monotonic() - began:.0f} s by the clock")
+    for one in mutants:
+        if one.fate in ("survived", "no test"):
+            plain = one.plain()
+            print(f"{plain['where']}: {one.fate}: {plain['before']} → {plain['after']}")
+    options.json.write_text(json.dumps([one.plain() for one in mutants], indent=1, ensure_ascii=False))
+    return int(bool(failed))
+
+
+def _rooms(options: argparse.Namespace) -> dict[str, list[Path]]:
+    if options.only:
+        return {"only": [path.resolve() for path in options.only]}
+    found: dict[Path, str] = {}
+    for room, patterns in ROOMS.items():
+        found |= {path: room for pattern in patterns.split() for path in sorted(SOURCE.glob(pattern))}
+    return {room: [path for path, its in found.items() if its == room] for room in options.room or ROOMS}
+
+
+if __name__ == "__main__":
+    sys.exit(main())
