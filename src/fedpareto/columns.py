@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedpareto.errors import DamagedFile, UserError, reading
+from fedpareto.files import for_writing
 
 Array = NDArray[np.float64]
 Row = Mapping[str, Any]
@@ -81,7 +82,7 @@ class InFile:
     def append(self, content: bytes) -> int:
         """See Source."""
         try:
-            with self.path.open("ab") as file:
+            with for_writing(self.path, "ab") as file:
                 file.write(content)
                 return file.tell() - len(content)
         except OSError as problem:

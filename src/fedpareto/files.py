@@ -126,7 +126,8 @@ def write_atomically(path: Path, content: bytes | str) -> None:
     data = content.encode() if isinstance(content, str) else content
     temporary = path.with_name(f".{path.name}{PART}")
     try:
-        with temporary.open("wb") as file:
+        temporary.unlink(missing_ok=True)  # Left by a killed process, or a link to something else.
+        with for_writing(temporary, "xb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
@@ -135,6 +136,34 @@ def write_atomically(path: Path, content: bytes | str) -> None:
         with suppress(OSError):
             temporary.unlink()
         raise UserError(f"{path} cannot be written: {problem.strerror or problem}") from None
+
+
+def for_writing(path: Path, mode: str) -> IO[bytes]:
+    """Opens a file to write, append ("ab") or make it ("xb"), but never through a link: OSError if it is one."""
+
+    def opener(name: str, flags: int) -> int:
+        try:
+            return os.open(name, flags | getattr(os, "O_NOFOLLOW", 0), 0o666)
+        except OSError as problem:
+            if problem.errno == errno.ELOOP:
+                raise OSError(errno.ELOOP, "it is a link to another file", name) from None
+            raise
+
+    return open(path, mode, opener=opener)
+
+
+def cut(path: Path, length: int) -> None:
+    """Drops what is beyond a length."""
+    with for_writing(path, "rb+") as file:
+        file.truncate(length)
+
+
+def must_hold_no_links(folder: Path) -> None:
+    """Raises UserError if something in a folder is a link: whoever goes on with the work would write elsewhere."""
+    for where, folders, names in os.walk(folder):
+        for path in (Path(where, name) for name in [*folders, *names]):
+            if path.is_symlink():
+                raise UserError(f"{path} is a link, through which other files would be written; put the file there")
 
 
 def replace(source: Path, target: Path) -> None:
@@ -187,6 +216,13 @@ def need_posix(what: str) -> None:
         raise UserError(f"{what} needs Linux or macOS; on Windows it runs in WSL, the Windows Subsystem for Linux")
 
 
+def python(module: str, *words: str) -> list[str]:
+    """The command of a module of ours in a process of its own: no module comes from the folder where the user stands,
+    which may be somebody else's.
+    """
+    return [sys.executable, "-P", "-m", module, *words]
+
+
 def quoted(*words: Path | str) -> str:
     """Paths and other words as they can be pasted into this system's shell."""
     texts = [str(word) for word in words]
@@ -223,7 +259,7 @@ class Lock:
 
     def take(self, patiently: bool = False) -> bool:
         """Whether this process holds it now. False: another one does; `patiently` waits until it is released."""
-        file = self.path.open("ab")
+        file = for_writing(self.path, "ab")
         try:
             for attempt in itertools.count(1):
                 if _locked(file):

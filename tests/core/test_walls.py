@@ -15,7 +15,7 @@ ROOT = Path(fedpareto.__file__).parent
 MAY_IMPORT = {
     "errors": set(),
     "files": {"errors"},
-    "columns": {"errors"},
+    "columns": {"errors", "files"},
     "workers": set(),
     "cluster": {"errors"},
     "codecs": {"errors"},

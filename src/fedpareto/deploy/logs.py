@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import shutil
 import sys
 from collections import deque
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import Literal
 
 from fedpareto.errors import UserError
+from fedpareto.files import cut
 
 LogFormat = Literal["text", "json"]
 KEPT = 20
@@ -121,8 +121,9 @@ def bound(folder: Path) -> None:
     for path in folder.glob("*.log"):
         with suppress(FileNotFoundError):
             if path.stat().st_size > LARGEST:
+                path.with_name(f"{path.name}.1").unlink(missing_ok=True)
                 shutil.copyfile(path, path.with_name(f"{path.name}.1"))
-                os.truncate(path, 0)
+                cut(path, 0)
 
 
 def moment(seconds: float) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import secrets
-import sys
 import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
@@ -23,7 +22,7 @@ from fedpareto.deploy.status import FINISHED
 from fedpareto.engines.flower.launch import LOOPBACK, Processes, free_ports, program
 from fedpareto.engines.flower.node import MODEL_FILE
 from fedpareto.errors import DAMAGE, BadPreference, UserError
-from fedpareto.files import write_secret
+from fedpareto.files import python, write_secret
 from fedpareto.moo import preferences
 from fedpareto.problems.fairness.schema import unknown_values
 from fedpareto.problems.fairness.sources import Source
@@ -202,7 +201,7 @@ class _Service:
         write_secret(self.plan, json.dumps({"secret": str(self.secret), "nodes": {runtime: config}}).encode())
         self._read = self._worker_log.stat().st_size if self._worker_log.exists() else 0
         self.processes.start("supernode", self._supernode(runtime))
-        self.processes.start("worker", [sys.executable, "-m", "fedpareto.engines.flower.worker", str(self.plan)])
+        self.processes.start("worker", python("fedpareto.engines.flower.worker", str(self.plan)))
 
     def _supernode(self, runtime: str) -> list[str]:
         host, port = runtime.split(":")

@@ -10,6 +10,7 @@ from typing import IO, Any
 
 from fedpareto.errors import UserError
 from fedpareto.experiments.logged import About, Ending, Log
+from fedpareto.files import for_writing
 
 VERSION = "brain.Event:2"
 """The first record of a file of events."""
@@ -70,7 +71,7 @@ class _Events:
 
         folder.mkdir(parents=True, exist_ok=True)
         number = len(list(folder.glob("*.tfevents.*")))
-        self._file: IO[bytes] = (folder / f"events.out.tfevents.{number:010d}.fedpareto").open("xb")
+        self._file: IO[bytes] = for_writing(folder / f"events.out.tfevents.{number:010d}.fedpareto", "xb")
         self._records = RecordWriter(self._file)
 
     def add(self, at: float, **content: Any) -> None:

@@ -21,7 +21,19 @@ from fedpareto.experiments.checkpoint import Checkpoint
 from fedpareto.experiments.draft import Draft
 from fedpareto.experiments.interrupts import StopFile
 from fedpareto.experiments.spec import PRIVATE, Spec
-from fedpareto.files import PART, Lock, json_text, parse_object, quoted, read_bytes, read_object, write_atomically
+from fedpareto.files import (
+    PART,
+    Lock,
+    cut,
+    for_writing,
+    json_text,
+    must_hold_no_links,
+    parse_object,
+    quoted,
+    read_bytes,
+    read_object,
+    write_atomically,
+)
 from fedpareto.moo.tested import Tested
 from fedpareto.report.parsing import FORMAT, must_be_readable
 from fedpareto.trust.attacks import USUAL_STRENGTH
@@ -76,6 +88,7 @@ class RunFolder:
         folder = cls(path)
         folder.must_be_run()
         must_be_readable(folder.read_json("run.json") or {"format": FORMAT}, path)
+        must_hold_no_links(path)
         folder.lock()
         StopFile(path).clear()
         for half_written in path.glob(f".*{PART}"):  # Left by a killed process; the folder is locked.
@@ -202,8 +215,8 @@ class RunFolder:
             return
         text = "".join(json_text(row, separators=(",", ":")) + "\n" for row in rows)
         try:
-            with (self.path / name).open("a", encoding="utf-8", newline="\n") as file:
-                file.write(text)
+            with for_writing(self.path / name, "ab") as file:
+                file.write(text.encode())
         except OSError as problem:
             raise UserError(f"{self.path / name} cannot be written: {problem.strerror or problem}") from None
 
@@ -224,7 +237,7 @@ class RunFolder:
         if not path.exists():
             return 0
         try:
-            with path.open("rb+") as file:
+            with for_writing(path, "rb+") as file:
                 os.fsync(file.fileno())
                 return os.fstat(file.fileno()).st_size
         except OSError as problem:
@@ -239,7 +252,10 @@ class RunFolder:
         if found < length:
             raise DamagedFile(f"{path} is damaged: {found} bytes are left of at least {length}")
         if found > length:
-            os.truncate(path, length)
+            try:
+                cut(path, length)
+            except OSError as problem:
+                raise UserError(f"{path} cannot be written: {problem.strerror or problem}") from None
 
     def status(self, status: str, rounds: int, seconds: float, message: str = "") -> None:
         """The run's status, and while it is running, by which process."""

@@ -30,7 +30,7 @@ from fedpareto.engines.flower.apps import make_client_app, node_from
 from fedpareto.engines.flower.link import Address, server_grid, submit_run
 from fedpareto.engines.flower.node import Node
 from fedpareto.errors import UserError
-from fedpareto.files import write_secret
+from fedpareto.files import for_writing, python, write_secret
 
 T = TypeVar("T")
 
@@ -68,7 +68,7 @@ class Processes:
         self.running[name] = self._begin(command, self.folder / f"{name}.log")
 
     def _begin(self, command: Sequence[str], output: Path) -> subprocess.Popen[bytes]:
-        with output.open("ab") as log, warnings.catch_warnings():
+        with for_writing(output, "ab") as log, warnings.catch_warnings():
             # A function in the child ties its life to ours; newer Pythons warn of it if there are threads.
             warnings.simplefilter("ignore", DeprecationWarning)
             return subprocess.Popen(
@@ -177,7 +177,7 @@ class LocalFederation:
         }
         plan = self.folder / f"worker{number}.json"
         write_secret(plan, json.dumps({"secret": str(self.secret), "nodes": assigned}).encode())
-        command = [sys.executable, "-m", "fedpareto.engines.flower.worker", str(plan)]
+        command = python("fedpareto.engines.flower.worker", str(plan))
         self.processes.start(f"worker{number}", command)
 
     def _worker_count(self) -> int:
@@ -195,7 +195,7 @@ class LocalFederation:
         host, port = self.runtimes[number].split(":")
         connect = ["--superlink", self.superlink, "--host", host, "--port", port]
         share = min(1.0, PAUSE_PER_NODE * len(self.nodes))
-        return [sys.executable, "-m", "fedpareto.engines.flower.supernode", str(share), *self._isolation(), *connect]
+        return python("fedpareto.engines.flower.supernode", str(share), *self._isolation(), *connect)
 
     def _isolation(self) -> list[str]:
         # Plain text is for loopback only. The secret keeps other users of this machine from taking tasks.

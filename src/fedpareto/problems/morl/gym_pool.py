@@ -9,13 +9,13 @@ import json
 import multiprocessing
 import os
 import subprocess
-import sys
 import tempfile
 import threading
 from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
+from fedpareto.files import python
 from fedpareto.problems.morl import gym_worker
 from fedpareto.problems.morl.gym_worker import HEADER, LENGTH, Command
 
@@ -36,7 +36,7 @@ class Worker:
     def __init__(self) -> None:
         self._complaints = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the worker)
         self.process = subprocess.Popen(
-            [sys.executable, "-m", gym_worker.__name__],
+            python(gym_worker.__name__),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._complaints,
