@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from fedpareto.api import sweep as sweep
     from fedpareto.api import table as table
     from fedpareto.api import tune as tune
+    from fedpareto.core.consent import allow as allow
     from fedpareto.core.federation import Federation as Federation
     from fedpareto.core.registry import make_algorithm as make_algorithm
     from fedpareto.core.solutions import SolutionSet as SolutionSet
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
+    "allow": "fedpareto.core.consent",
     "load": "fedpareto.api",
     "run": "fedpareto.api",
     "resume": "fedpareto.api",
@@ -50,6 +52,7 @@ __all__ = [
     "SolutionSet",
     "UserError",
     "__version__",
+    "allow",
     "load",
     "make_algorithm",
     "resume",

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
+from fedpareto.core import consent
 from fedpareto.core.algorithm import Algorithm
 from fedpareto.core.learner import Learner
 from fedpareto.core.parameters import build, to_plain
@@ -105,6 +106,8 @@ def run(
         result = fedpareto.run("convex", "fedpref", clients=20, preferences="equidistant")
     """
     task: Problem = _named(Problem, problem, "problem")
+    if not isinstance(problem, str):
+        consent.name_all(vars(task))
     values = {
         "clients": task.default_clients() if clients is None else clients,
         "rounds": rounds,
@@ -161,6 +164,7 @@ def sweep(
     from fedpareto.page.comparison import write_summary
 
     listed = [specs] if isinstance(specs, str | Path | Mapping) else list(specs)
+    consent.name_all([source for source in listed if isinstance(source, Mapping)])
     plan = grid.plan(listed)
     if isinstance(jobs, str) and jobs != "ray":
         raise UserError(f"jobs is {jobs!r}; it is a number, or 'ray'")
@@ -184,6 +188,8 @@ def tune(spec: Source, out: str | Path, *, grid: str = "", jobs: int = 1, quiet:
     study.need_optuna()
     if jobs < 1:
         raise UserError(f"jobs is {jobs}; at least 1 is needed")
+    if isinstance(spec, Mapping):
+        consent.name_all(spec)
     tuning = plan.read(spec if isinstance(spec, Mapping) else Path(spec), grid=grid)
     return study.run(tuning, Path(out), jobs, tallied("trials", study.grid_size(tuning), quiet), lambda: False)
 
@@ -199,6 +205,7 @@ def table(
         problem = fedpareto.table(df, label="hired", sensitive="gender")
         result = fedpareto.run(problem, "fedpref", clients=5)
     """
+    consent.name_all(parameters)
     values = {
         **parameters,
         "file": str(data) if isinstance(data, str | Path) else keep_frame(data),

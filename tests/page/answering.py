@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 
 from fedpareto.errors import UserError
 
@@ -17,6 +18,8 @@ def answer(name, payload):
             raise UserError(payload)
         case "fault":
             return payload["missing"]
+        case "sleep":
+            signal.pause()
         case "die":
             os._exit(9)
         case "die once":

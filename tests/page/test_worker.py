@@ -76,3 +76,21 @@ def is_there(pid):
         return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
     except OSError:
         return False
+
+
+def test_a_question_that_never_ends_does_not_keep_others_from_asking(worker):
+    worker.longest = 0.2
+    said = []
+
+    def ask() -> None:
+        try:
+            worker.ask("sleep")
+        except UserError as problem:
+            said.append(str(problem))
+
+    slow = threading.Thread(target=ask)
+    slow.start()
+    until(lambda: worker.pid is not None)
+    assert worker.ask("add", [1, 2]) == 3
+    slow.join()
+    assert "while others waited" in said[0]

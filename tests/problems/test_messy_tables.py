@@ -17,6 +17,7 @@ import pandas
 import pytest
 
 import fedpareto
+from fedpareto.core import consent
 from fedpareto.core.parameters import build
 from fedpareto.errors import UserError
 from fedpareto.problems.fairness.benchmarks import OwnTable
@@ -347,6 +348,7 @@ def test_a_database_and_a_folder_of_parquet_files_are_the_same_table(tmp_path):
     (tmp_path / "people" / ".venv" / "other.parquet").write_bytes(b"not ours")
     common = {"label": "hired", "sensitive": ("gender",)}
     expected = OwnTable(file=str(tmp_path / "people.csv"), **common).data(2, 0)
+    consent.name(f"sqlite:///{tmp_path}/people.db", "SELECT * FROM people")
     by_query = OwnTable(sql=f"sqlite:///{tmp_path}/people.db", query="SELECT * FROM people", **common).data(2, 0)
     for part, rows in expected.items():
         for name, column in rows.columns.items():
@@ -371,5 +373,6 @@ def test_a_password_never_reaches_a_run_folder(tmp_path, monkeypatch):
     written = "".join(path.read_text(errors="replace") for path in (tmp_path / "run").iterdir() if path.is_file())
     assert "env:PEOPLE_URL" in written
     assert "timeout=77" not in written
+    consent.name("env:NOWHERE")
     with pytest.raises(UserError, match="the environment variable NOWHERE is not set"):
         OwnTable(sql="env:NOWHERE", **common).read()

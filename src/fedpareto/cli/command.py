@@ -32,6 +32,8 @@ from fedpareto.cli import (
     sweep,
     tune,
 )
+from fedpareto.cli.allowing import Reading
+from fedpareto.core import consent
 from fedpareto.errors import UnknownName, UserError
 
 # Help is plain text here; without this, Typer 0.20 escapes brackets in it as if Rich were to print it.
@@ -98,6 +100,9 @@ def _root(
         typer.echo(context.get_help())
 
 
+READING = (runs.run, runs.resume, runs.show, page.page, sweep.sweep, tune.tune, matrix.matrix, audit.audit)
+"""Commands that may come to read data by a spec or a run's folder."""
+
 for command in (
     *(runs.run, stop.stop, runs.resume, runs.show, runs.compare, page.page),
     *(lists.algorithms, lists.problems),
@@ -105,7 +110,7 @@ for command in (
     *(serve.predict, serve.export, serve.serve),
     completion.completion,
 ):
-    app.command()(command)
+    app.command(cls=Reading if command in READING else None)(command)
 
 
 @functools.cache
@@ -117,6 +122,7 @@ def _command() -> Any:
 def main() -> None:
     """The entry point: a user error is one line and exit code 2, never a traceback."""
     console.prepare()
+    consent.name_words(sys.argv[1:])
     if sys.argv[1:2] == [completion.COMPLETE]:
         found = completion.candidates(_command(), sys.argv[2:])
         sys.stdout.write("".join(f"{text}\n" for text in found))

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedpareto.cli import console
+from fedpareto.core import consent
 from fedpareto.errors import UserError
 
 if TYPE_CHECKING:
@@ -40,6 +41,9 @@ def page(
     ] = None,
     no_browser: Annotated[bool, typer.Option("--no-browser", help="Only print the address.")] = False,
     read_only: Annotated[bool, typer.Option("--read-only", help="Watch runs, but start or stop none.")] = False,
+    allow_files: Annotated[
+        bool, typer.Option("--allow-files", help="The dial may read the tables that run folders name.")
+    ] = False,
     rows: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Rows as CSV for the dial.  [default: chosen in the page]")
     ] = None,
@@ -53,6 +57,8 @@ def page(
     roots = [_folder(path) for path in runs or [RUNS]]
     if rows is not None and not rows.is_file():
         raise UserError(f"there is no file {rows}; --rows takes a table as CSV")
+    if allow_files:
+        consent.allow_files()
     from fedpareto.page import server
 
     def ready(address: Address) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from fedpareto.cli import space_contacts, space_models, space_rehearse, space_schemes, space_simulate
+from fedpareto.cli.allowing import Reading
 from fedpareto.cli.console import AsJson, print_json, print_table
 from fedpareto.errors import UserError
 
@@ -125,7 +126,7 @@ app.command()(space_models.update)
 app.command()(space_rehearse.rehearse)
 app.command()(space_contacts.contacts)
 app.command()(space_schemes.schemes)
-app.command()(space_simulate.simulate)
+app.command(cls=Reading)(space_simulate.simulate)
 app.command()(space_simulate.look)
 
 

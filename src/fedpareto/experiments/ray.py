@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from fedpareto import cluster
+from fedpareto.core import consent
 from fedpareto.core.solutions import tested_on
 from fedpareto.engines.judging import Judge
 from fedpareto.engines.machine import memory_of
@@ -62,6 +63,7 @@ def engine_on(spec: Spec, crew: Crew, chosen: dict[str, int] | None) -> RayEngin
     settings = [replace(one, initial=one.initial.to(dtype)) for one in settings_of(spec)]
     shards = Shards(settings[0].clients, len(crew))
     common = {"spec": spec.to_mapping(), "folder": str(Path.cwd()), "data": os.environ.get(DATA, "")}
+    common["named"] = consent.passed()
     memory = room.workers_here(len(crew))
     given = [
         common | {"places": shards.places(shard), "tested": shard == 0, "workers": memory} for shard in range(len(crew))
@@ -88,6 +90,7 @@ def engine_on(spec: Spec, crew: Crew, chosen: dict[str, int] | None) -> RayEngin
 
 def make_shard(given: dict[str, Plain]) -> tuple[Begin, Plain]:
     """A worker's part of the clients, and what models are tested on; called in the worker's own process."""
+    consent.take(given["named"])
     if given["data"]:
         os.environ.setdefault(DATA, given["data"])
     with suppress(OSError):  # On another machine there may be no such folder.

@@ -78,7 +78,7 @@ def app_of(
     app.include_router(_asked(shelf, {"server": server, "read_only": read_only}))
     app.include_router(_streamed(hub))
     app.include_router(dial.routes(folder_of, turned))
-    app.include_router(form.routes(forms, shelf.roots[0]))
+    app.include_router(form.routes(forms, shelf.roots[0], read_only))
     app.include_router(jobs.routes(folder_of, shelf.roots[0], forms, read_only))
     app.include_router(figures.routes(folder_of, painter))
     app.include_router(_files())

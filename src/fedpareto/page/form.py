@@ -35,8 +35,8 @@ class Wanted(BaseModel):
         return given
 
 
-def routes(worker: Worker, root: Path) -> APIRouter:
-    """The form and its check; a new run's folder would be in `root`."""
+def routes(worker: Worker, root: Path, read_only: bool = False) -> APIRouter:
+    """The form and its check, which for a page that only watches reads no data; `root` would hold a new folder."""
     router = APIRouter()
 
     @functools.cache
@@ -49,7 +49,7 @@ def routes(worker: Worker, root: Path) -> APIRouter:
 
     @router.post("/api/check")
     def check(wanted: Wanted) -> dict[str, Any]:
-        checked = worker.ask("check", wanted.values)
+        checked = worker.ask("outline" if read_only else "check", wanted.values)
         found = {"yaml": checked["yaml"], "command": None, "error": checked["error"], "field": checked["field"]}
         if checked["error"] is not None:
             return found

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from fedpareto.core import described, registry
+from fedpareto.core import consent, described, registry
 from fedpareto.core.parameters import field_docs, parse_value, to_plain
 from fedpareto.errors import UserError
 from fedpareto.experiments import spec_yaml
@@ -34,7 +34,12 @@ Values = Mapping[str, Any]
 
 def answer(name: str, payload: Any) -> Any:
     """One of the jobs below; see worker.Answering."""
-    jobs: dict[str, Callable[[Any], Any]] = {"form": lambda _: form(), "check": check, "settle": settle}
+    jobs: dict[str, Callable[[Any], Any]] = {
+        "form": lambda _: form(),
+        "check": check,
+        "outline": lambda values: check(values, outlined),
+        "settle": settle,
+    }
     return jobs[name](payload)
 
 
@@ -100,10 +105,10 @@ def _word(value: Any) -> Any:
 # -- what a choice comes to ----------------------------------------------------------------------------------------
 
 
-def check(values: Values) -> dict[str, Any]:
+def check(values: Values, come_to: Callable[[Values], dict[str, Any]] | None = None) -> dict[str, Any]:
     """The YAML and the command line of what differs from the defaults, or the error and the value that it is about."""
     try:
-        return {**settle(values), "error": None, "field": None}
+        return {**(come_to or settle)(values), "error": None, "field": None}
     except UserError as problem:
         field, said = _told(str(problem))
         return {"yaml": None, "words": None, "name": None, "error": said, "field": field}
@@ -111,14 +116,20 @@ def check(values: Values) -> dict[str, Any]:
 
 def settle(values: Values) -> dict[str, Any]:
     """The same, or UserError; "words" are those after `fedpareto run`, "name" is one for a folder."""
+    consent.name_all(values)
+    return outlined(values, in_full=True)
+
+
+def outlined(values: Values, in_full: bool = False) -> dict[str, Any]:
+    """The same without a look at any data, for those who may only watch."""
     given = {key.removesuffix(".name"): value for key, value in values.items()}
     given = {"algorithm": given.get("algorithm", NAMED_SECTIONS["algorithm"]), **_in_order(given)}
     spec = _draft(given).finish()
-    # As a run does first: here an algorithm refuses problems that it cannot handle.
-    with _about("problem"):
-        setting = first_setting(spec)
-    with _about("algorithm"):
-        spec.algorithm.begin(setting)
+    if in_full:  # As a run does first: here an algorithm refuses problems that it cannot handle.
+        with _about("problem"):
+            setting = first_setting(spec)
+        with _about("algorithm"):
+            spec.algorithm.begin(setting)
     needed = _needed(given, spec)
     name = f"{spec.algorithm.name}-{spec.problem.name}"
     return {"yaml": spec_yaml.text_of(_nested(needed)), "words": _words(needed, spec), "name": name}

@@ -6,7 +6,6 @@ Each is a process of its own, which the page neither ends nor takes along when i
 from __future__ import annotations
 
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -18,9 +17,19 @@ from typing import Any
 from fastapi import APIRouter, Depends, HTTPException
 from pydantic import BaseModel
 
+from fedpareto.core import consent
 from fedpareto.errors import UserError
 from fedpareto.experiments.interrupts import StopFile
-from fedpareto.files import Lock, free_folder, quoted, read_object, write_atomically
+from fedpareto.files import (
+    Lock,
+    for_writing,
+    free_folder,
+    must_hold_no_links,
+    python,
+    quoted,
+    read_object,
+    write_atomically,
+)
 from fedpareto.page.form import Wanted, command_of, folder_name
 from fedpareto.page.ids import id_of
 from fedpareto.page.watch import Unknown
@@ -85,11 +94,12 @@ class Jobs:
             above = quoted(self.root.resolve().parent)
             raise UserError(f"this page shows one run; open the folder above for others: fedpareto page {above}")
 
-    def start(self, yaml: str, name: str) -> Path:
-        """A new run in a new folder."""
+    def start(self, yaml: str, name: str, values: dict[str, Any]) -> Path:
+        """A new run in a new folder; `values` are those that the user gave."""
         folder = free_folder(self.root, name)
         write_atomically(folder / ASKED, yaml)
-        self._begin(id_of(folder, self.root), folder, ["run", "--spec", str(folder / ASKED), "--out", str(folder)])
+        arguments = ["run", "--spec", str(folder / ASKED), "--out", str(folder)]
+        self._begin(id_of(folder, self.root), folder, arguments, values)
         return folder
 
     def resume(self, id: str, folder: Path, changes: Sequence[str]) -> None:
@@ -120,16 +130,12 @@ class Jobs:
             raise Unknown(f"no process of '{id}' was started by this page")
         return self.started[id].state()
 
-    def _begin(self, id: str, folder: Path, arguments: Sequence[str]) -> None:
-        with (folder / OUTPUT).open("ab") as output:
+    def _begin(self, id: str, folder: Path, arguments: Sequence[str], values: Any = ()) -> None:
+        must_hold_no_links(folder)
+        with for_writing(folder / OUTPUT, "ab") as output:
             process = subprocess.Popen(
-                [
-                    sys.executable,
-                    "-P",
-                    "-m",
-                    "fedpareto",
-                    *arguments,
-                ],  # -P: modules are those of the command.
+                python("fedpareto", *arguments),
+                env=consent.named_too(values),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
@@ -192,7 +198,7 @@ def routes(folder_of: Callable[[str], Path], root: Path, worker: Worker, read_on
     def start(wanted: Wanted) -> dict[str, Any]:
         jobs.must_have_room()
         settled = worker.ask("settle", wanted.values)
-        folder = jobs.start(settled["yaml"], folder_name(wanted, settled))
+        folder = jobs.start(settled["yaml"], folder_name(wanted, settled), wanted.values)
         return {"command": command_of(settled["words"], folder), "id": id_of(folder, jobs.root)}
 
     @router.get("/api/jobs/{id}")

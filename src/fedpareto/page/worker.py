@@ -1,7 +1,8 @@
 """A process beside the page's own for what needs torch: the page's process never imports it, and never waits for it.
 
 Questions and answers are lines of JSON over pipes, one at a time. The process begins with the first question, is begun
-anew if it dies, and ends with the page, however that ends: it has nothing to read any more.
+anew if it dies, and ends with the page, however that ends: it has nothing to read any more. A question that takes long
+is given up as soon as another one has waited as long.
 """
 
 from __future__ import annotations
@@ -13,14 +14,20 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import IO, Any
 
+from fedpareto.core import consent
 from fedpareto.errors import UserError, in_words
+from fedpareto.files import python
 
 TRIES = 2
 """Processes that one question may cost; a question that kills two would kill a third."""
+
+LONGEST = 20.0
+"""Seconds that a question may take while another one waits."""
 
 Answering = Callable[[str, Any], Any]
 """What a worker does: from a job's name and what it is given to the answer, both as JSON can hold them."""
@@ -36,7 +43,12 @@ class Worker:
 
     target: str
     """Of that function, "module:function"; see `Answering`. Its module is imported over there, not here."""
+    longest: float = LONGEST
     _process: subprocess.Popen[str] | None = None
+    _began: float = 0.0
+    """When the question under way was begun."""
+    _given_up: bool = False
+    """Whether the process was ended for the sake of another question."""
     _turn: threading.Lock = field(default_factory=threading.Lock)
 
     def ask(self, name: str, payload: Any = None) -> Any:
@@ -45,12 +57,28 @@ class Worker:
         Raises UserError with the job's own message, WorkerFailed if the job has a fault.
         """
         line = json.dumps([name, payload])
-        with self._turn:
+        self._wait()
+        try:
+            self._began, self._given_up = time.monotonic(), False
             for _ in range(TRIES):
                 answer = self._try(line)
                 if answer is not None:
                     return _opened(answer)
+                if self._given_up:
+                    raise UserError(
+                        f"this took more than {self.longest:g} seconds while others waited, and was given up; "
+                        "fedpareto run in a terminal takes the time that it needs"
+                    )
+        finally:
+            self._turn.release()
         raise WorkerFailed(f"the process for '{name}' ended twice without an answer; is there enough memory?")
+
+    def _wait(self) -> None:
+        """Waits for its turn; ends the process of a question that takes too long."""
+        while not self._turn.acquire(timeout=self.longest):
+            if time.monotonic() - self._began >= self.longest:
+                self._given_up = True
+                self.close()
 
     @property
     def pid(self) -> int | None:
@@ -83,7 +111,8 @@ class Worker:
 
     def _begin(self) -> subprocess.Popen[str]:
         return subprocess.Popen(
-            [sys.executable, "-P", "-m", __name__, self.target],  # -P: modules do not come from where the user stands.
+            python(__name__, self.target),
+            env=consent.strict(),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             encoding="utf-8",

@@ -11,7 +11,7 @@ import pytest
 import torch
 from gym_playing import FORGET, NAMED, begun, plain
 
-from fedpareto.core import rng
+from fedpareto.core import consent, rng
 from fedpareto.core.clients import Clients
 from fedpareto.core.registry import problem_class
 from fedpareto.errors import UnknownName, UserError
@@ -169,6 +169,7 @@ def test_two_short_rounds_of_learning_are_the_same_in_one_stack_and_alone_in_oth
     ],
 )
 def test_what_cannot_be_played_is_said_in_one_line(id, message):
+    consent.name("nobody_has_this")
     with pytest.raises(UserError, match=message) as caught:
         GymEnvironment.of(id)
     assert "\n" not in str(caught.value)

@@ -17,6 +17,7 @@ import pytest
 import torch
 from gym_playing import FORGET, begun, plain, random_actions
 
+from fedpareto.core import consent
 from fedpareto.problems.morl import gym_pool, gym_worker
 from fedpareto.problems.morl.gym_environment import GymEnvironment
 from fedpareto.problems.morl.gym_pool import WorkerDied, close_pool, pool
@@ -57,6 +58,7 @@ atexit.register(print, "goodbye")
 def chatty(tmp_path, monkeypatch, own_processes):
     (tmp_path / "talks.py").write_text(CHATTY)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    consent.name("talks")
     return GymEnvironment.of("talks:chatty-v0")
 
 

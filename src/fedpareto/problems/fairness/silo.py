@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedpareto.core import consent
 from fedpareto.core.outputs import Output
 from fedpareto.core.rows import Rows
 from fedpareto.errors import UserError
@@ -61,6 +62,7 @@ class Silo(Fairness):
         """What all parties share."""
         if not self.schema:
             raise UserError("the problem 'silo' needs schema, the file that fedpareto server init writes")
+        consent.need_file(self.schema)
         return TableSchema.read(Path(self.schema).expanduser())
 
     def _read(self) -> tables.LabelledTable:

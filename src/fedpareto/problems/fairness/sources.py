@@ -5,14 +5,14 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fedpareto.core import consent
 from fedpareto.errors import UserError
-from fedpareto.problems.fairness import reading
+from fedpareto.problems.fairness import databases, reading
 from fedpareto.problems.fairness.columns import Reading
 from fedpareto.problems.fairness.reading import Table
 
@@ -73,9 +73,11 @@ class Source:
     def read(self, how: Reading | None = None) -> Table:
         """The table."""
         if self.sql:
+            consent.need_sql(self.sql, self.query)
             return _from_database(self, how or Reading())
         if self.file.startswith(FRAME):
             return _from_frame(self.file, how or Reading())
+        consent.need_file(self.file)
         return reading.read(Path(self.file).expanduser(), how)
 
     def of_party(self) -> DataFrame:
@@ -98,7 +100,7 @@ def holds_password(url: str) -> bool:
 @lru_cache(maxsize=4)
 def _from_database(source: Source, how: Reading) -> Table:
     """Kept for this process: a run sees the rows as they were when it began."""
-    return reading.of_frames(_rows(_url(source.sql), source.query), source.name, how)
+    return reading.of_frames(databases.rows(_url(source.sql), source.query), source.name, how)
 
 
 def _url(given: str) -> str:
@@ -108,27 +110,6 @@ def _url(given: str) -> str:
     if not os.environ.get(name):
         raise UserError(f"--sql {given}: the environment variable {name} is not set; it holds the database's URL")
     return os.environ[name]
-
-
-def _rows(url: str, query: str) -> Iterator[DataFrame]:
-    import pandas
-
-    try:
-        import sqlalchemy
-    except ImportError:
-        raise UserError("reading a database needs SQLAlchemy: pip install 'fedpareto[sql]'") from None
-    try:
-        engine = sqlalchemy.create_engine(url)
-        with engine.connect().execution_options(stream_results=True) as connection:
-            yield from pandas.read_sql(sqlalchemy.text(query), connection, chunksize=reading.PIECE)
-        engine.dispose()
-    except (sqlalchemy.exc.SQLAlchemyError, pandas.errors.DatabaseError, ImportError) as problem:
-        # The database's own message is at the bottom of the chain.
-        cause = problem.__cause__ if isinstance(problem, pandas.errors.DatabaseError) else problem
-        reason = " ".join(str(getattr(cause, "orig", None) or problem).split()).partition(" (Background")[0]
-        for secret in re.findall(r"://[^/@]*:([^/]+)@", url):
-            reason = reason.replace(secret, "***")
-        raise UserError(f"the database cannot be read: {reason}") from None
 
 
 # -- frames --------------------------------------------------------------------------------------------------------

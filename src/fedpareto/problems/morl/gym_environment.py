@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedpareto.core import rng
+from fedpareto.core import consent, rng
 from fedpareto.core.environment import Actions, Environment, Session, Transition
 from fedpareto.core.messages import Message
 from fedpareto.errors import UnknownName, UserError
@@ -171,6 +171,9 @@ class GymSession(Session):
 
 def _facts(id: str, horizon: int) -> dict[str, Any]:
     """See gym_worker.described; what prevents running it is a UserError."""
+    module = id.rpartition(":")[0]
+    if module:
+        consent.need_module(module, id)
     facts = pool().described(gym_worker.key(id, horizon))
     if "unknown" in facts:
         raise UnknownName("environment", id, facts["unknown"])
@@ -189,7 +192,7 @@ def _needed(package: str) -> str:
     name = "mo-gymnasium" if package == "mo_gymnasium" else package
     if package in OF_THE_EXTRA:
         return f"{name}, which is not installed: pip install 'fedpareto[morl]'"
-    return f"the Python package {name}, which is not installed"
+    return f"the Python package {name}, which is not installed; install it, or put its folder into PYTHONPATH"
 
 
 def _has_no_box2d_wheel() -> bool:
