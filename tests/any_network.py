@@ -122,7 +122,7 @@ class AnyNetwork(SupervisedProblem):
         return self.network.layout
 
     def initial(self, seed):
-        return self.network.initial(seed)
+        return self.network.drawn(seed)
 
     def learner(self):
         return Supervised(lr=0.01, batch_size=8)

@@ -63,9 +63,9 @@ def test_gradients_of_the_stacked_mlp_are_right():
 def test_any_module_can_be_stacked_and_a_stack_equals_its_members():
     module = torch.nn.Sequential(torch.nn.Conv1d(1, 2, 3), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(6, 1))
     stacked = StackedModule(module)
-    assert torch.equal(stacked.initial(3), stacked.initial(3))
-    assert not torch.equal(stacked.initial(3), stacked.initial(4))
-    flat = torch.stack([stacked.initial(seed) for seed in range(3)])
+    assert torch.equal(stacked.drawn(3), stacked.drawn(3))
+    assert not torch.equal(stacked.drawn(3), stacked.drawn(4))
+    flat = torch.stack([stacked.drawn(seed) for seed in range(3)])
     inputs = torch.randn(3, 4, 1, 5)
     together = stacked(stacked.layout.unflatten(flat), inputs)
     for client in range(3):

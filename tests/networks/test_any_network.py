@@ -27,7 +27,7 @@ def stacked_of(name):
     module = MODULES[name]().double()
     stacked = StackedModule(module)
     generator = torch.Generator().manual_seed(1)
-    start = stacked.initial(0)
+    start = stacked.drawn(0)
     models = start + 0.1 * torch.rand(N, len(start), generator=generator, dtype=torch.float64)
     rows = inputs_of(name, N, ROWS, generator=generator)
     return module, stacked, models, rows.double() if rows.is_floating_point() else rows
@@ -134,7 +134,7 @@ def test_stacked_training_is_the_loop_over_clients(name):
 def test_running_statistics_are_those_of_torch_after_several_steps():
     layer = nn.BatchNorm2d(4).double()
     stacked, rows = StackedModule(nn.Sequential(nn.BatchNorm2d(4))), torch.randn(5, N, ROWS, 4, 3, 3).double()
-    model = stacked.initial(0).double().expand(N, -1)
+    model = stacked.drawn(0).double().expand(N, -1)
     for number, minibatch in enumerate(rows):
         training = step_of(torch.ones(N, ROWS).double(), step=number)
         stacked(stacked.layout.unflatten(model), minibatch, training)
@@ -183,7 +183,7 @@ def test_batch_normalisation_of_something_else_than_rows_is_refused():
     stacked = StackedModule(Folded())
     with pytest.raises(UserError, match="the layer 'norm' gets 18 rows of a minibatch of 6"):
         stacked(
-            stacked.layout.unflatten(stacked.initial(0).expand(2, -1)),
+            stacked.layout.unflatten(stacked.drawn(0).expand(2, -1)),
             torch.randn(2, 6, 3, 4),
             step_of(torch.ones(2, 6), range(2)),
         )
@@ -210,7 +210,7 @@ def test_a_layer_of_somebody_s_own_keeps_its_forward_pass():
 
     rows = torch.randn(2, 3, 4)
     stacked = StackedModule(nn.Sequential(Halved(), nn.Linear(4, 4)))
-    own = stacked.layout.unflatten(stacked.initial(0).expand(2, -1))
+    own = stacked.layout.unflatten(stacked.drawn(0).expand(2, -1))
     expected = torch.einsum("nbi,noi->nbo", rows / 2, own["1.weight"]) + own["1.bias"].unsqueeze(1)
     assert torch.allclose(stacked(own, rows, step_of(torch.ones(2, 3), range(2))), expected, atol=1e-6)
     assert Halved.forward not in FORWARDS
@@ -325,7 +325,7 @@ def test_an_option_that_is_not_stacked_is_refused_in_one_line(module, rows, why)
             return self.part(rows, rows, rows)[0] if isinstance(module, nn.MultiheadAttention) else self.part(rows)[0]
 
     stacked = StackedModule(Around())
-    own = stacked.layout.unflatten(stacked.initial(0).expand(2, -1))
+    own = stacked.layout.unflatten(stacked.drawn(0).expand(2, -1))
     with pytest.raises(UserError, match=f"the layer 'part' .*{why}"):
         stacked(own, torch.randn(2, 3, 6, 4) if rows is None else rows)
 

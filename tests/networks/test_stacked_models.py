@@ -122,7 +122,7 @@ def test_a_stack_of_sequential_networks_is_each_of_them(padding):
     """With padding a layer has no stacked form here and goes through vmap."""
     module = layers(padding).double()
     stacked = StackedModule(module)
-    models = torch.stack([stacked.initial(seed).double() for seed in range(N)])
+    models = torch.stack([stacked.drawn(seed).double() for seed in range(N)])
     inputs = torch.randn(N, ROWS, 2, 10, 10, dtype=torch.float64)
     together = stacked(stacked.layout.unflatten(models), inputs)
     for client in range(N):
@@ -159,16 +159,32 @@ class Functional(nn.Module):
 @pytest.mark.parametrize("module", [Functional(), nn.Sequential(nn.Conv2d(1, 1, 1), Functional(), nn.Conv2d(1, 1, 1))])
 def test_randomness_inside_a_module_is_refused_when_it_is_used(module, clients):
     stacked = StackedModule(module)
-    own = stacked.layout.unflatten(stacked.initial(0).expand(clients, -1))
+    own = stacked.layout.unflatten(stacked.drawn(0).expand(clients, -1))
     with pytest.raises(UserError, match="cannot be stacked over clients by torch's vmap: it draws random numbers"):
         stacked(own, torch.randn(clients, ROWS, 1, 4, 4))
 
 
 def test_a_seed_fixes_all_that_was_drawn_of_attention():
     first, second = (StackedModule(nn.MultiheadAttention(4, 2)) for _ in range(2))
-    assert torch.equal(first.initial(0), second.initial(0))
-    place = first.layout.unflatten(first.initial(0))["in_proj_weight"]
-    assert not torch.equal(place, first.layout.unflatten(first.initial(1))["in_proj_weight"])
+    assert torch.equal(first.drawn(0), second.drawn(0))
+    place = first.layout.unflatten(first.drawn(0))["in_proj_weight"]
+    assert not torch.equal(place, first.layout.unflatten(first.drawn(1))["in_proj_weight"])
+
+
+def test_given_weights_are_kept_and_a_draw_changes_no_module_of_the_users():
+    """Also a factor of zeros, as an adapter begins with, and whatever the seed."""
+    module = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3), nn.Linear(3, 2, bias=False))
+    with torch.no_grad():
+        module[0].weight.fill_(0.123)
+        module[1].running_mean.fill_(7)
+        module[2].weight.zero_()
+    before = {name: tensor.clone() for name, tensor in module.state_dict().items()}
+    stacked = StackedModule(module)
+    assert not torch.equal(stacked.drawn(0), stacked.drawn(1))
+    assert all(torch.equal(tensor, before[name]) for name, tensor in module.state_dict().items())
+    assert torch.equal(stacked.initial(0), stacked.initial(1))
+    found = stacked.layout.unflatten(stacked.initial(0))
+    assert all(torch.equal(tensor, before[name]) for name, tensor in found.items())
 
 
 def test_a_module_that_initialises_its_layers_has_the_last_word():
@@ -181,11 +197,11 @@ def test_a_module_that_initialises_its_layers_has_the_last_word():
             nn.init.zeros_(self.last.weight)
 
     stacked = StackedModule(Quiet())
-    found = stacked.layout.unflatten(stacked.initial(0))
+    found = stacked.layout.unflatten(stacked.drawn(0))
     assert not found["last.weight"].any()
     assert found["first.weight"].any()
     attention = StackedModule(nn.MultiheadAttention(4, 2))
-    assert not attention.layout.unflatten(attention.initial(0))["out_proj.bias"].any(), "as torch itself begins"
+    assert not attention.layout.unflatten(attention.drawn(0))["out_proj.bias"].any(), "as torch itself begins"
 
 
 def test_a_parameter_that_no_seed_can_fix_is_refused_and_a_constant_one_is_not():
@@ -195,8 +211,8 @@ def test_a_parameter_that_no_seed_can_fix_is_refused_and_a_constant_one_is_not()
             self.scale = nn.Parameter(values)
 
     with pytest.raises(UserError, match="the parameter 'scale' was drawn when the module was made"):
-        StackedModule(Bare(torch.randn(3))).initial(0)
-    assert torch.equal(StackedModule(Bare(torch.ones(3))).initial(0), torch.ones(3))
+        StackedModule(Bare(torch.randn(3))).drawn(0)
+    assert torch.equal(StackedModule(Bare(torch.ones(3))).drawn(0), torch.ones(3))
 
 
 def test_lower_precision_is_used_where_it_is_asked_for():

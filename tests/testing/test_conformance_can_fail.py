@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import ClassVar
 
 import pytest
@@ -240,6 +241,23 @@ class MeanOverTheMinibatch(Convex):
 def test_padding_that_counts_is_found_also_where_clients_are_of_one_size():
     with pytest.raises(AssertionError, match="padding_does_not_count: rows with a mask of 0 change the losses"):
         check_problem(MeanOverTheMinibatch())
+
+
+@dataclass(frozen=True)
+class BeginsAnywhere(Convex):
+    """The initial model is drawn when the problem is made, from no seed."""
+
+    @cached_property
+    def drawn(self):
+        return torch.randn(self.dimension)
+
+    def initial(self, seed):
+        return self.drawn
+
+
+def test_an_initial_model_that_no_seed_fixes_is_found():
+    with pytest.raises(AssertionError, match="data_follow_the_seed: the initial model is another one each time"):
+        check_problem(BeginsAnywhere())
 
 
 def test_a_class_is_no_algorithm():

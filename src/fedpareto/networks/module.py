@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
@@ -39,27 +40,34 @@ class StackedModule:
         self._layers = _sequence(self._prepared)
 
     def initial(self, seed: int) -> Tensor:
-        """The module's own initialisation with our generator: `reset_parameters` of every part, then of the whole.
+        """The weights that the module has, whatever the seed: those of pretraining, or of a method of its own."""
+        return self._weights_of(self.module)
+
+    def drawn(self, seed: int) -> Tensor:
+        """A copy of the module, initialised with our generator: `reset_parameters` of every part, then of the whole.
 
         What `__init__` wrote into a layer that has such a method is drawn again; a module that wants it otherwise
         writes it in a `reset_parameters` of its own.
         """
-        seeded: set[Tensor] = set()
+        seeded, module = set[Tensor](), copy.deepcopy(self.module)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(rng.torch_generator(rng.Address(seed), "initial model").initial_seed())
-            for part in _parts_first(self.module):
+            for part in _parts_first(module):
                 # Multi-head attention has it under this other name.
                 reset: Any = getattr(part, "reset_parameters", None) or getattr(part, "_reset_parameters", None)
                 if reset is not None:
                     reset()
                     seeded.update(part.parameters())
-        for name, tensor in self.module.named_parameters():
+        for name, tensor in module.named_parameters():
             if tensor not in seeded and bool((tensor != tensor.flatten()[:1]).any()):
                 raise UserError(
                     f"the parameter '{name}' was drawn when the module was made, so no seed can fix it; give its "
                     "module a method reset_parameters that draws it"
                 )
-        tensors = {**dict(self.module.named_buffers()), **dict(self.module.named_parameters())}
+        return self._weights_of(module)
+
+    def _weights_of(self, module: nn.Module) -> Tensor:
+        tensors = {**dict(module.named_buffers()), **dict(module.named_parameters())}
         return self.layout.flatten({name: tensors[name].detach() for name in self.layout.names})
 
     def __call__(self, parameters: Mapping[str, Tensor], inputs: Tensor, training: Training | None = None) -> Tensor:

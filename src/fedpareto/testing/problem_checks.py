@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -101,6 +102,11 @@ def data_follow_the_seed(problem: SupervisedProblem, clients: int) -> None:
             assert torch.equal(tensor, second[name].columns[column]), f"'{name}.{column}' changed between two calls"
     assert first["train"].counts.min() > 0, "a client has no training row"
     assert torch.equal(problem.initial(1), problem.initial(1)), "the initial model changed between two calls"
+    again = replace(problem).initial(1)  # type: ignore[type-var]
+    assert torch.equal(problem.initial(1), again), (
+        "the initial model is another one each time the problem is made; draw it from the seed "
+        "(StackedModule.drawn(seed) does), or load it"
+    )
 
 
 def training_helps(problem: SupervisedProblem, clients: int) -> None:

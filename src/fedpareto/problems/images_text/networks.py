@@ -123,7 +123,7 @@ class ImageNetwork:
 
     def initial(self, seed: int) -> Tensor:
         """PyTorch's own initialisation of the layers."""
-        return self.stacked.initial(seed)
+        return self.stacked.drawn(seed)
 
     def __call__(self, parameters: Mapping[str, Tensor], inputs: Tensor, training: Training | None = None) -> Tensor:
         """Logits `[n, b, classes]` of images `[n, b, channels, height, width]`."""

@@ -39,7 +39,7 @@ class Network(nn.Module):
     def of_module(cls, module: nn.Module, seed: int = 0) -> Network:
         """Any torch module that the library can train, as it is first initialised."""
         stacked = StackedModule(module)
-        return cls(stacked, stacked.layout, stacked.initial(seed))
+        return cls(stacked, stacked.layout, stacked.drawn(seed))
 
     def forward(self, x: Tensor) -> Tensor:
         """Scores `[b, ...]` of rows `[b, ...]`."""
