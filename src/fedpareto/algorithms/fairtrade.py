@@ -98,7 +98,8 @@ class FairTrade(FedAvg):
     def ask(self, state: FedAvgState) -> list[Tasks]:
         """Every participant trains from θ with the proposal."""
         assert isinstance(state, FairTradeState)
-        return to_participants(state, model=state.model, proposal=torch.tensor(self.proposed(state)).to(state.model))
+        proposal = torch.tensor(self.proposed(state), dtype=torch.float64).to(state.model)
+        return to_participants(state, model=state.model, proposal=proposal)
 
     def tell(self, state: FedAvgState, replies: Replies) -> FairTradeState:
         """θ ← mean; what the last but one proposal made is known now, and the next one is found."""

@@ -357,10 +357,13 @@ def _places(cluster: Cluster, replied: np.ndarray) -> np.ndarray:
 
 
 def scaled(similarity: Tensor, s_min: float) -> Tensor:
-    """w_ij ← (max(sim, s_min) − s_min) / (1 − s_min): clipped (section 4.2.3), then scaled to [0, 1] (line 5)."""
+    """w_ij ← (max(sim, s_min) − s_min) / (1 − s_min): clipped (section 4.2.3), then scaled to [0, 1] (line 5).
+
+    In double precision: in single, an s_min just below 1 is 1, and nobody counts, not even a client for itself.
+    """
     if math.isinf(s_min):
         return torch.ones_like(similarity)
-    return (similarity.clamp_min(s_min) - s_min) / (1 - s_min)
+    return ((similarity.double().clamp_min(s_min) - s_min) / (1 - s_min)).to(similarity)
 
 
 def similarities(updates: Tensor, layout: Layout, ratio: float) -> Tensor:
