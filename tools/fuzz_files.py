@@ -171,26 +171,27 @@ def of_secure_sums() -> list[Reader]:
         peers = [other for other in clients if other != own]
         return Party(own, made[own][0], peers, told[peers], 7)
 
-    letters = [party(own, told).dealt(how.needed) for own in clients]
+    letters, own_shares = zip(*(party(own, told).dealt(how.needed, 3) for own in clients), strict=True)
     received = np.stack([letters[other][[one for one in clients if one != other].index(0)] for other in (1, 2, 3)])
     sent = told.tobytes() + received.tobytes() + bytes([SURVIVED, SURVIVED, SURVIVED])
 
     def of_client(content: bytes) -> object:
         found = np.frombuffer(content, dtype=np.uint8)
         keys, rest = found[: told.size].reshape(told.shape), found[told.size :]
-        if not all(secure_client.is_sound(one) for one in keys):
+        if not secure_client.sound(keys).all():
             raise UserError("keys that nobody can work with")
         own = party(0, keys)
-        own.dealt(how.needed)
-        shares = own.opened(rest[: received.size].reshape(received.shape))
+        own.dealt(how.needed, 3)
+        shares = own.opened(rest[: received.size].reshape(received.shape), how.needed)
         own.masked(np.arange(count), rest[: received.size].reshape(received.shape), how.ring.words)
-        return own.revealed(rest[received.size :], shares, how.needed)
+        return own.revealed(rest[received.size :], shares, own_shares[0], how.needed)
 
     def opened(own: int) -> np.ndarray:
         peers = [other for other in clients if other != own]
         mine = np.stack([letters[other][[one for one in clients if one != other].index(own)] for other in peers])
         flags = np.array([DROPPED if other == 3 else SURVIVED for other in peers], dtype=np.uint8)
-        return party(own, told).revealed(flags, party(own, told).opened(mine), how.needed)
+        shares = party(own, told).opened(mine, how.needed)
+        return party(own, told).revealed(flags, shares, own_shares[own], how.needed)
 
     revealed = np.stack([opened(own) for own in (0, 1, 2)])
     peers = np.array([[other for other in clients if other != own] for own in clients])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -17,8 +18,8 @@ from fedpareto.experiments.draft import Draft
 from fedpareto.trust.privacy import Privacy
 
 
-def distributed(**values):
-    return secured(protected(FedAvg("equal"), Privacy("distributed", clip=0.5, **values)), MASKED)
+def distributed(sums=MASKED, **values):
+    return secured(protected(FedAvg("equal"), Privacy("distributed", clip=0.5, **values)), sums)
 
 
 def test_the_mean_has_the_central_noise_and_a_margin_for_those_who_may_drop_out():
@@ -32,7 +33,8 @@ def test_the_mean_has_the_central_noise_and_a_margin_for_those_who_may_drop_out(
 
 
 def test_those_who_drop_out_cost_nothing_up_to_the_agreed_share_and_more_beyond():
-    few, many = (played(distributed(noise=2.0), {"train": list(range(gone))}).states[-1].inner.asked for gone in (3, 4))
+    algorithm = distributed(replace(MASKED, threshold=0.5), noise=2.0)
+    few, many = (played(algorithm, {"train": list(range(gone))}).states[-1].inner.asked for gone in (3, 4))
     assert few.tolist() == [1.0] * 10
     assert many.tolist() == pytest.approx([7 / 6] * 10), "six shares of noise where seven were agreed"
 

@@ -11,11 +11,12 @@ from secure_rounds import CLIENTS, MASKED, engine_of, played
 
 from fedpareto.algorithms.fedavg import FedAvg
 from fedpareto.algorithms.private import protected
-from fedpareto.algorithms.secured import Secured, secured
+from fedpareto.algorithms.secured import LEAST, Secured, secured
 from fedpareto.core import registry
 from fedpareto.core.messages import Tasks
 from fedpareto.core.registry import make_algorithm
 from fedpareto.errors import QuorumLost, UserError
+from fedpareto.experiments.checkpoint import Checkpoint
 from fedpareto.experiments.draft import Draft
 from fedpareto.problems.convex import Convex
 from fedpareto.testing import conformance
@@ -65,8 +66,8 @@ def test_the_sum_of_those_who_sent_something_is_exact_whoever_drops_out_in_the_m
 
 
 def test_with_few_neighbours_the_sum_is_the_same():
-    # Who is a neighbour depends on random keys: of six, the four that are needed are left whoever the three are.
-    few = Secured(FedAvg("equal"), replace(MASKED, neighbours=6))
+    # Who is a neighbour depends on random keys: of six and itself, four are left whoever the three are.
+    few = Secured(FedAvg("equal"), replace(MASKED, neighbours=6, threshold=0.5))
     found = played(few, {"share": [2], "train": [7], "unmask": [3]}).states[-1].inner.model
     there = [client for client in range(CLIENTS) if client not in (2, 7)]
     assert torch.equal(found, sum_by_hand(there, MASKED.ring, "equal"))
@@ -84,10 +85,10 @@ def test_a_ring_of_32_bits_costs_what_float32_does():
     ("gone", "words"),
     [
         ({"advertise": range(8)}, "round 1: only 2 clients advertised keys; a secure sum needs 3"),
-        ({"train": [0, 1, 2, 3, 4]}, "round 1: only 5 of 10 clients sent what they trained; a secure sum needs 6"),
+        ({"train": [0, 1, 2, 3, 4]}, "round 1: only 5 of 10 clients sent what they trained; a secure sum needs 7"),
         (
             {"unmask": [0, 1, 2, 3, 4, 5]},
-            "round 1: the mask of client 0 cannot be removed: 4 of its neighbours gave a share, 5 that fit are needed",
+            "round 1: the mask of client 0 cannot be removed: 4 clients gave a share of it, 7 that fit are needed",
         ),
     ],
 )
@@ -123,6 +124,39 @@ def test_a_client_that_was_begun_anew_within_a_round_is_one_that_dropped_out():
     there = [client for client in range(CLIENTS) if client != 3]
     # Those of a stack that fails are trained one by one, which changes their last bits.
     torch.testing.assert_close(done.inner.model, sum_by_hand(there, MASKED.ring), atol=1e-6, rtol=0)
+
+
+def test_what_no_honest_clients_can_have_is_not_taken_for_their_mean():
+    """Nobody can look at single updates, so the run ends in a line, before a model is lost."""
+    for algorithm, shift, words in (
+        (Secured(FedAvg("equal"), MASKED), 2**60, "from where they began; at most 1e.15 and"),
+        (
+            Secured(FedAvg("equal"), replace(MASKED, precision=4)),
+            2**62,
+            "holds values up to 2.88e.16",
+        ),
+        (secured(protected(FedAvg("equal"), Privacy("central", clip=0.5)), MASKED), 2**28, "at most 1e.15 and 0.50"),
+    ):
+        done = played(algorithm)
+        second = played(algorithm, engine=engine_of(algorithm), state=done.states[-1])
+        false = replace(second.states[-2], total=second.states[-2].total + shift)
+        with pytest.raises(QuorumLost, match=f"round 2: of 10 clients together the mean of 'model' .*{words}") as lost:
+            algorithm.tell(false, second.seen["unmask"])
+        assert "\n" not in str(lost.value)
+
+
+def test_a_checkpoint_and_private_state_of_the_version_before_go_on():
+    algorithm = Secured(FedAvg("equal"), MASKED)
+    engine = engine_of(algorithm)
+    state = played(algorithm, engine=engine).states[-1]
+    kept = Checkpoint()
+    kept.put_state(state, "state")
+    del kept.values["state"]["fields"]["moved"]
+    shelf = engine.private.shelf(0, 0)
+    shelf.tensors = {f"secure.own.{name}": one for name, one in shelf.tensors.items() if name != LEAST}
+    again = played(algorithm, engine=engine, state=kept.get_state(state, "state"))
+    wanted = played(algorithm, engine=engine_of(algorithm), state=state).states[-1].inner.model
+    assert torch.equal(again.states[-1].inner.model, wanted)
 
 
 # -- what it is for ------------------------------------------------------------------------------------------------

@@ -14,8 +14,8 @@ COMMON = {
     "rounds": 4,
     "seeds": 2,
     "engine": {"threads": 1, "chunk": 6},
-    "faults": {"dropout": 0.15},
-    "secure_sum": "masked",
+    "faults": {"dropout": 0.05},
+    "secure_sum": {"kind": "masked", "threshold": 0.5},
 }
 
 
@@ -39,7 +39,7 @@ def test_a_run_that_was_interrupted_ends_with_the_same_bits_though_keys_are_neve
 def test_after_a_round_the_secrets_of_all_who_stayed_are_forgotten(tmp_path):
     fedpareto.run("convex", "ditto", out=tmp_path / "run", **{**COMMON, "faults": None})
     kept = Checkpoint.load(next((tmp_path / "run").rglob("checkpoint*.safetensors")))
-    secret = [tensor for name, tensor in kept.tensors.items() if "secure.own" in name]
-    assert len(secret) == 2 * 5, "five parts of each seed's clients"
+    secret = [tensor for name, tensor in kept.tensors.items() if "secure.kept" in name]
+    assert len(secret) == 2 * 6, "six parts of each seed's clients"
     assert not any(tensor.any() for tensor in secret)
     assert any(name.endswith("/own") for name in kept.tensors), "what the algorithm keeps stays"

@@ -1,13 +1,14 @@
 """A secure sum around any algorithm whose server needs no more than the sum of its clients' replies.
 
-Bonawitz et al., "Practical secure aggregation for privacy-preserving machine learning", 2017, against a server that
-keeps to the protocol; with neighbours after Bell et al., 2020. A round has four exchanges: clients advertise keys, deal
-shares of their secrets to their neighbours, train and send what they trained under masks, and help to remove the masks
-that did not cancel. Keys and masks are the machine's own randomness; the sum is the same whatever they are.
+Bonawitz et al., "Practical secure aggregation for privacy-preserving machine learning", 2017; with neighbours after
+Bell et al., 2020. A round has four exchanges: clients advertise keys, deal shares of their secrets to their neighbours,
+train and send what they trained under masks, and help to remove the masks that did not cancel. Keys and masks are the
+machine's own randomness; the sum is the same whatever they are.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Generic
@@ -26,24 +27,40 @@ from fedpareto.core.algorithm import (
     S,
     Setting,
     State,
+    participant_count,
+    privacy_of,
     secure_sum_of,
     small_setting,
 )
 from fedpareto.core.averaged import Averaged, apart
 from fedpareto.core.clients import Clients
-from fedpareto.core.messages import Message, Parcels, Replies, Shapes, Tasks, only_of, places
+from fedpareto.core.messages import (
+    Message,
+    Parcels,
+    Replies,
+    Shapes,
+    Tasks,
+    only_of,
+    origins,
+    places,
+)
 from fedpareto.errors import QuorumLost, UserError
 from fedpareto.trust import secure_client as client_side
 from fedpareto.trust.secure_client import OWN_SECRETS
-from fedpareto.trust.secure_server import Unmasking
+from fedpareto.trust.secure_server import Unmasking, movement
 from fedpareto.trust.secure_sum import FEWEST, STEPS, SecureSum, neighbourhood
 
 PEERS, KEYS, TOLD, SHARES, COUNT, SURVIVED = (
     f"secure.{name}" for name in ("peers", "keys", "told", "shares", "count", "survived")
 )
 """The names of what clients are sent."""
-OWN_ROUND, OWN_PEERS, OWN_KEYS, OWN_SHARES = (f"secure.own.{name}" for name in ("round", "peers", "keys", "shares"))
+OWN = "secure.kept."
+OWN_ROUND, OWN_PEERS, OWN_KEYS, OWN_SHARES, OWN_SHARE = (
+    f"{OWN}{name}" for name in ("round", "peers", "keys", "shares", "share")
+)
 """The names of what a client keeps during a round."""
+LEAST = "secure.least"
+"""The name of how many neighbours it has in a round that was agreed on, at the least."""
 SIZE = "size"
 """The name of a client's number of rows, its weight where it sends it."""
 RESUMED = "the run can be resumed when more are there"
@@ -69,6 +86,8 @@ class SecuredState(State, Generic[S]):
     """… and whose masked reply is in the `total`, `[m]`."""
     total: Tensor = torch.empty(0, dtype=torch.int64)
     """The sum of the masked replies, `[D]`."""
+    moved: float = 0.0
+    """How far the mean of the last round was from where clients began."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +113,7 @@ class Secured(Around[SecuredState[S]], Generic[S]):
         dealt = [client_side.advertised() for _ in range(len(clients))]
         secrets_, keys = (_bytes(part, clients) for part in zip(*dealt, strict=True))
         clients.state = {
-            **clients.state,
+            **_blank(clients.state),
             OWN_ROUND: clients.addresses.round.to(clients.preferences.device),
             OWN_SECRETS: secrets_,
         }
@@ -105,51 +124,63 @@ class Secured(Around[SecuredState[S]], Generic[S]):
         self._must_be_in_order(clients, message[TOLD])
         clients.state = {**clients.state, OWN_PEERS: message[PEERS], OWN_KEYS: message[KEYS]}
         ids = clients.addresses.client.tolist()
-        letters = [self._party(clients, row, own).dealt(self.secure_sum.needed) for row, own in enumerate(ids)]
+        needed, least = self.secure_sum.needed, clients.state[LEAST].tolist()
+        dealt = [self._party(clients, row, own).dealt(needed, least[row]) for row, own in enumerate(ids)]
+        letters, shares = zip(*dealt, strict=True)
+        clients.state = {**clients.state, OWN_SHARE: _bytes(shares, clients)}
         return {"shares": _tensor(np.stack(letters), clients)}
 
     def train(self, clients: Clients, message: Message) -> Message:
         """The algorithm's own step, its reply as whole numbers under the masks."""
         self._must_be_in_order(clients, message[TOLD])
+        parties = [self._party(clients, row, client) for row, client in enumerate(clients.addresses.client.tolist())]
+        letters = [_array(row) for row in message[SHARES]]
+        needed = self.secure_sum.needed
+        shares = [party.opened(received, needed) for party, received in zip(parties, letters, strict=True)]
         own = {name: tensor for name, tensor in message.items() if not name.startswith("secure.")}
         secrets_ = {name: tensor for name, tensor in clients.state.items() if name.startswith("secure.")}
         trained = self.algorithm.train(clients, own)
         # An algorithm may have replaced the whole state.
         clients.state, clients.trained = {**clients.state, **secrets_}, trained
-        whole = self._whole(clients, self.algorithm.summand(own, trained), message[COUNT])
-        masked, shares = [], []
-        for row, client in enumerate(clients.addresses.client.tolist()):
-            party = self._party(clients, row, client)
-            received = _array(message[SHARES][row])
-            masked.append(party.masked(whole[row].cpu().numpy(), received, self.secure_sum.ring.words))
-            shares.append(party.opened(received))
+        # A client's share of the noise is by those of whom it knows itself, not by what it is told.
+        counts = torch.tensor([1 + int(some.any(axis=1).sum()) for some in shares])
+        whole = self._whole(clients, self.algorithm.summand(own, trained), counts, int(message[COUNT].max()))
+        words = self.secure_sum.ring.words
+        masked = [
+            party.masked(row.cpu().numpy(), received, words)
+            for party, row, received in zip(parties, whole, letters, strict=True)
+        ]
         clients.state = {**clients.state, OWN_SHARES: _tensor(np.stack(shares), clients)}
         return {"masked": _tensor(np.stack(masked), clients)}
 
-    def _whole(self, clients: Clients, reply: Message, counts: Tensor) -> Tensor:
-        """A reply as whole numbers, times its weight, and the weight itself; each one of `counts` `[n]` in its sum."""
+    def _whole(self, clients: Clients, reply: Message, counts: Tensor, told: int) -> Tensor:
+        """A reply as whole numbers, times its weight, and the weight itself. `counts` `[n]` add theirs up at the least,
+        and as many as is `told`.
+        """
         values = _flat({name: reply[name] for name in sorted(reply) if name != SIZE})
         if SIZE in reply:
             weight = reply[SIZE].double()[:, None]
             values = torch.cat([values * weight, weight], dim=1)
         ring = self.secure_sum.ring
-        whole = ring.encoded(values, int(counts.max()))
+        whole = ring.encoded(values, max(told, int(counts.max())))
         noise = self.algorithm.ring_noise(clients, whole, ring.unit, counts)
         return whole if noise is None else whole + noise.to(whole)
 
     def unmask(self, clients: Clients, message: Message) -> Message:
         """Of each neighbour the share of its own mask or, if it dropped out, of the key of those with others; and the
-        client's own mask. Then the round's secrets are forgotten.
+        client's own share of its own mask. Then the round's secrets are forgotten.
         """
         self._must_be_in_order(clients)
         revealed = [
             self._party(clients, row, client).revealed(
-                _array(message[SURVIVED][row]), _array(clients.state[OWN_SHARES][row]), self.secure_sum.needed
+                _array(message[SURVIVED][row]),
+                _array(clients.state[OWN_SHARES][row]),
+                _row(clients.state[OWN_SHARE], row),
+                self.secure_sum.needed,
             )
             for row, client in enumerate(clients.addresses.client.tolist())
         ]
-        blank = {name: torch.zeros_like(tensor) for name, tensor in clients.state.items() if name.startswith("secure.")}
-        clients.state = {**clients.state, **blank}
+        clients.state = _blank(clients.state)
         return {"revealed": _tensor(np.stack(revealed), clients)}
 
     def _party(self, clients: Clients, row: int, client: int) -> client_side.Party:
@@ -176,12 +207,15 @@ class Secured(Around[SecuredState[S]], Generic[S]):
     def private_state(self, setting: Setting) -> Message:
         """The algorithm's own, and the secrets of a round."""
         k, device = self.secure_sum.most_neighbours(len(setting.clients)), setting.initial.device
+        asked = participant_count(setting.participation, len(setting.clients))
         own = {
             OWN_ROUND: torch.zeros((), dtype=torch.int64),
             OWN_SECRETS: torch.zeros(client_side.SECRETS, dtype=torch.uint8),
             OWN_PEERS: torch.zeros(k, dtype=torch.int64),
             OWN_KEYS: torch.zeros(k, client_side.ADVERTISED, dtype=torch.uint8),
             OWN_SHARES: torch.zeros(k, client_side.SHARES, dtype=torch.uint8),
+            OWN_SHARE: torch.zeros(client_side.REVEALED, dtype=torch.uint8),
+            LEAST: torch.tensor(min(k, self.secure_sum.needed(asked) - 1)),
         }
         return {**self.algorithm.private_state(setting), **{name: one.to(device) for name, one in own.items()}}
 
@@ -231,8 +265,7 @@ class Secured(Around[SecuredState[S]], Generic[S]):
     def tell(self, state: SecuredState[S], replies: Replies) -> SecuredState[S]:
         """What came of a step; after the last one, the algorithm's own aggregation of the mean."""
         if state.step == "advertise":
-            good = np.array([client_side.is_sound(_array(row)) for row in replies["keys"]], dtype=bool)
-            heard = replies.only(np.flatnonzero(good))
+            heard = replies.only(np.flatnonzero(client_side.sound([_array(row) for row in replies["keys"]])))
             if len(heard) < FEWEST:
                 raise _lost(state, f"only {len(heard)} clients advertised keys", str(FEWEST))
             return replace(state, members=torch.as_tensor(heard.clients), keys=heard["keys"].cpu(), step="share")
@@ -263,8 +296,23 @@ class Secured(Around[SecuredState[S]], Generic[S]):
         ring, inner = self.secure_sum.ring, around.of(state.inner)
         left = torch.as_tensor(masks.view(f"<i{ring.words.itemsize}").copy()).to(state.total.device)
         values = ring.decoded(state.total - left)
-        told = self.algorithm.tell(inner, self._averaged(state, members[survived], values))
-        return SecuredState(state.setting, told.round, inner=told)
+        averaged = self._averaged(state, members[survived], values)
+        moved = self._moved(state, averaged)
+        told = self.algorithm.tell(inner, averaged)
+        return SecuredState(state.setting, told.round, inner=told, moved=moved)
+
+    def _moved(self, state: SecuredState[S], averaged: Averaged) -> float:
+        """How far the mean is from where clients began; QuorumLost if that is further than they can be."""
+        (tasks, *_) = self.algorithm.ask(around.of(state.inner))
+        begun = origins(tasks.only(np.arange(1)).stacked(), {name: one[None] for name, one in averaged.means.items()})
+        numbers = sum(map(torch.numel, begun.values()))
+        most = privacy_of(self.algorithm).longest_mean(len(averaged), numbers, len(begun))
+        most += self.secure_sum.ring.unit * math.sqrt(numbers)
+        try:
+            return movement(averaged.means, {name: one[0] for name, one in begun.items()}, state.moved, most)
+        except UserError as problem:
+            who = f"round {state.round + 1}: of {len(averaged)} clients together {problem}"
+            raise QuorumLost(f"{who}; the round is not taken; the run can be resumed without the client", []) from None
 
     def _averaged(self, state: SecuredState[S], clients: np.ndarray, values: Tensor) -> Averaged:
         """What the algorithm is told: the mean of all, and their mean weight."""
@@ -283,11 +331,8 @@ class Secured(Around[SecuredState[S]], Generic[S]):
         begun = len(state.members)
         needed = max(self.secure_sum.needed(begun), FEWEST)
         if there < needed:
-            raise _lost(state, f"only {there} of {begun} clients {what}", f"{needed} {self._because}")
-
-    @property
-    def _because(self) -> str:
-        return f"(secure_sum.threshold={self.secure_sum.threshold:g})"
+            because = f"{needed} (secure_sum.threshold={self.secure_sum.threshold:g})"
+            raise _lost(state, f"only {there} of {begun} clients {what}", because)
 
     def solutions(self, state: SecuredState[S]) -> Parcels:
         """The algorithm's own."""
@@ -345,6 +390,11 @@ def refusal(algorithm: Algorithm[Any]) -> str:
 
 
 # -- tensors and bytes ---------------------------------------------------------------------------------------------
+
+
+def _blank(state: Message) -> Message:
+    """What a client keeps, without secrets and what belongs to them."""
+    return {name: torch.zeros_like(one) if name.startswith(OWN) else one for name, one in state.items()}
 
 
 def _lost(state: SecuredState[Any], what: str, needed: str) -> QuorumLost:

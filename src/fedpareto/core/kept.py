@@ -58,12 +58,14 @@ class Shelf:
         return whole
 
     def write(self, clients: np.ndarray, state: Message) -> None:
-        """Replaces the state of these clients, in any order; the names are the same every time."""
+        """Replaces the state of these clients, in any order; names may be added."""
         known, _ = self._find(clients)
         if not known.all():
             self._make_room(clients[~known], state)
         _, rows = self._find(clients)
         for name, tensor in state.items():
+            if name not in self.tensors:
+                self.tensors[name] = tensor.new_zeros(len(next(iter(self.tensors.values()))), *tensor.shape[1:])
             self.tensors[name][torch.as_tensor(rows, device=tensor.device)] = tensor
 
     def _make_room(self, clients: np.ndarray, like: Message) -> None:

@@ -274,6 +274,14 @@ class Replies:
         return replace(self, tensors={**self.tensors, name: self.tensors[name] + by})
 
 
+LARGEST = 1e15
+"""Of a number that another machine sends: the squares of a hundred million such numbers still add up in float32."""
+FARTHEST = 1000.0
+"""How many times longer than the median of a round an update from another machine may be. Honest ones differ with the
+number of steps and the data; this is no defence, only the end of what can be an accident.
+"""
+
+
 @dataclass(frozen=True)
 class Failure:
     """A task without a valid reply, and why."""

@@ -11,17 +11,11 @@ import torch
 from torch import Tensor
 
 from fedpareto.core.algorithm import ABOVE_ZERO, Algorithm, Setting, unwrapped
-from fedpareto.core.messages import Failure, Message, Replies, Tasks, beginnings, places
+from fedpareto.core.messages import FARTHEST, LARGEST, Failure, Message, Replies, Tasks, beginnings, places
 from fedpareto.core.problem import Objective
 from fedpareto.errors import QuorumLost, UserError
 from fedpareto.moo import robust
 
-LARGEST = 1e15
-"""Of a number that another machine sends: the squares of a hundred million such numbers still add up in float32."""
-FARTHEST = 1000.0
-"""How many times longer than the median of a round an update from another machine may be. Honest ones differ with the
-number of steps and the data; this is no defence, only the end of what can be an accident.
-"""
 ROUNDING = 1e-3
 """By how much a mean of rounded numbers may lie outside an objective's range."""
 

@@ -220,8 +220,19 @@ def _kinds(value: Any) -> set[type]:
 
 
 def _fitting(classes: Sequence[type], content: Mapping[str, Any]) -> type:
-    """The class that has these fields."""
-    for cls in classes:
-        if dataclasses.is_dataclass(cls) and {entry.name for entry in dataclasses.fields(cls)} == content.keys():
+    """The class that has these fields; or one that has more by now, which have a default."""
+    known = [cls for cls in classes if dataclasses.is_dataclass(cls)]
+    for cls in known:
+        if {entry.name for entry in dataclasses.fields(cls)} == content.keys():
+            return cls
+    for cls in known:
+        if content.keys() <= {one.name for one in dataclasses.fields(cls)} and _required(cls) <= content.keys():
             return cls
     raise UserError(f"the checkpoint was written by another version: nothing here has the parts {', '.join(content)}")
+
+
+def _required(cls: type) -> set[str]:
+    """The fields that have no default."""
+    missing = dataclasses.MISSING
+    fields = dataclasses.fields(cls)
+    return {one.name for one in fields if one.default is missing and one.default_factory is missing}

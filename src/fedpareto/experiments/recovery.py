@@ -13,8 +13,7 @@ import torch
 from torch import Tensor
 
 from fedpareto.core.algorithm import Setting, State
-from fedpareto.core.messages import Failure
-from fedpareto.engines.checks import LARGEST
+from fedpareto.core.messages import LARGEST, Failure
 from fedpareto.errors import QuorumLost, UserError
 from fedpareto.experiments.store import RunFolder
 

@@ -126,6 +126,16 @@ class Privacy:
             return 0.0
         return self.objectives_noise**-2 if self.objectives == "noised" else math.inf
 
+    def longest_mean(self, clients: int, numbers: int, parts: int) -> float:
+        """How long the mean update of so many clients can be, over `numbers` entries in `parts` that are clipped each;
+        with room for noise and rounding that is never used up.
+        """
+        if self.kind == "none":
+            return math.inf
+        each = {"central": 0.0, "local": math.sqrt(parts / (1 - self.values_share)), "distributed": 1.0}[self.kind]
+        noise = each * self.deviation / math.sqrt(clients)
+        return 1.001 * math.sqrt(parts) * self.clip + 2 * noise * (math.sqrt(numbers) + 10)
+
     def epsilon_of(self, cost: float) -> float:
         """ε at the given δ of releases that cost so much together; exactly for Gaussians (Balle and Wang, 2018)."""
         if not cost or math.isinf(cost):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
@@ -22,11 +23,11 @@ SHARES = 2 * keys.SHARE
 LETTER = SHARES + keys.TAG
 """The same, sealed."""
 REVEALED = keys.SHARE
-"""Bytes of what it reveals in the end, of each neighbour and of itself."""
+"""Bytes of what it reveals in the end, of each neighbour and of itself: a share."""
 DROPPED, SURVIVED = 1, 2
 """What a client is told of a neighbour that dealt shares; 0: it did not."""
 
-OWN_SECRETS = "secure.own.secrets"
+OWN_SECRETS = "secure.kept.secrets"
 """The name of a round's secrets in what a client keeps."""
 
 Needed = Callable[[int], int]
@@ -54,10 +55,16 @@ def _parts(secrets: bytes) -> tuple[bytes, ...]:
     return tuple(secrets[start : start + keys.SECRET] for start in range(0, SECRETS, keys.SECRET))
 
 
-def is_sound(told: np.ndarray) -> bool:
-    """Whether what a client advertised can be worked with."""
-    raw = told.tobytes()
-    return all(keys.is_usable(raw[start : start + keys.KEY]) for start in (0, keys.KEY))
+def sound(told: Sequence[np.ndarray]) -> np.ndarray:
+    """Which of the clients advertised keys that can be worked with, `[n]`: each is a key, and nobody else's."""
+    heard = [one.tobytes() for one in told]
+    known = [[keys.known_as(raw[start : start + keys.KEY]) for raw in heard] for start in (0, keys.KEY)]
+    often = [Counter(some) for some in known]
+    rows = [
+        all(one and counts[one] == 1 for one, counts in zip(row, often, strict=True))
+        for row in zip(*known, strict=True)
+    ]
+    return np.array(rows, dtype=bool)
 
 
 @dataclass(frozen=True)
@@ -84,31 +91,58 @@ class Party:
         """The key that it has in common with each neighbour, for shares."""
         return self._agreed(0, keys.SEALING)
 
-    def _agreed(self, which: int, purpose: bytes) -> list[bytes]:
+    def _agreed(self, which: int, purpose: bytes, *more: bytes) -> list[bytes]:
         private, start = keys.private_key(self.parts[which]), which * keys.KEY
         others = [self.told[place, start : start + keys.KEY].tobytes() for place in range(len(self.peers))]
-        return [keys.agreed_key(private, other, purpose, self.about) for other in others]
+        return [keys.agreed_key(private, other, purpose, self.about) for other in [*others, *more]]
 
-    def dealt(self, needed: Needed) -> np.ndarray:
-        """For each neighbour its shares of this client's secrets, sealed: `[k, bytes]`."""
+    def _must_differ(self) -> None:
+        """Raises UserError if two parties have one key: masks of two neighbours with one would cancel. What is agreed
+        on is compared, because a key has several spellings.
+        """
+        for which, purpose in enumerate((keys.SEALING, keys.MASKING)):
+            agreed = self._agreed(which, purpose, keys.public_key(self.parts[which]))
+            if len(set(agreed)) < len(agreed):
+                raise UserError("secure_sum: two of its neighbours have one key, or one has the client's own")
+
+    def dealt(self, needed: Needed, fewest: int) -> tuple[np.ndarray, bytes]:
+        """For each neighbour its shares of this client's secrets, sealed, `[k, bytes]`; and the client's own share of
+        its own mask. `fewest` neighbours there are in a round that was agreed on.
+        """
         if len(self.peers) < FEWEST - 1 or len(set(self.peers)) < len(self.peers) or self.client in self.peers:
             raise UserError(f"secure_sum: only a sum of at least {FEWEST} different clients hides each of them")
+        if len(self.peers) < fewest:
+            raise UserError(
+                f"secure_sum: a client and {len(self.peers)} neighbours are of too few to hide each of them; at least "
+                f"{fewest} neighbours were agreed on"
+            )
+        self._must_differ()
         _, masking, own = self.parts
-        count = needed(len(self.peers))
-        both = zip(keys.shared(masking, self.peers, count), keys.shared(own, self.peers, count), strict=True)
+        count = needed(len(self.peers) + 1)
+        *of_peers, own_share = keys.shared(own, [*self.peers, self.client], count)
+        both = zip(keys.shared(masking, self.peers, count), of_peers, strict=True)
         letters = np.zeros((len(self.told), LETTER), dtype=np.uint8)
         for place, (key, shares) in enumerate(zip(self.sealing_keys(), both, strict=True)):
             letters[place] = np.frombuffer(keys.sealed(key, self.client, b"".join(shares)), dtype=np.uint8)
-        return letters
+        return letters, own_share
 
-    def opened(self, letters: np.ndarray) -> np.ndarray:
-        """The shares that neighbours dealt to it, `[k, bytes]`; 0 of those who dealt none, or what is none."""
+    def opened(self, letters: np.ndarray, needed: Needed) -> np.ndarray:
+        """The shares that neighbours dealt to it, `[k, bytes]`; 0 of those who dealt none, or what is none.
+
+        There are enough of them to recover secrets: fewer would be a sum that hides nobody.
+        """
         found = np.zeros((len(letters), SHARES), dtype=np.uint8)
         for place, (peer, key) in enumerate(zip(self.peers, self.sealing_keys(), strict=True)):
             plain = keys.opened(key, peer, letters[place].tobytes()) if letters[place].any() else None
             if plain is not None:
                 found[place] = np.frombuffer(plain, dtype=np.uint8)
+        self._must_be_enough(int(found.any(axis=1).sum()), needed, "dealt shares that open")
         return found
+
+    def _must_be_enough(self, there: int, needed: Needed, what: str) -> None:
+        least = max(needed(len(self.peers) + 1), FEWEST) - 1
+        if there < least:
+            raise UserError(f"secure_sum: only {there} of its neighbours {what}; {least} are needed to hide them")
 
     def masked(self, whole: np.ndarray, letters: np.ndarray, words: np.dtype[np.unsignedinteger]) -> np.ndarray:
         """Its numbers `[D]` under its own mask and those that it has in common with neighbours who dealt shares."""
@@ -119,16 +153,18 @@ class Party:
                 add(total, keys.mask(key, len(total), words), self.client < peer)
         return total
 
-    def revealed(self, flags: np.ndarray, shares: np.ndarray, needed: Needed) -> np.ndarray:
-        """Of each neighbour one of its two shares, as `flags` `[k]` say, never both; at last its own mask's secret."""
-        there = int((flags == SURVIVED).sum()) + 1
-        if there < max(needed(len(self.peers)), FEWEST):
-            raise UserError(f"secure_sum: a sum of {there} neighbours is of too few to hide them")
+    def revealed(self, flags: np.ndarray, shares: np.ndarray, own_share: bytes, needed: Needed) -> np.ndarray:
+        """Of each neighbour one of its two shares, as `flags` `[k]` say; at last its own share of its own mask.
+
+        It never says what its own mask is: a server that tells it that it is in the sum, and others that it is not,
+        would have its mask from it and its key from them. Shares alone take the same story for most of them.
+        """
+        dealt = shares.any(axis=1)
+        self._must_be_enough(int(((flags == SURVIVED) & dealt).sum()), needed, "are in the sum")
         found = np.zeros((len(flags) + 1, REVEALED), dtype=np.uint8)
-        for place, flag in enumerate(flags.tolist()):
-            if flag in (DROPPED, SURVIVED):
-                found[place] = shares[place].reshape(2, keys.SHARE)[flag - DROPPED]
-        found[-1, : keys.SECRET] = np.frombuffer(self.parts[2], dtype=np.uint8)
+        for place in np.flatnonzero(dealt & ((flags == DROPPED) | (flags == SURVIVED))).tolist():
+            found[place] = shares[place].reshape(2, keys.SHARE)[flags[place] - DROPPED]
+        found[-1] = np.frombuffer(own_share, dtype=np.uint8)
         return found
 
 

@@ -54,13 +54,15 @@ def agreed_key(private: Any, other: bytes, purpose: bytes, about: bytes) -> byte
     return derived(private.exchange(X25519PublicKey.from_public_bytes(other)), purpose, about)
 
 
-def is_usable(public: bytes) -> bool:
-    """Whether a key can be agreed on with it: with a few points of the curve everybody would agree on the same."""
+def known_as(public: bytes) -> bytes:
+    """By which a public key is compared, as it has several spellings: what a known secret agrees on with it.
+
+    Empty if it is none: with a few points of the curve everybody would agree on the same.
+    """
     try:
-        agreed_key(private_key(bytes(SECRET)), public, SEALING, b"")
+        return agreed_key(private_key(bytes(SECRET)), public, SEALING, b"")
     except ValueError:
-        return False
-    return True
+        return b""
 
 
 def derived(secret: bytes, purpose: bytes, about: bytes) -> bytes:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fedpareto.core.messages import FARTHEST, LARGEST, Message
 from fedpareto.errors import UserError
 from fedpareto.trust import secure_keys as keys
 from fedpareto.trust.secure_client import add, own_mask
@@ -39,7 +40,7 @@ class Unmasking:
         total = np.zeros(count, dtype=words)
         answers = dict(zip(clients.tolist(), revealed, strict=True))
         for row in np.flatnonzero(self.survived).tolist():
-            total += own_mask(self._own_secret(row, answers), about, count, words)
+            total += own_mask(self._secret(row, answers, 1), about, count, words)
         for row in np.flatnonzero(self.dealt & ~self.survived).tolist():
             gone = int(self.members[row])
             private = keys.private_key(self._secret(row, answers, 0))
@@ -59,26 +60,20 @@ class Unmasking:
         """One of the three things that a member advertised."""
         return bytes(self.told[row].reshape(3, keys.KEY)[which].tobytes())
 
-    def _own_secret(self, row: int, answers: Mapping[int, np.ndarray]) -> bytes:
-        """That of a survivor's own mask: from itself, or from its neighbours if it is gone since."""
-        itself = answers.get(int(self.members[row]))
-        if itself is not None:
-            secret = itself[-1, : keys.SECRET].tobytes()
-            if self._fits(row, secret, 1):
-                return secret
-        return self._secret(row, answers, 1)
-
     def _secret(self, row: int, answers: Mapping[int, np.ndarray], which: int) -> bytes:
-        """A member's secret for masking (0) or of its own mask (1), from its neighbours' shares."""
+        """A member's secret for masking (0) or of its own mask (1), from the shares of its neighbours (and itself)."""
         shares = dict(self._shares(row, answers))
-        holders, needed = list(shares), self.secure_sum.needed(int((self.peers[row] >= 0).sum()))
+        itself = answers.get(int(self.members[row]))
+        if which == 1 and itself is not None:
+            shares[int(self.members[row])] = itself[-1].tobytes()
+        holders, needed = list(shares), self.secure_sum.needed(int((self.peers[row] >= 0).sum()) + 1)
         # Any part of them will do. A false share spoils those that it is in.
         for start in range(len(holders) - needed + 1):
             secret = keys.joined({holder: shares[holder] for holder in holders[start : start + needed]})
             if secret is not None and self._fits(row, secret, which):
                 return secret
         raise UserError(
-            f"the mask of client {self.members[row]} cannot be removed: {len(holders)} of its neighbours gave a share, "
+            f"the mask of client {self.members[row]} cannot be removed: {len(holders)} clients gave a share of it, "
             f"{needed} that fit are needed (secure_sum.threshold={self.secure_sum.threshold:g})"
         )
 
@@ -96,3 +91,22 @@ class Unmasking:
         """Whether a secret is the one of which a member told."""
         known = keys.public_key(secret) if which == 0 else keys.commitment(secret)
         return known == self._told(row, which + 1)
+
+
+def movement(means: Message, begun: Message, last: float, most: float) -> float:
+    """The length of the longest mean update. Raises UserError if no honest clients can have it: beyond `most`, which
+    they agreed on, or far beyond the `last` one and the model that they began from. Nobody can look at single updates.
+    """
+    found = 0.0
+    for name, mean in means.items():
+        largest, length, limit = float(mean.abs().max()), 0.0, most
+        if name in begun:
+            length = float((mean.double() - begun[name].double()).norm())
+            limit = min(most, max(FARTHEST * last, float(begun[name].double().norm()))) if last else most
+        if not (largest <= LARGEST and length <= limit):
+            raise UserError(
+                f"the mean of '{name}' holds values up to {largest:.3g}, {length:.3g} from where they began; at most "
+                f"{LARGEST:g} and {limit:.3g} are accepted, so somebody may have poisoned the sum"
+            )
+        found = max(found, length)
+    return found

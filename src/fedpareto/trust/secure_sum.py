@@ -18,6 +18,8 @@ from torch import Tensor
 
 from fedpareto.errors import UserError
 
+VERSION = 2
+"""Of the protocol: parties of one federation have the same."""
 STEPS = ("advertise", "share", "train", "unmask")
 """The exchanges of a round."""
 FEWEST = 3
@@ -34,9 +36,9 @@ class SecureSum:
 
     kind: Literal["none", "masked"] = "none"
     """`masked`: clients mask what they send, so that the server learns the sum over all of them and nothing else."""
-    threshold: float = 0.5
-    """More than this share of those who begin a round have to stay to its end, and of a client's neighbours to recover
-    its mask; as many colluding neighbours can recover it as well.
+    threshold: float = 0.67
+    """More than this share of a round's clients have to stay to its end, and of a client and its neighbours to recover
+    its mask. With two thirds a server that tells clients different things needs a third of them on its side.
     """
     neighbours: int = 0
     """With how many others each client shares masks; 0: with all if there are few, else as many as `colluding` needs.
@@ -73,7 +75,7 @@ class SecureSum:
 
     def needed(self, of: int) -> int:
         """How many of so many have to be there: more than the threshold."""
-        return math.floor(self.threshold * of + 1e-9) + 1
+        return _more_than(self.threshold, of)
 
 
 @dataclass(frozen=True)
@@ -139,17 +141,24 @@ def neighbourhood(ids: np.ndarray, keys: bytes, most: int) -> np.ndarray:
     return found
 
 
+def _more_than(share: float, of: int) -> int:
+    return math.floor(share * of + 1e-9) + 1
+
+
 @lru_cache(maxsize=256)
 def _enough(clients: int, colluding: float, threshold: float) -> int:
     """The fewest neighbours, an even number, with which `colluding` clients and the server learn nothing more, even if
-    as many drop out as may; all others where no fewer will do.
+    as many drop out as may and the server tells clients different things; all others where no fewer will do.
     """
     others, liars = clients - 1, math.ceil(colluding * clients)
     gone = colluding + 1 - threshold
     for k in range(2, others, 2):
         # A circle falls apart where two arcs of k/2 clients are colluding or gone.
         parts = clients**2 / 2 * gone**k
-        if parts < UNLIKELY and clients * _at_least(others, liars, k, math.floor(threshold * k + 1e-9) + 1) < UNLIKELY:
+        # Both secrets of a client take twice as many shares as are needed. It gives one itself, honest neighbours one
+        # each, and colluding ones two.
+        enough = 2 * _more_than(threshold, k + 1) - 1 - k
+        if parts < UNLIKELY and clients * _at_least(others, liars, k, enough) < UNLIKELY:
             return k
     return max(others, FEWEST - 1)
 

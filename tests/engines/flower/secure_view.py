@@ -144,7 +144,7 @@ def computable(spec, seen):
     for client, masked in seen.words(1).items():
         row = int(np.searchsorted(members, client))
         if client != LATE:
-            own = own_mask(unmasking._own_secret(row, answers), about, len(masked), words)
+            own = own_mask(unmasking._secret(row, answers, 1), about, len(masked), words)
             found[f"client {client} without its own mask"] = masked - own
             continue
         private, rest = secure_keys.private_key(unmasking._secret(row, answers, 0)), masked.copy()

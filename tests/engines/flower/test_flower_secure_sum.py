@@ -89,4 +89,4 @@ def test_a_node_with_another_secure_sum_may_not_join(change, tmp_path, caplog):
     grid.nodes[900] = node_of(small("fedavg", secure_sum=MASKED | change), 0, tmp_path)
     with pytest.raises(UserError, match="missing: client 0"):
         play(spec, engine)
-    assert "disagrees on the secure sum or its parameters" in caplog.text
+    assert "disagrees on the secure sum, its parameters or its version" in caplog.text

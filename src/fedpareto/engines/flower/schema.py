@@ -13,12 +13,13 @@ from fedpareto.core.algorithm import Algorithm, Setting, normalisation_of, priva
 from fedpareto.core.learner import Learner
 from fedpareto.core.parameters import to_plain
 from fedpareto.core.rows import Splits
+from fedpareto.trust.secure_sum import VERSION
 
 MEANING = {
     "model": "the model's layers or the objectives",
     "algorithm": "the algorithm or its parameters",
     "privacy": "the kind or the parameters of differential privacy",
-    "secure_sum": "the secure sum or its parameters",
+    "secure_sum": "the secure sum, its parameters or its version",
     "learner": "the learner or its parameters",
     "codec": "the codec of replies",
     "setting": "the seed, the clients, the rounds or the initial model",
@@ -29,12 +30,12 @@ MEANING = {
 
 def agreement(algorithm: Algorithm[Any], learner: Learner, settings: Sequence[Setting], codec: Codec) -> dict[str, str]:
     """What both server and nodes know: fingerprints by subject."""
-    first = settings[0]
+    first, sums = settings[0], secure_sum_of(algorithm)
     return {
         "model": _fingerprint([first.layout.to_json(), [asdict(objective) for objective in first.objectives]]),
         "algorithm": _fingerprint([algorithm.name, to_plain(unwrapped(algorithm)), normalisation_of(algorithm)]),
         "privacy": _fingerprint(to_plain(privacy_of(algorithm))),
-        "secure_sum": _fingerprint(to_plain(secure_sum_of(algorithm))),
+        "secure_sum": _fingerprint([to_plain(sums), VERSION] if sums.kind != "none" else to_plain(sums)),
         "learner": _fingerprint([type(learner).__name__, to_plain(learner)]),
         "codec": _fingerprint(str(codec)),
         "setting": _fingerprint([_setting(setting) for setting in settings]),
