@@ -22,9 +22,11 @@ from fedpareto.space.links.pdus import (
     Metadata,
     Nak,
     Prompt,
+    decode,
     encode,
 )
 from fedpareto.space.links.stores import BytesSource
+from fedpareto.space.links.transactions import Delivered, Ended, Faulted
 
 DATA = bytes(range(256)) * 4
 
@@ -311,6 +313,42 @@ def test_strangers_cannot_open_transactions_without_end():
         entity.receive(encode(Header(1, number, 2), FileData(0, b"x")), 0.0)
     assert entity.open == 5
     assert entity.refused == {"too many transactions": 15}
+
+
+def test_one_peer_that_begins_many_transactions_does_not_shut_others_out():
+    entity = Entity(2, Managed(most_transactions=8))
+    for number in range(20):
+        entity.receive(encode(Header(7, number, 2), FileData(0, b"x")), 0.0, 7)
+    sender = Entity(8, MANAGED)
+    for _ in range(6):
+        sender.put(2, BytesSource(DATA), 0.0)
+    while (found := sender.pull(2, 0.0)) is not None:
+        entity.receive(found[0], 0.0, 8)
+    told = entity.indications()
+    assert [one.transaction for one in told if isinstance(one, Delivered)] == [(8, number) for number in range(1, 5)]
+    assert [one.peer for one in told if isinstance(one, Ended)] == [7] * 4
+    assert entity.open == 8
+    (gone, _), *_ = [entity.pull(7, 0.0) for _ in range(4)]
+    assert decode(gone)[1].condition is Condition.CANCEL_REQUEST_RECEIVED
+
+
+def test_a_transaction_without_metadata_goes_first_and_ends_early():
+    entity = Entity(2, Managed(most_transactions=3))
+    entity.receive(encode(Header(7, 1, 2), Metadata(10, 3, "a", "b")), 0.0, 7)
+    entity.receive(encode(Header(7, 2, 2), FileData(0, b"x")), 0.0, 7)
+    entity.receive(encode(Header(7, 3, 2), Metadata(10, 3, "a", "b")), 0.0, 7)
+    entity.receive(encode(Header(8, 1, 2), FileData(0, b"x")), 0.0, 8)
+    assert [one.transaction for one in entity.indications()] == [(7, 2)]
+    assert entity.next_time() == 3600.0
+    entity.tick(3600.0)
+    assert [one.transaction for one in entity.indications() if isinstance(one, Faulted)] == [(8, 1)]
+    assert entity.next_time() > 3600.0
+
+
+def test_a_message_that_would_not_fit_into_memory_is_refused_by_its_metadata():
+    entity = Entity(2)
+    entity.receive(encode(Header(7, 1, 2, large=True), Metadata(2**32, 3, "a", "b")), 0.0, 7)
+    assert entity.indications()[0].condition is Condition.FILE_SIZE_ERROR
 
 
 def test_whoever_repeats_himself_does_not_fill_the_memory():

@@ -123,12 +123,24 @@ class Entity:
         if isinstance(pdu, Eof) and pdu.condition is not Condition.NO_ERROR:
             return None
         if len(self._receiving) >= self.managed.most_transactions:
-            raise Refused("PDU", "too many transactions")
+            self._make_room(peer, now)
         found = Receiving(header, self.managed, self, self._open_sink(header.transaction))
         if peer in self._down:
             found.freeze(now, link=True)
         self._receiving[header.transaction] = found
         return found
+
+    def _make_room(self, peer: int, now: float) -> None:
+        """Places are shared by peers: a transaction of the one that has most must go, first one without metadata and
+        then the youngest; unless this peer would then have as many.
+        """
+        crowd = Counter(one.peer for one in self._receiving.values())
+        busiest = max(crowd, key=lambda one: crowd[one])
+        if crowd[busiest] < crowd[peer] + 2:
+            raise Refused("PDU", "too many transactions")
+        gone = min((one for one in reversed(self._receiving.values()) if one.peer == busiest), key=lambda one: one.named)
+        self._last[busiest].append(gone.give_up(now))
+        self._collect(gone)
 
     def _answer_for_the_unknown(self, header: Header, pdu: Pdu, peer: int) -> None:
         """Whoever repeats an EOF or a Finished has not got our acknowledgement."""

@@ -50,12 +50,16 @@ class Managed:
     """Whether a gap is asked for at once, not only after the EOF."""
     inactivity: float = 86400.0
     """Seconds of contact without any PDU of a transaction until it is given up."""
+    unnamed: float = 3600.0
+    """The same for one whose metadata have not come: anybody can begin such by a PDU."""
     checksum_retries: int = 2
     """How often a file with a wrong checksum is asked for anew as a whole."""
-    largest_file: int = 2**32
-    """Bytes of the largest file that is accepted."""
+    largest_file: int = 2**28
+    """Bytes of the largest file that is accepted; messages are put together in memory."""
     most_transactions: int = 256
-    """Files that may be on their way here at the same time, of all senders."""
+    """Files that may be on their way here at the same time, of all senders; if there are more, one goes of
+    the sender that has most.
+    """
     remembered: int = 4096
     """Ended transactions of which late PDUs are known as such."""
     handlers: tuple[tuple[Condition, Handler], ...] = ()
@@ -64,7 +68,7 @@ class Managed:
     def __post_init__(self) -> None:
         if self.checksum not in CHECKSUMS:
             raise UnknownName("checksum", self.checksum, CHECKSUMS)
-        for name in ("segment", "ack_timeout", "nak_timeout", "inactivity", "largest_file", "most_transactions"):
+        for name in ("segment", "ack_timeout", "nak_timeout", "inactivity", "unnamed", "largest_file", "most_transactions"):
             if not 0 < getattr(self, name) < inf:
                 raise UserError(f"{name} is {getattr(self, name)}; it is a number above 0")
         for name in ("ack_limit", "nak_limit", "nak_delay", "checksum_retries", "remembered"):

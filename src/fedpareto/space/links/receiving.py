@@ -54,13 +54,19 @@ class Receiving(Transaction):
         return self.acks, self.inactivity, self.naks
 
     @property
+    def named(self) -> bool:
+        """Whether its metadata have come."""
+        return self._metadata is not None
+
+    @property
     def name(self) -> str:
         """The name under which the file is sent, once it is known."""
         return self._metadata.destination_name if self._metadata else ""
 
     def receive(self, pdu: Pdu, now: float) -> None:
         """Take a PDU of the source."""
-        self.inactivity.start(now)
+        is_named = self.named or isinstance(pdu, Metadata)
+        self.inactivity.start(now, None if is_named else min(self.managed.unnamed, self.managed.inactivity))
         match pdu:
             case FileData() if self._finished is None:
                 self._data(pdu, now)
@@ -247,6 +253,13 @@ class Receiving(Transaction):
         """Tell the source why nothing will come of it; a file that is here already stays."""
         if self._finished is None:
             self._finish(Finished(condition, False, FileStatus.DISCARDED, self.header.destination))
+
+    def give_up(self, now: float) -> Outgoing:
+        """Its place is needed: the end here, and what tells the source so, once."""
+        self.cancel(Condition.CANCEL_REQUEST_RECEIVED, now)
+        assert self._finished is not None
+        self._close()
+        return Outgoing(self.header, self._finished)
 
     def _close(self) -> None:
         if self._finished is not None:
