@@ -138,7 +138,8 @@ class Entity:
         busiest = max(crowd, key=lambda one: crowd[one])
         if crowd[busiest] < crowd[peer] + 2:
             raise Refused("PDU", "too many transactions")
-        gone = min((one for one in reversed(self._receiving.values()) if one.peer == busiest), key=lambda one: one.named)
+        theirs = (one for one in reversed(self._receiving.values()) if one.peer == busiest)
+        gone = min(theirs, key=lambda one: one.named)
         self._last[busiest].append(gone.give_up(now))
         self._collect(gone)
 

@@ -68,7 +68,8 @@ class Managed:
     def __post_init__(self) -> None:
         if self.checksum not in CHECKSUMS:
             raise UnknownName("checksum", self.checksum, CHECKSUMS)
-        for name in ("segment", "ack_timeout", "nak_timeout", "inactivity", "unnamed", "largest_file", "most_transactions"):
+        above = ("segment", "ack_timeout", "nak_timeout", "inactivity", "unnamed", "largest_file", "most_transactions")
+        for name in above:
             if not 0 < getattr(self, name) < inf:
                 raise UserError(f"{name} is {getattr(self, name)}; it is a number above 0")
         for name in ("ack_limit", "nak_limit", "nak_delay", "checksum_retries", "remembered"):
