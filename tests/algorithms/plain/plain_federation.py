@@ -63,6 +63,7 @@ class Plain:
     """The state before the first round, for models that are drawn at random."""
     late: Policy | None = None
     """Whether lost replies arrive a round late, and how much they count then."""
+    _drawn: dict[int, Fates] = field(default_factory=dict)
 
     # -- what is known -----------------------------------------------------------------------------------------------
 
@@ -137,7 +138,10 @@ class Plain:
 
     def _fates(self, t: int) -> Fates:
         """Of all clients."""
-        return fates(self.faults, rng.Addresses.at(self.setting.seed, np.arange(len(self.clients)), t))
+        if t not in self._drawn:
+            addresses = rng.Addresses.at(self.setting.seed, np.arange(len(self.clients)), t)
+            self._drawn[t] = fates(self.faults, addresses)
+        return self._drawn[t]
 
     def minibatches(
         self, i: int, t: int, purpose: str = "batches", epochs: int | None = None, steps: int = 0, lane: int = 0
