@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from functools import partial
-from itertools import combinations, product
+from itertools import combinations
 
 import numpy as np
 import pytest
 from plain_federation import agrees
+from plain_optima import best_vertex, projected, shortest
 
 from fedpareto.core.registry import make_algorithm
 from fedpareto.engines.faults import Faults
@@ -22,33 +23,7 @@ def fallen(plain, t):
     return 0.8 * (0.25 ** (2 / len(plain.rounds))) ** ((t - 1) // 2)
 
 
-def projected(v):
-    """The nearest point of the simplex, by trying how many entries are above zero."""
-    ordered = np.sort(v)[::-1]
-    shifts = [(ordered[:k].sum() - 1) / k for k in range(1, len(v) + 1)]
-    return np.maximum(v - max(shifts), 0)
-
-
 # -- mixtures of updates -------------------------------------------------------------------------------------------
-
-
-def shortest(k, low, high):
-    """argmin λᵀKλ over low ≤ λ ≤ high with Σ λ = 1: each λ_i is at a bound or free, and the free ones solve KKT.
-
-    Of all places at once: one row of `at` for each. Rows for bound ones say λ_i = its bound.
-    """
-    n = len(k)
-    at = np.array(list(product((0, 1, 2) if (high < 1).any() else (0, 2), repeat=n)))
-    left, right = np.zeros((len(at), n + 1, n + 1)), np.zeros((len(at), n + 1))
-    left[:, :n, :n] = np.where((at == 2)[:, :, None], k, np.eye(n))
-    left[:, :n, n], left[:, n, :n], right[:, n] = at == 2, 1, 1
-    right[:, :n] = np.where(at == 2, 0, np.where(at == 1, high, low))
-    regular = abs(np.linalg.det(left)) > 1e-9 * k.diagonal().mean() ** (
-        (at == 2).sum(1) - 1
-    )  # Others have a smaller support.
-    found = np.linalg.solve(left[regular], right[regular][..., None])[:, :n, 0]
-    found = found[((found >= low - 1e-12) & (found <= high + 1e-12)).all(1)]
-    return min(found, key=lambda weights: weights @ k @ weights)
 
 
 def fedmgda(plain, weighting="equal", epsilon=1.0, normalised=True, mu=0.0):
@@ -80,19 +55,6 @@ def test_fedmgda_and_its_relatives(name, epsilon, weighting):
         agrees(make_algorithm(name, given), loop, limit=1e-8)
 
 
-def best_vertex(c, k):
-    """argmax cᵀλ over the simplex with Kλ ≥ 0, a linear programme: its optimum is a vertex."""
-    n, found = len(c), []
-    bounds = np.vstack([np.eye(n), k / abs(k).max()])
-    for active in combinations(range(2 * n), n - 1):
-        left = np.vstack([np.ones(n), bounds[list(active)]])
-        if abs(np.linalg.det(left)) > 1e-9:
-            weights = np.linalg.solve(left, np.eye(n)[0])
-            if (bounds @ weights >= -1e-10).all():
-                found.append(weights)
-    return max(found, key=lambda weights: c @ weights)
-
-
 def fcfl(plain, weighting="equal", first_stage=0.5, delta=0.1, delta_decay=0.8):
     """FCFL (Cui et al. 2021): λ ∝ λ0 exp(F/δ), then the mixture that is best for the mean and harms nobody."""
     model = plain.initial
@@ -105,7 +67,7 @@ def fcfl(plain, weighting="equal", first_stage=0.5, delta=0.1, delta_decay=0.8):
             weights = shares * np.exp(losses / (delta * delta_decay ** (t - 1)))
             weights /= weights.sum()
         else:
-            weights = best_vertex(g @ g.T @ shares, g @ g.T)
+            weights = best_vertex(g @ g.T @ shares, g @ g.T, np.zeros(len(heard)))
         model = model - fallen(plain, t) * weights @ g
         yield model
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from plain_federation import agrees
 from plain_problem import Tasks
+from plain_similarity import cosine, cosines, layerwise
 
 from fedpareto.core.registry import make_algorithm
 from fedpareto.engines.faults import Faults
@@ -15,19 +16,6 @@ from fedpareto.engines.faults import Faults
 GROUPS = [[0.95, 0.05], [0.05, 0.95], [0.9, 0.1], [0.1, 0.9], [0.85, 0.15], [0.15, 0.85]]
 SOMETIMES_ALL = {"participation": 0.9, "faults": Faults(dropout=0.06, stragglers=0.12), "rounds": 6, "seed": 31}
 """All six are asked, and in some rounds all of them reply: only then clusters are split."""
-
-
-def cosine(a, b):
-    """0 with a vector of zeros."""
-    length = np.linalg.norm(a) * np.linalg.norm(b)
-    return a @ b / length if length else 0.0
-
-
-def cosines(vectors, of=cosine):
-    """Of each pair; a client is like itself."""
-    found = np.array([[of(a, b) for b in vectors] for a in vectors])
-    np.fill_diagonal(found, 1)
-    return found
 
 
 def everyones(plain):
@@ -57,15 +45,7 @@ def fedpref(
 ):
     """The thesis, algorithms 3, 4 and 5: weighted aggregation inside clusters that are split once they stand still."""
 
-    def similar(a, b):
-        """Equations 4.3 to 4.5: the cosine of the ⌈R·dim⌉ largest entries of each layer, the mean over layers."""
-        return np.mean([cosine(top(a[layer]), top(b[layer])) for layer in plain.layers])
-
-    def top(entries):
-        keep = int(np.ceil(round(ratio * len(entries), 9)))
-        least = np.sort(abs(entries))[-keep] if keep else 0
-        return np.where(abs(entries) >= least, entries, 0)
-
+    similar = partial(layerwise, plain.layers, ratio)
     models = everyones(plain)
     clusters, calm = [list(plain.clients)], [0]
     for t in plain.rounds:

@@ -242,6 +242,53 @@ def test_ifca(weighting):
     agrees(make_algorithm("ifca", {"models": 3, "weighting": weighting}), partial(ifca, weighting=weighting))
 
 
+def fedfew(plain, mu=0.3, weighting="size", server_lr=1.5, loss="before"):
+    """FedFew (Guo et al. 2026, algorithm 1, equations 11 to 13): θ_k ← θ_k + η Σ_i α_i w_ik (θ_ik − θ_k)."""
+    models = plain.begun.models.numpy().copy()
+    for t in plain.rounds:
+        heard = plain.heard(t)
+        found = np.array([[plain.descend(i, model, t, lane=k) for k, model in enumerate(models)] for i in heard])
+        losses = np.array([[plain.loss(i, model) for model in models] for i in heard])
+        if loss == "after":
+            losses = np.array([[plain.loss(i, one) for one in own] for i, own in zip(heard, found, strict=True)])
+        if loss == "during":
+            losses = np.array([[running(plain, i, model, t, k) for k, model in enumerate(models)] for i in heard])
+        if weighting == "size":
+            losses = losses * plain.shares(heard)[:, None]
+        sums = np.exp(-losses / mu).sum(1)
+        alpha, w = 1 / sums / (1 / sums).sum(), np.exp(-losses / mu) / sums[:, None]
+        models = models + server_lr * np.einsum("i,ik,ikd->kd", alpha, w, found - models)
+        uses = [int(np.argmin([plain.loss(i, model) for model in models])) for i in plain.clients]
+        everyones = np.zeros(len(plain.clients))
+        everyones[heard] = alpha
+        yield models[uses], {"models": models, "weights": everyones, "objective": mu * np.log((1 / sums).sum())}
+
+
+def running(plain, i, model, t, lane):
+    """The mean loss of the rows of the last epoch, each before the step that it is part of."""
+    theta, batches = model, plain.minibatches(i, t, lane=lane)
+    total, last = 0.0, len(batches) // plain.learner.epochs
+    for rows in batches[:-last]:
+        theta = theta - plain.lr * plain.gradient(i, theta, rows)
+    for rows in batches[-last:]:
+        total += plain.loss(i, theta, rows) * len(rows["inputs"])
+        theta = theta - plain.lr * plain.gradient(i, theta, rows)
+    return total / plain.sizes[i]
+
+
+@pytest.mark.parametrize("weighting", BY)
+@pytest.mark.parametrize("loss", ["before", "during", "after"])
+def test_fedfew(loss, weighting):
+    given = {"mu": 0.3, "weighting": weighting, "server_lr": 1.5, "loss": loss}
+    agrees(make_algorithm("fedfew", {"models": 3, **given}), partial(fedfew, **given))
+
+
+@pytest.mark.parametrize("models", [1, 2])
+def test_fedfew_from_copies(models):
+    algorithm = make_algorithm("fedfew", {"models": models, "mu": 0.3, "initial": "identical", "server_lr": 1.5})
+    agrees(algorithm, fedfew)
+
+
 def fesem(plain, weighting="equal"):
     """FeSEM (Long et al. 2022, algorithm 1) with two centres, at first the best two groups of the first models."""
     centres, choices = None, {}
