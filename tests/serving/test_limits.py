@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import sys
+from contextlib import asynccontextmanager
 
 import pytest
 import uvicorn
@@ -72,8 +74,9 @@ async def answered(scope, receive, send):
     await send({"type": "http.response.body", "body": b"ok"})
 
 
-async def heard(said: bytes, **limits: int) -> bytes:
-    """What one connection gets back until it is closed."""
+@asynccontextmanager
+async def serving(**limits: int):
+    """The address of a server with our protocol."""
     config = uvicorn.Config(answered, http=listening.Protocol, ws="none", lifespan="off", log_level="error", **limits)
     config.load()
     state = ServerState()
@@ -83,11 +86,22 @@ async def heard(said: bytes, **limits: int) -> bytes:
 
     listener = await asyncio.get_running_loop().create_server(protocol, "127.0.0.1", 0)
     async with listener:
-        reader, writer = await asyncio.open_connection(*listener.sockets[0].getsockname())
-        writer.write(said)
-        found = await asyncio.wait_for(reader.read(), PATIENCE)
-        writer.close()
-        return found
+        yield listener.sockets[0].getsockname()
+
+
+async def asked(address, said: bytes, own: str = "127.0.0.1") -> bytes:
+    """What one connection gets back until it is closed."""
+    reader, writer = await asyncio.open_connection(*address, local_addr=(own, 0))
+    writer.write(said)
+    found = await asyncio.wait_for(reader.read(), PATIENCE)
+    writer.close()
+    return found
+
+
+async def heard(said: bytes, **limits: int) -> bytes:
+    """What a server says to its only connection."""
+    async with serving(**limits) as address:
+        return await asked(address, said)
 
 
 @pytest.mark.parametrize("said", [b"", b"GET / HTTP/1.1\r\nhost: x\r\nx-slow: "])
@@ -96,7 +110,46 @@ def test_headers_that_never_end_close_the_connection(said, monkeypatch):
     assert asyncio.run(heard(said)) == b""
 
 
+WHOLE = b"GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"
+
+
 def test_a_whole_request_is_answered_and_further_ones_are_refused_over_the_limit():
-    request = b"GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"
-    assert asyncio.run(heard(request)).startswith(b"HTTP/1.1 200")
-    assert asyncio.run(heard(request, limit_concurrency=1)).startswith(b"HTTP/1.1 503")
+    assert asyncio.run(heard(WHOLE)).startswith(b"HTTP/1.1 200")
+    assert asyncio.run(heard(WHOLE, limit_concurrency=1)).startswith(b"HTTP/1.1 503")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have one address of loopback")
+@pytest.mark.parametrize(
+    "half", [b"GET / HTTP/1.1\r\nhost: x\r\nx-slow: ", b"POST / HTTP/1.1\r\ncontent-length: 9\r\n\r\nx"]
+)
+def test_half_sent_requests_of_one_address_leave_places_for_others(half, monkeypatch):
+    monkeypatch.setattr(listening, "MOST_CONNECTIONS", 8)
+
+    async def crowded():
+        async with serving(limit_concurrency=8) as address:
+            kept, quiet = await asyncio.open_connection(*address, local_addr=("127.0.0.3", 0))
+            crowd = [await asyncio.open_connection(*address, local_addr=("127.0.0.2", 0)) for _ in range(11)]
+            for _, writer in crowd:
+                writer.write(half)
+            own = [await asked(address, WHOLE) for _ in range(3)]
+            quiet.write(WHOLE)
+            own.append(await asyncio.wait_for(kept.read(), PATIENCE))
+            for _, writer in [(kept, quiet), *crowd]:
+                writer.close()
+            return own
+
+    assert all(answer.startswith(b"HTTP/1.1 200") for answer in asyncio.run(crowded()))
+
+
+def test_a_stranger_s_body_is_not_waited_for(monkeypatch):
+    sent = []
+
+    async def receive():
+        await asyncio.Event().wait()
+
+    async def send(message):
+        sent.append(message)
+
+    scope = {"type": "http", "path": "/health", "method": "POST", "headers": [], "query_string": b""}
+    asyncio.run(asyncio.wait_for(gate.Gate(answered, token="x" * 20)(scope, receive, send), PATIENCE))
+    assert sent[0]["status"] == 200

@@ -85,7 +85,8 @@ class Gate:
             refusal.headers["www-authenticate"] = "Bearer"
             await refusal(scope, receive, send)
             return
-        arrived = await whole_request(scope, receive, send)
+        # A stranger, who may ask for open paths only, has nothing to send that we would wait for.
+        arrived = await whole_request(scope, receive, send) if scope[KNOWN] else _once(b"", receive)
         if arrived is not None:
             await self.app(scope, arrived, send)
 

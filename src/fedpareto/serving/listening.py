@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import socket
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -19,20 +20,27 @@ KEEP_ALIVE = 75
 HEADER_SECONDS = 10.0
 """In which the headers of a request must be here, from its first byte or from the beginning of the connection."""
 MOST_CONNECTIONS = 1000
-"""Of a process; more are answered with 503. Below the 1,024 files that most systems let a process open."""
+"""Of a process; for one more the oldest that waits for a request goes, of the address that has most of them. Below the
+1,024 files that most systems let a process open.
+"""
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 """Names of this machine for itself."""
 
 
 class Protocol(AutoHTTPProtocol):  # type: ignore[valid-type, misc]
-    """Uvicorn's protocol, and a deadline for the headers of each request, which it lacks."""
+    """Uvicorn's protocol, with what it lacks: a deadline for the headers of each request, and places by address."""
 
     _deadline: asyncio.TimerHandle | None = None
+    _since: float
+    """When it was connected."""
 
     def connection_made(self, transport: Any) -> None:
         """See asyncio."""
         super().connection_made(transport)
+        self._since = asyncio.get_running_loop().time()
         self._await_headers()
+        if len(self.connections) >= MOST_CONNECTIONS:
+            self._make_room()
 
     def data_received(self, data: bytes) -> None:
         """See asyncio."""
@@ -47,6 +55,16 @@ class Protocol(AutoHTTPProtocol):  # type: ignore[valid-type, misc]
         self._end_wait()
         super().connection_lost(exc)
 
+    def _make_room(self) -> None:
+        """Ends a connection that has no whole request under way; if all have one, uvicorn answers further with 503."""
+        waiting = [one for one in self.connections if one.cycle is None or one.cycle.response_complete or _half(one)]
+        crowd = Counter(_address(one) for one in waiting)
+        if crowd:
+            busiest = max(crowd, key=lambda address: crowd[address])
+            gone = min((one for one in waiting if _address(one) == busiest), key=lambda one: one._since)
+            self.connections.discard(gone)
+            gone.transport.abort()
+
     def _await_headers(self) -> None:
         """Further bytes do not put the deadline off."""
         if self._deadline is None:
@@ -56,6 +74,16 @@ class Protocol(AutoHTTPProtocol):  # type: ignore[valid-type, misc]
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
+
+
+def _half(connection: Any) -> bool:
+    """Whether the body of its request is not all here."""
+    return bool(connection.cycle.more_body)
+
+
+def _address(connection: Any) -> str:
+    """Whose it is."""
+    return str(connection.client[0]) if connection.client else ""
 
 
 @contextmanager
