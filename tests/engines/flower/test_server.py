@@ -206,6 +206,42 @@ def test_below_the_quorum_the_round_is_lost_with_its_reasons(tmp_path):
         one_exchange(spec, engine)
 
 
+@pytest.mark.parametrize("before", ["away", "frozen"])
+def test_a_node_that_comes_back_while_the_quorum_is_lost_is_asked_again(before, tmp_path, caplog):
+    """Its process was killed, or stood still: the server looks again at who is there before it gives up."""
+    spec = small("local", quorum=3)
+    engine, grid = federation_of(spec, tmp_path)
+    play(spec, engine, 1)
+    node = grid.nodes[HOSTILE]
+    if before == "away":
+        del grid.nodes[HOSTILE]
+    else:
+        grid.tamper = lambda number, message, reply: None if number == HOSTILE else reply
+    engine.flower = replace(QUICK, timeout=0.3 if before == "frozen" else 60)
+    listed = grid.get_node_ids
+
+    def back_after_a_while():
+        if "too few answers for the quorum" in caplog.text:
+            engine.flower = replace(QUICK, timeout=60)
+            grid.nodes[HOSTILE], grid.tamper = node, lambda number, message, reply: reply
+        return listed()
+
+    grid.get_node_ids = back_after_a_while
+    outcome = one_exchange(spec, engine, 1)
+    assert outcome.replies.clients.tolist() == [0, 1, 2]
+    assert not outcome.failures
+    assert caplog.text.count("too few answers for the quorum") == 1
+
+
+def test_nobody_waits_for_nodes_that_are_there_and_refused(tmp_path, caplog):
+    spec = small("fedavg", quorum=3)
+    engine, grid = federation_of(spec, tmp_path, replace(QUICK, timeout=60))
+    grid.tamper = answers_with(with_header(client=0))
+    with pytest.raises(QuorumLost, match="claims to come from client 0"):
+        one_exchange(spec, engine)
+    assert "waiting" not in caplog.text
+
+
 def test_a_lost_message_is_asked_for_again(tmp_path):
     spec = small("fedavg")
     engine, grid = federation_of(spec, tmp_path, FlowerOptions(**vars(QUICK) | {"retries": 1}))

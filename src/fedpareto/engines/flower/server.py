@@ -7,6 +7,7 @@ request, and continues without nodes that fail, as long as the quorum holds.
 from __future__ import annotations
 
 import logging
+import math
 import secrets
 import time
 from collections.abc import Mapping, Sequence
@@ -24,14 +25,14 @@ from fedpareto.core.algorithm import Algorithm, Setting
 from fedpareto.core.kept import Kept
 from fedpareto.core.learner import Learner
 from fedpareto.core.messages import ByClient, Evaluations, Failure, Message, Outcome, Parcels, Tasks, places
-from fedpareto.engines.checks import enforce_quorum, too_far
+from fedpareto.engines.checks import enforce_quorum, required_replies, too_far
 from fedpareto.engines.flower import schema, wire
 from fedpareto.engines.flower.airmail import Airmail
 from fedpareto.engines.flower.judge import Judge
 from fedpareto.engines.flower.members import Members
 from fedpareto.engines.flower.options import FlowerOptions
 from fedpareto.engines.flower.pauses import Pauses
-from fedpareto.engines.flower.post import EXCHANGE, Lost, Post
+from fedpareto.engines.flower.post import EXCHANGE, Away, Lost, Post
 from fedpareto.engines.machine import LocalOptions
 from fedpareto.engines.single import Reply, Task, stacked
 from fedpareto.errors import UserError
@@ -263,15 +264,42 @@ class FlowerEngine:
     # -- messages --------------------------------------------------------------------------------------------------
 
     def _exchange(self, envelopes: Mapping[int, wire.Envelope]) -> tuple[dict[int, wire.Answer], dict[int, str]]:
-        """Answers by client, and for the others why there is none."""
+        """Answers by client, and for the others why there is none.
+
+        Where the quorum is lost without those who are away, they have as long to come back as an exchange may take.
+        """
         answers: dict[int, wire.Answer] = {}
+        lost: dict[int, str] = dict.fromkeys(envelopes, Away("no node is connected for this client"))
         self._post.expect(max((self._judge.limits(envelope).bytes for envelope in envelopes.values()), default=0))
-        lost = dict.fromkeys(envelopes, "no node is connected for this client")
-        pending = [
-            self._send(client, wire.encode_envelope(envelope))
-            for client, envelope in envelopes.items()
-            if client in self._members.nodes
-        ]
+        pauses, until = Pauses(self.flower.poll), math.inf
+        while True:
+            here = [client for client in _away(lost) if client in self._members.nodes]
+            self._collect({client: envelopes[client] for client in here}, answers, lost)
+            away = _away(lost)
+            hopeless = self._is_short(envelopes, {*answers, *away})
+            if hopeless or not self._is_short(envelopes, set(answers)) or time.monotonic() > until:
+                return answers, lost
+            if until == math.inf:
+                until = time.monotonic() + self.flower.timeout
+                who = ", ".join(map(str, away))
+                log.warning("too few answers for the quorum: waiting %g s for client %s", self.flower.timeout, who)
+            pauses.sleep()
+            self._members.meet()
+
+    def _is_short(self, envelopes: Mapping[int, wire.Envelope], answered: set[int]) -> bool:
+        """Whether a seed has too few answers for the quorum; of an exchange that only measures, all answers count."""
+        asked: dict[int, set[int]] = {}
+        for client, envelope in envelopes.items():
+            for job in envelope.jobs:
+                if job.tasks or envelope.final:
+                    asked.setdefault(job.run, set()).add(client)
+        return any(len(some & answered) < required_replies(self.quorum, len(some)) for some in asked.values())
+
+    def _collect(
+        self, envelopes: Mapping[int, wire.Envelope], answers: dict[int, wire.Answer], lost: dict[int, str]
+    ) -> None:
+        """Asks clients whose nodes are connected, and moves those who answer from `lost` to `answers`."""
+        pending = [self._send(client, wire.encode_envelope(envelope)) for client, envelope in envelopes.items()]
         pauses = Pauses(self.flower.poll)
         while pending:
             for owed in list(pending):
@@ -281,11 +309,11 @@ class FlowerEngine:
                 pending.remove(owed)
                 if isinstance(came, wire.Answer):
                     answers[owed.client] = came
+                    del lost[owed.client]
                 else:
                     self._give_up(owed.client, came, lost)
             if pending:
                 pauses.sleep()
-        return answers, {client: reason for client, reason in lost.items() if client not in answers}
 
     def _send(self, client: int, content: RecordDict) -> _Pending:
         node = self._members.nodes[client]
@@ -304,7 +332,7 @@ class FlowerEngine:
                 return reply
             self._count(owed.client, up=wire.size(reply))
             return self._judge.opened(reply, envelope)
-        return Lost(f"no answer within {self.flower.timeout:g} s") if time.monotonic() > owed.deadline else None
+        return Away(f"no answer within {self.flower.timeout:g} s") if time.monotonic() > owed.deadline else None
 
     def _ask_again(self, owed: _Pending, reason: str) -> bool:
         """Sends the same envelope again, if a connected node may still answer."""
@@ -329,3 +357,8 @@ class FlowerEngine:
 
     def _count(self, client: int, down: int = 0, up: int = 0) -> None:
         self.traffic[client] = self.traffic.get(client, Bytes()) + Bytes(down, up)
+
+
+def _away(lost: Mapping[int, str]) -> list[int]:
+    """Those who may come back and answer."""
+    return [client for client, reason in lost.items() if isinstance(reason, Away)]
