@@ -14,6 +14,7 @@ from fedpareto.algorithms.cfl import CFL
 from fedpareto.algorithms.fedavg import FedAvg
 from fedpareto.algorithms.fedpref import FedPref
 from fedpareto.algorithms.private import Private, protected
+from fedpareto.core.algorithm import State, participants, small_setting
 from fedpareto.core.messages import places
 from fedpareto.core.registry import make_algorithm
 from fedpareto.core.rng import Addresses
@@ -212,6 +213,23 @@ def test_epsilon_is_that_of_all_seeds_together_because_they_train_on_the_same_ro
     assert one == epsilon(privacy, Exposure(5, 5, 3, 3))
     assert three == epsilon(privacy, Exposure(15, 15, 3, 3))
     assert three > 2 * one
+
+
+def test_epsilon_of_seeds_bounds_that_of_a_party_whichever_client_it_is_in_each():
+    import fedpareto
+
+    privacy, seeds, rounds = Privacy("central", noise=1.5), (0, 1, 2), 5
+    common = {"clients": 5, "participation": 0.6, "rounds": rounds, "seeds": list(seeds)}
+    found = fedpareto.run("convex", FedAvg("equal"), privacy=privacy, **common).epsilon
+    settings = [replace(small_setting(), seed=seed, clients=np.arange(5), participation=0.6) for seed in seeds]
+    often = [
+        np.bincount(np.concatenate([participants(State(one, round=done)) for done in range(rounds)]), minlength=5)
+        for one in settings
+    ]
+    same_client, any_client = int(np.sum(often, axis=0).max()), sum(int(one.max()) for one in often)
+    assert (same_client, any_client, max(int(one.max()) for one in often)) == (10, 14, 5)
+    assert found == epsilon(privacy, Exposure(15, 15, 3, 5)) == pytest.approx(13.76, abs=0.01)
+    assert found > epsilon(privacy, Exposure(any_client, 15, 3, 5)) == pytest.approx(13.17, abs=0.01)
 
 
 def test_a_tuned_model_stays_with_its_client_and_costs_no_privacy():

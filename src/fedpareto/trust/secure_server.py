@@ -99,7 +99,7 @@ def movement(means: Message, begun: Message, last: float, most: float) -> float:
     """
     found = 0.0
     for name, mean in means.items():
-        largest, length, limit = float(mean.abs().max()), 0.0, most
+        largest, length, limit = float(mean.abs().max()) if mean.numel() else 0.0, 0.0, most
         if name in begun:
             length = float((mean.double() - begun[name].double()).norm())
             limit = min(most, max(FARTHEST * last, float(begun[name].double().norm()))) if last else most

@@ -204,6 +204,18 @@ def test_what_the_spec_does_not_plan_is_refused_before_anything_is_called(change
     assert not node.folder.exists()
 
 
+def test_a_client_does_one_task_at_a_time(tmp_path):
+    """Two of one lane are two answers for what was agreed to be one."""
+    spec = small("fedavg")
+    node = node_of(spec, 0, tmp_path)
+    envelope = wire.decode_envelope(envelope_of(spec, node))
+    (job,) = envelope.jobs
+    twice = wire.encode_envelope(replace(envelope, jobs=(replace(job, tasks=job.tasks * 2),)))
+    with pytest.raises(UserError, match="two tasks for one lane"):
+        node.answer(twice)
+    assert not node.folder.exists()
+
+
 def test_a_node_holds_one_clients_rows_and_preference_only(tmp_path):
     spec = small("fedavg")
     whole = spec.federation(0)

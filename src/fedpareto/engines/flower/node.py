@@ -163,6 +163,8 @@ class Node:
                 raise UserError(f"the message names the step '{wire.printable(task.step)}', not {', '.join(steps)}")
             if task.lane >= lanes:
                 raise UserError(f"the message is for lane {task.lane}; this federation has {lanes} at the most")
+        if len({task.lane for task in job.tasks}) < len(job.tasks):
+            raise UserError("the message has two tasks for one lane; a client does one at a time")
         only_measures = not job.tasks and job.round == wire.LARGEST_NUMBER
         if not (1 <= job.round <= setting.rounds or only_measures):
             raise UserError(f"the message is for round {job.round}; this federation has {setting.rounds}")
