@@ -124,6 +124,14 @@ class Plain:
         before = self._stragglers(t - 1) if self.late and t > 1 else []
         return sorted([*(i for i in self.trained(t) if i not in self._stragglers(t)), *before])
 
+    def works(self, i: int, t: int) -> bool:
+        """Whether a client does the work of round t if it is asked, as all are in a last round of some methods …"""
+        return not self._fates(t).drops_out[i]
+
+    def arrives(self, i: int, t: int) -> bool:
+        """… and whether its reply arrives."""
+        return self.works(i, t) and not self._fates(t).straggles[i]
+
     def began(self, i: int, t: int) -> int:
         """The round in which a client began what arrives in round t."""
         return t if i in self.trained(t) else t - 1
@@ -147,6 +155,7 @@ class Plain:
         self, i: int, t: int, purpose: str = "batches", epochs: int | None = None, steps: int = 0, lane: int = 0
     ) -> list[Table]:
         """The rows of each step of a client's training in a round; whole passes, or a number of steps."""
+        steps = steps if steps or epochs else self.learner.steps
         count, size = int(self.sizes[i]), self.learner.batch_size
         per_epoch = -(-count // size)
         passes = -(-steps // per_epoch) if steps else epochs or self.learner.epochs
@@ -160,6 +169,12 @@ class Plain:
     def rows(self, i: int, split: str = "train") -> Table:
         """All rows of a client."""
         return self._tables[split][i]
+
+    @cached_property
+    def server_rows(self) -> Table:
+        """Those that the server holds."""
+        rows = self.problem.held_by_server(len(self.clients), self.setting.seed)
+        return {name: column.double().numpy() for name, column in rows.of_client(0).items()}
 
     def _some(self, i: int, places: np.ndarray) -> Table:
         return {name: column[places] for name, column in self.rows(i).items()}

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from fedpareto.core import rng
+from fedpareto.core.groups import Comparison, GroupedProblem, cells, differences, sums
 from fedpareto.core.layout import Layout
 from fedpareto.core.learner import Learner
 from fedpareto.core.problem import Objective, Readout, SupervisedProblem
@@ -182,3 +183,82 @@ class Tasks(Answers):
         found = np.empty((self.goals, len(theta)))
         found[:, self.places] = super().plain_gradients(theta[self.places], rows)
         return found
+
+
+@dataclass(frozen=True)
+class Groups(Answers, GroupedProblem):
+    """Decisions about people of some groups, few of whom belong to none; small clients lack a group."""
+
+    name: ClassVar[str] = "groups"
+
+    goals: int = 1
+    """Outputs of the network, which is the logit."""
+    many: int = 2
+    among: tuple[int | None, ...] = (None,)
+    """Among the rows of which labels groups are compared."""
+
+    @property
+    def objectives(self) -> tuple[Objective, ...]:
+        """How many decisions are right, and how alike groups fare."""
+        return Objective("right", maximise=True, reference=0.0), Objective("alike", True, 0.0, fairness=True)
+
+    @property
+    def comparison(self) -> Comparison:
+        return Comparison(self.many, self.among)
+
+    def _rows(self, stream: np.random.Generator, count: int) -> dict[str, Tensor]:
+        rows = super()._rows(stream, count)
+        drawn = stream.random(count) + 0.4 * (rows["inputs"][:, 0].numpy() > 0)
+        return {**rows, "group": torch.as_tensor(np.digitize(drawn, np.linspace(0.05, 1.4, self.many + 1)[:-1]) - 1.0)}
+
+    def groups(self, batch: Batch) -> Tensor:
+        return batch.columns["group"]
+
+    def labels(self, batch: Batch) -> Tensor:
+        return (batch.columns["answers"][..., 0] > 0).to(batch.mask)
+
+    def logits(self, parameters: Mapping[str, Tensor], batch: Batch) -> Tensor:
+        return self.network(parameters, batch.columns["inputs"]).squeeze(-1)
+
+    def losses(self, parameters: Mapping[str, Tensor], batch: Batch) -> Tensor:
+        """½(o − y)² and log(1 + exp(−y·o)) of the one output."""
+        output, answer = self.logits(parameters, batch), batch.columns["answers"][..., 0]
+        each = 0.5 * (output - answer).square(), torch.nn.functional.softplus(-answer * output)
+        return torch.stack([batch.mean(one) for one in each], dim=-1)
+
+    def evaluate(self, parameters: Mapping[str, Tensor], batch: Batch) -> Tensor:
+        return GroupedProblem.evaluate(self, parameters, batch)
+
+    def readout(self) -> None:
+        """The library finds gradients by itself here."""
+
+    def values(self, logits: Tensor, batch: Batch) -> Tensor:
+        decisions = (logits > 0).to(batch.mask)
+        right = batch.mean((decisions == self.labels(batch)).to(batch.mask))
+        here = cells(self, batch)
+        gaps, _ = differences(sums(decisions, here), here.sum(-1), self.comparison)
+        return torch.stack([right, 1 - gaps.abs().amax((-1, -2))], dim=-1)
+
+    # -- the same in NumPy -------------------------------------------------------------------------------------------
+
+    def plain_logits(self, theta: np.ndarray, rows: Table) -> np.ndarray:
+        """`[b]`."""
+        return self.plain_values(theta, rows["inputs"])[-1][:, 0]
+
+    def plain_cells(self, rows: Table) -> np.ndarray:
+        """Whether a row has the label y and belongs to the group z, `[2, groups, b]`."""
+        label, group = rows["answers"][:, 0] > 0, rows["group"]
+        return np.array([[(label == y) & (group == z) for z in range(self.many)] for y in (0, 1)]).astype(float)
+
+    def plain_compared(self, counts: np.ndarray) -> np.ndarray:
+        """Of counts `[2, groups]` by label and group those that are compared, `[labels, groups]`."""
+        return np.stack([counts.sum(0) if label is None else counts[label] for label in self.among])
+
+    def plain_losses(self, theta: np.ndarray, rows: Table) -> np.ndarray:
+        output, answer = self.plain_logits(theta, rows), rows["answers"][:, 0]
+        return np.array([(0.5 * (output - answer) ** 2).mean(), np.log1p(np.exp(-answer * output)).mean()])
+
+    def plain_gradients(self, theta: np.ndarray, rows: Table) -> np.ndarray:
+        output, answer = self.plain_logits(theta, rows), rows["answers"][:, 0]
+        slopes = np.stack([output - answer, -answer / (1 + np.exp(answer * output))]) / len(answer)
+        return np.stack([self.plain_backwards(theta, rows, one[:, None]) for one in slopes])
