@@ -18,7 +18,7 @@ from typer.main import get_command
 from fedpareto.cli import app, completion, data, lists
 from fedpareto.cli.completion import SCRIPTS, candidates, names_of
 from fedpareto.core import described, registry
-from fedpareto.report import across, reading, record, terminal
+from fedpareto.report import across, likeness, reading, terminal
 from fedpareto.report.comparison import comparison
 
 QUICK = ("--problem", "convex", "--clients", "3", "--rounds", "1", "--set", "threads=1", "--set", "chunk=8", "-q")
@@ -182,7 +182,7 @@ def test_a_comparison_of_many_runs_fits_80_columns(fedpareto: Callable[..., Any]
     names = ["fedavg", "fedpref-clustering-of-long-name", "local", "fedprox"]
     for name in names:
         fedpareto("run", "fedavg", *QUICK, "--seeds", "2", "--out", name)
-    records = record.comparable([reading.load(tmp_path / name) for name in names])
+    records = likeness.comparable([reading.load(tmp_path / name) for name in names])
     lines = fits(comparison(records).to_rich(80))
     assert sum("hypervolume" in line for line in lines) > 1  # In several tables below each other.
     assert all(sum(name in line for line in lines) for name in ("fedpref-clus", "fedprox", "local"))

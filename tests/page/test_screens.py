@@ -17,8 +17,8 @@ from fedpareto.moo.dominance import is_nondominated
 from fedpareto.page.saved import STATIC
 from fedpareto.problems.convex import Convex
 from fedpareto.report.comparison import comparison
+from fedpareto.report.likeness import comparable
 from fedpareto.report.reading import load
-from fedpareto.report.record import comparable
 from waiting import until
 
 NAMES = ("cfl", "fedavg", "fedpref", "local")

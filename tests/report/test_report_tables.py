@@ -112,7 +112,8 @@ def test_no_run_is_marked_where_the_paired_difference_includes_zero(records):
     def marks(*rows):
         return [cell.best for cell in marked_cells([np.array(row) for row in rows], column, records[: len(rows)])]
 
-    assert marks(scatter + 0.01, scatter) == [True, False]
+    assert marks(scatter + np.array([0.01, 0.012, 0.011]), scatter) == [True, False]
+    assert marks(scatter + 0.01, scatter) == [False, False]  # No scatter of three differences says nothing of others.
     assert marks(scatter + np.array([0.3, -0.1, 0.2]), scatter) == [False, False]
     assert marks(scatter + 0.01, scatter, scatter + np.array([0.02, 0.0, 0.009])) == [False, False, False]
 

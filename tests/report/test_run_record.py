@@ -14,8 +14,9 @@ from fedpareto.errors import DamagedFile, UserError
 from fedpareto.experiments.store import RunFolder
 from fedpareto.moo.dominance import front
 from fedpareto.moo.indicators import hypervolume
+from fedpareto.report.likeness import comparable
 from fedpareto.report.reading import load
-from fedpareto.report.record import comparable, distinguish
+from fedpareto.report.record import distinguish
 
 
 def rewrite(path: Path, change) -> None:

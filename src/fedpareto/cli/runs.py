@@ -272,11 +272,11 @@ def compare(
     from rich.console import Console
 
     from fedpareto.page.comparison import write_comparison
-    from fedpareto.report import across, axes, by_device, record
+    from fedpareto.report import across, axes, by_device, likeness
     from fedpareto.report.comparison import comparison
 
     records = _loaded(runs, central, rank, converged)
-    axes.chosen_of(record.comparable(records), over)  # Before a folder is made for them.
+    axes.chosen_of(likeness.comparable(records), over)  # Before a folder is made for them.
     out = out or free_folder(Path("runs"), "comparison")
     where = write_comparison(runs, out, rank, converged, over=over, figures=figures)
     written = {"page": str(where), **_picture(records, out if figures else None)}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from hashlib import blake2b
 
 import numpy as np
 import torch
@@ -12,6 +13,9 @@ from torch import Tensor
 
 from fedpareto.core.workspace import Workspace
 from fedpareto.networks.training import Training
+
+DIGEST_BYTES = 8
+"""Of rows: enough to tell a few runs' data apart, which nobody forges."""
 
 
 @dataclass(frozen=True)
@@ -123,6 +127,16 @@ class Rows:
                 np.take(column.numpy(), flat.numpy(), axis=0, out=found.numpy(), mode="clip")
             taken[name] = found.view(*index.shape, *column.shape[1:])
         return Batch(taken, mask, counted=shares)
+
+    def digest(self) -> str:
+        """Of everything that the clients hold, and who holds what."""
+        found = blake2b(digest_size=DIGEST_BYTES)
+        for name, column in sorted(self.columns.items()):
+            found.update(f"{name} {column.dtype} {tuple(column.shape)} ".encode())
+            found.update(column.detach().cpu().contiguous().numpy().tobytes())
+        for whose in (self.starts, self.counts):
+            found.update(np.ascontiguousarray(whose, dtype=np.int64).tobytes())
+        return found.hexdigest()
 
     @property
     def are_shared(self) -> bool:

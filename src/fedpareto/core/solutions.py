@@ -119,4 +119,5 @@ def tested_on(problem: Problem, splits: Splits) -> Tested | None:
         return None
     rows = splits["test"]
     own = splits.get(OWN_TEST, rows).counts
-    return Tested(int(rows.counts.min()), int(own.min()), problem.constants(rows))
+    others = " ".join(one.digest() for name, one in splits.items() if name not in ("test", OWN_TEST))
+    return Tested(int(rows.counts.min()), int(own.min()), problem.constants(rows), rows.digest(), others)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -101,7 +101,7 @@ def make_shard(given: dict[str, Plain]) -> tuple[Begin, Plain]:
     for seed in spec.seeds:
         whole = spec.federation(seed)
         if given["tested"] and (one := tested_on(spec.problem, whole.splits)) is not None:
-            tested.append((one.rows, one.smallest, one.constants))
+            tested.append(tuple(getattr(one, field.name) for field in fields(one)))
         federations.append(whole.only(rows))
     assert isinstance(spec.engine, RayOptions)
     options = spec.engine

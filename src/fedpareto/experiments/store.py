@@ -274,6 +274,7 @@ def describe(
         "began": datetime.now(UTC).isoformat(timespec="seconds"),
         "algorithm": spec.algorithm.name,
         "problem": spec.problem.name,
+        "parameters": spec.to_mapping()["problem"],
         "seeds": list(spec.seeds),
         "clients": spec.clients,
         "rounds": spec.rounds,

@@ -11,6 +11,11 @@ from numpy.typing import ArrayLike
 LEVEL = 0.95
 """Of every interval, in the sense of Student's t."""
 
+FEWEST_EQUAL = 6
+"""Values that are all equal need to be this many to have an interval: see `interval`."""
+ROUNDING = 1e-9
+"""Values closer than this share of the largest differ by rounding alone."""
+
 
 class Interval(NamedTuple):
     """A mean and the interval around it."""
@@ -26,12 +31,15 @@ class Interval(NamedTuple):
 
 
 def interval(values: ArrayLike) -> Interval | None:
-    """Of the mean of `values` `[k]`; None for fewer than two values, or where one is not finite.
+    """Of the mean of `values` `[k]`; None for fewer than two values, a value that is not finite, or few equal ones.
 
-    Values that are all equal have an interval of no width: it says nothing about other seeds' than these.
+    Equal values show no scatter, of which Student's t is made. What is left is the sign test: that k differences have
+    one sign by chance has the probability 2 / 2^k, which is below 5 % from six on. Then their interval has no width.
     """
     known = np.asarray(values, dtype=float)
     if len(known) < 2 or not np.isfinite(known).all():
+        return None
+    if len(known) < FEWEST_EQUAL and np.ptp(known) <= ROUNDING * np.abs(known).max():
         return None
     from scipy.special import stdtrit  # Half a second that a run of one seed need not wait.
 

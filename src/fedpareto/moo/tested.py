@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -50,10 +50,14 @@ class Tested:
     constants: np.ndarray
     """`[a, n, m]`: the objectives of each constant answer, at each client; n = 1 where all have the same rows, and
     a = 0 where the problem has no such answers."""
+    test_digest: str = ""
+    """Of the test rows; empty in folders of before."""
+    clients_digest: str = ""
+    """Of the other rows of all clients."""
 
     def to_plain(self) -> dict[str, Any]:
         """For a file."""
-        return {"rows": self.rows, "smallest": self.smallest, "constants": self.constants.tolist()}
+        return asdict(self) | {"constants": self.constants.tolist()}
 
     def constant(self, objectives: Sequence[Aim]) -> Constant | None:
         """The constant answer with the largest hypervolume, if there are such answers."""

@@ -17,7 +17,8 @@ from fedpareto.page.grid import DOWN, UP
 from fedpareto.report._files import Array
 from fedpareto.report.entries import Line
 from fedpareto.report.gains import LOCAL
-from fedpareto.report.record import Record, comparable
+from fedpareto.report.likeness import comparable, unlike
+from fedpareto.report.record import Record
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,7 @@ def clients(
     record = records[id]
     mine = got(record, seed, round)
     against = {key: one for key, one in records.items() if key == id or _fits(record, one, seed)}
-    alone = next((key for key, one in against.items() if one.algorithm == LOCAL), None)
+    alone = next((key for key, one in records.items() if one.algorithm == LOCAL and seed in one.started), None)
     weights = np.ones((record.clients, 1)) if record.single else wishes
     trained = _trained(record, seed, mine.round)
     utility = utility_trained = regret = gain = None
@@ -84,7 +85,7 @@ def clients(
         regret = _best(every, weights, record.maximise) - utility
         if trained is not None:
             utility_trained = utilities(trained, weights, record.maximise)
-        if alone is not None and alone != id and _same_clients(record, against[alone], seed, wishes):
+        if alone in against and alone != id and _same_clients(record, against[alone], seed, wishes):
             gain = utility - utilities(got(against[alone], seed, round).points, weights, record.maximise)
     numbers = {"utility": utility, "utility_trained": utility_trained, "regret": regret, "gain": gain}
     rows = _rows(record, seed, mine, trained, wishes, numbers, is_latest=round is None)
@@ -102,10 +103,9 @@ def clients(
 def _fits(record: Record, other: Record, seed: int) -> bool:
     """Whether the numbers of two runs can be compared, and the other has the seed."""
     try:
-        comparable([record, other])
+        return seed in other.started and not unlike(comparable([record, other]))
     except UserError:
         return False
-    return seed in other.started
 
 
 def _same_clients(record: Record, other: Record, seed: int, wishes: Array | None) -> bool:

@@ -9,7 +9,8 @@ from fedpareto.errors import UserError
 from fedpareto.report.across import across_clients
 from fedpareto.report.by_device import by_device
 from fedpareto.report.comparison import comparison
-from fedpareto.report.record import Record, comparable
+from fedpareto.report.likeness import comparable
+from fedpareto.report.record import Record
 from fedpareto.report.table import Table
 
 MISSING = object()

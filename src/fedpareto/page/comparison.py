@@ -16,8 +16,9 @@ from fedpareto.report.axes import chosen_of
 from fedpareto.report.by_device import by_device
 from fedpareto.report.campaign import Summary
 from fedpareto.report.comparison import comparison
+from fedpareto.report.likeness import comparable
 from fedpareto.report.reading import load
-from fedpareto.report.record import Record, comparable
+from fedpareto.report.record import Record
 
 
 def write_comparison(

@@ -9,8 +9,9 @@ import numpy as np
 
 from fedpareto.report._files import Array
 from fedpareto.report.comparison import marked_cells
+from fedpareto.report.likeness import comparable
 from fedpareto.report.machines import OfClients, of_clients
-from fedpareto.report.record import Record, comparable
+from fedpareto.report.record import Record
 from fedpareto.report.table import Column, Row, Table
 from fedpareto.report.units import TIME
 

@@ -15,7 +15,8 @@ import numpy as np
 from fedpareto.moo.indicators import hypervolume
 from fedpareto.report._files import Array
 from fedpareto.report.comparison import comparison, differ, marked_cells
-from fedpareto.report.record import Record, comparable, mean_and_deviation
+from fedpareto.report.likeness import comparable, unlike
+from fedpareto.report.record import Record, mean_and_deviation
 from fedpareto.report.table import MISSING, Cell, Column, Table
 from fedpareto.report.words import counted
 
@@ -138,6 +139,8 @@ def _choice(runs: Sequence[Record], marked: Sequence[Cell], values: list[Array],
     names = [run.folder.name for run in runs]
     if len(runs) < 2:
         return "", "There is nothing to choose: this is the only run."
+    if different := unlike(runs):
+        return "", f"No choice is named. {different[0]}"
     best = [name for name, cell in zip(names, marked, strict=True) if cell.best]
     if len(best) == 1:
         return best[0], (

@@ -17,7 +17,8 @@ from fedpareto.moo.fairness import LOW_SHARE, Evaluation
 from fedpareto.report._files import Array
 from fedpareto.report._style import axis_label, colour, render, run_label, short, styled, width_with_legend
 from fedpareto.report.axes import Axis, axis_of
-from fedpareto.report.record import Record, comparable
+from fedpareto.report.likeness import comparable
+from fedpareto.report.record import Record
 
 __all__ = ["clients_at_the_end", "clients_curves", "render", "share_improved_curves"]
 

@@ -12,7 +12,8 @@ from fedpareto.moo.intervals import interval
 from fedpareto.report._files import Array
 from fedpareto.report.costs import OF_TIME, metrics_of_time
 from fedpareto.report.gains import LOCAL, gains_of_seed
-from fedpareto.report.record import Record, comparable, mean_and_deviation
+from fedpareto.report.likeness import comparable, same_preferences, unlike
+from fedpareto.report.record import Record, mean_and_deviation
 from fedpareto.report.table import Cell, Column, Row, Table, cell_text, decimals_of, number_text
 
 INDICATORS = {
@@ -44,6 +45,9 @@ CENTRAL = (
     "for as many rounds."
 )
 TO_ALL = "IGD to all: the mean distance to a run's front from the front of all these runs together."
+WISHED = ("own_utility", "own_utility_trained", "worst_utility", "regret", "expected_utility")
+"""What depends on the clients' preferences: of other clients' wishes it says nothing."""
+OTHER_WISHES = "The clients of these runs have different preferences: what models are worth to them is not ranked."
 COSTS = ("seconds", "refused", "bytes_up")
 """What is counted, not sampled: the best is marked without an interval."""
 IMPROVED = Column("improved", "share improved", 1)
@@ -52,6 +56,10 @@ IMPROVED = Column("improved", "share improved", 1)
 EPSILON = Column("epsilon", "ε", -1)
 MAY_BE_UNKNOWN = (*INDICATORS, *OVER_LOCAL, IMPROVED.key, EPSILON.key, *OF_TIME)
 """Columns that a table has only if they are known of a run."""
+
+
+REFERENCES = ("constant", "central")
+"""In the order of their rows."""
 
 
 def comparison(records: Sequence[Record], over: str | None = None) -> Table:
@@ -84,12 +92,12 @@ def comparison(records: Sequence[Record], over: str | None = None) -> Table:
 
 
 def _references(runs: Sequence[Record], columns: Sequence[Column], cells: Sequence[Sequence[Cell]]) -> list[Row]:
-    """A row for each reference, under the seeds of the first run that has it."""
-    rows = []
-    for name in ("constant", "central"):
-        known = next((run for run in runs if name in run.references), None)
-        if known is None:
+    """A row for each reference, under the seeds of the first run that has it; of each run where rows differ."""
+    rows, is_unlike = list[Row](), bool(unlike(runs))
+    for name, known in [(name, run) for name in REFERENCES for run in runs if name in run.references]:
+        if not is_unlike and any(row.algorithm == name for row in rows):
             continue
+        label = f"{name} ({known.label})" if is_unlike else name
         measured = [_of_points(known, seed, known.references[name][seed]) for seed in known.started]
         found = []
         for column, of_runs in zip(columns, cells, strict=True):
@@ -98,7 +106,7 @@ def _references(runs: Sequence[Record], columns: Sequence[Column], cells: Sequen
                 [np.array(cell.values) for cell in of_runs], np.array([cell.mean for cell in of_runs])
             )
             found.append(Cell(tuple(values.tolist()), cell_text(values, decimals)))
-        rows.append(Row(name, name, "", known.status.name, known.started, tuple(found), is_reference=True))
+        rows.append(Row(label, name, "", known.status.name, known.started, tuple(found), is_reference=True))
     return rows
 
 
@@ -170,7 +178,7 @@ def _indicator(name: str) -> Callable[[Record], Array]:
 def _igd_to_all(runs: Sequence[Record]) -> Callable[[Record], Array]:
     """The distance from the front of all runs together: where no front is known, that is the best there is."""
     every = np.concatenate([run.pooled() for run in runs])
-    if len(runs) < 2 or not len(every):
+    if len(runs) < 2 or not len(every) or unlike(runs):
         return lambda record: np.full(len(record.started), np.nan)
     known, maximise = front(every, runs[0].maximise), runs[0].maximise
     return lambda record: np.array(
@@ -237,7 +245,8 @@ def _best(values: list[Array], means: Array, column: Column, runs: Sequence[Reco
     is_alike = len({run.measured for run in runs}) == 1 or column.key in COSTS
     # The least sparse among those that are not single points would only seem to be the best of all.
     is_partial = column.key == "sparsity" and not known.all()
-    if column.direction == 0 or marks.all() or not is_alike or is_partial:
+    is_wish = column.key in WISHED and not same_preferences(runs)
+    if column.direction == 0 or marks.all() or not is_alike or is_partial or is_wish or unlike(runs):
         return [False] * len(means)
     first = int(np.flatnonzero(marks)[0]) if marks.any() else 0
     others = [i for i in range(len(means)) if np.isfinite(scores[i]) and not marks[i]]
@@ -274,20 +283,30 @@ def _listed(value: int | tuple[int, ...]) -> str:
 def _differences(runs: Sequence[Record], column: Column, values: list[Array]) -> list[str]:
     """How far the runs are from the one with the best mean of the first metric, seed by seed."""
     means = np.array([mean_and_deviation(v)[0] for v in values])
-    if len(runs) < 2 or not np.isfinite(means).all() or len({run.measured for run in runs}) > 1:
+    if len(runs) < 2 or not np.isfinite(means).all() or len({run.measured for run in runs}) > 1 or unlike(runs):
         return []
     best = int(np.argmax(means * (column.direction or 1)))
-    around = {i: interval(paired(i, best, values, runs)) for i in range(len(runs)) if i != best}
-    told = [
-        f"{runs[i].label} {number_text(one.mean, 4)} ({number_text(one.low, 4)} to {number_text(one.high, 4)})"
-        for i, one in around.items()
-        if one is not None
-    ]
+    pairs = {i: paired(i, best, values, runs) for i in range(len(runs)) if i != best}
+    told = [f"{runs[i].label} {_in_words(one)}" for i, one in pairs.items() if len(one) > 1]
     if not told:
         return []
     return [
         f"Difference in {column.title} to {runs[best].label}, paired over seeds (95 % interval): {', '.join(told)}."
     ]
+
+
+def _in_words(differences: Array) -> str:
+    found = interval(differences)
+    if found is None:
+        return f"{number_text(float(differences.mean()), 4)} (no interval)"
+    return f"{number_text(found.mean, 4)} ({number_text(found.low, 4)} to {number_text(found.high, 4)})"
+
+
+def _of_marks(runs: Sequence[Record]) -> list[str]:
+    """What bold means, or why nothing is."""
+    if different := unlike(runs):
+        return different
+    return [*([MARKS] if len(runs) > 1 else []), *([] if same_preferences(runs) else [OTHER_WISHES])]
 
 
 def _upper(text: str) -> str:
@@ -296,12 +315,11 @@ def _upper(text: str) -> str:
 
 def _notes(runs: Sequence[Record]) -> list[str]:
     notes = [f"Mean ± population deviation over the seeds, {runs[0].measured}."]
-    if len(runs) > 1:
-        notes.append(MARKS)
+    notes += _of_marks(runs)
     if len({run.measured for run in runs}) > 1:
         own = "; ".join(f"{run.label} {run.measured}" for run in runs)
         notes.append(f"The runs were not measured alike ({own}): their numbers cannot be compared.")
-    if len(runs) > 1 and not runs[0].single:
+    if len(runs) > 1 and not runs[0].single and not unlike(runs):
         notes.append(TO_ALL)
     if any(run.rank > 1 or run.converged for run in runs):
         left = [f"fronts are those of rank {runs[0].rank}"] if runs[0].rank > 1 else []
@@ -317,7 +335,7 @@ def _notes(runs: Sequence[Record]) -> list[str]:
             reached = min(solution.round for solution in run.solutions)
             seeds = f"{len(run.started)} of {len(run.seeds)} seeds"
             notes.append(f"{run.label}: {run.status.name}, {seeds}, after round {reached} of {run.rounds}.")
-    for what in ("clients", "rounds", "seeds"):
+    for what in ("rounds", "seeds"):
         if len({getattr(run, what) for run in runs}) > 1:
             own = ", ".join(f"{run.label} {_listed(getattr(run, what))}" for run in runs)
             notes.append(f"The runs have different {what} ({own}): compare with care.")

@@ -18,7 +18,8 @@ from fedpareto.report._files import Array
 from fedpareto.report._style import axis_label, colour, marker, render, run_label, short, styled, width_with_legend
 from fedpareto.report.axes import Axis, axis_of
 from fedpareto.report.client_figures import clients_at_the_end
-from fedpareto.report.record import Record, comparable
+from fedpareto.report.likeness import comparable
+from fedpareto.report.record import Record
 
 __all__ = ["cluster_evolution", "fronts", "hypervolume_curves", "render", "similarity_matrices"]
 

@@ -13,7 +13,8 @@ from fedpareto.errors import UserError
 from fedpareto.report._files import Array
 from fedpareto.report._style import colour, marker, render, run_label, styled, width_with_legend
 from fedpareto.report.gains import LOCAL, gain
-from fedpareto.report.record import Record, comparable
+from fedpareto.report.likeness import comparable
+from fedpareto.report.record import Record
 
 __all__ = ["gains", "render"]
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from fedpareto.moo.intervals import Interval, interval
 from fedpareto.report._files import Array
+from fedpareto.report.likeness import unlike
 from fedpareto.report.record import Record
 
 LOCAL = "local"
@@ -51,7 +52,7 @@ def gain(run: Record, alone: Record) -> Gain | None:
 
 def gains_of_seed(run: Record, alone: Record, seed: int) -> Array:
     """`[n]`, or empty where the two runs' clients are not the same."""
-    if run is alone or seed not in alone.started:
+    if run is alone or seed not in alone.started or unlike([run, alone]):
         return np.zeros(0)
     a, b = run.solution(seed), alone.solution(seed)
     mine, theirs = run.own_utilities(seed), alone.own_utilities(seed)

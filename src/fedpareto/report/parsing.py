@@ -55,6 +55,7 @@ def run_of(folder: Path) -> Record:
         label=printable(get(run, "algorithm", str, where)),
         algorithm=printable(get(run, "algorithm", str, where)),
         problem=printable(get(run, "problem", str, where)),
+        parameters=as_object(run.get("parameters", {}), f"{where}: 'parameters'"),
         seeds=integers(run.get("seeds"), f"{where}: 'seeds'"),
         clients=get(run, "clients", int, where),
         rounds=get(run, "rounds", int, where),
@@ -140,7 +141,8 @@ def _tested(entries: list[Any], m: int, where: str) -> tuple[Tested, ...]:
         if len({len(points) for points in answers}) > 1:
             raise DamagedFile(f"{where}: 'constants' are not of equally many clients")
         constants = np.stack(answers) if answers else np.zeros((0, 1, m))
-        found.append(Tested(get(data, "rows", int, where), get(data, "smallest", int, where), constants))
+        digests = [get(data, name, str, where, "") for name in ("test_digest", "clients_digest")]
+        found.append(Tested(get(data, "rows", int, where), get(data, "smallest", int, where), constants, *digests))
     return tuple(found)
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -37,6 +37,8 @@ class Record:
     """The name in legends and tables; `distinguish` makes it unique among compared runs."""
     algorithm: str
     problem: str
+    parameters: Mapping[str, Any]
+    """Of the problem; empty in folders of before."""
     seeds: tuple[int, ...]
     """The requested seeds; `started` are those that have results."""
     clients: int
@@ -243,7 +245,7 @@ class Record:
 
     def constant(self, seed: int) -> Constant | None:
         """What the best constant answer scores under a seed, if the run says so."""
-        found = self._tested_on(seed)
+        found = self.tested_on(seed)
         return None if found is None else found.constant(self.objectives)
 
     @property
@@ -255,16 +257,17 @@ class Record:
         return {name: points for name, points in every.items() if set(self.started) <= set(points)}
 
     def _constant_points(self, seed: int) -> Array | None:
-        on, best = self._tested_on(seed), self.constant(seed)
+        on, best = self.tested_on(seed), self.constant(seed)
         return None if on is None or best is None else on.constants[best.answer]
 
     @property
     def collapsed(self) -> list[int]:
         """The seeds whose every model scores what a constant answer does."""
-        found = ((one, self._tested_on(one.seed)) for one in self.solutions)
+        found = ((one, self.tested_on(one.seed)) for one in self.solutions)
         return [one.seed for one, on in found if on is not None and on.collapsed(one.objectives[self.held_out])]
 
-    def _tested_on(self, seed: int) -> Tested | None:
+    def tested_on(self, seed: int) -> Tested | None:
+        """What a seed's models are tested on, if the run says so."""
         place = self.seeds.index(seed)
         return self.tested[place] if place < len(self.tested) else None
 
@@ -422,29 +425,3 @@ def distinguish(records: Sequence[Record]) -> list[Record]:
         label += f" #{used[label]}" if used[label] > 1 else ""
         result.append(dataclasses.replace(record, label=label))
     return result
-
-
-def comparable(records: Sequence[Record]) -> list[Record]:
-    """The runs under distinct labels, or `UserError` if their numbers cannot be compared."""
-    if not records:
-        raise UserError("nothing to compare: give at least one run folder")
-    first = records[0]
-    for other in records[1:]:
-        for what, mine, theirs in _differences(first, other):
-            sides = f"{first.folder} has {mine}, {other.folder} has {theirs}"
-            raise UserError(f"cannot compare runs with different {what}: {sides}")
-    return distinguish(records)
-
-
-def _differences(a: Record, b: Record) -> Iterator[tuple[str, str, str]]:
-    """What prevents a comparison: in words, in `a`, in `b`; the most important first."""
-    if a.problem != b.problem:
-        yield "problems", f"'{a.problem}'", f"'{b.problem}'"
-    if a.objectives != b.objectives:
-        yield "objectives", _in_words(a.objectives), _in_words(b.objectives)
-    if a.held_out != b.held_out:
-        yield "splits", f"'{a.held_out}'", f"'{b.held_out}'"
-
-
-def _in_words(objectives: Sequence[Objective]) -> str:
-    return ", ".join(f"{o.name} ({o.better} is better, reference {o.reference:g})" for o in objectives)

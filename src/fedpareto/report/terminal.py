@@ -16,8 +16,9 @@ from fedpareto.report._files import Array
 from fedpareto.report.axes import MEANINGS, Axis, axis_of
 from fedpareto.report.comparison import comparison
 from fedpareto.report.entries import EVALUATIONS, OWN_TEST, Objective
+from fedpareto.report.likeness import comparable
 from fedpareto.report.machines import contributions, of_clients, updates
-from fedpareto.report.record import Record, comparable
+from fedpareto.report.record import Record
 from fedpareto.report.words import counted
 
 if TYPE_CHECKING:
