@@ -254,7 +254,7 @@ def agrees(
     lost = faults if late is None else Faults(dropout=faults.dropout)
     engine = LocalEngine(algorithm, problem, learner, [federation], [setting], options, lost, choices=choices)
     state = algorithm.begin(engine.settings[0])
-    plain = Plain(problem, learner, federation, engine.settings[0], faults, state, late)
+    plain = Plain(problem, learner, federation, engine.settings[0], faults, getattr(state, "inner", state), late)
     told, under_way = loop(plain), UnderWay(plain)
     for t in range(1, rounds + 1):
         while state.round < t:

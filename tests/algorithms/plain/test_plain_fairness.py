@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from functools import partial
 
@@ -326,3 +327,111 @@ def test_fair_fate_by_a_notion_of_fairness(notion):
     loop = partial(fair_fate, measure=measure)
     algorithm = make_algorithm("fair-fate", {"lambda0": 0.3, "rho": 0.4, "most": 0.5})
     agrees(algorithm, loop, problem=replace(NOTIONS[notion], held=40))
+
+
+# -- FairTrade -----------------------------------------------------------------------------------------------------
+
+STEPS = 21
+LATTICE = np.array([[a, b] for a in np.linspace(0, 1, STEPS) for b in np.linspace(0, 1, STEPS)])
+
+
+def apart(some, others):
+    return np.sqrt(((some[:, None] - others) ** 2).sum(-1))
+
+
+def process(points, values, places):
+    """Mean and deviation of a Gaussian process (Matérn, ν = 5/2) with the likeliest of some lengths and noises."""
+
+    def kernel(some, others, length):
+        r = np.sqrt(5) * apart(some, others) / length
+        return (1 + r + r**2 / 3) * np.exp(-r)
+
+    centre, scale = values.mean(), values.std() or 1.0
+    y, likeliest = (values - centre) / scale, (-np.inf, None)
+    for length in (0.1, 0.2, 0.4, 0.8, 1.6):
+        for noise in (1e-6, 1e-2, 1e-1):
+            k = kernel(points, points, length) + noise * np.eye(len(points))
+            likelihood = -y @ np.linalg.solve(k, y) / 2 - np.linalg.slogdet(k)[1] / 2
+            if likelihood > likeliest[0]:
+                across = kernel(places, points, length)
+                variance = 1 - np.einsum("cp,pc->c", across, np.linalg.solve(k, across.T))
+                likeliest = likelihood, (across @ np.linalg.solve(k, y), np.sqrt(np.maximum(variance, 0)))
+    mean, deviation = likeliest[1]
+    return centre + scale * mean, scale * deviation
+
+
+def improvement(means, deviations, values):
+    """The expected growth of the hypervolume up to (1, 1): ∫∫ of P(a point is below u in both) over u in no front."""
+    both = np.vectorize(math.erf)
+
+    def below(bound, j):
+        t = (bound - means[:, j]) / deviations[:, j]
+        density = np.exp(-(t**2) / 2) / np.sqrt(2 * np.pi)
+        return (bound - means[:, j]) * (1 + both(t / np.sqrt(2))) / 2 + deviations[:, j] * density
+
+    inside = [one for one in values if (one < 1).all()]
+    front = sorted(tuple(one) for one in inside if not any((o <= one).all() and (o < one).any() for o in inside))
+    total, left, height = 0.0, 0.0, 1.0
+    for right, top in [*front, (1.0, None)]:
+        total = total + (below(right, 0) - left) * below(height, 1)
+        left, height = below(right, 0), top
+    return total
+
+
+def next_proposal(tried, seen):
+    """The place with the largest expected improvement; before two are known the one that is furthest from all."""
+    if len(seen) < 2:
+        return LATTICE[apart(LATTICE, tried).min(1).argmax()]
+    waiting = tried[len(seen) :]
+    guesses = np.stack([process(tried[: len(seen)], column, waiting)[0] for column in seen.T], axis=1)
+    seen = np.vstack([seen, guesses])
+    found = [process(tried, column, LATTICE) for column in seen.T]
+    means, deviations = (np.stack(one, axis=1) for one in zip(*found, strict=True))
+    return LATTICE[improvement(means, deviations, seen).argmax()]
+
+
+def fairtrade(plain, weighting="size", alpha=2.0, sigma=0.7, proposals=4):
+    """FairTrade (Badar et al. 2024) as docs/algorithms.md has it: a measurement is of the round before."""
+    problem, model = plain.problem, plain.initial
+    ranges = np.log([[0.1, 10.0], [0.25, 2.0]])
+    first = ((np.log([alpha, sigma]) - ranges[:, 0]) / (ranges[:, 1] - ranges[:, 0]))[None]
+    tried, seen = first, np.empty((0, 2))
+    for t in plain.rounds:
+        heard = plain.heard(t)
+        a, s = np.exp(ranges[:, 0] + tried[-1] * (ranges[:, 1] - ranges[:, 0]))
+
+        def slopes(z, rows, a=a):
+            p, here, bend = sigmoid(z), problem.plain_cells(rows), np.zeros_like(z)
+            for label in problem.among:
+                belongs = here.sum(0) if label is None else here[label]
+                for mine in belongs[1:] * (belongs[0].any() and 1):
+                    if mine.any():
+                        each = mine / mine.sum() - belongs[0] / belongs[0].sum()
+                        bend += 2 * (each @ p) * each * p * (1 - p)
+            return (p - labels(rows)) / len(z) + a * bend
+
+        cells = {i: problem.plain_cells(plain.rows(i)) for i in heard}
+        rows = sum(one.sum(-1) for one in cells.values())
+        positive = sum(one @ (problem.plain_logits(model, plain.rows(i)) > 0) for i, one in cells.items())
+        found = [descend(plain, i, model, t, slopes, factor=s) for i in heard]
+        model = plain.shares(heard, weighting) @ found
+        if len(tried) > proposals:
+            tried, seen = first, np.empty((0, 2))
+        else:
+            if len(tried) > 1:
+                error = (positive[0].sum() / rows[0].sum() + (rows - positive)[1].sum() / rows[1].sum()) / 2
+                gaps = np.nan_to_num(rates(plain, positive, rows))
+                seen = np.vstack([seen, [error, np.ptp(gaps, axis=1).max()]])
+            tried = np.vstack([tried, next_proposal(tried, seen)])
+        yield model, {"tried": tried, "seen": seen}
+
+
+@notions
+def test_fairtrade(notion):
+    given = {"fairness": 2.0, "step": 0.7, "proposals": 4}
+    agrees(make_algorithm("fairtrade", given), fairtrade, problem=NOTIONS[notion], rounds=8)
+
+
+def test_fairtrade_with_equal_weights_and_one_long_search():
+    algorithm = make_algorithm("fairtrade", {"fairness": 2.0, "step": 0.7, "weighting": "equal"})
+    agrees(algorithm, partial(fairtrade, weighting="equal", proposals=10), problem=Groups(), rounds=10)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,6 +14,7 @@ from plain_problem import LARGEST, SMALLEST, Answers
 
 from fedpareto.algorithms.fedavg import FedAvg
 from fedpareto.core.federation import Federation
+from fedpareto.core.registry import algorithms
 from fedpareto.core.rows import Batch
 
 PROBLEM = Answers(goals=3)
@@ -75,3 +78,18 @@ class OfAll(FedAvg):
 def test_a_wrong_denominator_is_found():
     with pytest.raises(AssertionError, match="models after round 1: they differ"):
         agrees(OfAll(), fedavg)
+
+
+NO_LOOP: dict[str, str] = {}
+"""Algorithms that nobody can write as a loop over minibatches, each with the reason."""
+
+
+def test_every_algorithm_has_a_plain_loop():
+    """One that is new needs a loop from its paper, in a file of this folder that compares it by its name."""
+    files = Path(__file__).parent.glob("test_plain_*.py")
+    words = {
+        node.value for file in files for node in ast.walk(ast.parse(file.read_text())) if type(node) is ast.Constant
+    }
+    missing = [name for name in algorithms() if name not in words and name not in NO_LOOP]
+    assert not missing, f"no plain loop in tests/algorithms/plain: {', '.join(missing)}"
+    assert not [name for name in NO_LOOP if name in words or name not in algorithms()]
