@@ -19,7 +19,7 @@ CLIENTS, ROWS = 10, 900
 
 @pytest.fixture(scope="module")
 def noise():
-    """Nothing predicts the label, so no model is better than a constant; 16 or more test rows at each client."""
+    """Nothing predicts the label, so no model is better than a constant; 18 test rows at each client."""
     stream = np.random.default_rng(0)
     columns = {f"x{j}": stream.standard_normal(ROWS) for j in range(8)} | {"gender": stream.choice(["f", "m"], ROWS)}
     frame = pandas.DataFrame(columns | {"good": np.where(stream.random(ROWS) < 0.7, "yes", "no")})
@@ -38,7 +38,7 @@ def runs(noise):
 
 def test_rows_of_their_own_flatter_many_clients_and_all_rows_do_not(runs):
     for one, on in zip(runs["local"].solutions, runs["local"].tested, strict=True):
-        assert (on.rows, on.smallest) == (170, 16)
+        assert (on.rows, on.smallest) == (180, 18)
         own = hypervolume(one.values[OWN_TEST], one.reference, one.maximise)
         constant = on.constant(one.objectives).hypervolume
         assert constant == pytest.approx(0.7, abs=0.02)
@@ -86,7 +86,7 @@ def test_what_clients_have_is_under_their_own_preference_and_regret_is_up_to_the
 
 def test_a_run_ends_with_the_constant_and_says_where_rows_are_few(runs):
     lines = runs["local"].summary()
-    assert "a constant answer has 0.7" in lines[0]
+    assert "a constant answer has 0.68" in lines[0]
     assert lines[1].startswith("utility under clients' own preferences")
     smallest = min(on.smallest for on in runs["local"].tested)
     assert (

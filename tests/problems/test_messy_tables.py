@@ -297,7 +297,7 @@ def test_a_run_on_a_table_tells_what_it_is_like_unless_it_is_quiet(tmp_path, mon
     assert loud.exit_code == quiet.exit_code == 0
     assert "yes counts as positive because of the usual meaning of no and yes" in plain(loud.stderr)
     assert "always 'no' scores accuracy" in plain(loud.stderr) or "always 'yes' scores accuracy" in plain(loud.stderr)
-    assert "there are only 30 test rows in all: results are mostly noise" in plain(loud.stderr)
+    assert "there are only 32 test rows in all: results are mostly noise" in plain(loud.stderr)
     assert "positive" not in quiet.stderr + quiet.stdout
 
 

@@ -164,22 +164,96 @@ def test_a_silo_stays_whole_and_small_ones_share_a_client():
     assert all(len(set(owner[values == value])) == 1 for value in range(4))
 
 
+SHARES = (0.6, 0.2, 0.2)
+
+
 @settings(max_examples=50, deadline=None)
 @given(seed=st.integers(0, 1000), clients=st.integers(1, 6), rows=st.integers(10, 300))
-def test_the_parts_of_a_client_have_their_shares_of_each_class(seed, clients, rows):
+def test_the_parts_of_a_client_have_their_shares_of_each_class_where_each_is_rounded_by_itself(seed, clients, rows):
     classes, owner = stream(seed).integers(0, 3, rows), stream(seed + 1).integers(0, clients, rows)
-    shares = (0.6, 0.2, 0.2)
-    part = partitions.parts(owner, classes, shares, seed)
+    part = partitions.parts_of_each(owner, classes, SHARES, seed)
     for client in range(clients):
         for kind in range(3):
             mine = part[(owner == client) & (classes == kind)]
             counts = np.bincount(mine, minlength=3)
             assert counts.sum() == len(mine)
-            assert np.abs(counts - len(mine) * np.array(shares)).max() < 1.5
+            assert np.abs(counts - len(mine) * np.array(SHARES)).max() < 1.5
             if len(mine) >= 3:
                 assert counts.min() > 0
             if len(mine) == 2:
                 assert counts.tolist() == [1, 0, 1]
+
+
+def by_label(labels, clients, seed):
+    """Silos of one label each: nobody has rows of both."""
+    return np.where(labels == 1, stream(seed).integers(0, clients // 2, len(labels)), clients // 2) + 0 * labels
+
+
+OWNERS = {
+    "random": lambda labels, classes, n, seed: partitions.at_random(len(labels), n, stream(seed)),
+    "stratified": lambda labels, classes, n, seed: partitions.stratified(classes, n, stream(seed)),
+    "dirichlet-label": lambda labels, classes, n, seed: partitions.dirichlet(labels, n, 0.3, stream(seed)),
+    "dirichlet-group": lambda labels, classes, n, seed: partitions.dirichlet(classes % 3, n, 0.3, stream(seed)),
+    "column": lambda labels, classes, n, seed: partitions.silos(np.arange(len(labels)) % 41 + 41 * labels, n),
+    "one label each": lambda labels, classes, n, seed: by_label(labels, n, seed),
+    "shares": lambda labels, classes, n, seed: partitions.by_class(
+        0 * labels, np.arange(1, n + 1)[None] / (n * (n + 1) / 2), stream(seed)
+    ),
+    "rule": lambda labels, classes, n, seed: partitions.by_class(
+        (classes % 3 == 0).astype(int),
+        np.array([np.arange(1, n + 1), np.arange(n, 0, -1)]) / (n * (n + 1) / 2),
+        stream(seed),
+    ),
+}
+
+
+TABLES = [
+    (1000, 5, 0.3, (0.31, 0.69)),
+    (1000, 40, 0.3, (0.31, 0.69)),
+    (1000, 100, 0.3, (0.31, 0.69)),
+    (649, 20, 0.846, (0.4, 0.6)),
+    (200, 40, 0.3, (0.3, 0.7)),
+    (130, 40, 0.1, (0.1, 0.2, 0.7)),
+    (20000, 10, 0.48, (0.5, 0.5)),
+    (40, 1, 0.5, (0.5, 0.5)),
+]
+TOO_FEW = {("one label each", 200), ("one label each", 130), ("shares", 130)}
+"""Where every client has one test row, or none, and no choice which."""
+
+
+@pytest.mark.parametrize(
+    ("deal", "rows", "clients", "rate", "groups"),
+    [(deal, *one) for deal in OWNERS for one in TABLES if (deal, one[0]) not in TOO_FEW],
+)
+@pytest.mark.parametrize("shares", [SHARES, (0.8, 0.2), (0.5, 0.25, 0.25)], ids=str)
+def test_splits_have_the_base_rates_of_the_table(deal, rows, clients, rate, groups, shares):
+    for seed in range(3):
+        labels = (stream(seed).random(rows) < rate).astype(int)
+        classes = 3 * labels + stream(seed + 1).choice(len(groups), size=rows, p=groups)
+        owner = OWNERS[deal](labels, classes, clients, seed) if clients > 1 else np.zeros(rows, dtype=int)
+        part = partitions.parts(owner, classes, shares, seed, labels)
+        sizes = np.bincount(part, minlength=len(shares))
+        for split in range(1, len(shares)):
+            assert abs((labels[part == split] - labels.mean()).sum()) <= 0.5 + 1e-9
+            for kind in np.unique(classes):
+                expected = sizes[split] * (classes == kind).mean()
+                assert abs(((classes == kind) & (part == split)).sum() - expected) <= 1 + 1e-9
+        each = table(owner, part, int(owner.max()) + 1)
+        enough = each.sum(axis=1) >= len(shares)
+        assert each[enough].min() > 0
+        if deal != "one label each":  # There only the numbers of rows can make up for rounding.
+            assert np.abs(each - each.sum(axis=1, keepdims=True) * np.array(shares))[enough].max() < 2
+
+
+@settings(max_examples=50, deadline=None)
+@given(seed=st.integers(0, 1000), rows=st.integers(10, 300))
+def test_a_class_that_a_client_has_often_enough_is_in_each_of_its_splits_where_base_rates_allow_it(seed, rows):
+    """As with one client, whose rates are the table's."""
+    classes = stream(seed).integers(0, 3, rows)
+    part = partitions.parts(np.zeros(rows, dtype=int), classes, SHARES, seed, 0 * classes)
+    counts = table(classes, part, 3)
+    assert np.abs(counts - counts.sum(axis=1, keepdims=True) * np.array(SHARES)).max() < 2
+    assert (counts[counts.sum(axis=1) >= 6] > 0).all()
 
 
 def test_parts_follow_the_seed():

@@ -132,7 +132,7 @@ def _about(model: Path | None) -> str:
 
 def _check(home: NodeFolder, table: Source, ignore: list[str] | None, so: str = "") -> None:
     from fedpareto.deploy import node
-    from fedpareto.problems.fairness.problem import listed
+    from fedpareto.problems.fairness.goals import listed
 
     found = node.table_problems(home, table, listed((",".join(ignore or ()),)))
     for line in found:

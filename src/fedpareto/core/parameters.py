@@ -52,6 +52,18 @@ def to_plain(instance: Any) -> dict[str, Any]:
     }
 
 
+def earlier(before: T, now: T) -> T:
+    """A field with the default `now`; a run that was recorded before there was this field has the value `before`."""
+    found: T = dataclasses.field(default=now, metadata={"before": before})
+    return found
+
+
+def as_recorded(cls: Any, values: Mapping[str, Any]) -> dict[str, Any]:
+    """The parameters in the record of a run, with those that came later as they were then, see `earlier`."""
+    came = {field.name: field.metadata["before"] for field in dataclasses.fields(cls) if "before" in field.metadata}
+    return {**came, **values}
+
+
 def parse_value(text: str) -> Any:
     """A value from the command line: number, list, true/false/none, or the text itself."""
     lowered = text.strip().lower()

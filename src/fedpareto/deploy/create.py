@@ -28,7 +28,7 @@ from fedpareto.experiments.draft import Draft
 from fedpareto.experiments.spec import Spec
 from fedpareto.files import write_atomically, write_secret
 from fedpareto.problems.fairness import tables
-from fedpareto.problems.fairness.problem import listed
+from fedpareto.problems.fairness.goals import listed
 from fedpareto.problems.fairness.schema import TableSchema
 from fedpareto.problems.fairness.sources import Source
 

@@ -29,7 +29,7 @@ class PrivateSpec(Spec):
 
 def load_spec(folder: Path) -> PrivateSpec:
     """The spec of a folder, with the schema beside it, wherever the folder is now."""
-    draft = Draft.read(folder / SPEC)
+    draft = Draft.of_record(folder / SPEC)
     problem = draft.values.get("problem")
     if not isinstance(problem, dict) or problem.get("name") != "silo":
         raise UserError(f"{folder / SPEC}: the problem of a deployment is 'silo'")

@@ -12,7 +12,7 @@ from typing import Any
 from fedpareto.core import registry
 from fedpareto.core.algorithm import Algorithm, participant_count
 from fedpareto.core.federation import draw_preferences
-from fedpareto.core.parameters import build, field_names, parse_value, to_plain
+from fedpareto.core.parameters import as_recorded, build, field_names, parse_value, to_plain
 from fedpareto.core.problem import Problem
 from fedpareto.engines.faults import Faults
 from fedpareto.engines.machine import LocalOptions
@@ -77,6 +77,14 @@ class Draft:
     def read(cls, path: Path) -> Draft:
         """From a YAML file."""
         return cls(*spec_yaml.read(path))
+
+    @classmethod
+    def of_record(cls, path: Path) -> Draft:
+        """From the file of a run or a federation, in which every parameter stood that there was then."""
+        draft = cls.read(path)
+        name, values = draft._named("problem")
+        recorded = as_recorded(registry.problem_class(name), values)
+        return cls({**draft.values, "problem": {"name": name, **recorded}}, draft.where)
 
     def with_values(self, changes: Mapping[str, Any]) -> Draft:
         """With some top-level values set (the command line's flags); None means: not given."""

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fedpareto import columns
+from fedpareto.core.parameters import as_recorded
 from fedpareto.errors import DamagedFile, UserError
 from fedpareto.experiments.spec import Spec
 from fedpareto.experiments.store import RunFolder, versions
@@ -33,6 +34,8 @@ def cut(folder: RunFolder, lengths: Mapping[str, Any]) -> None:
 
 def must_be_same(before: Mapping[str, Any], spec: Spec, folder: RunFolder) -> None:
     """Raises UserError if a spec is not that of a checkpoint."""
+    if isinstance(problem := before.get("problem"), dict):
+        before = {**before, "problem": as_recorded(spec.problem, problem)}
     difference = _difference(before, fixed(spec))
     if difference:
         raise UserError(f"{folder.spec_file} was changed during the run: {difference}; a run keeps its spec")

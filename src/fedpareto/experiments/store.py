@@ -180,7 +180,7 @@ class RunFolder:
     def spec(self) -> Spec:
         """As it was when the run began."""
         self.must_be_run()
-        draft = Draft.read(self.spec_file)
+        draft = Draft.of_record(self.spec_file)
         if _is_deployed(draft):
             raise UserError(f"{self.path} is the run of a deployment; go on with: {self.way_on()}")
         return draft.finish()

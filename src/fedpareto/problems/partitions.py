@@ -6,6 +6,7 @@ Every function returns an owner for each row, `[rows]`; so no row is assigned tw
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 
@@ -136,20 +137,107 @@ def silos(values: np.ndarray, clients: int) -> np.ndarray:
     return np.asarray(client_of[values])
 
 
-def parts(owner: np.ndarray, classes: np.ndarray, shares: Sequence[float], seed: int) -> np.ndarray:
-    """The split of each row, `[rows]`: of each client and class a random share to each split.
+def parts(
+    owner: np.ndarray, classes: np.ndarray, shares: Sequence[float], seed: int, labels: np.ndarray | None = None
+) -> np.ndarray:
+    """The split of each row, `[rows]`: of each client a random share to each split, alike for each class.
 
-    Each split gets at least one row of a class of which the client has enough; a single row goes to the first split.
+    Shares are rounded so that the rows of all clients in a split have the base rates of the table: each of two labels
+    within half a row, each class of a label (`labels` `[rows]`, without which classes are labels) within one. As far
+    as that leaves a choice, a client that has a class several times has it in each split.
     """
-    stream = rng.generator(rng.Address(seed), "parts")
-    _, cell = np.unique(owner * (classes.max() + 1) + classes, return_inverse=True)
-    shuffled = stream.permutation(len(owner))
-    order = shuffled[np.argsort(cell[shuffled], kind="stable")]
+    _, client = np.unique(owner, return_inverse=True)
+    kinds, kind = np.unique(classes, return_inverse=True)
+    cells = np.zeros((int(client.max()) + 1, len(kinds)), dtype=np.int64)
+    np.add.at(cells, (client, kind), 1)
+    label_of = np.zeros(len(kinds), dtype=np.int64)
+    label_of[kind] = kind if labels is None else labels
+    counts = _evenly(cells, label_of, shares).reshape(-1)
+    shuffled = rng.generator(rng.Address(seed), "parts").permutation(len(owner))
+    order = shuffled[np.argsort((client * len(kinds) + kind)[shuffled], kind="stable")]
     part = np.empty(len(owner), dtype=np.int64)
-    ends = np.cumsum(np.bincount(cell))
-    for rows in np.split(order, ends[:-1]):
-        part[rows] = np.repeat(np.arange(len(shares)), _portions(len(rows), shares))
+    part[order] = np.repeat(np.tile(np.arange(len(shares)), cells.size), counts)
     return part
+
+
+def parts_of_each(owner: np.ndarray, classes: np.ndarray, shares: Sequence[float], seed: int) -> np.ndarray:
+    """As `parts`, but each client's rows of a class are rounded by themselves: of few rows a rare class gets more."""
+    _, cell = np.unique(owner * (classes.max() + 1) + classes, return_inverse=True)
+    return parts(cell, np.zeros_like(cell), shares, seed)
+
+
+def _evenly(cells: np.ndarray, labels: np.ndarray, shares: Sequence[float]) -> np.ndarray:
+    """The rows `[n, k, splits]` of each client and class in each split, of all rows `cells` `[n, k]`."""
+    rows, place = np.unique(cells.sum(axis=1), return_inverse=True)
+    sizes = np.array([_portions(int(count), shares) for count in rows])[place]
+    found, left = np.zeros((*cells.shape, len(shares)), dtype=np.int64), cells.copy()
+    for split in range(len(shares) - 1, 0, -1):  # The last one tests; the first one trains and has what is left.
+        found[..., split] = _of_split(cells, left, labels, sizes[:, split], split)
+        left -= found[..., split]
+    found[..., 0] = left
+    return found
+
+
+def _of_split(cells: np.ndarray, left: np.ndarray, labels: np.ndarray, sizes: np.ndarray, spare: int) -> np.ndarray:
+    """The rows `[n, k]` that a split takes of what is `left`: `sizes` of each client, who keeps `spare` others."""
+    wanted = sizes[:, None] * cells / cells.sum(axis=1, keepdims=True)
+    target = np.zeros(cells.shape[1], dtype=np.int64)
+    all_rows, all_left = cells.sum(axis=0), left.sum(axis=0)
+    by_label = [labels == label for label in np.unique(labels)]
+    of_labels = [np.array([rows[mine].sum() for mine in by_label]) for rows in (all_rows, all_left)]
+    for mine, size in zip(by_label, _spread(int(sizes.sum()), *of_labels), strict=True):
+        target[mine] = _spread(int(size), all_rows[mine], all_left[mine])
+
+    def gains(taken: np.ndarray, step: int, kind: slice | int = slice(None)) -> np.ndarray:
+        """By how much one row more or less of a class improves each client's split; −∞ where that cannot be."""
+
+        def loss(count: np.ndarray) -> np.ndarray:
+            lacks = (count == 0) & (cells[:, kind] > 1)
+            return np.asarray((count - wanted[:, kind]) ** 2 + lacks + (count == left[:, kind]))
+
+        now, then = taken[:, kind], taken[:, kind] + step
+        return np.asarray(np.where((then >= 0) & (then <= left[:, kind]), loss(now) - loss(then), -np.inf))
+
+    taken: np.ndarray = np.minimum(np.floor(wanted).astype(np.int64), left)
+    while len(short := np.flatnonzero(taken.sum(axis=1) < sizes)):
+        taken[short, gains(taken, 1)[short].argmax(axis=1)] += 1
+    while (gap := target - taken.sum(axis=0)).any():
+        few, many = int(gap.argmax()), int(gap.argmin())
+        path = _shortest((taken > 0).T @ (taken < left), many, few)
+        for kind, instead in pairwise(path):
+            one = int((gains(taken, -1, kind) + gains(taken, 1, instead)).argmax())
+            taken[one, [kind, instead]] += (-1, 1)
+        if not path:  # The clients with rows of the one class have none of the other: the sizes of two of them change.
+            more, less = gains(taken, 1, few), gains(taken, -1, many)
+            more[left.sum(axis=1) - taken.sum(axis=1) <= spare] = -np.inf
+            less[taken.sum(axis=1) <= 1] = -np.inf
+            if np.isinf([more.max(), less.max()]).any():
+                break
+            taken[more.argmax(), few] += 1
+            taken[less.argmax(), many] -= 1
+    return taken
+
+
+def _shortest(edges: np.ndarray, start: int, end: int) -> list[int]:
+    """A shortest path along `edges` `[k, k]`; empty if there is none."""
+    paths = {start: [start]}
+    for node in (reached := [start]):  # Grows as it goes.
+        for after in np.flatnonzero(edges[node]).tolist():
+            if after not in paths:
+                paths[after] = [*paths[node], after]
+                reached.append(after)
+    return paths.get(end, [])
+
+
+def _spread(total: int, rows: np.ndarray, most: np.ndarray) -> np.ndarray:
+    """`total` rows by the frequency of classes, at most `most` of each: the nearest whole numbers with that sum."""
+    wanted = total * rows / rows.sum()
+    found = np.minimum(np.floor(wanted + 0.5), most)
+    while found.sum() > total:
+        found[np.where(found > 0, found - wanted, -np.inf).argmax()] -= 1
+    while found.sum() < min(total, most.sum()):
+        found[np.where(found < most, wanted - found, -np.inf).argmax()] += 1
+    return np.asarray(found.astype(np.int64))
 
 
 def _portions(count: int, shares: Sequence[float]) -> np.ndarray:

@@ -21,7 +21,8 @@ from fedpareto.inputs.table import InputSchema, Marks
 from fedpareto.problems.data import data_folder
 from fedpareto.problems.fairness import datasets, reading, tables
 from fedpareto.problems.fairness.columns import Reading
-from fedpareto.problems.fairness.problem import Fairness, listed
+from fedpareto.problems.fairness.goals import listed
+from fedpareto.problems.fairness.problem import Fairness
 from fedpareto.problems.fairness.sources import Source
 
 

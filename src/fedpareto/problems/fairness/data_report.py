@@ -123,6 +123,8 @@ class DataReport:
     """Of the model; 0 where it is not known yet."""
     test_rows: tuple[int, ...]
     """Of each client, its own."""
+    test_rate: float
+    """Share of all test rows that are positive."""
     constant: ConstantFacts | None
     todo: tuple[str, ...]
     """What would prevent a run, and how to resolve it."""
@@ -169,7 +171,7 @@ class DataReport:
             few, many = min(self.test_rows), max(self.test_rows)
             rows = f"{few:,}" if few == many else f"{few:,} to {many:,}"
             each = f"{len(self.test_rows)}, with {rows} test rows each, {sum(self.test_rows):,} in all"
-            yield "clients", [f"{each}; the model has {self.inputs} inputs"]
+            yield "clients", [f"{each}, {self.test_rate:.1%} positive; the model has {self.inputs} inputs"]
         if self.constant is not None:
             values = ", ".join(f"{name} {value:.3f}" for name, value in self.constant.values.items())
             yield (
@@ -195,7 +197,7 @@ def data_report(problem: OwnTable, clients: int | None = None, seed: int = 0) ->
     labelled: LabelledTable | None = None
     attributes: dict[str, Groups] = {}
     rows: tuple[int, ...] = ()
-    constant = None
+    test_rate, constant = 0.0, None
     try:
         labelled = problem.labelled() if problem.label else None
         if labelled is not None:
@@ -205,7 +207,7 @@ def data_report(problem: OwnTable, clients: int | None = None, seed: int = 0) ->
             inputs = problem.inputs_known()
         if attributes:
             count = problem.default_clients() if clients is None else clients
-            rows, constant = _of_clients(problem, count, seed, label)
+            rows, test_rate, constant = _of_clients(problem, count, seed, label)
     except UserError as trouble:
         todo.append(str(trouble))
     return DataReport(
@@ -217,6 +219,7 @@ def data_report(problem: OwnTable, clients: int | None = None, seed: int = 0) ->
         groups=tuple(groups),
         inputs=inputs,
         test_rows=rows,
+        test_rate=test_rate,
         constant=constant,
         todo=tuple(todo + _more_to_do(problem, table, todo)),
         warnings=tuple(_warnings(problem, table, columns, labelled, label, groups, rows)),
@@ -273,8 +276,10 @@ def _group_facts(attribute: str, groups: Groups, table: LabelledTable) -> Iterat
 
 def _of_clients(
     problem: OwnTable, clients: int, seed: int, label: LabelFacts | None
-) -> tuple[tuple[int, ...], ConstantFacts]:
-    """Each client's number of test rows, and the score of the better constant prediction on what a run is tested on."""
+) -> tuple[tuple[int, ...], float, ConstantFacts]:
+    """Each client's number of test rows, the share of positive ones, and the score of the better constant prediction
+    on what a run is tested on.
+    """
     assert label is not None, "groups are known only with a label"
     splits = {"test": problem.held_out(clients, seed)}
     tested = tested_on(problem, tested_on_all(splits) if problem.test == "common" else splits)
@@ -284,7 +289,7 @@ def _of_clients(
     names = [objective.name for objective in problem.objectives]
     values = dict(zip(names, found.values.tolist(), strict=True))
     told = ConstantFacts((label.negative, label.positive)[found.answer], values, found.hypervolume)
-    return tuple(splits["test"].counts.tolist()), told
+    return tuple(splits["test"].counts.tolist()), float(splits["test"].columns["label"].mean()), told
 
 
 # -- warnings -----------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -152,3 +153,11 @@ class Criteria:
             ],
             dim=-1,
         )
+
+
+def listed(names: tuple[str, ...]) -> list[str]:
+    """Names given one by one, or in one text as "gender,race"; there, one with a comma in it is in quotes."""
+    if len(names) != 1:
+        return [name.strip() for name in names if name.strip()]
+    (parts,) = csv.reader([names[0].replace("\n", " ")], skipinitialspace=True) if names[0].strip() else ([],)
+    return [part.strip() for part in parts if part.strip()]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from fedpareto.core.groups import Comparison, GroupedProblem
 from fedpareto.core.layout import Layout
 from fedpareto.core.learner import Learner
 from fedpareto.core.outputs import Output
+from fedpareto.core.parameters import earlier
 from fedpareto.core.problem import Objective, Readout
 from fedpareto.core.rows import Batch, Rows, Splits, tested_on_all
 from fedpareto.errors import UserError
@@ -28,7 +28,7 @@ from fedpareto.problems import partitions
 from fedpareto.problems.fairness import goals
 from fedpareto.problems.fairness.encoding import Encoder
 from fedpareto.problems.fairness.gaps import CONDITIONS, members
-from fedpareto.problems.fairness.goals import Criteria, Goal
+from fedpareto.problems.fairness.goals import Criteria, Goal, listed
 from fedpareto.problems.fairness.partitions import Partition, silos
 from fedpareto.problems.fairness.tables import UNKNOWN, Groups, LabelledTable
 from fedpareto.problems.sparse import SparseProblem
@@ -62,6 +62,10 @@ class Fairness(SparseProblem, GroupedProblem):
     """Of the Dirichlet partitions; smaller is more uneven."""
     split: tuple[float, ...] = (0.6, 0.2, 0.2)
     """Shares of each client's rows for training, validation and test, alike for each label and group."""
+    rounding: Literal["table", "client"] = earlier("client", now="table")
+    """How shares become whole rows: so that the validation and the test rows of all clients have the base rates of the
+    table; or in each client, label and group by itself, where rare ones of small clients count for more than their
+    share. Runs from before this parameter have the latter."""
     test: Literal["common", "own"] = "common"
     """Test rows of a model: those of all clients, with each client's own as a second evaluation (own-test); or its
     client's own only. The nodes of a deployment have only their own."""
@@ -307,7 +311,11 @@ class Fairness(SparseProblem, GroupedProblem):
         owner, part = self._owners(clients, seed), np.full(len(self._classes), SERVER)
         mine = ~self._is_servers(seed)
         shares = [share for share in self.split if share]
-        part[mine] = partitions.parts(owner[mine], self._classes[mine], shares, seed)
+        if self.rounding == "client":
+            part[mine] = partitions.parts_of_each(owner[mine], self._classes[mine], shares, seed)
+        else:
+            labels = self._table.label.astype(np.int64)
+            part[mine] = partitions.parts(owner[mine], self._classes[mine], shares, seed, labels[mine])
         return owner, part
 
     def _is_servers(self, seed: int) -> np.ndarray:
@@ -433,14 +441,6 @@ class Fairness(SparseProblem, GroupedProblem):
         rows = splits["train"]
         column = scales.repeat_interleave(torch.as_tensor(rows.counts), dim=0)
         return {**splits, "train": Rows.end_to_end({**rows.columns, "scale": column}, rows.counts)}
-
-
-def listed(names: tuple[str, ...]) -> list[str]:
-    """Names given one by one, or in one text as "gender,race"; there, one with a comma in it is in quotes."""
-    if len(names) != 1:
-        return [name.strip() for name in names if name.strip()]
-    (parts,) = csv.reader([names[0].replace("\n", " ")], skipinitialspace=True) if names[0].strip() else ([],)
-    return [part.strip() for part in parts if part.strip()]
 
 
 def _one_by_one(rows: Rows) -> Iterator[tuple[int, Batch]]:

@@ -18,7 +18,8 @@ from fedpareto.core.rows import Rows
 from fedpareto.errors import UserError
 from fedpareto.inputs.table import InputSchema
 from fedpareto.problems.fairness import tables
-from fedpareto.problems.fairness.problem import Fairness, listed
+from fedpareto.problems.fairness.goals import listed
+from fedpareto.problems.fairness.problem import Fairness
 from fedpareto.problems.fairness.schema import TableSchema
 from fedpareto.problems.fairness.sources import Source
 
