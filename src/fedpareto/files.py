@@ -22,6 +22,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import IO, Any
 
+from fedpareto import limits
 from fedpareto.errors import DAMAGE, DamagedFile, UserError, in_words
 
 try:
@@ -59,11 +60,13 @@ READS = 50
 # -- reading -------------------------------------------------------------------------------------------------------
 
 
-def read_bytes(path: Path, what: str = "") -> bytes:
-    """All of a file, or a UserError. A pipe or a device, which might never end, is refused."""
+def read_bytes(path: Path, what: str = "", most: int = limits.FILE) -> bytes:
+    """All of a file, or a UserError. A pipe or a device, which might never end, is refused, and so is a large file."""
     try:
         must_be_ordinary(path)
-        return path.read_bytes()
+        limits.must_fit(path.stat().st_size, most, f"{what}{path}")
+        with path.open("rb") as file:
+            return limits.whole(file, most, f"{what}{path}")  # Files of the system say that they have 0 bytes.
     except OSError as problem:
         raise UserError(f"{what}{path} cannot be read: {problem.strerror or problem}") from None
 
@@ -77,12 +80,12 @@ def must_be_ordinary(path: Path) -> None:
 
 def read_json(path: Path) -> Any:
     """What a JSON file holds, or a UserError."""
-    return parse_json(read_bytes(path), str(path))
+    return parse_json(read_bytes(path, most=limits.JSON), str(path))
 
 
 def read_object(path: Path) -> dict[str, Any]:
     """The object in a JSON file, or a UserError."""
-    return parse_object(read_bytes(path), str(path))
+    return parse_object(read_bytes(path, most=limits.JSON), str(path))
 
 
 def parse_object(content: bytes | str, where: str) -> dict[str, Any]:

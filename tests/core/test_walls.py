@@ -14,23 +14,25 @@ ROOT = Path(fedpareto.__file__).parent
 
 MAY_IMPORT = {
     "errors": set(),
-    "files": {"errors"},
+    "limits": {"errors"},
+    "files": {"errors", "limits"},
     "columns": {"errors", "files"},
     "workers": set(),
     "cluster": {"errors"},
     "codecs": {"errors"},
     "moo": {"errors"},
-    "inputs": {"errors", "core"},
+    "inputs": {"errors", "limits", "core"},
     "core": {"errors", "moo", "inputs", "networks", "trust"},
     "trust": {"errors", "moo", "core"},
     "networks": {"errors", "core"},
     "learners": {"errors", "moo", "core", "networks"},
     "algorithms": {"errors", "moo", "core", "trust"},
-    "problems": {"errors", "files", "moo", "core", "inputs", "networks", "learners", "space"},
+    "problems": {"errors", "limits", "files", "moo", "core", "inputs", "networks", "learners", "space"},
     "fleet": {"errors", "files", "moo", "core"},
     "engines": {"errors", "files", "cluster", "codecs", "moo", "core", "trust", "learners", "fleet"},
     "experiments": {
         "errors",
+        "limits",
         "files",
         "columns",
         "moo",
@@ -46,9 +48,10 @@ MAY_IMPORT = {
         "space",
     },
     "report": {"errors", "files", "columns", "moo"},
-    "serving": {"errors", "files", "moo", "core", "inputs", "networks", "experiments", "workers", "space"},
+    "serving": {"errors", "limits", "files", "moo", "core", "inputs", "networks", "experiments", "workers", "space"},
     "space": {
         "errors",
+        "limits",
         "files",
         "codecs",
         "core",
@@ -117,7 +120,7 @@ SPACE_MAY_IMPORT = {
     "wire": {"errors", "files", "codecs"},
     "links": {"errors", "space.wire"},  # of which bundles need the strict CBOR
     "orbits": {"errors", "files"},
-    "formats": {"errors", "files", "codecs", "core", "networks", "space.wire"},
+    "formats": {"errors", "limits", "files", "codecs", "core", "networks", "space.wire"},
     "missions": {"errors", "codecs", "core", "engines", "fleet", "space.links", "space.orbits"},  # never experiments
     "session": {*MAY_IMPORT["space"], "space.wire", "space.links", "space.formats"},
 }

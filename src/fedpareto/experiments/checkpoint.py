@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar, cast, get_args, get_origin, get_type_hints
@@ -16,6 +16,7 @@ from typing import Any, TypeVar, cast, get_args, get_origin, get_type_hints
 import torch
 from torch import Tensor
 
+from fedpareto import limits
 from fedpareto.core.algorithm import Setting, State
 from fedpareto.core.kept import Kept
 from fedpareto.core.messages import Message
@@ -62,9 +63,12 @@ class Checkpoint:
 
         try:
             with safe_open(path, framework="pt") as file:
+                names = _few(file.keys(), str(path))
                 metadata = (file.metadata() or {}).get(METADATA)
                 # Copies: Windows replaces no file that tensors are still mapped to.
-                tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 (not a mapping)
+                tensors = {name: file.get_tensor(name).clone() for name in names}
+        except DamagedFile:
+            raise
         except FileNotFoundError:
             raise DamagedFile(f"{path} is missing") from None
         except (SafetensorError, OSError, *DAMAGE) as problem:
@@ -78,9 +82,13 @@ class Checkpoint:
         from safetensors.torch import load
 
         try:
-            tensors = load(data)
             size = int.from_bytes(data[:8], "little")  # Safetensors: the length of a header of JSON, and the header.
-            metadata = json.loads(data[8 : 8 + size]).get("__metadata__", {}).get(METADATA)
+            header = json.loads(data[8 : 8 + size])
+            metadata = header.pop("__metadata__", {}).get(METADATA)
+            _few(header, what)
+            tensors = load(data)
+        except DamagedFile:
+            raise
         except (SafetensorError, *DAMAGE) as problem:
             raise DamagedFile(f"{what} is damaged and cannot be read ({problem})") from None
         return cls._checked(tensors, metadata, what)
@@ -182,6 +190,13 @@ class Checkpoint:
             ids = parts.pop(IDS).numpy()
             private.shelf(*place).write(ids, {part: tensor.to(device) for part, tensor in parts.items()})
         return private
+
+
+def _few(names: Collection[str], what: str) -> list[str]:
+    """The names of tensors, unless there are more than anybody has."""
+    if len(names) > limits.TENSORS:
+        raise DamagedFile(f"{what} has {len(names):,} tensors; {limits.TENSORS:,} are read at most")
+    return list(names)
 
 
 def _digest(tensors: Mapping[str, Tensor], values: str) -> str:

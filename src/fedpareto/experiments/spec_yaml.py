@@ -9,6 +9,7 @@ from typing import Any
 
 import yaml
 
+from fedpareto import limits
 from fedpareto.errors import DAMAGE, UserError
 from fedpareto.files import read_bytes
 
@@ -25,7 +26,7 @@ def read(
 ) -> tuple[dict[str, Any], dict[tuple[str, ...], str]]:
     """The values of a file, and the line of each by its path of keys."""
     try:
-        text = read_bytes(path, f"the {what} ").decode()
+        text = read_bytes(path, f"the {what} ", limits.SPEC).decode()
     except UnicodeDecodeError as problem:
         raise UserError(f"{path}, line {problem.object[: problem.start].count(10) + 1}: not UTF-8 text") from None
     try:
@@ -64,6 +65,8 @@ class _Loader(yaml.SafeLoader):
     A spec may come from a stranger. Aliases are refused: a few lines of them stand for more values than memory holds.
     """
 
+    _composed = 0
+
     def fetch_more_tokens(self) -> None:
         """See PyYAML, whose time grows with the square of the brackets that are open."""
         super().fetch_more_tokens()
@@ -75,6 +78,10 @@ class _Loader(yaml.SafeLoader):
         if self.check_event(yaml.AliasEvent):
             event = self.peek_event()  # type: ignore[no-untyped-call]
             raise _yaml_error(f"write the value again where '*{event.anchor}' is: a spec has no aliases", event)
+        self._composed += 1
+        if self._composed > limits.SPEC_VALUES:
+            event = self.peek_event()  # type: ignore[no-untyped-call]
+            raise _yaml_error(f"it has more than {limits.SPEC_VALUES:,} values", event)
         return super().compose_node(parent, index)
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:

@@ -18,6 +18,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import IO
 
+from fedpareto import limits
 from fedpareto.errors import UserError
 
 try:
@@ -108,8 +109,12 @@ def opened(path: Path | Sent) -> IO[bytes]:
             from importlib import import_module
 
             unpacked: IO[bytes] = import_module(module).open(path if isinstance(path, Path) else path.open(), "rb")
-            return unpacked
-    return path.open("rb")
+            return io.BufferedReader(limits.Lines(unpacked, limits.unpacked(_size(path)), str(path)), limits.BLOCK)
+    return io.BufferedReader(limits.Lines(path.open("rb"), limits.FILE, str(path)), limits.BLOCK)
+
+
+def _size(path: Path | Sent) -> int:
+    return path.stat().st_size if isinstance(path, Path) else len(path.content)
 
 
 def recognised(path: Path | Sent, encoding: str = "", decimal: str = "") -> Dialect:
@@ -119,6 +124,8 @@ def recognised(path: Path | Sent, encoding: str = "", decimal: str = "") -> Dial
         content = file.read(SAMPLE)
     text = codecs.getincrementaldecoder(found)().decode(content)
     whole = len(content) < SAMPLE
+    if not whole and text.count("\n") + text.count("\r") == 0:
+        raise UserError(f"{path} cannot be read as CSV: its first line has more than {SAMPLE:,} bytes")
     lines = io.StringIO(text, newline="").readlines()
     lines = lines if whole or len(lines) < 2 else lines[:-1]
     if not any(line.strip() for line in lines):
@@ -138,6 +145,8 @@ def recognised(path: Path | Sent, encoding: str = "", decimal: str = "") -> Dial
     if not records:
         raise UserError(f"{path} is empty: no line of it has a field with something in it")
     names, above, more = _header(records)
+    if len(names) > limits.COLUMNS:
+        raise UserError(f"{path} has {len(names):,} columns; {limits.COLUMNS:,} are read at most")
     notes += more
     body = records[above + 1 :]
     # A record may span several lines, so lines are counted by parsing those above the rows again.

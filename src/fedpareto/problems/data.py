@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import BinaryIO
 from urllib.parse import urldefrag, urlsplit
 
+from fedpareto import limits
 from fedpareto.errors import DamagedFile, UnknownName, UserError
 from fedpareto.files import ARCHIVE_DAMAGE, Lock, replace
 
@@ -163,7 +164,7 @@ def read(file: DataFile, path: Path) -> bytes:
     try:
         content = path.read_bytes()
         if path.suffix == ".gz" and not file.name.endswith(".gz"):
-            content = gzip.decompress(content)
+            return _plain(content, str(path))
         return content
     except (EOFError, gzip.BadGzipFile, zlib.error):
         raise DamagedFile(f"{path} is damaged: it cannot be decompressed; {REMEDY}") from None
@@ -245,8 +246,15 @@ def _unpacked(content: bytes, member: str, is_compressed: bool) -> bytes:
     """The file itself; `inner.zip#file` is a member of an archive in an archive."""
     for name in member.split("#") if member else []:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            limits.must_unpack(archive, len(content), name)
             content = archive.read(name)
-    return gzip.decompress(content) if is_compressed else content
+    return _plain(content, "the download") if is_compressed else content
+
+
+def _plain(packed: bytes, what: str) -> bytes:
+    """What was compressed by gzip."""
+    with gzip.open(io.BytesIO(packed)) as file:
+        return limits.whole(file, limits.unpacked(len(packed)), what)
 
 
 def _download(url: str, stream: BinaryIO, progress: Progress) -> None:

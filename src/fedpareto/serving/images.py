@@ -8,8 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
+from fedpareto import limits
 from fedpareto.errors import DamagedFile, UserError, in_words
-from fedpareto.files import ARCHIVE_DAMAGE
+from fedpareto.files import ARCHIVE_DAMAGE, read_bytes
 from fedpareto.inputs.idx import parse_idx
 
 ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif")
@@ -29,9 +30,12 @@ def read(path: Path) -> Sequence[np.ndarray]:
             return _each(np.load(path, allow_pickle=False), path)
         if path.suffix == ".npz":
             with np.load(path, allow_pickle=False) as arrays:
+                limits.must_unpack(arrays.zip, path.stat().st_size, str(path))
                 return _each(arrays[arrays.files[0]], path)
-        content = path.read_bytes()
-        return list(parse_idx(gzip.decompress(content) if path.suffix == ".gz" else content, str(path)))
+        if path.suffix != ".gz":
+            return list(parse_idx(read_bytes(path), str(path)))
+        with gzip.open(path) as file:
+            return list(parse_idx(limits.whole(file, limits.unpacked(path.stat().st_size), str(path)), str(path)))
     except DamagedFile:
         known = "name a folder of PNG files, a .npy, a .npz or an IDX file of bytes"
         raise UserError(f"{path} holds no images: {known}") from None

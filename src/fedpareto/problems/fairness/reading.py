@@ -13,6 +13,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fedpareto import limits
 from fedpareto.errors import DAMAGE, UnknownName, UserError
 from fedpareto.inputs import dialect
 from fedpareto.problems.fairness.columns import MOST_VALUES, Column, Mixed, Reading, quoted
@@ -194,7 +195,13 @@ def _read_parquet(path: Path, how: Reading) -> Table:
     # Other files may lie in the folder; a folder named column=value is a column, as Spark and others write it.
     files = [str(file) for file in _files(path)]
     partitioning = {"partitioning": "hive", "partition_base_dir": str(path)} if path.is_dir() else {}
-    table = dataset.dataset(files, format="parquet", **partitioning).to_table()
+    found = dataset.dataset(files, format="parquet", **partitioning)
+    if len(found.schema) > limits.COLUMNS:
+        raise UserError(f"{path} has {len(found.schema):,} columns; {limits.COLUMNS:,} are read at most")
+    # Every value takes eight bytes at least, however few they are in the file.
+    size, packed = 8 * found.count_rows() * len(found.schema), sum(Path(file).stat().st_size for file in files)
+    limits.must_fit(size, limits.unpacked(packed), f"{path}, once it is unpacked,")
+    table = found.to_table()
     table.validate(full=True)  # A text that is not UTF-8 would be noticed much later, and in pyarrow's words.
     return of_frame(table.to_pandas(), path.name, how)
 

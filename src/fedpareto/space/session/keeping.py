@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from fedpareto import limits
 from fedpareto.errors import DamagedFile, in_words
 from fedpareto.files import ARCHIVE_DAMAGE
 
@@ -40,6 +41,7 @@ class Saved:
             raise DamagedFile(f"{what} is damaged")
         try:
             with np.load(io.BytesIO(data[_DIGEST:]), allow_pickle=False) as found:
+                limits.must_unpack(found.zip, len(data), what)
                 arrays = {name.removeprefix("a/"): found[name] for name in found.files if name != _VALUES}
                 return cls(json.loads(found[_VALUES].tobytes()), arrays)
         except ARCHIVE_DAMAGE as problem:

@@ -266,5 +266,5 @@ def packed(folder: Path) -> bytes:
 def unpacked(data: bytes, folder: Path) -> None:
     """The other way; nothing is written outside the folder."""
     folder.mkdir(parents=True, exist_ok=True)
-    with tarfile.open(fileobj=io.BytesIO(data), mode="r") as archive:
+    with tarfile.open(fileobj=io.BytesIO(data), mode="r:") as archive:
         archive.extractall(folder, filter="data")
