@@ -204,6 +204,19 @@ def test_reported_objectives_have_noise_that_is_charged_and_is_the_same_when_ask
     assert not late.replies
 
 
+def test_a_report_of_what_was_trained_is_given_once_whoever_else_adds_noise(tmp_path):
+    """Where the server adds the noise of models, the same question is free, and clients' reports have their own."""
+    noised = COUNTED | {"kind": "central", "objectives": "noised", "randomness": "system"}
+    spec = small(FEDAVG, privacy=noised, rounds=6)
+    node = node_of(spec, 0, tmp_path, budget=100.0)
+    first = envelope_of(spec, node, nonce="a")
+    told = [raw(node.answer(other_nonce(first, nonce))) for nonce in "abc"]
+    assert "0/measured/trained" in told[0]
+    assert told == [told[0]] * 3
+    with pytest.raises(UserError, match="answered before, to another task"):
+        node.answer(other_nonce(other_model(first), "d"))
+
+
 def test_a_node_reports_its_objectives_with_noise_as_often_as_was_agreed_on(tmp_path):
     """A server that asked in every round, or in rounds that nobody plans, could average the noise away."""
     noised = COUNTED | {"objectives": "noised", "randomness": "system"}

@@ -133,6 +133,16 @@ def test_a_client_masks_only_with_enough_neighbours_whose_letters_open(tmp_path)
     assert "masked" in server.ask(task, 2)
 
 
+def test_a_client_helps_to_unmask_only_a_sum_of_enough_neighbours(tmp_path):
+    server = server_of(tmp_path)
+    task = server.tasks(server.honest("unmask"))[VICTIM]
+    for gone in (2, 5):
+        flags = task.message[SURVIVED].clone()
+        flags[:gone] = DROPPED
+        assert server.ask(but(task, **{SURVIVED: flags}), 3) == "raised UserError"
+    assert "revealed" in server.ask(task, 3)
+
+
 @pytest.mark.parametrize("spelling", [0, 128])
 def test_a_client_deals_shares_to_enough_different_neighbours(spelling, tmp_path):
     """With one key for two neighbours on either side of its number their masks cancel; a key has two spellings."""
@@ -147,9 +157,10 @@ def test_a_client_deals_shares_to_enough_different_neighbours(spelling, tmp_path
         own[1, part] ^= spelling
         for false in (twice, own):
             assert server.ask(but(task, **{KEYS: false}), 1) == "raised UserError"
-    few = peers.clone()
-    few[2:] = -1
-    assert server.ask(but(task, **{PEERS: few}), 1) == "raised UserError"
+    few, again, itself = peers.clone(), peers.clone(), peers.clone()
+    few[2:], again[1], itself[1] = -1, again[0], VICTIM
+    for false in (few, again, itself):
+        assert server.ask(but(task, **{PEERS: false}), 1) == "raised UserError"
     assert "shares" in server.ask(task, 1)
 
 

@@ -251,8 +251,9 @@ class Node:
         return keys_of(state) if self._masks and state is not None else ""
 
     def _is_kept(self, task: Task) -> bool:
-        """Whether its answer is given once; keys are new each time."""
-        return task.step != STEPS[0] if self._masks else privacy_of(self.algorithm).kind == "local"
+        """Whether its answer is given once, as it or a report beside it has noise or masks; keys are new each time."""
+        privacy = privacy_of(self.algorithm)
+        return task.step != STEPS[0] if self._masks else privacy.kind == "local" or privacy.objectives == "noised"
 
     def _measures(self, job: wire.Job) -> bool:
         """Whether what is trained is measured: reports with noise only as often as was agreed on."""
