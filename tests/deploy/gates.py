@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import ssl
+import threading
+from contextlib import contextmanager
+from datetime import datetime
 
 from fedpareto.deploy import certificates
 from fedpareto.deploy.gate import Gate
@@ -24,3 +27,18 @@ def opened(deployment, upstream, schema="fingerprint"):
     )
     gate.open()
     return gate
+
+
+@contextmanager
+def moved(monkeypatch, by, thread=None):
+    """The wall clock with which requests are signed and judged is moved, in one thread alone if it is named."""
+
+    class Moved(datetime):
+        @classmethod
+        def now(cls, zone=None):
+            here = thread in (None, threading.get_ident())
+            return datetime.now(zone) + by if here else datetime.now(zone)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(certificates, "datetime", Moved)
+        yield

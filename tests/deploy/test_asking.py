@@ -9,9 +9,10 @@ import socket
 import struct
 import threading
 import time
+from datetime import timedelta
 
 import pytest
-from gates import opened
+from gates import moved, opened
 
 from fedpareto.deploy.asking import Server
 from fedpareto.deploy.layout import NodeFolder
@@ -97,6 +98,30 @@ def test_plain_text_to_a_server_with_tls_ends_with_what_to_do(gates, deployment)
 def test_tls_to_a_server_without_ends_with_a_line(deployment, stranger):
     with pytest.raises(UserError, match="does not speak TLS"):
         node(deployment, stranger(b"HTTP/1.1 400 Bad Request\r\n\r\n")).ask()
+
+
+@pytest.mark.parametrize("days", [-1, 1])
+def test_a_clock_that_jumps_only_keeps_a_node_waiting(days, gates, deployment, monkeypatch, caplog):
+    """Whichever of the two clocks it is: the node would end, for good, as one does that is refused."""
+    server = node(deployment, gates[0].listen[1])
+    with caplog.at_level("INFO"):
+        assert server.ask() == "training"
+        with moved(monkeypatch, timedelta(days=days), threading.get_ident()):
+            assert [server.ask() for _ in range(3)] == [""] * 3
+        assert server.ask() == "training"
+    lines = [one.message for one in caplog.records if one.name == "fedpareto.node"]
+    assert len(lines) == 2, "one when it begins, one when it ends"
+    assert "does not take this node's requests now: its clock differs from the server's by 86" in lines[0]
+    assert lines[1].endswith("answers")
+
+
+@pytest.mark.parametrize("word", ["training\n2026-01-01 WARNING somebody else", "\x1b[2J"])
+def test_a_server_writes_no_line_of_its_own_into_a_nodes_log(word, deployment, stranger):
+    body = json.dumps({"fedpareto": word}).encode()
+    answer = b"HTTP/1.1 412 Precondition Failed\r\ncontent-length: %d\r\n\r\n%s" % (len(body), body)
+    with pytest.raises(UserError) as refused:
+        node(deployment, stranger(answer), insecure=True).ask()
+    assert str(refused.value).isprintable()
 
 
 # -- a SuperNode that the server does not hear ---------------------------------------------------------------------

@@ -8,11 +8,12 @@ import logging
 import socket
 import ssl
 import threading
+import time
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from gates import opened
+from gates import moved, opened
 
 from fedpareto.deploy import certificates
 from fedpareto.deploy import gate as gates
@@ -165,28 +166,30 @@ def test_an_unregistered_key_is_refused_by_name(gate, deployment, flower, told):
 
 def test_a_key_without_its_signature_an_old_one_and_another_nodes_are_refused(gate, deployment, key, flower):
     good, other = certificates.signed(key), certificates.signed(certificates.new_key())
-    for wrong in (
-        good | {certificates.SIGNATURE_HEADER: other[certificates.SIGNATURE_HEADER]},
-        good | {certificates.TIME_HEADER: (datetime.now(UTC) - timedelta(hours=1)).isoformat()},
-        good | {certificates.TIME_HEADER: "2020-01-01"},
-        good | {certificates.SIGNATURE_HEADER: "&"},
-        {name: value for name, value in good.items() if name != certificates.TIME_HEADER},
+    hour_ago = (datetime.now(UTC) - timedelta(hours=1)).isoformat()
+    for wrong, status in (
+        (good | {certificates.SIGNATURE_HEADER: other[certificates.SIGNATURE_HEADER]}, 412),
+        (good | {certificates.TIME_HEADER: hour_ago}, 503),
+        (good | {certificates.TIME_HEADER: "2020-01-01"}, 412),
+        (good | {certificates.SIGNATURE_HEADER: "&"}, 412),
+        ({name: value for name, value in good.items() if name != certificates.TIME_HEADER}, 412),
     ):
-        assert ask(gate, deployment, CALL, wrong)[0] == 412
+        assert ask(gate, deployment, CALL, wrong)[0] == status
     assert flower.paths == []
 
 
-def test_a_node_whose_clock_is_wrong_is_told_apart(gate, deployment, key, told, monkeypatch):
-    class Late(datetime):
-        @classmethod
-        def now(cls, zone=None):
-            return datetime.now(zone) - timedelta(hours=1)
-
-    monkeypatch.setattr(certificates, "datetime", Late)
-    headers = certificates.signed(key)
-    monkeypatch.undo()
-    assert ask(gate, deployment, CALL, headers)[0] == 412
+def test_a_node_whose_clock_is_wrong_is_told_apart_and_may_try_again(gate, deployment, key, told, monkeypatch):
+    """Flower's SuperNode and the node itself try again after 503 alone."""
+    with moved(monkeypatch, timedelta(hours=-1)):
+        headers = certificates.signed(key)
+    assert ask(gate, deployment, CALL, headers)[0] == 503
     told("its clock differs from the server's by 36")
+
+
+def test_who_was_heard_does_not_depend_on_the_time_of_day(gate, deployment, key, monkeypatch):
+    assert how_is_it(gate, deployment, key) == 200
+    monkeypatch.setattr(time, "time", lambda: 0.0)
+    assert 0 <= gate.silences()[1] < 60
 
 
 def test_plain_text_is_refused_with_a_clear_line(gate, told):

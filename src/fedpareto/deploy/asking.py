@@ -29,6 +29,7 @@ class Server:
     def __init__(self, home: NodeFolder) -> None:
         self.home = home
         self.is_there = True
+        self._excuse = ""
         self.start = ""
         """Which start of the server answered last."""
         self.answered = 0.0
@@ -55,6 +56,7 @@ class Server:
 
     def ask(self) -> str:
         """The status of the run; empty without an answer. UserError if this node is refused."""
+        before, self._excuse = (self.is_there, bool(self._excuse)), ""
         try:
             word = self._ask()
         except UserError:
@@ -63,9 +65,9 @@ class Server:
             if why := self._hopeless(problem):
                 raise UserError(why) from None
             word = ""
-        if bool(word) != self.is_there:
-            self.is_there = bool(word)
-            how = "answers" if word else "does not answer; trying again until it does"
+        self.is_there = bool(word)
+        if (self.is_there, bool(self._excuse)) != before:
+            how = "answers" if word else f"{self._excuse or 'does not answer'}; trying again until it does"
             log.info("the server at %s %s", self.home.server, how)
         return word
 
@@ -87,6 +89,7 @@ class Server:
         if response.status == http.client.PRECONDITION_FAILED:
             raise UserError(f"the server at {self.home.server} refuses this node: {answer.get('fedpareto')}")
         if response.status != http.client.OK:
+            self._excuse = f"does not take this node's requests now: {answer.get('fedpareto')}"
             return ""
         self.start, self.answered = answer.get("start", ""), time.time()
         self.silence = float(answer.get("silence") or math.inf)
@@ -123,7 +126,7 @@ def _texts(content: bytes) -> dict[str, str]:
         raise ValueError("nested too deeply") from None
     if not isinstance(entries, dict):
         raise ValueError("not an object")
-    return {name: value for name, value in entries.items() if isinstance(value, str)}
+    return {name: value for name, value in entries.items() if isinstance(value, str) and value.isprintable()}
 
 
 def _speaks_tls(server: str) -> bool:

@@ -157,6 +157,10 @@ def load_public(path: Path) -> bytes:
 KEY_HEADER, TIME_HEADER, SIGNATURE_HEADER = "flwr-public-key", "flwr-timestamp", "flwr-signature"
 
 
+class ClocksDiffer(UserError):
+    """A request bears a time that is too far from the server's, which passes when the clocks are set right."""
+
+
 def signed(key: Key) -> dict[str, str]:
     """Headers that show who sent a request, and that it is not a replay."""
     public = key.public_key().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
@@ -181,7 +185,7 @@ def signer(headers: Mapping[str, str], known: Mapping[bytes, int]) -> int:
     if public not in known:
         raise UserError("its key is not registered with this federation")
     if not NEWEST < age < OLDEST:
-        raise UserError(f"its clock differs from the server's by {abs(age):.0f} s")
+        raise ClocksDiffer(f"its clock differs from the server's by {abs(age):.0f} s")
     key = serialization.load_pem_public_key(public)
     assert isinstance(key, ec.EllipticCurvePublicKey), "registered keys were read as such"
     try:

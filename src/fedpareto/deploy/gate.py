@@ -97,7 +97,7 @@ class Gate:
     inside: ssl.SSLContext | None = None
     """Towards the SuperLink."""
     heard: dict[int, float] = field(default_factory=dict)
-    """When each node last made a request that was let through, by time.time()."""
+    """When each node last made a request that was let through, by time.monotonic()."""
     worked: dict[int, float] = field(default_factory=dict)
     """When each node's SuperNode last made one, by time.monotonic()."""
     told: dict[int, str] = field(default_factory=dict)
@@ -207,16 +207,17 @@ class Gate:
             self._last_said[line] = now
             log.warning("%s", line)
 
-    def who(self, peer: str, headers: Mapping[str, str]) -> int | None:
-        """The node that signed a request; None if it is refused. Without keys, the one that it says it is, or -1."""
+    def who(self, headers: Mapping[str, str]) -> int:
+        """The node that signed a request; UserError if nobody did. Without keys, the one that it says it is, or -1."""
         if not self.keys:
             said = headers.get(NODE_HEADER, "")
             return int(said) if said.isascii() and said.isdigit() and len(said) < 5 else -1
-        try:
-            return certificates.signer(headers, self.keys)
-        except UserError as problem:
-            self._refused(peer, str(problem))
-            return None
+        return certificates.signer(headers, self.keys)
+
+    def silences(self) -> dict[int, float]:
+        """For how many seconds each node has made no request that was let through, whatever the time of day is."""
+        now = time.monotonic()
+        return {node: now - when for node, when in dict(self.heard).items() if node >= 0}
 
 
 @dataclass(eq=False)
@@ -332,16 +333,19 @@ class _Visit:
             shown = "".join(letter if letter.isprintable() else "?" for letter in path[:100])
             self.gate._refused(self.peer, f"{request.method.decode('ascii')} {shown} is not for nodes")
             return self._say(403, "not for nodes")
-        node = self.gate.who(self.peer, headers)
-        if node is None:
-            return self._say(412, "its key is not registered, or its clock is wrong")
+        try:
+            node = self.gate.who(headers)
+        except UserError as problem:
+            self.gate._refused(self.peer, str(problem))
+            # Clocks are set right, and nodes try again after 503, and after no other refusal.
+            return self._say(503 if isinstance(problem, certificates.ClocksDiffer) else 412, str(problem))
         if self.node is None:
             if not self.gate._known(self.stranger, node):
                 self.gate._refused(self.peer, f"node {node} has {MOST_OF_NODE} connections already")
                 return self._say(503, "too many connections")
             self.node = node
         self.gate._keep_pace(node, "requests", 1)
-        self.gate.heard[node] = time.time()
+        self.gate.heard[node] = time.monotonic()
         if is_ours:
             return self._tell(node, headers.get(SCHEMA_HEADER))
         length = headers.get("content-length", "")
@@ -378,7 +382,6 @@ class _Visit:
                 flower.request("POST", path, body=self._body(), headers=headers)
                 response = flower.getresponse()
             except (http.client.HTTPException, OSError):
-                # Nodes retry after this one, and after no other refusal.
                 return self._say(503, "the server is not ready")
             self._pass_back(response)
         return True

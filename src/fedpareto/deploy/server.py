@@ -169,7 +169,8 @@ class _Service:
                 _warn_of_certificates(self.deployment)
             logs.bound(self.superlink.processes.folder)
             # The gate's threads may add to both meanwhile.
-            self.status.heard = {str(node): moment for node, moment in dict(self.gate.heard).items() if node >= 0}
+            now = time.time()
+            self.status.heard = {str(node): now - seconds for node, seconds in self.gate.silences().items()}
             told = {node for node in list(self.gate.told) if self._has_heard(node)}
             self.status.told = sorted(told.union(self.status.told))
             self.status.warnings = list(warnings.lines)
@@ -274,8 +275,7 @@ class _Service:
         self._wait_until_heard(self._recent, GOODBYE)
 
     def _recent(self) -> set[int]:
-        now = time.time()
-        return {node for node, when in dict(self.gate.heard).items() if node >= 0 and now - when < health.CONNECTED}
+        return {node for node, seconds in self.gate.silences().items() if seconds < health.CONNECTED}
 
     def _has_heard(self, node: int) -> bool:
         return node >= 0 and self.gate.told.get(node) == FINISHED
