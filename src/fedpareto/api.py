@@ -14,7 +14,7 @@ from fedpareto.core.problem import Problem
 from fedpareto.engines.faults import Faults
 from fedpareto.engines.machine import LocalOptions
 from fedpareto.errors import UserError
-from fedpareto.experiments import grid, runner
+from fedpareto.experiments import grid, runner, steps
 from fedpareto.experiments import sweep as sweeps
 from fedpareto.experiments.draft import Draft
 from fedpareto.experiments.grid import Source
@@ -67,6 +67,7 @@ def run(
     evaluate_every: int = 1,
     stop_after: int = 0,
     stop_margin: float = 0.0,
+    step: Literal["validated", "fixed"] | None = None,
     measure_losses: bool = False,
     measure_contribution: bool = False,
     normalisation: Literal["averaged", "private-statistics", "private"] = "averaged",
@@ -97,7 +98,8 @@ def run(
     says for whom a round waits ({"kind": "buffered"}) and `selection` who is asked ({"kind": "oort"}); a word alone is
     the engine's name, the rule of a defence ("median") or the kind of any of the others. `stop_after` stops a seed
     after this many rounds without improvement on validation rows, with its
-    best models. `Result.share_improved` needs `measure_losses`, and `Result.contributions` `measure_contribution`.
+    best models. `step` says whether step sizes are chosen on validation rows ("validated") or are the learner's
+    ("fixed"). `Result.share_improved` needs `measure_losses`, and `Result.contributions` `measure_contribution`.
     `normalisation` says whether clients keep statistics ("private-statistics") or the whole of normalisation layers
     ("private") for themselves. `codec` makes replies shorter ("int8-delta"), `server_codec` what clients are sent. With
     `out`, everything is kept in that folder and can be resumed; `log_to` are other tools that follow the run
@@ -125,14 +127,18 @@ def run(
         "server_codec": server_codec,
     }
     used: Algorithm[Any] = _named(Algorithm, algorithm, "algorithm")
+    trained: Learner = _part(Learner, task.learner(), learner, "learner")
+    where, secret = _engine(engine), _part(Privacy, Privacy(), privacy, "privacy")
+    set_by_hand = ["lr"] if isinstance(learner, Learner) else learner or ()
+    values["step"] = steps.usual(used, task, trained, where, secret, set_by_hand) if step is None else step
     hidden = _part(SecureSum, SecureSum(), secure_sum, "secure_sum")
     spec = Spec(
         algorithm=used,
         problem=task,
-        learner=_part(Learner, task.learner(), learner, "learner"),
-        engine=_engine(engine),
+        learner=trained,
+        engine=where,
         faults=_part(Faults, Faults(), faults, "faults"),
-        privacy=_part(Privacy, Privacy(), privacy, "privacy"),
+        privacy=secret,
         secure_sum=hidden,
         attack=_part(Attack, Attack(), attack, "attack"),
         defence=_part(Defence, Defence(), defence, "defence"),

@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedpareto.algorithms import around
+from fedpareto.algorithms import around, ladder
 from fedpareto.algorithms.around import Around
-from fedpareto.core.algorithm import Algorithm, S, Setting, State, Taxonomy
+from fedpareto.core.algorithm import Algorithm, S, Setting, State, Taxonomy, climbs
 from fedpareto.core.clients import Clients
 from fedpareto.core.messages import Message, Parcels, Replies, Tasks
 
@@ -67,6 +67,8 @@ class FineTuned(Around[FineTunedState[S]], Generic[S]):
         for tasks in usual:  # A solution comes before what a usual task holds under the same name.
             shared |= {name: tensor for name, tensor in tasks.shared.items() if name not in sent.names}
             own |= {name: tensor for name, tensor in tasks.own.items() if name not in sent.names}
+        if climbs(self.algorithm):
+            shared[ladder.CLIMB] = state.setting.initial.new_ones(1)
         alone = np.full(len(sent), -1)
         return [Tasks(sent.clients, shared, own, round=state.round + 1, step=step, groups=alone)]
 

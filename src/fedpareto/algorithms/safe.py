@@ -11,10 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedpareto.algorithms import around
+from fedpareto.algorithms import around, ladder
 from fedpareto.algorithms.around import Around
 from fedpareto.algorithms.objective import scalarised, senses, supervised
-from fedpareto.core.algorithm import Algorithm, Needs, S, Setting, State, Taxonomy, small_setting, unwrapped
+from fedpareto.core.algorithm import Algorithm, Needs, S, Setting, State, Taxonomy, climbs, small_setting, unwrapped
 from fedpareto.core.clients import Clients
 from fedpareto.core.messages import Message, Parcels, Replies, Shapes, Tasks
 from fedpareto.errors import UserError
@@ -23,6 +23,8 @@ SHARES = (0.25, 0.5, 0.75)
 """Of the federation in the mixtures with the local model."""
 OWN, CHOSEN = "safe.own", "safe.chosen"
 """Private state: the local model, and from the last round on the one that was chosen; whether it has been."""
+ALONE = "safe.alone."
+"""Before the names of what the local model needs where its step sizes are chosen on validation rows."""
 SETTLE = "settle"
 ROUNDING = 1e-6
 """Models whose worth differs by less are worth the same."""
@@ -120,19 +122,29 @@ class Safe(Around[SafeState[S]], Generic[S]):
     def private_state(self, setting: Setting) -> Message:
         """The algorithm's own, and a local model."""
         own = {OWN: setting.initial, CHOSEN: setting.initial.new_zeros(1)}
-        return {**self.algorithm.private_state(setting), **own}
+        more = ladder.alone(setting, ALONE) if self._climbs else {}
+        return {**self.algorithm.private_state(setting), **own, **more}
+
+    @property
+    def _climbs(self) -> bool:
+        """Whether step sizes are chosen on validation rows."""
+        return climbs(self.algorithm)
+
+    def _alone(self, clients: Clients) -> Tensor:
+        """One more training of the local model."""
+        return ladder.train_alone(clients, ALONE) if self._climbs else clients.learn(clients.state[OWN])
 
     def train(self, clients: Clients, message: Message) -> Message:
         """The algorithm's own, and one more training of the local model."""
         supervised(clients, self.name)  # A reinforcement learner keeps state for one model, not two.
-        own = clients.learn(clients.state[OWN])
+        own = self._alone(clients)
         reply = self._step("train", clients, message)
         clients.state = {**clients.state, OWN: own}
         return reply
 
     def _step(self, step: str, clients: Clients, message: Message) -> Message:
         """The algorithm's own, which may replace all private state that it knows of."""
-        own = {name: clients.state[name] for name in (OWN, CHOSEN)}
+        own = {name: one for name, one in clients.state.items() if name.startswith("safe.")}
         reply: Message = getattr(self.algorithm, step)(clients, message)
         clients.state = {**clients.state, **own}
         return reply
@@ -148,7 +160,8 @@ class Safe(Around[SafeState[S]], Generic[S]):
         """The best of all candidates becomes the client's own model; the reply is empty."""
         supervised(clients, self.name)
         sent = self.algorithm.personal(clients, message)
-        models = candidates(clients.learn(clients.state[OWN]), sent, clients.learn(sent))
+        own, tuned = self._alone(clients), ladder.tuned(clients, sent) if self._climbs else clients.learn(sent)
+        models = candidates(own, sent, tuned)
         chosen = models[best(clients, models), torch.arange(len(clients), device=models.device)]
         clients.state = {**clients.state, OWN: chosen, CHOSEN: torch.ones_like(clients.state[CHOSEN])}
         return {}

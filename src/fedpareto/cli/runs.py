@@ -125,6 +125,7 @@ def run(
     """
     from fedpareto.experiments.draft import Draft
     from fedpareto.experiments.runner import start
+    from fedpareto.experiments.steps import in_words
 
     if algorithm is not None and algorithm.endswith((".yaml", ".yml")):
         raise UserError(f"'{algorithm}' is a file, not an algorithm; give a spec with --spec: --spec {algorithm}")
@@ -169,6 +170,8 @@ def run(
     try:
         if not quiet:
             data.print_report(ready.problem, ready.clients, ready.seeds[0])
+            if tried := in_words(ready.algorithm, ready.learner):
+                typer.echo(tried)
         with watched(ready, folder, quiet) as hooks:
             result = start(ready, folder, log_to=log_to or (), **hooks)
     finally:

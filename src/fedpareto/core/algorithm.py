@@ -360,6 +360,16 @@ def normalisation_of(algorithm: Algorithm[Any]) -> str:
     return "averaged"
 
 
+def climbs(algorithm: Algorithm[Any]) -> bool:
+    """Whether its step sizes are chosen on validation rows, whatever is wrapped around it (see algorithms.stepped)."""
+    layer: Any = algorithm
+    while isinstance(layer, Algorithm):
+        if getattr(type(layer), "climbs", False):
+            return True
+        layer = getattr(layer, "algorithm", None)
+    return False
+
+
 def model_sized(algorithm: Algorithm[Any], setting: Setting, step: str) -> frozenset[str]:
     """The tensors in replies to a step that grow with the model; the others are a few numbers of each client."""
     layout = setting.layout

@@ -72,6 +72,11 @@ class Problem(ABC):
     """The networks to choose from by name, where a parameter `model` does so."""
 
     @property
+    def validates(self) -> bool:
+        """Whether clients set validation rows aside, on which something can be chosen."""
+        return False
+
+    @property
     @abstractmethod
     def objectives(self) -> tuple[Objective, ...]:
         """What is measured, in the order of all `[m]` vectors of this problem."""

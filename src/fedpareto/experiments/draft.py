@@ -12,12 +12,13 @@ from typing import Any
 from fedpareto.core import registry
 from fedpareto.core.algorithm import Algorithm, participant_count
 from fedpareto.core.federation import draw_preferences
+from fedpareto.core.learner import Learner
 from fedpareto.core.parameters import as_recorded, build, field_names, parse_value, to_plain
 from fedpareto.core.problem import Problem
 from fedpareto.engines.faults import Faults
 from fedpareto.engines.machine import LocalOptions
 from fedpareto.errors import UnknownName, UserError
-from fedpareto.experiments import spec_yaml
+from fedpareto.experiments import spec_yaml, steps
 from fedpareto.experiments.spec import (
     ENGINES,
     MATRIX,
@@ -221,13 +222,12 @@ class Draft:
             if key in self.values:
                 with self._at(key):
                     values[key] = top_level(key, self.values[key])
+        values["step"] = self._step(values, algorithm, problem, learner, parts)
         with self._at("normalisation"):
             way = values.get("normalisation", "averaged")
             algorithm = registry.normalised(algorithm, way)
             check_normalisation(way, problem)
-        for key, check in (("codec", check_codec), ("server_codec", check_server_codec)):
-            with self._at(key):
-                check(values.get(key, "float32"), parts["engine"], parts["privacy"])
+        self._check_codecs(values, parts)
         algorithm = self._protected(algorithm, parts)
         if values.get("measure_losses"):
             with self._at("measure_losses"):
@@ -247,12 +247,34 @@ class Draft:
             draw_preferences(spec.preferences, spec.clients, problem, seed=0)
         return spec
 
+    def _step(
+        self,
+        values: Mapping[str, Any],
+        algorithm: Algorithm[Any],
+        problem: Problem,
+        learner: Learner,
+        parts: Mapping[str, Any],
+    ) -> steps.Choice:
+        """How step sizes are chosen: as the user says, or by what is there."""
+        about = algorithm, problem, learner, parts["engine"], parts["privacy"]
+        given = [*self._section("learner"), *self._section("algorithm")]
+        step: steps.Choice = values["step"] if "step" in values else steps.usual(*about, given)
+        with self._at("step"):
+            steps.checked(*about, step)
+        return step
+
     def _protected(self, algorithm: Algorithm[Any], parts: Mapping[str, Any]) -> Algorithm[Any]:
         """The algorithm with its privacy and its secure sum."""
         with self._at("privacy", "kind"):
             algorithm = registry.protected(algorithm, parts["privacy"])
         with self._at("secure_sum", "kind"):
             return registry.secured(algorithm, parts["secure_sum"])
+
+    def _check_codecs(self, values: Mapping[str, Any], parts: Mapping[str, Any]) -> None:
+        """Raises UserError if what is sent cannot travel coded."""
+        for key, check in (("codec", check_codec), ("server_codec", check_server_codec)):
+            with self._at(key):
+                check(values.get(key, "float32"), parts["engine"], parts["privacy"])
 
     def _check_parts(
         self, parts: Mapping[str, Any], algorithm: Algorithm[Any], problem: Problem, values: Mapping[str, Any]

@@ -12,13 +12,13 @@ import numpy as np
 from torch import Tensor
 
 from fedpareto.core import rng
-from fedpareto.core.algorithm import State
+from fedpareto.core.algorithm import State, climbs
 from fedpareto.core.engine import Engine
 from fedpareto.core.kept import Kept
 from fedpareto.core.messages import Failure, Outcome, Parcels, Tasks
 from fedpareto.core.solutions import SolutionSet
 from fedpareto.errors import DamagedFile, QuorumLost, UserError, reading
-from fedpareto.experiments import ending, resuming
+from fedpareto.experiments import ending, resuming, steps
 from fedpareto.experiments.checkpoint import Checkpoint
 from fedpareto.experiments.dispatch import Dispatch, Handed
 from fedpareto.experiments.interrupts import RunStopped, StopFile, Stopped
@@ -280,6 +280,10 @@ class Experiment:
             self.recorder.note(entries[run], outcomes[run])
             entries[run].row["seconds"] = 0.0
         self._note_losses(entries, self.spec.rounds)
+        if climbs(algorithm) and not self.engine.remote:
+            private = self.engine.private
+            for run, entry in entries.items():
+                entry.row |= steps.chosen(private, run)
         if self._watches:
             for run, entry in entries.items():
                 self._look(run, entry, outcomes[run])

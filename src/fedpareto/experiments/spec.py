@@ -20,7 +20,7 @@ from fedpareto.engines.flower.options import FlowerOptions, SimulationOptions
 from fedpareto.engines.machine import LocalOptions
 from fedpareto.engines.ray.options import RayOptions
 from fedpareto.errors import UserError
-from fedpareto.experiments import spec_yaml
+from fedpareto.experiments import spec_yaml, steps
 from fedpareto.experiments.spec_values import (
     TOP_LEVEL,
     check_attack,
@@ -113,6 +113,10 @@ class Spec:
     """How much the hypervolume on validation rows, or the mean of a single objective, must rise to count as an
     improvement.
     """
+    step: steps.Choice = "fixed"
+    """Whether clients' step sizes are chosen on validation rows (validated) or are the learner's (fixed); without a
+    word, validated where there are such rows and no step size is set.
+    """
     hours: float = 0.0
     """Simulated hours after which a run ends, where clients have devices; 0: after all rounds."""
     measure_losses: bool = False
@@ -141,6 +145,7 @@ class Spec:
         # Here, so that no spec can name a protection that its algorithm does not have.
         algorithm = registry.normalised(self.algorithm, self.normalisation)
         algorithm = registry.secured(registry.protected(algorithm, self.privacy), self.secure_sum)
+        algorithm = steps.checked(algorithm, self.problem, self.learner, self.engine, self.privacy, self.step)
         object.__setattr__(self, "algorithm", algorithm)
         for key in TOP_LEVEL:
             check_value(key, getattr(self, key))
@@ -211,6 +216,8 @@ class Spec:
             "evaluate_every": self.evaluate_every,
             "stop_after": self.stop_after,
             "stop_margin": self.stop_margin,
+            # Without the word, a spec with a step size has always meant it.
+            **({"step": self.step} if self.step == "validated" else {}),
             "hours": self.hours,
             "measure_losses": self.measure_losses,
             "measure_contribution": self.measure_contribution,

@@ -38,6 +38,7 @@ TOP_LEVEL: dict[str, Any] = {
     "evaluate_every": int,
     "stop_after": int,
     "stop_margin": float,
+    "step": Literal["validated", "fixed"],
     "hours": float,
     "measure_losses": bool,
     "measure_contribution": bool,

@@ -17,6 +17,7 @@ import numpy as np
 
 from fedpareto.columns import FILE as COLUMNS_FILE
 from fedpareto.errors import DamagedFile, UserError
+from fedpareto.experiments import steps
 from fedpareto.experiments.checkpoint import Checkpoint
 from fedpareto.experiments.draft import Draft
 from fedpareto.experiments.interrupts import StopFile
@@ -288,6 +289,7 @@ def describe(
         "connections": {one.name: one.count for one in spec.problem.layout.connections},
         "versions": versions(),
         "choices": dict(choices),
+        **({"step_sizes": tried} if (tried := steps.in_words(spec.algorithm, spec.learner)) else {}),
         **({"tiers": list(spec.devices.tiers)} if spec.devices.kind == "tiers" else {}),
         **_disturbed(spec),
     }

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from typing import Any
 
 from fedpareto.codecs import Codec
-from fedpareto.core.algorithm import Algorithm, Setting, normalisation_of, privacy_of, secure_sum_of, unwrapped
+from fedpareto.core.algorithm import Algorithm, Setting, climbs, normalisation_of, privacy_of, secure_sum_of, unwrapped
 from fedpareto.core.learner import Learner
 from fedpareto.core.parameters import to_plain
 from fedpareto.core.rows import Splits
@@ -33,13 +33,19 @@ def agreement(algorithm: Algorithm[Any], learner: Learner, settings: Sequence[Se
     first, sums = settings[0], secure_sum_of(algorithm)
     return {
         "model": _fingerprint([first.layout.to_json(), [asdict(objective) for objective in first.objectives]]),
-        "algorithm": _fingerprint([algorithm.name, to_plain(unwrapped(algorithm)), normalisation_of(algorithm)]),
+        "algorithm": _fingerprint(_named(algorithm)),
         "privacy": _fingerprint(to_plain(privacy_of(algorithm))),
         "secure_sum": _fingerprint([to_plain(sums), VERSION] if sums.kind != "none" else to_plain(sums)),
         "learner": _fingerprint([type(learner).__name__, to_plain(learner)]),
         "codec": _fingerprint(str(codec)),
         "setting": _fingerprint([_setting(setting) for setting in settings]),
     }
+
+
+def _named(algorithm: Algorithm[Any]) -> list[Any]:
+    """The name, the parameters, and what is around it; step sizes where they are chosen, as of late."""
+    named = [algorithm.name, to_plain(unwrapped(algorithm)), normalisation_of(algorithm)]
+    return [*named, "validated steps"] if climbs(algorithm) else named
 
 
 def columns(splits: Splits) -> dict[str, str]:

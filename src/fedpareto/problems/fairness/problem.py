@@ -108,6 +108,11 @@ class Fairness(SparseProblem, GroupedProblem):
         MLP(1, self.hidden, 1)  # Raises for bad widths.
         _ = self._goals
 
+    @property
+    def validates(self) -> bool:
+        """Whether a share of the rows is for validation."""
+        return self.split[1] > 0
+
     # -- the data --------------------------------------------------------------------------------------------------
 
     @abstractmethod

@@ -93,6 +93,11 @@ class ClassificationProblem(SparseProblem):
     hidden: tuple[int, ...] = (64, 32)
     """Widths of the hidden layers of the model `mlp`."""
 
+    @property
+    def validates(self) -> bool:
+        """Whether a share of the rows is for validation."""
+        return self.validation_share > 0
+
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.model not in self.models:

@@ -54,6 +54,11 @@ class MultiTask(Overlaid):
     hidden: tuple[int, ...] = (64, 32)
     """Widths of the shared layers of the MLP."""
 
+    @property
+    def validates(self) -> bool:
+        """Whether a share of the rows is for validation."""
+        return self.validation > 0
+
     def __post_init__(self) -> None:
         super().__post_init__()
         must_exist(self.samples, self.test_samples, {part: count for part, (_, count) in PARTS.items()})

@@ -1,0 +1,88 @@
+"""Whether a run chooses step sizes on validation rows, and what that costs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any, Literal
+
+from fedpareto.algorithms import ladder, stepped
+from fedpareto.core.algorithm import Algorithm, climbs, unwrapped
+from fedpareto.core.kept import Kept
+from fedpareto.core.learner import Learner
+from fedpareto.core.problem import Problem
+from fedpareto.engines.machine import LocalOptions
+from fedpareto.errors import UserError
+from fedpareto.space.missions.options import MissionOptions
+from fedpareto.trust.privacy import Privacy
+
+Choice = Literal["validated", "fixed"]
+
+
+def why_fixed(
+    algorithm: Algorithm[Any], problem: Problem, learner: Learner, engine: LocalOptions, privacy: Privacy
+) -> str:
+    """Why a run's step size cannot be chosen on validation rows; empty if it can."""
+    plain = unwrapped(algorithm)
+    if not problem.validates:
+        return f"'{problem.name}' has no validation rows as it is set"
+    if "lr" not in learner.own:
+        return f"{type(learner).__name__} has no step size that may differ from client to client"
+    if isinstance(engine, MissionOptions):
+        return "a mission plans with the same work in every round"
+    if privacy.kind != "none" and not plain.personalised:
+        return (
+            f"with privacy.kind={privacy.kind} what clients of {plain.name} say of step sizes would take a share of "
+            "the noise of their models"
+        )
+    why = stepped.refusal(plain)
+    return f"it does not fit {plain.name}: {why}" if why else ""
+
+
+def usual(
+    algorithm: Algorithm[Any],
+    problem: Problem,
+    learner: Learner,
+    engine: LocalOptions,
+    privacy: Privacy,
+    given: Iterable[str],
+) -> Choice:
+    """Of a run that does not say; `given` are names of what a user set."""
+    return "fixed"
+
+
+def checked(
+    algorithm: Algorithm[Any],
+    problem: Problem,
+    learner: Learner,
+    engine: LocalOptions,
+    privacy: Privacy,
+    step: Choice,
+) -> Algorithm[Any]:
+    """The algorithm as it takes its steps, or UserError."""
+    if step == "fixed":
+        if climbs(algorithm):
+            raise UserError(f"step is fixed, but {algorithm.name} chooses its step sizes; give the algorithm itself")
+        return algorithm
+    if why := why_fixed(algorithm, problem, learner, engine, privacy):
+        raise UserError(f"step is validated, but {why}; take step=fixed")
+    return stepped.stepped(algorithm)
+
+
+def in_words(algorithm: Algorithm[Any], learner: Any) -> str:
+    """What is tried and what that costs, in a line; empty where steps are fixed."""
+    said = stepped.said(algorithm)
+    if not said:
+        return ""
+    sizes = ", ".join(f"{factor * learner.lr:.2g}" for factor in ladder.FACTORS)
+    return f"step sizes {sizes} are tried on validation rows: {said} (step=fixed does without)"
+
+
+def chosen(private: Kept, run: int) -> dict[str, dict[str, int]]:
+    """How many clients of a run have chosen each factor for themselves, for its record; nothing where none has."""
+    shelf = private.shelves.get((run, 0))
+    for name in (stepped.FACTOR, stepped.ALONE + ladder.FACTOR):
+        if shelf is not None and name in shelf.tensors and len(shelf.clients):
+            each = shelf.all()[name][:, 0].tolist()
+            return {"step_factors": {f"{one:.4g}": count for one, count in sorted(Counter(each).items()) if one}}
+    return {}

@@ -1,0 +1,98 @@
+"""When a run chooses its step sizes on validation rows, what it says of that, and that it stays the same run."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from folders import assert_same_results, rows
+
+import fedpareto
+from fedpareto.core.algorithm import climbs
+from fedpareto.errors import UserError
+from fedpareto.experiments.draft import Draft
+from fedpareto.experiments.interrupts import Stopped
+from fedpareto.experiments.runner import resume, start
+from fedpareto.experiments.steps import in_words
+
+
+def people(rows_in_all=240, seed=0):
+    """Few rows, many columns, and a label that two of them and a coin decide: a network learns the coin by heart."""
+    stream = np.random.default_rng(seed)
+    x = stream.standard_normal((rows_in_all, 12))
+    label = x[:, 0] + x[:, 1] + 1.2 * stream.standard_normal(rows_in_all) > 0
+    frame = pd.DataFrame(x, columns=[f"x{i}" for i in range(12)])
+    return frame.assign(group=stream.integers(0, 2, rows_in_all), label=label.astype(int))
+
+
+def table(rows_in_all=240):
+    return fedpareto.table(people(rows_in_all), "label", "group", unmeasured="worst")
+
+
+FAST = {"clients": 4, "rounds": 4, "engine": {"threads": 1, "chunk": 64}}
+
+
+def run(algorithm, **more):
+    return fedpareto.run(table(), algorithm, **{**FAST, "step": "validated", **more})
+
+
+def test_without_validation_rows_the_learners_step_is_taken_as_before():
+    spec = Draft({"problem": "convex", "clients": 4}).finish()
+    assert spec.step == "fixed"
+    assert not climbs(spec.algorithm)
+    with pytest.raises(UserError, match=r"step is validated, but 'convex' has no validation rows.*take step=fixed"):
+        Draft({"problem": "convex", "clients": 4, "step": "validated"}).finish()
+
+
+def test_it_is_said_before_and_recorded_after(tmp_path):
+    found = run("fedavg", out=tmp_path / "common")
+    said = "step sizes 0.001, 0.0033, 0.01 are tried on validation rows: each client of the first round"
+    assert in_words(found.spec.algorithm, found.spec.learner).startswith(said)
+    assert (tmp_path / "common" / "run.json").read_text().count(said) == 1
+    assert rows(tmp_path / "common")[-1]["step_factor"] in (0.1, 0.3333, 1.0)
+    run("fedpref", out=tmp_path / "own")
+    assert sum(rows(tmp_path / "own")[-1]["step_factors"].values()) == FAST["clients"]
+
+
+@pytest.mark.parametrize("algorithm", ["fedavg", "fedpref", "local", "fedavg+ft", "fedpref+safe"])
+def test_a_run_that_was_stopped_goes_on_bit_for_bit(tmp_path, algorithm):
+    spec = run(algorithm, rounds=3, participation=0.6).spec
+    whole = start(spec, tmp_path / "whole")
+    calls = iter(range(9))
+    with pytest.raises(Stopped):
+        start(spec, tmp_path / "cut", stop=lambda: next(calls) == 1)
+    resume(tmp_path / "cut")
+    assert whole is not None
+    assert_same_results(tmp_path / "whole", tmp_path / "cut")
+
+
+def test_local_training_is_not_below_a_logistic_regression():
+    from sklearn.linear_model import LogisticRegression
+
+    problem = table(960)
+    seeds, clients = 2, 4
+    found = {
+        step: fedpareto.run(
+            problem,
+            "local",
+            clients=clients,
+            rounds=10,
+            seeds=seeds,
+            preferences="1,0",
+            step=step,
+            evaluate_every=10,
+            engine={"threads": 1, "chunk": 64},
+        )
+        for step in ("validated", "fixed")
+    }
+    means = {step: np.mean([one.points[:, 0] for one in each.solutions]) for step, each in found.items()}
+    plain = []
+    for seed in range(seeds):
+        splits = problem.data(clients, seed)
+        test = splits["test"].of_client(0)
+        for client in range(clients):
+            own = splits["train"].of_client(client)
+            model = LogisticRegression().fit(own["features"].numpy(), own["label"].numpy())
+            plain.append(model.score(test["features"].numpy(), test["label"].numpy()))
+    assert means["validated"] >= np.mean(plain) - 0.035, "a network finds a plane that a regression has already"
+    assert means["validated"] > means["fixed"] + 0.03, "the default learner overfits here"
