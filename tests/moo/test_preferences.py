@@ -167,7 +167,7 @@ def test_groups_that_make_no_sense_are_refused() -> None:
             prefs.groups(sizes, m=2)  # type: ignore[arg-type]
     with pytest.raises(BadPreference, match="got 1 preferences, but there are 2 groups"):
         prefs.groups([2, 3], [[1.0, 0.0]])
-    with pytest.raises(BadPreference, match="group 1: 1 weights instead of 2"):
+    with pytest.raises(BadPreference, match="group 1: 1 weight instead of 2"):
         prefs.groups([2, 3], [[1.0, 0.0], [1.0]])
     with pytest.raises(ValueError, match="number of objectives m"):
         prefs.groups([2, 3])
@@ -193,7 +193,7 @@ def test_check_returns_valid_preferences_as_they_are(n: int, m: int, seed: int) 
         ),
         ([[0.0, 0.0], [1.0, 0.0]], "client 0: weights sum to 0, not 1"),
         ([[0.5, 0.5], [0.2, 0.3, 0.5]], "client 1: 3 weights instead of 2 (one per objective)"),
-        ([[1.0], [1.0]], "client 0: 1 weights instead of 2 (one per objective)"),
+        ([[1.0], [1.0]], "client 0: 1 weight instead of 2 (one per objective)"),
         ([[1.0, 0.0]], "got 1 preferences, but there are 2 clients"),
         ([[1.0, 0.0], ["much", "little"]], "client 1: ['much', 'little'] is not a list of numbers"),
     ],

@@ -113,8 +113,8 @@ MESSY = {
     ),
     "one word in a column of numbers": Messy(
         text(one_word()),
-        says="has 1 row with the text 'unknown' among 159 numbers; say missing=unknown, or categorical=age",
-        refused="has 1 row with the text 'unknown' among 159 numbers; say missing=unknown, or categorical=age",
+        says="has 1 row with the text 'unknown' among 159 numbers; say --set missing=unknown, or --set categorical=age",
+        refused="has 1 row with the text 'unknown' among 159 numbers; say --set missing=unknown, or --set categorical",
     ),
     "one word that is said to be missing": Messy(text(one_word()), settings={"missing": "unknown"}, says="1 missing"),
     "several words in a column that is said to be numeric": Messy(
@@ -171,13 +171,13 @@ MESSY = {
     ),
     "a column of names": Messy(
         text(with_column("name", [f"person {number}" for number in range(ROWS)])),
-        says="'name' identifies rows; leave it out: drop=name",
-        refused="has 160 different texts; leave it out: drop=name",
+        says="'name' identifies rows; leave it out: --set drop=name",
+        refused="has 160 different texts; leave it out: --set drop=name",
     ),
     "a column of dates": Messy(
         text(with_column("day", pandas.date_range("2024-01-01", periods=ROWS).strftime("%d.%m.%Y"))),
         says="day     date",
-        refused="the column 'day' of people.csv holds dates; leave it out: drop=day",
+        refused="the column 'day' of people.csv holds dates; leave it out: --set drop=day",
     ),
     "true, false and nothing": Messy(
         text(with_column("member", pandas.array([True, False, None, True] * (ROWS // 4), dtype="boolean"))),
@@ -186,12 +186,42 @@ MESSY = {
     "nothing at all in a column": Messy(text(with_column("empty", "")), says="'empty' is empty; it is left out"),
     "a column that tells the label": Messy(
         text(with_column("contract", np.where(people()["hired"] == "yes", "signed", "none"))),
-        says="'contract' alone predicts the label; if it is not known in advance: drop=contract",
+        says="'contract' alone predicts the label; if it is not known in advance: --set drop=contract",
+    ),
+    "a label in two spellings": Messy(
+        text(people().assign(hired=np.where(people()["hired"] == "yes", ["yes", "YES"] * (ROWS // 2), "no"))),
+        settings={"positive": "yes"},
+        says="'YES' and 'yes', which would be two answers; write them alike in the table",
+        refused="the label 'hired' of people.csv has 'YES' and 'yes'",
+    ),
+    "a group in two spellings": Messy(
+        text(people().assign(gender=["f", "m", "F", "m"] * (ROWS // 4))),
+        settings={"unmeasured": "worst"},
+        says="the groups F and f of 'gender' may be one; write them alike in the table",
+    ),
+    "a key that comes again": Messy(
+        text(with_column("id_student", np.r_[np.arange(ROWS - 10) * 7919 % 99991, np.arange(10) * 7919 % 99991])),
+        says="'id_student' identifies rows; leave it out: --set drop=id_student",
+    ),
+    "whole numbers that may be codes": Messy(
+        text(with_column("status", np.array([1110, 1121, 1131, 2000] * (ROWS // 4)))),
+        says="'status' has few whole numbers, read as amounts; if they are codes: --set categorical=status, else "
+        "--set numeric=status",
+    ),
+    "rows without a sensitive value": Messy(
+        text(people().assign(gender=[None] * 8 + people()["gender"].tolist()[8:])),
+        settings={"unmeasured": "worst"},
+        says="8 rows have no value in the sensitive column 'gender': accuracy counts them, no fairness goal does",
+    ),
+    "the header again, between rows": Messy(
+        text() + lines(text())[0],
+        says="the header of people.csv stands again in 1 row of its column 'age'; take these lines out of it",
+        refused="the header of people.csv stands again",
     ),
     "a label with three values": Messy(
         text(people().assign(hired=["yes", "no", "later", "no"] * (ROWS // 4))),
-        says="has 3 values (later, no, yes); say which one is label 1: positive=…",
-        refused="has 3 values (later, no, yes); say which one is label 1: positive=…",
+        says="has 3 values (later, no, yes); say which one is label 1, such as --set positive=yes",
+        refused="has 3 values (later, no, yes); say which one is label 1, such as --set positive=yes",
     ),
     "a group of six": Messy(
         text(people().assign(gender=["x"] * 6 + people()["gender"].tolist()[6:])),
@@ -332,7 +362,7 @@ def test_a_model_that_reads_who_holds_a_row_is_warned_of(tmp_path):
     (tmp_path / "people.csv").write_text(text())
     options = ["--label", "hired", "--sensitive", "gender", "--set", "partition=column:job"]
     command = ["report", str(tmp_path / "people.csv"), *options]
-    warning = "'job' says who holds a row, and the model reads it; if it is not to decide: drop=job"
+    warning = "'job' says who holds a row, and the model reads it; if it is not to decide: --set drop=job"
     assert warning in plain(CliRunner().invoke(app, command).output)
     assert "who holds a row" not in plain(CliRunner().invoke(app, [*command, "--set", "drop=job"]).output)
 

@@ -280,7 +280,9 @@ def test_more_clients_than_silos_or_rows_are_refused(table):
 
 def test_a_column_of_names_is_refused_with_what_to_do(table):
     frame = people().assign(name=[f"person {number}" for number in range(ROWS)])
-    assert "the column 'name' of people.csv has 600 different texts; leave it out: drop=name" in refusal(table(frame))
+    assert "the column 'name' of people.csv has 600 different texts; leave it out: --set drop=name" in refusal(
+        table(frame)
+    )
     assert len(rows(table(frame, drop=("name",)))["label"])
 
 

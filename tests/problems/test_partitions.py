@@ -282,3 +282,8 @@ def test_partitions_are_read(text, expected):
 def test_a_partition_that_is_none_is_refused(text):
     with pytest.raises(UserError, match="partition"):
         Partition.parse(text)
+
+
+def test_a_column_as_a_partition_is_written_with_its_name():
+    with pytest.raises(UserError, match=r"unknown partition 'branch'; .*by the values of a column: column:branch"):
+        Partition.parse("branch")

@@ -87,7 +87,7 @@ def test_semicolons_and_quotes_are_read(command, praffl_run, tmp_path):
     ("preference", "words"),
     [
         ("0.7,0.4", "weights sum to 1.1, not 1"),
-        ("0.7", "1 weights instead of 2"),
+        ("0.7", "1 weight instead of 2"),
         ("0.5,0.3,0.2", "3 weights instead of 2"),
         ("-0.2,1.2", "cannot be negative"),
         ("nan,1", "not a finite number"),

@@ -28,7 +28,7 @@ PREFERENCES = np.random.default_rng(0).dirichlet([1, 1], 50)
 ROWS = torch.as_tensor(np.random.default_rng(1).standard_normal((50, 2)), dtype=torch.float32) * 3
 BAD = [
     ([0.5, 0.3, 0.2], "3 weights instead of 2"),
-    ([1.0], "1 weights instead of 2"),
+    ([1.0], "1 weight instead of 2"),
     ([], "0 weights instead of 2"),
     ([-0.2, 1.2], "cannot be negative"),
     ([0.7, 0.4], "sum to 1.1, not 1"),
@@ -40,7 +40,7 @@ BAD = [
     (None, "list of numbers"),
     ([[0.5, 0.5]] * 3, "there are 3 preferences for 50 rows"),
     ([[0.5, 0.5]] * 49 + [[0.5, 0.6]], "row 50: weights sum to 1.1"),
-    ([[0.5, 0.5]] * 49 + [[1.0]], "row 50: 1 weights instead of 2"),
+    ([[0.5, 0.5]] * 49 + [[1.0]], "row 50: 1 weight instead of 2"),
 ]
 
 

@@ -239,7 +239,9 @@ def _check_row(preference: ArrayLike, m: int, whose: str) -> Array:
             f"{whose}: {np.asarray(preference, dtype=object).tolist()} is not a list of numbers"
         ) from None
     if row.shape != (m,):
-        raise BadPreference(f"{whose}: {row.size} weights instead of {m} (one per objective)")
+        raise BadPreference(
+            f"{whose}: {row.size} weight{'' if row.size == 1 else 's'} instead of {m} (one per objective)"
+        )
     for j, value in enumerate(row):
         if not math.isfinite(value):
             raise BadPreference(f"{whose}: weight {j} is {value}, not a finite number")

@@ -70,12 +70,14 @@ class Mixed:
         more = ", …" if len(self.texts) > FEW_TEXTS else ""
         rows = "1 row" if self.count == 1 else f"{self.count:,} rows"
         word = "text" if len(self.texts) == 1 else "texts"
+        if list(self.texts) == [name]:
+            return f"the header of {source} stands again in {rows} of its column '{name}'; take these lines out of it"
         column = quoted(name)
         gaps = f"missing={quoted(next(iter(self.texts)))}" if len(self.texts) == 1 else f"numeric={column}"
         means = "" if len(self.texts) == 1 else " (what is no number is then missing)"
         return (
             f"the column '{name}' of {source} has {rows} with the {word} {shown}{more} among {self.numbers:,} numbers; "
-            f"say {gaps}{means}, or categorical={column}"
+            f"say --set {gaps}{means}, or --set categorical={column}"
         )
 
 

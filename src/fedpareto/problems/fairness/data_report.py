@@ -8,37 +8,39 @@ from __future__ import annotations
 import re
 import textwrap
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from fedpareto.core.rows import tested_on_all
 from fedpareto.core.solutions import tested_on
 from fedpareto.errors import UserError
 from fedpareto.moo.tested import FEWEST_ROWS
 from fedpareto.problems.fairness.benchmarks import OwnTable
-from fedpareto.problems.fairness.columns import are_dates, quoted
-from fedpareto.problems.fairness.encoding import MOST_TEXTS
+from fedpareto.problems.fairness.column_facts import (
+    CONSTANT,
+    EMPTY,
+    NUMBER,
+    TEXT,
+    TRUTH,
+    ColumnFacts,
+    column_warnings,
+    facts_of,
+    may_be_codes,
+    repeats,
+)
+from fedpareto.problems.fairness.columns import quoted
 from fedpareto.problems.fairness.partitions import Partition
 from fedpareto.problems.fairness.reading import Table
-from fedpareto.problems.fairness.tables import MOST_GROUPS, Groups, LabelledTable
+from fedpareto.problems.fairness.tables import MOST_GROUPS, UNKNOWN, Groups, LabelledTable, spellings
 
 if TYPE_CHECKING:
-    from pandas import Series
+    pass
 
 FEWEST_OF_GROUP = 50
 """A group with fewer rows than this has hardly any in a client's test split."""
 RARE = 0.05
 """A label value with a smaller share is rare."""
-SAME = 0.995
-"""Share of its rows from which on a column is nearly constant."""
-MOSTLY_MISSING = 0.5
-TELLING = 0.999
-"""Share of labels that a single column gets right from which on it repeats the label."""
-LOOKED_AT = 50_000
-"""Rows on which columns are compared with the label."""
 WIDTH = 80
 
 LABELS = re.compile(
@@ -49,24 +51,6 @@ SENSITIVES = re.compile(
     r"(^|[^a-z])(sex|gender|race|ethnic\w*|age|religion|national\w*|marital|married|disab\w*|native|foreign\w*|"
     r"orientation|caste|skin|geschlecht|alter)([^a-z]|$)"
 )
-
-NUMBERED = re.compile(r"(id|nr|no|num|number|key|code)$")
-"""Usual names of columns that number the rows."""
-
-NUMBER, TRUTH, TEXT, DATE = "number", "true or false", "text", "date"
-NAMES, ROW_NUMBER, CONSTANT, EMPTY, MIXED = "id", "row number", "constant", "empty", "numbers and texts"
-
-
-@dataclass(frozen=True)
-class ColumnFacts:
-    """One column."""
-
-    name: str
-    kind: str
-    values: int
-    """How many different ones there are."""
-    missing: int
-    """Rows without one."""
 
 
 @dataclass(frozen=True)
@@ -192,7 +176,7 @@ class DataReport:
 def data_report(problem: OwnTable, clients: int | None = None, seed: int = 0) -> DataReport:
     """Of a table, as far as the problem's parameters say; raises UserError only if it cannot be read at all."""
     table = problem.read()
-    columns = tuple(_facts_of(table, str(name)) for name in table.frame.columns)
+    columns = tuple(facts_of(table, str(name)) for name in table.frame.columns)
     todo, label, groups, inputs = [], None, [], 0
     labelled: LabelledTable | None = None
     attributes: dict[str, Groups] = {}
@@ -222,44 +206,12 @@ def data_report(problem: OwnTable, clients: int | None = None, seed: int = 0) ->
         test_rate=test_rate,
         constant=constant,
         todo=tuple(todo + _more_to_do(problem, table, todo)),
-        warnings=tuple(_warnings(problem, table, columns, labelled, label, groups, rows)),
+        warnings=tuple(_warnings(problem, table, columns, labelled, label, groups, attributes, rows)),
         suggestions=tuple(_suggestions(problem, columns, table)),
     )
 
 
 # -- facts ---------------------------------------------------------------------------------------------------------
-
-
-def _facts_of(table: Table, name: str) -> ColumnFacts:
-    series = table.frame[name]
-    missing = int(series.isna().sum())
-    if name in table.mixed:
-        return ColumnFacts(name, MIXED, int(series.nunique()) + len(table.mixed[name].texts), missing)
-    if name in table.names:
-        return ColumnFacts(name, NAMES, table.names[name], 0)
-    values = int(series.nunique())
-    return ColumnFacts(name, _kind(series, values, missing), values, missing)
-
-
-def _kind(series: Series[Any], values: int, missing: int) -> str:
-    from pandas.api.types import is_bool_dtype, is_integer_dtype, is_numeric_dtype
-
-    if not values:
-        return EMPTY
-    if values == 1 and not missing:
-        return CONSTANT
-    all_differ = values == len(series) - missing and values > 20
-    if is_bool_dtype(series):
-        return TRUTH
-    if is_numeric_dtype(series):
-        if not (all_differ and is_integer_dtype(series)):
-            return NUMBER
-        if int(series.max() - series.min()) + 1 == values:
-            return ROW_NUMBER
-        return NAMES if NUMBERED.search(str(series.name).lower()) else NUMBER
-    if are_dates(series.cat.categories if series.dtype == "category" else series.dropna().unique()):
-        return DATE
-    return NAMES if all_differ or values > MOST_TEXTS else TEXT
 
 
 def _label_facts(table: LabelledTable) -> LabelFacts:
@@ -313,6 +265,7 @@ def _warnings(
     labelled: LabelledTable | None,
     label: LabelFacts | None,
     groups: Sequence[GroupFacts],
+    attributes: Mapping[str, Groups],
     test_rows: Sequence[int],
 ) -> Iterator[str]:
     yield from _few_rows(test_rows, problem.test == "common")
@@ -328,15 +281,37 @@ def _warnings(
                 f"the group {group.group} of '{group.attribute}' has {group.rows} rows, so a gap to it is noise; join "
                 "groups with privileged=…, or leave its rows out"
             )
+        for one, other in spellings([one.group for one in groups if one.attribute == group.attribute]):
+            if group.group == other:
+                yield f"the groups {one} and {other} of '{group.attribute}' may be one; write them alike in the table"
+    yield from _lacking(attributes)
     used = [column for column in columns if column.name not in {problem.label, *problem.dropped()}]
+    codes = [column.name for column in used if may_be_codes(table, column, problem)]
+    if codes:
+        names = ",".join(codes)
+        have = "has few whole numbers" if len(codes) == 1 else "have few whole numbers each"
+        yield (
+            f"{', '.join(map(repr, codes))} {have}, read as amounts; if they are codes: --set "
+            f"categorical={quoted(names)}, else --set numeric={quoted(names)}"
+        )
     holder = Partition.parse(problem.partition).column
     if holder and holder in {column.name for column in used}:
-        yield f"'{holder}' says who holds a row, and the model reads it; if it is not to decide: drop={quoted(holder)}"
+        without = f"--set drop={quoted(holder)}"
+        yield f"'{holder}' says who holds a row, and the model reads it; if it is not to decide: {without}"
     for column in used:
-        yield from _column_warnings(table, column)
+        yield from column_warnings(table, column)
     for column in used if labelled is not None else ():
-        if column.name not in table.mixed and labelled is not None and _repeats(labelled, column.name):
-            yield f"'{column.name}' alone predicts the label; if it is not known in advance: drop={quoted(column.name)}"
+        if column.name not in table.mixed and labelled is not None and repeats(labelled, column.name):
+            without = f"--set drop={quoted(column.name)}"
+            yield f"'{column.name}' alone predicts the label; if it is not known in advance: {without}"
+
+
+def _lacking(attributes: Mapping[str, Groups]) -> Iterator[str]:
+    for attribute, found in attributes.items():
+        lacking = int((found.codes == UNKNOWN).sum())
+        if lacking:
+            rows = "1 row has" if lacking == 1 else f"{lacking:,} rows have"
+            yield f"{rows} no value in the sensitive column '{attribute}': accuracy counts them, no fairness goal does"
 
 
 def _few_rows(test_rows: Sequence[int], is_common: bool) -> Iterator[str]:
@@ -351,50 +326,6 @@ def _few_rows(test_rows: Sequence[int], is_common: bool) -> Iterator[str]:
             yield f"{told}what is measured on their own is mostly noise; results are measured on all {total:,}"
         else:
             yield f"{told}results there are mostly noise; take fewer clients, or test=common"
-
-
-def _column_warnings(table: Table, column: ColumnFacts) -> Iterator[str]:
-    name, rows = column.name, len(table.frame)
-    if column.kind in (NAMES, ROW_NUMBER):
-        what = "numbers the rows" if column.kind == ROW_NUMBER else "identifies rows"
-        yield f"'{name}' {what}; leave it out: drop={quoted(name)}"
-    elif column.kind in (CONSTANT, EMPTY):
-        yield f"'{name}' is {column.kind}; it is left out"
-    elif column.kind == DATE:
-        yield f"'{name}' holds dates, and each is an input of its own; leave it out: drop={quoted(name)}"
-    elif column.missing > MOSTLY_MISSING * rows:
-        yield f"'{name}' is missing in {column.missing / rows:.0%} of the rows"
-    elif _is_nearly_constant(table.frame[name]):
-        yield f"'{name}' has the same value in more than {SAME:.1%} of the rows"
-
-
-def _is_nearly_constant(series: Series[Any]) -> bool:
-    counts = series.value_counts(dropna=False)
-    return len(counts) > 1 and int(counts.iloc[0]) > SAME * len(series)
-
-
-def _repeats(table: LabelledTable, name: str) -> bool:
-    """Whether a single column gets nearly all labels right: value by value, or by one bound on its numbers."""
-    import pandas
-    from pandas.api.types import is_bool_dtype, is_numeric_dtype
-
-    step = max(len(table.label) // LOOKED_AT, 1)
-    series, label = table.frame[name].iloc[::step], table.label[::step]
-    most = max(label.mean(), 1 - label.mean())
-    codes = pandas.factorize(series)[0] + 1
-    if codes.max(initial=0) <= len(label) / 10:
-        counts, ones = np.bincount(codes), np.bincount(codes, weights=label)
-        right = np.maximum(ones, counts - ones).sum() / len(label)
-    elif is_numeric_dtype(series) and not is_bool_dtype(series):
-        known = series.notna().to_numpy()
-        order = np.argsort(series.to_numpy(dtype=float, na_value=np.nan)[known], kind="stable")
-        ones = np.concatenate([[0], np.cumsum(label[known][order])])
-        zeros = np.arange(len(ones)) - ones
-        below = np.maximum(zeros + (ones[-1] - ones), ones + (zeros[-1] - zeros))
-        right = float(below.max()) / max(len(order), 1)
-    else:
-        return False
-    return bool(right >= TELLING and most < TELLING - 0.01)
 
 
 def _suggestions(problem: OwnTable, columns: Sequence[ColumnFacts], table: Table) -> Iterator[str]:

@@ -157,10 +157,10 @@ class Fitted:
 
 def too_many(name: str, values: Collection[str], source: str) -> str:
     """The message about a text column that is not a category."""
-    column = quoted(str(name))
+    without = f"leave it out: --set drop={quoted(str(name))}"
     if are_dates(values):
-        return f"the column '{name}' of {source} holds dates; leave it out: drop={column} (or write a number for each)"
-    return f"the column '{name}' of {source} has {len(values):,} different texts; leave it out: drop={column}"
+        return f"the column '{name}' of {source} holds dates; {without} (or write a number for each)"
+    return f"the column '{name}' of {source} has {len(values):,} different texts; {without}"
 
 
 def _name(origin: Input) -> str:

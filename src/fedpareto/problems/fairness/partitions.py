@@ -53,7 +53,8 @@ class Partition:
                 raise UserError(f"partition is '{text}'; it needs a rule and as many shares twice, as in {KINDS[-1]}")
             return found
         if text not in KINDS:
-            raise UnknownName("partition", text, KINDS)
+            unknown = UnknownName("partition", text, KINDS)
+            raise UserError(f"{str(unknown).rstrip('.')}; by the values of a column: column:{text or 'NAME'}")
         return cls(text, written=text)
 
     def owners(

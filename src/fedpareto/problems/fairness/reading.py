@@ -68,7 +68,7 @@ class Table:
         if name in self.names:
             raise UserError(
                 f"the column '{name}' of {self.source} has more than {MOST_VALUES:,} different texts; leave it out: "
-                f"drop={quoted(name)}"
+                f"--set drop={quoted(name)}"
             )
 
 

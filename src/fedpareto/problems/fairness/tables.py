@@ -15,6 +15,7 @@ import numpy as np
 
 from fedpareto.core.outputs import Output
 from fedpareto.errors import UnknownName, UserError
+from fedpareto.problems.fairness.columns import quoted
 from fedpareto.problems.fairness.labels import Choice, as_text, choose
 
 if TYPE_CHECKING:
@@ -76,9 +77,12 @@ def labelled(frame: DataFrame, label: str, positive: str, source: str) -> Labell
     shown = ", ".join(as_text(value) for value in values[:5]) + (", …" if len(values) > 5 else "")
     if len(values) < 2:
         raise UserError(f"the label '{label}' of {source} has one value only ({shown}); there is nothing to learn")
+    must_be_written_alike(values, f"the label '{label}' of {source}")
     if not positive and len(values) > 2:
+        example = as_text(values[-1])
         raise UserError(
-            f"the label '{label}' of {source} has {len(values)} values ({shown}); say which one is label 1: positive=…"
+            f"the label '{label}' of {source} has {len(values)} values ({shown}); say which one is label 1, such as "
+            f"--set positive={quoted(example)}"
         )
     chosen = matches(frame[label], positive) if positive else None
     choice = choose(values) if chosen is None else Choice(positive, "you say so", True)
@@ -90,6 +94,24 @@ def labelled(frame: DataFrame, label: str, positive: str, source: str) -> Labell
     first = frame[label].to_numpy()[int(ones.argmax())]
     output = output_of(label, [as_text(value) for value in values], as_text(first))
     return LabelledTable(frame, ones.astype(np.float32), (label,), source, output, choice)
+
+
+def must_be_written_alike(values: Sequence[Any], whose: str) -> None:
+    """Raises UserError if two values of a label differ only in case, spaces or a full stop: one of them would be 0."""
+    for one, other in spellings(values):
+        raise UserError(f"{whose} has '{one}' and '{other}', which would be two answers; write them alike in the table")
+
+
+def spellings(values: Sequence[Any]) -> list[tuple[str, str]]:
+    """Pairs of texts that are probably the same value, written in two ways."""
+    seen: dict[str, str] = {}
+    found = []
+    for text in map(as_text, values):
+        plain = " ".join(text.casefold().rstrip(". ").split())
+        if plain in seen:
+            found.append((seen[plain], text))
+        seen.setdefault(plain, text)
+    return found
 
 
 def with_value(frame: DataFrame, name: str) -> DataFrame:
