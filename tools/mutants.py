@@ -2,13 +2,16 @@
 
     make mutants N=300 SEED=7 JOBS=16 ROOM=algorithms
     python tools/mutants.py --number 60 --only src/fedpareto/moo/robust.py --map map.json
+    python tools/mutants.py --patches FOLDER --jobs 16 --map map.json
 
 Every test runs once first, in the code as it is: which lines it executes, and its CPU time, are the map. A mutant is
 met by the tests that execute its line, the quickest first, in a fork that has imported torch already; there the
 changed module is compiled instead of the file, so nothing is written or installed. A mutant that fails a test, cannot
 be imported, or takes ten times the CPU time is caught. Controls are forks of the same kind without a change: if one
 of them fails, the share says nothing, and the exit code is 1. Survivors are in --json; tools/equivalents.json lists
-those that change nothing that can be observed, each with its reason: they do not count.
+those that change nothing that can be observed, each with its reason: they do not count. Faults that somebody has
+planted, as FOLDER/*.patch (`git diff src`), are judged in the same way. Tests that fail as the code is, or need what is
+not installed, are left out, and named.
 """
 
 from __future__ import annotations
@@ -29,15 +32,17 @@ import tempfile
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import hypothesis
 import pytest
 import torch
-from mutations import Mutation, mutated, mutations
+from mutations import mutated, mutations
+from patches import DoesNotApply, patched
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src" / "fedpareto"
@@ -60,6 +65,10 @@ MEMORY = 24 * 2**30
 EQUIVALENTS = Path(__file__).with_name("equivalents.json")
 
 
+Places = Mapping[Path, frozenset[int] | None]
+"""Lines of files; None: any line, as what is meant runs on import."""
+
+
 @dataclass
 class Map:
     """Of every test that passes: its CPU seconds, and the lines of each source file that it executes."""
@@ -68,14 +77,20 @@ class Map:
     lines: dict[str, dict[str, list[int]]] = field(default_factory=dict)
     modules: list[str] = field(default_factory=list)
     """What the tests import of others."""
+    left_out: dict[str, str] = field(default_factory=dict)
+    """Tests and files that say nothing here, each with the reason."""
+    sources: list[str] = field(default_factory=list)
+    """The files whose lines are looked at."""
 
-    def tests(self, path: Path, mutation: Mutation) -> list[str]:
-        """Those that execute a line of the mutation, or any line of the file where it runs on import."""
-        within = range(mutation.line, mutation.end + 1)
+    def tests(self, places: Places) -> list[str]:
+        """Those that execute one of these lines."""
         found = [
             test
             for test, files in self.lines.items()
-            if (lines := files.get(str(path))) and (mutation.runs_on_import or any(one in within for one in lines))
+            if any(
+                (lines := files.get(str(path))) and (within is None or not within.isdisjoint(lines))
+                for path, within in places.items()
+            )
         ]
         return sorted(found, key=lambda test: self.seconds[test])
 
@@ -117,10 +132,22 @@ class Recorder:
         """A part of it is over."""
         if report.outcome != "passed":
             self.map.seconds[report.nodeid] = math.inf
+            self.map.left_out[report.nodeid] = _why(report)
         elif report.when == "teardown":
             sys.settrace(None)
             self.map.seconds.setdefault(report.nodeid, _spent() - self.began)
             self.map.lines[report.nodeid] = {name: sorted(lines) for name, lines in self.seen.items()}
+
+    def pytest_collectreport(self, report: Any) -> None:
+        """A file was read."""
+        if report.outcome != "passed":
+            self.map.left_out[report.nodeid] = _why(report)
+
+
+def _why(report: Any) -> str:
+    """The last line of what it says."""
+    text = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+    return f"{report.outcome}: {text.strip().splitlines()[-1] if text.strip() else ''}"
 
 
 class Order:
@@ -160,14 +187,14 @@ def run_tests(root: Path, files: Sequence[str], plugins: Sequence[object], first
         shutil.rmtree(base, ignore_errors=True)
 
 
-def compile_instead(path: Path, number: int) -> None:
-    """From now on the module in that file has the change."""
+def compile_instead(changed: Mapping[Path, Callable[[], Any]]) -> None:
+    """From now on the modules in these files are made of something else."""
     whole = importlib.machinery.SourceFileLoader.get_code
 
     def get_code(self: Any, fullname: str) -> Any:
-        if Path(self.path) != path:
+        if (make := changed.get(Path(self.path))) is None:
             return whole(self, fullname)
-        return compile(mutated(path.read_text(encoding="utf-8"), number), str(path), "exec", dont_inherit=True)
+        return compile(make(), str(self.path), "exec", dont_inherit=True)
 
     importlib.machinery.SourceFileLoader.get_code = get_code  # type: ignore[method-assign]
 
@@ -230,7 +257,7 @@ def measured(root: Path, tests: Sequence[str], sources: Sequence[Path], jobs: in
     """Runs every test file once in the code as it is."""
     folder = Path(tempfile.mkdtemp())
     files = sorted({str(found.relative_to(root)) for name in tests for found in _test_files(root / name)})
-    whole = Map()
+    whole = Map(sources=[str(path) for path in sources])
 
     def job(number: int, file: str) -> Job:
         def work() -> int:
@@ -242,12 +269,13 @@ def measured(root: Path, tests: Sequence[str], sources: Sequence[Path], jobs: in
 
         def done(code: int) -> Iterable[Job]:
             if not (folder / str(number)).exists():
-                print(f"{file}: nothing is known of its tests, exit code {code}", file=sys.stderr)
+                whole.left_out[file] = f"nothing is known of its tests, exit code {code}"
                 return ()
             part = Map(**json.loads((folder / str(number)).read_text()))
             passed = [test for test in part.lines if part.seconds[test] < math.inf]
             whole.seconds.update({test: part.seconds[test] for test in passed})
             whole.lines.update({test: part.lines[test] for test in passed})
+            whole.left_out.update(part.left_out)
             whole.modules = sorted({*whole.modules, *part.modules})
             return ()
 
@@ -275,9 +303,15 @@ class Mutant:
     """One, and what became of it."""
 
     room: str
-    path: Path
-    mutation: Mutation
+    where: str
+    """File and line."""
+    places: Places
+    """The lines that change."""
+    changed: Mapping[Path, Callable[[], Any]]
+    """What their files are made of instead."""
     root: Path
+    said: dict[str, str]
+    """The change in words."""
     fate: str = ""
     """`caught`, `hang`, `survived`, `no test` or `equivalent`."""
     left_out: int = 0
@@ -285,20 +319,22 @@ class Mutant:
 
     def plain(self) -> dict[str, object]:
         """For the file."""
-        where = f"{self.path.relative_to(self.root)}:{self.mutation.line}"
-        change = {"line": self.mutation.text, "before": self.mutation.before, "after": self.mutation.after}
-        return {"where": where, "room": self.room, "fate": self.fate, **change, "left out": self.left_out}
+        return {"where": self.where, "room": self.room, "fate": self.fate, **self.said, "left out": self.left_out}
 
     @property
-    def key(self) -> tuple[str, str, str, str]:
+    def key(self) -> tuple[str, ...]:
         """What names it while lines move."""
-        mutation = self.mutation
-        return str(self.path.relative_to(self.root)), mutation.text, mutation.before, mutation.after
+        return (self.where.rpartition(":")[0], *self.said.values())
+
+    @property
+    def change(self) -> str:
+        """In one line."""
+        return f"{self.said['before']} → {self.said['after']}" if "before" in self.said else self.said["patch"]
 
 
 def jobs_of(mutant: Mutant, known: Map, slack: float, changed: bool = True) -> Iterable[Job]:
     """The quickest tests, then the others."""
-    tests = known.tests(mutant.path, mutant.mutation)
+    tests = known.tests(mutant.places)
     stages: list[list[str]] = [[], []]
     spent = 0.0
     for test in tests:
@@ -315,7 +351,7 @@ def jobs_of(mutant: Mutant, known: Map, slack: float, changed: bool = True) -> I
 
         def work() -> int:
             if changed:
-                compile_instead(mutant.path, mutant.mutation.number)
+                compile_instead(mutant.changed)
             files = sorted({test.partition("::")[0] for test in chosen})
             return run_tests(mutant.root, files, [Order(chosen)], first_failure_ends=True)
 
@@ -332,13 +368,35 @@ def jobs_of(mutant: Mutant, known: Map, slack: float, changed: bool = True) -> I
 
 def drawn(rooms: dict[str, list[Path]], number: int, seed: int, root: Path) -> list[Mutant]:
     """So many of all in these rooms; the same seed draws the same."""
-    every = [
-        Mutant(room, path, mutation, root)
-        for room, paths in rooms.items()
-        for path in paths
-        for mutation in mutations(path.read_text(encoding="utf-8"))
-    ]
+    every = [one for room, paths in rooms.items() for path in paths for one in _of_file(room, path, root)]
     return random.Random(seed).sample(every, min(number, len(every)))
+
+
+def _of_file(room: str, path: Path, root: Path) -> Iterator[Mutant]:
+    source, name = path.read_text(encoding="utf-8"), str(path.relative_to(root))
+    for one in mutations(source):
+        lines = None if one.runs_on_import else frozenset(range(one.line, one.end + 1))
+        said = {"line": one.text, "before": one.before, "after": one.after}
+        make = {path: partial(mutated, source, one.number)}
+        yield Mutant(room, f"{name}:{one.line}", {path: lines}, make, root, said)
+
+
+def planted(folder: Path, root: Path) -> list[Mutant]:
+    """The faults of a folder of patches; one that does not apply ends the program."""
+    found = []
+    for file in sorted(folder.glob("*.patch")):
+        try:
+            files = patched(file.read_text(encoding="utf-8"), root)
+        except DoesNotApply as problem:
+            raise SystemExit(f"{file.name} does not apply: {problem}") from None
+        path, first = next((path, one.first) for path, one in files.items())
+        make = {path: partial(str, one.text) for path, one in files.items()}
+        places = {path: one.lines for path, one in files.items()}
+        where = f"{path.relative_to(root)}:{first}"
+        found.append(Mutant("patches", where, places, make, root, {"patch": file.name}))
+    if not found:
+        raise SystemExit(f"{folder} has no *.patch")
+    return found
 
 
 def wilson(caught: int, of: int) -> tuple[float, float]:
@@ -362,6 +420,18 @@ def tell(mutants: Sequence[Mutant]) -> None:
         print(f"| {room} | {len(fates)} | {caught} | {hangs} | {fates.count('no test')} | {equivalent} | {share} |")
 
 
+def tell_left_out(known: Map) -> None:
+    """Which tests say nothing here: those that fail by name, of those that are skipped how many for which reason."""
+    skipped: dict[str, int] = defaultdict(int)
+    for test, why in known.left_out.items():
+        if why.startswith("skipped: ") and "::" in test:
+            skipped[why] += 1
+        else:
+            print(f"left out: {test}: {why}")
+    for why, many in sorted(skipped.items()):
+        print(f"left out: {many} tests: {why}", flush=True)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """See above."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -372,6 +442,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--room", action="append", choices=list(ROOMS), help="only this one; may be given several times"
     )
     parser.add_argument("--only", type=Path, action="append", help="only this file; may be given several times")
+    parser.add_argument("--patches", type=Path, help="these faults instead: a folder of *.patch, made by git diff")
     parser.add_argument("--tests", action="append", help="files and folders of tests; by default all that are quick")
     parser.add_argument("--root", type=Path, default=ROOT, help="where tests run")
     parser.add_argument("--map", type=Path, help="a file with the map: read if it is there, written if not")
@@ -386,19 +457,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     os.environ |= dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
     torch.set_num_threads(1)
     began = time.monotonic()
+    faults = planted(options.patches, root) if options.patches else []
+    sources = {*(path for paths in rooms.values() for path in paths), *(path for one in faults for path in one.places)}
     if options.map and options.map.exists():
         known = Map(**json.loads(options.map.read_text()))
+        if unknown := sorted(sources - {Path(name) for name in known.sources}):
+            raise SystemExit(f"{options.map} knows nothing of {unknown[0]}: remove it, or give another")
     else:
         tests = options.tests or [name for name in TESTS if (root / name).exists()]
-        known = measured(root, tests, [path for paths in rooms.values() for path in paths], options.jobs)
+        known = measured(root, tests, sorted(sources), options.jobs)
         if options.map:
             options.map.write_text(json.dumps(vars(known)))
-    print(f"{len(known.seconds)} tests, {sum(known.seconds.values()):.0f} s of CPU time", flush=True)
+    print(f"{len(known.seconds)} tests, {sum(known.seconds.values()):.0f} s of CPU time; ", end="")
+    print(f"the map took {time.monotonic() - began:.0f} s by the clock", flush=True)
+    tell_left_out(known)
     for name in known.modules:
         with contextlib.suppress(Exception):
             importlib.import_module(name)
-    mutants = drawn(rooms, options.number, options.seed, root)
-    controls = [Mutant(one.room, one.path, one.mutation, root) for one in mutants[: options.controls]]
+    mutants = faults or drawn(rooms, options.number, options.seed, root)
+    controls = [replace(one) for one in mutants[: options.controls]]
     equivalent = (
         {tuple(one["mutant"]) for one in json.loads(EQUIVALENTS.read_text())} if EQUIVALENTS.exists() else set()
     )
@@ -411,9 +488,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     tell(mutants)
     print(f"controls: {len(failed)} of {len(controls)} failed; {time.monotonic() - began:.0f} s by the clock")
     for one in mutants:
-        if one.fate in ("survived", "no test"):
-            plain = one.plain()
-            print(f"{plain['where']}: {one.fate}: {plain['before']} → {plain['after']}")
+        if faults or one.fate in ("survived", "no test"):
+            print(f"{one.where}: {one.fate}: {one.change}")
     options.json.write_text(json.dumps([one.plain() for one in mutants], indent=1, ensure_ascii=False))
     return int(bool(failed))
 
