@@ -120,7 +120,8 @@ fuzz: install
 # Single changes of the code that a test should notice: make mutants N=300 SEED=7 JOBS=16 ROOM=algorithms
 SEED ?= 0
 mutants: install
-	$(BIN)/python tools/mutants.py --number $(N) --seed $(SEED) --jobs $(JOBS) $(addprefix --room ,$(ROOM))
+	$(BIN)/python tools/mutants.py --number $(N) --seed $(SEED) --jobs $(JOBS) $(addprefix --room ,$(ROOM)) \
+		$(addprefix --patches ,$(PATCHES)) $(addprefix --map ,$(MAP))
 
 # A run and a federation of three nodes under kills, cut connections, full disks and clocks that jump.
 HOURS ?= 3

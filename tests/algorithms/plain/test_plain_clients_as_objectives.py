@@ -75,11 +75,10 @@ def fcfl(plain, weighting="equal", first_stage=0.5, delta=0.1, delta_decay=0.8):
 @pytest.mark.parametrize("weighting", BY)
 @pytest.mark.parametrize("first_stage", [0.5, 0.0])
 def test_fcfl(weighting, first_stage):
-    """With clients who want opposed things, so that the programme's bounds matter."""
+    """Under this seed the mean by rows wants another vertex than the plain one, in three of four rounds."""
     given = {"weighting": weighting, "first_stage": first_stage, "delta_decay": 0.8, **FALLS}
     loop = partial(fcfl, weighting=weighting, first_stage=first_stage)
-    opposed = [[1, 0], [0, 1], [0.9, 0.1], [0.1, 0.9], [1, 0], [0, 1]]
-    agrees(make_algorithm("fcfl", given), loop, preferences=opposed, limit=1e-8)
+    agrees(make_algorithm("fcfl", given), loop, preferences="equidistant", seed=50, limit=1e-8)
 
 
 def least_conflict(k, shares, c):
