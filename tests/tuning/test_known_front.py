@@ -57,7 +57,7 @@ def test_it_finds_the_known_front_of_bytes_and_distance_within_two_percent_of_it
 
 
 @pytest.mark.takes_long
-def test_a_killed_tuning_goes_on_where_it_was_and_tries_again_what_was_under_way(tmp_path):
+def test_a_killed_tuning_goes_on_where_it_was_and_ends_what_was_under_way(tmp_path):
     first = tuned(with_tune(trials=4, population=4), tmp_path)
     url = f"sqlite:///{tmp_path / study.FILE}"
     opened = optuna.load_study(study_name=study.NAME, storage=url)  # As its dashboard does.
@@ -66,10 +66,50 @@ def test_a_killed_tuning_goes_on_where_it_was_and_tries_again_what_was_under_way
     space = plan.read(CONVEX).space
     lost = space.suggested(opened.ask())  # Killed here.
     outcome = tuned(with_tune(trials=6, population=4), tmp_path)
-    assert [one.number for one in outcome.tried] == [0, 1, 2, 3, 5, 6]
+    assert [one.number for one in outcome.tried] == list(range(6))
     assert outcome.tried[4].parameters == lost
     assert outcome.tried[:4] == first.tried
     assert tuned(with_tune(trials=6), tmp_path).tried == outcome.tried
+
+
+class Killed(BaseException):
+    """kill -9."""
+
+
+@pytest.mark.takes_long
+@pytest.mark.parametrize("sampler", ["nsga2", "tpe"])
+def test_a_tuning_that_is_killed_whenever_it_writes_tries_what_an_undisturbed_one_tries(sampler, tmp_path, monkeypatch):
+    spec = with_tune(trials=6, population=3)
+    undisturbed = tuned(spec, tmp_path / "undisturbed", sampler=sampler)
+    storage, left = type(optuna.storages.get_storage("sqlite://")), 0
+
+    def dying(method):
+        def die_first(*given, **named):
+            nonlocal left
+            left -= 1
+            if not left:
+                raise Killed
+            return method(*given, **named)
+
+        return die_first
+
+    names = ("create_new_trial", "set_trial_param", "set_trial_user_attr", "set_trial_state_values")
+    for name in names:
+        monkeypatch.setattr(storage, name, dying(getattr(storage, name)))
+    with_kills, kills = tmp_path / "killed", 0
+    while True:
+        left = 4 + kills  # Each kind of write is the last one sometimes.
+        try:
+            outcome = tuned(spec, with_kills, sampler=sampler)
+        except Killed:
+            kills += 1
+        else:
+            break
+    assert kills > 6
+    assert [(one.parameters, one.values) for one in outcome.tried] == [
+        (one.parameters, one.values) for one in undisturbed.tried
+    ]
+    assert outcome.chosen.parameters == undisturbed.chosen.parameters
 
 
 @pytest.mark.takes_long

@@ -11,6 +11,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from fedpareto.errors import UserError, in_words
 from fedpareto.experiments.interrupts import Stopped, either
 from fedpareto.experiments.parallel import KILLED, Jobs, Pieces, Stop, side_by_side
@@ -96,7 +98,6 @@ class Search:
         self.tuning, self.out, self.jobs, self.tally, self.stop = tuning, out, jobs, tally, stop
         self.optuna = _quiet()
         self.study = self._opened()
-        self._left_over()
 
     def _opened(self) -> optuna.Study:
         """The study, new or as it was left."""
@@ -122,8 +123,6 @@ class Search:
         elif before != about:
             different = first_difference(json.loads(before), json.loads(about))
             raise UserError(f"{self.out} holds another tuning, with {different}; name another --out")
-        # Another stream for what is still to come: the same one would propose the same candidates again.
-        study.sampler = self._sampler(self.tuning.settings.seed + len(study.trials))
         return study
 
     def _sampler(self, seed: int) -> Any:
@@ -138,13 +137,26 @@ class Search:
             return samplers.GPSampler(seed=seed)
         return samplers.RandomSampler(seed=seed)
 
-    def _left_over(self) -> None:
-        """Candidates whose process was killed: tried again, first of all."""
-        state = self.optuna.trial.TrialState
-        for one in self.study.get_trials(deepcopy=False, states=(state.RUNNING,)):
-            self.study.tell(one.number, state=state.FAIL)
-            if one.params:
-                self.study.enqueue_trial(one.params)
+    def _left_over(self) -> list[optuna.Trial]:
+        """Candidates whose process was killed; one that was only half proposed is proposed once more."""
+        states, found = self.optuna.trial.TrialState, []
+        for one in self.study.get_trials(deepcopy=False, states=(states.RUNNING,)):
+            known = one.system_attrs.get("fixed_params", {}) | one.params
+            try:
+                self.tuning.space.suggested(self.optuna.trial.FixedTrial(known))
+            except ValueError:
+                self.study.tell(one.number, state=states.FAIL)
+            else:
+                found.append(self.optuna.Trial(self.study, one._trial_id))
+        return found
+
+    def _asked(self, place: int) -> optuna.Trial:
+        """A new candidate with its values. What a sampler draws follows from its place, so a kill changes nothing."""
+        (seed,) = np.random.SeedSequence((self.tuning.settings.seed, place)).generate_state(1)
+        self.study.sampler = self._sampler(int(seed))
+        trial = self.study.ask()
+        self.tuning.space.suggested(trial)
+        return trial
 
     # -- going on --------------------------------------------------------------------------------------------------
 
@@ -154,10 +166,13 @@ class Search:
             self.tally.one_more()
         if self.tuning.settings.sampler == "grid":
             self._plan_grid()
-        while count := min(self.tally.total - self.tally.done, self._at_once()):
+        left = self._left_over()
+        while (count := min(self.tally.total, self._next_full()) - self.tally.done) > 0:
             if self.stop():
                 raise Stopped("stopped between two generations")
-            self._generation(count)
+            places = range(self.tally.done + len(left), self.tally.done + count)
+            self._generation([*left, *map(self._asked, places)])
+            left = []
 
     def _done(self) -> list[Any]:
         """The trials that ended, and not by a kill."""
@@ -165,23 +180,24 @@ class Search:
         ended = self.study.get_trials(deepcopy=False, states=(state.COMPLETE, state.PRUNED, state.FAIL))
         return [one for one in ended if NOTED in one.user_attrs]
 
-    def _at_once(self) -> int:
+    def _next_full(self) -> int:
+        """How many have ended when the generation has: one that a kill has cut short is completed first."""
         settings = self.tuning.settings
-        return GP_AT_ONCE if settings.sampler == "gp" else settings.population
+        size = GP_AT_ONCE if settings.sampler == "gp" else settings.population
+        return (self.tally.done // size + 1) * size
 
     def _plan_grid(self) -> None:
         """What of the grid was neither tried nor planned."""
         state = self.optuna.trial.TrialState
-        waiting = self.study.get_trials(deepcopy=False, states=(state.WAITING,))
+        waiting = self.study.get_trials(deepcopy=False, states=(state.WAITING, state.RUNNING))
         known = {_text(one.params) for one in self._done()}
         known |= {_text(one.system_attrs.get("fixed_params", {})) for one in waiting}
         for point in self.tuning.space.grid():
             if _text(point) not in known:
                 self.study.enqueue_trial(point)
 
-    def _generation(self, count: int) -> None:
-        """Candidates that are proposed together, each told as soon as it is known."""
-        asked = [self.study.ask() for _ in range(count)]
+    def _generation(self, asked: Sequence[optuna.Trial]) -> None:
+        """Candidates that were proposed together, each told as soon as it is known."""
         ready: list[tuple[optuna.Trial, Spec, dict[str, Any]]] = []
         for trial in asked:
             values = self.tuning.space.suggested(trial)
@@ -282,4 +298,5 @@ def _quiet() -> Any:
     logging.getLogger("optuna").setLevel(logging.ERROR)
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
+    warnings.filterwarnings("ignore", "The reported value is ignored")  # Of a candidate that is trained once more.
     return optuna
