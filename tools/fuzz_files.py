@@ -183,7 +183,7 @@ def of_secure_sums() -> list[Reader]:
         own = party(0, keys)
         own.dealt(how.needed, 3)
         shares = own.opened(rest[: received.size].reshape(received.shape), how.needed)
-        own.masked(np.arange(count), rest[: received.size].reshape(received.shape), how.ring.words)
+        own.masked(np.arange(count), rest[: received.size].reshape(received.shape), how.ring.words, b"")
         return own.revealed(rest[received.size :], shares, own_shares[0], how.needed)
 
     def opened(own: int) -> np.ndarray:
@@ -199,7 +199,7 @@ def of_secure_sums() -> list[Reader]:
 
     def of_server(content: bytes) -> object:
         said = np.frombuffer(content, dtype=np.uint8).reshape(revealed.shape)
-        end = Unmasking(np.array(clients), told, peers, np.ones(4, dtype=bool), survived, 7, how)
+        end = Unmasking(np.array(clients), told, peers, np.ones(4, dtype=bool), survived, 7, b"", how)
         return end.left(np.array([0, 1, 2]), said, count)
 
     return [

@@ -146,9 +146,10 @@ class Secured(Around[SecuredState[S]], Generic[S]):
         counts = torch.tensor([1 + int(some.any(axis=1).sum()) for some in shares])
         whole = self._whole(clients, self.algorithm.summand(own, trained), counts, int(message[COUNT].max()))
         words = self.secure_sum.ring.words
+        sent = [client_side.digest_of({name: one[row] for name, one in own.items()}) for row in range(len(clients))]
         masked = [
-            party.masked(row.cpu().numpy(), received, words)
-            for party, row, received in zip(parties, whole, letters, strict=True)
+            party.masked(row.cpu().numpy(), received, words, here)
+            for party, row, received, here in zip(parties, whole, letters, sent, strict=True)
         ]
         clients.state = {**clients.state, OWN_SHARES: _tensor(np.stack(shares), clients)}
         return {"masked": _tensor(np.stack(masked), clients)}
@@ -231,10 +232,9 @@ class Secured(Around[SecuredState[S]], Generic[S]):
 
     def ask(self, state: SecuredState[S]) -> list[Tasks]:
         """The next step of the protocol; that of training has the algorithm's own tasks."""
-        tasks = self.algorithm.ask(around.of(state.inner))
+        task = self._task(state)
         if state.step == "advertise":
-            clients = np.unique(np.concatenate([some.clients for some in tasks]))
-            return [Tasks(clients, round=state.round + 1, step="advertise")]
+            return [Tasks(task.clients, round=state.round + 1, step="advertise")]
         peers = self._peers(state)
         if state.step == "share":
             own = {PEERS: torch.as_tensor(peers), KEYS: _of_peers(state, peers, state.keys), TOLD: state.keys}
@@ -243,19 +243,23 @@ class Secured(Around[SecuredState[S]], Generic[S]):
             flags = _of_peers(state, peers, (1 + state.survived.to(torch.uint8)) * state.dealt.to(torch.uint8))
             return [self._tasks(state, state.survived.cpu().numpy(), {SURVIVED: flags})]
         letters, members = _exchanged(state, peers), state.members.cpu().numpy()
-        shared = {COUNT: torch.tensor(int(state.dealt.sum()))}
-        found = []
-        for some in only_of(tasks, members[state.dealt.cpu().numpy()]):
-            rows = torch.as_tensor(places(members, some.clients))
-            own = {SHARES: letters[rows], TOLD: state.keys[rows]}
-            found.append(replace(some, shared={**some.shared, **shared}, own={**some.own, **own}))
-        return found
+        shared = {**task.shared, COUNT: torch.tensor(int(state.dealt.sum()))}
+        (some,) = only_of([task], members[state.dealt.cpu().numpy()])
+        rows = torch.as_tensor(places(members, some.clients))
+        return [replace(some, shared=shared, own={SHARES: letters[rows], TOLD: state.keys[rows]})]
 
     def _tasks(self, state: SecuredState[S], who: np.ndarray, own: Message) -> Tasks:
         """A step for some of the members; `own` has a row for each member."""
         rows = np.flatnonzero(who)
         there = {name: tensor[torch.as_tensor(rows)] for name, tensor in own.items()}
         return Tasks(state.members.cpu().numpy()[rows], own=there, round=state.round + 1, step=state.step)
+
+    def _task(self, state: SecuredState[S]) -> Tasks:
+        """The algorithm's own, the same for all: masks cancel among clients that were sent the same."""
+        tasks, *more = self.algorithm.ask(around.of(state.inner))
+        if more or tasks.own:
+            raise UserError(f"{self.algorithm.name} sends clients different models, so their masks would not cancel")
+        return tasks
 
     def _peers(self, state: SecuredState[S]) -> np.ndarray:
         """The neighbours of each member, `[m, k]`."""
@@ -288,7 +292,8 @@ class Secured(Around[SecuredState[S]], Generic[S]):
         dealt, survived = state.dealt.cpu().numpy(), state.survived.cpu().numpy()
         members = state.members.cpu().numpy()
         told_keys, round_ = _array(state.keys), state.round + 1
-        unmasking = Unmasking(members, told_keys, self._peers(state), dealt, survived, round_, self.secure_sum)
+        sent = client_side.digest_of(self._task(state).shared)
+        unmasking = Unmasking(members, told_keys, self._peers(state), dealt, survived, round_, sent, self.secure_sum)
         try:
             masks = unmasking.left(replies.clients, _array(replies["revealed"]), len(state.total))
         except UserError as problem:
@@ -303,7 +308,7 @@ class Secured(Around[SecuredState[S]], Generic[S]):
 
     def _moved(self, state: SecuredState[S], averaged: Averaged) -> float:
         """How far the mean is from where clients began; QuorumLost if that is further than they can be."""
-        (tasks, *_) = self.algorithm.ask(around.of(state.inner))
+        tasks = self._task(state)
         begun = origins(tasks.only(np.arange(1)).stacked(), {name: one[None] for name, one in averaged.means.items()})
         numbers = sum(map(torch.numel, begun.values()))
         most = privacy_of(self.algorithm).longest_mean(len(averaged), numbers, len(begun))

@@ -51,6 +51,15 @@ def keys_of(state: Message) -> str:
     return sha256(state[OWN_SECRETS].cpu().numpy().tobytes()).hexdigest()[:32] if OWN_SECRETS in state else ""
 
 
+def digest_of(message: Message) -> bytes:
+    """Of what a client is sent: names, types and bits, whatever the shape is."""
+    digest = sha256()
+    for name, tensor in sorted(message.items()):
+        digest.update(f"{name} {tensor.dtype} {tensor.numel()} ".encode())
+        digest.update(tensor.cpu().contiguous().numpy().tobytes())
+    return digest.digest()
+
+
 def _parts(secrets: bytes) -> tuple[bytes, ...]:
     return tuple(secrets[start : start + keys.SECRET] for start in range(0, SECRETS, keys.SECRET))
 
@@ -91,10 +100,10 @@ class Party:
         """The key that it has in common with each neighbour, for shares."""
         return self._agreed(0, keys.SEALING)
 
-    def _agreed(self, which: int, purpose: bytes, *more: bytes) -> list[bytes]:
+    def _agreed(self, which: int, purpose: bytes, *more: bytes, sent: bytes = b"") -> list[bytes]:
         private, start = keys.private_key(self.parts[which]), which * keys.KEY
         others = [self.told[place, start : start + keys.KEY].tobytes() for place in range(len(self.peers))]
-        return [keys.agreed_key(private, other, purpose, self.about) for other in [*others, *more]]
+        return [keys.agreed_key(private, other, purpose, self.about + sent) for other in [*others, *more]]
 
     def _must_differ(self) -> None:
         """Raises UserError if two parties have one key: masks of two neighbours with one would cancel. What is agreed
@@ -144,11 +153,18 @@ class Party:
         if there < least:
             raise UserError(f"secure_sum: only {there} of its neighbours {what}; {least} are needed to hide them")
 
-    def masked(self, whole: np.ndarray, letters: np.ndarray, words: np.dtype[np.unsignedinteger]) -> np.ndarray:
-        """Its numbers `[D]` under its own mask and those that it has in common with neighbours who dealt shares."""
+    def masked(
+        self, whole: np.ndarray, letters: np.ndarray, words: np.dtype[np.unsignedinteger], sent: bytes
+    ) -> np.ndarray:
+        """Its numbers `[D]` under its own mask and those that it has in common with neighbours who dealt shares.
+
+        These follow from what it was `sent`, so they cancel only with neighbours that were sent the same: if a server
+        sent all others a model that training cannot move, the sum would be one client's (Pasquini et al., "Eluding
+        secure aggregation in federated learning via model inconsistency", 2022).
+        """
         total = whole.astype(f"<i{words.itemsize}").view(words)
         total += own_mask(self.parts[2], self.about, len(total), words)
-        for place, (peer, key) in enumerate(zip(self.peers, self._agreed(1, keys.MASKING), strict=True)):
+        for place, (peer, key) in enumerate(zip(self.peers, self._agreed(1, keys.MASKING, sent=sent), strict=True)):
             if letters[place].any():
                 add(total, keys.mask(key, len(total), words), self.client < peer)
         return total

@@ -29,6 +29,8 @@ class Unmasking:
     survived: np.ndarray
     """… and whose masked numbers are in the sum, `[m]`."""
     round: int
+    sent: bytes
+    """By which clients know what they were sent (see `digest_of`)."""
     secure_sum: SecureSum
 
     def left(self, clients: np.ndarray, revealed: np.ndarray, count: int) -> np.ndarray:
@@ -46,7 +48,7 @@ class Unmasking:
             private = keys.private_key(self._secret(row, answers, 0))
             for other in self._neighbours(row):
                 if self.survived[other]:
-                    key = keys.agreed_key(private, self._told(other, 1), keys.MASKING, about)
+                    key = keys.agreed_key(private, self._told(other, 1), keys.MASKING, about + self.sent)
                     add(total, keys.mask(key, count, words), bool(self.members[other] < gone))
         return total
 

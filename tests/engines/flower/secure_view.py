@@ -16,7 +16,7 @@ from scipy.stats import chi2
 from fedpareto.algorithms.secured import OWN_SECRETS, Secured
 from fedpareto.engines.flower import wire
 from fedpareto.trust import secure_client, secure_keys
-from fedpareto.trust.secure_client import Party, add, own_mask
+from fedpareto.trust.secure_client import Party, add, digest_of, own_mask
 from fedpareto.trust.secure_server import Unmasking
 
 LATE = 4
@@ -33,15 +33,15 @@ SURELY_NOT_RANDOM = 1e-12
 class NoPairs(Party):
     """Leaves the masks out that it has in common with others; only its own remains, which the server removes."""
 
-    def masked(self, whole, letters, words):
-        return super().masked(whole, np.zeros_like(letters), words)
+    def masked(self, whole, letters, words, sent):
+        return super().masked(whole, np.zeros_like(letters), words, sent)
 
 
 class NoOwnMask(Party):
     """Leaves its own mask out: its neighbours' help removes all others if it is thought to have dropped out."""
 
-    def masked(self, whole, letters, words):
-        masked = super().masked(whole, letters, words)
+    def masked(self, whole, letters, words, sent):
+        masked = super().masked(whole, letters, words, sent)
         return masked - own_mask(self.parts[2], self.about, len(masked), words)
 
 
@@ -51,6 +51,9 @@ class OneRoundForAll(Party):
     @property
     def about(self):
         return (1).to_bytes(8, "little")
+
+    def masked(self, whole, letters, words, sent):
+        return super().masked(whole, letters, words, b"whatever it was sent")
 
 
 @dataclass(frozen=True)
@@ -136,9 +139,8 @@ def computable(spec, seen):
     helped = np.array(sorted(told))
     revealed = np.stack([told[client]["revealed"] for client in helped.tolist()])
     members, there, gone = (one.numpy() for one in (state.members, state.dealt, state.survived))
-    unmasking = Unmasking(
-        members, state.keys.numpy(), spec.algorithm._peers(state), there, gone, 1, spec.algorithm.secure_sum
-    )
+    peers, sent = spec.algorithm._peers(state), digest_of(spec.algorithm._task(state).shared)
+    unmasking = Unmasking(members, state.keys.numpy(), peers, there, gone, 1, sent, spec.algorithm.secure_sum)
     answers, about = dict(zip(helped.tolist(), revealed, strict=True)), (1).to_bytes(8, "little")
     words = spec.algorithm.secure_sum.ring.words
     for client, masked in seen.words(1).items():
@@ -149,7 +151,7 @@ def computable(spec, seen):
             continue
         private, rest = secure_keys.private_key(unmasking._secret(row, answers, 0)), masked.copy()
         for other in unmasking._neighbours(row).tolist():
-            key = secure_keys.agreed_key(private, unmasking._told(other, 1), secure_keys.MASKING, about)
+            key = secure_keys.agreed_key(private, unmasking._told(other, 1), secure_keys.MASKING, about + sent)
             add(rest, secure_keys.mask(key, len(rest), words), bool(members[other] < client))
         found[f"client {client}, late, without masks with others"] = rest
     return found

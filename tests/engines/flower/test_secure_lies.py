@@ -13,6 +13,7 @@ from fedpareto.algorithms.secured import COUNT, KEYS, PEERS, SHARES, SURVIVED
 from fedpareto.engines.flower import wire
 from fedpareto.engines.single import Reply, Task, stacked
 from fedpareto.errors import UserError
+from fedpareto.trust import secure_keys as keys
 from fedpareto.trust.secure_client import DROPPED
 from fedpareto.trust.secure_client import SURVIVED as THERE
 from fedpareto.trust.secure_server import Unmasking
@@ -187,11 +188,29 @@ def test_one_lie_does_not_give_both_secrets_of_a_client(tmp_path):
         state.dealt.numpy(),
         state.survived.numpy(),
         1,
+        b"",
         algorithm.secure_sum,
     )
     assert unmasking._secret(VICTIM, answers, 0), "its key"
     with pytest.raises(UserError, match="the mask of client 2 cannot be removed"):
         unmasking._secret(VICTIM, answers, 1)
+    told = state.keys[VICTIM][2 * keys.KEY :].numpy().tobytes()
+    assert told not in {keys.commitment(one[: keys.SECRET].tobytes()) for one in answers[VICTIM]}, "nor does it say it"
+
+
+def test_a_sum_of_clients_that_were_sent_different_models_says_nothing(tmp_path):
+    """If all others got a model that training cannot move, their sum would be one client's update."""
+    server, plain = server_of(tmp_path, 4), Server(small(FEDAVG, clients=4, rounds=2), tmp_path / "plain")
+    state, said = server.honest("train"), {}
+    begun = plain.tasks(plain.begin())
+    replies = []
+    for client, task in server.tasks(state).items():
+        own = {} if client == VICTIM else {"model": begun[client].message["model"] + 1.0}
+        said[client] = plain.ask(but(begun[client], **own), 0)["model"]
+        replies.append(Reply(client, 1, server.ask(but(task, **own), 2)))
+    state = server.step(server.spec.algorithm.tell(state, stacked(replies)), 3)
+    told = sum(said.values()) / len(said)
+    assert ((state.inner.model - told).abs() > 1.0).all()
 
 
 # -- noise behind masks --------------------------------------------------------------------------------------------
