@@ -34,16 +34,7 @@ from fedpareto.core.algorithm import (
 )
 from fedpareto.core.averaged import Averaged, apart
 from fedpareto.core.clients import Clients
-from fedpareto.core.messages import (
-    Message,
-    Parcels,
-    Replies,
-    Shapes,
-    Tasks,
-    only_of,
-    origins,
-    places,
-)
+from fedpareto.core.messages import Message, Parcels, Replies, Shapes, Tasks, only_of, origins, places
 from fedpareto.errors import QuorumLost, UserError
 from fedpareto.trust import secure_client as client_side
 from fedpareto.trust.secure_client import OWN_SECRETS
