@@ -91,15 +91,16 @@ def run(
 
     `problem` and `algorithm` are names (`fedpareto problems`, `fedpareto algorithms`) or objects; `seeds` is how many
     (0, 1, …) or which; `preferences` is a distribution ("dirichlet", "equidistant", "gaussian"), one vector for all
-    clients, or one for each; `learner` changes how clients train ({"lr": 0.1}), `engine` where ({"device": "cuda"}),
-    `faults` injects failures ({"dropout": 0.3}), `privacy` adds noise ({"kind": "local"}), `secure_sum` hides all but
-    the sum from the server ({"kind": "masked"}), `attack` makes some clients malicious ({"kind": "sign-flip"}) and
-    `defence` is the server's rule ({"rule": "median"}); `devices` are what clients run on ({"kind": "tiers"}), `policy`
-    says for whom a round waits ({"kind": "buffered"}) and `selection` who is asked ({"kind": "oort"}); a word alone is
-    the engine's name, the rule of a defence ("median") or the kind of any of the others. `stop_after` stops a seed
-    after this many rounds without improvement on validation rows, with its
-    best models. `step` says whether step sizes are chosen on validation rows ("validated") or are the learner's
-    ("fixed"). `Result.share_improved` needs `measure_losses`, and `Result.contributions` `measure_contribution`.
+    clients, one for each, or by name ({"north": [0.9, 0.1], "*": [0.5, 0.5]}); `learner` changes how clients train
+    ({"lr": 0.1}), `engine` where ({"device": "cuda"}), `faults` injects failures ({"dropout": 0.3}), `privacy` adds
+    noise ({"kind": "local"}), `secure_sum` hides all but the sum from the server ({"kind": "masked"}), `attack`
+    makes some clients malicious ({"kind": "sign-flip"}) and `defence` is the server's rule ({"rule": "median"});
+    `devices` are what clients run on ({"kind": "tiers"}), `policy` says for whom a round waits ({"kind":
+    "buffered"}) and `selection` who is asked ({"kind": "oort"}); a word alone is the engine's name, the rule of a
+    defence ("median") or the kind of any of the others. `stop_after` stops a seed after this many rounds without
+    improvement on validation rows, with its best models. `step` says whether step sizes are chosen on validation
+    rows ("validated") or are the learner's ("fixed"). `Result.share_improved` needs `measure_losses`, and
+    `Result.contributions` `measure_contribution`.
     `normalisation` says whether clients keep statistics ("private-statistics") or the whole of normalisation layers
     ("private") for themselves. `codec` makes replies shorter ("int8-delta"), `server_codec` what clients are sent. With
     `out`, everything is kept in that folder and can be resumed; `log_to` are other tools that follow the run

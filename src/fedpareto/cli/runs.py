@@ -62,7 +62,7 @@ def run(
         str | None,
         typer.Option(
             help="dirichlet, equidistant, gaussian, uniform, sweep, one vector for all (0.7,0.3), one each "
-            "(0.7,0.3;0.2,0.8;…) or groups:5,5.  [default: dirichlet]"
+            "(0.7,0.3;0.2,0.8;…), by name (north=0.9,0.1;*=0.5,0.5) or groups:5,5.  [default: dirichlet]"
         ),
     ] = None,
     participation: Annotated[float | None, typer.Option(help="Share of clients in a round.  [default: 1]")] = None,

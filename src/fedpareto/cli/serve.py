@@ -21,7 +21,7 @@ SHORTEST_TOKEN = 16
 RunOrFile = Annotated[
     Path, typer.Argument(metavar="RUN", help="A finished run's folder, an exported file, or a node's folder.")
 ]
-Client = Annotated[int | None, typer.Option(help="Whose model; not needed where there is one.")]
+Client = Annotated[str | None, typer.Option(help="Whose model, by name or number; not needed where there is one.")]
 Seed = Annotated[int | None, typer.Option(help="Of a run with several.  [default: its first]")]
 
 
@@ -160,10 +160,11 @@ def serve(
     if workers > 1 and sys.platform == "win32":
         raise UserError("several workers share a socket, which Windows does not support; use --workers 1")
     source = runs.load(run)
+    whose = runs.number_of(source, client)
     if workers > 1:  # Errors are reported before a process is started.
-        source.conditioned(source.clients[0] if client is None else client, seed)
+        source.conditioned(source.clients[0] if whose is None else whose, seed)
     options = server.Options(
-        host, port, client, seed, workers, token, access_log, log_format, drain, tuple(allow_host or ())
+        host, port, whose, seed, workers, token, access_log, log_format, drain, tuple(allow_host or ())
     )
     server.serve(run, options, lambda address: _say(f"serving {run} at {address}"))
 

@@ -10,6 +10,7 @@ import numpy as np
 from fedpareto.core import rng
 from fedpareto.core.algorithm import Setting
 from fedpareto.core.groups import GroupedProblem
+from fedpareto.core.names import by_client
 from fedpareto.core.problem import Problem
 from fedpareto.core.rows import Rows, Splits
 from fedpareto.errors import UserError
@@ -71,6 +72,8 @@ def draw_preferences(
     """The preferences `[n, m]` of a federation's clients, drawn from its seed."""
     stream = rng.generator(rng.Address(seed), "preferences")
     names = [objective.name for objective in problem.objectives]
+    if (given := preference_sets.by_name(spec)) is not None:
+        spec = by_client(given, problem.client_names(clients), clients)
     return preference_sets.from_spec(spec, clients, len(names), stream, run, runs, names)
 
 

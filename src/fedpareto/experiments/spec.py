@@ -99,7 +99,7 @@ class Spec:
     """The same run once for each: how many (3 is 0, 1, 2), or which ones (4,7)."""
     preferences: Any = "dirichlet"
     """What each client wants: dirichlet, equidistant, gaussian, uniform, sweep, one vector for all (0.7,0.3), one for
-    each (0.7,0.3;0.2,0.8;…) or groups:5,5.
+    each (0.7,0.3;0.2,0.8;…), by name (north=0.9,0.1;south=0.2,0.8;*=0.5,0.5) or groups:5,5.
     """
     participation: float = 1.0
     """Share of the clients that take part in a round."""

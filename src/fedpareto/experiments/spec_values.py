@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from fedpareto.codecs import Codec
@@ -370,4 +370,6 @@ def _lists(value: Any) -> Any:
     """Arrays and tuples as lists, which a file can hold."""
     if hasattr(value, "tolist"):
         return value.tolist()
+    if isinstance(value, Mapping):
+        return {str(name): _lists(item) for name, item in value.items()}
     return [_lists(item) for item in value] if isinstance(value, list | tuple) else value

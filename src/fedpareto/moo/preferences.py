@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -25,7 +25,7 @@ SUM_TOLERANCE = 1e-6
 NAMES = ("dirichlet", "equidistant", "gaussian", "groups", "sweep", "tasks", "uniform")
 """The words `from_spec` knows."""
 
-Spec = str | Sequence[float] | Sequence[Sequence[float]]
+Spec = str | Sequence[float] | Sequence[Sequence[float]] | Mapping[str, Sequence[float]]
 
 
 def dirichlet(n: int, m: int, rng: np.random.Generator, alpha: float = 1.0) -> Array:
@@ -118,8 +118,29 @@ def check_one(preference: ArrayLike, m: int, whose: str = "the preference") -> A
     return _check_row(preference, m, whose)
 
 
+def by_name(spec: Spec) -> Mapping[str, Sequence[float]] | None:
+    """The preferences of a configuration that gives them by the clients' names; None of one that does not.
+
+    As a mapping, or as text: "north=0.9,0.1;south=0.2,0.8".
+    """
+    if isinstance(spec, Mapping):
+        return {str(name): preference for name, preference in spec.items()}
+    if not isinstance(spec, str) or "=" not in spec:
+        return None
+    found: dict[str, Sequence[float]] = {}
+    for row in spec.split(";"):
+        name, equals, weights = row.rpartition("=")
+        if not equals or not name.strip() or name.strip() in found:
+            example = "north=0.9,0.1;south=0.2,0.8"
+            raise BadPreference(f"preferences: '{row.strip()}' is not one client's, as in {example}, each named once")
+        found[name.strip()] = [_number(piece, row.strip()) for piece in weights.split(",")]
+    return found
+
+
 def is_common(spec: Spec) -> bool:
     """Whether a configuration gives all clients one preference, so that it is not private."""
+    if by_name(spec) is not None:
+        return False
     if isinstance(spec, str):
         text = spec.strip().lower()
         return text in ("uniform", "sweep") or (";" not in text and _is_number(text.partition(",")[0]))
@@ -142,6 +163,7 @@ def from_spec(
     | `sweep` | the same for everyone, another one in every run: row `run` of `sweep(runs, m)` |
     | `0.7,0.3` or one flat list | the same for everyone |
     | `0.7,0.3;0.2,0.8` or a list of lists | one per client |
+    | `north=0.7,0.3;*=0.5,0.5` or a mapping | by name, and for all others; resolved by `core.federation` |
     | `groups:2,3` | groups of equal clients, evenly spread |
     | `groups:2,3@0.9,0.1;0.2,0.8` | groups of equal clients with these preferences |
     | `tasks:left,left+right` | only some objectives, equally important; the sets are dealt in turn |
@@ -178,7 +200,10 @@ def _from_text(text: str, n: int, m: int, rng: np.random.Generator, objectives: 
             raise BadPreference(f"preferences '{text}': {name} takes no argument, write '{name}'")
         return plain[name]()
     if not _is_number(text.replace(";", ",").partition(",")[0]):
-        raise UnknownName("preference distribution", name, NAMES)
+        unknown = UnknownName("preference distribution", name, NAMES)
+        if "," not in rest or not _is_number(rest.partition(",")[0]):
+            raise unknown
+        raise UserError(f"{unknown} For one client's own write {word.strip()}={rest.partition(';')[0].strip()}")
     rows = _rows_from_text(text)
     if len(rows) == 1:
         return np.tile(_check_row(rows[0], m, "the preference"), (n, 1))

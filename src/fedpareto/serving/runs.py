@@ -13,6 +13,7 @@ import torch
 
 from fedpareto.core.layout import Layout
 from fedpareto.core.model_parts import anatomy_from_json
+from fedpareto.core.names import client_of
 from fedpareto.core.outputs import Output
 from fedpareto.core.parameters import build
 from fedpareto.core.problem import Objective
@@ -51,6 +52,7 @@ class SavedRun:
                 raise ValueError("it has no seeds, or no objectives")
             self._layout = Layout.from_json(record["layout"])
             self._known_front = record["known_front"]
+            self.names = [str(name) for name in record.get("names", [])]
             self._remote = "threads" not in record["choices"]
 
     def __repr__(self) -> str:
@@ -70,9 +72,10 @@ class SavedRun:
         """The clients with a model, under the first seed."""
         return list(self.solutions[0].clients)
 
-    def conditioned(self, client: int | None = None, seed: int | None = None) -> Servable:
+    def conditioned(self, client: int | str | None = None, seed: int | None = None) -> Servable:
         """`model(x, preference)` of this client: made for the preference, or the one model that the client has.
 
+        `client` is a number, or the client's name, such as its branch.
         Without `client`, where clients have one model each: for a preference the one of all of them that fits it, see
         OneOfMany. Without `seed`, of the run's first.
         """
@@ -86,6 +89,7 @@ class SavedRun:
             raise UserError(f"each client has its own model; choose a client: {_listed(solutions.clients)}")
         if conditioned and client is None:
             client = solutions.clients[0]
+        client = number_of(self, client)
         if client is not None and client not in solutions.clients:
             raise UserError(f"there is no client {client} in {self.path}; there are {_listed(solutions.clients)}")
         card = Card(self.algorithm, self.problem, seed, client, self.objectives, layout=self._layout, **record)
@@ -142,9 +146,9 @@ class SavedModel:
         self.seeds = [self._model.card.seed]
         self.clients = sorted({point.client for point in self._model.points})
 
-    def conditioned(self, client: int | None = None, seed: int | None = None) -> Servable:
+    def conditioned(self, client: int | str | None = None, seed: int | None = None) -> Servable:
         """The model in the file; another client or seed than its own is refused."""
-        card = self._model.card
+        card, client = self._model.card, number_of(self, client)
         if seed not in (None, card.seed):
             raise UserError(f"{self.path} holds a model of seed {card.seed}, not of {seed}")
         if client not in (None, card.client):
@@ -162,7 +166,7 @@ class SavedNode:
         self.seeds = sorted(self._of_seed)
         self.clients = self._of_seed[self.seeds[0]].clients
 
-    def conditioned(self, client: int | None = None, seed: int | None = None) -> Servable:
+    def conditioned(self, client: int | str | None = None, seed: int | None = None) -> Servable:
         """The node's model, of its first seed unless another is given."""
         seed = self.seeds[0] if seed is None else seed
         if seed not in self._of_seed:
@@ -171,6 +175,13 @@ class SavedNode:
 
 
 Source = SavedRun | SavedModel | SavedNode
+
+
+def number_of(source: Source, client: int | str | None) -> int | None:
+    """A client by number, of a client that may be given by name."""
+    if not isinstance(client, str):
+        return client
+    return client_of(client, source.names if isinstance(source, SavedRun) else (), source.clients)
 
 
 def load(path: Path) -> Source:

@@ -42,6 +42,8 @@ FEWEST_OF_GROUP = 50
 RARE = 0.05
 """A label value with a smaller share is rare."""
 WIDTH = 80
+MOST_NAMED = 40
+"""Clients that are listed with name and test rows."""
 
 LABELS = re.compile(
     r"\b(label|target|class|outcome|income|hired|approved|accepted|default|risk|y|churn|survived|recid\w*|pass\w*|"
@@ -105,6 +107,8 @@ class DataReport:
     groups: tuple[GroupFacts, ...]
     inputs: int
     """Of the model; 0 where it is not known yet."""
+    clients: tuple[str, ...]
+    """What each is called, in order; empty where they are only numbers."""
     test_rows: tuple[int, ...]
     """Of each client, its own."""
     test_rate: float
@@ -156,6 +160,10 @@ class DataReport:
             rows = f"{few:,}" if few == many else f"{few:,} to {many:,}"
             each = f"{len(self.test_rows)}, with {rows} test rows each, {sum(self.test_rows):,} in all"
             yield "clients", [f"{each}, {self.test_rate:.1%} positive; the model has {self.inputs} inputs"]
+            if self.clients:
+                listed = zip(self.clients[:MOST_NAMED], self.test_rows, strict=False)
+                named = ", ".join(f"{i} {name} ({count:,})" for i, (name, count) in enumerate(listed))
+                yield "", [named + (", …" if len(self.clients) > MOST_NAMED else "")]
         if self.constant is not None:
             values = ", ".join(f"{name} {value:.3f}" for name, value in self.constant.values.items())
             yield (
@@ -180,6 +188,7 @@ def data_report(problem: OwnTable, clients: int | None = None, seed: int = 0) ->
     todo, label, groups, inputs = [], None, [], 0
     labelled: LabelledTable | None = None
     attributes: dict[str, Groups] = {}
+    names: tuple[str, ...] = ()
     rows: tuple[int, ...] = ()
     test_rate, constant = 0.0, None
     try:
@@ -191,6 +200,7 @@ def data_report(problem: OwnTable, clients: int | None = None, seed: int = 0) ->
             inputs = problem.inputs_known()
         if attributes:
             count = problem.default_clients() if clients is None else clients
+            names = tuple(problem.client_names(count))
             rows, test_rate, constant = _of_clients(problem, count, seed, label)
     except UserError as trouble:
         todo.append(str(trouble))
@@ -202,6 +212,7 @@ def data_report(problem: OwnTable, clients: int | None = None, seed: int = 0) ->
         label=label,
         groups=tuple(groups),
         inputs=inputs,
+        clients=names,
         test_rows=rows,
         test_rate=test_rate,
         constant=constant,
