@@ -70,6 +70,15 @@ class GroupedProblem(SupervisedProblem):
         """The objectives as they are reported, `[n, m]`, of n models."""
         return self.values(self.logits(parameters, batch), batch)
 
+    def plain_inputs(self, batch: Batch) -> Tensor | None:
+        """What an MLP reads, where the model is one."""
+        found = self.readout()
+        return None if found is None else found.inputs(batch)
+
+    def said(self, scores: Tensor, batch: Batch) -> Tensor:
+        """See SupervisedProblem."""
+        return self.values(scores[..., 0, 0], batch)
+
     def constants(self, rows: Rows) -> np.ndarray:
         """Of the two decisions that are the same for everybody, the negative one first."""
         found = []

@@ -209,6 +209,26 @@ class SupervisedProblem(Problem):
         """The column of rows that holds a class, 0, 1 and so on, and how many there are; None where there is none."""
         return None
 
+    def plain_inputs(self, batch: Batch) -> Tensor | None:
+        """What a plain model reads of rows, `[n, b, f]`: see `core.plain`. None: the problem has no plain model.
+
+        With f = 0 it is the most frequent class.
+        """
+        return None
+
+    def said(self, scores: Tensor, batch: Batch) -> Tensor:
+        """The objectives, `[n, m]`, of the answers with these scores of a plain model, `[n, b, heads, k]`.
+
+        Of two classes there are only the log-odds of the second, k = 1. Unless `values` knows better, they are the
+        accuracy of each head.
+        """
+        found = self.classes()
+        assert found is not None, "a plain model has classes to choose from"
+        column = batch.columns[found[0]].view(*scores.shape[:-1])
+        answers = scores.argmax(-1) if scores.shape[-1] > 1 else scores.squeeze(-1) > 0
+        right = (answers == column).to(batch.mask.dtype)
+        return torch.stack([batch.mean(head) for head in right.unbind(-1)], dim=-1)
+
     def held_by_server(self, clients: int, seed: int) -> Rows | None:
         """Rows that the server of a federation holds and none of its clients does, as one table; None: it has none."""
         return None
@@ -253,6 +273,14 @@ class SupervisedProblem(Problem):
             here = batch.mask.sum(1, keepdim=True)
             total, rows = total + measure(batch) * here, rows + here
         return total / rows.clamp_min(1)
+
+
+def most_frequent(rows: Rows, column: str) -> np.ndarray:
+    """How often the most frequent class of each head is right at each client, `[1, n, heads]`; see `constants`."""
+    clients = range(1 if rows.are_shared else len(rows.counts))
+    labels = [rows.of_client(client)[column].view(int(rows.counts[client]), -1) for client in clients]
+    best = torch.stack([head.bincount().argmax() for head in torch.cat(labels).long().unbind(-1)])
+    return np.array([[(own == best).double().mean(0).tolist() for own in labels]])
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from fedpareto.core.plain import plain_points
 from fedpareto.core.problem import Objective, Problem, SupervisedProblem
 from fedpareto.core.rows import OWN_TEST, Splits
 from fedpareto.moo import dominance, filters, indicators
@@ -120,4 +121,5 @@ def tested_on(problem: Problem, splits: Splits) -> Tested | None:
     rows = splits["test"]
     own = splits.get(OWN_TEST, rows).counts
     others = " ".join(one.digest() for name, one in splits.items() if name not in ("test", OWN_TEST))
-    return Tested(int(rows.counts.min()), int(own.min()), problem.constants(rows), rows.digest(), others)
+    fewest, smallest = int(rows.counts.min()), int(own.min())
+    return Tested(fewest, smallest, problem.constants(rows), plain_points(problem, splits), rows.digest(), others)

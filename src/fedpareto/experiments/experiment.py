@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,7 @@ from fedpareto.experiments.settings import begun_as
 from fedpareto.experiments.spec import Spec
 from fedpareto.experiments.stopping import VALIDATION, Watch, score
 from fedpareto.experiments.store import RunFolder
+from fedpareto.moo.tested import Tested
 
 log = logging.getLogger("fedpareto.run")
 
@@ -69,12 +71,17 @@ class Experiment:
         self.recorder = Recorder(spec.problem, settings[0].clients, engine.split_names, folder)
         self.dispatch = Dispatch(spec, engine, settings)
         self.oversight = Oversight(spec, settings, self.recorder)
-        self.tested = engine.tested
+        self.tested = self._tested()
         self._watches = self._begin_watching()
         self.seconds = 0.0
         self._failures = 0
         self._not_recorded: dict[str, str] = {}
         self._checkpoint_cost, self._since_checkpoint = 0.0, float("inf")
+
+    def _tested(self) -> tuple[Tested, ...]:
+        """Plain models are measured on clients' rows as they are, so they are withheld where objectives are."""
+        is_exact = self.spec.privacy.objectives == "exact"
+        return self.engine.tested if is_exact else tuple(replace(one, plain={}) for one in self.engine.tested)
 
     @property
     def round(self) -> int:

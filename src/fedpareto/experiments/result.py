@@ -20,7 +20,13 @@ from fedpareto.moo.fairness import AcrossClients, Evaluation, across_objectives,
 from fedpareto.moo.indicators import igd
 from fedpareto.moo.intervals import interval
 from fedpareto.moo.tested import Constant, Tested
-from fedpareto.report.words import collapse_in_words, few_rows_in_words, simulated_in_words, stop_in_words
+from fedpareto.report.words import (
+    beside_in_words,
+    collapse_in_words,
+    few_rows_in_words,
+    simulated_in_words,
+    stop_in_words,
+)
 
 EVALUATIONS: dict[Evaluation, str] = {"sent": "sent by the server", "trained": "after local training"}
 """The two evaluations, and their names."""
@@ -53,7 +59,7 @@ class Result:
     def summary(self) -> list[str]:
         """The result in a line or two: the hypervolume, or of a single objective the clients' mean, worst and best."""
         if len(self.spec.problem.objectives) > 1:
-            return [*self._trade_off(), *self._simulated(), *self._doubts(), *self._early_stop()]
+            return [*self._trade_off(), *self._references(), *self._simulated(), *self._doubts(), *self._early_stop()]
         lines = []
         name = self.spec.problem.objectives[0].name
         for evaluation, words in EVALUATIONS.items():
@@ -62,7 +68,7 @@ class Result:
                 mean = _with_spread([one.mean for one in found])
                 worst, best = (np.mean([getattr(one, end) for one in found]) for end in ("worst", "best"))
                 lines.append(f"mean {name} {mean}, worst client {worst:.4f}, best {best:.4f} ({words})")
-        return [*lines, *self._simulated(), *self._doubts(), *self._early_stop()]
+        return [*lines, *self._references(), *self._simulated(), *self._doubts(), *self._early_stop()]
 
     def _trade_off(self) -> list[str]:
         """The hypervolume beside that of a constant answer, and what clients have under their own preferences."""
@@ -72,6 +78,30 @@ class Result:
         if own is not None:
             lines.append(f"utility under clients' own preferences {own:.4f}, regret {regret:.4f}")
         return lines
+
+    @property
+    def references(self) -> list[dict[str, np.ndarray]]:
+        """For each seed, points to hold the models against on the same rows, by name: `[n, m]`, or `[1, m]` of one for
+        all. The best constant answer, and plain models, as far as there are any; see Tested.
+        """
+        return [one.references(self.spec.problem.objectives) for one in self.tested]
+
+    @property
+    def beside(self) -> dict[str, np.ndarray]:
+        """By reference, `[seeds]`: how much more the models are worth to their clients than it; see Tested.beside."""
+        found = [
+            on.beside(one.points, one.preferences, self.spec.problem.objectives)
+            for one, on in zip(self.solutions, self.tested, strict=False)
+            if len(one.points) and np.isfinite(one.points).all()
+        ]
+        if len(found) < len(self.solutions):
+            return {}
+        return {name: np.array([one[name] for one in found]) for name in found[0] if all(name in one for one in found)}
+
+    def _references(self) -> list[str]:
+        """What the models are worth beside the references, in a line."""
+        told = "; ".join(beside_in_words(self.beside))
+        return [f"on the same rows: {told}"] if told else []
 
     def _simulated(self) -> list[str]:
         """Simulated time and energy, mean over seeds, and how old replies were; nothing without devices."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from fedpareto.moo.indicators import hypervolume
+from fedpareto.moo.indicators import hypervolume, own_utilities
 
 FEWEST_ROWS = 100
 """Test rows below which a result is mostly luck: one row is then worth more than a point of accuracy."""
@@ -39,6 +39,16 @@ class Aim(Protocol):
         """Its reference value for the hypervolume."""
 
 
+def worth(points: np.ndarray, preferences: np.ndarray | None, objectives: Sequence[Aim]) -> float:
+    """Own utility, mean over the clients, of their models' points `[n, m]` or those `[1, m]` of one for all; without
+    preferences the hypervolume.
+    """
+    maximise = [one.maximise for one in objectives]
+    if preferences is None or len(points) not in (1, len(preferences)):
+        return hypervolume(points, [one.reference for one in objectives], maximise)
+    return float(own_utilities(np.broadcast_to(points, preferences.shape), preferences, maximise).mean())
+
+
 @dataclass(frozen=True, eq=False)
 class Tested:
     """The held-out rows of one seed."""
@@ -50,6 +60,9 @@ class Tested:
     constants: np.ndarray
     """`[a, n, m]`: the objectives of each constant answer, at each client; n = 1 where all have the same rows, and
     a = 0 where the problem has no such answers."""
+    plain: Mapping[str, np.ndarray] = field(default_factory=dict)
+    """The objectives of plain models: of each client "alone", `[n, m]`, and of the rows of all, "pooled", `[1, m]` or
+    `[n, m]`; of a "random" policy. Empty where there is none, and in folders of before."""
     test_digest: str = ""
     """Of the test rows; empty in folders of before."""
     clients_digest: str = ""
@@ -57,7 +70,23 @@ class Tested:
 
     def to_plain(self) -> dict[str, Any]:
         """For a file."""
-        return asdict(self) | {"constants": self.constants.tolist()}
+        plain = {name: points.tolist() for name, points in self.plain.items()}
+        return asdict(self) | {"constants": self.constants.tolist(), "plain": plain}
+
+    def references(self, objectives: Sequence[Aim]) -> dict[str, np.ndarray]:
+        """What to hold models on these rows against, by name: points `[n, m]`, or `[1, m]` of one for all."""
+        best = self.constant(objectives)
+        constant = {} if best is None else {"constant": self.constants[best.answer]}
+        return constant | {f"plain {name}": points for name, points in self.plain.items()}
+
+    def beside(self, points: np.ndarray, preferences: np.ndarray | None, objectives: Sequence[Aim]) -> dict[str, float]:
+        """By reference, how much more models with these points `[n, m]` are worth than it.
+
+        That is what clients have under their own preferences, mean over them; where these are private, hypervolume.
+        """
+        mine = worth(points, preferences, objectives)
+        found = self.references(objectives)
+        return {name: mine - worth(one, preferences, objectives) for name, one in found.items()}
 
     def constant(self, objectives: Sequence[Aim]) -> Constant | None:
         """The constant answer with the largest hypervolume, if there are such answers."""

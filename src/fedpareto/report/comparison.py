@@ -15,6 +15,7 @@ from fedpareto.report.gains import LOCAL, gains_of_seed
 from fedpareto.report.likeness import comparable, same_preferences, unlike
 from fedpareto.report.record import Record, mean_and_deviation
 from fedpareto.report.table import Cell, Column, Row, Table, cell_text, decimals_of, number_text
+from fedpareto.report.words import beside_in_words
 
 INDICATORS = {
     "hypervolume": ("hypervolume", 1),
@@ -58,8 +59,16 @@ MAY_BE_UNKNOWN = (*INDICATORS, *OVER_LOCAL, IMPROVED.key, EPSILON.key, *OF_TIME)
 """Columns that a table has only if they are known of a run."""
 
 
-REFERENCES = ("constant", "central")
+REFERENCES = ("constant", "plain alone", "plain pooled", "plain random", "central")
 """In the order of their rows."""
+PLAIN = (
+    "Plain: logistic regression (of texts the most frequent class, of reinforcement learning random actions), alone on "
+    "each client's training rows, and pooled on those of all."
+)
+NO_PLAIN = (
+    "No plain model stands beside these runs: rows are elsewhere, the problem has none, objectives were withheld, or "
+    "the folder is older than plain models are."
+)
 
 
 def comparison(records: Sequence[Record], over: str | None = None) -> Table:
@@ -302,6 +311,17 @@ def _in_words(differences: Array) -> str:
     return f"{number_text(found.mean, 4)} ({number_text(found.low, 4)} to {number_text(found.high, 4)})"
 
 
+def _of_references(runs: Sequence[Record]) -> list[str]:
+    """What plain models are, and how each run compares with its references."""
+    is_plain = any(name.startswith("plain") for run in runs for name in run.references)
+    notes = [PLAIN if is_plain else NO_PLAIN]
+    for run in runs:
+        if told := beside_in_words(run.beside):
+            what = "Utility" if all(one.preferences is not None for one in run.solutions) else "Hypervolume"
+            notes.append(f"{what} of {run.label} on the same rows: {'; '.join(told)}.")
+    return notes
+
+
 def _of_marks(runs: Sequence[Record]) -> list[str]:
     """What bold means, or why nothing is."""
     if different := unlike(runs):
@@ -325,6 +345,7 @@ def _notes(runs: Sequence[Record]) -> list[str]:
         left = [f"fronts are those of rank {runs[0].rank}"] if runs[0].rank > 1 else []
         left += ["models fairer than 0.999, which did not converge, are left out of them"] if runs[0].converged else []
         notes.append(f"{_upper('; '.join(left))}; own utilities and means are of all clients.")
+    notes += _of_references(runs)
     if any("central" in run.references for run in runs):
         notes.append(CENTRAL)
     told = {warning: [run.label for run in runs if warning in run.warnings] for run in runs for warning in run.warnings}

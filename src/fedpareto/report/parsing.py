@@ -141,8 +141,11 @@ def _tested(entries: list[Any], m: int, where: str) -> tuple[Tested, ...]:
         if len({len(points) for points in answers}) > 1:
             raise DamagedFile(f"{where}: 'constants' are not of equally many clients")
         constants = np.stack(answers) if answers else np.zeros((0, 1, m))
-        digests = [get(data, name, str, where, "") for name in ("test_digest", "clients_digest")]
-        found.append(Tested(get(data, "rows", int, where), get(data, "smallest", int, where), constants, *digests))
+        plain = as_object(data.get("plain", {}), f"{where}: 'plain'")
+        points = {printable(name): matrix(one, m, f"{where}: 'plain'") for name, one in plain.items()}
+        rows, smallest = (get(data, name, int, where) for name in ("rows", "smallest"))
+        test, clients = (get(data, f"{name}_digest", str, where, "") for name in ("test", "clients"))
+        found.append(Tested(rows, smallest, constants, points, test, clients))
     return tuple(found)
 
 

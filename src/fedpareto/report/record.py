@@ -251,14 +251,24 @@ class Record:
     @property
     def references(self) -> dict[str, dict[int, Array]]:
         """By name and seed, points `[n, m]` to hold a run against, as far as all started seeds have them."""
-        found = {seed: self._constant_points(seed) for seed in self.started}
-        constant = {seed: points for seed, points in found.items() if points is not None}
-        every = {"constant": constant, "central": self.central}
+        found = dict[str, dict[int, Array]]()
+        for seed in self.started:
+            on = self.tested_on(seed)
+            for name, points in ({} if on is None else on.references(self.objectives)).items():
+                found.setdefault(name, {})[seed] = points
+        every = found | {"central": self.central}
         return {name: points for name, points in every.items() if set(self.started) <= set(points)}
 
-    def _constant_points(self, seed: int) -> Array | None:
-        on, best = self.tested_on(seed), self.constant(seed)
-        return None if on is None or best is None else on.constants[best.answer]
+    @property
+    def beside(self) -> dict[str, Array]:
+        """By reference, `[started]`: how much more the models are worth than it; see Tested.beside."""
+        found = []
+        for one in self.solutions:
+            on, points = self.tested_on(one.seed), one.objectives[self.held_out]
+            is_known = on is not None and np.isfinite(points).all() and len(points)
+            found.append(on.beside(points, one.preferences, self.objectives) if on and is_known else {})
+        names = set.intersection(*(set(one) for one in found)) if found else set()
+        return {name: np.array([one[name] for one in found]) for name in found[0] if name in names} if names else {}
 
     @property
     def collapsed(self) -> list[int]:

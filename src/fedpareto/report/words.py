@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+import numpy as np
+
+from fedpareto.moo.intervals import interval
 from fedpareto.moo.tested import FEWEST_ROWS, Tested
 from fedpareto.report.entries import OWN_TEST
 from fedpareto.report.units import ENERGY, TIME
@@ -37,9 +40,28 @@ def collapse_in_words(collapsed: Sequence[int], seeds: int) -> list[str]:
     return [f"collapsed: every model{which} scores what the same answer for everybody does"]
 
 
+def beside_in_words(differences: Mapping[str, np.ndarray]) -> list[str]:
+    """How the models compare with each reference on the same rows, by the interval over the seeds."""
+    return [f"against {name} {_verdict(one)}" for name, one in differences.items()]
+
+
+def _verdict(differences: np.ndarray) -> str:
+    mean, around = _signed(float(np.mean(differences))), interval(differences)
+    if around is None:
+        return f"{mean}, not sure ({'one seed' if len(differences) == 1 else 'too few seeds that differ'})"
+    sure = ("better" if around.mean > 0 else "worse") if around.excludes_zero else "not sure"
+    return f"{mean}, {sure} (95 % interval {_signed(around.low)} to {_signed(around.high)})"
+
+
+def _signed(value: float) -> str:
+    return f"{value:+.4f}".replace("-", "−")
+
+
 def few_rows_in_words(tested: Sequence[Tested]) -> list[str]:
     """A line where results are mostly luck, or a client's own are."""
     if not tested:
+        return []
+    if not all(one.rows for one in tested):  # Episodes are no rows.
         return []
     rows, smallest = min(one.rows for one in tested), min(one.smallest for one in tested)
     if rows < FEWEST_ROWS:

@@ -18,7 +18,7 @@ from fedpareto.core import rng
 from fedpareto.core.layout import Layout
 from fedpareto.core.learner import Learner
 from fedpareto.core.outputs import Output
-from fedpareto.core.problem import Objective
+from fedpareto.core.problem import Objective, most_frequent
 from fedpareto.core.rows import Batch, Rows, Splits
 from fedpareto.errors import UserError
 from fedpareto.learners.supervised import Supervised
@@ -53,6 +53,8 @@ class ClassificationProblem(SparseProblem):
     usual_clients: ClassVar[int] = 20
     step_size: ClassVar[float] = 0.005
     batch_size: ClassVar[int] = 50
+    is_text: ClassVar[bool] = False
+    """Whether inputs are numbers of words or characters."""
     in_order: ClassVar[bool] = False
     """Whether a client's last rows are its test rows, as neighbouring rows overlap; else random rows."""
 
@@ -163,6 +165,15 @@ class ClassificationProblem(SparseProblem):
         """Accuracy."""
         said = self.network(parameters, batch.columns["input"]).argmax(-1)
         return batch.mean((said == batch.columns["label"]).to(batch.mask.dtype)).unsqueeze(-1)
+
+    def plain_inputs(self, batch: Batch) -> Tensor:
+        """Pixels, or numbers; of texts nothing."""
+        inputs = batch.columns["input"].flatten(2)
+        return inputs[..., :0] if self.is_text else inputs
+
+    def constants(self, rows: Rows) -> np.ndarray:
+        """Of the most frequent class."""
+        return most_frequent(rows, "label")
 
     def classes(self) -> tuple[str, int]:
         """See SupervisedProblem.classes."""

@@ -21,6 +21,7 @@ class AGNews(ClassificationProblem):
     """AG News (Zhang, Zhao and LeCun 2015): headlines and first sentences on world, sports, business or science."""
 
     name: ClassVar[str] = "ag-news"
+    is_text: ClassVar[bool] = True
     outcomes: ClassVar[int] = 4
     class_names: ClassVar[tuple[str, ...]] = ("world", "sports", "business", "science")
     models: ClassVar[tuple[str, ...]] = ("textcnn",)
@@ -57,6 +58,7 @@ class Shakespeare(ClassificationProblem):
     """Shakespeare: the next character of a role's text, from the 80 before; 99 natural clients, the roles."""
 
     name: ClassVar[str] = "shakespeare"
+    is_text: ClassVar[bool] = True
     answer: ClassVar[str] = "next character"
     class_names: ClassVar[tuple[str, ...]] = tuple(CHARACTERS)
     outcomes: ClassVar[int] = len(CHARACTERS)

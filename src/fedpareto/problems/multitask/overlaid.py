@@ -13,7 +13,7 @@ from torch import Tensor
 
 from fedpareto.core.layout import Layout
 from fedpareto.core.outputs import Output
-from fedpareto.core.problem import Objective
+from fedpareto.core.problem import Objective, most_frequent
 from fedpareto.core.rows import Batch, Rows
 from fedpareto.errors import UserError
 from fedpareto.inputs.images_texts import ImageInputs
@@ -65,6 +65,14 @@ class Overlaid(SparseProblem):
         logits, labels = self._logits(parameters, batch.columns["image"]), batch.columns["labels"]
         each = F.cross_entropy(logits.flatten(0, 2), labels.flatten(), reduction="none").view(labels.shape)
         return torch.stack([batch.mean(task) for task in each.unbind(-1)], dim=-1)
+
+    def plain_inputs(self, batch: Batch) -> Tensor:
+        """Pixels."""
+        return batch.columns["image"].flatten(2)
+
+    def constants(self, rows: Rows) -> np.ndarray:
+        """Of the most frequent class."""
+        return most_frequent(rows, "labels")
 
     def classes(self) -> tuple[str, int]:
         """Of all images, in one column."""
