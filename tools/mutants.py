@@ -57,6 +57,8 @@ FOLDERS = ("algorithms", "moo", "trust", "report", "testing", "learners", "tunin
 FILES = ("engines/test_local_engine.py", "engines/test_dishonest_replies.py")
 TESTS = [f"tests/{name}" for name in (*FOLDERS, *FILES)]
 """Those that concern the rooms, and need neither other machines nor a browser."""
+PARTS = {"test_conformance.py": 8}
+"""Files that take minutes: so many processes share their tests."""
 FIRST, MOST = 3.0, 40.0
 """CPU seconds of tests that meet a mutant at first, and in all: what would take longer is left out."""
 WALL = 300
@@ -153,8 +155,10 @@ def _why(report: Any) -> str:
 class Order:
     """A plugin of pytest: these tests only, in this order, and no search for smaller examples."""
 
-    def __init__(self, tests: Sequence[str] = ()) -> None:
+    def __init__(self, tests: Sequence[str] = (), part: int = 0, of: int = 1) -> None:
         self.turn = {test: turn for turn, test in enumerate(tests)}
+        self.part, self.of = part, of
+        """The part of the tests, of so many, that neighbours in a file make."""
 
     def pytest_collection(self) -> None:
         """The conftest has been read, and no test file yet."""
@@ -169,6 +173,8 @@ class Order:
         if self.turn:
             items[:] = [item for item in items if item.nodeid in self.turn]
             items.sort(key=lambda item: self.turn[item.nodeid])
+        first, end = (len(items) * place // self.of for place in (self.part, self.part + 1))
+        items[:] = items[first:end]
 
 
 def _spent() -> float:
@@ -256,13 +262,15 @@ def _child(job: Job) -> None:
 def measured(root: Path, tests: Sequence[str], sources: Sequence[Path], jobs: int) -> Map:
     """Runs every test file once in the code as it is."""
     folder = Path(tempfile.mkdtemp())
-    files = sorted({str(found.relative_to(root)) for name in tests for found in _test_files(root / name)})
+    files = sorted(_in_parts({found for name in tests for found in _test_files(root / name)}))
     whole = Map(sources=[str(path) for path in sources])
 
-    def job(number: int, file: str) -> Job:
+    def job(number: int, path: Path, part: int, of: int) -> Job:
+        file = str(path.relative_to(root))
+
         def work() -> int:
             recorder = Recorder(sources)
-            code = run_tests(root, [file], [recorder, Order()], first_failure_ends=False)
+            code = run_tests(root, [file], [recorder, Order((), part, of)], first_failure_ends=False)
             modules = [name for name, module in list(sys.modules.items()) if _is_of_others(module, root)]
             (folder / str(number)).write_text(json.dumps(vars(recorder.map) | {"modules": modules}))
             return code
@@ -281,9 +289,16 @@ def measured(root: Path, tests: Sequence[str], sources: Sequence[Path], jobs: in
 
         return Job(work, done)
 
-    forks([job(*one) for one in enumerate(files)], jobs)
+    forks([job(number, *one) for number, (*_, one) in enumerate(files)], jobs)
     shutil.rmtree(folder, ignore_errors=True)
     return whole
+
+
+def _in_parts(files: Iterable[Path]) -> Iterator[tuple[bool, int, tuple[Path, int, int]]]:
+    """Each file, or its parts: first those that take long, then the large ones, so that nobody waits for one."""
+    for path in files:
+        of = PARTS.get(path.name, 1)
+        yield from ((of == 1, -path.stat().st_size, (path, part, of)) for part in range(of))
 
 
 def _test_files(path: Path) -> Iterator[Path]:
@@ -421,15 +436,15 @@ def tell(mutants: Sequence[Mutant]) -> None:
 
 
 def tell_left_out(known: Map) -> None:
-    """Which tests say nothing here: those that fail by name, of those that are skipped how many for which reason."""
-    skipped: dict[str, int] = defaultdict(int)
+    """Which tests say nothing here: those that fail by name, of those that are skipped how many in which file."""
+    skipped: dict[tuple[str, str], int] = defaultdict(int)
     for test, why in known.left_out.items():
         if why.startswith("skipped: ") and "::" in test:
-            skipped[why] += 1
+            skipped[test.partition("::")[0], why] += 1
         else:
             print(f"left out: {test}: {why}")
-    for why, many in sorted(skipped.items()):
-        print(f"left out: {many} tests: {why}", flush=True)
+    for (file, why), many in sorted(skipped.items()):
+        print(f"left out: {file}, {many} tests: {why}", flush=True)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -455,6 +470,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     root = options.root.resolve()
     rooms = _rooms(options)
     os.environ |= dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""  # What a test notices is to be the same on all machines.
     torch.set_num_threads(1)
     began = time.monotonic()
     faults = planted(options.patches, root) if options.patches else []
