@@ -13,9 +13,10 @@ from memory_federation import QUICK, federation_of, node_of, play, small
 
 from fedpareto.core.messages import Replies, Tasks
 from fedpareto.engines.checks import too_far
-from fedpareto.engines.flower import wire
+from fedpareto.engines.flower import schema, wire
 from fedpareto.engines.flower.options import FlowerOptions
 from fedpareto.engines.flower.post import HELLO
+from fedpareto.engines.flower.schema import MEANING
 from fedpareto.engines.single import Reply
 from fedpareto.errors import QuorumLost, UserError
 
@@ -337,6 +338,54 @@ def test_a_node_with_other_columns_may_not_join(tmp_path, caplog):
     with pytest.raises(UserError, match="missing: client 1"):
         one_exchange(spec, engine)
     assert "disagrees on the columns of the data" in caplog.text
+
+
+def header_with(change):
+    """Introduces the hostile node with a changed header."""
+
+    def tamper(node, message, reply):
+        if node != HOSTILE or message.metadata.message_type != HELLO:
+            return reply
+        header = json.loads(reply.content[wire.HEADER][wire.HEADER])
+        change(header)
+        return Message(RecordDict({wire.HEADER: ConfigRecord({wire.HEADER: json.dumps(header)})}), reply_to=message)
+
+    return tamper
+
+
+@pytest.mark.parametrize("said", [None, 0, wire.PROTOCOL - 1, wire.PROTOCOL + 1, str(wire.PROTOCOL), True])
+def test_a_node_of_another_protocol_may_not_join(said, tmp_path, caplog):
+    spec = small("fedavg")
+    engine, grid = federation_of(spec, tmp_path)
+    grid.tamper = header_with(lambda header: header.update(protocol=said))
+    with pytest.raises(UserError, match="missing: client 1"):
+        one_exchange(spec, engine)
+    assert f"it speaks another protocol than {wire.PROTOCOL}: both sides need the same fedpareto" in caplog.text
+
+
+@pytest.mark.parametrize("subject", ["model", "algorithm", "privacy", "secure_sum", "learner", "codec", "setting"])
+def test_what_a_node_leaves_out_of_its_introduction_is_no_agreement(subject, tmp_path, caplog):
+    spec = small("fedavg")
+    engine, grid = federation_of(spec, tmp_path)
+    grid.tamper = header_with(lambda header: header["schema"].pop(subject))
+    with pytest.raises(UserError, match="missing: client 1"):
+        one_exchange(spec, engine)
+    assert f"it disagrees on {MEANING[subject]}" in caplog.text
+
+
+def test_a_server_that_drops_the_protection_gets_nothing_from_nodes_that_have_it(tmp_path):
+    """Nodes protect what they send by their own spec; there is nothing that a server could negotiate."""
+    protected = small("fedavg", secure_sum={"kind": "masked"})
+    engine, grid = federation_of(small("fedavg"), tmp_path)
+    for number, client in ((900, 0), (HOSTILE, 1), (898, 2)):
+        grid.nodes[number] = node_of(protected, client, tmp_path / "protected")
+    agreed = schema.agreement(engine.algorithm, engine.learner, engine.settings, engine.codec)
+    claim = header_with(lambda header: header["schema"].update(agreed))
+    grid.tamper = lambda node, message, reply: claim(HOSTILE, message, reply)
+    with pytest.raises(QuorumLost) as lost:
+        one_exchange(small("fedavg", quorum=1), engine)
+    assert sorted(failure.client for failure in lost.value.failures) == [0, 1, 2]
+    assert all(failure.reason.startswith("raised ") for failure in lost.value.failures)
 
 
 def test_bytes_are_counted_for_every_client(tmp_path):
