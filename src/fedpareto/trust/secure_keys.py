@@ -7,6 +7,7 @@ lines over the integers modulo a prime.
 from __future__ import annotations
 
 import hashlib
+import math
 import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -130,12 +131,8 @@ def shared(secret: bytes, holders: Sequence[int], needed: int) -> list[bytes]:
 
 def joined(shares: Mapping[int, bytes]) -> bytes | None:
     """The secret of which holders gave these shares, exactly as many as are needed; None if they do not fit."""
-    value = 0
+    value, places = 0, math.prod(holder + 1 for holder in shares)
     for holder, share in shares.items():
-        above, below = 1, 1
-        for other in shares:
-            if other != holder:
-                above = above * (other + 1) % PRIME
-                below = below * (other - holder) % PRIME
+        above, below = places // (holder + 1), math.prod(other - holder for other in shares if other != holder)
         value = (value + int.from_bytes(share, "little") * above * pow(below, -1, PRIME)) % PRIME
     return value.to_bytes(SHARE, "little")[:SECRET] if value < 2 ** (8 * SECRET) else None
