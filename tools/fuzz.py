@@ -176,13 +176,16 @@ SHARES = {
     **dict.fromkeys(("frames", "bundles", "PDUs", "plans", "(IDX)", "headers", "NNEF", "sessions", "(service)"), 4.0),
 }
 """Of a reader's part of the inputs, by the end of its name: some build a run or a page for each, others only look."""
+FLOOR = 2_000 / 500_000
+"""The smallest part of a reader."""
 
 
 def shares(names: Sequence[str], inputs: int) -> dict[str, int]:
     """How many inputs each reader gets."""
     weights = {name: SHARES.get(name.rpartition(" ")[2], 1.0) for name in names}
-    total = sum(weights.values())
-    return {name: math.ceil(inputs * weight / total) for name, weight in weights.items()}
+    floor, total = min(FLOOR, 1 / max(len(names), 1)), sum(weights.values())
+    left = 1 - floor * len(names)
+    return {name: math.ceil(inputs * (floor + left * weight / total)) for name, weight in weights.items()}
 
 
 def main() -> int:
@@ -289,7 +292,17 @@ def _tell(counts: dict[str, Count], growth: Slope | None, options: argparse.Name
         )
     if options.json:
         plain = {name: vars(count) | {"found": sorted(count.found)} for name, count in counts.items()}
-        options.json.write_text(json.dumps({"readers": plain, "memory": vars(growth) if growth else None}, indent=1))
+        figures = {
+            "seed": options.seed,
+            "inputs": total.inputs,
+            "tracebacks": total.tracebacks.total(),
+            "hangs": total.hangs,
+            "fewest": min((count.inputs for count in counts.values()), default=0),
+            "readers": plain,
+            "not run": absent(),
+            "memory": vars(growth) if growth else None,
+        }
+        options.json.write_text(json.dumps(figures, indent=1))
     return int(bool(total.hangs or total.tracebacks))
 
 

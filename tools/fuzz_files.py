@@ -156,7 +156,7 @@ def of_agreements(folder: Path) -> list[Reader]:
     ]
 
 
-def of_secure_sums() -> list[Reader]:
+def of_secure_sums(_: Path) -> list[Reader]:
     """What a client and the server of a secure sum are told by others; lengths were checked on the way."""
     from fedpareto.trust import secure_client
     from fedpareto.trust.secure_client import DROPPED, SURVIVED, Party
@@ -206,8 +206,3 @@ def of_secure_sums() -> list[Reader]:
         Reader("secure sums (client)", (sent,), of_fixed, of_client),
         Reader("secure sums (server)", (revealed.tobytes(),), of_fixed, of_server),
     ]
-
-
-def readers(folder: Path) -> list[Reader]:
-    """All of them."""
-    return [*of_node(folder), *of_page(folder), *of_agreements(folder), *of_secure_sums()]

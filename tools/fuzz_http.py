@@ -336,6 +336,11 @@ def answered(content: bytes) -> Iterator[None]:
             end.close()
 
 
-def readers(folder: Path) -> list[Reader]:
-    """All of them."""
-    return [service(folder), page(folder), gate(folder), answers(folder)]
+def of_servers(folder: Path) -> list[Reader]:
+    """Of `serve` and of the page."""
+    return [service(folder), page(folder)]
+
+
+def of_gates(folder: Path) -> list[Reader]:
+    """Of a server's gate and of those who ask it."""
+    return [gate(folder), answers(folder)]

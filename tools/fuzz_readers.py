@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import math
 import random
@@ -14,6 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import fuzz_stand_in
 import numpy as np
 from fuzz_mutations import ODD, Mutate, of_bytes, of_gzip, of_json, of_lines, of_tensors, of_yaml
 
@@ -32,21 +34,27 @@ class Reader:
     refusals: tuple[type[Exception], ...] = (UserError,)
 
 
+DEPLOYMENT = ("cryptography", "h11", "pandas")
 GROUPS: dict[str, tuple[str, ...]] = {
     "fuzz_readers:_of_runs": (),
     "fuzz_readers:_of_pages": ("fastapi",),
     "fuzz_readers:_of_models": (),
-    "fuzz_readers:_of_deployments": ("flwr",),
-    "fuzz_readers:_of_tables": ("pyarrow",),
+    "fuzz_readers:_of_deployments": DEPLOYMENT,
+    "fuzz_readers:_of_tables": ("pandas",),
+    "fuzz_readers:_of_parquet": ("pandas", "pyarrow"),
     "fuzz_messages:readers": ("flwr",),
     "fuzz_space:readers": ("zstandard",),
-    "fuzz_links:readers": (),
+    "fuzz_links:readers": ("fastcrc",),
     "fuzz_models:readers": ("onnx",),
     "fuzz_orbits:readers": ("sgp4",),
-    "fuzz_readers:_of_missions": ("matplotlib",),
-    "fuzz_http:readers": ("fastapi", "flwr"),
+    "fuzz_readers:_of_missions": ("matplotlib", "fastcrc"),
+    "fuzz_http:of_servers": ("fastapi", "httptools"),
+    "fuzz_http:of_gates": (*DEPLOYMENT, "httptools"),
     "fuzz_archives:readers": ("PIL",),
-    "fuzz_files:readers": ("fastapi", "flwr"),
+    "fuzz_files:of_node": (*DEPLOYMENT, "flwr"),
+    "fuzz_files:of_page": (*DEPLOYMENT, "fastapi"),
+    "fuzz_files:of_agreements": ("zstandard", "typer"),
+    "fuzz_files:of_secure_sums": ("zstandard",),
 }
 """What makes readers, and the packages that they need; later ones may use the runs and deployments of earlier ones."""
 
@@ -59,6 +67,7 @@ def absent() -> dict[str, str]:
 
 def prepare(folder: Path) -> list[Reader]:
     """Small finished and unfinished runs, a deployment and tables in `folder`, and all that reads them."""
+    fuzz_stand_in.for_moocore()
     found: list[Reader] = []
     left_out = absent()
     for group in GROUPS:
@@ -188,7 +197,7 @@ def _of_runs(folder: Path) -> list[Reader]:
 
 def _of_pages(folder: Path) -> list[Reader]:
     """What the page shows of a folder: a damaged one is an entry with its error, never a page that fails."""
-    from fedpareto.page import answers, watch
+    from fedpareto.page import answers, saved, watch
 
     run = small_run(folder / "shown", "fedpref")
 
@@ -197,6 +206,7 @@ def _of_pages(folder: Path) -> list[Reader]:
         shelf.poll()
         (entry,) = answers.runs(shelf)["runs"]
         if entry["error"]:
+            saved.saved(shelf, [entry["id"]])  # As a line of its own.
             raise UserError(entry["error"])
         id, split = entry["id"], entry["held_out"]
         told = answers.about(shelf, id), answers.compare(shelf, [id]), answers.clients(shelf, id, 0, None, [id])
@@ -322,8 +332,6 @@ TRACE = b"client,start,end\n0,0,100\n1,5,50\n2,0,7.5\n1,60,inf\n2,8,9\n"
 
 
 def _of_tables(folder: Path) -> list[Reader]:
-    import pandas
-
     from fedpareto.fleet.devices import Devices
     from fedpareto.inputs.table import Input, InputSchema
     from fedpareto.problems.fairness.sources import Source
@@ -331,9 +339,7 @@ def _of_tables(folder: Path) -> list[Reader]:
     from fedpareto.serving.predictions import predict
 
     content = TABLE.encode()
-    csv_file, parquet = folder / "table.csv", folder / "table.parquet"
-    csv_file.write_bytes(content)
-    pandas.read_csv(csv_file).to_parquet(parquet)
+    csv_file = folder / "table.csv"
     model = runs.load(folder / "run").conditioned()
     columns = model.card.inputs.columns
     asked = ",".join(columns) + "\n" + (",".join(["0.5"] * len(columns)) + "\n") * 20
@@ -342,10 +348,6 @@ def _of_tables(folder: Path) -> list[Reader]:
     def read_csv(content: bytes) -> object:
         csv_file.write_bytes(content)
         return Source(str(csv_file)).read()
-
-    def read_parquet(content: bytes) -> object:
-        parquet.write_bytes(content)
-        return Source(str(parquet)).read()
 
     def read_rows(content: bytes) -> object:
         csv_file.write_bytes(content)
@@ -364,7 +366,21 @@ def _of_tables(folder: Path) -> list[Reader]:
 
     return [
         Reader("CSV, CSV.gz", (content, gzip.compress(content)), of_gzip, read_csv),
-        Reader("Parquet", (parquet.read_bytes(),), of_bytes, read_parquet),
         Reader("rows of predict", (asked.encode(), content), of_bytes, read_rows),
         Reader("devices and traces", (MACHINES, TRACE), of_bytes, read_devices),
     ]
+
+
+def _of_parquet(folder: Path) -> list[Reader]:
+    import pandas
+
+    from fedpareto.problems.fairness.sources import Source
+
+    parquet = folder / "table.parquet"
+    pandas.read_csv(io.StringIO(TABLE)).to_parquet(parquet)
+
+    def read(content: bytes) -> object:
+        parquet.write_bytes(content)
+        return Source(str(parquet)).read()
+
+    return [Reader("Parquet", (parquet.read_bytes(),), of_bytes, read)]

@@ -33,6 +33,8 @@ def check(answer: Any, words: str) -> None:
     assert answer.out == ""
 
 
+LONG = "n" * 300
+"""A name that is too long for a file."""
 MISTAKES: list[tuple[list[str], str]] = [
     # Names.
     (["run", "fedprf"], "unknown algorithm 'fedprf'; did you mean 'fedpref'?"),
@@ -46,6 +48,19 @@ MISTAKES: list[tuple[list[str], str]] = [
     (["run", "fedpref", "fedavg"], "unexpected extra argument"),
     (["algorithms", "fedprf"], "unknown algorithm 'fedprf'; did you mean 'fedpref'?"),
     (["problems", "convx"], "unknown problem 'convx'; did you mean 'convex'?"),
+    # Names that no file system takes, and files that it does not give.
+    *(([*words, LONG], "File name too long") for words in (["run", *QUICK, "--out"], ["run", "--spec"], ["sweep"])),
+    *(([word, LONG], LONG) for word in ("show", "resume", "compare", "serve", "audit", "matrix", "tune", "stop")),
+    *((["space", "look", LONG], LONG), (["server", "status", LONG], LONG), (["node", "status", LONG], LONG)),
+    (["server", "init", "--out", LONG], ""),
+    (["predict", LONG, "--input", "a.csv", "--preference", "0.5,0.5"], LONG),
+    *(([word, "/proc/self/mem"], "/proc/self/mem") for word in ("show", "resume", "serve", "compare", "tune", "sweep")),
+    (["predict", "/proc/self/mem", "--input", "/proc/self/mem", "--preference", "0.5,0.5"], "/proc/self/mem"),
+    (["run", "--set", "seeds=" + "9" * 4000], "a whole number with so many digits is too large"),
+    (["run", "--set", "clients=" + "9" * 4000], "a whole number with so many digits is too large"),
+    (["run", "--set", "lr=0x" + "f" * 9000], "a whole number with so many digits is too large"),
+    (["run", "--set", "lr=" + "-" * 100_000 + "1"], "it should be a number"),
+    (["run", "--problem", "table", "--set", "file='a\\0b'"], r"the text 'a\0b' holds a null character"),
     # --set.
     (["run", "--set", "lrr=1"], "--set lrr=1: unknown parameter 'lrr'; did you mean 'lr'?"),
     (["run", "--set", "learner.lrr=1"], "unknown parameter of learner 'lrr'; did you mean 'lr'?"),
@@ -164,7 +179,7 @@ MISTAKES: list[tuple[list[str], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("arguments", "words"), MISTAKES, ids=[" ".join(arguments) for arguments, _ in MISTAKES])
+@pytest.mark.parametrize(("arguments", "words"), MISTAKES, ids=[" ".join(arguments)[:60] for arguments, _ in MISTAKES])
 def test_a_bad_command_line(arguments: list[str], words: str, fedpareto: Callable[..., Any], tmp_path: Path) -> None:
     if "device=cuda" in arguments and torch.cuda.is_available():
         arguments = [part.replace("cuda", "cuda:999") for part in arguments]

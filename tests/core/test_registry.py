@@ -46,3 +46,13 @@ def test_a_name_that_is_not_the_classes_own_or_is_taken_is_said_when_it_is_asked
         registry.make_algorithm("average")
     assert registry.algorithms()["fedavg"].__module__ == "fedpareto.algorithms.fedavg"
     assert any("a name of fedpareto's own" in why for why in registry.broken())
+
+
+def test_a_plug_in_that_ends_the_process_when_it_is_imported_is_reported_and_passed_over(offers, tmp_path, monkeypatch):
+    (tmp_path / "one_that_ends.py").write_text("raise SystemExit(3)")
+    monkeypatch.syspath_prepend(tmp_path)
+    offers(point("ends", "one_that_ends:Ends"))
+    assert {"fedavg", "fedpref"} <= registry.algorithms().keys()
+    assert "'ends'" in registry.broken()[0]
+    with pytest.raises(UserError, match="cannot be loaded"):
+        registry.make_algorithm("ends")

@@ -168,6 +168,15 @@ def test_the_page_asks_a_process_of_its_own_and_never_loads_torch(tmp_path):
     assert "a folder cannot be called '../elsewhere' here" in found[2]["error"]
 
 
+@pytest.mark.parametrize("job", ["check", "outline"])
+@pytest.mark.parametrize("value", [10**3999, str(10**3999), "0x" + "f" * 9000, "-" * 100_000 + "1", "a\0b", [10**3999]])
+@pytest.mark.parametrize("key", ["clients", "seeds", "lr", "codec", "engine.threads", "problem", "algorithm.x"])
+def test_what_is_no_value_of_any_run_is_one_line(key, value, job):
+    found = form_worker.answer(job, {key: value})
+    assert found["error"]
+    assert "\n" not in found["error"]
+
+
 async def answers(api):
     async with httpx.AsyncClient(transport=httpx.ASGITransport(api), base_url="http://here") as client:
         return [

@@ -14,9 +14,11 @@ import pytest
 from browsing import settled
 
 from fedpareto.errors import UserError
+from fedpareto.page import answers
 from fedpareto.page.comparison import write_comparison
 from fedpareto.page.frames import unframe
-from fedpareto.page.saved import LIVE, LIVE_SCREENS, STATIC
+from fedpareto.page.saved import LIVE, LIVE_SCREENS, STATIC, saved
+from fedpareto.page.watch import Shelf
 from fedpareto.report.across import across_clients
 from fedpareto.report.comparison import comparison
 from fedpareto.report.reading import load
@@ -142,17 +144,29 @@ def test_a_run_whose_words_are_markup_is_told_as_it_is(write_run, tmp_path):
     assert found.answers[f"/api/runs/{entry['id']}"]["spec"] == f"</script>{EVIL}"
 
 
+def test_a_run_that_cannot_be_read_is_not_saved_but_named(write_run, tmp_path):
+    good, bad = write_run("a", "fedavg"), write_run("b", "local")
+    (bad / "run.json").write_text("{")
+    shelf = Shelf([tmp_path])
+    shelf.poll()
+    ids = [one["id"] for one in answers.runs(shelf)["runs"]]
+    assert len(ids) == 2
+    with pytest.raises(UserError, match=r"the run b cannot be saved: .*run\.json is damaged"):
+        saved(shelf, ids)
+    assert saved(shelf, [one["id"] for one in answers.runs(shelf)["runs"] if one["name"] == good.name])
+
+
 def test_what_is_asked_of_a_run_is_there(example):
     folders, index = example
-    answers = Page(index).answers
-    entries = {entry["name"]: entry for entry in answers["/api/runs"]["runs"]}
+    told = Page(index).answers
+    entries = {entry["name"]: entry for entry in told["/api/runs"]["runs"]}
     assert list(entries) == [folder.name for folder in folders]
-    assert answers["/api/runs"]["read_only"] is True
+    assert told["/api/runs"]["read_only"] is True
     chosen = ",".join(entry["id"] for entry in entries.values())
-    assert answers[f"/api/compare?runs={chosen}"]["refused"] is None
-    refused = answers[f"/api/runs/{entries['b']['id']}/events?since=0"]
+    assert told[f"/api/compare?runs={chosen}"]["refused"] is None
+    refused = told[f"/api/runs/{entries['b']['id']}/events?since=0"]
     assert [(one["client"], one["reason"]) for one in refused["events"]] == [(4, f"refused: {EVIL}")] * 3
-    head, columns = unframe(base64.b64decode(answers[f"/api/runs/{entries['c']['id']}/lines?since=0&epoch=0"]["frame"]))
+    head, columns = unframe(base64.b64decode(told[f"/api/runs/{entries['c']['id']}/lines?since=0&epoch=0"]["frame"]))
     assert head["total"] == 3 * 6
     record = load(folders[2])
     np.testing.assert_array_equal(columns["hypervolume"].reshape(3, 6), record.hypervolume)
@@ -169,8 +183,8 @@ def test_which_runs_were_attacked_and_defended_is_told(write_run, tmp_path):
 def test_without_outliers_the_page_has_the_points_that_the_report_draws(write_run, tmp_path):
     folder = write_run("a", seeds=(0, 1))
     index = write_comparison([folder], tmp_path / "out", rank=2)
-    answers = Page(index).answers
-    (content,) = [answer["frame"] for path, answer in answers.items() if path.endswith("/solutions?split=test")]
+    told = Page(index).answers
+    (content,) = [answer["frame"] for path, answer in told.items() if path.endswith("/solutions?split=test")]
     record = load(folder).without_outliers(rank=2)
     _, columns = unframe(base64.b64decode(content))
     for solution in record.solutions:

@@ -134,10 +134,8 @@ def main() -> None:
         _fail(problem.format_message(), 2)
     except UserError as problem:
         _fail(str(problem), 2)
-    except MemoryError as problem:
-        _fail_for_lack_of_memory(problem)
-    except RuntimeError as problem:
-        if not re.search("(not enough|out of|allocate) memory", str(problem)):
+    except (MemoryError, RuntimeError) as problem:
+        if not isinstance(problem, MemoryError) and not re.search("(not enough|out of|allocate) memory", str(problem)):
             raise
         _fail_for_lack_of_memory(problem)
     except (typer.Abort, KeyboardInterrupt):
@@ -148,8 +146,23 @@ def main() -> None:
         if isinstance(end.__context__, BrokenPipeError):  # Rich has met it, and would end with 1.
             _end_for_lack_of_a_reader()
         raise
+    except (OSError, ValueError) as problem:
+        said = _of_a_file(problem)
+        if not said:
+            raise
+        _fail(said, 2)
     else:
         sys.exit(code if isinstance(code, int) else 0)
+
+
+def _of_a_file(problem: Exception) -> str:
+    """What a file system says to a name that it does not take, or to a file that it does not give; empty: none of it.
+
+    Whoever opens a file says it better, but a path that the user gives passes through many hands.
+    """
+    if isinstance(problem, OSError) and problem.strerror:
+        return f"{problem.filename or 'a file'}: {problem.strerror}"
+    return "a path holds a null character" if "null byte" in str(problem) or "null character" in str(problem) else ""
 
 
 def _end_for_lack_of_a_reader() -> None:

@@ -15,6 +15,9 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 
 from fedpareto.errors import UnknownName, UserError
 
+MOST_BITS = 1000
+"""Of a whole number: with more, it is no float."""
+
 T = TypeVar("T")
 
 _hints = functools.cache(get_type_hints)
@@ -73,8 +76,23 @@ def parse_value(text: str) -> Any:
         return float(lowered)
     try:
         return ast.literal_eval(text)
-    except (ValueError, SyntaxError):
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
         return text
+
+
+def must_be_usable(value: Any) -> None:
+    """Raises UserError if a plain value holds what would only be noticed far from here: a number that is no float, or a
+    text that no file and no path may hold.
+    """
+    if isinstance(value, Mapping):
+        value = [*value, *value.values()]
+    if isinstance(value, list | tuple | set):
+        for item in value:
+            must_be_usable(item)
+    elif isinstance(value, int) and value.bit_length() > MOST_BITS:
+        raise UserError("a whole number with so many digits is too large")
+    elif isinstance(value, str) and "\0" in value:
+        raise UserError(f"the text '{value[:40]}' holds a null character".replace("\0", "\\0"))
 
 
 def convert(value: Any, hint: Any, where: str) -> Any:

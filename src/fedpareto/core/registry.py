@@ -131,7 +131,7 @@ def _offered(group: str) -> tuple[dict[str, Any], dict[str, str]]:
         package = point.dist.name if point.dist is not None else point.value
         try:
             member = point.load()
-        except Exception as problem:  # A package that is broken or gone must not break everything else.
+        except (Exception, SystemExit) as problem:  # A package that is broken or gone must not break everything else.
             broken[point.name] = (
                 f"'{point.name}' of the package {package} cannot be loaded: {problem}; mend it, or remove it: "
                 f"pip uninstall {package}"

@@ -13,7 +13,7 @@ from fedpareto.core import registry
 from fedpareto.core.algorithm import Algorithm, participant_count
 from fedpareto.core.federation import draw_preferences
 from fedpareto.core.learner import Learner
-from fedpareto.core.parameters import as_recorded, build, field_names, parse_value, to_plain
+from fedpareto.core.parameters import as_recorded, build, field_names, must_be_usable, parse_value, to_plain
 from fedpareto.core.problem import Problem
 from fedpareto.engines.faults import Faults
 from fedpareto.engines.machine import LocalOptions
@@ -192,13 +192,7 @@ class Draft:
 
     def finish(self) -> Spec:
         """The spec, or a clear message saying what is wrong and where."""
-        for section in {MATRIX, SWEEP, TUNE} & self.values.keys():
-            with self._at(section):
-                raise UserError(f"a section '{section}' lists many runs; this file is for 'fedpareto {section}'")
-        for key in self.values:
-            if key not in (*TOP_LEVEL, *SECTIONS):
-                with self._at(str(key)):
-                    raise UnknownName("key", str(key), (*TOP_LEVEL, *SECTIONS))
+        self._check_values()
         algorithm, problem = self._algorithm(), self._problem()
         learner = problem.learner()
         if self._section("learner"):
@@ -262,6 +256,20 @@ class Draft:
         with self._at("step"):
             steps.checked(*about, step)
         return step
+
+    def _check_values(self) -> None:
+        """Raises UserError for a key that no run has, and for a value that none can have."""
+        for section in {MATRIX, SWEEP, TUNE} & self.values.keys():
+            with self._at(section):
+                raise UserError(f"a section '{section}' lists many runs; this file is for 'fedpareto {section}'")
+        for key in self.values:
+            if key not in (*TOP_LEVEL, *SECTIONS):
+                with self._at(str(key)):
+                    raise UnknownName("key", str(key), (*TOP_LEVEL, *SECTIONS))
+        for key, value in self.values.items():
+            for name, part in value.items() if isinstance(value, dict) else [("", value)]:
+                with self._at(key, name):
+                    must_be_usable(part)
 
     def _protected(self, algorithm: Algorithm[Any], parts: Mapping[str, Any]) -> Algorithm[Any]:
         """The algorithm with its privacy and its secure sum."""

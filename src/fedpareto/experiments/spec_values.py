@@ -26,6 +26,8 @@ from fedpareto.trust.secure_sum import FEWEST, SecureSum
 
 BLIND = ("random", "round-robin", "available")
 """Kinds of selection that look at nothing which depends on rows."""
+LARGEST = 10**300
+"""Up to which a whole number can be shown as a float."""
 MOST = {"clients": 10**7, "seeds": 10**5, "rounds": 10**9, "evaluate_every": 10**9, "stop_after": 10**9}
 """Larger numbers are a slip of the hand, or mean to fill the memory."""
 TOP_LEVEL: dict[str, Any] = {
@@ -89,7 +91,8 @@ def check_value(key: str, value: Any) -> None:
 
 def _check_most(key: str, value: Any) -> None:
     if key in MOST and value > MOST[key]:
-        raise UserError(f"{key} is {value:.4g}; at most {MOST[key]:,} can be handled")
+        said = f"{value:.4g}" if value < LARGEST else "a number with so many digits"
+        raise UserError(f"{key} is {said}; at most {MOST[key]:,} can be handled")
 
 
 def need_losses(engine: LocalOptions, learner: Learner) -> None:

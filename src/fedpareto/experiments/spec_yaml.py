@@ -10,11 +10,10 @@ from typing import Any
 import yaml
 
 from fedpareto import limits
+from fedpareto.core.parameters import MOST_BITS
 from fedpareto.errors import DAMAGE, UserError
 from fedpareto.files import read_bytes
 
-MOST_BITS = 1000
-"""Of a whole number in a file: with more, it is no float."""
 DEEPEST = 50
 """Brackets in a spec that may be open at a time."""
 LONGEST_SHOWN = 40

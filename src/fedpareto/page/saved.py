@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, quote, urlencode
 
+from fedpareto.errors import UserError
 from fedpareto.files import json_text
 from fedpareto.page import answers
 from fedpareto.page.watch import Shelf
@@ -111,6 +112,9 @@ def _answers(shelf: Shelf, ids: Sequence[str], view: str) -> Iterator[tuple[str,
 def _asked(shelf: Shelf, ids: Sequence[str], view: str) -> Iterator[tuple[str, Answer]]:
     found = answers.runs(shelf)
     entries = {entry["id"]: entry for entry in found["runs"] if entry["id"] in ids}
+    for entry in entries.values():
+        if entry["error"] is not None:
+            raise UserError(f"the run {entry['name']} cannot be saved: {entry['error']}")
     chosen = ",".join(ids)
     yield "/api/runs", {**found, "read_only": True, "server": None, "runs": list(entries.values()), "others": []}
     yield f"/api/compare?runs={chosen}", answers.compare(shelf, ids)

@@ -47,8 +47,11 @@ def load(path: Path) -> Servable:
 
 def _is_safetensors(path: Path) -> bool:
     """Whether a file begins like one: with the length of a header that begins with a brace."""
-    with path.open("rb") as file:
-        return file.read(9)[8:] == b"{"
+    try:
+        with path.open("rb") as file:
+            return file.read(9)[8:] == b"{"
+    except OSError as problem:
+        raise UserError(f"{path} cannot be read: {problem.strerror or problem}") from None
 
 
 def _model(file: Checkpoint, source: str) -> Servable:
