@@ -77,6 +77,9 @@ def test_published_grids_have_as_many_points_as_their_tables():
     fair, played = {"problem": "synthetic"}, {"problem": "deep-sea-treasure"}
     for values, table, algorithm, points in (
         (fair, "A.10", "fedpref", 3 * 3 * 4 * 2 * 2),
+        (fair, "A.10", "fedpref+ft", 3 * 3 * 4 * 2 * 2),
+        (fair, "A.10", "fedpref+safe", 3 * 3 * 4 * 2),
+        (fair, "A.10", "local+safe", 3),
         (fair, "A.10", "fedprox", 3 * 3 * 3 * 2),
         (fair, "A.10", "local", 3),
         (fair, "V", "fedmgda-plus", 4 * 7),

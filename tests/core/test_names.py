@@ -88,3 +88,8 @@ def test_the_report_lists_clients_in_order_and_a_model_is_found_by_name(table, t
     assert model.conditioned("west").card.client == 2
     with pytest.raises(UserError, match="unknown client 'wet'; did you mean 'west'"):
         model.conditioned("wet")
+
+
+def test_dir_lists_what_is_public():
+    assert {"run", "table", "load", "UserError"} <= set(dir(fedpareto))
+    assert not {"Any", "annotations", "import_module"} & set(dir(fedpareto))

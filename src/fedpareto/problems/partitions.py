@@ -160,7 +160,9 @@ def parts(
     return part
 
 
-def parts_of_each(owner: np.ndarray, classes: np.ndarray, shares: Sequence[float], seed: int) -> np.ndarray:
+def parts_of_each(
+    owner: np.ndarray, classes: np.ndarray, shares: Sequence[float], seed: int, labels: np.ndarray | None = None
+) -> np.ndarray:
     """As `parts`, but each client's rows of a class are rounded by themselves: of few rows a rare class gets more."""
     _, cell = np.unique(owner * (classes.max() + 1) + classes, return_inverse=True)
     return parts(cell, np.zeros_like(cell), shares, seed)

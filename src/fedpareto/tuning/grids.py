@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from fedpareto.core.registry import parted
 from fedpareto.errors import UnknownName, UserError
 from fedpareto.experiments.draft import Draft
 
@@ -104,7 +105,9 @@ def of(name: str, base: Draft) -> Grid:
         tables = _reinforcement(spec.problem.name)
     else:
         tables = GRIDS[name]()
-    algorithm = spec.algorithm.name.removesuffix("+ft")
+    algorithm, variant = parted(spec.algorithm.name)
     if algorithm not in tables:
         raise UserError(f"--grid {name} has the algorithms {', '.join(tables)}; the algorithm here is {algorithm}")
-    return dict(tables[algorithm])
+    grid = dict(tables[algorithm])
+    # Who names another variant than the tables have tunes that one.
+    return grid | {"algorithm": [spec.algorithm.name]} if variant not in ("", "+ft") else grid

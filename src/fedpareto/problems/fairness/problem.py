@@ -63,9 +63,8 @@ class Fairness(SparseProblem, GroupedProblem):
     split: tuple[float, ...] = (0.6, 0.2, 0.2)
     """Shares of each client's rows for training, validation and test, alike for each label and group."""
     rounding: Literal["table", "client"] = earlier("client", now="table")
-    """How shares become whole rows: so that the validation and the test rows of all clients have the base rates of the
-    table; or in each client, label and group by itself, where rare ones of small clients count for more than their
-    share. Runs from before this parameter have the latter."""
+    """How shares become whole rows: so that validation and test rows of all clients have the base rates of the table;
+    or in each client, label and group by itself, so that rare ones of small clients weigh more, as in older runs."""
     test: Literal["common", "own"] = "common"
     """Test rows of a model: those of all clients, with each client's own as a second evaluation (own-test); or its
     client's own only. The nodes of a deployment have only their own."""
@@ -316,11 +315,8 @@ class Fairness(SparseProblem, GroupedProblem):
         owner, part = self._owners(clients, seed), np.full(len(self._classes), SERVER)
         mine = ~self._is_servers(seed)
         shares = [share for share in self.split if share]
-        if self.rounding == "client":
-            part[mine] = partitions.parts_of_each(owner[mine], self._classes[mine], shares, seed)
-        else:
-            labels = self._table.label.astype(np.int64)
-            part[mine] = partitions.parts(owner[mine], self._classes[mine], shares, seed, labels[mine])
+        parts = partitions.parts if self.rounding == "table" else partitions.parts_of_each
+        part[mine] = parts(owner[mine], self._classes[mine], shares, seed, self._table.label[mine].astype(np.int64))
         return owner, part
 
     def _is_servers(self, seed: int) -> np.ndarray:
@@ -335,8 +331,7 @@ class Fairness(SparseProblem, GroupedProblem):
         """Encoded like those of the clients, with what is estimated on their training rows."""
         if not self.server_share:
             return None
-        _, part = self._partitioned(clients, seed)
-        place = np.flatnonzero(part == SERVER)
+        place = np.flatnonzero((part := self._partitioned(clients, seed)[1]) == SERVER)
         if not len(place):
             raise UserError(
                 f"server_share is {self.server_share:g}: of {len(part):,} rows the server has none; take more"
