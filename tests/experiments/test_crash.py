@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from folders import assert_same_results, assert_whole, status
+from folders import assert_same_results, assert_whole, rows, status
 
 from fedpareto.errors import UserError
+from fedpareto.experiments import grid, sweep
 from fedpareto.experiments.draft import Draft
 from fedpareto.experiments.interrupts import Stopped
+from fedpareto.experiments.progress import tallied
 from fedpareto.experiments.runner import resume, start
 from fedpareto.experiments.spec import Spec
 from fedpareto.experiments.store import RunFolder
@@ -84,7 +86,9 @@ class Writes:
         patch.setattr(os, "fsync", synced)
 
 
-def disturbed_runs(spec: Spec, tmp_path: Path, trouble: Callable[[], BaseException]) -> Iterator[tuple[Path, Any]]:
+def disturbed_runs(
+    spec: Spec, tmp_path: Path, trouble: Callable[[], BaseException], start: Callable[[Spec, Path], Any] = start
+) -> Iterator[tuple[Path, Any]]:
     """Runs that fail at their first, second, … moment of writing, until one goes through."""
     for failing in itertools.count(1):
         folder, found = tmp_path / f"at-{failing}", None
@@ -116,6 +120,59 @@ def test_a_crash_at_any_write_changes_no_bit(spec: Spec, undisturbed: Path, tmp_
         assert_whole(folder)
         finish(spec, folder)
         assert_same_results(undisturbed, folder)
+        moments += 1
+    assert moments > 30
+
+
+MISSION = {
+    "problem": {"name": "convex", "dimension": 20},
+    "algorithm": "fedavg",
+    "rounds": 3,
+    "hours": 8,
+    "policy": {"kind": "buffered", "buffer": 2},
+    "codec": "int8-delta",
+    "devices": {"kind": "equal", "speed": 8e4, "compute_watts": 15, "radio_watts": 10},
+    "engine": {"name": "mission", "shell": "4/2/1", "altitude": 900, "inclination": 99, "stations": ["svalbard"]}
+    | {"loss": 0.05, "threads": 1, "chunk": 8},
+}
+
+
+@pytest.mark.takes_long
+def test_a_mission_that_crashes_at_any_write_goes_on_with_what_is_in_the_air(tmp_path: Path) -> None:
+    spec = Draft(MISSION).finish()
+    start(spec, tmp_path / "undisturbed")
+    assert rows(tmp_path / "undisturbed", "mission.jsonl")
+    moments = 0
+    for folder, problem in disturbed_runs(spec, tmp_path, Crash):
+        assert isinstance(problem, Crash)
+        finish(spec, folder)
+        assert_same_results(tmp_path / "undisturbed", folder)
+        assert rows(folder, "mission.jsonl") == rows(tmp_path / "undisturbed", "mission.jsonl")
+        assert (folder / "mission.json").read_bytes() == (tmp_path / "undisturbed" / "mission.json").read_bytes()
+        moments += 1
+    assert moments > 30
+
+
+@pytest.mark.takes_long
+def test_a_sweep_that_crashes_at_any_write_has_all_runs_in_the_end(spec: Spec, tmp_path: Path) -> None:
+    values = {"algorithm": "fedavg", "clients": 3, "rounds": 1, "engine": {"threads": 1, "chunk": 8}}
+    plan = grid.plan([values | {"problem": "convex", "sweep": {"lr": [0.1, 0.2]}}])
+
+    def swept(_: Spec, out: Path) -> None:
+        tally = tallied("runs", len(plan), quiet=True)
+        campaign = sweep.run(plan, out, 1, tally, lambda: False)
+        assert not campaign.failed
+
+    swept(spec, tmp_path / "undisturbed")
+    moments = 0
+    for folder, problem in disturbed_runs(spec, tmp_path, Crash, swept):
+        assert isinstance(problem, Crash)
+        for half_written in folder.rglob(".*.part"):
+            half_written.unlink()  # This process lived on and noted the crash; a killed one would not.
+        swept(spec, folder)
+        for run in plan:
+            assert_same_results(tmp_path / "undisturbed" / run.name, folder / run.name)
+        assert (folder / "sweep.json").read_bytes() == (tmp_path / "undisturbed" / "sweep.json").read_bytes()
         moments += 1
     assert moments > 30
 

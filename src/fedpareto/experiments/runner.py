@@ -109,10 +109,10 @@ def _in_folder(spec: Spec, folder: RunFolder, stack: ExitStack, observe: Observe
     engine = stack.enter_context(engines.opened(spec, folder.path, chosen))
     experiment = Experiment(spec, engine, folder, observe, keep_models)
     if record is None:
-        about = describe(spec, engine.split_names, engine.chosen, experiment.tested)
-        folder.write_json("run.json", about)
         if (mission := experiment.dispatch.about()) is not None:
             folder.write_json("mission.json", mission)
+        about = describe(spec, engine.split_names, engine.chosen, experiment.tested)
+        folder.write_json("run.json", about)  # Last: a run that has it is not described again.
     experiment.restore(folder)
     experiment.checkpoint()
     return experiment
