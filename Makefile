@@ -18,7 +18,7 @@ TORCH_INDEX ?= $(if $(filter Linux,$(shell uname -s)),https://download.pytorch.o
 WITHOUT_BOX2D := ; platform_machine == 'aarch64' or python_version >= '3.14'
 
 .PHONY: install demo test lint types docs docs-serve lock build sbom sign release-check audit-deps wheel-check bench fuzz \
-	mutants soak clean
+	mutants soak chaos clean
 
 install: $(INSTALLED)
 
@@ -127,6 +127,12 @@ mutants: install
 HOURS ?= 3
 soak: install
 	$(BIN)/python tools/soak.py --hours $(HOURS) --out soak
+
+# kill -9 at random moments of everything that resumes, full disks, few descriptors, frozen processes:
+# make chaos KILLS=20 KINDS='run federation'
+KILLS ?= 20
+chaos: install
+	OMP_NUM_THREADS=1 $(BIN)/python tools/soak.py --kills $(KILLS) --faults --forks --seed $(SEED) --out chaos $(if $(KINDS),--only $(KINDS))
 
 clean:
 	rm -rf .venv runs site build dist .pytest_cache .mypy_cache .ruff_cache src/*.egg-info

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import socket
 import sys
 from pathlib import Path
@@ -10,12 +11,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fedpareto.experiments.draft import Draft
+
 pytest.importorskip("resource", reason="the tool limits files as Linux does")
 pytest.importorskip("flwr")
 
 sys.path.append(str(Path(__file__).parents[1] / "tools"))
 growth = importlib.import_module("soak_growth")
 faults = importlib.import_module("soak_faults")
+chaos = importlib.import_module("soak_chaos")
 
 SECONDS = np.arange(0.0, 3600.0, 5.0)
 
@@ -65,3 +69,59 @@ def test_the_proxy_passes_on_until_it_cuts():
                 with pytest.raises(ConnectionResetError):
                     here.recv(100)
         proxy.close()
+
+
+# -- chaos ----------------------------------------------------------------------------------------------------------
+
+
+def kept(folder: Path, **changes):
+    """A folder with one run in it."""
+    run = folder / "a run"
+    run.mkdir(parents=True)
+    row = {"round": 1, "hypervolume": 0.5, "seconds": 2.0} | changes
+    (run / "metrics.jsonl").write_text(json.dumps(row) + "\n")
+    (run / "columns.bin").write_bytes(b"columns")
+    return folder
+
+
+def test_laps_differ_in_any_number_but_times(tmp_path):
+    undisturbed = kept(tmp_path / "undisturbed")
+    assert chaos.differences(kept(tmp_path / "slower", seconds=9.0), undisturbed) == []
+    (found,) = chaos.differences(kept(tmp_path / "worse", hypervolume=0.4), undisturbed)
+    assert found.endswith("metrics.jsonl")
+    less = kept(tmp_path / "less")
+    (less / "a run" / "columns.bin").unlink()
+    (missing,) = chaos.differences(less, undisturbed)
+    assert "columns.bin is not in" in missing
+    (tmp_path / "one").mkdir()
+    (tmp_path / "other").mkdir()
+    assert chaos.differences(tmp_path / "one", tmp_path / "other"), "nothing kept is no success"
+
+
+@pytest.mark.parametrize(
+    ("said", "code", "wrong"),
+    [
+        ("Error: no space left on device\n", 2, None),
+        ("", -9, None),
+        ("run: runs/one\n", 0, None),
+        ("", 2, "0 lines"),
+        ("Error: one\nError: two\n", 2, "2 lines"),
+        ("Traceback (most recent call last):\nOSError: disk\n", 0, "a traceback: OSError: disk"),
+    ],
+)
+def test_an_error_is_one_line(said, code, wrong):
+    found = chaos.complaint(said, code)
+    assert found is None if wrong is None else wrong in found
+
+
+def test_every_kind_of_work_is_a_spec_that_runs_and_can_be_continued(tmp_path):
+    for kind, text in chaos.SPECS.items():
+        spec, out = tmp_path / f"{kind}.yaml", tmp_path / kind
+        spec.write_text(text)
+        first = chaos.command(kind, spec, out)
+        out.mkdir()
+        (out / "spec.yaml").write_text(text)
+        again = chaos.command(kind, spec, out)
+        assert again == first if kind in ("sweep", "tune") else again[:2] == ["resume", str(out)]
+        if kind not in ("sweep", "tune"):
+            Draft.read(spec).finish()

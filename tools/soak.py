@@ -31,13 +31,11 @@ from statistics import median
 from typing import Any
 
 import soak_growth
-import torch
-from safetensors.torch import load_file
+from soak_chaos import ALL, chaos, plain
 from soak_faults import Fault, Proxy, build_shim, kinds, strike
-from soak_parties import Lap, federation_lap, local_lap
+from soak_parties import Lap, federation_lap, fork_all, local_lap
 
 from fedpareto.deploy import logs
-from fedpareto.experiments.recording import TIMES
 
 LAP = 2400.0
 """Seconds that a lap is planned to take."""
@@ -53,23 +51,10 @@ MAKERS: dict[str, Callable[[Path, int, float, Path | None], Lap]] = {"run": loca
 
 def differences(undisturbed: Lap, lap: Lap) -> list[str]:
     """What of a lap's results is not as it should be."""
-    found = []
     pairs = zip((lap.run / MODELS, *lap.models), (undisturbed.run / MODELS, *undisturbed.models), strict=True)
-    for mine, other in pairs:
-        tensors, expected = load_file(mine), load_file(other)
-        if tensors.keys() != expected.keys() or not all(torch.equal(tensors[name], expected[name]) for name in tensors):
-            found.append(f"models in {mine}")
-    for name in ("solutions.json", "columns.bin"):
-        if (lap.run / name).read_bytes() != (undisturbed.run / name).read_bytes():
-            found.append(f"{lap.run / name}")
-    for name in ("metrics.jsonl", "events.jsonl"):
-        if _rows(lap.run / name) != _rows(undisturbed.run / name):
-            found.append(f"{lap.run / name}")
-    return found
-
-
-def _rows(path: Path) -> list[dict[str, Any]]:
-    return [{key: row[key] for key in row if key not in TIMES} for row in soak_growth.read_lines(path)]
+    names = ("solutions.json", "columns.bin", "metrics.jsonl", "events.jsonl")
+    others = ((lap.run / name, undisturbed.run / name) for name in names)
+    return [str(mine) for mine, other in (*pairs, *others) if plain(mine) != plain(other)]
 
 
 @dataclass
@@ -177,7 +162,9 @@ class Soak:
         self.shim = build_shim(self.out)
         seconds = min(options.lap, options.hours * 3600)
         chance = random.Random(options.seed)
-        self.courses = [Course(kind, self.out, seconds, self.shim, chance) for kind in options.only]
+        self.courses = [
+            Course(kind, self.out, seconds, self.shim, chance) for kind in options.only or MAKERS if kind in MAKERS
+        ]
         self.seconds = seconds
         self.largest_log, self.rotated = 0, 0
         self.is_stopped = False
@@ -314,12 +301,21 @@ def main() -> int:
     parser.add_argument("--hours", type=float, default=3.0)
     parser.add_argument("--every", type=float, default=300.0, help="seconds between two faults")
     parser.add_argument("--lap", type=float, default=LAP, help="seconds that one whole run is planned to take")
-    parser.add_argument("--only", nargs="+", choices=list(MAKERS), default=list(MAKERS))
+    parser.add_argument(
+        "--kills", type=int, default=0, help="instead: that often, of each kind of work (soak_chaos.py)"
+    )
+    parser.add_argument("--faults", action="store_true", help="with --kills: full disk, few descriptors, frozen, too")
+    parser.add_argument("--forks", action="store_true", help="processes are forks, which begin at once")
+    parser.add_argument("--only", nargs="+", choices=list(ALL), default=[])
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=Path("soak"))
     parser.add_argument("--read", type=Path, help="only tell what this folder tells")
     options = parser.parse_args()
-    return told(options.read) if options.read else Soak(options).run()
+    if options.read:
+        return told(options.read)
+    if options.forks:
+        fork_all()
+    return chaos(options) if options.kills or options.faults else Soak(options).run()
 
 
 if __name__ == "__main__":
