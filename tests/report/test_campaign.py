@@ -49,6 +49,13 @@ def test_the_best_run_on_validation_rows_is_chosen_where_every_seed_agrees(recor
     assert found.to_plain()["chosen"] == "b"
 
 
+def test_the_best_local_run_is_drawn_however_far_behind_it_is(record: Record) -> None:
+    runs = [named(record, f"run{i}", [0.2 + i / 100] * SEEDS) for i in range(9)]
+    runs += [replace(named(record, f"local{i}", [i / 100] * SEEDS), algorithm="local") for i in range(2)]
+    best = summary(runs, [{"run": str(one.folder)} for one in runs]).best
+    assert [str(folder) for folder in best] == [*(f"run{i}" for i in range(3, 9)), "local1"]
+
+
 def test_a_narrow_terminal_shows_means_without_deviations(record: Record) -> None:
     found = summed_up(record, a=[0.0, 0.01, 0.02, 0.0], b=[0.2, 0.21, 0.22, 0.21])
     wide, narrow = (list(found.to_rich(width).columns[1].cells) for width in (500, 40))

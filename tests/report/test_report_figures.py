@@ -294,3 +294,25 @@ def test_a_legend_above_panels_stays_within_the_picture(panels, names):
     box, whole = legend.get_window_extent(), figure.bbox
     assert whole.x0 <= box.x0 < box.x1 <= whole.x1
     assert box.y1 <= whole.y1
+
+
+def test_what_runs_are_held_against_has_a_black_mark_at_its_mean_over_seeds(write_run):
+    tested = [
+        {
+            "rows": 300,
+            "smallest": 118,
+            "constants": [[[0.3, 0.5]], [[place, 0.4]]],
+            "plain": {"alone": [[0.6, 0.2], [0.8, 0.4]], "pooled": [[0.9, place]]},
+        }
+        for place in (0.6, 0.7, 0.8)
+    ]
+    record = load(write_run("a", "fedpref", extra={"tested": tested}))
+    figure = fronts([record])
+    assert legend(figure) == ["fedpref", "constant", "plain alone", "plain pooled"]
+    marks = [line for line in figure.axes[0].get_lines() if line.get_color() == "black"]
+    found = np.array([(*line.get_xdata(), *line.get_ydata()) for line in marks])
+    assert found == pytest.approx(np.array([[0.7, 0.4], [0.7, 0.3], [0.9, 0.7]]))
+    other = [one | {"rows": 299} for one in tested]
+    apart = fronts([record, load(write_run("b", "local", extra={"tested": other}))])
+    assert legend(apart) == ["fedpref", "local"]
+    assert len(legend(fronts([load(write_run("c", m=3, extra={}))]))) == 2

@@ -62,7 +62,7 @@ class Tested:
     a = 0 where the problem has no such answers."""
     plain: Mapping[str, np.ndarray] = field(default_factory=dict)
     """The objectives of plain models: of each client "alone", `[n, m]`, and of the rows of all, "pooled", `[1, m]` or
-    `[n, m]`; of a "random" policy. Empty where there is none, and in folders of before."""
+    `[n, m]`. Empty where there is none, and in folders of before."""
     test_digest: str = ""
     """Of the test rows; empty in folders of before."""
     clients_digest: str = ""

@@ -15,6 +15,7 @@ import numpy as np
 from fedpareto.moo.indicators import hypervolume
 from fedpareto.report._files import Array
 from fedpareto.report.comparison import comparison, differ, marked_cells
+from fedpareto.report.gains import LOCAL
 from fedpareto.report.likeness import comparable, unlike
 from fedpareto.report.record import Record, mean_and_deviation
 from fedpareto.report.table import MISSING, Cell, Column, Table
@@ -92,10 +93,15 @@ class Summary:
 
     @property
     def best(self) -> list[Path]:
-        """The folders of the runs that a figure has room for, the best by the first column, in their order."""
+        """The folders of the runs that a figure has room for, the best by the first column, in their order.
+
+        The best run of `local` is among them: the gain over training alone is measured from it.
+        """
         scores = np.array([cells[0].mean for cells in self.cells]) * -self.columns[0].direction
-        best = np.argsort(scores, kind="stable")[:MOST_DRAWN]
-        return [self.records[place].folder for place in sorted(best.tolist())]
+        ranked = np.argsort(scores, kind="stable").tolist()
+        alone = [place for place in ranked if self.records[place].algorithm == LOCAL][:1]
+        best = [*alone, *(place for place in ranked if place not in alone)][:MOST_DRAWN]
+        return [self.records[place].folder for place in sorted(best)]
 
 
 def summary(records: Sequence[Record], settings: Sequence[Mapping[str, str]]) -> Summary:

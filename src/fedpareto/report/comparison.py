@@ -59,11 +59,11 @@ MAY_BE_UNKNOWN = (*INDICATORS, *OVER_LOCAL, IMPROVED.key, EPSILON.key, *OF_TIME)
 """Columns that a table has only if they are known of a run."""
 
 
-REFERENCES = ("constant", "plain alone", "plain pooled", "plain random", "central")
+REFERENCES = ("constant", "plain alone", "plain pooled", "central")
 """In the order of their rows."""
 PLAIN = (
-    "Plain: logistic regression (of texts the most frequent class, of reinforcement learning random actions), alone on "
-    "each client's training rows, and pooled on those of all."
+    "Plain: logistic regression (of texts the most frequent class), alone on each client's training rows, and pooled "
+    "on those of all."
 )
 NO_PLAIN = (
     "No plain model stands beside these runs: rows are elsewhere, the problem has none, objectives were withheld, or "

@@ -18,13 +18,16 @@ from fedpareto.report._files import Array
 from fedpareto.report._style import axis_label, colour, marker, render, run_label, short, styled, width_with_legend
 from fedpareto.report.axes import Axis, axis_of
 from fedpareto.report.client_figures import clients_at_the_end
-from fedpareto.report.likeness import comparable
+from fedpareto.report.likeness import comparable, unlike
 from fedpareto.report.record import Record
 
 __all__ = ["cluster_evolution", "fronts", "hypervolume_curves", "render", "similarity_matrices"]
 
 FEW = 25
 """Most points of a known front that are drawn as dots: such a front is a set, not a curve."""
+
+MARKS = {"constant": "X", "plain alone": "P", "plain pooled": "s", "central": "*"}
+"""Of what runs are held against."""
 
 
 @styled
@@ -33,7 +36,8 @@ def fronts(records: Sequence[Record]) -> Figure:
 
     Two objectives make one plane with staircases; more make a grid with one plane per pair, where
     the solid points are those that no other dominates in all objectives together. A single objective has no front: its
-    figure is `clients_at_the_end`.
+    figure is `clients_at_the_end`. What the runs are held against on the same rows is black: one mark each, the mean
+    over seeds and clients.
     """
     runs = comparable(records)
     m = len(runs[0].objectives)
@@ -98,7 +102,8 @@ def _curve(axes: Axes, axis: Axis, places: Array, values: Array, i: int, line: s
 
 
 def _plane(runs: Sequence[Record]) -> Figure:
-    figure, axes = _beside_legend(4.9, 4.2, [*_run_handles(runs, line="-"), *_known_handles(runs)])
+    handles = [*_run_handles(runs, line="-"), *_known_handles(runs), *_reference_handles(runs)]
+    figure, axes = _beside_legend(4.9, 4.2, handles)
     first, second = runs[0].objectives
     _draw_known(axes, runs, 0, 1)
     # Between two points of a front only the one that is better in y counts; it lies on the worse side of x.
@@ -117,6 +122,7 @@ def _plane(runs: Sequence[Record]) -> Figure:
             mec="white",
             mew=0.4,
         )
+    _draw_references(axes, runs, 0, 1)
     axes.set_xlabel(axis_label(first))
     axes.set_ylabel(axis_label(second))
     axes.margins(0.06)
@@ -138,7 +144,7 @@ def _grid(runs: Sequence[Record]) -> Figure:
         grid[size - 1, j].set_xlabel(axis_label(objectives[j], "\n"))
         grid[j, 0].set_ylabel(axis_label(objectives[j + 1], "\n"))
     figure.align_labels()
-    handles = [*_run_handles(runs), *_known_handles(runs, "."), *_dominated_handle()]
+    handles = [*_run_handles(runs), *_known_handles(runs, "."), *_reference_handles(runs), *_dominated_handle()]
     figure.legend(handles=handles, loc="upper right")
     return figure
 
@@ -149,6 +155,7 @@ def _panel(axes: Axes, runs: Sequence[Record], x: int, y: int) -> None:
         points, best, size = run.pooled(), run.front(), (3.6 + halo) ** 2
         axes.scatter(points[:, x], points[:, y], s=10, color=colour(i), marker=marker(i), alpha=0.2, lw=0)
         axes.scatter(best[:, x], best[:, y], s=size, color=colour(i), marker=marker(i), alpha=0.9, ec="white", lw=0.3)
+    _draw_references(axes, runs, x, y)
     axes.margins(0.08)
     axes.tick_params(labelsize=7.5)
     axes.xaxis.set_major_locator(MaxNLocator(4))
@@ -194,6 +201,27 @@ def _known_handles(runs: Sequence[Record], dots: str | None = None) -> Iterator[
     if _known_front(runs) is not None:
         style = {"marker": dots, "ls": "none", "ms": 4} if dots else {"ls": "--", "lw": 1}
         yield Line2D([], [], color="black", label="known front", **style)  # type: ignore[arg-type]
+
+
+def _references(runs: Sequence[Record]) -> dict[str, Array]:
+    """By name, the mean point `[m]` of each reference over seeds and clients; none where rows are not the same."""
+    if unlike(runs):
+        return {}
+    found = {name: by_seed for run in reversed(runs) for name, by_seed in run.references.items()}
+    points = {
+        name: np.mean([one.mean(axis=0) for one in found[name].values()], axis=0) for name in MARKS if name in found
+    }
+    return {name: point for name, point in points.items() if np.isfinite(point).all()}
+
+
+def _draw_references(axes: Axes, runs: Sequence[Record], x: int, y: int) -> None:
+    for name, point in _references(runs).items():
+        axes.plot(point[x], point[y], MARKS[name], color="black", ms=6, mec="white", mew=0.6, zorder=4)
+
+
+def _reference_handles(runs: Sequence[Record]) -> Iterator[Line2D]:
+    for name in _references(runs):
+        yield Line2D([], [], color="black", marker=MARKS[name], ls="none", ms=6, mec="white", mew=0.6, label=name)
 
 
 def _dominated_handle() -> Iterator[Line2D]:

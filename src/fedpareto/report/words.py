@@ -61,8 +61,6 @@ def few_rows_in_words(tested: Sequence[Tested]) -> list[str]:
     """A line where results are mostly luck, or a client's own are."""
     if not tested:
         return []
-    if not all(one.rows for one in tested):  # Episodes are no rows.
-        return []
     rows, smallest = min(one.rows for one in tested), min(one.smallest for one in tested)
     if rows < FEWEST_ROWS:
         return [f"only {rows} test rows are behind a point: differences are mostly luck below {FEWEST_ROWS}"]
