@@ -137,6 +137,7 @@ def run(problem: str, algorithm: str, word: str) -> list[dict[str, float]]:
         clients=CLIENTS,
         rounds=spec["rounds"],
         seeds=SEEDS,
+        step="fixed",
         codec=word,
         evaluate_every=spec["rounds"],
         engine={"threads": 1, "chunk": CLIENTS},

@@ -53,6 +53,7 @@ def rows(problem: str, chosen: argparse.Namespace) -> Iterator[str]:
                 "problem": PROBLEMS[problem] | partition,
                 "clients": clients,
                 "rounds": rounds,
+                "step": "fixed",
                 "seeds": seeds,
                 "preferences": "1,0",
                 "evaluate_every": rounds,

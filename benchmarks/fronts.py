@@ -91,6 +91,7 @@ def run(work: Work, algorithm: Mapping[str, Any], rounds: int, seeds: int) -> li
             "problem": dict(work.problem),
             "clients": work.clients,
             "rounds": rounds,
+            "step": "fixed",
             "seeds": seeds,
             "evaluate_every": rounds,
             "learner": dict(work.learner),

@@ -72,6 +72,7 @@ def spec_of(problem: str, about: dict[str, Any], seed: int, updates: int, deadli
             "clients": CLIENTS,
             "participation": AT_WORK / CLIENTS,
             "seeds": [seed],
+            "step": "fixed",
             "rounds": rounds,
             "evaluate_every": max(1, rounds // LOOKS),
             "devices": {"kind": "tiers", "factor": 1e-5},

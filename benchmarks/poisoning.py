@@ -144,7 +144,13 @@ def main() -> None:
         folder.mkdir(parents=True, exist_ok=True)
         text = SPEC.read_text(encoding="utf-8").replace("share: 0.2", f"share: {share}")
         write_atomically(folder / "matrix.yaml", text.replace("groups:3,2@", f"groups:{groups}@"))
-        settings = [f"clients={clients}", f"seeds={given.seeds}", *(ADULT if given.adult else ()), *given.settings]
+        settings = [
+            f"clients={clients}",
+            f"seeds={given.seeds}",
+            "step=fixed",
+            *(ADULT if given.adult else ()),
+            *given.settings,
+        ]
         matrix = some_of(Matrix.read(folder / "matrix.yaml", settings), given.defence)
         records[title] = matrices.run(matrix, folder, given.jobs, print, lambda: False)
     draw(records, given.out)

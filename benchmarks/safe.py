@@ -69,6 +69,7 @@ def trained(problem: Any, algorithm: Algorithm[Any], given: argparse.Namespace) 
         algorithm,
         clients=given.clients,
         rounds=given.rounds,
+        step="fixed",
         seeds=given.seeds,
         preferences="equidistant",
         evaluate_every=given.rounds,

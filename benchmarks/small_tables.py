@@ -55,6 +55,7 @@ def of_algorithm(table: str, algorithm: str, seeds: int, rounds: int, clients: i
             seeds=seeds,
             preferences="equidistant",
             evaluate_every=rounds,
+            step="fixed",
             engine={"threads": 1},
         )
     except UserError as refusal:

@@ -80,7 +80,7 @@ def measured(path: Path | None, clients: int, rounds: int) -> dict[str, float]:
     stage("partition", start)
     del splits
     start = time.perf_counter()
-    fedpareto.run(problem, "fedavg", clients=clients, rounds=rounds)
+    fedpareto.run(problem, "fedavg", clients=clients, rounds=rounds, step="fixed")
     stage("run", start)
     return found | {"parameters": inputs}
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import io
+import re
+
 import numpy as np
 import pandas as pd
 import pytest
 from folders import assert_same_results, rows
+from rich.console import Console
 
 import fedpareto
 from fedpareto.core.algorithm import climbs
@@ -14,6 +18,7 @@ from fedpareto.experiments.draft import Draft
 from fedpareto.experiments.interrupts import Stopped
 from fedpareto.experiments.runner import resume, start
 from fedpareto.experiments.steps import in_words
+from fedpareto.report import reading, terminal
 
 
 def people(rows_in_all=240, seed=0):
@@ -33,7 +38,16 @@ FAST = {"clients": 4, "rounds": 4, "engine": {"threads": 1, "chunk": 64}}
 
 
 def run(algorithm, **more):
-    return fedpareto.run(table(), algorithm, **{**FAST, "step": "validated", **more})
+    return fedpareto.run(table(), algorithm, **{**FAST, **more})
+
+
+def test_a_step_size_of_the_users_own_is_taken_and_none_is_chosen():
+    assert climbs(run("fedavg", rounds=1).spec.algorithm)
+    for more in ({"learner": {"lr": 0.01}}, {"step": "fixed"}):
+        found = run("fedavg", rounds=1, **more)
+        assert not climbs(found.spec.algorithm)
+        assert "step" not in found.spec.to_mapping()
+    assert climbs(run("fedavg", rounds=1, learner={"batch_size": 16}).spec.algorithm)
 
 
 def test_without_validation_rows_the_learners_step_is_taken_as_before():
@@ -44,6 +58,26 @@ def test_without_validation_rows_the_learners_step_is_taken_as_before():
         Draft({"problem": "convex", "clients": 4, "step": "validated"}).finish()
 
 
+def test_a_spec_of_the_version_before_means_what_it_meant():
+    spec = Draft({"problem": "compas", "algorithm": "fedavg"}).finish()
+    assert spec.step == "validated"
+    before = {key: value for key, value in spec.to_mapping().items() if key != "step"}
+    assert "lr" in before["learner"]
+    assert Draft(before).finish().step == "fixed"
+    assert Draft(spec.to_mapping()).finish().to_mapping() == spec.to_mapping()
+
+
+def test_noise_is_for_models_and_not_for_step_sizes():
+    private = {"privacy": {"kind": "central", "noise": 1.0, "clip": 1.0}, "learner": {"batch_size": 16}}
+    one = Draft({"problem": "compas", "algorithm": {"name": "fedavg", "weighting": "equal"}, **private})
+    assert one.finish().step == "fixed"
+    with pytest.raises(UserError, match="share of the noise"):
+        Draft({**one.values, "step": "validated"}).finish()
+    own = {"privacy": {"kind": "local", "noise": 1.0, "clip": 1.0}}
+    spec = Draft({"problem": "compas", "algorithm": "fedpref", **own}).finish()
+    assert spec.step == "validated", "what a client chooses for itself is never sent"
+
+
 def test_it_is_said_before_and_recorded_after(tmp_path):
     found = run("fedavg", out=tmp_path / "common")
     said = "step sizes 0.001, 0.0033, 0.01 are tried on validation rows: each client of the first round"
@@ -52,6 +86,10 @@ def test_it_is_said_before_and_recorded_after(tmp_path):
     assert rows(tmp_path / "common")[-1]["step_factor"] in (0.1, 0.3333, 1.0)
     run("fedpref", out=tmp_path / "own")
     assert sum(rows(tmp_path / "own")[-1]["step_factors"].values()) == FAST["clients"]
+    for name in ("common", "own"):
+        screen = Console(width=100, record=True, file=io.StringIO())
+        screen.print(terminal.show(reading.load(tmp_path / name)))
+        assert re.search(r"step size +the learner's × (0\.1|0\.3333|1)\b", screen.export_text())
 
 
 @pytest.mark.parametrize("algorithm", ["fedavg", "fedpref", "local", "fedavg+ft", "fedpref+safe"])

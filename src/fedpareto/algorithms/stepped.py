@@ -118,6 +118,8 @@ class OwnStepped(Stepped[S], Generic[S]):
     """
 
     said: ClassVar[str] = f"each client finds its own once, by {len(FACTORS) * ladder.PILOT} more local trainings"
+    # A tell of its own would have none of what is said of the inherited one; these only hand on.
+    needs, sums, averages = Stepped.needs, Stepped.sums, Stepped.averages
 
     def private_state(self, setting: Setting) -> Message:
         """The algorithm's own, and the factor, which nobody else is told."""
@@ -207,6 +209,8 @@ class CommonStepped(Stepped[SteppedState[S]], Generic[S]):
         f"each client of the first round tries all by {len(FACTORS) * ladder.PILOT} more local trainings, and one is "
         "chosen for all"
     )
+    # A tell of its own would have none of what is said of the inherited one; these only hand on.
+    needs, sums, averages = Stepped.needs, Stepped.sums, Stepped.averages
 
     def reply_shapes(self, setting: Setting) -> Mapping[str, Shapes]:
         """The algorithm's own, and the regrets."""
@@ -283,6 +287,8 @@ def refusal(algorithm: Algorithm[Any]) -> str:
         return "its solutions are the server's own, and belong to no client"
     if type(algorithm).anatomy is not Algorithm.anatomy:
         return "its clients train a network for all preferences, of which a few trainings of a plain one say nothing"
+    if algorithm.finds_steps:
+        return "its server says what step sizes are"
     if not algorithm.personalised and (set(shapes) != {"train"} or "model" not in shapes["train"]):
         return "its clients do more than to train one model"
     return ""

@@ -169,6 +169,8 @@ class Algorithm(ABC, Generic[S]):
     """Whether it only works where a model has losses on a client's rows, not in reinforcement learning."""
     needs_hidden: ClassVar[bool] = False
     """Whether it reads the last hidden layer of the network, where there is one (see SupervisedProblem.readout)."""
+    finds_steps: ClassVar[bool] = False
+    """Whether its server says by how much step sizes are multiplied."""
     ends_as_planned: ClassVar[bool] = False
     """Whether its last round differs from the others, so that a run cannot stop before it."""
     policy: ClassVar[Literal["sync", "buffered", "asynchronous"]] = "sync"

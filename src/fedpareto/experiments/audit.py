@@ -151,7 +151,8 @@ def read(path: Path, settings: Sequence[str]) -> Draft:
         draft = Draft(RunFolder(path).spec().to_mapping())
     else:
         draft = Draft.read(path)
-    return draft.with_settings(settings).with_engine(ONE_TO_A_CORE)
+    # An attack reads updates by a step size that it knows.
+    return Draft({**draft.values, "step": "fixed"}, draft.where).with_settings(settings).with_engine(ONE_TO_A_CORE)
 
 
 def run(audit: Audit, out: Path, jobs: Jobs, one_more: Callable[[], None], stop: Callable[[], bool]) -> dict[str, Any]:

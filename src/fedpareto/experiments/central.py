@@ -20,6 +20,7 @@ from fedpareto.experiments.experiment import Experiment
 from fedpareto.experiments.progress import OnRound
 from fedpareto.experiments.result import Result
 from fedpareto.experiments.spec import Spec
+from fedpareto.experiments.stopping import VALIDATION
 from fedpareto.experiments.store import RunFolder
 from fedpareto.files import write_atomically
 from fedpareto.report.parsing import CENTRAL_FILE
@@ -71,10 +72,14 @@ def keep_central(folder: Path, on_round: OnRound | None = None) -> None:
 
 
 def _together(federation: Federation, problem: str) -> Federation:
-    """The same clients, each with the training rows of all."""
+    """The same clients, each with the training and validation rows of all."""
     if "train" not in federation.splits:
         raise UserError(f"'{problem}' has no rows that could lie in one place, so there is no central reference")
-    rows = federation.splits["train"]
+    everyone = {name: _shared(federation.splits[name]) for name in ("train", VALIDATION) if name in federation.splits}
+    return replace(federation, splits={**federation.splits, **everyone})
+
+
+def _shared(rows: Rows) -> Rows:
+    """The rows of all clients for each of them."""
     clients, total = len(rows.counts), int(rows.counts.sum())
-    everything = Rows(rows.columns, np.zeros(clients, dtype=int), np.full(clients, total))
-    return replace(federation, splits={**federation.splits, "train": everything})
+    return Rows(rows.columns, np.zeros(clients, dtype=int), np.full(clients, total))

@@ -47,8 +47,9 @@ def usual(
     privacy: Privacy,
     given: Iterable[str],
 ) -> Choice:
-    """Of a run that does not say; `given` are names of what a user set."""
-    return "fixed"
+    """Of a run that does not say: fixed as soon as a step size is among the names of what a user has `given`."""
+    is_given = any("lr" in name.split("_") for name in given)
+    return "fixed" if is_given or why_fixed(algorithm, problem, learner, engine, privacy) else "validated"
 
 
 def checked(

@@ -12,7 +12,7 @@ import numpy as np
 
 from fedpareto.columns import CONTRIBUTION
 from fedpareto.report import across, by_device
-from fedpareto.report._files import Array
+from fedpareto.report._files import Array, printable
 from fedpareto.report.axes import MEANINGS, Axis, axis_of
 from fedpareto.report.comparison import comparison
 from fedpareto.report.entries import EVALUATIONS, OWN_TEST, Objective
@@ -275,7 +275,25 @@ def _described(record: Record, axis: Axis) -> list[tuple[str, str]]:
 
 def _words(record: Record) -> list[tuple[str, str]]:
     """What only some runs have."""
-    return [("attack", record.attack), ("defence", record.defence), ("early stop", record.early_stop)]
+    return [
+        ("attack", record.attack),
+        ("defence", record.defence),
+        ("early stop", record.early_stop),
+        ("step size", _steps(record)),
+    ]
+
+
+def _steps(record: Record) -> str:
+    """What clients' validation rows have chosen of step sizes, seed by seed; empty where these were fixed."""
+    found = []
+    for seed in record.started:
+        row = record.of_seed(seed)[-1].row
+        one, each = row.get("step_factor"), row.get("step_factors")
+        if isinstance(one, int | float):
+            found.append(f"× {one:g}")
+        elif isinstance(each, dict):
+            found.append(", ".join(f"× {factor} for {count} clients" for factor, count in each.items()))
+    return printable(f"the learner's {'; '.join(found)}") if found else ""
 
 
 def _courses(record: Record, axis: Axis) -> list[tuple[str, str]]:

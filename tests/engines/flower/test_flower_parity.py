@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 from memory_federation import federation_of, local_engine, node_of, play, small
@@ -50,6 +51,33 @@ def test_clients_with_sets_of_tasks_give_the_same_run_on_nodes(tmp_path):
     engine, grid = federation_of(spec, tmp_path)
     assert_same_run(spec, engine)
     assert not any("accuracy:" in str(message.content) for message in grid.seen), "tasks have no names on the wire"
+
+
+def people(folder):
+    """A table of few rows, a third of them for validation."""
+    stream = np.random.default_rng(0)
+    x = stream.standard_normal((90, 3))
+    rows = [f"{a},{b},{c},{i % 2},{int(a + b > 0)}" for i, (a, b, c) in enumerate(x)]
+    (folder / "people.csv").write_text("\n".join(["a,b,c,group,label", *rows]) + "\n", encoding="utf-8")
+    about = {"label": "label", "sensitive": ["group"], "unmeasured": "worst", "hidden": [4], "split": [0.4, 0.4, 0.2]}
+    return {"name": "table", "file": str(folder / "people.csv"), **about}
+
+
+@pytest.mark.parametrize("name", few_of(["fedavg", "fedpref", "local", "fedavg+ft", "fedpref+safe"]))
+def test_step_sizes_are_chosen_alike_on_nodes(name, tmp_path):
+    spec = small(name, problem=people(tmp_path), learner={"batch_size": 16}, rounds=3, participation=0.6)
+    assert spec.step == "validated"
+    engine, _ = federation_of(spec, tmp_path)
+    assert_same_run(spec, engine)
+
+
+def test_step_sizes_are_chosen_from_a_secure_sum_alone(tmp_path):
+    about = {"problem": people(tmp_path), "learner": {"batch_size": 16}, "rounds": 2}
+    spec, plain = small("fedavg", secure_sum="masked", **about), small("fedavg", **about)
+    engine, _ = federation_of(spec, tmp_path)
+    found, wanted = play(spec, engine)[0][0], play(plain, local_engine(plain))[0][0]
+    assert found.inner.factor == wanted.factor > 0
+    torch.testing.assert_close(found.inner.inner.model, wanted.inner.model, atol=1e-5, rtol=0)
 
 
 def test_several_seeds_with_partial_participation_share_one_message_per_node(tmp_path):
