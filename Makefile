@@ -121,7 +121,7 @@ fuzz: install
 SEED ?= 0
 mutants: install
 	$(BIN)/python tools/mutants.py --number $(N) --seed $(SEED) --jobs $(JOBS) $(addprefix --room ,$(ROOM)) \
-		$(addprefix --patches ,$(PATCHES)) $(addprefix --map ,$(MAP))
+		$(addprefix --patches ,$(PATCHES)) $(addprefix --map ,$(MAP)) $(addprefix --seconds ,$(SECONDS))
 
 # A run and a federation of three nodes under kills, cut connections, full disks and clocks that jump.
 HOURS ?= 3

@@ -136,11 +136,15 @@ def test_patches_are_judged_in_the_same_way(tmp_path):
     out = tmp_path / "fates.json"
     words = ["--root", tmp_path, "--only", tmp_path / "src" / "planted.py", "--patches", tmp_path / "faults"]
     words += ["--tests", "test_planted.py", "--tests", "test_other.py", "--controls", 1, "--json", out]
+    words += ["--map", tmp_path / "map.json"]
     done = run([sys.executable, TOOLS / "mutants.py", *words])
     assert done.returncode == 0, done.stderr
     assert [one["fate"] for one in json.loads(out.read_text())] == ["caught", "survived"]
     assert "src/planted.py:14: survived: 2-times.patch" in done.stdout
     assert "left out: test_other.py: failed: E   ModuleNotFoundError" in done.stdout
+    done = run([sys.executable, TOOLS / "mutants.py", *words, "--seconds", 0.1])
+    assert [one["fate"] for one in json.loads(out.read_text())] == ["not tried", "not tried"]
+    assert "0 under way" in done.stdout
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ be imported, or takes ten times the CPU time is caught. Controls are forks of th
 of them fails, the share says nothing, and the exit code is 1. Survivors are in --json; tools/equivalents.json lists
 those that change nothing that can be observed, each with its reason: they do not count. Faults that somebody has
 planted, as FOLDER/*.patch (`git diff src`), are judged in the same way. Tests that fail as the code is, or need what is
-not installed, are left out, and named.
+not installed, are left out, and named. With --seconds what is not done by then does not count.
 """
 
 from __future__ import annotations
@@ -218,11 +218,24 @@ class Job:
     seconds: float = 3600.0
 
 
-def forks(jobs: Iterable[Job], many: int) -> None:
-    """Does all of them, so many at a time."""
-    waiting, running = list(jobs)[::-1], dict[int, Job]()
+class TimeIsUp(Exception):
+    """Of what is still under way nothing will be known."""
+
+
+def forks(jobs: Iterable[Job], many: int, seconds: float = math.inf) -> None:
+    """Does all of them, so many at a time; after so many seconds by the clock it ends what is not done."""
+    waiting, running, began = list(jobs)[::-1], dict[int, Job](), time.monotonic()
+
+    def end(number: int, frame: Any) -> None:
+        raise TimeIsUp
+
+    signal.signal(signal.SIGALRM, end)
     try:
+        if seconds < math.inf:  # Again every second: what a handler raises in a hook of a fork is lost.
+            signal.setitimer(signal.ITIMER_REAL, max(seconds, 0.001), 1.0)
         while waiting or running:
+            if time.monotonic() > began + seconds:
+                raise TimeIsUp
             while waiting and len(running) < many:
                 job = waiting.pop()
                 pid = os.fork()
@@ -234,7 +247,10 @@ def forks(jobs: Iterable[Job], many: int) -> None:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.killpg(pid, signal.SIGKILL)  # What the tests left behind.
                 waiting += running.pop(pid).done(os.waitstatus_to_exitcode(status))
+    except TimeIsUp:
+        print(f"time is up: {len(waiting)} were not begun, {len(running)} under way", flush=True)
     finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
         for pid in running:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(pid, signal.SIGKILL)
@@ -247,6 +263,7 @@ def _child(job: Job) -> None:
         limit = math.ceil(job.seconds)
         resource.setrlimit(resource.RLIMIT_CPU, (limit, limit + 5))
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.alarm(max(WALL, 4 * limit))
         nothing = os.open(os.devnull, os.O_RDWR)
         for stream in range(3):
@@ -328,7 +345,7 @@ class Mutant:
     said: dict[str, str]
     """The change in words."""
     fate: str = ""
-    """`caught`, `hang`, `survived`, `no test` or `equivalent`."""
+    """`caught`, `hang`, `survived`, `no test`, `equivalent` or `not tried`."""
     left_out: int = 0
     """Tests that were not tried since they take too long."""
 
@@ -465,6 +482,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--slack", type=float, default=10.0, help="times the CPU time of its tests that a mutant may take"
     )
+    parser.add_argument(
+        "--seconds", type=float, default=math.inf, help="by the clock; what is not done by then does not count"
+    )
     parser.add_argument("--json", type=Path, default=Path("mutants.json"), help="a file for what became of each")
     options = parser.parse_args(arguments)
     root = options.root.resolve()
@@ -475,15 +495,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     began = time.monotonic()
     faults = planted(options.patches, root) if options.patches else []
     sources = {*(path for paths in rooms.values() for path in paths), *(path for one in faults for path in one.places)}
-    if options.map and options.map.exists():
-        known = Map(**json.loads(options.map.read_text()))
-        if unknown := sorted(sources - {Path(name) for name in known.sources}):
-            raise SystemExit(f"{options.map} knows nothing of {unknown[0]}: remove it, or give another")
-    else:
-        tests = options.tests or [name for name in TESTS if (root / name).exists()]
-        known = measured(root, tests, sorted(sources), options.jobs)
-        if options.map:
-            options.map.write_text(json.dumps(vars(known)))
+    known = _known(options, root, sources)
     print(f"{len(known.seconds)} tests, {sum(known.seconds.values()):.0f} s of CPU time; ", end="")
     print(f"the map took {time.monotonic() - began:.0f} s by the clock", flush=True)
     tell_left_out(known)
@@ -499,15 +511,31 @@ def main(arguments: Sequence[str] | None = None) -> int:
         one.fate = "equivalent" if one.key in equivalent else ""
     jobs = [job for one in controls for job in jobs_of(one, known, options.slack, changed=False)]
     jobs += [job for one in mutants if not one.fate for job in jobs_of(one, known, options.slack)]
-    forks(jobs, options.jobs)
+    forks(jobs, options.jobs, options.seconds - (time.monotonic() - began))
+    for one in mutants:
+        one.fate = one.fate or "not tried"
     failed = [one for one in controls if one.fate in ("caught", "hang")]
-    tell(mutants)
+    tell([one for one in mutants if one.fate != "not tried"])
     print(f"controls: {len(failed)} of {len(controls)} failed; {time.monotonic() - began:.0f} s by the clock")
     for one in mutants:
         if faults or one.fate in ("survived", "no test"):
             print(f"{one.where}: {one.fate}: {one.change}")
     options.json.write_text(json.dumps([one.plain() for one in mutants], indent=1, ensure_ascii=False))
     return int(bool(failed))
+
+
+def _known(options: argparse.Namespace, root: Path, sources: set[Path]) -> Map:
+    """The map of these files: one that was kept, or a new one."""
+    if options.map and options.map.exists():
+        known = Map(**json.loads(options.map.read_text()))
+        if unknown := sorted(sources - {Path(name) for name in known.sources}):
+            raise SystemExit(f"{options.map} knows nothing of {unknown[0]}: remove it, or give another")
+        return known
+    tests = options.tests or [name for name in TESTS if (root / name).exists()]
+    known = measured(root, tests, sorted(sources), options.jobs)
+    if options.map:
+        options.map.write_text(json.dumps(vars(known)))
+    return known
 
 
 def _rooms(options: argparse.Namespace) -> dict[str, list[Path]]:
