@@ -218,42 +218,30 @@ class Job:
     seconds: float = 3600.0
 
 
-class TimeIsUp(Exception):
-    """Of what is still under way nothing will be known."""
-
-
 def forks(jobs: Iterable[Job], many: int, seconds: float = math.inf) -> None:
     """Does all of them, so many at a time; after so many seconds by the clock it ends what is not done."""
-    waiting, running, began = list(jobs)[::-1], dict[int, Job](), time.monotonic()
-
-    def end(number: int, frame: Any) -> None:
-        raise TimeIsUp
-
-    signal.signal(signal.SIGALRM, end)
+    waiting, running, end = list(jobs)[::-1], dict[int, Job](), time.monotonic() + seconds
     try:
-        if seconds < math.inf:  # Again every second: what a handler raises in a hook of a fork is lost.
-            signal.setitimer(signal.ITIMER_REAL, max(seconds, 0.001), 1.0)
-        while waiting or running:
-            if time.monotonic() > began + seconds:
-                raise TimeIsUp
+        while (waiting or running) and time.monotonic() < end:
             while waiting and len(running) < many:
                 job = waiting.pop()
                 pid = os.fork()
                 if not pid:
                     _child(job)
                 running[pid] = job
-            pid, status = os.wait()
-            if pid in running:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if not pid:
+                time.sleep(0.02)
+            elif pid in running:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.killpg(pid, signal.SIGKILL)  # What the tests left behind.
                 waiting += running.pop(pid).done(os.waitstatus_to_exitcode(status))
-    except TimeIsUp:
-        print(f"time is up: {len(waiting)} were not begun, {len(running)} under way", flush=True)
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
         for pid in running:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(pid, signal.SIGKILL)
+    if waiting or running:
+        print(f"time is up: {len(waiting)} were not begun, {len(running)} under way", flush=True)
 
 
 def _child(job: Job) -> None:
@@ -263,7 +251,6 @@ def _child(job: Job) -> None:
         limit = math.ceil(job.seconds)
         resource.setrlimit(resource.RLIMIT_CPU, (limit, limit + 5))
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-        signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.alarm(max(WALL, 4 * limit))
         nothing = os.open(os.devnull, os.O_RDWR)
         for stream in range(3):
