@@ -109,6 +109,8 @@ def test_the_number_of_neighbours_grows_like_the_logarithm_and_keeps_colluding_c
     both = 2 * default.needed(k + 1) - 1 - k  # Neighbours in league with a server that lies, who give two shares each.
     assert 1000 * hypergeom.sf(both - 1, 999, liars, k) < UNLIKELY
     assert SecureSum("masked", neighbours=7).most_neighbours(1000) == 8, "as many on either side"
+    near_a_half = SecureSum("masked", threshold=0.5)
+    assert near_a_half.most_neighbours(10_000) < 100, "no number of neighbours helps against every lie there"
 
 
 @pytest.mark.parametrize(

@@ -156,8 +156,11 @@ def _enough(clients: int, colluding: float, threshold: float) -> int:
         # A circle falls apart where two arcs of k/2 clients are colluding or gone.
         parts = clients**2 / 2 * gone**k
         # Both secrets of a client take twice as many shares as are needed. It gives one itself, honest neighbours one
-        # each, and colluding ones two.
-        enough = 2 * _more_than(threshold, k + 1) - 1 - k
+        # each, and colluding ones two. With a threshold near a half a few of those are enough, whatever k is: then
+        # neighbours are for a server that tells all clients the same.
+        enough = _more_than(threshold, k + 1)
+        if 2 * threshold - 1 >= 2 * colluding:
+            enough = 2 * enough - 1 - k
         if parts < UNLIKELY and clients * _at_least(others, liars, k, enough) < UNLIKELY:
             return k
     return max(others, FEWEST - 1)
