@@ -154,7 +154,7 @@ def test_every_parameter_can_be_set_bare_and_dotted(
 
 @pytest.mark.parametrize(("algorithm", "problem"), PAIRS)
 def test_every_default_of_every_algorithm_and_problem_can_be_set_as_it_is(algorithm: str, problem: str) -> None:
-    draft = Draft({"algorithm": algorithm, "problem": problem})
+    draft = Draft({"algorithm": algorithm, "problem": problem, "step": "fixed"})
     spec = draft.finish()
     settings = [
         f"{section}.{name}={as_text(getattr(getattr(spec, section), name))}"

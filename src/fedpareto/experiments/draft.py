@@ -159,11 +159,13 @@ class Draft:
             if section not in SECTIONS:
                 raise UnknownName(f"section in {place}:", section, SECTIONS)
             return section, name
-        if key in TOP_LEVEL:
+        if key in TOP_LEVEL and key != "step":
             return (key,)
         if key in WORDS:
             return key, WORDS[key]
         parameters = self._parameters()
+        if key in TOP_LEVEL and key not in parameters["algorithm"]:  # That of fairtrade is a factor.
+            return (key,)
         owners = [section for section, names in parameters.items() if key in names]
         if len(owners) > 1:
             choices = " or ".join(f"{owner}.{key}" for owner in owners)
