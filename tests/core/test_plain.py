@@ -46,6 +46,20 @@ def test_several_fits_at_once_are_scikit_learn_s_one_by_one(classes):
         assert np.abs(found[i, -1] - shift - expected.intercept_).max() < 1e-3
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_few_rows_with_many_inputs_end_in_a_fit_in_either_precision(dtype):
+    """Classes are separable, and all intercepts may move by the same without a change."""
+    stream = np.random.default_rng(0)
+    x, y = stream.normal(size=(4, 60, 100)), stream.integers(0, 10, (4, 60))
+    target = torch.nn.functional.one_hot(torch.from_numpy(y), 10).to(dtype)
+    found = logistic_regression(torch.from_numpy(x).to(dtype), target, torch.ones(4, 60, dtype=dtype))
+    for i, own in enumerate(found.double().numpy()):
+        expected = LogisticRegression(tol=1e-8, max_iter=10_000).fit(x[i], y[i])
+        said = expected.classes_[(x[i] @ own[:-1] + own[-1])[:, expected.classes_].argmax(axis=1)]
+        assert (said == expected.predict(x[i])).all()
+        assert np.abs(own[:-1].T[expected.classes_] - expected.coef_).max() < 0.01
+
+
 def test_a_client_with_a_single_class_or_a_constant_column_has_a_model_too():
     x = torch.tensor([[[1.0, 0.0], [2.0, 0.0], [3.0, 0.0]]]).double()
     found = logistic_regression(x, torch.ones(1, 3, 1).double(), torch.ones(1, 3).double())

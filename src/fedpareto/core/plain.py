@@ -14,6 +14,8 @@ TOLERANCE = 1e-4
 """Of each entry of the gradient of the mean loss, as in scikit-learn."""
 ENOUGH = 1e-4
 """Of a slope, the share that has to come true for a step to be taken."""
+DAMPING = 1e-6
+"""Of steps, for each row; where they end does not depend on it."""
 DOUBLE = 10**6
 """Numbers of a table up to which a fit is in double precision."""
 AT_ONCE = 2**24
@@ -181,7 +183,11 @@ def logistic_regression(inputs: Tensor, target: Tensor, mask: Tensor, tolerance:
             if not short.any():
                 break
             length = torch.where(short, length / 2, length)
-        weights, loss, chances = weights - length * step, after, there
+        falling = after <= loss  # Not where rounding has the last word.
+        if not falling.any():
+            break
+        weights = torch.where(falling, weights - length * step, weights)
+        loss, chances = torch.where(falling, after, loss), torch.where(falling, there, chances)
     return weights
 
 
@@ -206,8 +212,10 @@ def _newton(x: Tensor, chances: Tensor, real: Tensor, ridge: Tensor, slope: Tens
             curved = chances * (1 - chances) * moved
         else:
             curved = chances * (moved - (chances * moved).sum(-1, keepdim=True))
-        return x.mT @ (curved * real) + ridge * direction
+        return x.mT @ (curved * real) + ridge * direction + damping * direction
 
+    # Intercepts may all move by the same without a change: the damping of a step keeps it from doing so in rounding.
+    damping = DAMPING * real.sum(1, keepdim=True)
     found, rest, along = torch.zeros_like(slope), slope.clone(), slope.clone()
     left = first = (rest**2).sum((1, 2), keepdim=True)
     # As exact as the slope is small: then the steps converge faster than linearly.
@@ -219,7 +227,9 @@ def _newton(x: Tensor, chances: Tensor, real: Tensor, ridge: Tensor, slope: Tens
         if not going.any():
             break
         turned = bent(along)
-        share = torch.where(going, left / (along * turned).sum((1, 2), keepdim=True).clamp_min(tiny), 0.0)
+        curvature = (along * turned).sum((1, 2), keepdim=True)
+        going &= curvature > tiny
+        share = torch.where(going, left / curvature.clamp_min(tiny), 0.0)
         found, rest = found + share * along, rest - share * turned
         now = torch.where(going, (rest**2).sum((1, 2), keepdim=True), left)
         along = rest + torch.where(going, now / left.clamp_min(tiny), 0.0) * along
