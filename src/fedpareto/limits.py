@@ -23,6 +23,10 @@ SPEC, SPEC_VALUES = 2**20, 50_000
 """Bytes of a text of YAML, and values in it: a preference for each of 10,000 clients."""
 TENSORS = 100_000
 """Tensors of a model or a checkpoint."""
+WEIGHTS, DIMENSIONS = 10_000, 8
+"""Tensors of one network in ONNX or NNEF, and dimensions of each."""
+GRAPH, NUMBERS = 2**22, 2**28
+"""Bytes of the text of a network, and numbers of any tensor that it computes."""
 COLUMNS, LINE = 20_000, 2**24
 """Columns of a table, and bytes of a line of it."""
 SMALL, TIMES = 2**28, 200

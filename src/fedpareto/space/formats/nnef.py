@@ -14,6 +14,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from fedpareto import limits
 from fedpareto.errors import DamagedFile, UserError, in_words
 from fedpareto.files import read_bytes, write_atomically
 from fedpareto.space.formats import nnef_tensor
@@ -22,6 +23,8 @@ from fedpareto.space.formats.nnef_text import CONSTANTS, Line, from_text, to_tex
 
 T = TypeVar("T")
 GRAPH = "graph.nnef"
+LONGEST = 255
+"""Letters of a file's path."""
 LABEL = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*)*")
 """What a tensor file may be called: nothing outside of the folder."""
 
@@ -93,6 +96,8 @@ def _entries(data: bytes, where: str) -> dict[str, bytes]:
     try:
         with tarfile.open(fileobj=io.BytesIO(data), mode="r:") as archive:
             for entry in archive:
+                if len(found) > limits.WEIGHTS or entry.size > len(data) or len(entry.name) > LONGEST:
+                    raise DamagedFile(f"{where} holds more than {limits.WEIGHTS:,} files, or one larger than itself")
                 file = archive.extractfile(entry) if entry.isreg() else None
                 if file is None or (entry.name != GRAPH and not LABEL.fullmatch(entry.name.removesuffix(".dat"))):
                     raise DamagedFile(f"{where} holds '{entry.name}', which is no part of a model")
@@ -110,7 +115,7 @@ def _entries(data: bytes, where: str) -> dict[str, bytes]:
 
 def lines(folder: Path) -> list[Line]:
     """The graph."""
-    content = read_bytes(folder / GRAPH)
+    content = read_bytes(folder / GRAPH, most=limits.GRAPH)
     try:
         return from_text(content.decode(), str(folder / GRAPH))
     except UnicodeDecodeError:
@@ -128,6 +133,10 @@ def variables(found: list[Line], folder: Path) -> dict[str, tuple[int, ...]]:
             if not isinstance(shape, list) or not all(isinstance(size, int) and size >= 0 for size in shape):
                 raise DamagedFile(f"{folder / GRAPH}: '{label}' has no shape")
             shapes[label] = tuple(shape)
+            if len(shapes) > limits.WEIGHTS or len(shape) > limits.DIMENSIONS:
+                raise DamagedFile(
+                    f"{folder / GRAPH} has more than {limits.WEIGHTS:,} weights, or {limits.DIMENSIONS} dimensions"
+                )
     return shapes
 
 

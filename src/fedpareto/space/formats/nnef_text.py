@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from fedpareto.errors import DamagedFile
+from fedpareto.files import MOST_DIGITS
 from fedpareto.space.formats.graph import FREE, INPUT, OUTPUT, ROWS, Graph, Shape, Step, identifier
 
 CONSTANTS = "constant/"
@@ -192,7 +193,7 @@ class _Reader:
 
     def number(self) -> float:
         found = self.next()
-        if not NUMBER.fullmatch(found):
+        if not NUMBER.fullmatch(found) or len(found) > MOST_DIGITS:
             raise DamagedFile(f"{self._where}: a number was expected, and '{found}' is there")
         return float(found) if "." in found or "e" in found.lower() else int(found)
 

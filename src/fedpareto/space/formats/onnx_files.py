@@ -8,14 +8,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from fedpareto.errors import DamagedFile, UserError, reading
+from fedpareto import limits
+from fedpareto.errors import DamagedFile, UserError, in_words, reading
 from fedpareto.files import read_bytes, write_atomically
 from fedpareto.space.formats.graph import INPUT, Graph
 from fedpareto.space.formats.nnef import must_fit
@@ -124,12 +126,26 @@ class Session:
             self._weights = [np.ascontiguousarray(tensors[name], dtype=np.float32) for name in sorted(used)]
             self._weights += [onnxruntime.OrtValue.ortvalue_from_numpy(tensor) for tensor in self._weights]
             options.add_external_initializers(sorted(used), self._weights[len(used) :])
-        self._session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+        self._where = str(path)
+        with _running(self._where):
+            self._session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
 
     def __call__(self, x: np.ndarray) -> np.ndarray:
         """Scores of rows."""
-        (scores,) = self._session.run(None, {INPUT: x})
+        with _running(self._where):
+            (scores,) = self._session.run(None, {INPUT: x})
         return np.asarray(scores)
+
+
+@contextmanager
+def _running(where: str) -> Iterator[None]:
+    """What onnxruntime says of a graph, which has exceptions of its own, becomes one line."""
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as problem:
+        raise UserError(f"{where} is not read by onnxruntime: {in_words(problem)}") from None
 
 
 def update(path: Path, tensors: Mapping[str, np.ndarray]) -> None:
@@ -171,6 +187,10 @@ def _read(path: Path) -> Any:
     except DecodeError:
         raise DamagedFile(f"{path} is damaged: it is no file of ONNX") from None
     names = [one.name for one in proto.graph.initializer]
+    if len(names) > limits.WEIGHTS or any(len(one.dims) > limits.DIMENSIONS for one in proto.graph.initializer):
+        raise DamagedFile(
+            f"{path} has more than {limits.WEIGHTS:,} weights, or one of more than {limits.DIMENSIONS} dimensions"
+        )
     if not names or len(set(names)) != len(names):
         raise DamagedFile(f"{path} is damaged: it has no weights, or two of one name")
     if any(one.data_type != onnx.TensorProto.FLOAT for one in proto.graph.initializer):

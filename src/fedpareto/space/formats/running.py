@@ -5,6 +5,7 @@ Each function has an operation's name and parameters as the standard has them. I
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from fedpareto import limits
 from fedpareto.errors import DamagedFile, UserError
 from fedpareto.space.formats import nnef
 from fedpareto.space.formats.nnef_text import CONSTANTS, Line, Name
@@ -65,10 +67,31 @@ class Model(nn.Module):
 
         try:
             arguments = [known(value) for value in line.arguments]
-            return OPERATIONS[line.operation](*arguments, **{name: known(value) for name, value in line.named.items()})
+            found = OPERATIONS[line.operation](*arguments, **{name: known(value) for name, value in line.named.items()})
+            _must_have_room(found.numel())
+            return found
         except REFUSED as problem:
             why = str(problem).partition("\n")[0]
             raise DamagedFile(f"{self._where}: '{line.results[0]}' cannot be computed ({why})") from None
+
+
+def _must_have_room(numbers: int) -> None:
+    """A line doubles a tensor, and forty lines a trillion times."""
+    if numbers > limits.NUMBERS:
+        raise ValueError(f"it would have more than {limits.NUMBERS:,} numbers")
+
+
+def tile(input: Tensor, repeats: list[int]) -> Tensor:
+    """So many times along each dimension."""
+    _must_have_room(input.numel() * math.prod(repeats))
+    return input.repeat(*repeats)
+
+
+def _padded(input: Tensor, padding: Pairs, value: float = 0.0) -> Tensor:
+    """With room at the sides."""
+    sizes = [size + sum(pair) for size, pair in zip(reversed(input.shape), reversed(padding), strict=False)]
+    _must_have_room(math.prod(sizes) * math.prod(input.shape[: input.dim() - len(sizes)]))
+    return F.pad(input, _sides(padding), value=value)
 
 
 def _left(x: Any, y: Any) -> tuple[Any, Any]:
@@ -113,7 +136,7 @@ def conv(
     along = input.dim() - 2
     function: Any = (F.conv1d, F.conv2d, F.conv3d)[along - 1]
     flat = bias.reshape(-1) if isinstance(bias, Tensor) else None
-    padded = F.pad(input, _sides(padding))
+    padded = _padded(input, padding)
     return function(padded, filter, flat, list(stride) or 1, 0, list(dilation) or 1, groups)  # type: ignore[no-any-return]
 
 
@@ -121,7 +144,7 @@ def max_pool(
     input: Tensor, size: list[int], border: str, padding: Pairs, stride: Sequence[int], dilation: Sequence[int]
 ) -> Tensor:
     """Padding never wins."""
-    padded = F.pad(input, _sides(padding), value=-torch.inf)
+    padded = _padded(input, padding, -torch.inf)
     function: Any = (F.max_pool1d, F.max_pool2d, F.max_pool3d)[input.dim() - 3]
     return function(padded, size[2:], list(stride)[2:], 0, list(dilation)[2:])  # type: ignore[no-any-return]
 
@@ -165,7 +188,7 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     "copy": lambda x: x,
     "transpose": lambda input, axes: input.permute(axes),
     "concat": torch.cat,
-    "tile": lambda input, repeats: input.repeat(*repeats),
+    "tile": tile,
     "matmul": lambda A, B: A @ B,
     "select": torch.where,
     "mean_reduce": lambda input, axes: input.mean(axes, keepdim=True),
