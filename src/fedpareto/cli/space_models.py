@@ -113,7 +113,7 @@ def _folder(path: Path, fresh: bool = False) -> Iterator[Path]:
 
 
 def _network(
-    run: Path, client: int | None, seed: int | None, preference: str | None, rows: int
+    run: Path, client: str | None, seed: int | None, preference: str | None, rows: int
 ) -> tuple[Network, torch.Tensor]:
     """The network with a client's weights, and rows such as it reads."""
     import numpy as np
