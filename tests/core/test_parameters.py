@@ -21,6 +21,7 @@ class Example:
     kind: Literal["fast", "slow"] = "fast"
     widths: tuple[int, ...] = (4, 2)
     maybe: float | None = None
+    span: tuple[float, float] = (0.0, 1.0)
 
 
 @pytest.mark.parametrize(
@@ -56,6 +57,8 @@ def test_what_a_user_writes_becomes_the_fields_type(name, text, value):
         ({"on": 1}, "example: on is 1; it should be true or false"),
         ({"kind": "fst"}, "unknown value of example: kind 'fst'; did you mean 'fast'?"),
         ({"widths": ["a"]}, "example: widths is 'a'; it should be a whole number"),
+        ({"span": 1.0}, "example: span is 1.0; it should be 2 values"),
+        ({"span": [1, 2, 3]}, "example: span is [1, 2, 3]; it should be 2 values"),
     ],
 )
 def test_what_does_not_fit_is_named_with_what_would(values, message):

@@ -277,6 +277,13 @@ def test_a_file_that_is_not_text_is_refused(tmp_path: Path) -> None:
         load(path)
 
 
+@pytest.mark.parametrize("escape", ["\\UFFFFFFFF", "\\U00110000", "\\x", "\\uZZZZ"])
+def test_a_letter_that_is_none_is_refused(escape: str, tmp_path: Path) -> None:
+    (tmp_path / "spec.yaml").write_text(f'algorithm: "{escape}"\n')
+    with pytest.raises(UserError, match=r"spec\.yaml, line 1"):
+        Draft.read(tmp_path / "spec.yaml")
+
+
 def test_arrays_of_preferences_can_be_written(tmp_path: Path) -> None:
     spec = Draft({"problem": "convex", "clients": 2, "preferences": np.full((2, 2), 0.5)}).finish()
     assert load(written(tmp_path, spec.to_yaml())) == spec

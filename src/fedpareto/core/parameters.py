@@ -108,10 +108,7 @@ def convert(value: Any, hint: Any, where: str) -> Any:
         return value
     if origin in (Union, types.UnionType):
         return None if value is None else convert(value, next(a for a in arguments if a is not type(None)), where)
-    if origin is tuple:
-        items = value if isinstance(value, list | tuple) else [value]
-        return tuple(convert(item, arguments[0], where) for item in items)
-    if origin in (list, dict) or dataclasses.is_dataclass(hint):
+    if origin in (tuple, list, dict) or dataclasses.is_dataclass(hint):
         return _parts(value, hint, where)
     if hint is float and (number := _as_float(value, where)) is not None:
         return number
@@ -128,8 +125,13 @@ def convert(value: Any, hint: Any, where: str) -> Any:
 
 
 def _parts(value: Any, hint: Any, where: str) -> Any:
-    """A list, a dict or a dataclass, each of its entries converted."""
+    """A tuple, a list, a dict or a dataclass, each of its entries converted."""
     origin, of = get_origin(hint), get_args(hint)
+    if origin is tuple:
+        items = value if isinstance(value, list | tuple) else [value]
+        if Ellipsis not in of and len(items) != len(of):
+            raise UserError(f"{where} is {value!r}; it should be {len(of)} values")
+        return tuple(convert(item, of[0], where) for item in items)
     if origin is list and isinstance(value, list):
         return [convert(item, of[0], where) for item in value]
     if origin is None and isinstance(value, Mapping):

@@ -33,7 +33,9 @@ def read(
         node = loader.get_single_node()
         lines = _lines(node, path)
         values = None if node is None else loader.construct_document(node)
-    except (yaml.YAMLError, RecursionError) as problem:
+    except UserError:
+        raise
+    except (yaml.YAMLError, *DAMAGE) as problem:  # PyYAML's scanner raises anything, too: "\\UFFFFFFFF" is no letter.
         raise UserError(f"{path}{_trouble(problem, text)}") from None
     if not isinstance(values, dict):
         raise UserError(f"{path}, line 1: a {what} is a list of 'key: value' lines, such as '{such_as}'")
