@@ -27,9 +27,9 @@ WEIGHTS, DIMENSIONS = 10_000, 8
 """Tensors of one network in ONNX or NNEF, and dimensions of each."""
 GRAPH, NUMBERS = 2**22, 2**28
 """Bytes of the text of a network, and numbers of any tensor that it computes."""
-COLUMNS, LINE = 20_000, 2**24
-"""Columns of a table, and bytes of a line of it."""
-SMALL, TIMES = 2**28, 200
+COLUMNS, LINE = 5_000, 2**24
+"""Columns of a table, each of which takes a millisecond however few its rows are, and bytes of a line of it."""
+SMALL, TIMES = 2**27, 200
 """What is packed may become so large in bytes, or so many times as large as it is. Texts of numbers become ten times as
 large, a thousand times only what says the same again and again.
 """

@@ -97,7 +97,7 @@ def test_a_table_with_a_line_without_end_is_refused(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(
     ("columns", "said"),
-    [(limits.COLUMNS + 1, "has 20,001 columns; 20,000 are read"), (300_000, "its first line has more than")],
+    [(limits.COLUMNS + 1, "has 5,001 columns; 5,000 are read"), (300_000, "its first line has more than")],
 )
 def test_a_table_with_more_columns_than_any_is_refused(columns, said, tmp_path):
     (tmp_path / "wide.csv").write_text(",".join(f"c{n}" for n in range(columns)) + "\n" + "1," * (columns - 1) + "1\n")
