@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from fuzz_mutations import of_bytes, of_json
+from fuzz_mutations import ODD, of_bytes, of_json
 from fuzz_readers import Reader, file_reader
 from fuzz_space import of_cbor
 
@@ -23,6 +23,10 @@ seeds: [3]
 engine: {threads: 1, chunk: 64}
 matrix: {algorithm: [fedavg, fedpref], attack: [none, sign-flip], defence: [none, median]}
 """
+
+
+CHOSEN = (*("3", "0.5,0.5", "1e400", "[1", "0x10", "none", "file", "local", "median", "a,b", "0=1,0"), 3, [0.5, 0.5])
+"""What users type into a form."""
 
 
 def of_fixed(draw: random.Random, content: bytes) -> bytes:
@@ -75,7 +79,7 @@ def _public(deployment: Any) -> object:
 def of_page(folder: Path) -> list[Reader]:
     """Of the page: what is no run, its token, and the frames that it sends."""
     from fedpareto.experiments import matrix
-    from fedpareto.page import answers, frames, tokens
+    from fedpareto.page import answers, form, form_worker, frames, tokens
     from fedpareto.page.watch import Shelf
 
     spec, made, token = folder / "matrix.yaml", folder / "matrices" / "m", folder / "page.token"
@@ -101,6 +105,16 @@ def of_page(folder: Path) -> list[Reader]:
     def resumed() -> object:
         return matrix._Store(made, plan).record()
 
+    def chosen(content: bytes) -> object:
+        try:
+            wanted = form.Wanted.model_validate_json(content)
+        except ValueError as problem:  # The application says so.
+            raise UserError(str(problem)) from None
+        found = form_worker.check(wanted.values, form_worker.outlined)
+        if found["error"]:
+            raise UserError(found["error"])
+        return found
+
     federation = folder / "federation"
     framed = frames.frame({"a": 1}, {"x": np.arange(6.0).reshape(2, 3), "y": np.arange(3, dtype=np.int32)})
     return [
@@ -119,8 +133,37 @@ def of_page(folder: Path) -> list[Reader]:
             lambda: shown(federation, answers.federation),
         ),
         file_reader(token, "page.token", of_bytes, kept),
+        Reader("choices (form)", _choices(), of_choices, chosen),
         Reader("frames of the page", (framed,), of_frame, frames.unframe),
     ]
+
+
+def _choices() -> tuple[bytes, ...]:
+    """A choice of every algorithm and of every problem, with all parameters as they are."""
+    from fedpareto.page import form_worker
+
+    found, choices = form_worker.form(), []
+    sections = {one["name"]: one["parameters"] for one in found["sections"]}
+    for kind in ("algorithm", "problem"):
+        for one in found[f"{kind}s"]:
+            values = {kind: one["name"]} | {
+                f"{section}.{each['name']}": each["default"]
+                for section, parameters in {kind: one["parameters"], **sections}.items()
+                for each in parameters
+            }
+            choices.append(json.dumps({"values": values}).encode())
+    return tuple(choices)
+
+
+def of_choices(draw: random.Random, content: bytes) -> bytes:
+    """A few of them, some with other values; sometimes other bytes."""
+    if draw.random() < 0.1:
+        return of_bytes(draw, content)
+    name, *others = json.loads(content)["values"].items()
+    values = dict([name, *draw.sample(others, draw.choice((1, 2, 3)))])
+    for key in draw.sample(list(values), 1):
+        values[draw.choice((key, key, key.partition(".")[0]))] = draw.choice((*ODD, *CHOSEN))
+    return json.dumps({"values": values}).encode()
 
 
 def of_frame(draw: random.Random, content: bytes) -> bytes:

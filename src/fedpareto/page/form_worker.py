@@ -191,14 +191,15 @@ def _needed(given: Values, spec: Spec) -> dict[str, Any]:
 def _nested(needed: Values) -> dict[str, Any]:
     """As a YAML file has it; a section that is only its name or kind is a word."""
     nested: dict[str, Any] = {}
+    words = {**WORDS, **dict.fromkeys(NAMED_SECTIONS, "name")}
     for key, value in needed.items():
         section, dot, parameter = key.partition(".")
         plain = _read(value) if key == "seeds" else _value(key, value)
-        if not dot and section not in NAMED_SECTIONS:
+        if not dot and section not in words:
             nested[key] = plain
         else:
-            nested.setdefault(section, {})[parameter or "name"] = plain
-    for section, word in {**WORDS, **dict.fromkeys(NAMED_SECTIONS, "name")}.items():
+            nested.setdefault(section, {})[parameter or words[section]] = plain
+    for section, word in words.items():
         if isinstance(nested.get(section), dict) and list(nested[section]) == [word]:
             nested[section] = nested[section][word]
     return nested
