@@ -9,8 +9,10 @@ import warnings
 import pytest
 
 import fedpareto
+from fedpareto import cluster
 from fedpareto.core import consent
 from fedpareto.errors import UserError
+from fedpareto.experiments import ray
 from fedpareto.experiments.draft import Draft
 from fedpareto.page import form_worker
 from fedpareto.problems.fairness import databases
@@ -133,6 +135,27 @@ def test_a_module_that_only_a_file_names_is_not_imported(tmp_path, monkeypatch):
     with pytest.raises(UserError, match="add --allow-import evil"):
         GymEnvironment.of("evil:Env-v0")
     assert not (tmp_path / "ran").exists()
+
+
+def test_a_cluster_that_only_a_file_names_is_not_asked(tmp_path, monkeypatch):
+    spec = Draft(
+        {"algorithm": "fedavg", "problem": "convex", "engine": {"name": "ray", "address": "10.0.0.1:6379"}}
+    ).finish()
+
+    def open_it():
+        with ray.opened(spec, None):
+            raise AssertionError
+
+    monkeypatch.setattr(cluster, "connected", refuse)
+    with pytest.raises(UserError, match=r"comes from a file.*--allow-address 10\.0\.0\.1:6379"):
+        open_it()
+    fedpareto.allow(addresses=["10.0.0.1:6379"])
+    with pytest.raises(ConnectionRefusedError):
+        open_it()
+
+
+def refuse(*_):
+    raise ConnectionRefusedError
 
 
 def test_a_strict_process_reads_no_table_that_only_a_run_folder_names(tmp_path, monkeypatch):

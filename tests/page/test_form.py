@@ -11,10 +11,11 @@ from pathlib import Path
 
 import httpx
 import pytest
+import yaml
 from browsing import apart
 from fastapi import FastAPI
 
-from fedpareto.core import registry
+from fedpareto.core import consent, registry
 from fedpareto.core.parameters import field_docs, field_names
 from fedpareto.experiments.draft import Draft
 from fedpareto.experiments.spec import ENGINES, PARTS
@@ -175,6 +176,31 @@ def test_what_is_no_value_of_any_run_is_one_line(key, value, job):
     found = form_worker.answer(job, {key: value})
     assert found["error"]
     assert "\n" not in found["error"]
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_part_s_kind_and_its_parameters_stand_together(order):
+    values = {"devices": "file", "devices.file": "machines.csv", "algorithm": "fedavg"}
+    found = form_worker.check(dict(list(values.items())[::order]), form_worker.outlined)
+    assert found["error"] is None
+    assert yaml.safe_load(found["yaml"])["devices"] == {"kind": "file", "file": "machines.csv"}
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"problem": "compas", "partition": "column:race"},
+        {"problem": "table", "file": "people.csv", "label": "hired", "partition": "column:branch"},
+        {"problem": "silo", "schema": "schema.json"},
+    ],
+)
+def test_a_page_that_only_watches_reads_no_data(values, monkeypatch, tmp_path):
+    for name, value in consent.strict(blind=True).items():
+        monkeypatch.setenv(name, value)
+    consent.allow_files()
+    monkeypatch.setenv("FEDPARETO_DATA", str(tmp_path))
+    found = form_worker.check({"algorithm": "fedavg", **values}, form_worker.outlined)
+    assert "a page that only watches reads no data" in found["error"]
 
 
 async def answers(api):

@@ -28,6 +28,9 @@ def _options() -> tuple[Any, ...]:
     def modules(_: Any, __: Any, given: Sequence[str] | None) -> None:
         consent.allow(modules=given or ())
 
+    def addresses(_: Any, __: Any, given: Sequence[str] | None) -> None:
+        consent.allow(addresses=given or ())
+
     return (
         TyperOption(
             param_decls=["--allow-sql"],
@@ -43,5 +46,13 @@ def _options() -> tuple[Any, ...]:
             help="This Python module may be imported if a spec or a run's folder names it; several times.",
             expose_value=False,
             callback=modules,
+        ),
+        TyperOption(
+            param_decls=["--allow-address"],
+            multiple=True,
+            metavar="HOST:PORT",
+            help="This Ray cluster may be used if a spec or a run's folder names it; several times.",
+            expose_value=False,
+            callback=addresses,
         ),
     )

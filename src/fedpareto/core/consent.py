@@ -1,9 +1,10 @@
-"""What a user has named for this process: no file may lead to a database or an import that nobody named.
+"""What a user has named for this process: no file may lead to a database, an import or a cluster that nobody named.
 
 A spec or a run folder may come from a stranger. The user names a text by typing it on the command line, or in Python by
-giving it to `fedpareto.run`, `table`, `sweep` or `tune`; `--allow-sql`, `--allow-import` and `fedpareto.allow` name
-what files hold. Whoever opens a database, imports a module or reads a file that a run folder names asks here first.
-Processes that this one starts know the same, by a variable of the environment.
+giving it to `fedpareto.run`, `table`, `sweep` or `tune`; `--allow-sql`, `--allow-import`, `--allow-address` and
+`fedpareto.allow` name what files hold. Whoever opens a database, imports a module, goes to a cluster or reads a file
+that a run folder names asks here first. Processes that this one starts know the same, by a variable of the
+environment.
 """
 
 from __future__ import annotations
@@ -17,8 +18,10 @@ from fedpareto.errors import UserError
 
 VARIABLE = "FEDPARETO_NAMED"
 """What was named, separated by spaces: digests of texts, and the words below."""
-SQL, FILES, STRICT = "any-sql", "any-file", "strict"
-"""Words: every query may run; where the process is strict, every file may be read; the process is strict."""
+SQL, FILES, STRICT, BLIND = "any-sql", "any-file", "strict", "blind"
+"""Words: every query may run; where the process is strict, every file may be read; the process is strict; it reads no
+data at all.
+"""
 MOST = 1000
 """Texts that are kept; the environment of a process has no room for many more."""
 
@@ -56,14 +59,14 @@ def name_words(words: Sequence[str]) -> None:
             name(word, value)
 
 
-def allow(sql: bool = False, modules: Iterable[str] = ()) -> None:
-    """Files may name any query, and these modules to import: for specs and run folders that you trust.
+def allow(sql: bool = False, modules: Iterable[str] = (), addresses: Iterable[str] = ()) -> None:
+    """Files may name any query, these modules to import and these clusters: for specs and run folders that you trust.
 
     fedpareto.allow(sql=True)
     fedpareto.resume("runs/people")
     """
     _keep([SQL] if sql else [])
-    name(*modules)
+    name(*modules, *addresses)
 
 
 def allow_files() -> None:
@@ -71,9 +74,9 @@ def allow_files() -> None:
     _keep([FILES])
 
 
-def strict() -> dict[str, str]:
-    """The environment of a process that reads no file which only a run folder names."""
-    return os.environ | {VARIABLE: " ".join([STRICT, *_kept()])}
+def strict(blind: bool = False) -> dict[str, str]:
+    """The environment of a process that reads no file which only a run folder names, or, if `blind`, no data at all."""
+    return os.environ | {VARIABLE: " ".join([STRICT, *[BLIND] * blind, *_kept()])}
 
 
 def passed() -> str:
@@ -88,6 +91,7 @@ def take(passed: str) -> None:
 
 def need_sql(url: str, query: str) -> None:
     """Raises UserError if the user has not named this database and this query."""
+    need_data(url)
     if SQL not in _kept() and not (_named(url) and _named(query)):
         raise UserError(
             f"the query '{_short(query)}' to the database {_short(url)} comes from a file, and might be a stranger's; "
@@ -104,8 +108,24 @@ def need_module(module: str, whole: str) -> None:
         )
 
 
+def need_data(what: str) -> None:
+    """Raises UserError in a process that reads no data."""
+    if BLIND in _kept():
+        raise UserError(f"this depends on rows of {_short(what)}, and a page that only watches reads no data")
+
+
+def need_address(address: str) -> None:
+    """Raises UserError if the user has not named this cluster: whoever it belongs to runs code with us."""
+    if not _named(address):
+        raise UserError(
+            f"the cluster {_short(address)} comes from a file, and might be a stranger's; if you know it, add "
+            f"--allow-address {_short(address)} (in Python: fedpareto.allow(addresses=['{_short(address)}']))"
+        )
+
+
 def need_file(path: str) -> None:
     """Raises UserError in a strict process if the user has not named this file."""
+    need_data(path)
     kept = _kept()
     if STRICT in kept and FILES not in kept and not _named(path):
         raise UserError(

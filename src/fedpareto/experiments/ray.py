@@ -18,7 +18,7 @@ from fedpareto.core.solutions import tested_on
 from fedpareto.engines.judging import Judge
 from fedpareto.engines.machine import memory_of
 from fedpareto.engines.ray import room
-from fedpareto.engines.ray.options import RayOptions
+from fedpareto.engines.ray.options import AUTO, RayOptions
 from fedpareto.experiments import engines
 from fedpareto.experiments.draft import Draft
 from fedpareto.experiments.settings import settings_of
@@ -41,6 +41,8 @@ DATA = "FEDPARETO_DATA"
 def opened(spec: Spec, folder: Path | None, chosen: Mapping[str, Any] | None = None) -> Iterator[RayEngine]:
     """An engine whose workers live as long as the block; `chosen` is what one measured when the run began."""
     assert isinstance(spec.engine, RayOptions)
+    if spec.engine.address not in ("", AUTO):
+        consent.need_address(spec.engine.address)
     before = None if chosen is None else engines.measured_before(chosen, ("threads", "chunk", "workers"), folder)
     with cluster.connected(spec.engine.address, f"the engine {spec.engine.name}"):
         from fedpareto.engines.ray.crew import Crew

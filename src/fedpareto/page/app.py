@@ -57,7 +57,7 @@ def app_of(
     """The page over a shelf of runs, for those who know the token and under these names; `rows` are for the dial."""
     server = secrets.token_hex(8)
     hub = Hub(shelf, server)
-    turned, forms, painter = dial.Dial(rows), Worker(form.TARGET), Worker(figures.TARGET)
+    turned, forms, painter = dial.Dial(rows), Worker(form.TARGET, blind=read_only), Worker(figures.TARGET)
 
     def folder_of(id: str) -> Path:
         folder: Path = shelf.run(id).folder

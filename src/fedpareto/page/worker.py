@@ -44,6 +44,8 @@ class Worker:
     target: str
     """Of that function, "module:function"; see `Answering`. Its module is imported over there, not here."""
     longest: float = LONGEST
+    blind: bool = False
+    """Whether it reads no data, whatever it is asked."""
     _process: subprocess.Popen[str] | None = None
     _began: float = 0.0
     """When the question under way was begun."""
@@ -112,7 +114,7 @@ class Worker:
     def _begin(self) -> subprocess.Popen[str]:
         return subprocess.Popen(
             python(__name__, self.target),
-            env=consent.strict(),
+            env=consent.strict(self.blind),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             encoding="utf-8",

@@ -26,6 +26,7 @@ from typing import BinaryIO
 from urllib.parse import urldefrag, urlsplit
 
 from fedpareto import limits
+from fedpareto.core import consent
 from fedpareto.errors import DamagedFile, UnknownName, UserError
 from fedpareto.files import ARCHIVE_DAMAGE, Lock, replace
 
@@ -90,6 +91,7 @@ class DataSet:
 
     def path(self, file: DataFile) -> Path:
         """The path of one file, downloaded if missing."""
+        consent.need_data(self.name)
         return find(self, file) or fetch(self, file)
 
     def contents(self) -> list[bytes]:

@@ -10,7 +10,9 @@ from fedpareto.engines.machine import LocalOptions
 from fedpareto.errors import UserError
 
 MOST_WORKERS = 10_000
-ADDRESS = re.compile(r"auto|(\[[0-9a-fA-F:.]+\]|[\w.-]+):\d{1,5}")
+AUTO = "auto"
+"""The cluster to which this machine belongs."""
+ADDRESS = re.compile(rf"{AUTO}|(\[[0-9a-fA-F:.]+\]|[\w.-]+):\d{{1,5}}")
 
 
 @dataclass(frozen=True)
