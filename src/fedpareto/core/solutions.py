@@ -114,7 +114,8 @@ def roles(parts: Sequence[str]) -> list[int]:
 def tested_on(problem: Problem, splits: Splits) -> Tested | None:
     """What a seed's models are tested on, and what a constant answer scores there.
 
-    None without test rows that have classes: only there is a row right or wrong, so that few of them are luck.
+    None without test rows that have classes: only there is a row right or wrong, so that few of them are luck. Plain
+    models need training rows as well.
     """
     if "test" not in splits or not isinstance(problem, SupervisedProblem) or problem.classes() is None:
         return None
@@ -122,4 +123,5 @@ def tested_on(problem: Problem, splits: Splits) -> Tested | None:
     own = splits.get(OWN_TEST, rows).counts
     others = " ".join(one.digest() for name, one in splits.items() if name not in ("test", OWN_TEST))
     fewest, smallest = int(rows.counts.min()), int(own.min())
-    return Tested(fewest, smallest, problem.constants(rows), plain_points(problem, splits), rows.digest(), others)
+    plain = plain_points(problem, splits) if "train" in splits else {}
+    return Tested(fewest, smallest, problem.constants(rows), plain, rows.digest(), others)
