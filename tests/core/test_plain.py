@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import pytest
 import torch
@@ -12,15 +14,20 @@ from sklearn.preprocessing import StandardScaler
 
 import fedpareto
 from fedpareto.core import solutions
+from fedpareto.core.environment import Actions, TensorEnvironment
+from fedpareto.core.federation import Federation
 from fedpareto.core.plain import logistic_regression, plain_points
 from fedpareto.core.rows import Rows
 from fedpareto.problems.convex import Convex
 from fedpareto.problems.images_text.images import ImageProblem
 from fedpareto.problems.images_text.texts import Shakespeare
+from fedpareto.problems.morl.deep_sea_treasure import DeepSeaTreasure
 from fedpareto.problems.multitask.digits import DigitPairs
 from fedpareto.problems.synthetic import Synthetic
 from fedpareto.report.comparison import comparison
 from fedpareto.report.reading import load
+
+ENGINE = {"threads": 1, "chunk": 3}
 
 
 def sklearns(features: np.ndarray, labels: np.ndarray):
@@ -107,10 +114,81 @@ LABELS = [[7, 7, 9], [9, 9, 9, 3], [7, 9, 9, 9], [9, 9]]
 
 def test_where_there_is_none_that_is_said(tmp_path):
     assert ImageProblem.is_text is False
-    assert solutions.tested_on(Convex(), Convex().data(3, 0)) is None
-    fedpareto.run("convex", "fedavg", clients=3, rounds=1, engine={"threads": 1, "chunk": 3}, out=tmp_path / "a")
+    assert solutions.tested_on(Convex(), Convex().data(3, 0), None) is None
+    fedpareto.run("convex", "fedavg", clients=3, rounds=1, engine=ENGINE, out=tmp_path / "a")
     (note,) = [note for note in comparison([load(tmp_path / "a")]).notes if "No plain model" in note]
-    assert "the problem has none" in note
+    assert "'convex' has none" in note
+
+
+def test_a_result_says_that_there_is_none():
+    result = fedpareto.run("convex", "fedavg", clients=3, rounds=1, engine=ENGINE)
+    assert any("no plain model to compare with: 'convex' has none" in line for line in result.summary())
+    tables = fedpareto.run(Synthetic(rows=300), "fedavg", clients=3, rounds=1, engine=ENGINE)
+    assert not any("no plain model" in line for line in tables.summary())
+
+
+def test_a_report_of_rows_that_nobody_trains_on_has_the_constant_alone():
+    found = solutions.tested_on(Synthetic(rows=300), {"test": Synthetic(rows=300).data(3, 0)["test"]}, None)
+    assert list(found.references(Synthetic().objectives)) == ["constant"]
+
+
+@dataclass(frozen=True)
+class Switch(TensorEnvironment):
+    """The first action pays in the first objective, the second in the other, whatever was before."""
+
+    observation_size: int = 1
+    actions: Actions = Actions(count=2)
+    objectives: int = 2
+    horizon: int = 40
+
+    def start(self, n, device):
+        return {"nothing": torch.zeros(n, 1, device=device)}
+
+    def observe(self, state):
+        return state["nothing"]
+
+    def advance(self, state, action):
+        return (
+            state,
+            torch.stack([action == 0, action == 1], dim=-1).float(),
+            torch.zeros_like(action, dtype=torch.bool),
+        )
+
+
+class Switching(DeepSeaTreasure):
+    environment = Switch()
+
+
+def test_of_reinforcement_learning_the_random_policy_stands_there():
+    clients = Federation.create(DeepSeaTreasure(), 3, 5).addresses
+    found = Switching(episodes=100).by_chance(clients)
+    assert found.shape == (3, 2)
+    assert np.allclose(found.sum(1), 40)
+    assert np.abs(found - 20).max() < 5 * np.sqrt(40 / 4 / 100)  # Five standard deviations of a mean.
+    assert len({row[0] for row in found.tolist()}) == 3
+    assert np.array_equal(Switching(episodes=100).by_chance(clients[1:]), found[1:])
+
+
+def test_runs_of_policies_are_held_against_chance(tmp_path):
+    chosen = {"clients": 3, "rounds": 1, "engine": ENGINE, "learner": {"steps": 20}, "out": tmp_path / "a"}
+    result = fedpareto.run(DeepSeaTreasure(hidden=(4,)), "fedavg", **chosen)
+    assert list(result.beside) == ["random policy"]
+    assert any(line.startswith("in the same episodes: against random policy") for line in result.summary())
+    assert not any("test rows" in line or "no plain" in line for line in result.summary())
+    table = comparison([load(tmp_path / "a")])
+    assert [row.label for row in table.rows] == ["fedavg", "random policy"]
+    assert any(note.startswith("Random policy: actions at random") for note in table.notes)
+
+
+def test_a_reference_has_as_many_digits_as_it_needs(tmp_path):
+    """A run of constant models has a gap of exactly 0 beside a plain model's; both were written without decimals."""
+    fedpareto.run(
+        Synthetic(rows=300), "fedavg", clients=3, rounds=4, preferences="0,1", engine=ENGINE, out=tmp_path / "a"
+    )
+    table = comparison([load(tmp_path / "a")])
+    for name in ("plain alone", "plain pooled"):
+        cell = table.cell(name, "mean_1")
+        assert abs(float(cell.text) - cell.mean) < 0.001
 
 
 def test_a_result_its_folder_and_a_table_have_the_same_references(tmp_path):

@@ -104,7 +104,7 @@ def test_devices_policy_and_selection_are_parts_like_others() -> None:
     found = fedpareto.run("convex", "fedavg", **few, **words)
     assert found.spec == fedpareto.run("convex", "fedavg", **few, **{k: {"kind": v} for k, v in words.items()}).spec
     assert (found.spec.devices.kind, found.spec.policy.kind, found.spec.selection.kind) == tuple(words.values())
-    assert found.summary()[2].startswith("simulated ")
+    assert found.summary()[3].startswith("simulated ")
     assert fedpareto.run("convex", "fedbuff", **few).spec.policy.kind == "buffered", "the algorithm's own"
     with pytest.raises(fedpareto.UserError, match="candidates is 9; it is from 4"):
         fedpareto.run("convex", "fedavg", **few, selection={"kind": "power-of-choice", "candidates": 9})

@@ -53,6 +53,11 @@ class Federation:
         """What is public about this federation."""
         return setting_of(problem, self.ids, self.seed, rounds, participation, self.common_preference)
 
+    @property
+    def addresses(self) -> rng.Addresses:
+        """Where the clients' random streams are before the first round."""
+        return rng.Addresses.at(self.seed, np.array(self.ids), 0)
+
     def only(self, rows: np.ndarray) -> Federation:
         """Some neighbouring clients with their data, by their rows; the rest can be forgotten."""
         splits = {name: table.only(rows) for name, table in self.splits.items()}

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedpareto.core import rng
 from fedpareto.core.layout import Layout
 from fedpareto.core.learner import Learner
 from fedpareto.core.outputs import Output
@@ -120,6 +121,10 @@ class Problem(ABC):
         Without such answers a is 0.
         """
         return np.zeros((0, 1, len(self.objectives)))
+
+    def by_chance(self, addresses: rng.Addresses) -> np.ndarray | None:
+        """The objectives of who acts at random, at each client `[n, m]`; None where nobody acts."""
+        return None
 
     def default_clients(self) -> int:
         """How many clients a run has unless the user says otherwise."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -93,29 +95,48 @@ class ReinforcementProblem(Problem):
         many = addresses.repeated(count)
         # No client uses lanes below zero: models are not evaluated on episodes of training.
         episodes = many.with_lane(-1 - many.lane * self.episodes - number)
+        parameters = self.layout.unflatten(models)
+
+        def act(seen: Tensor) -> Tensor:
+            return self.policy.act(parameters, seen.view(len(models), count, -1).to(models.dtype)).flatten(0, 1)
+
         with torch.no_grad():
-            returns = self._play(models, episodes, count)
+            returns = self._play(act, episodes, models.device)
         return returns.view(len(models), count, *returns.shape[1:]).mean(1).to(models.dtype)
 
-    def _play(self, model: Tensor, addresses: rng.Addresses, count: int) -> Tensor:
-        """One episode at each address, `count` for each model: `[n · count, 2, m]`."""
-        parameters = self.layout.unflatten(model)
+    def by_chance(self, addresses: rng.Addresses) -> np.ndarray:
+        """The returns of uniformly random actions, mean over `episodes` of each client's, `[n, m]`."""
+        count, actions = self.episodes, self.environment.actions
+        number = torch.arange(count, device=addresses.lane.device).repeat(len(addresses))
+        episodes = addresses.repeated(count).with_lane(-1 - number)
+        width = actions.size + actions.size % 2  # A stream is read from even places on.
+        taken = itertools.count()
+
+        def act(seen: Tensor) -> Tensor:
+            drawn = episodes.uniform("random policy", width, next(taken) * width)
+            if actions.discrete:
+                return (drawn[:, 0] * actions.count).long().clamp_max(actions.count - 1)
+            return 2 * drawn[:, : actions.size] - 1
+
+        returns = self._play(act, episodes, torch.device("cpu"))[:, -1]
+        return returns.view(len(addresses), count, -1).double().mean(1).numpy()
+
+    def _play(self, act: Callable[[Tensor], Tensor], addresses: rng.Addresses, device: torch.device) -> Tensor:
+        """One episode at each address, `[k, 2, m]`; `act` says what is done after each of the observations `[k, o]`."""
         environment = self.environment
-        session = environment.open(environment.begin(addresses, model.device), addresses)
-        returns = torch.zeros(len(addresses), 2, environment.objectives, device=model.device)
-        alive = torch.ones(len(addresses), 1, 1, device=model.device)
-        weight = torch.ones(2, 1, device=model.device)
-        fading = torch.tensor([[self.discount], [1.0]], device=model.device)
+        session = environment.open(environment.begin(addresses, device), addresses)
+        returns = torch.zeros(len(addresses), 2, environment.objectives, device=device)
+        alive = torch.ones(len(addresses), 1, 1, device=device)
+        weight = torch.ones(2, 1, device=device)
+        fading = torch.tensor([[self.discount], [1.0]], device=device)
 
         def step() -> None:
-            seen = session.observation.view(len(model), count, -1).to(model.dtype)
-            action = environment.scaled(self.policy.act(parameters, seen).flatten(0, 1))
-            _, reward, terminated, truncated = session.step(action)
+            _, reward, terminated, truncated = session.step(environment.scaled(act(session.observation)))
             returns.add_(alive * weight * reward.unsqueeze(1))
             weight.mul_(fading)
             alive.mul_(~(terminated | truncated).view(-1, 1, 1))
 
-        once = Replayed(step, model.device if session.capturable else None)
+        once = Replayed(step, device if session.capturable else None)
         try:
             for number in range(environment.horizon):
                 once()

@@ -7,11 +7,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from fedpareto.core import rng
 from fedpareto.core.plain import plain_points
 from fedpareto.core.problem import Objective, Problem, SupervisedProblem
 from fedpareto.core.rows import OWN_TEST, Splits
 from fedpareto.moo import dominance, filters, indicators
-from fedpareto.moo.tested import Tested
+from fedpareto.moo.tested import CHANCE, Tested
 
 
 @dataclass(frozen=True)
@@ -111,14 +112,15 @@ def roles(parts: Sequence[str]) -> list[int]:
     return [0, parts.index(chosen_on(parts)), parts.index(held_out(parts))]
 
 
-def tested_on(problem: Problem, splits: Splits) -> Tested | None:
+def tested_on(problem: Problem, splits: Splits, clients: rng.Addresses | None) -> Tested | None:
     """What a seed's models are tested on, and what a constant answer scores there.
 
     None without test rows that have classes: only there is a row right or wrong, so that few of them are luck. Plain
-    models need training rows as well.
+    models need training rows as well. Where clients act instead, it is what they have by chance.
     """
     if "test" not in splits or not isinstance(problem, SupervisedProblem) or problem.classes() is None:
-        return None
+        chance = None if clients is None else problem.by_chance(clients)
+        return None if chance is None else Tested(0, 0, np.zeros((0, 1, chance.shape[1])), {CHANCE: chance})
     rows = splits["test"]
     own = splits.get(OWN_TEST, rows).counts
     others = " ".join(one.digest() for name, one in splits.items() if name not in ("test", OWN_TEST))

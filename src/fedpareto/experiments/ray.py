@@ -102,7 +102,7 @@ def make_shard(given: dict[str, Plain]) -> tuple[Begin, Plain]:
     federations, tested = [], []
     for seed in spec.seeds:
         whole = spec.federation(seed)
-        if given["tested"] and (one := tested_on(spec.problem, whole.splits)) is not None:
+        if given["tested"] and (one := tested_on(spec.problem, whole.splits, whole.addresses)) is not None:
             tested.append(tuple(getattr(one, field.name) for field in fields(one)))
         federations.append(whole.only(rows))
     assert isinstance(spec.engine, RayOptions)

@@ -24,6 +24,7 @@ from fedpareto.report.words import (
     beside_in_words,
     collapse_in_words,
     few_rows_in_words,
+    no_plain_in_words,
     simulated_in_words,
     stop_in_words,
 )
@@ -100,8 +101,8 @@ class Result:
 
     def _references(self) -> list[str]:
         """What the models are worth beside the references, in a line."""
-        told = "; ".join(beside_in_words(self.beside))
-        return [f"on the same rows: {told}"] if told else []
+        told, names = beside_in_words(self.beside), {name for one in self.references for name in one}
+        return ([told] if told else []) + no_plain_in_words(self.spec.problem.name, names)
 
     def _simulated(self) -> list[str]:
         """Simulated time and energy, mean over seeds, and how old replies were; nothing without devices."""

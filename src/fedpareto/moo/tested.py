@@ -16,6 +16,10 @@ AT_THE_CONSTANT = 0.005
 """Models whose objectives differ by no more from a constant answer's have learnt nothing else."""
 
 
+CHANCE = "random policy"
+"""The reference of whoever acts: its actions are random."""
+
+
 class Constant(NamedTuple):
     """The same answer for everybody."""
 
@@ -54,7 +58,8 @@ class Tested:
     """The held-out rows of one seed."""
 
     rows: int
-    """Behind the headline: of all clients together, or where each client is tested on its own, the fewest of one."""
+    """Behind the headline: of all clients together, or where each client is tested on its own, the fewest of one; 0
+    where there are episodes instead."""
     smallest: int
     """The client with the fewest rows of its own has this many."""
     constants: np.ndarray
@@ -62,7 +67,8 @@ class Tested:
     a = 0 where the problem has no such answers."""
     plain: Mapping[str, np.ndarray] = field(default_factory=dict)
     """The objectives of plain models: of each client "alone", `[n, m]`, and of the rows of all, "pooled", `[1, m]` or
-    `[n, m]`. Empty where there is none, and in folders of before."""
+    `[n, m]`; of reinforcement learning those of a random policy. Empty where there is none, and in folders of before.
+    """
     test_digest: str = ""
     """Of the test rows; empty in folders of before."""
     clients_digest: str = ""
@@ -77,7 +83,7 @@ class Tested:
         """What to hold models on these rows against, by name: points `[n, m]`, or `[1, m]` of one for all."""
         best = self.constant(objectives)
         constant = {} if best is None else {"constant": self.constants[best.answer]}
-        return constant | {f"plain {name}": points for name, points in self.plain.items()}
+        return constant | {name if name == CHANCE else f"plain {name}": points for name, points in self.plain.items()}
 
     def beside(self, points: np.ndarray, preferences: np.ndarray | None, objectives: Sequence[Aim]) -> dict[str, float]:
         """By reference, how much more models with these points `[n, m]` are worth than it.

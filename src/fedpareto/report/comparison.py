@@ -9,13 +9,14 @@ import numpy as np
 from fedpareto.moo.dominance import front
 from fedpareto.moo.indicators import expected_utility, hypervolume, igd, own_utilities
 from fedpareto.moo.intervals import interval
+from fedpareto.moo.tested import CHANCE
 from fedpareto.report._files import Array
 from fedpareto.report.costs import OF_TIME, metrics_of_time
 from fedpareto.report.gains import LOCAL, gains_of_seed
 from fedpareto.report.likeness import comparable, same_preferences, unlike
 from fedpareto.report.record import Record, mean_and_deviation
 from fedpareto.report.table import Cell, Column, Row, Table, cell_text, decimals_of, number_text
-from fedpareto.report.words import beside_in_words
+from fedpareto.report.words import beside_in_words, no_plain_in_words
 
 INDICATORS = {
     "hypervolume": ("hypervolume", 1),
@@ -59,16 +60,13 @@ MAY_BE_UNKNOWN = (*INDICATORS, *OVER_LOCAL, IMPROVED.key, EPSILON.key, *OF_TIME)
 """Columns that a table has only if they are known of a run."""
 
 
-REFERENCES = ("constant", "plain alone", "plain pooled", "central")
+REFERENCES = ("constant", "plain alone", "plain pooled", CHANCE, "central")
 """In the order of their rows."""
 PLAIN = (
     "Plain: logistic regression (of texts the most frequent class), alone on each client's training rows, and pooled "
     "on those of all."
 )
-NO_PLAIN = (
-    "No plain model stands beside these runs: rows are elsewhere, the problem has none, objectives were withheld, or "
-    "the folder is older than plain models are."
-)
+BY_CHANCE = "Random policy: actions at random, in as many episodes of each client as a policy is evaluated on."
 
 
 def comparison(records: Sequence[Record], over: str | None = None) -> Table:
@@ -111,9 +109,8 @@ def _references(runs: Sequence[Record], columns: Sequence[Column], cells: Sequen
         found = []
         for column, of_runs in zip(columns, cells, strict=True):
             values = np.array([of_seed.get(column.key, np.nan) for of_seed in measured])
-            decimals = decimals_of(
-                [np.array(cell.values) for cell in of_runs], np.array([cell.mean for cell in of_runs])
-            )
+            seen = [*(np.array(cell.values) for cell in of_runs), values]
+            decimals = decimals_of(seen, np.array([mean_and_deviation(one)[0] for one in seen]))
             found.append(Cell(tuple(values.tolist()), cell_text(values, decimals)))
         rows.append(Row(label, name, "", known.status.name, known.started, tuple(found), is_reference=True))
     return rows
@@ -313,12 +310,14 @@ def _in_words(differences: Array) -> str:
 
 def _of_references(runs: Sequence[Record]) -> list[str]:
     """What plain models are, and how each run compares with its references."""
-    is_plain = any(name.startswith("plain") for run in runs for name in run.references)
-    notes = [PLAIN if is_plain else NO_PLAIN]
+    names = {name for run in runs for name in run.references}
+    notes = [PLAIN] if any(name.startswith("plain") for name in names) else []
+    notes += [BY_CHANCE] if CHANCE in names else []
+    notes += [f"{_upper(line)}." for line in no_plain_in_words(runs[0].problem, names)]
     for run in runs:
         if told := beside_in_words(run.beside):
             what = "Utility" if all(one.preferences is not None for one in run.solutions) else "Hypervolume"
-            notes.append(f"{what} of {run.label} on the same rows: {'; '.join(told)}.")
+            notes.append(f"{what} of {run.label} {told}.")
     return notes
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
 from fedpareto.moo.intervals import interval
-from fedpareto.moo.tested import FEWEST_ROWS, Tested
+from fedpareto.moo.tested import CHANCE, FEWEST_ROWS, Tested
 from fedpareto.report.entries import OWN_TEST
 from fedpareto.report.units import ENERGY, TIME
 
@@ -40,9 +40,21 @@ def collapse_in_words(collapsed: Sequence[int], seeds: int) -> list[str]:
     return [f"collapsed: every model{which} scores what the same answer for everybody does"]
 
 
-def beside_in_words(differences: Mapping[str, np.ndarray]) -> list[str]:
-    """How the models compare with each reference on the same rows, by the interval over the seeds."""
-    return [f"against {name} {_verdict(one)}" for name, one in differences.items()]
+def beside_in_words(differences: Mapping[str, np.ndarray]) -> str:
+    """How the models compare with each reference, by the interval over the seeds; empty without any."""
+    where = "in the same episodes" if CHANCE in differences else "on the same rows"
+    told = "; ".join(f"against {name} {_verdict(one)}" for name, one in differences.items())
+    return f"{where}: {told}" if told else ""
+
+
+def no_plain_in_words(problem: str, references: Iterable[str]) -> list[str]:
+    """A line where no plain model stands among the references, and why."""
+    if any(name == CHANCE or name.startswith("plain") for name in references):
+        return []
+    return [
+        f"no plain model to compare with: '{problem}' has none or is too large for one, its rows are elsewhere, or "
+        "objectives are withheld"
+    ]
 
 
 def _verdict(differences: np.ndarray) -> str:
@@ -59,6 +71,7 @@ def _signed(value: float) -> str:
 
 def few_rows_in_words(tested: Sequence[Tested]) -> list[str]:
     """A line where results are mostly luck, or a client's own are."""
+    tested = [one for one in tested if one.rows]
     if not tested:
         return []
     rows, smallest = min(one.rows for one in tested), min(one.smallest for one in tested)

@@ -245,7 +245,7 @@ def _of_clients(
     """
     assert label is not None, "groups are known only with a label"
     splits = {"test": problem.held_out(clients, seed)}
-    tested = tested_on(problem, tested_on_all(splits) if problem.test == "common" else splits)
+    tested = tested_on(problem, tested_on_all(splits) if problem.test == "common" else splits, None)
     assert tested is not None, "there are rows"
     found = tested.constant(problem.objectives)
     assert found is not None, "there are two labels"
