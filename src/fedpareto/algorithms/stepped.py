@@ -30,6 +30,8 @@ FACTOR = "step.factor"
 REGRET = "regret"
 """The name in a reply of how much worse than its best rung a client found each of them; 0 if it was not asked."""
 ALONE = "alone."
+CHOSEN = (FACTOR, ALONE + ladder.FACTOR)
+"""The names of what a client has chosen for itself."""
 W = TypeVar("W", bound=State)
 
 

@@ -125,7 +125,7 @@ def run(
     """
     from fedpareto.experiments.draft import Draft
     from fedpareto.experiments.runner import start
-    from fedpareto.experiments.steps import in_words
+    from fedpareto.experiments.steps import beforehand
 
     if algorithm is not None and algorithm.endswith((".yaml", ".yml")):
         raise UserError(f"'{algorithm}' is a file, not an algorithm; give a spec with --spec: --spec {algorithm}")
@@ -170,8 +170,8 @@ def run(
     try:
         if not quiet:
             data.print_report(ready.problem, ready.clients, ready.seeds[0])
-            if tried := in_words(ready.algorithm, ready.learner):
-                typer.echo(tried)
+            for line in beforehand(ready.algorithm, ready.problem, ready.learner, ready.engine, ready.privacy):
+                typer.echo(line)
         with watched(ready, folder, quiet) as hooks:
             result = start(ready, folder, log_to=log_to or (), **hooks)
     finally:

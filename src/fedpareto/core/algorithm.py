@@ -189,6 +189,11 @@ class Algorithm(ABC, Generic[S]):
                 setattr(cls, name, value)
 
     @property
+    def cost(self) -> str:
+        """What a round costs where that is not what one would expect, in a line that a run begins with."""
+        return ""
+
+    @property
     def lanes(self) -> int:
         """The most tasks that a client has in one exchange."""
         return 1

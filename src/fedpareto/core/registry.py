@@ -96,6 +96,11 @@ def secured(algorithm: Algorithm[Any], secure_sum: SecureSum) -> Algorithm[Any]:
     return wrapped
 
 
+def stepping() -> Any:
+    """How step sizes are chosen on validation rows: the module algorithms.stepped."""
+    return importlib.import_module("fedpareto.algorithms.stepped")
+
+
 def normalised(algorithm: Algorithm[Any], way: str) -> Algorithm[Any]:
     """The algorithm with normalisation layers averaged, or kept by clients as a whole or in part."""
     module = importlib.import_module("fedpareto.algorithms.normalisation")

@@ -23,6 +23,8 @@ class LocalOptions:
     """How the local engine works; none of it changes the numbers beyond rounding."""
 
     name: ClassVar[str] = "local"
+    plans: ClassVar[bool] = False
+    """Whether it plans ahead, with the same work in every round."""
 
     device: str = "cpu"
     """"cpu", "cuda" or "cuda:1"."""

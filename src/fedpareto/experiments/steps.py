@@ -6,14 +6,13 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any, Literal
 
-from fedpareto.algorithms import ladder, stepped
+from fedpareto.core import registry
 from fedpareto.core.algorithm import Algorithm, climbs, unwrapped
 from fedpareto.core.kept import Kept
 from fedpareto.core.learner import Learner
 from fedpareto.core.problem import Problem
 from fedpareto.engines.machine import LocalOptions
 from fedpareto.errors import UserError
-from fedpareto.space.missions.options import MissionOptions
 from fedpareto.trust.privacy import Privacy
 
 Choice = Literal["validated", "fixed"]
@@ -28,14 +27,14 @@ def why_fixed(
         return f"'{problem.name}' has no validation rows as it is set"
     if "lr" not in learner.own:
         return f"{type(learner).__name__} has no step size that may differ from client to client"
-    if isinstance(engine, MissionOptions):
+    if engine.plans:
         return "a mission plans with the same work in every round"
     if privacy.kind != "none" and not plain.personalised:
         return (
             f"with privacy.kind={privacy.kind} what clients of {plain.name} say of step sizes would take a share of "
             "the noise of their models"
         )
-    why = stepped.refusal(plain)
+    why = registry.stepping().refusal(plain)
     return f"it does not fit {plain.name}: {why}" if why else ""
 
 
@@ -67,22 +66,37 @@ def checked(
         return algorithm
     if why := why_fixed(algorithm, problem, learner, engine, privacy):
         raise UserError(f"step is validated, but {why}; take step=fixed")
-    return stepped.stepped(algorithm)
+    found: Algorithm[Any] = registry.stepping().stepped(algorithm)
+    return found
 
 
 def in_words(algorithm: Algorithm[Any], learner: Any) -> str:
     """What is tried and what that costs, in a line; empty where steps are fixed."""
-    said = stepped.said(algorithm)
+    stepping = registry.stepping()
+    said: str = stepping.said(algorithm)
     if not said:
         return ""
-    sizes = ", ".join(f"{factor * learner.lr:.2g}" for factor in ladder.FACTORS)
+    sizes = ", ".join(f"{factor * learner.lr:.2g}" for factor in stepping.FACTORS)
     return f"step sizes {sizes} are tried on validation rows: {said} (step=fixed does without)"
+
+
+def beforehand(
+    algorithm: Algorithm[Any], problem: Problem, learner: Any, engine: LocalOptions, privacy: Privacy
+) -> list[str]:
+    """What to know before a run begins, a line each: which step sizes are tried, or why none is, and what else costs.
+
+    Nothing is said where a user has fixed a step size that could have been chosen.
+    """
+    tried = in_words(algorithm, learner)
+    why = "" if tried or not hasattr(learner, "lr") else why_fixed(algorithm, problem, learner, engine, privacy)
+    fixed = f"the step size {learner.lr:g} is taken as it is, not chosen on validation rows: {why}" if why else ""
+    return [line for line in (tried, fixed, unwrapped(algorithm).cost) if line]
 
 
 def chosen(private: Kept, run: int) -> dict[str, dict[str, int]]:
     """How many clients of a run have chosen each factor for themselves, for its record; nothing where none has."""
     shelf = private.shelves.get((run, 0))
-    for name in (stepped.FACTOR, stepped.ALONE + ladder.FACTOR):
+    for name in registry.stepping().CHOSEN:
         if shelf is not None and name in shelf.tensors and len(shelf.clients):
             each = shelf.all()[name][:, 0].tolist()
             return {"step_factors": {f"{one:.4g}": count for one, count in sorted(Counter(each).items()) if one}}

@@ -189,9 +189,9 @@ def problems_of(options: Options, problems: Mapping[str, Any], usual: int) -> tu
 
 
 def spec_of(size: Mapping[str, int], **values: Any) -> dict[str, Any]:
-    """A spec of that size for a worker among others: one thread, all seeds in one stack."""
+    """A spec of that size for a worker among others: one thread, all seeds in one stack; step sizes are as they are."""
     engine = {"threads": 1, "chunk": size["clients"] * size["seeds"]}
-    return {**size, "seeds": list(range(size["seeds"])), "engine": engine, **values}
+    return {**size, "seeds": list(range(size["seeds"])), "engine": engine, "step": "fixed", **values}
 
 
 def less(values: Sequence[float], other: Sequence[float]) -> list[float]:

@@ -33,6 +33,7 @@ class MissionOptions(LocalOptions):
     """
 
     name: ClassVar[str] = "mission"
+    plans: ClassVar[bool] = True
 
     shell: str = "40/5/1"
     """A Walker shell of circular orbits: satellites/planes/phasing."""
