@@ -57,9 +57,9 @@ def run(problem: str, rows: int, algorithm: str, given: argparse.Namespace) -> l
 
 
 def made(name: str, given: argparse.Namespace) -> Algorithm[Any]:
-    """An algorithm with its own parameters, but for PraFFL's epochs."""
-    epochs = {"body_epochs": given.epochs[0], "head_epochs": given.epochs[1]} if "praffl" in name else {}
-    return make_algorithm(name, epochs)
+    """An algorithm with its own parameters, but for PraFFL's epochs, and as many preferences as in its paper."""
+    body, head = given.epochs
+    return make_algorithm(name, {"body_epochs": body, "head_epochs": head, "sampled": 64} if "praffl" in name else {})
 
 
 def trained(problem: Any, algorithm: Algorithm[Any], given: argparse.Namespace) -> Result:

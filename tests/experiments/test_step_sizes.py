@@ -17,7 +17,8 @@ from fedpareto.errors import UserError
 from fedpareto.experiments.draft import Draft
 from fedpareto.experiments.interrupts import Stopped
 from fedpareto.experiments.runner import resume, start
-from fedpareto.experiments.steps import in_words
+from fedpareto.experiments.steps import beforehand, in_words
+from fedpareto.papers.praffl.published import PRAFFL_OWN
 from fedpareto.report import reading, terminal
 
 
@@ -76,6 +77,44 @@ def test_noise_is_for_models_and_not_for_step_sizes():
     own = {"privacy": {"kind": "local", "noise": 1.0, "clip": 1.0}}
     spec = Draft({"problem": "compas", "algorithm": "fedpref", **own}).finish()
     assert spec.step == "validated", "what a client chooses for itself is never sent"
+
+
+def said(values):
+    spec = Draft({"problem": "synthetic", "clients": 3, **values}).finish()
+    return beforehand(spec.algorithm, spec.problem, spec.learner, spec.engine, spec.privacy)
+
+
+def test_where_no_step_size_is_chosen_the_run_says_why():
+    noise = {
+        "privacy": {"kind": "central", "noise": 1.0, "clip": 1.0},
+        "algorithm": {"name": "fedavg", "weighting": "equal"},
+    }
+    split = {"problem": "compas"}
+    (line,) = said({**noise, **split})
+    assert re.match(
+        r"the step size [\d.]+ is taken as it is, not chosen on validation rows: with privacy.kind=central", line
+    )
+    assert "share of the noise" in line
+    (line,) = said({"algorithm": "fedavg", "problem": "convex"})
+    assert "'convex' has no validation rows" in line
+    assert said({"algorithm": "fedavg", **split})[0].startswith("step sizes ")
+    assert said({"algorithm": "fedavg", "step": "fixed", **split}) == []
+
+
+def test_what_praffl_costs_is_said_before_it_begins():
+    *_, line = said({"algorithm": {"name": "praffl", "body_epochs": 10, "head_epochs": 20, "sampled": 64}})
+    assert "30 times, in 20 of them under 64 preferences" in line
+    assert "1290 passes of fedavg" in line
+    *_, line = said({"algorithm": "praffl+ft"})
+    assert "65 passes of fedavg" in line
+    # reproduce stays with the paper.
+    assert dict(PRAFFL_OWN, balanced=0, used_body=0) == {
+        "body_epochs": 10,
+        "head_epochs": 20,
+        "sampled": 64,
+        "balanced": 0,
+        "used_body": 0,
+    }
 
 
 def test_it_is_said_before_and_recorded_after(tmp_path):

@@ -63,12 +63,12 @@ class PraFFL(Algorithm[PraFFLState]):
 
     head_layers: int = 2
     """Layers at the end of the model that the hypernetwork makes; all the others are the body."""
-    body_epochs: int = 10
-    """τ_c, passes over a client's data for the body in one round."""
-    head_epochs: int = 20
-    """τ_p, passes over a client's data for the hypernetwork in one round."""
-    sampled: int = 64
-    """n_λ, preferences drawn for each minibatch."""
+    body_epochs: int = 1
+    """τ_c, passes over a client's data for the body in one round; the paper has 10."""
+    head_epochs: int = 4
+    """τ_p, passes over a client's data for the hypernetwork in one round; the paper has 20."""
+    sampled: int = 16
+    """n_λ, preferences drawn for each minibatch; the paper has 64."""
     scalarisation: Literal["tchebycheff", "smooth-tchebycheff", "linear"] = "tchebycheff"
     """How a preference turns several losses into one: eq. 6, its smooth form (as in the published code), or eq. 5."""
     smoothing: float = 1.0
@@ -93,6 +93,16 @@ class PraFFL(Algorithm[PraFFLState]):
             raise UserError(f"margin lies between 0 and {LARGEST_MARGIN} (for example 0.01), smoothing is positive")
         if any(width < 1 for width in self.hypernetwork):
             raise UserError(f"hypernetwork is {list(self.hypernetwork)}; a layer has at least 1 unit, as in [4, 4]")
+
+    @property
+    def cost(self) -> str:
+        """A round is as many passes over the rows as there are epochs, most of them under many preferences."""
+        passes, s = self.body_epochs + self.head_epochs, "s" if self.sampled > 1 else ""
+        return (
+            f"in each round a client goes over its rows {passes} times, in {self.head_epochs} of them under "
+            f"{self.sampled} preference{s} at once: as much as {self.body_epochs + self.head_epochs * self.sampled} "
+            "passes of fedavg at the most"
+        )
 
     # -- the server half: plain averaging of the bodies ------------------------------------------------------------
 

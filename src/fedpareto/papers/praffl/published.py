@@ -43,8 +43,14 @@ CLIENTS: Mapping[str, int] = {"synthetic": 3, "compas": 2, "bank": 3, "adult": 2
 
 BASELINES = ("lft-ensemble", "lft-fedavg", "agnosticfair", "fairfed", "fedfb")
 PRAFFL = "praffl"
-PRAFFL_OWN: Mapping[str, Any] = {"balanced": False, "used_body": "shared"}
-"""Eq. 13 to the letter, and at the end the body that all clients share."""
+PRAFFL_OWN: Mapping[str, Any] = {
+    "body_epochs": EPOCHS - HEAD_EPOCHS,
+    "head_epochs": HEAD_EPOCHS,
+    "sampled": 64,
+    "balanced": False,
+    "used_body": "shared",
+}
+"""Epochs and n_λ of the paper, eq. 13 to the letter, and at the end the body that all clients share."""
 ALGORITHMS = (*BASELINES, PRAFFL)
 
 LEVELS: Mapping[str, str] = {"low": "fedfb-low", "medium": "fedfb", "high": "fedfb-high"}

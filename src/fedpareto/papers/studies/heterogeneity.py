@@ -46,6 +46,8 @@ PROBLEMS: Mapping[str, Mapping[str, Mapping[str, object]]] = {
 """By problem, with rows that are alike on all clients, or apart: shifted optima, or other shares of the groups."""
 ALONE = "local"
 ALGORITHMS = (ALONE, "fedavg", "fedprox", "fsmgda", "fedcmoo", "cfl", "fedpref", "praffl")
+OWN: Mapping[str, Mapping[str, object]] = {"praffl": {"body_epochs": 10, "head_epochs": 20, "sampled": 64}}
+"""As in the paper."""
 USUAL, QUICK = {"seeds": 10, "rounds": 30, "clients": 10}, {"seeds": 2, "rounds": 3, "clients": 4}
 QUICK_ALGORITHMS = (ALONE, "fedavg", "fedpref")
 LAST, OVER_ROUNDS = "last", "over rounds"
@@ -81,7 +83,12 @@ def prepare(name: str, options: Options) -> Study:
     cells = [
         Cell(
             _name(problem, data, alpha, way),
-            spec_of(size, algorithm=way, problem={"name": problem, **own}, preferences=f"dirichlet:{alpha:g}"),
+            spec_of(
+                size,
+                algorithm={"name": way, **OWN.get(way, {})},
+                problem={"name": problem, **own},
+                preferences=f"dirichlet:{alpha:g}",
+            ),
         )
         for problem in problems
         for data, own in PROBLEMS[problem].items()
