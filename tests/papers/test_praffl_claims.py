@@ -13,7 +13,7 @@ NOISE = (0.0, 0.001, -0.001)
 def found(data, label, errors, noise=NOISE):
     """A run whose seeds have one solution without a gap after each round, with these errors, a little apart."""
     algorithm = label if label in published.ALGORITHMS else published.PRAFFL
-    points = [[np.array([[error + shift, 0.0, 0.0]]) for error in errors] for shift in noise]
+    points = [[np.array([[error * (1 + shift), 0.0, 0.0]]) for error in errors] for shift in noise]
     return Found(Cell(data, label, algorithm), points, 1.0, True)
 
 

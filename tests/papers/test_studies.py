@@ -72,7 +72,7 @@ def test_what_heterogeneity_costs_is_judged_against_training_alone():
             alone = math.log10(alpha)  # What preferences do to everyone says nothing about federation.
             gains = {"local": 0.0, "good": 0.5, "bad": 0.2 if alpha == 10 else -0.2}
             for way, gain in gains.items():
-                values = (alone + gain + noise * (way != "local")).tolist()
+                values = (alone + gain * (1 + noise)).tolist()
                 found[heterogeneity._name("convex", data, alpha, way)] = {"last": values, "over rounds": values}
     judged = heterogeneity.judge(["convex"], alphas, ways, found)
     assert "With unequal preferences: less for bad; not shown for good." in judged.verdict
@@ -120,13 +120,13 @@ def test_the_control_tells_images_from_preferences():
 def test_shared_federations_and_public_preferences_are_judged_by_paired_differences():
     ways = list(mofld_together.WAYS)
     found = {
-        mofld_together._name("adult", 5, way): {"hypervolume": [0.7 - 0.1 * i, 0.71 - 0.1 * i]}
+        mofld_together._name("adult", 5, way): {"hypervolume": [0.7 - 0.1 * i, 0.71 - 0.101 * i]}
         for i, way in enumerate(ways)
     }
     judged = mofld_together.judge(["adult"], [5], ways, found)
     assert "a worse one in 2" in judged.verdict
     found = {
-        public_preferences._name("convex", kind, way): {"last": [0.3, 0.31] if "public" in way else [0.2, 0.21]}
+        public_preferences._name("convex", kind, way): {"last": [0.3, 0.311] if "public" in way else [0.2, 0.21]}
         for kind in public_preferences.KINDS
         for way in public_preferences.WAYS
     }
@@ -155,4 +155,5 @@ def test_rows_that_are_apart_leave_nobody_without_any():
 
 def test_differences_too_small_for_four_decimals_are_powers_of_ten():
     assert "+2.0e-05 (95 % interval +1.8e-05 to +2.2e-05), more" in str(contrast("", [2e-5, 2.1e-5, 1.9e-5], [0, 0, 0]))
-    assert "+0.0000 (95 % interval +0.0000 to +0.0000)" in str(contrast("", [0.0, 0.0], [0.0, 0.0]))
+    assert "+0.0000 (95 % interval +0.0000 to +0.0000)" in str(contrast("", [0.0] * 6, [0.0] * 6))
+    assert "six if they are all equal" in str(contrast("", [1.0, 1.0], [0.0, 0.0]))

@@ -37,7 +37,8 @@ def more(where: str, values: Values, others: Values, words: str) -> Part:
     mean = float(differences.mean())
     is_sure = around is not None and around.excludes_zero
     holds = None if mean > 0 and not is_sure else mean > 0
-    width = "one seed" if around is None else f"95 % interval {around.low:+.3f} to {around.high:+.3f}"
+    few = "one seed" if differences.size == 1 else "too few seeds that differ"
+    width = few if around is None else f"95 % interval {around.low:+.3f} to {around.high:+.3f}"
     return Part(where, holds, f"{words}: {np.mean(values):.3f} less {np.mean(others):.3f}, {width}")
 
 
