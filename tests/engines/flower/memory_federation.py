@@ -22,6 +22,8 @@ from fedpareto.engines.single import only
 from fedpareto.experiments.draft import Draft
 
 QUICK = FlowerOptions(join_timeout=0.2, timeout=0.3, hello_timeout=0.2, poll=0.001, retries=0, forgiveness=0.0)
+HOSTILE = 899
+"""The node of client 1."""
 
 
 DRAFT = {
@@ -171,3 +173,9 @@ def play(spec, engine, rounds=None, states=None):
         ]
     final = engine.run_all([[] for _ in states], [algorithm.solutions(state) for state in states])
     return states, [*measured, *(outcome.evaluations for outcome in final)]
+
+
+def one_exchange(spec, engine, done=0):
+    """The exchange of the round after `done` rounds."""
+    state = replace(spec.algorithm.begin(engine.settings[0]), round=done)
+    return engine.run(spec.algorithm.ask(state), spec.algorithm.solutions(state))
