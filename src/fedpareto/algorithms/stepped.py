@@ -127,6 +127,10 @@ class OwnStepped(Stepped[S], Generic[S]):
         """The algorithm's own, and the factor, which nobody else is told."""
         return {**self.algorithm.private_state(setting), FACTOR: setting.initial.new_zeros(1)}
 
+    def personal_state(self, setting: Setting) -> Message:
+        """The algorithm's own: a model does not depend on the factor once it is trained."""
+        return self.algorithm.personal_state(setting)
+
     def _step(self, step: str, clients: Clients, message: Message) -> Message:
         message = dict(message)
         climbing = message.pop(CLIMB, None) is not None
@@ -179,6 +183,10 @@ class AloneStepped(OwnStepped[S], Generic[S]):
     def private_state(self, setting: Setting) -> Message:
         """A model for each rung, and the best so far."""
         return ladder.alone(setting, ALONE)
+
+    def personal_state(self, setting: Setting) -> Message:
+        """All of it, as in every algorithm whose clients train alone."""
+        return self.private_state(setting)
 
     def _step(self, step: str, clients: Clients, message: Message) -> Message:
         ladder.train_alone(clients, ALONE)
