@@ -154,7 +154,7 @@ def fits(*shown: Any, width: int = 80) -> list[str]:
     assert max(map(cell_len, lines)) <= width
     cells = [cell.strip() for line in lines for cell in line.strip("│┃ ").replace("┃", "│").split("│")]
     words = [cell for cell in cells if cell]
-    assert sum(len(word) == 1 for word in words) <= len(words) / 20, "words are cut into letters"
+    assert sum(len(word) == 1 and word.isalpha() for word in words) <= len(words) / 20, "words are cut into letters"
     return lines
 
 
