@@ -12,8 +12,23 @@ SHORTEST_BEGINNING = 3
 """Letters of a name from which on the rest can be completed."""
 
 
+STEERING = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+"""What makes a terminal do something else than to show letters from left to right."""
+
+
+def printable(text: str) -> str:
+    """A text that may be a stranger's, as a terminal can show it: what would steer it is written out."""
+    return STEERING.sub(lambda found: ascii(found[0])[1:-1], text)
+
+
 class UserError(ValueError):
-    """Something the user gave is wrong; the message says what, where, and what would be right."""
+    """Something the user gave is wrong; the message says what, where, and what would be right.
+
+    It may repeat what a file holds.
+    """
+
+    def __str__(self) -> str:
+        return printable(super().__str__())
 
 
 class UnknownName(UserError):

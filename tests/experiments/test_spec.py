@@ -277,6 +277,13 @@ def test_a_file_that_is_not_text_is_refused(tmp_path: Path) -> None:
         load(path)
 
 
+def test_an_error_does_not_steer_the_terminal_by_what_a_file_holds(tmp_path: Path) -> None:
+    (tmp_path / "spec.yaml").write_text('algorithm: "\\e]0;title\\a\\e[2J\\x9b31m\\u202egpj"\n')
+    with pytest.raises(UserError) as refused:
+        Draft.read(tmp_path / "spec.yaml").finish()
+    assert r"'\x1b]0;title\x07\x1b[2J\x9b31m\u202egpj'" in str(refused.value)
+
+
 @pytest.mark.parametrize("escape", ["\\UFFFFFFFF", "\\U00110000", "\\x", "\\uZZZZ"])
 def test_a_letter_that_is_none_is_refused(escape: str, tmp_path: Path) -> None:
     (tmp_path / "spec.yaml").write_text(f'algorithm: "{escape}"\n')

@@ -135,3 +135,13 @@ def test_a_model_in_onnx_leads_to_no_other_file_and_ends_in_one_line(tmp_path, m
     monkeypatch.setattr(limits, "WEIGHTS", 2)
     with pytest.raises(UserError, match="more than 2 weights"):
         with_(many)
+
+
+@pytest.mark.parametrize("kind", [tarfile.XHDTYPE, tarfile.GNUTYPE_LONGNAME])
+def test_a_packed_model_of_headers_of_headers_is_one_line(kind, tmp_path):
+    entry = tarfile.TarInfo("a")
+    entry.type = kind
+    with pytest.raises(UserError, match="it is no packed model") as refused:
+        nnef.unpacked(entry.tobuf(tarfile.USTAR_FORMAT) * 3000, tmp_path / "out", "model.tar")
+    assert "\n" not in str(refused.value)
+    assert not (tmp_path / "out").exists()

@@ -34,7 +34,7 @@ from fedpareto.cli import (
 )
 from fedpareto.cli.allowing import Reading
 from fedpareto.core import consent
-from fedpareto.errors import UnknownName, UserError
+from fedpareto.errors import UnknownName, UserError, printable
 
 # Help is plain text here; without this, Typer 0.20 escapes brackets in it as if Rich were to print it.
 typer.core.HAS_RICH = False
@@ -177,5 +177,5 @@ def _fail_for_lack_of_memory(problem: Exception) -> None:
 
 
 def _fail(message: str, code: int) -> None:
-    typer.echo(f"Error: {' '.join(message.split())}", err=True)
+    typer.echo(f"Error: {printable(' '.join(message.split()))}", err=True)
     sys.exit(code)

@@ -15,7 +15,7 @@ from typing import TypeVar
 import numpy as np
 
 from fedpareto import limits
-from fedpareto.errors import DamagedFile, UserError, in_words
+from fedpareto.errors import DAMAGE, DamagedFile, UserError, in_words
 from fedpareto.files import read_bytes, write_atomically
 from fedpareto.space.formats import nnef_tensor
 from fedpareto.space.formats.graph import Graph
@@ -104,9 +104,9 @@ def _entries(data: bytes, where: str) -> dict[str, bytes]:
                 if entry.name in found or (entry.name != GRAPH and not entry.name.endswith(".dat")):
                     raise DamagedFile(f"{where} holds '{entry.name}' twice, or it is no tensor file")
                 found[entry.name] = file.read()
-    except (tarfile.TarError, ValueError, OSError) as problem:
-        if isinstance(problem, DamagedFile):
-            raise
+    except UserError:
+        raise
+    except (tarfile.TarError, OSError, *DAMAGE) as problem:  # Headers of headers are read by recursion.
         raise DamagedFile(f"{where} is damaged: it is no packed model ({in_words(problem)})") from None
     if GRAPH not in found:
         raise DamagedFile(f"{where} is damaged: it has no {GRAPH}")
