@@ -110,6 +110,29 @@ def test_headers_that_never_end_close_the_connection(said, monkeypatch):
     assert asyncio.run(heard(said)) == b""
 
 
+TRAILERS = b"POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n0\r\nx: "
+
+
+@pytest.mark.parametrize("begun", [b"GET /", b"GET / HTTP/1.1\r\nx: ", TRAILERS])
+def test_headers_without_end_fill_no_memory(begun, monkeypatch):
+    monkeypatch.setattr(listening, "HEADER_SECONDS", PATIENCE)
+
+    async def pour(writer):
+        writer.write(begun)
+        for _ in range(100):
+            writer.write(b"y" * listening.MOST_HEADERS)
+            await writer.drain()
+
+    async def poured():
+        async with serving() as address:
+            _, writer = await asyncio.open_connection(*address)
+            with pytest.raises(ConnectionError):
+                await pour(writer)
+            writer.close()
+
+    asyncio.run(poured())
+
+
 WHOLE = b"GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"
 
 

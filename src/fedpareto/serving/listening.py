@@ -19,6 +19,10 @@ KEEP_ALIVE = 75
 """Keep-alive of an idle connection in seconds; longer than clients', so that they close it."""
 HEADER_SECONDS = 10.0
 """In which the headers of a request must be here, from its first byte or from the beginning of the connection."""
+MOST_HEADERS = 2**18
+"""Bytes of the headers of a request, or of those behind its body: they are kept until all are here, a stranger's,
+too.
+"""
 MOST_CONNECTIONS = 1000
 """Of a process; for one more the oldest that waits for a request goes, of the address that has most of them. Below the
 1,024 files that most systems let a process open.
@@ -28,11 +32,16 @@ LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 
 
 class Protocol(AutoHTTPProtocol):  # type: ignore[valid-type, misc]
-    """Uvicorn's protocol, with what it lacks: a deadline for the headers of each request, and places by address."""
+    """Uvicorn's protocol, with what it lacks: a deadline and a length for the headers of each request, and places by
+    address.
+    """
 
     _deadline: asyncio.TimerHandle | None = None
     _since: float
     """When it was connected."""
+    _headers = 0
+    """Bytes that have come and were neither the end of headers nor of a body."""
+    _got_on = False
 
     def connection_made(self, transport: Any) -> None:
         """See asyncio."""
@@ -44,7 +53,11 @@ class Protocol(AutoHTTPProtocol):  # type: ignore[valid-type, misc]
 
     def data_received(self, data: bytes) -> None:
         """See asyncio."""
+        self._got_on = False
         super().data_received(data)
+        self._headers = 0 if self._got_on else self._headers + len(data)
+        if self._headers > MOST_HEADERS:
+            self.transport.abort()
         if self.cycle is None or self.cycle.response_complete:
             self._await_headers()
         else:
@@ -54,6 +67,16 @@ class Protocol(AutoHTTPProtocol):  # type: ignore[valid-type, misc]
         """See asyncio."""
         self._end_wait()
         super().connection_lost(exc)
+
+    def on_headers_complete(self) -> None:
+        """See httptools; h11 has a limit of its own."""
+        self._got_on = True
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        """See httptools."""
+        self._got_on = True
+        super().on_body(body)
 
     def _make_room(self) -> None:
         """Ends a connection that has no whole request under way; if all have one, uvicorn answers further with 503."""
