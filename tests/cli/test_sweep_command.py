@@ -49,7 +49,16 @@ def test_json_and_nothing_else_and_every_failure_is_an_error(spec: Path, fedpare
     record = json.loads(answer.out)
     assert [run["status"] for run in record["runs"]] == ["failed", "failed"]
     assert record["tables"] == []
-    assert answer.err.splitlines()[-1].startswith("Error: every run failed; the first reason: ")
+    assert answer.err.splitlines()[-1].startswith("Error: every run failed, for the reason")
+
+
+def test_a_reason_that_runs_share_is_said_once(spec: Path, fedpareto: Callable[..., Any]) -> None:
+    spec.write_text(TEXT.replace("[1.0, 0.0]", "1.0").replace("[fedavg, local]", "[fedavg, fedprox, fedavgm]"))
+    answer = fedpareto("sweep", spec, "--jobs", "1", "--set", "quorum=4")
+    assert answer.code == 2
+    failed = [line for line in answer.err.splitlines() if line.startswith("failed: ")]
+    assert [line.split(": ", 2)[2] for line in failed[1:]] == ["as algorithm=fedavg"] * 2
+    assert answer.err.splitlines()[-1] == "Error: every run failed, for the reason above"
 
 
 def test_an_interrupt_keeps_what_was_done(

@@ -128,7 +128,9 @@ def test_it_is_said_before_and_recorded_after(tmp_path):
     for name in ("common", "own"):
         screen = Console(width=100, record=True, file=io.StringIO())
         screen.print(terminal.show(reading.load(tmp_path / name)))
-        assert re.search(r"step size +the learner's × (0\.1|0\.3333|1)\b", screen.export_text())
+        text = screen.export_text()
+        assert re.search(r"step size +the learner's × (0\.1|0\.3333|1)\b", text)
+        assert "1 clients" not in text
 
 
 @pytest.mark.parametrize("algorithm", ["fedavg", "fedpref", "local", "fedavg+ft", "fedpref+safe"])

@@ -61,12 +61,14 @@ def sweep(
         print_json(campaign.to_plain())
     else:
         _print(campaign, quiet)
+    told: dict[str, str] = {}
     for run in campaign.failed:
-        say(f"failed: {run.name}: {run.reason}")
+        first = told.setdefault(run.reason, run.name)
+        say(f"failed: {run.name}: {run.reason if first == run.name else f'as {first}'}")
     for run in campaign.stopped:
         say(f"stopped: {run.name}: {run.reason}; the same command continues it")
     if len(campaign.failed) == len(campaign.runs):
-        raise UserError(f"every run failed; the first reason: {campaign.failed[0].reason}")
+        raise UserError(f"every run failed, for the reason{'s' if len(told) > 1 else ''} above")
     if campaign.failed or campaign.stopped:
         raise typer.Exit(SOME_FAILED)
 

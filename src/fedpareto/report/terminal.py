@@ -292,7 +292,7 @@ def _steps(record: Record) -> str:
         if isinstance(one, int | float):
             found.append(f"× {one:g}")
         elif isinstance(each, dict):
-            found.append(", ".join(f"× {factor} for {count} clients" for factor, count in each.items()))
+            found.append(", ".join(f"× {factor} for {counted(count, 'client')}" for factor, count in each.items()))
     return printable(f"the learner's {'; '.join(found)}") if found else ""
 
 

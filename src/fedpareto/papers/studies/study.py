@@ -89,7 +89,8 @@ class Contrast:
 
     def __str__(self) -> str:
         if self.difference is None:
-            return f"{self.about}: cannot be judged, a paired difference needs two seeds with values, six if they are all equal"
+            needed = "a paired difference needs two seeds with values, six if they are all equal"
+            return f"{self.about}: cannot be judged, {needed}"
         mean, low, high = self.difference
         said = {1: "more", -1: "less", 0: "no difference shown"}[self.sign]
         return f"{self.about}: {_told(mean)} (95 % interval {_told(low)} to {_told(high)}), {said}"
