@@ -72,6 +72,19 @@ def test_the_front_on_the_screen_is_the_front_of_the_report(server, opened, ids,
         assert np.array_equal(np.unique(points[on], axis=0), np.unique(record.front(), axis=0))
 
 
+def test_beside_the_front_stand_the_constant_and_plain_models(server, opened, ids, root):
+    page = opened(server, f"/fronts?{of(ids)}")
+    told = seen(page, "figure[data-front]").locator("#screen figcaption").first.inner_text()
+    record = load(root / "fedavg")
+    for name, by_seed in record.references.items():
+        x, y = np.mean([points.mean(axis=0) for points in by_seed.values()], axis=0)
+        found = re.search(rf"{name} \(([\d.]+), ([\d.]+)\)", told)
+        assert [float(one) for one in found.groups()] == pytest.approx([x, y], abs=5e-4)
+    assert page.locator(".top .cross text").all_text_contents() == ["constant", "plain alone", "plain pooled"]
+    page = opened(server, f"/fronts?{of(ids)}&split=train")
+    assert "held against" not in seen(page, "figure[data-front]").locator("#screen figcaption").first.inner_text()
+
+
 def test_the_table_on_the_shelf_is_the_table_of_the_report(server, opened, ids, root):
     page = opened(server, f"/?{of(ids)}")
     rows = seen(page, "section[data-version] table").locator("section[data-version] table").first.locator("tbody tr")

@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
+from fedpareto.moo.tested import CHANCE
 from fedpareto.report._clusters import cluster_evolution, similarity_matrices
 from fedpareto.report._files import Array
 from fedpareto.report._style import axis_label, colour, marker, render, run_label, short, styled, width_with_legend
@@ -26,7 +27,7 @@ __all__ = ["cluster_evolution", "fronts", "hypervolume_curves", "render", "simil
 FEW = 25
 """Most points of a known front that are drawn as dots: such a front is a set, not a curve."""
 
-MARKS = {"constant": "X", "plain alone": "P", "plain pooled": "s", "central": "*"}
+MARKS = {"constant": "X", "plain alone": "P", "plain pooled": "s", CHANCE: "D", "central": "*"}
 """Of what runs are held against."""
 
 

@@ -55,7 +55,8 @@ export function plane(root, page) {
     const surfaces = all.map((one) => once(one, `surfaces ${part.x} ${part.y}`, () => surfacesOf(one, part.x, part.y, up)));
     const { lines, bands } = outlined(all, surfaces, await all[0].run.about(), page, focus, up, part);
     const wish = state.numbers("wish");
-    const marks = wish.length === 2 ? [{ x: wish[0], y: wish[1], kind: "wish", label: "your wish" }] : [];
+    const held = await heldAgainst(all, page, part);
+    const marks = [...held, ...(wish.length === 2 ? [{ x: wish[0], y: wish[1], kind: "wish", label: "your wish" }] : [])];
     const view = state.numbers("view");
     const box = found.size === 2 && found.get(part.x) && found.get(part.y) ? [found.get(part.x)[0], found.get(part.y)[0], found.get(part.x)[1], found.get(part.y)[1]] : null;
     part.scatter.draw({
@@ -65,7 +66,7 @@ export function plane(root, page) {
       density: state.get("past") === "1" ? await past(page, part) : [],
       view: view.length === 4 ? view : null,
     });
-    describe(shown, all, page, found, surfaces, part);
+    describe(shown, all, page, found, surfaces, part, held);
     renew(advice, [wish, part.x, part.y, all.map((one) => one.version)].join(), () => [wish.length === 2 && advised(all, wish, part, names, up)]);
   };
   return part;
@@ -139,7 +140,28 @@ async function past(page, part) {
   }));
 }
 
-function describe(shown, all, page, found, surfaces, part) {
+/** What runs are held against on the rows that they were tested on: means over seeds and clients; none if rows differ. */
+async function heldAgainst(all, page, part) {
+  const { split, seed: chosen } = page.view;
+  if (split !== all[0].run.entry.held_out) return [];
+  const known = {};
+  for (const { run } of all) {
+    for (const [name, seeds] of Object.entries((await run.about()).references ?? {})) {
+      for (const [seed, points] of Object.entries(seeds)) {
+        if (chosen !== "all" && seed !== String(chosen)) continue;
+        const before = ((known[name] ??= {})[seed] ??= points);
+        if (name !== "central" && JSON.stringify(before) !== JSON.stringify(points)) return [];
+      }
+    }
+  }
+  const mean = (points, j) => average(points.map((point) => point[j] ?? NaN));
+  return Object.entries(known).map(([label, seeds], k) => {
+    const [x, y] = [part.x, part.y].map((j) => average(Object.values(seeds).map((points) => mean(points, j))));
+    return { x, y, label, dy: k % 2 ? 15 : -7 };
+  }).filter((one) => Number.isFinite(one.x) && Number.isFinite(one.y));
+}
+
+function describe(shown, all, page, found, surfaces, part, held) {
   const total = all.reduce((sum, one) => sum + one.count, 0);
   const { names, entry, maximise } = all[0].run;
   const up = [maximise[part.x], maximise[part.y]];
@@ -152,6 +174,7 @@ function describe(shown, all, page, found, surfaces, part) {
   const lost = all.flatMap((one) => one.lost.map((text) => `${one.run.entry.label}: ${text}`));
   shown.caption(
     `${counted(total, "model")} of ${counted(all.length, "run")}, ${page.inWords()}. Filled marks are not dominated within their run. ${lines}${lead}` +
+      (held.length ? ` Crosses are what models are held against on the same rows: ${listed(held.map((one) => `${one.label} (${number(one.x)}, ${number(one.y)})`))}.` : "") +
       (chosen === null ? "" : ` ${counted(chosen, "model")} in the box.`) +
       (lost.length ? ` Not finite, so not shown: ${listed(lost.slice(0, 8))}${lost.length > 8 ? " and others" : ""}.` : ""),
   );
