@@ -51,8 +51,9 @@ def algorithms(
     print_table(algorithm_table(found, terminal_width()))
     _warn_of_broken()
     typer.echo(
-        "Add +ft to a name for its fine-tuning variant, +safe for one in which no client has to take less than it has "
-        "alone. Hyper-parameters: fedpareto algorithms NAME"
+        "Add +ft to a name for its fine-tuning variant, +safe for one in which each client keeps, by its own "
+        "validation rows, the best of what it was sent and of what it has alone. Hyper-parameters: fedpareto "
+        "algorithms NAME"
     )
 
 
