@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from fedpareto.report import gains, reading
+from fedpareto.report.comparison import comparison
 
 
 def test_the_demo_says_who_gains_and_ends_with_the_page(tmp_path: Path, fedpareto: Callable[..., Any]) -> None:
@@ -19,6 +21,11 @@ def test_the_demo_says_who_gains_and_ends_with_the_page(tmp_path: Path, fedparet
         assert found is not None
         assert f"  {record.algorithm:<10} {found.in_words()}\n" in answer.out
         assert (found.by_client > 0).mean() > 0.9, "federation is to pay here"
+    (line,) = [line for line in answer.out.splitlines() if line.startswith("What that is to be held against")]
+    for name, value in re.findall(r"(local|constant|plain alone|plain pooled) (0\.\d+)", line):
+        runs = comparison([alone]).cell(name, "own_utility")
+        assert abs(runs.mean - float(value)) < 6e-4
+    assert line.count(" 0.") == 4
     for name in ("index.html", "gains.png"):
         assert (folder / name).stat().st_size > 0
         assert f"runs/demo/{name}" in answer.out

@@ -68,6 +68,9 @@ def _show(folders: list[Path], out: Path, quiet: bool) -> None:
     for record in others:
         found = gains.gain(record, alone)
         typer.echo(f"  {record.algorithm:<10} {'not every client has a model' if found is None else found.in_words()}")
+    own = float(alone.indicator("own_utility").mean())
+    held = [f"{name} {own - float(more.mean()):.3f}" for name, more in alone.beside.items()]
+    typer.echo(f"\nWhat that is to be held against, on the same images: {', '.join([f'local {own:.3f}', *held])}.")
     first = "" if find_spec("fastapi") and find_spec("uvicorn") else "pip install 'fedpareto[page]' && "
     typer.echo(f"\nOpen {out / 'index.html'} in a browser, or look client by client:")
     typer.echo(f"  {first}fedpareto page {quoted(out)}")
