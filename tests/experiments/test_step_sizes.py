@@ -95,8 +95,7 @@ def test_where_no_step_size_is_chosen_the_run_says_why():
         r"the step size [\d.]+ is taken as it is, not chosen on validation rows: with privacy.kind=central", line
     )
     assert "share of the noise" in line
-    (line,) = said({"algorithm": "fedavg", "problem": "convex"})
-    assert "'convex' has no validation rows" in line
+    assert said({"algorithm": "fedavg", "problem": "convex"}) == []
     assert said({"algorithm": "fedavg", **split})[0].startswith("step sizes ")
     assert said({"algorithm": "fedavg", "step": "fixed", **split}) == []
 

@@ -89,8 +89,9 @@ def test_a_run_ends_with_the_constant_and_says_where_rows_are_few(runs):
     assert "a constant answer has 0.68" in lines[0]
     assert lines[1].startswith("utility under clients' own preferences")
     smallest = min(on.smallest for on in runs["local"].tested)
+    assert lines[2].startswith("on the same rows: against constant ")
     assert (
-        lines[2] == f"a client has only {smallest} test rows of its own: its values on them (own-test) are mostly luck"
+        lines[3] == f"a client has only {smallest} test rows of its own: its values on them (own-test) are mostly luck"
     )
 
 
@@ -138,7 +139,7 @@ def test_the_reference_is_kept_and_stands_in_the_table(noise, tmp_path):
     assert (tmp_path / "run" / "central.json").read_bytes() == kept
     record = load(tmp_path / "run")
     table = comparison([record])
-    assert [row.label for row in table.rows] == ["fedavg", "constant", "central"]
+    assert [row.label for row in table.rows] == ["fedavg", "constant", "plain alone", "plain pooled", "central"]
     points = record.references["central"][0]
     assert table.cell("central", "mean_0").mean == pytest.approx(points[:, 0].mean())
     assert any(note.startswith("Central: for each client's preference") for note in table.notes)

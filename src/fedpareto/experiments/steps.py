@@ -85,10 +85,10 @@ def beforehand(
 ) -> list[str]:
     """What to know before a run begins, a line each: which step sizes are tried, or why none is, and what else costs.
 
-    Nothing is said where a user has fixed a step size that could have been chosen.
+    Nothing is said where a user has fixed a step size that could have been chosen, or without validation rows.
     """
-    tried = in_words(algorithm, learner)
-    why = "" if tried or not hasattr(learner, "lr") else why_fixed(algorithm, problem, learner, engine, privacy)
+    tried, can_tell = in_words(algorithm, learner), problem.validates and hasattr(learner, "lr")
+    why = why_fixed(algorithm, problem, learner, engine, privacy) if can_tell and not tried else ""
     fixed = f"the step size {learner.lr:g} is taken as it is, not chosen on validation rows: {why}" if why else ""
     return [line for line in (tried, fixed, unwrapped(algorithm).cost) if line]
 
