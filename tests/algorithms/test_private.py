@@ -281,6 +281,8 @@ def test_what_would_be_refused_too_is_not_advised():
 
 def test_an_algorithm_with_several_exchanges_a_round_is_refused():
     class Hesitant(FedAvg):
+        averages = True
+
         def tell(self, state, replies):
             return state
 

@@ -86,7 +86,7 @@ def test_two_processes_cannot_work_on_the_same_folder(server: Commands, tmp_path
 def test_progress_in_a_log_file_is_a_line_for_every_tenth(server: Commands, tmp_path: Path) -> None:
     folder, log = tmp_path / "run", tmp_path / "log"
     assert server.run(["run", "fedavg", *ARGUMENTS[1:], "--set", "dropout=0.2", "--out", folder], log) == 0
-    first, *lines, value, utility, where = log.read_text().splitlines()
+    first, *lines, value, utility, _, where = log.read_text().splitlines()
     assert first == f"fedavg on convex, 6 clients, 40 rounds, 2 seeds; kept in {folder}"
     assert [line.partition(",")[0] for line in lines] == [
         f"fedavg on convex: round {done} of 40" for done in range(4, 41, 4)

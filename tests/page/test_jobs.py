@@ -196,7 +196,7 @@ def test_a_run_goes_on_when_the_page_is_killed_and_is_stopped_by_the_next_one(pa
 def test_a_run_that_cannot_begin_says_why_and_leaves_nothing(tmp_path):
     root = tmp_path / "runs"
     jobs = Jobs(root)
-    folder = jobs.start("problem: {name: table, file: gone.csv, label: income, sensitive: [gender]}\n", "people")
+    folder = jobs.start("problem: {name: table, file: gone.csv, label: income, sensitive: [gender]}\n", "people", {})
     (id,) = jobs.started
     until(lambda: jobs.state(id)["state"] == "over")
     until(lambda: not folder.exists())

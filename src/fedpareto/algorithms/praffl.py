@@ -45,7 +45,8 @@ class PraFFL(Algorithm[PraFFLState]):
     """A shared body, and on each client a private hypernetwork that turns a preference into the head of its model.
 
     The problem's first objective is the one that the body learns (L_1 of eq. 11). Preferences are importances, as
-    everywhere; `tolerances` converts them to the paper's λ. Epochs are PraFFL's own, the rest is the learner's.
+    everywhere; `tolerances` converts them to the paper's λ. Epochs are PraFFL's own, the rest is the learner's; the
+    paper has 10, 20 and 64 where `body_epochs`, `head_epochs` and `sampled` are 1, 4 and 16, for a first try.
     """
 
     name: ClassVar[str] = "praffl"
@@ -64,11 +65,11 @@ class PraFFL(Algorithm[PraFFLState]):
     head_layers: int = 2
     """Layers at the end of the model that the hypernetwork makes; all the others are the body."""
     body_epochs: int = 1
-    """τ_c, passes over a client's data for the body in one round; the paper has 10."""
+    """τ_c, passes over a client's data for the body in one round."""
     head_epochs: int = 4
-    """τ_p, passes over a client's data for the hypernetwork in one round; the paper has 20."""
+    """τ_p, passes over a client's data for the hypernetwork in one round."""
     sampled: int = 16
-    """n_λ, preferences drawn for each minibatch; the paper has 64."""
+    """n_λ, preferences drawn for each minibatch."""
     scalarisation: Literal["tchebycheff", "smooth-tchebycheff", "linear"] = "tchebycheff"
     """How a preference turns several losses into one: eq. 6, its smooth form (as in the published code), or eq. 5."""
     smoothing: float = 1.0
