@@ -128,8 +128,9 @@ class OwnStepped(Stepped[S], Generic[S]):
         return {**self.algorithm.private_state(setting), FACTOR: setting.initial.new_zeros(1)}
 
     def personal_state(self, setting: Setting) -> Message:
-        """The algorithm's own: a model does not depend on the factor once it is trained."""
-        return self.algorithm.personal_state(setting)
+        """Where a model is what was sent, nothing: the factor is for training."""
+        is_sent = type(self.algorithm).personal is Algorithm.personal
+        return self.algorithm.personal_state(setting) if is_sent else self.private_state(setting)
 
     def _step(self, step: str, clients: Clients, message: Message) -> Message:
         message = dict(message)
@@ -147,6 +148,8 @@ class OwnStepped(Stepped[S], Generic[S]):
 
     def personal(self, clients: Clients, message: Message) -> Tensor:
         """The algorithm's own, which may train a little."""
+        if FACTOR not in clients.state:
+            return self.algorithm.personal(clients, message)
         factors = clients.state[FACTOR][:, 0]
         with ladder.at(clients, factors.where(factors > 0, torch.ones_like(factors))):
             return self.algorithm.personal(clients, message)
@@ -185,7 +188,7 @@ class AloneStepped(OwnStepped[S], Generic[S]):
         return ladder.alone(setting, ALONE)
 
     def personal_state(self, setting: Setting) -> Message:
-        """All of it, as in every algorithm whose clients train alone."""
+        """All of it."""
         return self.private_state(setting)
 
     def _step(self, step: str, clients: Clients, message: Message) -> Message:
