@@ -13,6 +13,7 @@ from test_safe import WITHOUT, Validated
 from fedpareto.algorithms.ladder import FACTORS, PILOT
 from fedpareto.algorithms.safe import CHOSEN, OWN
 from fedpareto.algorithms.stepped import FACTOR, REGRET, stepped
+from fedpareto.core.algorithm import small_setting
 from fedpareto.core.federation import Federation
 from fedpareto.core.registry import make_algorithm
 from fedpareto.testing import check_algorithm
@@ -126,3 +127,12 @@ def test_safe_compares_with_what_local_has_now(name):
 @pytest.mark.parametrize("name", ["fedavg", "fedpref", "local", "ditto", "scaffold", "fedavg+ft", "fedpref+safe"])
 def test_what_is_around_them_keeps_the_contract(name):
     check_algorithm(of(name), PROBLEM)
+
+
+def test_a_step_size_of_ones_own_is_no_part_of_a_model_that_was_sent():
+    """Otherwise the server of a federation would not know which models it has sent, and keep none."""
+    setting = small_setting()
+    for name, is_private in (("fedpref", False), ("ditto", True), ("local", True)):
+        algorithm = stepped(make_algorithm(name))
+        assert bool(algorithm.personal_state(setting)) == is_private
+        assert algorithm.private_state(setting)
