@@ -84,7 +84,7 @@ def test_a_ring_of_32_bits_costs_what_float32_does():
 @pytest.mark.parametrize(
     ("gone", "words"),
     [
-        ({"advertise": range(8)}, "round 1: only 2 clients advertised keys; a secure sum needs 3"),
+        ({"advertise": range(8)}, "round 1: only 2 clients advertised keys; a secure sum needs 7"),
         ({"train": [0, 1, 2, 3, 4]}, "round 1: only 5 of 10 clients sent what they trained; a secure sum needs 7"),
         (
             {"unmask": [0, 1, 2, 3, 4, 5]},

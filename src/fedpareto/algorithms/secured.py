@@ -199,7 +199,6 @@ class Secured(Around[SecuredState[S]], Generic[S]):
     def private_state(self, setting: Setting) -> Message:
         """The algorithm's own, and the secrets of a round."""
         k, device = self.secure_sum.most_neighbours(len(setting.clients)), setting.initial.device
-        asked = participant_count(setting.participation, len(setting.clients))
         own = {
             OWN_ROUND: torch.zeros((), dtype=torch.int64),
             OWN_SECRETS: torch.zeros(client_side.SECRETS, dtype=torch.uint8),
@@ -207,13 +206,18 @@ class Secured(Around[SecuredState[S]], Generic[S]):
             OWN_KEYS: torch.zeros(k, client_side.ADVERTISED, dtype=torch.uint8),
             OWN_SHARES: torch.zeros(k, client_side.SHARES, dtype=torch.uint8),
             OWN_SHARE: torch.zeros(client_side.REVEALED, dtype=torch.uint8),
-            LEAST: torch.tensor(min(k, self.secure_sum.needed(asked) - 1)),
+            LEAST: torch.tensor(self._least(setting)),
         }
         return {**self.algorithm.private_state(setting), **{name: one.to(device) for name, one in own.items()}}
 
     def personal_state(self, setting: Setting) -> Message:
         """The algorithm's own: secrets are no part of a model."""
         return self.algorithm.personal_state(setting)
+
+    def _least(self, setting: Setting) -> int:
+        """The fewest neighbours that a client shares its secrets with: there are more if nobody is lost."""
+        asked = participant_count(setting.participation, len(setting.clients))
+        return min(self.secure_sum.most_neighbours(len(setting.clients)), self.secure_sum.needed(asked) - 1)
 
     # -- the server half ------------------------------------------------------------------------------------------
 
@@ -261,8 +265,8 @@ class Secured(Around[SecuredState[S]], Generic[S]):
         """What came of a step; after the last one, the algorithm's own aggregation of the mean."""
         if state.step == "advertise":
             heard = replies.only(np.flatnonzero(client_side.sound([_array(row) for row in replies["keys"]])))
-            if len(heard) < FEWEST:
-                raise _lost(state, f"only {len(heard)} clients advertised keys", str(FEWEST))
+            if len(heard) < (needed := max(FEWEST, 1 + self._least(state.setting))):
+                raise _lost(state, f"only {len(heard)} clients advertised keys", str(needed))
             return replace(state, members=torch.as_tensor(heard.clients), keys=heard["keys"].cpu(), step="share")
         rows = torch.as_tensor(places(state.members.cpu().numpy(), replies.clients))
         there = torch.zeros(len(state.members), dtype=torch.bool)
