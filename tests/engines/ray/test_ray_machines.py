@@ -116,7 +116,8 @@ def test_a_run_whose_driver_was_killed_goes_on_with_another_number_of_workers(cl
     refused = Commands().run(["resume", folder, "--set", "chunk=9"], log)
     assert refused == 2
     assert "only quorum, faults, address and workers may be changed" in log.read_text()
-    assert Commands().run(["resume", folder, "--quiet", "--set", "workers=1"], log) == 0, log.read_text()
+    resumed = ["resume", folder, "--quiet", "--allow-address", cluster.address, "--set", "workers=1"]
+    assert Commands().run(resumed, log) == 0, log.read_text()
     assert_same(expected, models(folder))
     (change,) = json.loads((folder / "run.json").read_text())["changes"]
     assert [engine["workers"] for engine in change["engine"]] == [0, 1]
