@@ -3,7 +3,7 @@
 import { button, choice, el, filled, put, renew, svg, worded } from "./dom.js";
 import { mark, styles } from "./palette.js";
 import { kindOf, shelf } from "./runs.js";
-import { drawer, selection } from "./selection.js";
+import { drawer, makeRoom, selection } from "./selection.js";
 import { isSaved, onEvent } from "./source.js";
 import { href, state } from "./state.js";
 import { tidy } from "./tidy.js";
@@ -173,6 +173,7 @@ function schedule(why) {
       comparable();
       const isOnlyData = reasons.size === 1 && reasons.has("data");
       if (!isOnlyData) frame();
+      makeRoom(at("drawer"));
       await host.screen?.update?.(reasons);
       // Beside the new rounds, in one frame with them.
       if (isOnlyData) bar();

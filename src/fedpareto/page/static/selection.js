@@ -80,11 +80,16 @@ export const selection = {
   },
 };
 
+/** The drawer takes its room before the screen is drawn, which would else be drawn twice: wide, and again beside it. */
+export function makeRoom(root) {
+  root.hidden = !selection.all().length && !selection.isFiltered();
+}
+
 /** What is selected, as a table beside the screen; screens say what they know of each key in `page.known`. */
 export function drawer(root, page) {
-  const chosen = selection.all();
-  root.hidden = !chosen.length && !selection.isFiltered();
+  makeRoom(root);
   if (root.hidden) return;
+  const chosen = selection.all();
   const rows = chosen.map((key) => {
     const [run, seed, client] = key.split(":");
     const known = page.known?.(key);
