@@ -136,6 +136,8 @@ def test_patches_are_judged_in_the_same_way(tmp_path):
     out = tmp_path / "fates.json"
     words = ["--root", tmp_path, "--only", tmp_path / "src" / "planted.py", "--patches", tmp_path / "faults"]
     words += ["--tests", "test_planted.py", "--tests", "test_other.py", "--controls", 1, "--json", out]
+    done = run([sys.executable, TOOLS / "mutants.py", *words, "--seconds", 0])
+    assert "left out: test_planted.py: it was not done in time" in done.stdout
     words += ["--map", tmp_path / "map.json"]
     done = run([sys.executable, TOOLS / "mutants.py", *words])
     assert done.returncode == 0, done.stderr

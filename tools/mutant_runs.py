@@ -27,7 +27,9 @@ import pytest
 PARTS = {"test_conformance.py": 8}
 """Files that take minutes: so many processes share their tests."""
 WALL = 300
-"""Seconds by the clock after which something waits for ever."""
+"""Seconds by the clock, beyond its CPU time, after which something waits for ever."""
+OF_A_FILE = 900.0
+"""CPU seconds in which every test of a file is run once."""
 MEMORY = 24 * 2**30
 
 
@@ -174,12 +176,12 @@ def compile_instead(changed: Mapping[Path, Callable[[], Any]]) -> None:
 
 @dataclass
 class Job:
-    """What a fork does, the CPU seconds that it may take, and what is done with its exit code."""
+    """What a fork does, what is done with its exit code, and the CPU seconds that it may take."""
 
     work: Callable[[], int]
     done: Callable[[int], Iterable[Job]]
     """Gets minus the signal's number where one ended it; gives what is to be done next."""
-    seconds: float = 3600.0
+    seconds: float
 
 
 def forks(jobs: Iterable[Job], many: int, seconds: float = math.inf) -> None:
@@ -215,7 +217,7 @@ def _child(job: Job) -> None:
         limit = math.ceil(job.seconds)
         resource.setrlimit(resource.RLIMIT_CPU, (limit, limit + 5))
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-        signal.alarm(max(WALL, 4 * limit))
+        signal.alarm(limit + WALL)
         nothing = os.open(os.devnull, os.O_RDWR)
         for stream in range(3):
             os.dup2(nothing, stream)
@@ -227,14 +229,15 @@ def _child(job: Job) -> None:
 # -- the map -------------------------------------------------------------------------------------------------------
 
 
-def measured(root: Path, tests: Sequence[str], sources: Sequence[Path], jobs: int) -> Map:
-    """Runs every test file once in the code as it is."""
+def measured(root: Path, tests: Sequence[str], sources: Sequence[Path], jobs: int, seconds: float = math.inf) -> Map:
+    """Runs every test file once in the code as it is, within so many seconds by the clock."""
     folder = Path(tempfile.mkdtemp())
     files = sorted(_in_parts({found for name in tests for found in _test_files(root / name)}))
     whole = Map(sources=[str(path) for path in sources])
 
     def job(number: int, path: Path, part: int, of: int) -> Job:
         file = str(path.relative_to(root))
+        name = file if of == 1 else f"{file}, part {part + 1} of {of}"
 
         def work() -> int:
             recorder = Recorder(sources)
@@ -244,8 +247,9 @@ def measured(root: Path, tests: Sequence[str], sources: Sequence[Path], jobs: in
             return code
 
         def done(code: int) -> Iterable[Job]:
+            del whole.left_out[name]
             if not (folder / str(number)).exists():
-                whole.left_out[file] = f"nothing is known of its tests, exit code {code}"
+                whole.left_out[name] = f"nothing is known of its tests, exit code {code}"
                 return ()
             part = Map(**json.loads((folder / str(number)).read_text()))
             passed = [test for test in part.lines if part.seconds[test] < math.inf]
@@ -255,9 +259,10 @@ def measured(root: Path, tests: Sequence[str], sources: Sequence[Path], jobs: in
             whole.modules = sorted({*whole.modules, *part.modules})
             return ()
 
-        return Job(work, done)
+        whole.left_out[name] = "it was not done in time"
+        return Job(work, done, OF_A_FILE)
 
-    forks([job(number, *one) for number, (*_, one) in enumerate(files)], jobs)
+    forks([job(number, *one) for number, (*_, one) in enumerate(files)], jobs, seconds)
     shutil.rmtree(folder, ignore_errors=True)
     return whole
 

@@ -261,7 +261,7 @@ def _known(options: argparse.Namespace, root: Path, sources: set[Path]) -> Map:
             raise SystemExit(f"{options.map} knows nothing of {unknown[0]}: remove it, or give another")
         return known
     tests = options.tests or [name for name in TESTS if (root / name).exists()]
-    known = measured(root, tests, sorted(sources), options.jobs)
+    known = measured(root, tests, sorted(sources), options.jobs, options.seconds)
     if options.map:
         options.map.write_text(json.dumps(vars(known)))
     return known
