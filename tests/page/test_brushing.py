@@ -47,8 +47,8 @@ def moved(page, share):
 
 
 def inside(page, points):
-    """How many points lie in the box of the address."""
-    page.wait_for_url(lambda url: "range=" in url)
+    """How many points lie in the box of the address, which is written once a brush has ended and all is still."""
+    page.wait_for_url(lambda url: "range=" in url and "sel=" in url)
     ranges = parse_qs(urlsplit(page.url).query)["range"][0].split(",")
     ends = np.array([[float(end) for end in one.split(":")[1].split("~")] for one in ranges])
     return ((points >= ends[:, 0]) & (points <= ends[:, 1])).all(axis=1).sum()
