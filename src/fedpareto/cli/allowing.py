@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
 from typing import Any
 
 from typer.core import TyperCommand, TyperOption
@@ -21,38 +20,30 @@ class Reading(TyperCommand):
 
 
 @functools.cache
-def _options() -> tuple[Any, ...]:
-    def sql(_: Any, __: Any, given: bool) -> None:
-        consent.allow(sql=bool(given))
-
-    def modules(_: Any, __: Any, given: Sequence[str] | None) -> None:
-        consent.allow(modules=given or ())
-
-    def addresses(_: Any, __: Any, given: Sequence[str] | None) -> None:
-        consent.allow(addresses=given or ())
-
+def _options() -> tuple[TyperOption, ...]:
+    named = "if a spec or a run's folder names it; several times."
     return (
-        TyperOption(
-            param_decls=["--allow-sql"],
-            is_flag=True,
-            help="Queries to databases may run that a spec or a run's folder names.",
-            expose_value=False,
-            callback=sql,
+        _option(
+            "--allow-sql", "sql", "Queries to databases may run that a spec or a run's folder names.", is_flag=True
         ),
-        TyperOption(
-            param_decls=["--allow-import"],
-            multiple=True,
-            metavar="MODULE",
-            help="This Python module may be imported if a spec or a run's folder names it; several times.",
-            expose_value=False,
-            callback=modules,
-        ),
-        TyperOption(
-            param_decls=["--allow-address"],
-            multiple=True,
-            metavar="HOST:PORT",
-            help="This Ray cluster may be used if a spec or a run's folder names it; several times.",
-            expose_value=False,
-            callback=addresses,
-        ),
+        _option("--allow-import", "modules", f"This Python module may be imported {named}", metavar="MODULE"),
+        _option("--allow-address", "addresses", f"This Ray cluster may be used {named}", metavar="HOST:PORT"),
+    )
+
+
+def _option(flag: str, key: str, help: str, *, is_flag: bool = False, metavar: str | None = None) -> TyperOption:
+    """An option whose value is given to `consent.allow` under this key."""
+
+    def allow(_: Any, __: Any, given: Any) -> None:
+        if given:
+            consent.allow(**{key: given})
+
+    return TyperOption(
+        param_decls=[flag],
+        is_flag=is_flag,
+        multiple=not is_flag,
+        metavar=metavar,
+        help=help,
+        expose_value=False,
+        callback=allow,
     )
