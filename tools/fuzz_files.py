@@ -26,7 +26,7 @@ matrix: {algorithm: [fedavg, fedpref], attack: [none, sign-flip], defence: [none
 
 
 CHOSEN = (*("3", "0.5,0.5", "1e400", "[1", "0x10", "none", "file", "local", "median", "a,b", "0=1,0"), 3, [0.5, 0.5])
-"""What users type into a form."""
+"""Values that a user might type into a form."""
 
 
 def of_fixed(draw: random.Random, content: bytes) -> bytes:

@@ -39,12 +39,12 @@ Places = Mapping[Path, frozenset[int] | None]
 
 @dataclass
 class Map:
-    """Of every test that passes: its CPU seconds, and the lines of each source file that it executes."""
+    """The CPU seconds of every test that passes, and the lines of each source file that it executes."""
 
     seconds: dict[str, float] = field(default_factory=dict)
     lines: dict[str, dict[str, list[int]]] = field(default_factory=dict)
     modules: list[str] = field(default_factory=list)
-    """What the tests import of others."""
+    """Modules of other packages that the tests import."""
     left_out: dict[str, str] = field(default_factory=dict)
     """Tests and files that say nothing here, each with the reason."""
     sources: list[str] = field(default_factory=list)
@@ -76,7 +76,7 @@ class Recorder:
         self.began = 0.0
 
     def trace(self, frame: Any, event: str, argument: object) -> Any:
-        """Of a call: whether its lines are looked at."""
+        """A tracer of lines for calls in the watched files, None for all others."""
         name = frame.f_code.co_filename
         if name not in self.sources:
             return None
@@ -148,7 +148,7 @@ def _spent() -> float:
 
 
 def run_tests(root: Path, files: Sequence[str], plugins: Sequence[object], first_failure_ends: bool) -> int:
-    """What pytest says, without a word."""
+    """The exit code of pytest, which prints nothing."""
     os.chdir(root)
     base = tempfile.mkdtemp()
     words = [*files, "-q", "--no-header", "--tb=no", "-p", "no:cacheprovider", "--basetemp", f"{base}/tests"]

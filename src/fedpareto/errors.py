@@ -13,7 +13,7 @@ SHORTEST_BEGINNING = 3
 
 
 STEERING = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
-"""What makes a terminal do something else than to show letters from left to right."""
+"""Control characters: a terminal obeys them instead of showing them."""
 
 
 def printable(text: str) -> str:

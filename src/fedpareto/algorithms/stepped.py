@@ -128,7 +128,7 @@ class OwnStepped(Stepped[S], Generic[S]):
         return {**self.algorithm.private_state(setting), FACTOR: setting.initial.new_zeros(1)}
 
     def personal_state(self, setting: Setting) -> Message:
-        """Where a model is what was sent, nothing: the factor is for training."""
+        """The factor belongs to a model only where the client trains the model that it was sent."""
         is_sent = type(self.algorithm).personal is Algorithm.personal
         return self.algorithm.personal_state(setting) if is_sent else self.private_state(setting)
 

@@ -190,7 +190,7 @@ class Algorithm(ABC, Generic[S]):
 
     @property
     def cost(self) -> str:
-        """What a round costs where that is not what one would expect, in a line that a run begins with."""
+        """A line about unusual costs of a round, printed before a run begins; usually empty."""
         return ""
 
     @property

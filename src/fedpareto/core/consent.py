@@ -1,4 +1,4 @@
-"""What a user has named for this process: no file may lead to a database, an import or a cluster that nobody named.
+"""Names that a user has given in this process: no file leads to a database, an import or a cluster without one.
 
 A spec or a run folder may come from a stranger. The user names a text by typing it on the command line, or in Python by
 giving it to `fedpareto.run`, `table`, `sweep` or `tune`; `--allow-sql`, `--allow-import`, `--allow-address` and

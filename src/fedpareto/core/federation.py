@@ -55,7 +55,7 @@ class Federation:
 
     @property
     def addresses(self) -> rng.Addresses:
-        """Where the clients' random streams are before the first round."""
+        """The clients' random streams before the first round."""
         return rng.Addresses.at(self.seed, np.array(self.ids), 0)
 
     def only(self, rows: np.ndarray) -> Federation:

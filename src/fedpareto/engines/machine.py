@@ -24,7 +24,7 @@ class LocalOptions:
 
     name: ClassVar[str] = "local"
     plans: ClassVar[bool] = False
-    """Whether it plans ahead, with the same work in every round."""
+    """The engine plans ahead and needs the same work in every round."""
 
     device: str = "cpu"
     """"cpu", "cuda" or "cuda:1"."""

@@ -71,7 +71,7 @@ def checked(
 
 
 def in_words(algorithm: Algorithm[Any], learner: Any) -> str:
-    """What is tried and what that costs, in a line; empty where steps are fixed."""
+    """A line with the step sizes that are tried and their cost; empty where steps are fixed."""
     stepping = registry.stepping()
     said: str = stepping.said(algorithm)
     if not said:
@@ -83,7 +83,7 @@ def in_words(algorithm: Algorithm[Any], learner: Any) -> str:
 def beforehand(
     algorithm: Algorithm[Any], problem: Problem, learner: Any, engine: LocalOptions, privacy: Privacy
 ) -> list[str]:
-    """What to know before a run begins, a line each: which step sizes are tried, or why none is, and what else costs.
+    """Lines for a user before a run begins: the step sizes that are tried, or why none is, and unusual costs.
 
     Nothing is said where a user has fixed a step size that could have been chosen, or without validation rows.
     """

@@ -45,7 +45,7 @@ class Worker:
     """Of that function, "module:function"; see `Answering`. Its module is imported over there, not here."""
     longest: float = LONGEST
     blind: bool = False
-    """Whether it reads no data, whatever it is asked."""
+    """Refuse every request that would read data."""
     _process: subprocess.Popen[str] | None = None
     _began: float = 0.0
     """When the question under way was begun."""

@@ -69,12 +69,12 @@ class Protocol(AutoHTTPProtocol):  # type: ignore[valid-type, misc]
         super().connection_lost(exc)
 
     def on_headers_complete(self) -> None:
-        """See httptools; h11 has a limit of its own."""
+        """Notes that the connection makes progress: its headers are complete."""
         self._got_on = True
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
-        """See httptools."""
+        """Notes that the connection makes progress: a piece of its body came."""
         self._got_on = True
         super().on_body(body)
 
