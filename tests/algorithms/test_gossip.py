@@ -15,6 +15,7 @@ from fedpareto.algorithms.gossip_fedavg import GossipFedAvg
 from fedpareto.algorithms.gossip_fedpref import GossipFedPref
 from fedpareto.algorithms.local import Local
 from fedpareto.core.federation import Federation
+from fedpareto.core.messages import Replies
 from fedpareto.errors import UserError
 from fedpareto.experiments import runner
 from fedpareto.experiments.draft import Draft
@@ -107,6 +108,27 @@ def test_a_client_goes_on_with_what_is_best_under_its_weights_by_a_plain_loop():
         assert torch.equal(last.models[i], candidates[int(np.argmax(worth))])
     kept = set(last.choices.long().tolist())
     assert kept <= {0, 1, 2, 3}, "its own, one of two neighbours', or the mixture"
+
+
+def test_who_does_not_say_what_it_chose_keeps_what_it_trained_and_nobody_knows_what_that_is_worth():
+    """Of seven clients four reply to what they trained, and two of these to what they were sent by their neighbours."""
+    algorithm = DMOEAD(graph="grid", planes=1)
+    done = trial(algorithm, Convex(), rounds=2)
+    before, outcome = done.states[2], done.outcomes[2]
+    trained = outcome.replies.only(np.array([1, 2, 4, 5]))
+    state = algorithm.tell(before, trained)
+    (tasks,) = algorithm.ask(state)
+    assert tasks.clients.tolist() == [1, 2, 4, 5]
+    said = {"choice": torch.tensor([1.0, 3.0]).double(), "values": torch.arange(12).view(2, 3, 2).double()}
+    after = algorithm.tell(state, Replies(np.array([2, 5]), said, "choose"))
+    assert torch.equal(after.models[[1, 4]], trained["model"][[0, 2]])
+    assert torch.equal(after.models[2], trained["model"][0]), "its only neighbour who trained"
+    assert torch.equal(after.models[5], tasks.own["models"][3, 3]), "its mixture"
+    assert torch.equal(after.models[[0, 3, 6]], before.models[[0, 3, 6]])
+    assert torch.equal(after.values[[2, 5]], said["values"])
+    assert torch.equal(after.values[[0, 3, 6]], before.values[[0, 3, 6]])
+    assert after.values[[1, 4]].isinf().all(), "what was measured is of models that are gone"
+    assert after.choices.tolist() == [*before.choices[:1], 0, 1, before.choices[3], 0, 3, before.choices[6]]
 
 
 def test_the_front_is_found_without_preferences_and_its_ends_are_its_clients_of_one_objective():

@@ -36,7 +36,9 @@ class DMOEADState(PersonalState):
     weights: Tensor = torch.empty(0)
     """w_1 … w_n, `[n, m]`."""
     values: Tensor = torch.empty(0)
-    """What the clients measured of their models, each on its own rows, `[n, 3, m]` in double precision; ∞ before."""
+    """What the clients measured of their models, each on its own rows, `[n, 3, m]` in double precision; ∞ where
+    none did.
+    """
     choices: Tensor = torch.empty(0)
     """What each made of the last round: 0, it kept its own; 1, 2, … its first, second, … neighbour's; or, the last, the
     mixture. `[n]`.
@@ -110,7 +112,9 @@ class DMOEAD(OnGraph[DMOEADState]):
         return torch.cat([candidates, state.mixed.unsqueeze(1)], dim=1)
 
     def tell(self, state: DMOEADState, replies: Replies) -> DMOEADState:
-        """What was trained; then θ_i ← what client i chose. Who does not say keeps what it trained."""
+        """What was trained; then θ_i ← what client i chose. Who does not say keeps what it trained, and nobody
+        knows what that is worth.
+        """
         rows = state.setting.rows(replies.clients)
         if not len(state.present):
             trained, heard = replies["model"], self.heard(state, rows)
@@ -119,11 +123,14 @@ class DMOEAD(OnGraph[DMOEADState]):
         candidates, present = self._candidates(state), state.present.cpu().numpy()
         places = torch.as_tensor(np.searchsorted(present, rows), device=candidates.device)
         models = state.trained.index_copy(0, places, candidates[places, replies["choice"].long()])
+        # What was measured before is of models that those who do not say no longer have.
+        values = torch.full_like(state.values[: len(present)], torch.inf)
+        choices = torch.zeros_like(state.choices[: len(present)])
         return replace(
             state,
             models=personal.with_rows(state.models, present, models),
-            values=personal.with_rows(state.values, rows, replies["values"].double()),
-            choices=personal.with_rows(state.choices, rows, replies["choice"]),
+            values=personal.with_rows(state.values, present, values.index_copy(0, places, replies["values"].double())),
+            choices=personal.with_rows(state.choices, present, choices.index_copy(0, places, replies["choice"])),
             trained=state.trained[:0],
             present=state.present[:0],
             mixed=state.mixed[:0],
