@@ -71,6 +71,13 @@ def test_balanced_error_and_gap_by_hand():
     assert measured(torch.zeros(2, 2), torch.tensor([[5.0, 5.0], [0.0, 0.0]]), Comparison(2, (None,))) == (0.25, 0.0)
 
 
+def test_the_gap_is_that_of_any_two_of_three_groups():
+    positive, rows = torch.tensor([[0.0, 0.0, 0.0], [5.0, 2.0, 9.0]]), torch.tensor([[1.0, 0.0, 0.0], [10.0] * 3])
+    error, gap = measured(positive, rows, Comparison(3, (1,)))
+    assert error == pytest.approx((0 + 14 / 30) / 2)
+    assert gap == pytest.approx(9 / 10 - 2 / 10), "neither of them is the first"
+
+
 def test_the_loss_by_hand():
     rows = SMALL.data(2, 0)["train"]
     columns = {name: column[None, :40] for name, column in rows.of_client(0).items()}
