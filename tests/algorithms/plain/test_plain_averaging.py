@@ -233,3 +233,8 @@ def fedasync(plain, weighting="equal", mixing=0.4):
 def test_fedasync(weighting):
     given = {"weighting": weighting, "mixing": 0.4}
     agrees(make_algorithm("fedasync", given), partial(fedasync, weighting=weighting))
+
+
+def test_fedasync_counts_the_reply_of_a_large_client_no_more_than_whole():
+    algorithm = make_algorithm("fedasync", {"weighting": "size", "mixing": 0.9})
+    agrees(algorithm, partial(fedasync, weighting="size", mixing=0.9))
