@@ -189,6 +189,20 @@ def test_secret_noise_differs_between_two_runs_of_the_same_seed(kind):
     assert largest_difference(one, other) > 0
 
 
+def test_central_noise_is_divided_by_the_replies_that_came():
+    """(Σ_i Δ_i + N(0, (zC)²)) / n over the n of them, with the same draw whoever they are."""
+    found = []
+    for came in ([0, 1, 2, 3, 4, 5, 6], [1, 4, 5]):
+        models = []
+        for noise in (0.0, 2.0):
+            algorithm = private("fedavg", "central", clip=0.5, noise=noise)
+            done = trial(algorithm, Convex(), rounds=1)
+            models.append(algorithm.tell(done.states[0], done.outcomes[0].replies.only(np.array(came))).inner.model)
+        found.append(len(came) * (models[1] - models[0]))
+    torch.testing.assert_close(*found)
+    assert found[0].abs().min() > 0
+
+
 # -- epsilon -------------------------------------------------------------------------------------------------------
 
 
@@ -200,6 +214,32 @@ def test_epsilon_is_described_every_round_and_counts_who_was_asked():
     assert "clusters" in algorithm.describe(whole.states[-1])
     assert int(part.states[-1].asked.max()) < 5
     assert algorithm.describe(part.states[-1])["epsilon"] < values[-1]
+
+
+@pytest.mark.parametrize("kind", ["central", "local"])
+def test_who_was_asked_counts_once_each_time_whether_its_reply_came_or_not(kind):
+    algorithm = private("fedavg", kind)
+    done = trial(algorithm, Convex(), rounds=1, participation=0.6)
+    state, replies = done.states[0], done.outcomes[0].replies
+    few = replies.only(np.arange(1))
+    asked = np.bincount(replies.clients, minlength=CLIENTS)
+    assert algorithm.tell(state, few).asked.tolist() == asked.tolist()
+    again = replace(few, asked=np.array([5, 2, 5]))
+    twice = algorithm.tell(algorithm.tell(state, again), replace(few, asked=np.array([0])))
+    assert twice.asked.tolist() == [1, 0, 1, 0, 0, 2, 0], "where rounds do not wait, one may be asked twice in between"
+
+
+def test_those_who_were_asked_count_for_the_noise_that_their_sum_lacks():
+    """Of five who were asked ⌈0.7 · 5⌉ = 4 have the whole noise; two who replied have half of it."""
+    algorithm = protected(FedAvg("equal"), Privacy("distributed", noise=1.0))
+    done = trial(FedAvg("equal"), Convex(), rounds=1, participation=0.6)
+    state, replies = algorithm.begin(done.states[0].setting), done.outcomes[0].replies
+    others = [client for client in range(CLIENTS) if client not in replies.clients]
+    assert len(others) == CLIENTS - 5
+    for came, times in ((5, 1.0), (4, 1.0), (2, 2.0), (1, 4.0)):
+        told = algorithm.tell(state, replies.only(np.arange(came)))
+        assert told.asked[replies.clients].tolist() == [times] * 5
+        assert told.asked[others].tolist() == [0.0] * 2
 
 
 def test_epsilon_is_that_of_all_seeds_together_because_they_train_on_the_same_rows():
