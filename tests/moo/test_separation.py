@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+from itertools import combinations
+
 import numpy as np
 import pytest
 import torch
@@ -52,3 +55,29 @@ def test_too_few_members_prove_nothing():
     perfect = torch.block_diag(torch.ones(2, 2), torch.ones(3, 3))
     assert separation_p_value(perfect, [0, 1], stream) == pytest.approx(1 / 10, abs=0.03), "one of ten halves of two"
     assert separation_p_value(torch.ones(2, 2), [0], stream) == 1
+
+
+def test_the_p_value_is_the_share_of_halves_that_are_as_clear_and_this_one_is_among_them():
+    """Six members in a circle, where halves are as clear as those beside them: in exact numbers, not by rounding."""
+    away = np.abs(np.subtract.outer(np.arange(6), np.arange(6)))
+    sevenths = np.array([7, 5, 3, 1])[np.minimum(away, 6 - away)]
+    for half in (half for size in (1, 2, 3) for half in combinations(range(6), size)):
+        orders = np.random.default_rng(3).random((60, 6)).argsort(axis=1)
+        clear = []
+        for side in [np.isin(np.arange(6), half), *(orders < len(half))]:
+            together = np.equal.outer(side, side)
+            within = Fraction(int(sevenths[together].sum() - 6 * 7), int(together.sum() - 6))
+            clear.append(within - Fraction(int(sevenths[~together].sum()), int((~together).sum())))
+        p = separation_p_value(torch.as_tensor(sevenths / 7), list(half), np.random.default_rng(3), draws=60)
+        assert p == pytest.approx(np.mean([one >= clear[0] for one in clear]), rel=1e-12)
+
+
+def test_a_half_of_members_that_are_all_alike_proves_nothing_and_a_clear_one_is_never_impossible():
+    stream = np.random.default_rng(4)
+    assert separation_p_value(torch.full((8, 8), 0.3), [0, 1, 2], stream, draws=50) == 1
+    clear = torch.block_diag(torch.ones(15, 15), torch.ones(15, 15))
+    assert separation_p_value(clear, list(range(15)), stream, draws=50) == pytest.approx(1 / 51)
+    apart = torch.tensor([[1.0, 0, 0], [0, 1, 1], [0, 1, 1]])
+    assert separation_p_value(apart, [0], stream) == pytest.approx(1 / 3, abs=0.06), "one of three halves of three"
+    for none in ([], [0, 1, 2]):
+        assert separation_p_value(apart, none, stream) == 1
