@@ -113,6 +113,12 @@ def test_the_number_of_neighbours_grows_like_the_logarithm_and_keeps_colluding_c
     assert near_a_half.most_neighbours(10_000) < 100, "no number of neighbours helps against every lie there"
 
 
+def test_more_than_the_threshold_are_needed_also_where_that_is_a_whole_number():
+    for percent in range(50, 100):
+        sums = SecureSum("masked", threshold=percent / 100)
+        assert [sums.needed(of) for of in range(3, 201)] == [percent * of // 100 + 1 for of in range(3, 201)]
+
+
 @pytest.mark.parametrize(
     ("values", "words"),
     [
