@@ -360,7 +360,7 @@ class Federation(Course):
             shutil.rmtree(lap.folder)
 
     def _kills(self, lap: Lap, most: int) -> Iterator[float]:
-        while self.kills < most:
+        while self.kills < most and not lap.is_over:
             whom = self.chance.choice(DISTURBED)
             if self._kill(lap, whom):
                 self.kills += 1
