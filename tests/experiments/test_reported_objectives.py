@@ -9,6 +9,7 @@ import pytest
 
 import fedpareto
 from fedpareto.errors import UserError
+from fedpareto.experiments import runner
 from fedpareto.experiments.draft import Draft
 from fedpareto.report.axes import axis_of, positions
 from fedpareto.report.campaign import summary
@@ -41,6 +42,14 @@ def test_exact_and_rounded_objectives_are_covered_by_no_epsilon(exact):
         rows = [row for row in result.history if row["round"] == ROUNDS]
         assert [row["epsilon_of_all"] for row in rows] == [math.inf] * 2
         assert result.epsilon == Privacy(**PRIVATE).epsilon_of(2 * ROUNDS * (2 / 20) ** 2)
+
+
+def test_epsilon_is_that_of_the_rounds_done_where_a_run_ends_by_the_clock():
+    timed = {"problem": "convex", "clients": 4, "rounds": 6, "devices": "equal", "privacy": PRIVATE}
+    whole = runner.start(Draft(timed).finish())
+    half = runner.start(Draft(timed | {"hours": whole.history[-1]["clock"] / 7200}).finish())
+    assert 0 < half.history[-1]["round"] < 6
+    assert half.epsilon == half.history[-1]["epsilon"] < whole.epsilon
 
 
 def test_noised_objectives_stay_within_their_bounds_and_cost_what_their_noise_says(exact):

@@ -202,8 +202,8 @@ class Result:
         """ε of differential privacy after the last round, of all seeds together; None without privacy."""
         if self.spec.privacy.kind == "none":
             return None
-        last = [row["epsilon"] for row in self.history if row["round"] == self.spec.rounds]
-        return max(np.inf if value is None else value for value in last)  # JSON has null for infinity.
+        last = {row["seed"]: row["epsilon"] for row in self.history}  # With a limit of hours, seeds end when they end.
+        return max(np.inf if value is None else value for value in last.values())  # JSON has null for infinity.
 
     def across_clients(self, evaluation: Evaluation = "sent", round: int = -1) -> list[dict[str, AcrossClients]]:
         """For each seed and objective, statistics over the clients on their own held-out rows after `round` rounds.
