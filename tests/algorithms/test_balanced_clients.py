@@ -149,6 +149,13 @@ def test_one_local_step_is_certain_and_its_first_step_is_adams():
     assert done.states[-1].model.numpy() == pytest.approx(0.03 * np.sign(optima().mean(0)), abs=1e-6)
 
 
+@pytest.mark.parametrize("scalarisation", ["tchebycheff", "smooth-tchebycheff"])
+def test_one_local_step_is_certain_however_a_client_scalarises_its_losses(scalarisation):
+    learner = replace(FULL_BATCH, epochs=1, scalarisation=scalarisation)
+    done = trial(AdaFedAdam("equal"), DIFFERENT, learner=learner, rounds=2)
+    assert [state.certainty for state in done.states[1:]] == pytest.approx([1, 1])
+
+
 # -- FedMDFG -------------------------------------------------------------------------------------------------------
 
 

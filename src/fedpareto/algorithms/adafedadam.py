@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from fedpareto.algorithms.fedavg import FedAvg, FedAvgState
+from fedpareto.algorithms.objective import scalarised
 from fedpareto.algorithms.q_fedavg import SMALLEST_LOSS, step_size
 from fedpareto.core.algorithm import ABOVE_ZERO, Needs, Setting, Taxonomy, by_client
 from fedpareto.core.clients import Clients
@@ -92,8 +93,9 @@ class AdaFedAdam(FedAvg):
     def train(self, clients: Clients, message: Message) -> Message:
         """θ_k ← local training from θ; also F_k(θ), ‖∇F_k(θ)‖ and η_k."""
         theta = message["model"]
-        _, jacobians = clients.gradients(theta)
-        slope = torch.einsum("nm,nmd->nd", clients.preferences.to(jacobians), jacobians).norm(dim=1)
+        losses, jacobians = clients.gradients(theta)
+        (weights,) = torch.autograd.grad(scalarised(clients, losses.requires_grad_()).sum(), losses)
+        slope = torch.einsum("nm,nmd->nd", weights.to(jacobians), jacobians).norm(dim=1)
         numbers = {"loss_before": clients.loss(theta), "slope": slope}
         numbers["lr"] = torch.full_like(slope, step_size(clients.learner, "by which to tell how certain it is"))
         return {**self._reply(clients, clients.learn(theta)), **numbers}
