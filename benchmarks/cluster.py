@@ -27,7 +27,8 @@ from fedpareto.cluster import connected
 from fedpareto.core.federation import Federation, setting_of
 from fedpareto.core.messages import size_of
 from fedpareto.engines.local import LocalEngine
-from fedpareto.engines.machine import Choices, LocalOptions
+from fedpareto.engines.machine import Choices
+from fedpareto.engines.options import LocalOptions
 from fedpareto.engines.ray.crew import Crew
 from fedpareto.engines.ray.engine import RayEngine
 from fedpareto.engines.ray.options import RayOptions

@@ -25,7 +25,8 @@ from fedpareto.core import rng
 from fedpareto.core.federation import Federation
 from fedpareto.core.rows import Rows
 from fedpareto.engines.local import LocalEngine
-from fedpareto.engines.machine import Choices, LocalOptions
+from fedpareto.engines.machine import Choices
+from fedpareto.engines.options import LocalOptions
 from fedpareto.learners.supervised import Supervised
 from fedpareto.problems.fairness.benchmarks import Adult
 

@@ -47,7 +47,8 @@ from fedpareto.algorithms.fedavg import FedAvg
 from fedpareto.core.federation import Federation
 from fedpareto.core.rows import Batch, Rows
 from fedpareto.engines.local import LocalEngine
-from fedpareto.engines.machine import Choices, LocalOptions
+from fedpareto.engines.machine import Choices
+from fedpareto.engines.options import LocalOptions
 from fedpareto.learners import supervised
 from fedpareto.learners.supervised import Supervised
 from fedpareto.networks import descending

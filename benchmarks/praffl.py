@@ -26,7 +26,8 @@ from fedpareto.core import rng
 from fedpareto.core.federation import Federation
 from fedpareto.core.layout import Layout
 from fedpareto.engines.local import LocalEngine
-from fedpareto.engines.machine import Choices, LocalOptions
+from fedpareto.engines.machine import Choices
+from fedpareto.engines.options import LocalOptions
 from fedpareto.learners.supervised import Supervised
 from fedpareto.problems.synthetic import Synthetic
 

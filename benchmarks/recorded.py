@@ -18,7 +18,8 @@ import torch
 from fedpareto.core.federation import Federation
 from fedpareto.core.registry import make_algorithm
 from fedpareto.engines.local import LocalEngine
-from fedpareto.engines.machine import Choices, LocalOptions
+from fedpareto.engines.machine import Choices
+from fedpareto.engines.options import LocalOptions
 from fedpareto.problems.synthetic import Synthetic
 
 CLIENTS, TRIES = 20, 8

@@ -24,7 +24,8 @@ from fedpareto.algorithms.fedavg import FedAvg
 from fedpareto.core.federation import Federation
 from fedpareto.core.messages import Message
 from fedpareto.engines.local import LocalEngine
-from fedpareto.engines.machine import Choices, LocalOptions
+from fedpareto.engines.machine import Choices
+from fedpareto.engines.options import LocalOptions
 
 SIZES = {50: 1000, 500: 1000, 5_000: 1000, 50_000: 100}
 """Clients, and rows of each."""

@@ -28,7 +28,8 @@ from fedpareto.core.federation import Federation
 from fedpareto.core.messages import Message, Replies, Tasks
 from fedpareto.core.traffic import traffic
 from fedpareto.engines.local import LocalEngine
-from fedpareto.engines.machine import Choices, LocalOptions
+from fedpareto.engines.machine import Choices
+from fedpareto.engines.options import LocalOptions
 from fedpareto.problems.synthetic import Synthetic
 from fedpareto.trust.secure_sum import SecureSum
 

@@ -15,7 +15,7 @@ from typing import Any
 from engine import LEARNER, ROWS, Tabular
 
 from fedpareto.algorithms.fedavg import FedAvg
-from fedpareto.engines.machine import LocalOptions
+from fedpareto.engines.options import LocalOptions
 from fedpareto.experiments import engines
 from fedpareto.experiments.experiment import Experiment
 from fedpareto.experiments.spec import Spec

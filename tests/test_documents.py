@@ -23,7 +23,7 @@ import fedpareto
 import processes
 from fedpareto.core.registry import algorithms, problems
 from fedpareto.engines.faults import Faults
-from fedpareto.engines.machine import LocalOptions
+from fedpareto.engines.options import LocalOptions
 from fedpareto.engines.ray.options import RayOptions
 from fedpareto.fleet.devices import Devices
 from fedpareto.fleet.policy import Policy

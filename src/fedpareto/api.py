@@ -12,7 +12,7 @@ from fedpareto.core.learner import Learner
 from fedpareto.core.parameters import build, to_plain
 from fedpareto.core.problem import Problem
 from fedpareto.engines.faults import Faults
-from fedpareto.engines.machine import LocalOptions
+from fedpareto.engines.options import EngineOptions, LocalOptions
 from fedpareto.errors import UserError
 from fedpareto.experiments import grid, runner, steps
 from fedpareto.experiments import sweep as sweeps
@@ -74,7 +74,7 @@ def run(
     codec: str = "float32",
     server_codec: str = "float32",
     learner: Learner | Mapping[str, Any] | None = None,
-    engine: LocalOptions | Mapping[str, Any] | str | None = None,
+    engine: EngineOptions | Mapping[str, Any] | str | None = None,
     faults: Faults | Mapping[str, Any] | None = None,
     privacy: Privacy | Mapping[str, Any] | str | None = None,
     secure_sum: SecureSum | Mapping[str, Any] | str | None = None,
@@ -253,11 +253,11 @@ def _named(kind: type[Any], given: Any, section: str) -> Any:
     raise UserError(f"{section} is {given!r}; it should be a name, such as '{NAMED_SECTIONS[section]}', or an object")
 
 
-def _engine(given: Any) -> LocalOptions:
+def _engine(given: Any) -> EngineOptions:
     """The engine of a name, of parameters with or without a name, or an object."""
     if given is None or isinstance(given, str | Mapping):
         return Draft({"engine": dict(given) if isinstance(given, Mapping) else given}).finish().engine
-    return _part(LocalOptions, LocalOptions(), given, "engine")
+    return _part(EngineOptions, LocalOptions(), given, "engine")
 
 
 def _part(kind: type[Any], default: T, given: Any, section: str) -> T:

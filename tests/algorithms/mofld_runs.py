@@ -6,7 +6,8 @@ import json
 
 from fedpareto.core.federation import Federation
 from fedpareto.engines.local import LocalEngine
-from fedpareto.engines.machine import Choices, LocalOptions
+from fedpareto.engines.machine import Choices
+from fedpareto.engines.options import LocalOptions
 from fedpareto.experiments.draft import Draft
 from fedpareto.experiments.recording import TIMES
 

@@ -10,7 +10,8 @@ from fedpareto.algorithms.fedavg import FedAvg
 from fedpareto.algorithms.secured import Secured
 from fedpareto.core.federation import Federation
 from fedpareto.engines.local import LocalEngine
-from fedpareto.engines.machine import Choices, LocalOptions
+from fedpareto.engines.machine import Choices
+from fedpareto.engines.options import LocalOptions
 from fedpareto.problems.synthetic import Synthetic
 from fedpareto.trust.secure_sum import SecureSum
 

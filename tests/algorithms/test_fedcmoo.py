@@ -17,7 +17,8 @@ from fedpareto.algorithms.fsmgda import FSMGDA
 from fedpareto.core.federation import Federation
 from fedpareto.core.registry import make_algorithm
 from fedpareto.engines.local import LocalEngine
-from fedpareto.engines.machine import Choices, LocalOptions
+from fedpareto.engines.machine import Choices
+from fedpareto.engines.options import LocalOptions
 from fedpareto.errors import UserError
 from fedpareto.learners.supervised import Supervised
 from fedpareto.moo.compression import near_square, restore

@@ -16,7 +16,8 @@ from fedpareto.core.federation import Federation
 from fedpareto.core.layout import Layout
 from fedpareto.core.registry import make_algorithm
 from fedpareto.engines.local import LocalEngine
-from fedpareto.engines.machine import Choices, LocalOptions
+from fedpareto.engines.machine import Choices
+from fedpareto.engines.options import LocalOptions
 from fedpareto.errors import UserError
 from fedpareto.problems.convex import Convex
 from fedpareto.testing.conformance import largest_difference, trial

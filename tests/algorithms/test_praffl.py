@@ -26,7 +26,8 @@ from fedpareto.core.problem import Objective, SupervisedProblem
 from fedpareto.core.registry import make_algorithm
 from fedpareto.core.rows import Batch
 from fedpareto.engines.local import LocalEngine
-from fedpareto.engines.machine import Choices, LocalOptions
+from fedpareto.engines.machine import Choices
+from fedpareto.engines.options import LocalOptions
 from fedpareto.errors import UserError
 from fedpareto.learners.supervised import Supervised
 from fedpareto.moo.indicators import hypervolume

@@ -12,8 +12,8 @@ import pytest
 from fedpareto.cli import completion
 from fedpareto.core import registry
 from fedpareto.core.parameters import field_names
+from fedpareto.experiments import engines
 from fedpareto.experiments.draft import load
-from fedpareto.experiments.spec import ENGINES
 from fedpareto.fleet.devices import Devices
 from fedpareto.fleet.policy import Policy
 from fedpareto.fleet.selection import Selection
@@ -182,7 +182,7 @@ def test_flags_say_for_whom_a_round_waits_and_who_is_asked(fedpareto: Callable[.
 def test_words_that_a_shell_completes_are_those_that_there_are() -> None:
     for name, cls in {"devices": Devices, "policy": Policy, "selection": Selection}.items():
         assert completion.WORDS[name] == get_args(get_type_hints(cls)["kind"])
-    assert completion.WORDS["engine"] == tuple(ENGINES)
+    assert completion.engine_names() == engines.names()
     assert completion.WORDS["over"] == OVER
 
 

@@ -12,7 +12,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from fedpareto import Federation, LocalEngine
 from fedpareto.core.registry import make_algorithm
 from fedpareto.engines.counting import Counter
-from fedpareto.engines.machine import Choices, LocalOptions
+from fedpareto.engines.machine import Choices
+from fedpareto.engines.options import LocalOptions
 from fedpareto.problems.convex import Convex
 from fedpareto.problems.morl.deep_sea_treasure import DeepSeaTreasure
 from fedpareto.problems.synthetic import Synthetic

@@ -20,7 +20,8 @@ from fedpareto.core.messages import Failure, Parcels, Replies
 from fedpareto.engines.checks import enforce_quorum, required_replies
 from fedpareto.engines.faults import Faults
 from fedpareto.engines.local import LocalEngine
-from fedpareto.engines.machine import Choices, LocalOptions, bytes_of, clock_for
+from fedpareto.engines.machine import Choices, clock_for
+from fedpareto.engines.options import LocalOptions, bytes_of
 from fedpareto.errors import QuorumLost, UserError
 from fedpareto.problems.convex import Convex
 from fedpareto.problems.synthetic import Synthetic

@@ -6,7 +6,8 @@ import pytest
 import torch
 
 import fedpareto
-from fedpareto.engines.machine import LocalOptions, products_in
+from fedpareto.engines.machine import products_in
+from fedpareto.engines.options import LocalOptions
 
 
 @pytest.mark.parametrize("precision", ["tf32", "bfloat16"])

@@ -20,7 +20,7 @@ from fedpareto.core.learner import Learner
 from fedpareto.core.problem import Objective, SupervisedProblem
 from fedpareto.core.rows import Batch, Rows, Splits
 from fedpareto.engines.faults import Faults
-from fedpareto.engines.machine import LocalOptions
+from fedpareto.engines.options import LocalOptions
 from fedpareto.learners.supervised import Supervised
 from fedpareto.problems.convex import Convex
 

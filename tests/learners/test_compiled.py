@@ -21,7 +21,8 @@ from fedpareto.core.replay import Recordings
 from fedpareto.core.rows import Rows
 from fedpareto.core.workspace import Workspace
 from fedpareto.engines.local import LocalEngine
-from fedpareto.engines.machine import Choices, LocalOptions
+from fedpareto.engines.machine import Choices
+from fedpareto.engines.options import LocalOptions
 from fedpareto.errors import UserError
 from fedpareto.learners.supervised import Supervised
 from fedpareto.networks.compiled import CompiledDescending

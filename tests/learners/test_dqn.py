@@ -12,7 +12,7 @@ from fedpareto.core import rng
 from fedpareto.core.clients import Clients
 from fedpareto.core.registry import make_algorithm
 from fedpareto.engines.local import LocalEngine
-from fedpareto.engines.machine import LocalOptions
+from fedpareto.engines.options import LocalOptions
 from fedpareto.errors import UserError
 from fedpareto.experiments import runner
 from fedpareto.experiments.draft import Draft

@@ -17,8 +17,9 @@ from fastapi import FastAPI
 
 from fedpareto.core import consent, registry
 from fedpareto.core.parameters import field_docs, field_names
+from fedpareto.experiments import engines
 from fedpareto.experiments.draft import Draft
-from fedpareto.experiments.spec import ENGINES, PARTS
+from fedpareto.experiments.spec import PARTS
 from fedpareto.experiments.spec_values import TOP_LEVEL
 from fedpareto.page import form, form_worker
 from fedpareto.page.worker import Worker
@@ -54,7 +55,7 @@ def test_every_algorithm_problem_engine_and_part_is_offered_with_all_its_paramet
     for kind, classes in (
         ("algorithms", registry.algorithms()),
         ("problems", registry.problems()),
-        ("engines", ENGINES),
+        ("engines", {name: engines.backend(name).options for name in engines.names()}),
     ):
         offered = {one["name"]: one for one in found[kind]}
         assert offered.keys() == classes.keys()

@@ -30,7 +30,17 @@ def environment(tmp_path_factory):
     return {**os.environ, "PYTHONPATH": os.pathsep.join(places)}
 
 
-COMMANDS = (["algorithms"], ["algorithms", "median"], ["problems"], ["run", "medain"])
+COMMANDS = (
+    ["algorithms"],
+    ["algorithms", "median"],
+    ["problems"],
+    ["run", "medain"],
+    ["--help"],
+    ["greet", "you"],
+    ["broken"],
+    ["run", "fedavg", "--problem", "convex", "--engine", "nightl"],
+    ["run", "fedavg", "--problem", "convex", "--engine", "nightly", "--stop-after", "2"],
+)
 IN_ONE_PROCESS = """
 import contextlib, io, json, sys
 from fedpareto.cli import main
@@ -80,6 +90,36 @@ def test_it_runs_from_the_command_line(environment, tmp_path):
     record = json.loads((tmp_path / "run" / "run.json").read_text())
     assert (record["algorithm"], record["problem"]) == ("median+ft", "ridge")
     assert json.loads((tmp_path / "run" / "status.json").read_text())["status"] == "finished"
+
+
+def test_its_command_is_listed_and_runs_and_a_broken_one_says_so(told):
+    assert "greet       Greet somebody." in told["--help"][1]
+    assert told["greet you"] == [0, "hello you\n", ""]
+    code, _, message = told["broken"]
+    assert code == 2
+    assert message.startswith("Error: 'broken' of the package fedpareto-median cannot be loaded: ")
+
+
+def test_its_engine_says_what_it_can(told):
+    unknown = told["run fedavg --problem convex --engine nightl"][2]
+    assert unknown.strip() == "Error: unknown engine 'nightl'; did you mean 'nightly'?"
+    refused = told["run fedavg --problem convex --engine nightly --stop-after 2"]
+    assert refused[0] == 2
+    assert "stop_after is 2, but a nightly run ends in the morning; leave it out" in refused[2]
+
+
+def test_its_engine_codec_and_report_run(environment, tmp_path):
+    given = ("--problem", "convex", "--engine", "nightly", "--rounds", "2", "--set", "codec=int8-delta+deflate")
+    places = ("--out", tmp_path / "run", "--log-to", f"lines:{tmp_path / 'lines.txt'}")
+    done = run([sys.executable, "-m", "fedpareto", "run", "fedavg", *given, *places], env=environment)
+    assert done.returncode == 0, done.stderr
+    assert "the night begins" in done.stdout
+    spec = (tmp_path / "run" / "spec.yaml").read_text()
+    assert "clients: 3" in spec
+    assert "codec: int8-delta+deflate" in spec
+    lines = (tmp_path / "lines.txt").read_text().splitlines()
+    assert lines[-2:] == ["0 final", "finished"]
+    assert any(line.startswith("0 2 ") for line in lines)
 
 
 def test_it_passes_the_conformance_suite(environment):

@@ -7,7 +7,7 @@ from functools import cache
 import numpy as np
 
 from fedpareto.core import registry
-from fedpareto.engines.machine import LocalOptions
+from fedpareto.engines.options import LocalOptions
 from fedpareto.experiments import engines
 from fedpareto.experiments.spec import Spec
 from fedpareto.space.session.agreement import changed, terms_of

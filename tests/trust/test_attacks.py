@@ -23,7 +23,8 @@ from fedpareto.core.algorithm import Algorithm
 from fedpareto.core.federation import Federation
 from fedpareto.core.messages import Outcome, Replies
 from fedpareto.engines.local import LocalEngine
-from fedpareto.engines.machine import Choices, LocalOptions
+from fedpareto.engines.machine import Choices
+from fedpareto.engines.options import LocalOptions
 from fedpareto.errors import UserError
 from fedpareto.learners.supervised import Supervised
 from fedpareto.problems.convex import Convex

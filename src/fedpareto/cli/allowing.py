@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from typer.core import TyperCommand, TyperOption
 
@@ -17,6 +18,15 @@ class Reading(TyperCommand):
         """See click."""
         *own, last = super().get_params(ctx)  # The last one is --help.
         return [*own, *_options(), last]
+
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def reads_data(command: Command) -> Command:
+    """Marks a command that may come to read data by a spec or a run's folder; see Reading."""
+    command.command_class = Reading  # type: ignore[attr-defined]
+    return command
 
 
 @functools.cache

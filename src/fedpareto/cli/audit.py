@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from fedpareto.cli import jobs as parallel
+from fedpareto.cli.allowing import reads_data
 from fedpareto.cli.console import Quiet, print_json, print_table, say
 from fedpareto.files import quoted
 
@@ -16,6 +17,7 @@ DEFAULT_ATTACKS = "preference,membership,inversion"
 DEFAULT_PROTECTIONS = "noise=0.01,noise=0.1,noise=1,secure-sum"
 
 
+@reads_data
 def audit(
     target: Annotated[Path, typer.Argument(metavar="SPEC|RUN", help="A YAML file, or a run's folder.")],
     attacks: Annotated[str, typer.Option(metavar="LIST", help="Which attacks.")] = DEFAULT_ATTACKS,

@@ -6,33 +6,15 @@ import functools
 import os
 import re
 import sys
+from importlib.metadata import EntryPoint, entry_points
 from typing import Annotated, Any
 
 import typer
 import typer.core
 from typer.core import TyperGroup
 
-from fedpareto import __version__
-from fedpareto.cli import (
-    audit,
-    completion,
-    console,
-    data,
-    demo,
-    lists,
-    matrix,
-    node,
-    page,
-    reproduce,
-    runs,
-    serve,
-    server,
-    space,
-    stop,
-    sweep,
-    tune,
-)
-from fedpareto.cli.allowing import Reading
+from fedpareto import __version__, plugins
+from fedpareto.cli import completion, console, data, demo, lists, matrix, runs, stop, sweep, tune
 from fedpareto.core import consent
 from fedpareto.errors import UnknownName, UserError, printable
 
@@ -82,10 +64,6 @@ app = typer.Typer(
     help="Federated multi-objective learning: train across parties, get the whole trade-off back.\n\n"
     "Example: fedpareto run fedpref --clients 10 --rounds 20 --seeds 3",
 )
-app.add_typer(data.app, name="data", cls=_Commands)
-app.add_typer(server.app, name="server", cls=_Commands)
-app.add_typer(node.app, name="node", cls=_Commands)
-app.add_typer(space.app, name="space", cls=_Commands)
 
 
 @app.callback(invoke_without_command=True)
@@ -100,22 +78,46 @@ def _root(
         typer.echo(context.get_help())
 
 
-READING = (runs.run, runs.resume, runs.show, page.page, sweep.sweep, tune.tune, matrix.matrix, audit.audit)
-"""Commands that may come to read data by a spec or a run's folder."""
+OWN: dict[str, Any] = {
+    one.__name__: one
+    for one in (
+        *(runs.run, stop.stop, runs.resume, runs.show, runs.compare),
+        *(lists.algorithms, lists.problems, demo.demo, sweep.sweep, tune.tune, matrix.matrix),
+    )
+} | {"data": data.app, "completion": completion.completion}
+"""The commands of this package, in the order of the help."""
+GROUP = "fedpareto.commands"
+"""The entry points by which packages offer others: functions as Typer takes them, or whole Typer apps."""
 
-for command in (
-    *(runs.run, stop.stop, runs.resume, runs.show, runs.compare, page.page),
-    *(lists.algorithms, lists.problems),
-    *(demo.demo, sweep.sweep, tune.tune, reproduce.reproduce, matrix.matrix, audit.audit),
-    *(serve.predict, serve.export, serve.serve),
-    completion.completion,
-):
-    app.command(cls=Reading if command in READING else None)(command)
+
+def _add(name: str, command: Any) -> None:
+    if isinstance(command, typer.Typer):
+        app.add_typer(command, name=name, cls=_Commands)
+    else:
+        app.command(name, cls=getattr(command, "command_class", None))(command)
+
+
+def _offered(point: EntryPoint) -> Any:
+    """The command behind an entry point; one that cannot be loaded says so when it is called."""
+    try:
+        return plugins.loaded(point)
+    except UserError as problem:
+        why = str(problem)
+
+        def broken() -> None:
+            raise UserError(why)
+
+        broken.__doc__ = f"Broken: {why}"
+        return broken
 
 
 @functools.cache
 def _command() -> Any:
     """The whole command; typer reads the signatures of all its parts for it, which takes a tenth of a second."""
+    points = sorted(entry_points(group=GROUP), key=lambda point: point.name)
+    commands = {**{point.name: _offered(point) for point in points}, **OWN}
+    for name in [*OWN, *(name for name in commands if name not in OWN)]:
+        _add(name, commands[name])
     return typer.main.get_command(app)
 
 

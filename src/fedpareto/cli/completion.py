@@ -19,7 +19,6 @@ DEEPEST = 3
 """Folders between here and a run that is offered."""
 
 WORDS = {
-    "engine": ("local", "mission", "ray", "flower-local", "flower-sim"),
     "devices": ("none", "equal", "lognormal", "tiers", "file"),
     "policy": ("sync", "deadline", "buffered", "asynchronous", "tiers", "planned"),
     "selection": ("random", "round-robin", "available", "power-of-choice", "oort", "nsga2"),
@@ -139,6 +138,8 @@ def _values(parameter: Any, path: list[str], current: str) -> Iterable[str]:
         from fedpareto.problems.data import catalogue
 
         return catalogue()
+    if name == "engine":
+        return engine_names()
     if name in ("run", "runs"):
         return _runs()
     return WORDS.get(name, ())
@@ -156,6 +157,11 @@ def names_of(kind: str) -> list[str]:
     files = sorted((Path(__file__).parents[1] / kind).rglob("*.py"))
     own = [name for path in files for name in NAME.findall(path.read_text(encoding="utf-8"))]
     return [*own, *(point.name for point in entry_points(group=f"fedpareto.{kind}"))]
+
+
+def engine_names() -> list[str]:
+    """All engines that are installed."""
+    return ["local", *sorted(point.name for point in entry_points(group="fedpareto.engines"))]
 
 
 def _runs() -> Iterator[str]:

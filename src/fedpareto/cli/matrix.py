@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from fedpareto.cli import jobs as parallel
+from fedpareto.cli.allowing import reads_data
 from fedpareto.cli.console import Quiet, print_json, print_table, say
 from fedpareto.errors import UserError
 from fedpareto.files import quoted
@@ -17,6 +18,7 @@ MOST_REASONS = 3
 """Reasons of failures that are printed; the record has all."""
 
 
+@reads_data
 def matrix(
     spec: Annotated[Path, typer.Argument(metavar="SPEC", help="A YAML file with a section 'matrix'.")],
     out: Annotated[Path, typer.Option(metavar="DIR", help="Where cells and figures are kept.")] = Path("runs/matrix"),

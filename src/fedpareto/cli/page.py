@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedpareto.cli import console
+from fedpareto.cli.allowing import reads_data
 from fedpareto.core import consent
 from fedpareto.errors import UserError
 
@@ -23,6 +24,7 @@ RUNS = Path("runs")
 """Where runs go if nobody says where."""
 
 
+@reads_data
 def page(
     runs: Annotated[
         list[Path] | None,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedpareto.cli import console, data
+from fedpareto.cli.allowing import reads_data
 from fedpareto.errors import UserError
 from fedpareto.files import free_folder, quoted
 
@@ -50,6 +51,7 @@ LogTo = Annotated[
 RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder.")]
 
 
+@reads_data
 def run(
     algorithm: Annotated[
         str | None, typer.Argument(help="Its name; add +ft to fine-tune, +safe to be safe.  [default: fedpref]")
@@ -182,6 +184,7 @@ def run(
     _print_result(result)
 
 
+@reads_data
 def resume(
     run: RunPath,
     settings: Annotated[
@@ -211,6 +214,7 @@ def resume(
         _print_result(result)
 
 
+@reads_data
 def show(
     run: RunPath,
     clients: Annotated[bool, typer.Option("--clients", help="Also list each client of the first seed.")] = False,

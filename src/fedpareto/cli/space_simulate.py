@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fedpareto.cli.allowing import reads_data
 from fedpareto.cli.console import AsJson, Quiet, print_json
 from fedpareto.cli.runs import RunPath, Setting, watched
 from fedpareto.errors import UserError
@@ -29,6 +30,7 @@ STAR = ("direct", "relay")
 KINDS = ("png", "pdf")
 
 
+@reads_data
 def simulate(
     mission: Annotated[Path, typer.Argument(metavar="MISSION", help="A YAML file: what any run has, and an engine.")],
     out: Annotated[

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedpareto.cli import jobs as parallel
+from fedpareto.cli.allowing import reads_data
 from fedpareto.cli.console import AsJson, print_json, print_table, say, terminal_width
 from fedpareto.cli.runs import Setting
 from fedpareto.errors import UserError
@@ -20,6 +21,7 @@ SOME_FAILED = 1
 """The exit code if some runs failed or were stopped, and others were not."""
 
 
+@reads_data
 def sweep(
     specs: Annotated[list[Path], typer.Argument(metavar="SPEC...", help="YAML files, with a grid or without.")],
     out: Annotated[Path, typer.Option(metavar="DIR", help="Where the runs are kept.")] = Path("runs/sweep"),

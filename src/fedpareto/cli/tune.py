@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedpareto.cli import jobs as parallel
+from fedpareto.cli.allowing import reads_data
 from fedpareto.cli.console import AsJson, print_json, print_table, say
 from fedpareto.cli.runs import Setting
 from fedpareto.errors import UserError
@@ -20,6 +21,7 @@ MOST_ROWS = 30
 """Of the table; the record has all."""
 
 
+@reads_data
 def tune(
     spec: Annotated[Path, typer.Argument(metavar="SPEC", help="A YAML file with a section 'tune'.")],
     out: Annotated[Path, typer.Option(metavar="DIR", help="Where the study is kept.")] = Path("runs/tune"),

@@ -54,9 +54,7 @@ class Codec:
         elif kind not in TYPES or match["share"] is not None:
             raise _unknown(text)
         coder = match["coder"] or default_coder(kind, delta)
-        if coder not in lossless.CODERS:
-            raise UnknownName("lossless coder", coder, lossless.CODERS)
-        lossless.need(coder)
+        lossless.coder(coder)
         return cls(kind, delta, coder, percent)
 
     def __str__(self) -> str:

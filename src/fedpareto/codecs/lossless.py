@@ -2,50 +2,73 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from functools import cache
+from importlib.metadata import entry_points
 from importlib.util import find_spec
 
 import numpy as np
 
+from fedpareto import plugins
 from fedpareto.codecs import ccsds121
 from fedpareto.codecs.ccsds121 import Format
 from fedpareto.codecs.errors import CodecError
-from fedpareto.errors import UserError
+from fedpareto.errors import UnknownName, UserError
 
-CODERS = ("none", "ccsds121", "zstd")
+GROUP = "fedpareto.codecs"
+"""The entry points by which packages offer lossless coders: subclasses of Coder, by name."""
 LEVEL = 9
 """Of zstd: higher ones take many times as long for a percent."""
 
 FORMATS = {bits: Format(bits, block=16, interval=16, padded=True, restricted=bits == 4) for bits in (4, 8, 16, 32)}
-"""How numbers of so many bits are coded. Intervals are short, so that a decoder reads many side by side."""
+"""How CCSDS 121 codes numbers of so many bits. Intervals are short, so that a decoder reads many side by side."""
 _LENGTHS = {4: "u1", 8: "<u2", 16: "<u2", 32: "<u2"}
 """What holds the bytes of an interval, which are at most those of its numbers and a few."""
 _TYPES = {4: np.uint8, 8: np.uint8, 16: np.uint16, 32: np.uint32}
 
 
-def need(coder: str) -> None:
-    """Raises UserError if what a coder needs is not installed."""
-    if coder == "zstd" and find_spec("zstandard") is None:
-        raise UserError("the codec needs zstandard; try: pip install 'fedpareto[space]'")
+class Coder(ABC):
+    """Codes vectors of at least one unsigned number of 4, 8, 16 or 32 bits, without loss."""
+
+    @abstractmethod
+    def pack(self, numbers: np.ndarray, bits: int) -> bytes:
+        """Numbers `[d]` as bytes."""
+
+    @abstractmethod
+    def unpack(self, data: bytes, count: int, bits: int) -> np.ndarray:
+        """The numbers `[count]`, or CodecError: the bytes may be a stranger's."""
+
+    def sizes(self, numbers: np.ndarray, bits: int) -> np.ndarray:
+        """Bytes of `pack` for each row of `[n, d]`, `[n]`."""
+        return np.array([len(self.pack(row, bits)) for row in numbers])
 
 
-def pack(numbers: np.ndarray, bits: int, coder: str) -> bytes:
-    """Numbers `[d]` of 4, 8, 16 or 32 bits as bytes."""
-    if not len(numbers):
-        return b""
-    if coder == "ccsds121":
+class Plain(Coder):
+    """Numbers as they are."""
+
+    def pack(self, numbers: np.ndarray, bits: int) -> bytes:
+        """Little-endian; two numbers of 4 bits share a byte."""
+        return _plain(numbers, bits)
+
+    def unpack(self, data: bytes, count: int, bits: int) -> np.ndarray:
+        """The numbers, if there are as many bytes as they need."""
+        return _from_plain(data, count, bits)
+
+    def sizes(self, numbers: np.ndarray, bits: int) -> np.ndarray:
+        """The same for every row."""
+        return np.full(len(numbers), _plain_size(numbers.shape[1], bits))
+
+
+class CCSDS121(Coder):
+    """CCSDS 121.0-B, with the lengths of its intervals before the data."""
+
+    def pack(self, numbers: np.ndarray, bits: int) -> bytes:
+        """The lengths of all intervals but the last, and the data."""
         data, lengths = ccsds121.encode(numbers, FORMATS[bits])
         return lengths[:-1].astype(_LENGTHS[bits]).tobytes() + data
-    plain = _plain(numbers, bits)
-    return plain if coder == "none" else _compressed(plain, bits)
 
-
-def unpack(data: bytes, count: int, bits: int, coder: str) -> np.ndarray:
-    """The numbers `[count]`, or CodecError."""
-    if not count:
-        if data:
-            raise CodecError(f"{len(data)} bytes for no numbers")
-        return np.empty(0, dtype=_TYPES[bits])
-    if coder == "ccsds121":
+    def unpack(self, data: bytes, count: int, bits: int) -> np.ndarray:
+        """The numbers of all intervals."""
         form = FORMATS[bits]
         kind, intervals = np.dtype(_LENGTHS[bits]), (count - 1) // form.samples
         index = kind.itemsize * intervals
@@ -54,23 +77,67 @@ def unpack(data: bytes, count: int, bits: int, coder: str) -> np.ndarray:
         lengths = np.frombuffer(data, dtype=kind, count=intervals).astype(np.int64)
         lengths = np.append(lengths, len(data) - index - lengths.sum())
         return ccsds121.decode(data[index:], count, form, lengths).astype(_TYPES[bits])
-    if coder == "zstd":
-        data = _decompressed(data, _plain_size(count, bits), bits)
-    return _from_plain(data, count, bits)
 
-
-def sizes(numbers: np.ndarray, bits: int, coder: str) -> np.ndarray:
-    """Bytes of `pack` for each row of `[n, d]`, `[n]`."""
-    rows, count = numbers.shape
-    if not count:
-        return np.zeros(rows, dtype=np.int64)
-    if coder == "ccsds121":
+    def sizes(self, numbers: np.ndarray, bits: int) -> np.ndarray:
+        """Computed without writing any bytes."""
         lengths = ccsds121.sizes(numbers, FORMATS[bits])
         found: np.ndarray = lengths.sum(axis=1) + np.dtype(_LENGTHS[bits]).itemsize * (lengths.shape[1] - 1)
         return found
-    if coder == "none":
-        return np.full(rows, _plain_size(count, bits))
-    return np.array([len(pack(row, bits, coder)) for row in numbers])
+
+
+class Zstd(Coder):
+    """Zstandard."""
+
+    def __init__(self) -> None:
+        if find_spec("zstandard") is None:
+            raise UserError("the codec needs zstandard; try: pip install 'fedpareto[space]'")
+
+    def pack(self, numbers: np.ndarray, bits: int) -> bytes:
+        """First the lowest bytes of all numbers, then the next."""
+        return _compressed(_plain(numbers, bits), bits)
+
+    def unpack(self, data: bytes, count: int, bits: int) -> np.ndarray:
+        """The numbers, if their bytes unpack to as many as they need."""
+        return _from_plain(_decompressed(data, _plain_size(count, bits), bits), count, bits)
+
+
+OWN: dict[str, type[Coder]] = {"none": Plain, "ccsds121": CCSDS121, "zstd": Zstd}
+
+
+def coder_names() -> list[str]:
+    """All lossless coders that are installed."""
+    return [*OWN, *sorted({point.name for point in entry_points(group=GROUP)} - OWN.keys())]
+
+
+@cache
+def coder(name: str) -> Coder:
+    """The coder of a name; UserError if there is none, or what it needs is not installed."""
+    if name in OWN:
+        return OWN[name]()
+    for point in entry_points(group=GROUP, name=name):
+        found: Coder = plugins.loaded(point)()
+        return found
+    raise UnknownName("lossless coder", name, coder_names())
+
+
+def pack(numbers: np.ndarray, bits: int, by: str) -> bytes:
+    """Numbers `[d]` of 4, 8, 16 or 32 bits as bytes."""
+    return coder(by).pack(numbers, bits) if len(numbers) else b""
+
+
+def unpack(data: bytes, count: int, bits: int, by: str) -> np.ndarray:
+    """The numbers `[count]`, or CodecError."""
+    if count:
+        return coder(by).unpack(data, count, bits)
+    if data:
+        raise CodecError(f"{len(data)} bytes for no numbers")
+    return np.empty(0, dtype=_TYPES[bits])
+
+
+def sizes(numbers: np.ndarray, bits: int, by: str) -> np.ndarray:
+    """Bytes of `pack` for each row of `[n, d]`, `[n]`."""
+    rows, count = numbers.shape
+    return coder(by).sizes(numbers, bits) if count else np.zeros(rows, dtype=np.int64)
 
 
 def _plain_size(count: int, bits: int) -> int:

@@ -14,6 +14,7 @@ from functools import cache
 from importlib.metadata import entry_points
 from typing import Any
 
+from fedpareto import plugins
 from fedpareto.core.algorithm import Algorithm
 from fedpareto.core.problem import Problem
 from fedpareto.errors import UnknownName, UserError
@@ -133,16 +134,12 @@ def _offered(group: str) -> tuple[dict[str, Any], dict[str, str]]:
     found: dict[str, Any] = {}
     broken: dict[str, str] = {}
     for point in entry_points(group=group):
-        package = point.dist.name if point.dist is not None else point.value
         try:
-            member = point.load()
-        except (Exception, SystemExit) as problem:  # A package that is broken or gone must not break everything else.
-            broken[point.name] = (
-                f"'{point.name}' of the package {package} cannot be loaded: {problem}; mend it, or remove it: "
-                f"pip uninstall {package}"
-            )
+            member = plugins.loaded(point)
+        except UserError as problem:
+            broken[point.name] = str(problem)
             continue
-        called = getattr(member, "name", None)
+        called, package = getattr(member, "name", None), plugins.package_of(point)
         if called != point.name:
             broken[point.name] = f"{point.value} of the package {package} is called '{called}', not '{point.name}'"
         elif point.name in found:

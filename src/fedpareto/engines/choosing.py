@@ -12,7 +12,8 @@ from torch import Tensor
 
 from fedpareto.core.clients import Clients
 from fedpareto.core.learner import Learner
-from fedpareto.engines.machine import Choices, LocalOptions, bytes_of, clock_for, memory_of, rounded_up
+from fedpareto.engines.machine import Choices, clock_for, memory_of
+from fedpareto.engines.options import EngineOptions, bytes_of, rounded_up
 from fedpareto.errors import UserError
 
 HOPELESS = 4
@@ -26,7 +27,7 @@ class Choosing:
     """What is needed to try a few training steps."""
 
     learner: Learner
-    options: LocalOptions
+    options: EngineOptions
     device: torch.device
     initial: Tensor
     clients: int

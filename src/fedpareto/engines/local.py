@@ -37,7 +37,8 @@ from fedpareto.engines.coding import LOST, Coding
 from fedpareto.engines.counting import Law, law_of
 from fedpareto.engines.faults import Faults
 from fedpareto.engines.judging import Done, Judge, failure, together
-from fedpareto.engines.machine import Choices, LocalOptions, device_named, products_in
+from fedpareto.engines.machine import Choices, device_named, products_in
+from fedpareto.engines.options import EngineOptions, LocalOptions
 from fedpareto.engines.registered import Registered
 from fedpareto.engines.work import Results, Work, by_kind, in_order, lane_of
 from fedpareto.learners.plain import compile_ahead
@@ -64,7 +65,7 @@ class LocalEngine:
     learner: Learner
     federations: Sequence[Federation]
     settings: Sequence[Setting]
-    options: LocalOptions = LocalOptions()
+    options: EngineOptions = LocalOptions()
     faults: Faults = Faults()
     attack: Attack = Attack()
     quorum: float = 0.0

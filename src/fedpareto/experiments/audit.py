@@ -13,7 +13,6 @@ from typing import Any
 from fedpareto import __version__
 from fedpareto.core.federation import setting_of
 from fedpareto.core.problem import SupervisedProblem
-from fedpareto.engines.flower.options import FlowerOptions
 from fedpareto.errors import UnknownName, UserError
 from fedpareto.experiments.audit_advice import advice
 from fedpareto.experiments.audit_attacks import Found, infer_members, infer_preferences
@@ -130,7 +129,7 @@ def _must_fit(spec: Spec) -> None:
     """Raises UserError if there is nothing to attack."""
     if not isinstance(spec.problem, SupervisedProblem):
         raise UserError(f"an audit needs clients with rows; '{spec.problem.name}' has none")
-    if spec.preferences == PRIVATE or isinstance(spec.engine, FlowerOptions):
+    if spec.preferences == PRIVATE or spec.engine.remote:
         raise UserError(
             "an audit trains all clients on this machine, and the rows of a deployment are elsewhere; audit the same "
             "spec on rows that you have, with --set engine=local"

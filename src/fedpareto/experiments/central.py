@@ -13,7 +13,7 @@ from fedpareto.core import registry
 from fedpareto.core.federation import Federation
 from fedpareto.core.rows import Rows
 from fedpareto.engines.faults import Faults
-from fedpareto.engines.machine import LocalOptions
+from fedpareto.engines.options import LocalOptions
 from fedpareto.errors import UserError
 from fedpareto.experiments import engines
 from fedpareto.experiments.experiment import Experiment
@@ -39,7 +39,7 @@ def central(spec: Spec, on_round: OnRound | None = None) -> Result:
     alone = replace(
         spec,
         algorithm=registry.algorithm_class("local")(),
-        engine=spec.engine if type(spec.engine) is LocalOptions else LocalOptions(),
+        engine=spec.engine if spec.engine.in_process else LocalOptions(),
         faults=Faults(),
         privacy=Privacy(),
         secure_sum=SecureSum(),

@@ -16,11 +16,10 @@ from fedpareto.core.learner import Learner
 from fedpareto.core.parameters import as_recorded, build, field_names, must_be_usable, parse_value, to_plain
 from fedpareto.core.problem import Problem
 from fedpareto.engines.faults import Faults
-from fedpareto.engines.machine import LocalOptions
+from fedpareto.engines.options import EngineOptions
 from fedpareto.errors import UnknownName, UserError
-from fedpareto.experiments import spec_yaml, steps
+from fedpareto.experiments import engines, spec_yaml, steps
 from fedpareto.experiments.spec import (
-    ENGINES,
     MATRIX,
     NAMED_SECTIONS,
     PARTS,
@@ -52,7 +51,6 @@ from fedpareto.experiments.spec_values import (
     usual_policy,
 )
 from fedpareto.fleet.selection import SELECTION_PARAMETERS, Selection
-from fedpareto.space.missions.options import MissionOptions
 from fedpareto.trust.attacks import ATTACK_PARAMETERS, Attack
 from fedpareto.trust.defences import DEFENCE_PARAMETERS, Defence
 
@@ -62,8 +60,6 @@ USED_BY: Mapping[str, Mapping[str, Sequence[str]]] = {
     "selection": SELECTION_PARAMETERS,
 }
 """Of some sections, the rules or kinds that use each parameter."""
-A_DAY = 24.0
-"""Hours of a mission that does not say how long it is."""
 
 
 @dataclass(frozen=True)
@@ -188,7 +184,7 @@ class Draft:
             "algorithm": field_names(algorithm),
             "problem": field_names(problem),
             "learner": field_names(problem().learner()),
-            "engine": field_names(ENGINES.get(self._named("engine")[0], LocalOptions)),
+            "engine": field_names(self._engine_class()),
             "faults": field_names(Faults),
         }
 
@@ -199,21 +195,15 @@ class Draft:
         learner = problem.learner()
         if self._section("learner"):
             learner = self._build("learner", type(learner), to_plain(learner) | self._section("learner"), "learner")
-        name, options = self._named("engine")
-        with self._at("engine"):
-            if name not in ENGINES:
-                raise UnknownName("engine", name, ENGINES)
         parts = {
-            "engine": self._build("engine", ENGINES[name], options, "engine"),
+            "engine": self._build("engine", self._engine_class(), self._named("engine")[1], "engine"),
             **{name: self._build(name, cls, self._section(name), name) for name, cls in PARTS.items()},
         }
         if not self._section("policy"):
             parts["policy"] = usual_policy(algorithm, parts["secure_sum"])
         for section, example in (("attack", "sign-flip"), ("defence", "median"), ("secure_sum", "masked")):
             self._need_word(section, example)
-        values: dict[str, Any] = {"clients": problem.default_clients()}
-        if isinstance(parts["engine"], MissionOptions):
-            values = {"clients": parts["engine"].satellites, "hours": A_DAY}
+        values: dict[str, Any] = {"clients": problem.default_clients(), **parts["engine"].defaults}
         for key in TOP_LEVEL:
             if key in self.values:
                 with self._at(key):
@@ -332,6 +322,10 @@ class Draft:
             kinds = USED_BY[section].get(key, ())
             if kinds and kind not in kinds and getattr(given, key) != getattr(usual, key):
                 raise UserError(f"{section}: {key} is for the {word} {' or '.join(kinds)}, not for {kind}")
+
+    def _engine_class(self) -> type[EngineOptions]:
+        with self._at("engine"):
+            return engines.backend(self._named("engine")[0]).options
 
     def _algorithm(self) -> Algorithm[Any]:
         name, parameters = self._named("algorithm")

@@ -1,62 +1,83 @@
-"""From a spec to its engine, ready to run; an engine ends the processes that it started."""
+"""Engines by name, and from a spec to its engine, ready to run; an engine ends the processes that it started.
+
+A package offers an engine by an entry point in the group "fedpareto.engines": its name is that of the engine, its value
+a subclass of Backend. Nothing else is needed.
+"""
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from importlib.util import find_spec
+from contextlib import AbstractContextManager, contextmanager
+from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import Tensor
 
+from fedpareto import plugins
 from fedpareto.codecs import Codec
 from fedpareto.core.algorithm import Setting
 from fedpareto.core.engine import Engine
 from fedpareto.core.federation import Federation
 from fedpareto.engines.coding import Coding
-from fedpareto.engines.flower.options import FlowerOptions, SimulationOptions
 from fedpareto.engines.local import LocalEngine
 from fedpareto.engines.machine import Choices
-from fedpareto.engines.ray.options import RayOptions
-from fedpareto.errors import DamagedFile, UserError
+from fedpareto.engines.options import EngineOptions, LocalOptions
+from fedpareto.errors import DamagedFile, UnknownName, UserError
 from fedpareto.experiments.settings import settings_of
 from fedpareto.experiments.spec import Spec
-from fedpareto.files import need_posix
+from fedpareto.fleet.flight import Flight
+from fedpareto.fleet.trips import Fleet
 from fedpareto.trust.privacy import need_accountant
 from fedpareto.trust.secure_keys import need_cryptography
 
+GROUP = "fedpareto.engines"
 
-@contextmanager
-def opened(spec: Spec, folder: Path | None = None, chosen: Mapping[str, Any] | None = None) -> Iterator[Engine]:
-    """The engine that a spec names, for a run in `folder`; `chosen` is what one measured when that run began."""
+
+class Backend:
+    """An engine that specs can name. As it stands, it computes in this process."""
+
+    options: ClassVar[type[EngineOptions]] = LocalOptions
+    """The parameters in a spec's section `engine`, and what the engine can do."""
+
+    @contextmanager
+    def opened(self, spec: Spec, folder: Path | None, chosen: Mapping[str, Any] | None) -> Iterator[Engine]:
+        """The engine of a run in `folder`, if it has one, as long as the block; `chosen` is what `Engine.chosen` was
+        when the run began.
+        """
+        before = None if chosen is None else Choices(**measured_before(chosen, ("threads", "chunk"), folder))
+        yield local(spec, before)
+
+    def launched(self, spec: Spec, fleet: Fleet) -> tuple[Fleet, type[Flight]]:
+        """The clients' machines, and the class that follows their work on the simulated clock."""
+        return fleet, Flight
+
+
+def names() -> list[str]:
+    """All engines that are installed."""
+    return [LocalOptions.name, *sorted({point.name for point in entry_points(group=GROUP)} - {LocalOptions.name})]
+
+
+def backend(name: str) -> Backend:
+    """The engine of a name, or UserError."""
+    if name == LocalOptions.name:
+        return Backend()
+    for point in entry_points(group=GROUP, name=name):
+        found = plugins.loaded(point)
+        if not (isinstance(found, type) and issubclass(found, Backend)) or found.options.name != name:
+            raise UserError(f"{point.value} is no Backend whose options have the name '{name}'")
+        return found()
+    raise UnknownName("engine", name, names())
+
+
+def opened(
+    spec: Spec, folder: Path | None = None, chosen: Mapping[str, Any] | None = None
+) -> AbstractContextManager[Engine]:
+    """The engine that a spec names, see Backend.opened."""
     need_accountant(spec.privacy)
     if spec.secure_sum.kind != "none":
         need_cryptography()
-    if isinstance(spec.engine, RayOptions):
-        from fedpareto.experiments import ray
-
-        with ray.opened(spec, folder, chosen) as on_ray:
-            yield on_ray
-        return
-    if not isinstance(spec.engine, FlowerOptions):
-        before = None if chosen is None else Choices(**measured_before(chosen, ("threads", "chunk"), folder))
-        yield local(spec, before)
-        return
-    need_posix(f"the engine {spec.engine.name}")
-    if find_spec("flwr") is None:
-        raise UserError(f"the engine {spec.engine.name} needs Flower; try: pip install 'fedpareto[flower]'")
-    if isinstance(spec.engine, SimulationOptions) and find_spec("ray") is None:
-        raise UserError(f"the engine {spec.engine.name} needs Ray; try: pip install 'fedpareto[simulation]'")
-    from fedpareto.experiments import flower
-
-    if folder is not None:
-        with flower.opened(spec, folder, chosen) as engine:
-            yield engine
-        return
-    with tempfile.TemporaryDirectory(prefix="fedpareto-") as temporary, flower.opened(spec, Path(temporary)) as engine:
-        yield engine
+    return backend(spec.engine.name).opened(spec, folder, chosen)
 
 
 def local(

@@ -8,15 +8,15 @@ from typing import Protocol, cast
 
 import numpy as np
 
-from fedpareto.core.algorithm import Setting, unwrapped
+from fedpareto.core.algorithm import Setting
 from fedpareto.core.engine import Engine, Simulating
 from fedpareto.core.messages import ByClient, Parcels
+from fedpareto.experiments import engines
 from fedpareto.experiments.spec import Spec
 from fedpareto.fleet.flight import Flight
 from fedpareto.fleet.roster import Roster
 from fedpareto.fleet.selection import Known, drawn_places, stream_of
 from fedpareto.fleet.timetable import Timetable
-from fedpareto.space.missions.options import MissionOptions
 from fedpareto.trust.attacks import without_work
 
 HOUR = 3600.0
@@ -47,13 +47,7 @@ def of(spec: Spec, engine: Engine, run: int, setting: Setting) -> Roster:
 
 def _flight(spec: Spec, engine: Simulating, run: int, setting: Setting) -> Flight:
     fleet = spec.devices.fleet(setting.clients, setting.seed)
-    flight, ends = Flight, spec.hours * HOUR or math.inf
-    if isinstance(spec.engine, MissionOptions):
-        from fedpareto.space.missions.mission import launched
-
-        graph = unwrapped(spec.algorithm).neighbours(spec.clients)
-        sums = spec.algorithm.needs == "weighted sum"
-        fleet, flight = launched(fleet, spec.engine, spec.hours * HOUR, sums, None if graph is None else graph.edges)
+    fleet, flight = engines.backend(spec.engine.name).launched(spec, fleet)
     width = setting.initial.element_size()
     shapes = spec.algorithm.reply_shapes(setting)
     sizes = {step: width * sum(math.prod(shape) for shape in of_step.values()) for step, of_step in shapes.items()}
@@ -61,6 +55,7 @@ def _flight(spec: Spec, engine: Simulating, run: int, setting: Setting) -> Fligh
     # The model, its gradient and what it began from: without these nobody trains.
     fleet.must_hold(3.0 * width * setting.layout.size * (1.0 if shares is None else shares[:, 1]))
     idlers = without_work(setting, spec.attack, spec.problem)
+    ends = spec.hours * HOUR or math.inf
     return flight(setting, fleet, engine.operations(run), sizes, shares, ends, without_work=idlers)
 
 

@@ -11,9 +11,11 @@ import queue
 import secrets
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import lru_cache
+from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from fedpareto.codecs import Codec
@@ -21,12 +23,13 @@ from fedpareto.core.federation import Federation
 from fedpareto.engines.flower.node import Node
 from fedpareto.engines.flower.options import FlowerOptions, SimulationOptions
 from fedpareto.engines.single import only
-from fedpareto.errors import DamagedFile
+from fedpareto.errors import DamagedFile, UserError
+from fedpareto.experiments import engines
 from fedpareto.experiments.draft import load
 from fedpareto.experiments.keeping import keep_servable
 from fedpareto.experiments.settings import settings_of
 from fedpareto.experiments.spec import Spec
-from fedpareto.files import write_atomically
+from fedpareto.files import need_posix, write_atomically
 
 if TYPE_CHECKING:
     from flwr.serverapp import Grid
@@ -37,32 +40,68 @@ FOLDER = "flower"
 """In the run's folder: what the nodes keep, and the logs of all processes."""
 
 
-@contextmanager
-def opened(spec: Spec, folder: Path, chosen: Mapping[str, Any] | None = None) -> Iterator[FlowerEngine]:
-    """An engine whose nodes run as long as the block; `chosen` names the federation of a resumed run."""
-    from fedpareto.engines.flower.launch import LocalFederation
+class Flower(engines.Backend):
+    """A run whose clients are nodes of Flower, each a process on this machine."""
+
+    options = FlowerOptions
+
+    @contextmanager
+    def opened(self, spec: Spec, folder: Path | None, chosen: Mapping[str, Any] | None) -> Iterator[FlowerEngine]:
+        """An engine whose nodes run as long as the block; `chosen` names the federation of a resumed run."""
+        need_posix(f"the engine {spec.engine.name}")
+        if find_spec("flwr") is None:
+            raise UserError(f"the engine {spec.engine.name} needs Flower; try: pip install 'fedpareto[flower]'")
+        self.must_be_installed()
+        with nullcontext(folder) if folder is not None else TemporaryDirectory(prefix="fedpareto-") as kept:
+            place = Path(kept) / FOLDER
+            place.mkdir(parents=True, exist_ok=True)
+            write_atomically(place / "spec.yaml", spec.to_yaml())
+            name = _name(chosen, Path(kept))
+            nodes = [_configuration(place, name, client) for client in range(spec.clients)]
+            with self.grid(place, nodes) as grid:
+                yield _engine(spec, grid, name)
+
+    def must_be_installed(self) -> None:
+        """Raises UserError if a package besides Flower is missing."""
+
+    def grid(self, place: Path, nodes: list[dict[str, Any]]) -> AbstractContextManager[Grid]:
+        """Flower's connection to these nodes."""
+        from fedpareto.engines.flower.launch import LocalFederation
+
+        return LocalFederation(place, nodes).grid()
+
+
+class Simulation(Flower):
+    """The same in Flower's simulation."""
+
+    options = SimulationOptions
+
+    def must_be_installed(self) -> None:
+        """Raises UserError without Ray."""
+        if find_spec("ray") is None:
+            raise UserError(f"the engine {self.options.name} needs Ray; try: pip install 'fedpareto[simulation]'")
+
+    def grid(self, place: Path, nodes: list[dict[str, Any]]) -> AbstractContextManager[Grid]:
+        """The simulation's connection to these nodes."""
+        return _simulation(nodes)
+
+
+def _engine(spec: Spec, grid: Grid, name: str) -> FlowerEngine:
     from fedpareto.engines.flower.server import FlowerEngine
 
     assert isinstance(spec.engine, FlowerOptions)
-    place = folder / FOLDER
-    place.mkdir(parents=True, exist_ok=True)
-    write_atomically(place / "spec.yaml", spec.to_yaml())
-    name = _name(chosen, folder)
-    nodes = [_configuration(place, name, client) for client in range(spec.clients)]
-    grids = _simulation(nodes) if isinstance(spec.engine, SimulationOptions) else LocalFederation(place, nodes).grid()
-    with grids as grid:
-        yield FlowerEngine(
-            grid,
-            spec.algorithm,
-            spec.learner,
-            settings_of(spec),
-            name,
-            options=spec.engine,
-            flower=spec.engine,
-            quorum=spec.quorum,
-            waits=spec.policy.waits,
-            codec=Codec.parse(spec.codec),
-        )
+    return FlowerEngine(
+        grid,
+        spec.algorithm,
+        spec.learner,
+        settings_of(spec),
+        name,
+        options=spec.engine,
+        flower=spec.engine,
+        quorum=spec.quorum,
+        waits=spec.policy.waits,
+        codec=Codec.parse(spec.codec),
+    )
 
 
 def make_node(config: Mapping[str, Any]) -> Node:

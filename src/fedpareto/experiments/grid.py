@@ -146,7 +146,7 @@ def _stacked(runs: Sequence[Planned]) -> list[Planned]:
 
 def _are_independent(spec: Spec) -> bool:
     """Whether a seed's result is the same whichever others are beside it."""
-    return spec.engine.name == NAMED_SECTIONS["engine"] and spec.preferences != SWEEP and spec.privacy.kind == "none"
+    return spec.engine.in_process and spec.preferences != SWEEP and spec.privacy.kind == "none"
 
 
 def _together(runs: Sequence[Planned]) -> Planned:

@@ -37,12 +37,11 @@ class MLflow(Log):
     """Runs at the tracking server `WHERE`, or without one where MLflow's own settings say."""
 
     def __init__(self, about: About, where: str = "") -> None:
-        super().__init__(about)
+        super().__init__(about, where)
         if find_spec("mlflow") is None:
             raise UserError("logging to MLflow needs other packages; try: pip install 'fedpareto[mlflow]'")
         for name, value in HABITS.items():
             os.environ.setdefault(name, value)
-        self.where = where
         self._ids: dict[int, str] = {}
         self._after: dict[int, int] = {}
         self._waiting: dict[int, list[Any]] = {}

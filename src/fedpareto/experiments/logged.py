@@ -8,10 +8,11 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, Literal
 
-from fedpareto import columns
+from fedpareto import columns, plugins
 from fedpareto.core.problem import Objective
 from fedpareto.errors import UserError
 from fedpareto.experiments.experiment import Experiment
@@ -24,8 +25,8 @@ from fedpareto.moo import preferences
 
 log = logging.getLogger("fedpareto.run")
 
-TOOLS = ("tensorboard", "mlflow")
-"""What a run can be logged to."""
+GROUP = "fedpareto.reports"
+"""The entry points by which packages offer tools that runs are reported to: subclasses of Log, by name."""
 NO_FIGURES = ("seed", "round", "at", columns.KEY)
 """Keys of a row whose number is a place or a time."""
 WITHHELD = ("problem.file", "problem.sql", "problem.query", "engine.address")
@@ -54,8 +55,9 @@ class About:
 class Log(ABC):
     """A tool that keeps figures of runs: each seed is a run of its own there."""
 
-    def __init__(self, about: About) -> None:
-        self.about = about
+    def __init__(self, about: About, where: str = "") -> None:
+        """Raises UserError if the tool is not installed; `where` is what the user wrote behind `NAME:`."""
+        self.about, self.where = about, where
 
     @abstractmethod
     def begin(self) -> None:
@@ -86,15 +88,11 @@ def opened(log_to: str | Sequence[str], spec: Spec, folder: Path | None) -> list
 
 def _opened(word: str, about: About) -> Log:
     name, _, where = word.partition(":")
-    if name == "tensorboard":
-        from fedpareto.experiments.log_tensorboard import TensorBoard
-
-        return TensorBoard(about, where)
-    if name == "mlflow":
-        from fedpareto.experiments.log_mlflow import MLflow
-
-        return MLflow(about, where)
-    raise UserError(f"a run cannot be logged to '{word}'; it is {' or '.join(TOOLS)}, alone or as NAME:WHERE")
+    for point in entry_points(group=GROUP, name=name):
+        tool: Log = plugins.loaded(point)(about, where)
+        return tool
+    tools = " or ".join(sorted(point.name for point in entry_points(group=GROUP)))
+    raise UserError(f"a run cannot be logged to '{word}'; it is {tools}, alone or as NAME:WHERE")
 
 
 def run(

@@ -37,22 +37,28 @@ COLLUSION = "collusion"
 DATA = "FEDPARETO_DATA"
 
 
-@contextmanager
-def opened(spec: Spec, folder: Path | None, chosen: Mapping[str, Any] | None = None) -> Iterator[RayEngine]:
-    """An engine whose workers live as long as the block; `chosen` is what one measured when the run began."""
-    assert isinstance(spec.engine, RayOptions)
-    if spec.engine.address not in ("", AUTO):
-        consent.need_address(spec.engine.address)
-    before = None if chosen is None else engines.measured_before(chosen, ("threads", "chunk", "workers"), folder)
-    with cluster.connected(spec.engine.address, f"the engine {spec.engine.name}"):
-        from fedpareto.engines.ray.crew import Crew
+class Ray(engines.Backend):
+    """A run whose clients are spread over the workers of a Ray cluster."""
 
-        count = room.workers_for(spec.engine, spec.clients, before.pop("workers") if before else 0)
-        crew = Crew(spec.engine, count)
-        try:
-            yield engine_on(spec, crew, before)
-        finally:
-            crew.dismiss()
+    options = RayOptions
+
+    @contextmanager
+    def opened(self, spec: Spec, folder: Path | None, chosen: Mapping[str, Any] | None) -> Iterator[RayEngine]:
+        """An engine whose workers live as long as the block."""
+        options = spec.engine
+        assert isinstance(options, RayOptions)
+        if options.address not in ("", AUTO):
+            consent.need_address(options.address)
+        before = None if chosen is None else engines.measured_before(chosen, ("threads", "chunk", "workers"), folder)
+        with cluster.connected(options.address, f"the engine {options.name}"):
+            from fedpareto.engines.ray.crew import Crew
+
+            count = room.workers_for(options, spec.clients, before.pop("workers") if before else 0)
+            crew = Crew(options, count)
+            try:
+                yield engine_on(spec, crew, before)
+            finally:
+                crew.dismiss()
 
 
 def engine_on(spec: Spec, crew: Crew, chosen: dict[str, int] | None) -> RayEngine:

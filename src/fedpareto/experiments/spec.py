@@ -16,9 +16,7 @@ from fedpareto.core.learner import Learner
 from fedpareto.core.parameters import to_plain
 from fedpareto.core.problem import Problem
 from fedpareto.engines.faults import Faults
-from fedpareto.engines.flower.options import FlowerOptions, SimulationOptions
-from fedpareto.engines.machine import LocalOptions
-from fedpareto.engines.ray.options import RayOptions
+from fedpareto.engines.options import EngineOptions, LocalOptions
 from fedpareto.errors import UserError
 from fedpareto.experiments import spec_yaml, steps
 from fedpareto.experiments.spec_values import (
@@ -44,15 +42,11 @@ from fedpareto.experiments.spec_values import (
 from fedpareto.fleet.devices import Devices
 from fedpareto.fleet.policy import Policy
 from fedpareto.fleet.selection import Selection
-from fedpareto.space.missions.options import MissionOptions
 from fedpareto.trust.attacks import Attack
 from fedpareto.trust.defences import Defence
 from fedpareto.trust.privacy import Privacy
 from fedpareto.trust.secure_sum import SecureSum
 
-ENGINES: dict[str, type[LocalOptions]] = {
-    cls.name: cls for cls in (LocalOptions, MissionOptions, RayOptions, FlowerOptions, SimulationOptions)
-}
 NAMED_SECTIONS = {"algorithm": "fedpref", "problem": "synthetic", "engine": "local"}
 """Sections that begin with a name, and its default."""
 WORDS = {
@@ -131,7 +125,7 @@ class Spec:
     """How the server's messages travel, in the same words: float32 as they are, or as the difference to what a client
     holds, float32-delta, int8-delta and so on.
     """
-    engine: LocalOptions = LocalOptions()
+    engine: EngineOptions = LocalOptions()
     faults: Faults = Faults()
     privacy: Privacy = Privacy()
     secure_sum: SecureSum = SecureSum()

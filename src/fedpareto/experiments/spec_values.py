@@ -11,14 +11,11 @@ from fedpareto.core.algorithm import Algorithm, participant_count, secure_sum_of
 from fedpareto.core.learner import Learner
 from fedpareto.core.parameters import convert
 from fedpareto.core.problem import Problem, SupervisedProblem
-from fedpareto.engines.flower.options import FlowerOptions, SimulationOptions
-from fedpareto.engines.machine import LocalOptions
-from fedpareto.engines.ray.options import RayOptions
+from fedpareto.engines.options import EngineOptions
 from fedpareto.errors import UserError
 from fedpareto.fleet.devices import Devices
 from fedpareto.fleet.policy import Policy
 from fedpareto.fleet.selection import Selection
-from fedpareto.space.missions.options import MissionOptions
 from fedpareto.trust.attacks import FORGERIES, Attack
 from fedpareto.trust.defences import Defence
 from fedpareto.trust.privacy import Privacy
@@ -95,13 +92,10 @@ def _check_most(key: str, value: Any) -> None:
         raise UserError(f"{key} is {said}; at most {MOST[key]:,} can be handled")
 
 
-def need_losses(engine: LocalOptions, learner: Learner) -> None:
+def need_losses(engine: EngineOptions, learner: Learner) -> None:
     """Raises UserError where clients' losses cannot be measured."""
-    if isinstance(engine, FlowerOptions):
-        raise UserError(
-            f"measure_losses is true, but with the engine {engine.name} clients' losses stay with them: beside the "
-            "objectives, a loss would give a preference away; it works with the engine local"
-        )
+    if "losses" in engine.lacks:
+        raise UserError(f"measure_losses is true, but {engine.lacks['losses']}")
     if type(learner).loss is Learner.loss:
         raise UserError(
             f"measure_losses is true, but {type(learner).__name__} has no loss of a model as it stands; "
@@ -143,29 +137,20 @@ def check_reports(measured: bool, privacy: Privacy) -> None:
         )
 
 
-def check_codec(word: str, engine: LocalOptions, privacy: Privacy) -> None:
+def check_codec(word: str, engine: EngineOptions, privacy: Privacy) -> None:
     """Raises UserError where replies cannot travel coded."""
-    if isinstance(engine, RayOptions):
-        _check_codec(
-            "codec",
-            word,
-            "on ray clients are summed up where they are, and no client's reply travels; take local or Flower",
-        )
     _check_numbers("codec", word, engine, privacy)
 
 
-def check_server_codec(word: str, engine: LocalOptions, privacy: Privacy) -> None:
+def check_server_codec(word: str, engine: EngineOptions, privacy: Privacy) -> None:
     """Raises UserError where what the server sends cannot travel coded."""
-    if isinstance(engine, RayOptions | FlowerOptions):
-        what = f"with the engine {engine.name} what the server sends travels as it is; take local or mission"
-        _check_codec("server_codec", word, what)
-    if isinstance(engine, MissionOptions) and engine.route == "swarm":
-        _check_codec("server_codec", word, "with engine.route=swarm there is no server that sends; leave it out")
     _check_numbers("server_codec", word, engine, privacy)
 
 
-def _check_numbers(key: str, word: str, engine: LocalOptions, privacy: Privacy) -> None:
-    """Raises UserError if a run's numbers are none for this codec."""
+def _check_numbers(key: Literal["codec", "server_codec"], word: str, engine: EngineOptions, privacy: Privacy) -> None:
+    """Raises UserError if a codec does not fit the engine or the numbers of a run."""
+    if key in engine.lacks:
+        _check_codec(key, word, engine.lacks[key])
     if engine.precision == "float64":
         _check_codec(key, word, "a codec writes float32 numbers, and engine.precision is float64")
     if privacy.kind == "central" and not Codec.parse(word).lossless:
@@ -187,7 +172,7 @@ def check_secure_sum(
     secure_sum: SecureSum,
     privacy: Privacy,
     asked: int,
-    engine: LocalOptions,
+    engine: EngineOptions,
     attack: Attack,
     defence: Defence,
     codecs: Sequence[str],
@@ -208,8 +193,8 @@ def check_secure_sum(
         reason = f"attack.kind={attack.kind} forges replies, which are masked; attacks on rows and losses work"
     elif not all(Codec.parse(codec).plain for codec in codecs):
         reason = "codec and server_codec are for numbers that can be made shorter; masked ones look random"
-    elif isinstance(engine, MissionOptions):
-        reason = "a mission plans for one exchange a round, and it has four; take another engine"
+    elif "secure_sum" in engine.lacks:
+        reason = engine.lacks["secure_sum"]
     if reason:
         raise UserError(f"secure_sum.kind is {secure_sum.kind}, but {reason}")
 
@@ -220,7 +205,7 @@ def usual_policy(algorithm: Algorithm[Any], secure_sum: SecureSum) -> Policy:
 
 
 def check_stopping(
-    after: int, margin: float, algorithm: Algorithm[Any], engine: LocalOptions, privacy: Privacy
+    after: int, margin: float, algorithm: Algorithm[Any], engine: EngineOptions, privacy: Privacy
 ) -> None:
     """Raises UserError where a run cannot be stopped early."""
     if not after:
@@ -228,8 +213,8 @@ def check_stopping(
             raise UserError(f"stop_margin is {margin:g}, but no stop_after that it belongs to, such as 5")
         return
     reason = ""
-    if isinstance(engine, FlowerOptions):
-        reason = f"with the engine {engine.name} clients' private state stays with them and cannot be put back"
+    if "stopping" in engine.lacks:
+        reason = engine.lacks["stopping"]
     elif privacy.kind != "none":
         reason = "with privacy the choice of a round would depend on rows without any noise"
     elif algorithm.ends_as_planned:
@@ -238,15 +223,15 @@ def check_stopping(
         raise UserError(f"stop_after is {after}, but {reason}; leave it out")
 
 
-def simulates(engine: LocalOptions, devices: Devices) -> bool:
+def simulates(engine: EngineOptions, devices: Devices) -> bool:
     """Whether a run has a clock that moves: of machines that are simulated, or of satellites."""
-    return devices.kind != "none" or isinstance(engine, MissionOptions)
+    return devices.kind != "none" or engine.simulates_time
 
 
-def check_hours(hours: float, algorithm: Algorithm[Any], engine: LocalOptions, devices: Devices) -> None:
+def check_hours(hours: float, algorithm: Algorithm[Any], engine: EngineOptions, devices: Devices) -> None:
     """Raises UserError where a run cannot end by the clock."""
-    if isinstance(engine, MissionOptions) and not hours:
-        raise UserError("hours is 0, but a mission ends by the clock: give its simulated hours, such as 24")
+    if engine.simulates_time and not hours:
+        raise UserError(f"hours is 0, but a {engine.name} ends by the clock: give its simulated hours, such as 24")
     reason = ""
     if hours and not simulates(engine, devices):
         reason = "without devices no time passes; try devices=tiers, or leave it out"
@@ -256,11 +241,11 @@ def check_hours(hours: float, algorithm: Algorithm[Any], engine: LocalOptions, d
         raise UserError(f"hours is {hours:g}, but {reason}")
 
 
-def check_graph(algorithm: Algorithm[Any], engine: LocalOptions, clients: int) -> None:
+def check_graph(algorithm: Algorithm[Any], engine: EngineOptions, clients: int) -> None:
     """Raises UserError if clients cannot be neighbours as an algorithm wants it, or in a swarm are none."""
     graph = unwrapped(algorithm).neighbours(clients)
-    if graph is None and isinstance(engine, MissionOptions) and engine.route == "swarm":
-        raise UserError(f"engine.route is swarm, but {algorithm.name} needs a server; take dsfl, or another route")
+    if graph is None and "server" in engine.lacks:
+        raise UserError(f"{engine.lacks['server']}, but {algorithm.name} needs a server; take dsfl, or another route")
 
 
 def check_losses(algorithm: Algorithm[Any], problem: Problem, learner: Learner) -> None:
@@ -285,13 +270,10 @@ def _check_hidden(plain: Algorithm[Any], problem: Problem) -> None:
         )
 
 
-def check_attack(attack: Attack, engine: LocalOptions, problem: Problem, clients: int) -> None:
+def check_attack(attack: Attack, engine: EngineOptions, problem: Problem, clients: int) -> None:
     """Raises UserError if an attack cannot be simulated."""
-    if attack.kind != "none" and isinstance(engine, FlowerOptions):
-        raise UserError(
-            f"attack: {attack.kind} is simulated by the engine local only, not by {engine.name}, whose nodes are "
-            "their owners'; a defence works with both"
-        )
+    if attack.kind != "none" and "attack" in engine.lacks:
+        raise UserError(f"attack: {attack.kind} {engine.lacks['attack']}")
     attack.must_fit(problem, clients)
 
 
@@ -309,47 +291,14 @@ def check_defence(
 
 
 def check_time(
-    devices: Devices, policy: Policy, selection: Selection, engine: LocalOptions, privacy: Privacy, seeds: int
+    devices: Devices, policy: Policy, selection: Selection, engine: EngineOptions, privacy: Privacy, seeds: int
 ) -> None:
     """Raises UserError where a clock, a policy or a choice of clients does not fit the engine or the privacy."""
-    if isinstance(engine, FlowerOptions) and not policy.waits:
-        _check_late_nodes(policy, engine, seeds)
-    if isinstance(engine, FlowerOptions) and devices.kind != "none":
-        raise UserError(f"devices are simulated by the engine local; with {engine.name} time is what the clock says")
-    if isinstance(engine, MissionOptions):
-        _check_satellites(devices)
-    if isinstance(engine, RayOptions) and (devices.kind != "none" or not policy.waits or selection.kind != "random"):
-        raise UserError(
-            "devices, policy and selection work with the engine local; on ray every round waits for all: policy=sync"
-        )
+    engine.check_time(devices, policy, selection, seeds)
     if selection.kind not in BLIND and privacy.kind != "none":
         raise UserError(
             f"selection.kind={selection.kind}: whom it asks depends on rows without any noise; with privacy take "
             f"{' or '.join(BLIND)}"
-        )
-
-
-def _check_satellites(devices: Devices) -> None:
-    """Raises UserError if devices have links or times of their own: those of satellites are the mission's."""
-    given = [name for name in ("down", "up", "latency", "loss") if getattr(devices, name)]
-    if devices.availability != "always":
-        given.append("availability")
-    if given:
-        other = f"engine.{given[0]}" if hasattr(MissionOptions, given[0]) else "from orbits and stations"
-        raise UserError(f"devices: {given[0]} is given, but that of satellites is {other}")
-
-
-def _check_late_nodes(policy: Policy, engine: FlowerOptions, seeds: int) -> None:
-    if policy.kind == "planned":
-        raise UserError(f"policy.kind=planned: nobody knows when nodes of {engine.name} come and go; take buffered")
-    if isinstance(engine, SimulationOptions):
-        raise UserError(
-            f"policy.kind={policy.kind}: nodes of {engine.name} have no time of their own; take flower-local, or local"
-        )
-    if seeds > 1:
-        raise UserError(
-            f"policy.kind={policy.kind}: a node works on one task at a time, so with the engine {engine.name} a run "
-            f"has one seed, not {seeds}"
         )
 
 

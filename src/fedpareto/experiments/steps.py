@@ -11,7 +11,7 @@ from fedpareto.core.algorithm import Algorithm, climbs, unwrapped
 from fedpareto.core.kept import Kept
 from fedpareto.core.learner import Learner
 from fedpareto.core.problem import Problem
-from fedpareto.engines.machine import LocalOptions
+from fedpareto.engines.options import EngineOptions
 from fedpareto.errors import UserError
 from fedpareto.trust.privacy import Privacy
 
@@ -19,7 +19,7 @@ Choice = Literal["validated", "fixed"]
 
 
 def why_fixed(
-    algorithm: Algorithm[Any], problem: Problem, learner: Learner, engine: LocalOptions, privacy: Privacy
+    algorithm: Algorithm[Any], problem: Problem, learner: Learner, engine: EngineOptions, privacy: Privacy
 ) -> str:
     """Why a run's step size cannot be chosen on validation rows; empty if it can."""
     plain = unwrapped(algorithm)
@@ -27,8 +27,8 @@ def why_fixed(
         return f"'{problem.name}' has no validation rows as it is set"
     if "lr" not in learner.own:
         return f"{type(learner).__name__} has no step size that may differ from client to client"
-    if engine.plans:
-        return "a mission plans with the same work in every round"
+    if "step" in engine.lacks:
+        return engine.lacks["step"]
     if privacy.kind != "none" and not plain.personalised:
         return (
             f"with privacy.kind={privacy.kind} what clients of {plain.name} say of step sizes would take a share of "
@@ -42,7 +42,7 @@ def usual(
     algorithm: Algorithm[Any],
     problem: Problem,
     learner: Learner,
-    engine: LocalOptions,
+    engine: EngineOptions,
     privacy: Privacy,
     given: Iterable[str],
 ) -> Choice:
@@ -55,7 +55,7 @@ def checked(
     algorithm: Algorithm[Any],
     problem: Problem,
     learner: Learner,
-    engine: LocalOptions,
+    engine: EngineOptions,
     privacy: Privacy,
     step: Choice,
 ) -> Algorithm[Any]:
@@ -81,7 +81,7 @@ def in_words(algorithm: Algorithm[Any], learner: Any) -> str:
 
 
 def beforehand(
-    algorithm: Algorithm[Any], problem: Problem, learner: Any, engine: LocalOptions, privacy: Privacy
+    algorithm: Algorithm[Any], problem: Problem, learner: Any, engine: EngineOptions, privacy: Privacy
 ) -> list[str]:
     """Lines for a user before a run begins: the step sizes that are tried, or why none is, and unusual costs.
 

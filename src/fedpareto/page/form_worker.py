@@ -11,10 +11,10 @@ from typing import Any
 from fedpareto.core import consent, described, registry
 from fedpareto.core.parameters import field_docs, parse_value, to_plain
 from fedpareto.errors import UserError
-from fedpareto.experiments import spec_yaml
+from fedpareto.experiments import engines, spec_yaml
 from fedpareto.experiments.draft import USED_BY, Draft
 from fedpareto.experiments.settings import first_setting
-from fedpareto.experiments.spec import ENGINES, NAMED_SECTIONS, PARTS, WORDS, Spec
+from fedpareto.experiments.spec import NAMED_SECTIONS, PARTS, WORDS, Spec
 from fedpareto.experiments.spec_values import TOP_LEVEL
 
 TEXTS = ("seeds", "preferences")
@@ -51,7 +51,7 @@ def form() -> dict[str, Any]:
     return {
         "algorithms": [_choice(name, cls, described.algorithm) for name, cls in registry.algorithms().items()],
         "problems": [_problem(name, cls) for name, cls in registry.problems().items()],
-        "engines": [_choice(name, cls) for name, cls in ENGINES.items()],
+        "engines": [_choice(name, engines.backend(name).options) for name in engines.names()],
         "spec": _top_level(),
         "sections": [_section(name, cls) for name, cls in PARTS.items()],
         "usual": NAMED_SECTIONS,

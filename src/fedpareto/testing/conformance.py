@@ -27,7 +27,8 @@ from fedpareto.core.problem import Problem, SupervisedProblem
 from fedpareto.core.reinforcement import ReinforcementProblem
 from fedpareto.core.taxonomy import COMPARISON, OUTSIDE
 from fedpareto.engines.local import LocalEngine
-from fedpareto.engines.machine import Choices, LocalOptions
+from fedpareto.engines.machine import Choices
+from fedpareto.engines.options import LocalOptions
 from fedpareto.errors import UserError
 from fedpareto.experiments.checkpoint import Checkpoint
 from fedpareto.learners.supervised import Supervised

@@ -22,7 +22,6 @@ from fedpareto.core.parameters import to_plain
 from fedpareto.core.solutions import chosen_on
 from fedpareto.engines.checks import enforce_quorum
 from fedpareto.engines.faults import Faults
-from fedpareto.engines.machine import LocalOptions
 from fedpareto.errors import QuorumLost, UserError, in_words
 from fedpareto.experiments import engines, runner
 from fedpareto.experiments.draft import Draft
@@ -69,7 +68,7 @@ def shape(spec: Spec) -> str | None:
     Time, noise, attacks and whatever else looks beyond one round of messages is the loop's own: see runner.
     """
     alone = (
-        type(spec.engine) is not LocalOptions
+        not spec.engine.in_process
         or spec.timed
         or spec.faults != Faults()
         or spec.stop_after

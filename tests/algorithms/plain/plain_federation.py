@@ -35,7 +35,8 @@ from fedpareto.core.learner import Learner
 from fedpareto.core.messages import Replies, Tasks, only_of
 from fedpareto.engines.faults import Fates, Faults, fates
 from fedpareto.engines.local import LocalEngine
-from fedpareto.engines.machine import Choices, LocalOptions
+from fedpareto.engines.machine import Choices
+from fedpareto.engines.options import LocalOptions
 from fedpareto.fleet.policy import Policy
 from fedpareto.fleet.staleness import refreshed
 from fedpareto.learners.supervised import Supervised

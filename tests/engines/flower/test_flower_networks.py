@@ -9,7 +9,7 @@ import torch
 from memory_federation import federation_of, local_engine, play, small
 
 from any_network import AnyNetwork
-from fedpareto.engines.local import LocalOptions
+from fedpareto.engines.options import LocalOptions
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import torch
 
 from fedpareto.cluster import connected
 from fedpareto.core.federation import Federation
-from fedpareto.engines.machine import LocalOptions
+from fedpareto.engines.options import LocalOptions
 from fedpareto.engines.ray.crew import Crew
 from fedpareto.engines.ray.options import RayOptions
 from fedpareto.experiments import engines

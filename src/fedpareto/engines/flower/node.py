@@ -27,7 +27,7 @@ from fedpareto.engines.flower.budget import Budget, BudgetSpent
 from fedpareto.engines.flower.packing import packed, unpacked
 from fedpareto.engines.flower.private import AnsweredBefore, Ledger, Moment, PrivateStore, digest_of, entry_of
 from fedpareto.engines.local import LocalEngine
-from fedpareto.engines.machine import LocalOptions
+from fedpareto.engines.options import EngineOptions, LocalOptions
 from fedpareto.engines.single import ONE, Reply, Task, exchanged, single, stacked
 from fedpareto.errors import UserError
 from fedpareto.files import write_atomically
@@ -71,7 +71,7 @@ class Node:
     federations: Sequence[Federation]
     settings: Sequence[Setting]
     folder: Path
-    options: LocalOptions = LocalOptions()
+    options: EngineOptions = LocalOptions()
     faults: Faults = Faults()
     limits: wire.Limits = wire.GENEROUS
     keep: Keep = nothing_more

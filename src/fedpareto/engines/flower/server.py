@@ -33,7 +33,7 @@ from fedpareto.engines.flower.members import Members
 from fedpareto.engines.flower.options import FlowerOptions
 from fedpareto.engines.flower.pauses import Pauses
 from fedpareto.engines.flower.post import EXCHANGE, Away, Lost, Post
-from fedpareto.engines.machine import LocalOptions
+from fedpareto.engines.options import EngineOptions, LocalOptions
 from fedpareto.engines.single import Reply, Task, stacked
 from fedpareto.errors import UserError
 from fedpareto.moo.tested import Tested
@@ -77,7 +77,7 @@ class FlowerEngine:
     settings: Sequence[Setting]
     federation: str
     """The federation's name, which every message carries."""
-    options: LocalOptions = LocalOptions()
+    options: EngineOptions = LocalOptions()
     flower: FlowerOptions = FlowerOptions()
     quorum: float = 0.0
     expected: Mapping[str, str] = field(default_factory=dict)

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from fedpareto.engines.machine import LocalOptions
+from fedpareto.engines.options import EngineOptions, Feature
 from fedpareto.errors import UserError
+from fedpareto.fleet.devices import Devices
+from fedpareto.fleet.policy import Policy
+from fedpareto.fleet.selection import Selection
 
 MOST_WORKERS = 10_000
 AUTO = "auto"
@@ -16,7 +20,7 @@ ADDRESS = re.compile(rf"{AUTO}|(\[[0-9a-fA-F:.]+\]|[\w.-]+):\d{{1,5}}")
 
 
 @dataclass(frozen=True)
-class RayOptions(LocalOptions):
+class RayOptions(EngineOptions):
     """How many workers hold the clients, and on which cluster; none of it changes the numbers beyond rounding."""
 
     name: ClassVar[str] = "ray"
@@ -39,6 +43,22 @@ class RayOptions(LocalOptions):
         if self.device not in ("cpu", "cuda"):
             raise UserError(
                 f"engine: device is '{self.device}'; on Ray it is cpu or cuda: each worker is given its GPU"
+            )
+
+    @property
+    def lacks(self) -> Mapping[Feature, str]:
+        """What a sum over clients, made where they are, leaves out."""
+        return {
+            "codec": "on ray clients are summed up where they are, and no client's reply travels; take local or Flower",
+            "server_codec": "with the engine ray what the server sends travels as it is; take local or mission",
+        }
+
+    def check_time(self, devices: Devices, policy: Policy, selection: Selection, seeds: int) -> None:
+        """Raises UserError for everything but rounds that wait for all."""
+        if devices.kind != "none" or not policy.waits or selection.kind != "random":
+            raise UserError(
+                "devices, policy and selection work with the engine local; on ray every round waits for all: "
+                "policy=sync"
             )
 
     @property

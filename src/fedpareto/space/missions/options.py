@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
-from fedpareto.engines.machine import LocalOptions
+from fedpareto.engines.options import EngineOptions, Feature
 from fedpareto.errors import UserError
+from fedpareto.fleet.devices import Devices
+from fedpareto.fleet.policy import Policy
+from fedpareto.fleet.selection import Selection
 from fedpareto.space.missions.mishaps import Mishap
 from fedpareto.space.orbits.circular import Shell
 from fedpareto.space.orbits.plans import RATE
@@ -24,16 +28,18 @@ def _of_the_shell(problem: str, shell: str) -> str:
 
 USUAL_STATIONS = ("svalbard", "bangalore", "awarua")
 LONGITUDES = 180.0
+A_DAY = 24.0
+"""Simulated hours of a mission whose spec has none."""
 
 
 @dataclass(frozen=True)
-class MissionOptions(LocalOptions):
+class MissionOptions(EngineOptions):
     """A constellation whose satellites are the clients; client 0 is the first one. Clients compute as on `local`, all
     in one stack; when their messages arrive is known from orbits, links and power.
     """
 
     name: ClassVar[str] = "mission"
-    plans: ClassVar[bool] = True
+    simulates_time: ClassVar[bool] = True
 
     shell: str = "40/5/1"
     """A Walker shell of circular orbits: satellites/planes/phasing."""
@@ -111,6 +117,32 @@ class MissionOptions(LocalOptions):
             _ = self.sites
         if not self.plan and not self.tle:
             _ = self.walker
+
+    @property
+    def lacks(self) -> Mapping[Feature, str]:
+        """What a plan of contacts rules out, and in a swarm the server."""
+        found: dict[Feature, str] = {
+            "step": "a mission plans with the same work in every round",
+            "secure_sum": "a mission plans for one exchange a round, and it has four; take another engine",
+        }
+        if self.route == "swarm":
+            found["server"] = "engine.route is swarm"
+            found["server_codec"] = "with engine.route=swarm there is no server that sends; leave it out"
+        return found
+
+    @property
+    def defaults(self) -> Mapping[str, Any]:
+        """As many clients as satellites, for a day."""
+        return {"clients": self.satellites, "hours": A_DAY}
+
+    def check_time(self, devices: Devices, policy: Policy, selection: Selection, seeds: int) -> None:
+        """Raises UserError if devices have links or times of their own: those of satellites are the mission's."""
+        given = [name for name in ("down", "up", "latency", "loss") if getattr(devices, name)]
+        if devices.availability != "always":
+            given.append("availability")
+        if given:
+            other = f"engine.{given[0]}" if hasattr(self, given[0]) else "from orbits and stations"
+            raise UserError(f"devices: {given[0]} is given, but that of satellites is {other}")
 
     def _check_numbers(self) -> None:
         for name in ("down", "up", "between"):

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from fedpareto.codecs import Codec
 from fedpareto.core.problem import Problem
-from fedpareto.engines.machine import LocalOptions
+from fedpareto.engines.options import LocalOptions
 from fedpareto.errors import UserError
 from fedpareto.experiments import engines
 from fedpareto.experiments.runner import start
