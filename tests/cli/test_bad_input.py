@@ -132,7 +132,7 @@ MISTAKES: list[tuple[list[str], str]] = [
     (["run", "--quorum", "-1"], "quorum is -1.0; it is a share below 1 or a whole number of clients"),
     (["run", "--quorum", "nan"], "quorum is nan; it is a share below 1 or a whole number of clients"),
     (["run", "--quorum", "20"], "quorum is 20, but there are only 10 clients"),
-    (["run", "--log-to", "wandb"], "cannot be logged to 'wandb'; it is tensorboard or mlflow"),
+    (["run", "--log-to", "wandb"], "cannot be logged to 'wandb'; it is mlflow or tensorboard"),
     (["demo", "--seeds", "0"], "seeds is 0; at least 1 is needed"),
     # Preferences.
     (["run", "--preferences", "-0.5,1.5"], "weight 0 is -0.5; weights cannot be negative"),

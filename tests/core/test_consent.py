@@ -143,7 +143,7 @@ def test_a_cluster_that_only_a_file_names_is_not_asked(tmp_path, monkeypatch):
     ).finish()
 
     def open_it():
-        with ray.opened(spec, None):
+        with ray.Ray().opened(spec, None, None):
             raise AssertionError
 
     monkeypatch.setattr(cluster, "connected", refuse)

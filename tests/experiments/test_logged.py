@@ -300,7 +300,7 @@ def test_without_its_package_a_tool_says_how_to_get_it(
 
 
 def test_words_that_are_no_tool_are_refused_before_anything_is_made(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="cannot be logged to 'wandb'; it is tensorboard or mlflow"):
+    with pytest.raises(UserError, match="cannot be logged to 'wandb'; it is mlflow or tensorboard"):
         start(spec_of(), tmp_path / "run", log_to="wandb")
     with pytest.raises(UserError, match="tensorboard:DIR"):
         fedpareto.run("convex", rounds=1, log_to="tensorboard")

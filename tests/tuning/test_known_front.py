@@ -106,10 +106,10 @@ def test_a_tuning_that_is_killed_whenever_it_writes_tries_what_an_undisturbed_on
         else:
             break
     assert kills > 6
-    assert [(one.parameters, one.values) for one in outcome.tried] == [
-        (one.parameters, one.values) for one in undisturbed.tried
+    assert [(one.number, one.parameters, one.values) for one in outcome.tried] == [
+        (one.number, one.parameters, one.values) for one in undisturbed.tried
     ]
-    assert outcome.chosen.parameters == undisturbed.chosen.parameters
+    assert outcome.chosen.number == undisturbed.chosen.number
 
 
 @pytest.mark.takes_long

@@ -97,6 +97,10 @@ def _add(name: str, command: Any) -> None:
         app.command(name, cls=getattr(command, "command_class", None))(command)
 
 
+for _name, _own in OWN.items():
+    _add(_name, _own)
+
+
 def _offered(point: EntryPoint) -> Any:
     """The command behind an entry point; one that cannot be loaded says so when it is called."""
     try:
@@ -111,13 +115,14 @@ def _offered(point: EntryPoint) -> Any:
         return broken
 
 
+for _point in sorted(entry_points(group=GROUP), key=lambda point: point.name):
+    if _point.name not in OWN:
+        _add(_point.name, _offered(_point))
+
+
 @functools.cache
 def _command() -> Any:
     """The whole command; typer reads the signatures of all its parts for it, which takes a tenth of a second."""
-    points = sorted(entry_points(group=GROUP), key=lambda point: point.name)
-    commands = {**{point.name: _offered(point) for point in points}, **OWN}
-    for name in [*OWN, *(name for name in commands if name not in OWN)]:
-        _add(name, commands[name])
     return typer.main.get_command(app)
 
 

@@ -261,10 +261,11 @@ class Search:
     def outcome(self) -> Outcome:
         """Of all trials that ended."""
         directions = {one.name: one.maximise for one in self.tuning.objectives}
-        tried = tuple(self._tried(one) for one in self._done())
+        tried = tuple(self._tried(place, one) for place, one in enumerate(self._done()))
         return Outcome(self.out, directions, tried, tuple(self.tuning.weights()))
 
-    def _tried(self, one: Any) -> Tried:
+    def _tried(self, place: int, one: Any) -> Tried:
+        # Its place, and not Optuna's number: that counts what a kill has cut short, too.
         noted = dict(one.user_attrs[NOTED])
         values = {name: float(noted[name]) for name in self.tuning.judged_by if name in noted}
         feasible = all(
@@ -276,7 +277,7 @@ class Search:
         state = {"COMPLETE": "complete", "PRUNED": "pruned"}.get(one.state.name, "failed")
         parameters = self.tuning.space.of(one.params)
         cost = float(noted.get(BYTES, 0.0)), float(noted.get(SECONDS, 0.0))
-        return Tried(one.number, parameters, state, values, feasible, *cost, reason=str(noted.get(REASON, "")))
+        return Tried(place, parameters, state, values, feasible, *cost, reason=str(noted.get(REASON, "")))
 
 
 def _excess(value: float, limits: Any) -> Iterator[tuple[str, float]]:
