@@ -145,6 +145,12 @@ def test_sweep_of_ten_is_that_of_the_thesis() -> None:
     assert prefs.sweep(10, 2)[[0, 1, 9]].tolist() == [[0, 1], [0.1, 0.9], [0.9, 0.1]]
 
 
+@pytest.mark.parametrize("m", [1, 2, 3])
+def test_a_sweep_of_no_runs_is_refused(m: int) -> None:
+    with pytest.raises(UserError, match=f"at least one client and one objective, got 0 and {m}"):
+        prefs.sweep(0, m)
+
+
 @quick
 @given(k=st.integers(1, 10), m=st.integers(1, 4))
 def test_sweep_lies_on_the_simplex_and_is_equidistant_beyond_two_objectives(k: int, m: int) -> None:
