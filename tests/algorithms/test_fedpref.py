@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from itertools import combinations
 
 import numpy as np
 import pytest
@@ -242,6 +243,24 @@ def test_bipartition_separates_two_blocks_and_ignores_negative_affinity():
     block = torch.full((6, 6), -0.9)
     block[:2, :2] = block[2:, 2:] = 0.95
     assert bipartition(block.fill_diagonal_(1)) == [[0, 1], [2, 3, 4, 5]]
+
+
+def test_bipartition_cuts_least_of_what_is_alike_counted_from_the_opposite_on():
+    """Shi and Malik 2000: cut / vol(A) + cut / vol(B) of affinities (s + 1) / 2, of all halves of six one by one."""
+    similarity = np.eye(6)
+    upper = [0.5, -1, -1, -1, -1, 0.5, 0, 0.5, 0, 0, -0.5, -0.5, 0.5, 0, 0]
+    similarity[np.triu_indices(6, 1)] = upper
+    similarity = np.maximum(similarity, similarity.T) + np.minimum(similarity, similarity.T)
+    np.fill_diagonal(similarity, 1)
+    affinity = (similarity + 1) / 2
+
+    def cost(half):
+        other = [i for i in range(6) if i not in half]
+        return affinity[np.ix_(half, other)].sum() * sum(1 / affinity[side].sum() for side in (list(half), other))
+
+    halves = (half for size in (1, 2, 3) for half in combinations(range(6), size))
+    assert min(halves, key=cost) == (0,)
+    assert bipartition(torch.as_tensor(similarity)) == [[0], [1, 2, 3, 4, 5]]
 
 
 def test_threshold_in_percent_is_relative_to_the_means_norm():
