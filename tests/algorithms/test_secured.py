@@ -10,6 +10,7 @@ import torch
 from secure_rounds import CLIENTS, MASKED, engine_of, played
 
 from fedpareto.algorithms.fedavg import FedAvg
+from fedpareto.algorithms.fedavg_n import FedAvgN
 from fedpareto.algorithms.private import protected
 from fedpareto.algorithms.secured import LEAST, Secured, secured
 from fedpareto.core import registry
@@ -96,6 +97,11 @@ def test_too_few_survivors_end_the_run_with_a_line_as_a_lost_quorum_does(gone, w
     with pytest.raises(QuorumLost, match=words) as lost:
         played(gone=gone)
     assert "\n" not in str(lost.value)
+
+
+def test_normalised_updates_that_only_a_sum_is_known_of_have_equal_weights():
+    found = played(Secured(FedAvgN(), MASKED), {"train": [4]}).states[-1].inner
+    assert found.weights.numpy() == pytest.approx(np.where(np.arange(CLIENTS) == 4, 0, 1 / 9))
 
 
 def test_false_shares_are_found_out_and_those_of_others_used():
