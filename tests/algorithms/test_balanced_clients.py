@@ -67,7 +67,7 @@ def test_the_stages_follow_one_another():
 # -- FedMC+ --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("n", "c"), [(3, 0.5), (6, 0.9), (5, 0.2)])
+@pytest.mark.parametrize(("n", "c"), [(3, 0.5), (6, 0.9), (5, 0.2), (2, 0.6), (4, 0.02)])
 def test_its_direction_is_the_one_near_the_mean_that_is_best_for_the_worst(n, c):
     stream = np.random.default_rng(n)
     g, s = stream.standard_normal((n, 3)) * stream.uniform(0.1, 3, (n, 1)), stream.dirichlet(np.ones(n))
@@ -82,6 +82,26 @@ def test_its_direction_is_the_one_near_the_mean_that_is_best_for_the_worst(n, c)
     best = minimize(lambda x: -x[-1], start, constraints=limits, options={"maxiter": 500, "ftol": 1e-13})
     assert np.linalg.norm(found - mean) == pytest.approx(radius)
     assert (g @ found).min() == pytest.approx(-best.fun, abs=1e-7)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_where_all_agree_there_is_only_their_own_direction(n):
+    """d = (1 + c) g_0, whatever is rounded."""
+    stream = np.random.default_rng(n)
+    for c in stream.uniform(0.05, 0.95, 20):
+        g = np.tile(stream.standard_normal(5), (n, 1))
+        assert conflict_averse_weights(g @ g.T, stream.dirichlet(np.ones(n)), c) @ g == pytest.approx(
+            c * g[0], rel=1e-6
+        )
+
+
+def test_a_long_update_against_all_others_is_all_that_is_added_where_it_is_the_worst_off():
+    """d = g_0 + c ‖g_0‖ g_4 / ‖g_4‖: nobody else has less of it."""
+    g, shares = np.array([[1.0, 0.1], [1.0, -0.1], [0.9, 0.0], [-20.0, 1.0]]), np.array([0.33, 0.33, 0.33, 0.01])
+    radius = 0.5 * np.linalg.norm(shares @ g)
+    found = conflict_averse_weights(g @ g.T, shares, 0.5)
+    assert found == pytest.approx([0, 0, 0, radius / np.linalg.norm(g[3])], abs=1e-9)
+    assert (g @ ((shares + found) @ g)).argmin() == 3
 
 
 def test_without_room_it_is_fedavg_and_an_update_of_nobody_moves_nothing():
@@ -154,6 +174,22 @@ def test_one_local_step_is_certain_however_a_client_scalarises_its_losses(scalar
     learner = replace(FULL_BATCH, epochs=1, scalarisation=scalarisation)
     done = trial(AdaFedAdam("equal"), DIFFERENT, learner=learner, rounds=2)
     assert [state.certainty for state in done.states[1:]] == pytest.approx([1, 1])
+
+
+def test_who_has_no_gradient_or_did_not_move_is_certain_and_adds_nothing():
+    """The first step: −C η g / (|g| + τ), with g and C of those who moved along a gradient, by hand."""
+    algorithm = AdaFedAdam("equal", server_lr=0.05, tau=0.5)
+    state = algorithm.begin(setting_of(range(4), Layout.of({"all": (3,)})))
+    slope, models = np.array([0.0, 2.0, 1.0, 0.5]), MODELS.copy()
+    models[2] = 0
+    tensors = {"model": models, "loss_before": LOSSES, "slope": slope, "lr": np.full(4, 0.3)}
+    replies = Replies(np.arange(4), {name: torch.tensor(one) for name, one in tensors.items()}, rounds=np.ones(4))
+    reach = np.array([1.0, *(np.linalg.norm(models[1:], axis=1) / slope[1:])])
+    certainty = (2 + sum(np.log(reach[i] / 0.3) + 1 for i in (1, 3))) / 4
+    gradient = -sum(models[i] / reach[i] for i in (1, 3)) / 4
+    found = algorithm.tell(state, replies)
+    assert found.certainty == pytest.approx(certainty)
+    assert found.model.numpy() == pytest.approx(-certainty * 0.05 * gradient / (abs(gradient) + 0.5))
 
 
 # -- FedMDFG -------------------------------------------------------------------------------------------------------
