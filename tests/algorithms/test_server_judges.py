@@ -92,6 +92,19 @@ def test_fedval_says_what_it_needs():
             FedVal(**wrong)
 
 
+@pytest.mark.parametrize("importance", [(0.0, 0.0), (np.inf, 1.0), (2.0, -1.0)])
+def test_importances_that_have_no_shares_are_refused(importance):
+    with pytest.raises(UserError, match="its entries are not negative and not all 0"):
+        FedVal(importance=importance)
+
+
+def test_only_the_ratio_of_importances_counts_and_one_may_be_0():
+    small, large = (told(FedVal(importance=one), coordinates).scores for one in ((0.3, 0.1), (3.0, 1.0)))
+    assert torch.allclose(small, large)
+    first = told(FedVal(importance=(0.5, 0.0)), coordinates).scores
+    assert first.tolist() == told(FedVal(criteria=("objective 0",)), coordinates).scores.tolist()
+
+
 # -- FAIR-FATE -----------------------------------------------------------------------------------------------------
 
 
