@@ -13,6 +13,7 @@ from fedpareto.algorithms.client_mofld import ClientMOFLD
 from fedpareto.algorithms.mofld import MOFLD
 from fedpareto.errors import UserError
 from fedpareto.experiments.checkpoint import Checkpoint
+from fedpareto.moo.updates import ENTRIES
 from fedpareto.problems.convex import Convex
 from fedpareto.testing.conformance import CLIENTS, check_algorithm, trial
 
@@ -48,6 +49,39 @@ def test_a_lane_is_averaged_with_the_nearest_one_of_each_client_within_the_radiu
     expected = [[1, 0, 3, 0, 0], [0, 1, 0, 0, 1], [1, 0, 3, 0, 0], [0, 0, 0, 1, 0], [0, 1, 0, 0, 1]]
     rows = torch.tensor(expected).double()
     assert torch.allclose(share, rows / rows.sum(dim=1, keepdim=True))
+
+
+def test_how_near_lanes_are_is_half_the_sum_of_their_differences_also_where_they_come_in_blocks():
+    """So many lanes that not all distances are there at a time, against a loop over clients."""
+    stream = np.random.default_rng(5)
+    weights = stream.dirichlet(np.ones(3), 1500)
+    clients, sizes = np.repeat(np.arange(500), 3), np.repeat(stream.integers(1, 9, 500), 3).astype(float)
+    assert len(weights) ** 2 > ENTRIES
+    found = ClientMOFLD(radius=0.1)._averaged(
+        torch.tensor(weights), clients, torch.tensor(sizes), torch.tensor(weights[:, :1])
+    )
+    assert len(found) == len(weights)
+    for lane in (0, 700, 1397, 1398, 1499):
+        apart = abs(weights - weights[lane]).sum(1) / 2
+        nearest = [3 * client + apart[3 * client :][:3].argmin() for client in range(500)]
+        near = [one for one in nearest if apart[one] <= 0.1]
+        assert float(found[lane]) == pytest.approx(np.average(weights[near, 0], weights=sizes[near]))
+
+
+def test_a_client_learns_nothing_from_lanes_that_it_did_not_train_as_many_lanes_as_there_may_be():
+    algorithm = ClientMOFLD(generator="annealing", samples=CLIENTS, training_rounds=1)
+    done = trial(algorithm, Convex(), rounds=2)
+    clients, (tasks,) = done.engine._probe(CLIENTS), algorithm.ask(done.states[2])
+    assert done.states[2].due == "measure"
+
+    def next_weights(trained):
+        return algorithm.search(clients, {**tasks.stacked(), "trained": torch.tensor(trained)})["weights"]
+
+    all_, none = (next_weights([one] * CLIENTS) for one in (1.0, 0.0))
+    mixed = next_weights([1.0, 0.0] * (CLIENTS // 2) + [1.0])
+    assert torch.equal(mixed[::2], all_[::2])
+    assert torch.equal(mixed[1::2], none[1::2])
+    assert not torch.equal(all_[1::2], none[1::2])
 
 
 def test_a_client_searches_by_what_it_measured_itself_and_posts_it_with_noise():
