@@ -87,10 +87,24 @@ def test_local_keeps_the_best_model_of_all_rounds_and_steps():
     assert np.abs(found[WITHOUT] - alone(FACTORS[0], rounds)[WITHOUT]).max() <= 1e-12, "the last of the smallest"
 
 
+@pytest.mark.parametrize("lr", [2.5, 1e200])
+def test_a_step_that_is_far_too_long_is_regretted_no_more_than_once_and_not_at_all_if_all_are(lr):
+    found = run(of("fedavg"), 1, replace(LONG, lr=lr)).outcomes[0].replies[REGRET].numpy()
+    there = np.arange(CLIENTS) != WITHOUT
+    if lr > 1e100:
+        assert not found.any(), "a client that learns nothing with any of them has no say"
+    else:
+        assert (found[there].max(1) == 1).all()
+        assert (found[there].min(1) == 0).all()
+
+
 def test_one_model_has_the_step_with_the_least_mean_regret():
     regrets = (piloted() - piloted().min(1, keepdims=True)).clip(max=1)
     done = run(of("fedavg"))
     assert np.allclose(done.outcomes[0].replies[REGRET].numpy(), regrets)
+    (tasks,) = done.engine.algorithm.ask(done.states[0])
+    stack = of("fedavg").train(done.engine._probe(CLIENTS), tasks.stacked())
+    assert np.allclose(stack[REGRET].numpy(), regrets), "of a whole stack, which is not tried again one by one"
     assert done.states[-1].factor == FACTORS[regrets.mean(0).argmin()]
     assert not done.outcomes[1].replies[REGRET].any(), "it is chosen once"
     cautious = run(make_algorithm("fedavg"), 1, replace(LONG, lr=LONG.lr * FACTORS[0]))
