@@ -37,6 +37,7 @@ from fedpareto.core.layout import Layout
 from fedpareto.core.registry import make_algorithm, protected
 from fedpareto.core.rng import Addresses
 from fedpareto.errors import UserError
+from fedpareto.experiments.spec_values import check_losses
 from fedpareto.learners.supervised import Supervised
 from fedpareto.problems.morl.deep_sea_treasure import DeepSeaTreasure
 from fedpareto.testing.conformance import largest_difference, trial
@@ -316,5 +317,7 @@ def test_a_problem_without_rows_is_refused_in_words(name):
         preferences=torch.full((1, 2), 0.5),
         state=state,
     )
+    with pytest.raises(UserError, match=f"{name} needs a problem with losses on rows; DQN on 'deep-sea-treasure' has"):
+        check_losses(algorithm, problem, problem.learner())  # Before anything is trained.
     with pytest.raises(UserError, match="losses on rows"):
         algorithm.train(clients, {"model": algorithm.begin(setting).model[None]})
