@@ -174,6 +174,15 @@ def test_too_few_clients_for_so_many_attackers_are_refused(rule: str, needed: in
         Defence(rule=rule, attackers=1).must_fit(algorithm, Privacy(), 2)  # type: ignore[arg-type]
 
 
+def test_a_rule_that_needs_no_majority_fits_a_single_client() -> None:
+    algorithm = registry.make_algorithm("fedavg", {})
+    for rule in ("median", "clip"):
+        Defence(rule=rule).must_fit(algorithm, Privacy(), 1)  # type: ignore[arg-type]
+    Defence(rule="confidence").must_fit(algorithm, Privacy(), 3)
+    with pytest.raises(UserError, match="at least 3 clients in a round, not 2"):
+        Defence(rule="confidence").must_fit(algorithm, Privacy(), 2)
+
+
 # -- whole runs ----------------------------------------------------------------------------------------------------
 
 

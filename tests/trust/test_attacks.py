@@ -310,6 +310,7 @@ def test_an_attack_that_makes_no_sense_is_refused(values: dict[str, Any], words:
     [
         (Attack(kind="bias", clients=(6,)), CONVEX, 6, "clients names 6, but the clients are 0 to 5"),
         (Attack(kind="bias", clients=(0, 1)), CONVEX, 2, "all 2 clients attack"),
+        (Attack(kind="bias"), CONVEX, 1, "all 1 clients attack; at least one has to be honest"),
         (Attack(kind="label-flip"), CONVEX, 6, "label-flip needs rows with a label"),
         (Attack(kind="scaling"), DeepSeaTreasure(), 6, "scaling needs losses on rows"),
     ],
@@ -317,3 +318,8 @@ def test_an_attack_that_makes_no_sense_is_refused(values: dict[str, Any], words:
 def test_an_attack_that_does_not_fit_is_refused(attack: Attack, problem: Any, clients: int, words: str) -> None:
     with pytest.raises(UserError, match=words):
         attack.must_fit(problem, clients)
+
+
+def test_an_attack_fits_as_soon_as_one_client_may_be_honest() -> None:
+    for attack, clients in ((Attack(kind="bias"), 2), (Attack(kind="bias", clients=(1,)), 2), (Attack(), 1)):
+        attack.must_fit(CONVEX, clients)
