@@ -14,6 +14,7 @@ from scipy.stats import hypergeom
 from fedpareto.errors import UserError
 from fedpareto.trust import secure_client
 from fedpareto.trust import secure_keys as keys
+from fedpareto.trust.secure_server import movement
 from fedpareto.trust.secure_sum import NOBODY, UNLIKELY, Ring, SecureSum, neighbourhood
 
 
@@ -117,6 +118,30 @@ def test_more_than_the_threshold_are_needed_also_where_that_is_a_whole_number():
     for percent in range(50, 100):
         sums = SecureSum("masked", threshold=percent / 100)
         assert [sums.needed(of) for of in range(3, 201)] == [percent * of // 100 + 1 for of in range(3, 201)]
+
+
+def test_the_movement_is_that_of_the_longest_mean_and_none_where_nothing_began():
+    begun = {"model": torch.ones(4), "body": torch.zeros(2)}
+    means = {"model": torch.tensor([1.0, 1, 1, 4]), "body": torch.tensor([0.0, -1]), "rows": torch.tensor(7.0)}
+    assert movement(means, begun, 0.0, 10.0) == 3
+    assert movement({"rows": torch.tensor(-7.0), "none": torch.empty(0)}, begun, 0.0, 0.5) == 0
+    for far in (1e16, -1e16):
+        with pytest.raises(UserError, match=r"holds values up to 1e\+16"):
+            movement({"rows": torch.tensor([0.0, far])}, begun, 0.0, math.inf)
+
+
+def test_a_client_deals_shares_to_two_others_at_least_each_of_whom_is_somebody_else():
+    told = np.stack([np.frombuffer(secure_client.advertised()[0], dtype=np.uint8) for _ in range(3)])
+    secrets, told = secure_client.advertised()[0], [secure_client.told_of(one.tobytes()) for one in told]
+    told = np.stack([np.frombuffer(one, dtype=np.uint8) for one in told])
+
+    def dealt(*peers):
+        return secure_client.Party(5, secrets, peers, told[: len(peers)], 1).dealt(lambda of: of // 2 + 1, 0)
+
+    assert len(dealt(3, 9)[0]) == 2
+    for peers in ((3,), (3, 3), (3, 5), (3, 9, 3)):
+        with pytest.raises(UserError, match="only a sum of at least 3 different clients hides each of them"):
+            dealt(*peers)
 
 
 @pytest.mark.parametrize(
