@@ -38,6 +38,7 @@ def test_a_front_of_rank_k_is_the_front_without_those_before():
         np.testing.assert_array_equal(np.sort(kept, axis=0), np.sort(left, axis=0))
         np.testing.assert_array_equal(front(kept), front(points[ranks(points) == rank]))
         left = left[ranks(left) > 1]
+    assert counted(points).all(), "the front itself, of all points, unless another one is asked for"
     with pytest.raises(UserError, match="rank is 0; the front itself has rank 1"):
         counted(points, rank=0)
 
@@ -62,8 +63,12 @@ def test_indicators_of_a_front_follow_and_own_utilities_stay(write_run):
     for one in (fair, second):
         assert one.indicator("own_utility") == record.indicator("own_utility")
         np.testing.assert_array_equal(one.own_utilities(0), record.own_utilities(0))
-    assert any("rank 2" in note for note in comparison([second]).notes)
-    assert any("did not converge" in note for note in comparison([fair]).notes)
+    said = "own utilities and means are of all clients."
+    (note,) = (note for note in comparison([second]).notes if said in note)
+    assert note == f"Fronts are those of rank 2; {said}"
+    (note,) = (note for note in comparison([fair]).notes if said in note)
+    assert note == f"Models fairer than 0.999, which did not converge, are left out of them; {said}"
+    assert not any(said in note for note in comparison([record]).notes)
 
 
 def test_without_fairness_nothing_shows_what_did_not_converge(write_run):
