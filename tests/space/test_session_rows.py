@@ -12,6 +12,7 @@ from fedpareto.errors import UserError
 from fedpareto.space.links.transports import MemoryNetwork
 from fedpareto.space.session.agreement import changed, policy_of, server_half, terms_of
 from fedpareto.space.session.drive import Plan, Simulation
+from fedpareto.space.session.work import Answer
 from fedpareto.space.wire import messages, rows
 from fedpareto.space.wire.refusals import ProtocolError
 from fedpareto.space.wire.rows import Action
@@ -163,6 +164,20 @@ def test_a_rule_that_does_not_wait_learns_from_the_first_and_takes_late_updates(
     late = [update for update in updates if update.client == 12]
     assert late
     assert late[0].base == 0
+
+
+@pytest.mark.parametrize("name", ["fedasync", "fedasync+ft"])
+def test_a_late_model_is_mixed_as_the_algorithm_says_whatever_is_around_it(name):
+    """θ ← θ + α s(τ) (θ_i − θ) of the model that arrives, not of what it changed."""
+    spec = small(name, clients=3, rounds=4)
+    half = server_half(spec, terms_of(spec))
+    began = half.ask()
+    first, second = began.asks[:2]
+    now = half.tell([Answer(first, {"model": first.tensors["model"] + 1.0})])
+    theta, trained = now.asks[0].tensors["model"], second.tensors["model"] + 5.0
+    after = half.tell([Answer(second, {"model": trained})]).asks[0].tensors["model"]
+    weight = half.policy.weights(np.array([1]))[0]
+    assert after == pytest.approx(theta + 0.6 * weight * (trained - theta), abs=1e-5)
 
 
 def test_staleness_weights_are_those_that_were_agreed_on():
