@@ -319,6 +319,19 @@ def test_what_would_be_refused_too_is_not_advised():
     assert "equal" not in str(refused.value)
 
 
+@pytest.mark.parametrize("name", ["fedasync", "praffl", "ifca", "mofld", "fedpref", "q-fedavg"])
+def test_what_privacy_does_not_change_is_the_algorithms_own(name):
+    own = make_algorithm(name, (ALLOWED | MORE).get((name, "local"), {}))
+    around = protected(own, Privacy("local"))
+    for what in ("needs", "sums", "ends_as_planned", "reply_limits"):
+        assert getattr(around, what) == getattr(own, what)
+    reply, begun, now = ({"model": torch.full((2, 3), value)} for value in (5.0, 1.0, 2.0))
+    late = [one.refreshed(reply, begun, now, torch.tensor([1.0, 0.5]))["model"] for one in (own, around)]
+    assert torch.equal(*late)
+    assert protected(around, Privacy("local")) is around
+    assert not hasattr(around, "no_step_of_it")
+
+
 def test_an_algorithm_with_several_exchanges_a_round_is_refused():
     class Hesitant(FedAvg):
         averages = True
