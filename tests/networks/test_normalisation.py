@@ -224,6 +224,20 @@ def test_clients_that_send_nothing_keep_everything_anyway():
     assert normalised(make_algorithm("local"), "private") == make_algorithm("local")
 
 
+@pytest.mark.parametrize("name", ["fedavg", "fsmgda", "fedavg-n", "fedcmoo", "praffl", "ifca"])
+def test_what_layers_do_not_change_is_the_algorithms_own(name):
+    own = make_algorithm(name)
+    around = normalised(own, "private")
+    for what in ("needs", "sums", "averages", "ends_as_planned", "reply_limits"):
+        assert getattr(around, what) == getattr(own, what)
+    sent, reply = {"model": torch.zeros(2, 3)}, {"model": torch.tensor([[3.0, 4.0, 0.0], [0.0, 0.0, 0.1]])}
+    assert torch.equal(around.summand(sent, reply)["model"], own.summand(sent, reply)["model"])
+    assert normalised(around, "private") is around
+    assert not hasattr(around, "no_step_of_it")
+    with pytest.raises(UserError, match=f"{name} has normalisation=private already"):
+        normalised(around, "private-statistics")
+
+
 def test_a_network_without_such_layers_is_refused_by_a_spec_and_from_python():
     with pytest.raises(UserError, match="the network of convex has no normalisation layers"):
         Draft({"problem": "convex", "algorithm": "fedavg", "normalisation": "private"}).finish()
