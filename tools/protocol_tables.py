@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from enum import IntEnum
 from pathlib import Path
 
+from fedpareto.config.source import field_docs
 from fedpareto.core import registry
-from fedpareto.core.parameters import field_docs
 from fedpareto.experiments.draft import Draft
 from fedpareto.experiments.settings import settings_of
 from fedpareto.space.session.agreement import terms_of

@@ -134,7 +134,8 @@ def complaint(said: str, code: int) -> str | None:
     lines = [line for line in said.splitlines() if line.strip()]
     if "Traceback" in said:
         return f"a traceback: {lines[-1]}"
-    if code not in (0, -signal.SIGKILL) and len(lines) != 1:
+    errors = [line for line in lines if line.startswith("Error: ")]  # Notes may stand before it.
+    if code not in (0, -signal.SIGKILL) and (len(errors) != 1 or lines[-1] != errors[0]):
         return f"exit code {code} with {len(lines)} lines: {' | '.join(lines)[-300:]}"
     return None
 

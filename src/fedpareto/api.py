@@ -3,152 +3,78 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from textwrap import fill
+from typing import Any, Literal
 
+from fedpareto.config import keys as known
 from fedpareto.core import consent
 from fedpareto.core.algorithm import Algorithm
-from fedpareto.core.learner import Learner
-from fedpareto.core.parameters import build, to_plain
+from fedpareto.core.parameters import build
 from fedpareto.core.problem import Problem
-from fedpareto.engines.faults import Faults
-from fedpareto.engines.options import EngineOptions, LocalOptions
 from fedpareto.errors import UserError
-from fedpareto.experiments import grid, runner, steps
+from fedpareto.experiments import grid, runner
 from fedpareto.experiments import sweep as sweeps
 from fedpareto.experiments.draft import Draft
 from fedpareto.experiments.grid import Source
 from fedpareto.experiments.parallel import OnRay
 from fedpareto.experiments.progress import OnRound, tallied
 from fedpareto.experiments.result import Result
-from fedpareto.experiments.spec import NAMED_SECTIONS, ROUNDS, WORDS, Spec
-from fedpareto.experiments.spec_values import top_level, usual_policy
+from fedpareto.experiments.spec import NAMED_SECTIONS, SECTIONS
 from fedpareto.experiments.sweep import Campaign
-from fedpareto.fleet.devices import Devices
-from fedpareto.fleet.policy import Policy
-from fedpareto.fleet.selection import Selection
 from fedpareto.problems.fairness.benchmarks import OwnTable
 from fedpareto.problems.fairness.sources import keep_frame
 from fedpareto.serving import runs
 from fedpareto.serving.runs import Source as ModelSource
-from fedpareto.trust.attacks import Attack
-from fedpareto.trust.defences import Defence
-from fedpareto.trust.privacy import Privacy
-from fedpareto.trust.secure_sum import SecureSum
 from fedpareto.tuning.front import Outcome
-
-T = TypeVar("T")
-
-EXAMPLES = {
-    "learner": {"lr": 0.1},
-    "engine": {"device": "cuda"},
-    "faults": {"dropout": 0.3},
-    "privacy": {"kind": "local"},
-    "secure_sum": {"kind": "masked"},
-    "attack": {"kind": "sign-flip"},
-    "defence": {"rule": "median"},
-    "devices": {"kind": "tiers"},
-    "policy": {"kind": "buffered"},
-    "selection": {"kind": "oort"},
-}
-"""What parts of a spec may look like, for messages."""
 
 
 def run(
     problem: str | Problem = NAMED_SECTIONS["problem"],
     algorithm: str | Algorithm[Any] = NAMED_SECTIONS["algorithm"],
     *,
-    clients: int | None = None,
-    rounds: int = ROUNDS,
-    seeds: int | Sequence[int] = 1,
-    preferences: Any = "dirichlet",
-    participation: float = 1.0,
-    quorum: float = 0.0,
-    evaluate_every: int = 1,
-    stop_after: int = 0,
-    stop_margin: float = 0.0,
-    step: Literal["validated", "fixed"] | None = None,
-    measure_losses: bool = False,
-    measure_contribution: bool = False,
-    normalisation: Literal["averaged", "private-statistics", "private"] = "averaged",
-    codec: str = "float32",
-    server_codec: str = "float32",
-    learner: Learner | Mapping[str, Any] | None = None,
-    engine: EngineOptions | Mapping[str, Any] | str | None = None,
-    faults: Faults | Mapping[str, Any] | None = None,
-    privacy: Privacy | Mapping[str, Any] | str | None = None,
-    secure_sum: SecureSum | Mapping[str, Any] | str | None = None,
-    attack: Attack | Mapping[str, Any] | str | None = None,
-    defence: Defence | Mapping[str, Any] | str | None = None,
-    devices: Devices | Mapping[str, Any] | str | None = None,
-    policy: Policy | Mapping[str, Any] | str | None = None,
-    selection: Selection | Mapping[str, Any] | str | None = None,
     out: str | Path | None = None,
     on_round: OnRound | None = None,
     log_to: str | Sequence[str] = (),
+    **keys: Any,
 ) -> Result:
     """Runs one algorithm on one problem and returns the solutions of every client.
 
-    `problem` and `algorithm` are names (`fedpareto problems`, `fedpareto algorithms`) or objects; `seeds` is how many
-    (0, 1, …) or which; `preferences` is a distribution ("dirichlet", "equidistant", "gaussian"), one vector for all
-    clients, one for each, or by name ({"north": [0.9, 0.1], "*": [0.5, 0.5]}); `learner` changes how clients train
-    ({"lr": 0.1}), `engine` where ({"device": "cuda"}), `faults` injects failures ({"dropout": 0.3}), `privacy` adds
-    noise ({"kind": "local"}), `secure_sum` hides all but the sum from the server ({"kind": "masked"}), `attack`
-    makes some clients malicious ({"kind": "sign-flip"}) and `defence` is the server's rule ({"rule": "median"});
-    `devices` are what clients run on ({"kind": "tiers"}), `policy` says for whom a round waits ({"kind":
-    "buffered"}) and `selection` who is asked ({"kind": "oort"}); a word alone is the engine's name, the rule of a
-    defence ("median") or the kind of any of the others. `stop_after` stops a seed after this many rounds without
-    improvement on validation rows, with its best models. `step` says whether step sizes are chosen on validation
-    rows ("validated") or are the learner's ("fixed"). `Result.share_improved` needs `measure_losses`, and
-    `Result.contributions` `measure_contribution`.
-    `normalisation` says whether clients keep statistics ("private-statistics") or the whole of normalisation layers
-    ("private") for themselves. `codec` makes replies shorter ("int8-delta"), `server_codec` what clients are sent. With
-    `out`, everything is kept in that folder and can be resumed; `log_to` are other tools that follow the run
-    ("tensorboard", "mlflow:URI").
+    `problem` and `algorithm` are names (`fedpareto problems`, `fedpareto algorithms`) or objects. Every other key of a
+    spec is an argument: `rounds=30`, `seeds=3`. A section is a mapping of parameters, `learner={"lr": 0.1}`,
+    `engine={"device": "cuda"}`, `faults={"dropout": 0.3}`; a word, `privacy="local"`, `policy="buffered"`; or an object
+    of its class. With `out`, everything is kept in that folder and can be resumed;
+    `log_to` are other tools that follow the run ("tensorboard", "mlflow:URI").
 
         result = fedpareto.run("convex", "fedpref", clients=20, preferences="equidistant")
     """
-    task: Problem = _named(Problem, problem, "problem")
-    if not isinstance(problem, str):
-        consent.name_all(vars(task))
-    values = {
-        "clients": task.default_clients() if clients is None else clients,
-        "rounds": rounds,
-        "seeds": seeds,
-        "preferences": preferences,
-        "participation": participation,
-        "quorum": quorum,
-        "evaluate_every": evaluate_every,
-        "stop_after": stop_after,
-        "stop_margin": stop_margin,
-        "measure_losses": measure_losses,
-        "measure_contribution": measure_contribution,
-        "normalisation": normalisation,
-        "codec": codec,
-        "server_codec": server_codec,
-    }
-    used: Algorithm[Any] = _named(Algorithm, algorithm, "algorithm")
-    trained: Learner = _part(Learner, task.learner(), learner, "learner")
-    where, secret = _engine(engine), _part(Privacy, Privacy(), privacy, "privacy")
-    set_by_hand = ["lr"] if isinstance(learner, Learner) else learner or ()
-    values["step"] = steps.usual(used, task, trained, where, secret, set_by_hand) if step is None else step
-    hidden = _part(SecureSum, SecureSum(), secure_sum, "secure_sum")
-    spec = Spec(
-        algorithm=used,
-        problem=task,
-        learner=trained,
-        engine=where,
-        faults=_part(Faults, Faults(), faults, "faults"),
-        privacy=secret,
-        secure_sum=hidden,
-        attack=_part(Attack, Attack(), attack, "attack"),
-        defence=_part(Defence, Defence(), defence, "defence"),
-        devices=_part(Devices, Devices(), devices, "devices"),
-        policy=_part(Policy, usual_policy(used, hidden) if policy is None else Policy(), policy, "policy"),
-        selection=_part(Selection, Selection(), selection, "selection"),
-        **{key: top_level(key, value) for key, value in values.items()},
+    given = {"problem": problem, "algorithm": algorithm, **keys}
+    draft = Draft({name: value for name, value in given.items() if value is not None})
+    consent.name_all({name: value for name, value in draft.values.items() if name in ("problem", "engine")})
+    if isinstance(problem, Problem):
+        consent.name_all(vars(problem))
+    return runner.start(draft.finish(), None if out is None else Path(out), on_round, log_to=log_to)
+
+
+def _with_keys() -> None:
+    """Tells `help(run)` and editors every key of a spec."""
+    own = signature(run).parameters.values()
+    keys = {**known.usual(), **dict.fromkeys(SECTIONS[2:])}
+    run.__signature__ = Signature(  # type: ignore[attr-defined]
+        [
+            *(one for one in own if one.kind is Parameter.POSITIONAL_OR_KEYWORD),
+            *(Parameter(name, Parameter.KEYWORD_ONLY, default=value) for name, value in keys.items()),
+            *(one for one in own if one.kind is Parameter.KEYWORD_ONLY),
+        ],
+        return_annotation=Result,
     )
-    return runner.start(spec, None if out is None else Path(out), on_round, log_to=log_to)
+    told = (f"{one.name}: {one.text} Default: {one.default}." for one in known.about())
+    lines = [fill(line, 116, initial_indent="    ", subsequent_indent="        ") for line in told]
+    run.__doc__ = "\n".join([str(run.__doc__).rstrip(), "", *lines, "    "])
+
+
+_with_keys()
 
 
 def sweep(
@@ -242,37 +168,3 @@ def load(path: str | Path) -> ModelSource:
     model(x, [0.7, 0.3])
     """
     return runs.load(Path(path))
-
-
-def _named(kind: type[Any], given: Any, section: str) -> Any:
-    """An object as it is, or the one of a name."""
-    if isinstance(given, str):
-        return getattr(Draft({section: given}).finish(), section)
-    if isinstance(given, kind):
-        return given
-    raise UserError(f"{section} is {given!r}; it should be a name, such as '{NAMED_SECTIONS[section]}', or an object")
-
-
-def _engine(given: Any) -> EngineOptions:
-    """The engine of a name, of parameters with or without a name, or an object."""
-    if given is None or isinstance(given, str | Mapping):
-        return Draft({"engine": dict(given) if isinstance(given, Mapping) else given}).finish().engine
-    return _part(EngineOptions, LocalOptions(), given, "engine")
-
-
-def _part(kind: type[Any], default: T, given: Any, section: str) -> T:
-    """A part of a spec: the default, an object instead of it, or the default with some parameters changed."""
-    if given is None:
-        return default
-    if isinstance(given, str) and section in WORDS:
-        given = {WORDS[section]: given}
-    if isinstance(given, Mapping):
-        return build(type(default), to_plain(default) | dict(given), section)
-    if isinstance(given, kind):
-        part: T = given
-        return part
-    word = "a word, " if section in (*WORDS, *NAMED_SECTIONS) else ""
-    raise UserError(
-        f"{section} is {given!r}; it should be {word}parameters by name, such as {EXAMPLES[section]}, or an object of "
-        f"the class {kind.__name__}"
-    )

@@ -27,8 +27,21 @@ class UserError(ValueError):
     It may repeat what a file holds.
     """
 
+    at: tuple[str, ...] = ()
+    """The path of the key in a spec that is wrong, if it is one: ("engine", "threads")."""
+
     def __str__(self) -> str:
         return printable(super().__str__())
+
+
+@contextmanager
+def at(*path: str) -> Iterator[None]:
+    """While the value of a key is checked: an error says which key it is about, unless it knows better."""
+    try:
+        yield
+    except UserError as problem:
+        problem.at = problem.at or path
+        raise
 
 
 class UnknownName(UserError):

@@ -14,6 +14,7 @@ ROOT = Path(fedpareto.__file__).parent
 
 MAY_IMPORT = {
     "errors": set(),
+    "config": {"errors"},
     "limits": {"errors"},
     "files": {"errors", "limits"},
     "columns": {"errors", "files"},
@@ -22,16 +23,17 @@ MAY_IMPORT = {
     "plugins": {"errors"},
     "codecs": {"errors", "plugins"},
     "moo": {"errors"},
-    "inputs": {"errors", "limits", "core"},
-    "core": {"errors", "plugins", "moo", "inputs", "networks", "trust"},
-    "trust": {"errors", "moo", "core"},
+    "inputs": {"config", "errors", "limits", "core"},
+    "core": {"config", "errors", "plugins", "moo", "inputs", "networks", "trust"},
+    "trust": {"config", "errors", "moo", "core"},
     "networks": {"errors", "core"},
     "learners": {"errors", "moo", "core", "networks"},
     "algorithms": {"errors", "moo", "core", "trust"},
     "problems": {"errors", "limits", "files", "moo", "core", "inputs", "networks", "learners", "space"},
-    "fleet": {"errors", "files", "moo", "core"},
-    "engines": {"errors", "files", "cluster", "codecs", "moo", "core", "trust", "learners", "fleet"},
+    "fleet": {"config", "errors", "files", "moo", "core"},
+    "engines": {"config", "errors", "files", "cluster", "codecs", "moo", "core", "trust", "learners", "fleet"},
     "experiments": {
+        "config",
         "errors",
         "limits",
         "files",
@@ -49,8 +51,21 @@ MAY_IMPORT = {
         "plugins",
     },
     "report": {"errors", "files", "columns", "moo"},
-    "serving": {"errors", "limits", "files", "moo", "core", "inputs", "networks", "experiments", "workers", "space"},
+    "serving": {
+        "config",
+        "errors",
+        "limits",
+        "files",
+        "moo",
+        "core",
+        "inputs",
+        "networks",
+        "experiments",
+        "workers",
+        "space",
+    },
     "space": {
+        "config",
         "errors",
         "limits",
         "files",
@@ -63,13 +78,38 @@ MAY_IMPORT = {
         "fleet",
         "problems",
     },
-    "api": {"errors", "core", "trust", "engines", "experiments", "fleet", "page", "problems", "serving", "tuning"},
-    "testing": {"errors", "moo", "core", "engines", "experiments", "learners", "problems"},
-    "deploy": {"errors", "files", "codecs", "moo", "core", "trust", "engines", "experiments", "problems"},
-    "page": {"errors", "files", "columns", "moo", "core", "inputs", "report", "experiments", "serving", "deploy"},
-    "papers": {"errors", "files", "columns", "moo", "core", "trust", "engines", "experiments", "report"},
-    "tuning": {"errors", "files", "moo", "core", "engines", "experiments", "report"},
+    "api": {
+        "config",
+        "errors",
+        "core",
+        "trust",
+        "engines",
+        "experiments",
+        "fleet",
+        "page",
+        "problems",
+        "serving",
+        "tuning",
+    },
+    "testing": {"config", "errors", "moo", "core", "engines", "experiments", "learners", "problems"},
+    "deploy": {"config", "errors", "files", "codecs", "moo", "core", "trust", "engines", "experiments", "problems"},
+    "page": {
+        "config",
+        "errors",
+        "files",
+        "columns",
+        "moo",
+        "core",
+        "inputs",
+        "report",
+        "experiments",
+        "serving",
+        "deploy",
+    },
+    "papers": {"config", "errors", "files", "columns", "moo", "core", "trust", "engines", "experiments", "report"},
+    "tuning": {"config", "errors", "files", "moo", "core", "engines", "experiments", "report"},
     "cli": {
+        "config",
         "errors",
         "plugins",
         "tuning",
@@ -123,7 +163,16 @@ SPACE_MAY_IMPORT = {
     "links": {"errors", "space.wire"},  # of which bundles need the strict CBOR
     "orbits": {"errors", "files"},
     "formats": {"errors", "limits", "files", "codecs", "core", "networks", "space.wire"},
-    "missions": {"errors", "codecs", "core", "engines", "fleet", "space.links", "space.orbits"},  # never experiments
+    "missions": {
+        "config",
+        "errors",
+        "codecs",
+        "core",
+        "engines",
+        "fleet",
+        "space.links",
+        "space.orbits",
+    },  # never experiments
     "session": {*MAY_IMPORT["space"], "space.wire", "space.links", "space.formats"},
 }
 
@@ -176,7 +225,7 @@ def test_the_contract_needs_of_trust_only_what_privacy_and_a_secure_sum_are():
         assert {module for module in imports_of(path) if "fedpareto.trust" in module} <= known, path
     for name in ("privacy", "secure_sum"):
         found = {module for module in imports_of(ROOT / f"trust/{name}.py") if "fedpareto" in module}
-        assert found <= {"fedpareto.errors"}, name
+        assert found <= {"fedpareto.errors", "fedpareto.config"}, name
 
 
 def test_no_modules_need_each_other_in_a_circle_not_even_for_types():

@@ -217,15 +217,15 @@ def test_a_bare_name_of_two_parts_is_refused(monkeypatch: pytest.MonkeyPatch) ->
         ("rounds: !!bool x\n", 1, "'x' cannot be read as bool"),
         ("rounds: " + "9" * 5000, 1, "cannot be read as int"),
         ("rounds: 0x" + "f" * 5000, 1, "a number with so many digits is too large"),
-        ("clients: 100000000000\n", 1, "clients is 1e+11; at most 10,000,000 can be handled"),
-        ("seeds: 100000000000\n", 1, "seeds is 1e+11; at most 100,000 can be handled"),
+        ("clients: 100000000000\n", 1, "clients is 100,000,000,000; it is at least 1 and at most 10,000,000"),
+        ("seeds: 100000000000\n", 1, "seeds is 100,000,000,000; at most 100,000 can be handled"),
         ("rounds: 3\nrouns: 5\n", 2, "unknown key 'rouns'; did you mean 'rounds'?"),
         ("rounds: 3\nclients: 4\nrounds: 5\n", 3, "'rounds' is given a second time"),
         ("1: 2\n", 1, "unknown key '1'"),
         ("clients: many\n", 1, "clients is 'many'; it should be a whole number"),
         ("clients: 2.5\n", 1, "clients is 2.5; it should be a whole number"),
-        ("rounds: 5\nclients: 0\n", 2, "clients is 0; a federation has at least 1 client"),
-        ("rounds: -1\n", 1, "rounds is -1; at least 1 is needed"),
+        ("rounds: 5\nclients: 0\n", 2, "clients is 0; it is at least 1 and at most 10,000,000"),
+        ("rounds: -1\n", 1, "rounds is -1; it is at least 1 and at most 1,000,000,000"),
         ("rounds: true\n", 1, "rounds is True; it should be a whole number"),
         ("rounds:\n", 1, "rounds is None; it should be a whole number"),
         ("seeds: many\n", 1, "seeds is 'many'; write how many, such as 3, or which, such as 4,7"),
@@ -266,7 +266,7 @@ def test_a_bad_set_is_blamed_on_the_flag_and_not_on_the_file(tmp_path: Path) -> 
     draft = Draft.read(written(tmp_path, FILE))
     with pytest.raises(UserError, match=r"^--set lr=fast: learner: lr is 'fast'; it should be a number$"):
         draft.with_settings(["lr=fast"]).finish()
-    with pytest.raises(UserError, match=r"^--set rounds=0: rounds is 0; at least 1 is needed$"):
+    with pytest.raises(UserError, match=r"^--set rounds=0: rounds is 0; it is at least 1 and at most 1,000,000,000$"):
         draft.with_settings(["rounds=0"]).finish()
 
 

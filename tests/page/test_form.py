@@ -15,12 +15,12 @@ import yaml
 from browsing import apart
 from fastapi import FastAPI
 
+from fedpareto.config.source import field_docs
 from fedpareto.core import consent, registry
-from fedpareto.core.parameters import field_docs, field_names
+from fedpareto.core.parameters import field_names
 from fedpareto.experiments import engines
 from fedpareto.experiments.draft import Draft
-from fedpareto.experiments.spec import PARTS
-from fedpareto.experiments.spec_values import TOP_LEVEL
+from fedpareto.experiments.spec import PARTS, TOP_LEVEL
 from fedpareto.page import form, form_worker
 from fedpareto.page.worker import Worker
 
@@ -132,7 +132,7 @@ def test_only_what_differs_from_the_defaults_is_written():
     [
         ({"algorithm": "fedpreff"}, "algorithm", "unknown algorithm 'fedpreff'; did you mean 'fedpref'?"),
         ({"algorithm.name": "nothing-like-it"}, "algorithm", "unknown algorithm"),
-        ({"rounds": "0"}, "rounds", "rounds is 0; at least 1 is needed"),
+        ({"rounds": "0"}, "rounds", "rounds is 0; it is at least 1 and at most 1,000,000,000"),
         ({"rounds": "many"}, "rounds", "rounds is 'many'; it should be a whole number"),
         ({"learner.lr": "fast"}, "learner.lr", "learner: lr is 'fast'; it should be a number"),
         ({"preferences": "0.7,0.7,0.7"}, "preferences", "preference"),

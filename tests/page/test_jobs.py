@@ -102,7 +102,7 @@ def test_a_run_is_started_from_the_form_stopped_and_resumed_to_the_result_of_an_
     page.get_by_label("Find problem").fill("convex")
     page.get_by_role("radio", name="convex", exact=False).check()
     page.locator("#f-rounds").fill("0")
-    until_told(page, '[data-key="rounds"] .wrong', "rounds is 0; at least 1 is needed")
+    until_told(page, '[data-key="rounds"] .wrong', "rounds is 0; it is at least 1 and at most 1,000,000,000")
     assert page.locator("#start").is_disabled()
     for name, value in (("clients", "4"), ("rounds", LONG), ("seeds", "2")):
         page.locator(f"#f-{name}").fill(value)
@@ -213,7 +213,7 @@ def test_what_may_not_be_done_is_refused_with_the_right_command(server, root, pa
     said = begun(server, deployed)["message"]
     assert f"the run of a deployment; go on with: fedpareto server resume {root / 'federation'}" in said
     wrong = asked(server, "/api/start", {"values": {"rounds": "0"}})
-    assert (wrong.status_code, "at least 1 is needed" in wrong.json()["detail"]) == (422, True)
+    assert (wrong.status_code, "it is at least 1" in wrong.json()["detail"]) == (422, True)
     assert asked(server, "/api/start", {"values": {}, "name": "../out"}).status_code == 422
     assert asked(server, "/api/runs/00000000/stop", {}).status_code == 404
     assert asked(server, "/api/jobs/00000000").status_code == 404

@@ -11,6 +11,8 @@ from typing import Annotated, Any
 
 import typer
 
+from fedpareto.config import keys
+
 COMPLETE = "_complete"
 """The hidden command that a shell calls; its arguments are the line so far."""
 NAME = re.compile(r'^    name: ClassVar\[str\] = "([^"]+)"', re.MULTILINE)
@@ -18,13 +20,8 @@ NAME = re.compile(r'^    name: ClassVar\[str\] = "([^"]+)"', re.MULTILINE)
 DEEPEST = 3
 """Folders between here and a run that is offered."""
 
-WORDS = {
-    "devices": ("none", "equal", "lognormal", "tiers", "file"),
-    "policy": ("sync", "deadline", "buffered", "asynchronous", "tiers", "planned"),
-    "selection": ("random", "round-robin", "available", "power-of-choice", "oort", "nsga2"),
-    "over": ("round", "clock", "joules", "bytes", "updates", "seconds", "epsilon"),
-}
-"""What options may be; written here, because their classes need torch."""
+OVER = ("round", "clock", "joules", "bytes", "updates", "seconds", "epsilon")
+"""Axes of figures; written here, because they need numpy."""
 
 
 class Shell(StrEnum):
@@ -142,7 +139,9 @@ def _values(parameter: Any, path: list[str], current: str) -> Iterable[str]:
         return engine_names()
     if name in ("run", "runs"):
         return _runs()
-    return WORDS.get(name, ())
+    if name == "over":
+        return OVER
+    return next((one.choices for one in keys.about() if one.name == name), ())
 
 
 def _algorithms(current: str) -> list[str]:

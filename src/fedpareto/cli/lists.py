@@ -157,8 +157,8 @@ def parameter_table(cls: type) -> Table:
     from rich.markup import escape
     from rich.table import Table
 
+    from fedpareto.config.source import field_docs
     from fedpareto.core import described
-    from fedpareto.core.parameters import field_docs
 
     docs = field_docs(cls)
     table = Table("parameter", "default", "meaning")

@@ -12,6 +12,7 @@ import typer
 
 from fedpareto.cli import console, data
 from fedpareto.cli.allowing import reads_data
+from fedpareto.cli.options import Keys, with_keys
 from fedpareto.errors import UserError
 from fedpareto.files import free_folder, quoted
 
@@ -52,60 +53,29 @@ RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder.")]
 
 
 @reads_data
+@with_keys
 def run(
+    keys: Keys,
     algorithm: Annotated[
-        str | None, typer.Argument(help="Its name; add +ft to fine-tune, +safe to be safe.  [default: fedpref]")
-    ] = None,
-    problem: Annotated[str | None, typer.Option(help="Its name.  [default: synthetic]")] = None,
-    clients: Annotated[int | None, typer.Option(help="How many.  [default: the problem's own]")] = None,
-    rounds: Annotated[int | None, typer.Option(help="How many.  [default: 20]")] = None,
-    seeds: Annotated[str | None, typer.Option(help="How many (3 is 0, 1, 2), or which (4,7).  [default: 1]")] = None,
-    preferences: Annotated[
         str | None,
-        typer.Option(
-            help="dirichlet, equidistant, gaussian, uniform, sweep, one vector for all (0.7,0.3), one each "
-            "(0.7,0.3;0.2,0.8;…), by name (north=0.9,0.1;*=0.5,0.5) or groups:5,5.  [default: dirichlet]"
+        typer.Argument(
+            help="Algorithm; append +ft for local fine-tuning, +safe to keep the better of the federated and the local "
+            "model.  [default: fedpref]"
         ),
     ] = None,
-    participation: Annotated[float | None, typer.Option(help="Share of clients in a round.  [default: 1]")] = None,
-    quorum: Annotated[
-        float | None, typer.Option(help="Valid replies a round needs, share or number.  [default: 1 reply]")
-    ] = None,
-    evaluate_every: Annotated[int | None, typer.Option(help="Rounds between two evaluations.  [default: 1]")] = None,
-    stop_after: Annotated[
-        int | None,
-        typer.Option(help="Stop after this many rounds without improvement on validation rows.  [default: never]"),
-    ] = None,
-    stop_margin: Annotated[float | None, typer.Option(help="Smallest improvement that counts.  [default: 0]")] = None,
-    engine: Annotated[str | None, typer.Option(help="Where clients run.  [default: local]")] = None,
-    devices: Annotated[
-        str | None,
-        typer.Option(help="Clients' machines: equal, lognormal, tiers or file; work then takes simulated time."),
-    ] = None,
-    policy: Annotated[
-        str | None,
-        typer.Option(
-            help="For whom a round waits: sync, deadline, buffered, asynchronous or tiers.  "
-            "[default: the algorithm's own, mostly sync]"
-        ),
-    ] = None,
-    selection: Annotated[
-        str | None,
-        typer.Option(
-            help="Who is asked: random, round-robin, available, power-of-choice, oort or nsga2.  [default: random]"
-        ),
-    ] = None,
+    problem: Annotated[str | None, typer.Option(help="Problem.  [default: synthetic]")] = None,
+    engine: Annotated[str | None, typer.Option(help="Engine that runs the clients.  [default: local]")] = None,
     csv: Annotated[Path | None, typer.Option(help="Your own table, CSV or Parquet: the problem 'table'.")] = None,
-    label: Annotated[str | None, typer.Option(help="Its column to predict.")] = None,
+    label: Annotated[str | None, typer.Option(help="Column of the table to predict.")] = None,
     sensitive: Annotated[
-        list[str] | None, typer.Option(help="Its sensitive columns: COL[,COL]; may be given several times.")
+        list[str] | None, typer.Option(help="Sensitive columns of the table: COL[,COL]; may be given several times.")
     ] = None,
     sql: Annotated[
         str | None, typer.Option(help="Your own table in a database: its URL, or env:NAME that holds it.")
     ] = None,
-    query: Annotated[str | None, typer.Option(help="Its query, such as 'SELECT * FROM people'.")] = None,
-    spec: Annotated[Path | None, typer.Option(help="A YAML file with any of this; flags override it.")] = None,
-    out: Annotated[Path | None, typer.Option(help="The run's folder.  [default: runs/ALGORITHM-PROBLEM]")] = None,
+    query: Annotated[str | None, typer.Option(help="Query for the table, such as 'SELECT * FROM people'.")] = None,
+    spec: Annotated[Path | None, typer.Option(help="YAML file with any of this; options override it.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder of the run.  [default: runs/ALGORITHM-PROBLEM]")] = None,
     settings: Setting = None,
     log_to: LogTo = None,
     quiet: console.Quiet = False,
@@ -143,23 +113,7 @@ def run(
     if label is not None and not is_own and spec is None and problem != "table":
         raise UserError(f"--label {label} names a column of your own data; it goes with --csv FILE")
     draft = Draft.read(spec) if spec else Draft()
-    flags = {
-        "algorithm": algorithm,
-        "problem": "table" if is_own else problem,
-        "clients": clients,
-        "rounds": rounds,
-        "seeds": seeds,
-        "preferences": preferences,
-        "participation": participation,
-        "quorum": quorum,
-        "evaluate_every": evaluate_every,
-        "stop_after": stop_after,
-        "stop_margin": stop_margin,
-        "engine": engine,
-        "devices": devices,
-        "policy": policy,
-        "selection": selection,
-    }
+    flags = {"algorithm": algorithm, "problem": "table" if is_own else problem, "engine": engine, **keys}
     of_table = {
         "file": None if csv is None else str(csv),
         "label": label,

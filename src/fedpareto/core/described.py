@@ -7,7 +7,7 @@ import types
 from collections.abc import Iterator
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from fedpareto.core.parameters import field_docs
+from fedpareto.config.source import field_docs
 
 TYPES = {float: "number", int: "whole number", bool: "yes or no", str: "text"}
 

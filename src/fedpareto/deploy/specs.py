@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from fedpareto.experiments.spec import PRIVATE, Spec
 class PrivateSpec(Spec):
     """A spec of a federation whose preferences are known to the nodes alone."""
 
-    preferences: Any = PRIVATE
+    preferences: Any = field(default=PRIVATE, kw_only=True)
 
     def preferences_of(self, seed: int) -> None:
         """They are not known here."""

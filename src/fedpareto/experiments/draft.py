@@ -10,49 +10,30 @@ from pathlib import Path
 from typing import Any
 
 from fedpareto.core import registry
-from fedpareto.core.algorithm import Algorithm, participant_count
+from fedpareto.core.algorithm import Algorithm
 from fedpareto.core.federation import draw_preferences
 from fedpareto.core.learner import Learner
 from fedpareto.core.parameters import as_recorded, build, field_names, must_be_usable, parse_value, to_plain
 from fedpareto.core.problem import Problem
 from fedpareto.engines.faults import Faults
 from fedpareto.engines.options import EngineOptions
-from fedpareto.errors import UnknownName, UserError
+from fedpareto.errors import UnknownName, UserError, at
 from fedpareto.experiments import engines, spec_yaml, steps
 from fedpareto.experiments.spec import (
     MATRIX,
     NAMED_SECTIONS,
     PARTS,
-    ROUNDS,
     SECTIONS,
     SWEEP,
+    TOP_LEVEL,
     TUNE,
     WORDS,
     Spec,
 )
-from fedpareto.experiments.spec_values import (
-    TOP_LEVEL,
-    check_attack,
-    check_begin,
-    check_codec,
-    check_contribution,
-    check_defence,
-    check_graph,
-    check_hours,
-    check_losses,
-    check_normalisation,
-    check_reports,
-    check_secure_sum,
-    check_server_codec,
-    check_stopping,
-    check_time,
-    need_losses,
-    top_level,
-    usual_policy,
-)
-from fedpareto.fleet.selection import SELECTION_PARAMETERS, Selection
-from fedpareto.trust.attacks import ATTACK_PARAMETERS, Attack
-from fedpareto.trust.defences import DEFENCE_PARAMETERS, Defence
+from fedpareto.experiments.spec_values import top_level, usual_policy
+from fedpareto.fleet.selection import SELECTION_PARAMETERS
+from fedpareto.trust.attacks import ATTACK_PARAMETERS
+from fedpareto.trust.defences import DEFENCE_PARAMETERS
 
 USED_BY: Mapping[str, Mapping[str, Sequence[str]]] = {
     "attack": ATTACK_PARAMETERS,
@@ -60,6 +41,14 @@ USED_BY: Mapping[str, Mapping[str, Sequence[str]]] = {
     "selection": SELECTION_PARAMETERS,
 }
 """Of some sections, the rules or kinds that use each parameter."""
+OBJECTS: Mapping[str, type] = {
+    "algorithm": Algorithm,
+    "problem": Problem,
+    "learner": Learner,
+    "engine": EngineOptions,
+    **PARTS,
+}
+"""What a section may be instead of plain values, in a draft made by Python."""
 
 
 @dataclass(frozen=True)
@@ -192,62 +181,31 @@ class Draft:
         """The spec, or a clear message saying what is wrong and where."""
         self._check_values()
         algorithm, problem = self._algorithm(), self._problem()
-        learner = problem.learner()
-        if self._section("learner"):
-            learner = self._build("learner", type(learner), to_plain(learner) | self._section("learner"), "learner")
+        learner = self._learner(problem)
         parts = {
-            "engine": self._build("engine", self._engine_class(), self._named("engine")[1], "engine"),
-            **{name: self._build(name, cls, self._section(name), name) for name, cls in PARTS.items()},
+            "engine": self._part("engine", self._engine_class(), self._named("engine")[1]),
+            **{name: self._part(name, cls, self._section(name)) for name, cls in PARTS.items()},
         }
-        if not self._section("policy"):
+        if not self.values.get("policy"):
             parts["policy"] = usual_policy(algorithm, parts["secure_sum"])
         for section, example in (("attack", "sign-flip"), ("defence", "median"), ("secure_sum", "masked")):
             self._need_word(section, example)
+        for section in USED_BY:
+            with self._placed():
+                self._need_use(section, parts[section])
         values: dict[str, Any] = {"clients": problem.default_clients(), **parts["engine"].defaults}
         for key in TOP_LEVEL:
             if key in self.values:
                 with self._at(key):
                     values[key] = top_level(key, self.values[key])
-        values["step"] = self._step(values, algorithm, problem, learner, parts)
-        with self._at("normalisation"):
-            way = values.get("normalisation", "averaged")
-            algorithm = registry.normalised(algorithm, way)
-            check_normalisation(way, problem)
-        self._check_codecs(values, parts)
-        algorithm = self._protected(algorithm, parts)
-        if values.get("measure_losses"):
-            with self._at("measure_losses"):
-                need_losses(parts["engine"], learner)
-        with self._at("stop_after"):
-            stopping = values.get("stop_after", 0), values.get("stop_margin", 0.0)
-            check_stopping(*stopping, algorithm, parts["engine"], parts["privacy"])
-        with self._at("hours"):
-            check_hours(values.get("hours", 0.0), algorithm, parts["engine"], parts["devices"])
-        with self._at("algorithm", "name"):
-            check_losses(algorithm, problem, learner)
-            check_graph(algorithm, parts["engine"], values["clients"])
-        self._check_parts(parts, algorithm, problem, values)
-        with self._at("quorum"):  # Each value was good on its own; only quorum and clients may still disagree.
+        if "step" not in values:
+            given = [*self._names_in("learner"), *self._names_in("algorithm")]
+            values["step"] = steps.usual(algorithm, problem, learner, parts["engine"], parts["privacy"], given)
+        with self._placed():
             spec = Spec(algorithm, problem, learner, **values, **parts)
         with self._at("preferences"):
             draw_preferences(spec.preferences, spec.clients, problem, seed=0)
         return spec
-
-    def _step(
-        self,
-        values: Mapping[str, Any],
-        algorithm: Algorithm[Any],
-        problem: Problem,
-        learner: Learner,
-        parts: Mapping[str, Any],
-    ) -> steps.Choice:
-        """How step sizes are chosen: as the user says, or by what is there."""
-        about = algorithm, problem, learner, parts["engine"], parts["privacy"]
-        given = [*self._section("learner"), *self._section("algorithm")]
-        step: steps.Choice = values["step"] if "step" in values else steps.usual(*about, given)
-        with self._at("step"):
-            steps.checked(*about, step)
-        return step
 
     def _check_values(self) -> None:
         """Raises UserError for a key that no run has, and for a value that none can have."""
@@ -263,51 +221,6 @@ class Draft:
                 with self._at(key, name):
                     must_be_usable(part)
 
-    def _protected(self, algorithm: Algorithm[Any], parts: Mapping[str, Any]) -> Algorithm[Any]:
-        """The algorithm with its privacy and its secure sum."""
-        with self._at("privacy", "kind"):
-            algorithm = registry.protected(algorithm, parts["privacy"])
-        with self._at("secure_sum", "kind"):
-            return registry.secured(algorithm, parts["secure_sum"])
-
-    def _check_codecs(self, values: Mapping[str, Any], parts: Mapping[str, Any]) -> None:
-        """Raises UserError if what is sent cannot travel coded."""
-        for key, check in (("codec", check_codec), ("server_codec", check_server_codec)):
-            with self._at(key):
-                check(values.get(key, "float32"), parts["engine"], parts["privacy"])
-
-    def _check_parts(
-        self, parts: Mapping[str, Any], algorithm: Algorithm[Any], problem: Problem, values: Mapping[str, Any]
-    ) -> None:
-        """Raises UserError if an attack, a defence, a policy or a measure of clients does not fit the rest."""
-        participation = values.get("participation", 1.0)
-        asked = participant_count(participation, values["clients"])
-        with self._in("secure_sum"):
-            codecs = [values.get(key, "float32") for key in ("codec", "server_codec")]
-            engine, attack, defence = (parts[name] for name in ("engine", "attack", "defence"))
-            check_secure_sum(parts["secure_sum"], parts["privacy"], asked, engine, attack, defence, codecs)
-        with self._at("measure_contribution"):
-            check_contribution(values.get("measure_contribution", False), algorithm, parts["privacy"])
-        with self._at("measure_losses"):
-            check_reports(values.get("measure_losses", False), parts["privacy"])
-        with self._in("attack"):
-            self._need_use("attack", parts["attack"].kind, Attack(), parts["attack"])
-            check_attack(parts["attack"], parts["engine"], problem, values["clients"])
-        with self._at("attack", "from_round"):
-            check_begin(parts["attack"], values.get("rounds", ROUNDS))
-        with self._in("defence"):
-            defence = parts["defence"]
-            self._need_use("defence", defence.rule, Defence(), defence)
-            check_defence(defence, algorithm, parts["privacy"], parts["policy"], values["clients"], participation)
-        with self._in("selection"):
-            selection = parts["selection"]
-            self._need_use("selection", selection.kind, Selection(), selection)
-            selection.must_fit(values["clients"], asked)
-        with self._in("policy"):
-            parts["policy"].must_fit(algorithm, values["clients"])
-            about_time = {name: parts[name] for name in ("devices", "policy", "selection", "engine", "privacy")}
-            check_time(**about_time, seeds=len(values.get("seeds", (0,))))
-
     def _need_word(self, section: str, example: str) -> None:
         """Raises UserError if a section has parameters of something that it does not name."""
         given, word = list(self._section(section)), f"{section}.{WORDS[section]}"
@@ -315,19 +228,27 @@ class Draft:
             with self._at(section, given[0]):
                 raise UserError(f"{section}.{given[0]} is set, but no {word} that it belongs to, such as {example}")
 
-    def _need_use(self, section: str, kind: str, usual: Any, given: Any) -> None:
+    def _need_use(self, section: str, given: Any) -> None:
         """Raises UserError if a parameter is set that a section's rule or kind does not have."""
-        word = WORDS[section]
+        word, usual = WORDS[section], type(given)()
+        kind = getattr(given, word)
         for key in self._section(section):
             kinds = USED_BY[section].get(key, ())
             if kinds and kind not in kinds and getattr(given, key) != getattr(usual, key):
-                raise UserError(f"{section}: {key} is for the {word} {' or '.join(kinds)}, not for {kind}")
+                with at(section, key):
+                    raise UserError(f"{section}: {key} is for the {word} {' or '.join(kinds)}, not for {kind}")
 
     def _engine_class(self) -> type[EngineOptions]:
+        given = self.values.get("engine")
+        if isinstance(given, EngineOptions):
+            return type(given)
         with self._at("engine"):
             return engines.backend(self._named("engine")[0]).options
 
     def _algorithm(self) -> Algorithm[Any]:
+        given = self.values.get("algorithm")
+        if isinstance(given, Algorithm):
+            return given
         name, parameters = self._named("algorithm")
         with self._at("algorithm"):
             cls = registry.algorithm_class(name)
@@ -336,11 +257,31 @@ class Draft:
         return registry.make_algorithm(name, parameters)
 
     def _problem(self) -> Problem:
+        given = self.values.get("problem")
+        if isinstance(given, Problem):
+            return given
         name, parameters = self._named("problem")
         with self._at("problem"):
             cls = registry.problem_class(name)
         problem: Problem = self._build("problem", cls, parameters, f"problem {name}")
         return problem
+
+    def _learner(self, problem: Problem) -> Learner:
+        given, usual = self.values.get("learner"), problem.learner()
+        if isinstance(given, Learner):
+            return given
+        values = self._section("learner")
+        learner: Learner = self._build("learner", type(usual), to_plain(usual) | values, "learner") if values else usual
+        return learner
+
+    def _part(self, section: str, cls: type, values: Mapping[str, Any]) -> Any:
+        """A section's object: the one that was given, or one of these values."""
+        given = self.values.get(section)
+        return given if isinstance(given, cls) else self._build(section, cls, values, section)
+
+    def _names_in(self, section: str) -> list[str]:
+        """The parameters of a section that the user has set; of a learner that is an object, its step size."""
+        return ["lr"] if isinstance(self.values.get(section), Learner) else list(self._section(section))
 
     def _named(self, section: str) -> tuple[str, dict[str, Any]]:
         """A section's name and its parameters."""
@@ -353,7 +294,7 @@ class Draft:
 
     def _section(self, name: str) -> dict[str, Any]:
         value = self.values.get(name)
-        if value is None:
+        if value is None or isinstance(value, OBJECTS[name]):
             return {}
         if isinstance(value, str) and name in NAMED_SECTIONS:
             return {"name": value}
@@ -361,8 +302,11 @@ class Draft:
             return {WORDS[name]: value}
         if not isinstance(value, dict):
             with self._at(name):
-                a_name = f"its {WORDS.get(name, 'name')}, or " if name in (*NAMED_SECTIONS, *WORDS) else ""
-                raise UserError(f"{name} is {value!r}; it should be {a_name}a group of 'key: value' lines")
+                word = [f"its {WORDS.get(name, 'name')}"] if name in (*NAMED_SECTIONS, *WORDS) else []
+                python = ["parameters by name", f"an object of the class {OBJECTS[name].__name__}"]
+                *some, last = [*word, *(["a group of 'key: value' lines"] if self.where else python)]
+                right = f"{', '.join(some)}, or {last}" if some else last
+                raise UserError(f"{name} is {value!r}; it should be {right}")
         return {str(key): entry for key, entry in value.items()}
 
     def _build(self, section: str, cls: type, values: Mapping[str, Any], what: str) -> Any:
@@ -388,13 +332,19 @@ class Draft:
         return [key for key, word in words.items() if re.search(rf"\b{word}\b", str(problem))]
 
     @contextmanager
-    def _in(self, section: str) -> Iterator[None]:
-        """Prefixes a message with the line of the parameter that it names, or that of the section's name."""
+    def _placed(self) -> Iterator[None]:
+        """Prefixes a message with the line of the key that it is about; of a section, of the parameter that it names,
+        or of the section's word.
+        """
         try:
             yield
         except UserError as problem:
-            named = [key for key in self._named_in(problem, section) if key != WORDS[section]]
-            with self._at(section, *(named or [WORDS[section]])[:1]):
+            path = problem.at
+            if len(path) == 1 and path[0] in WORDS:
+                word = WORDS[path[0]]
+                named = [key for key in self._named_in(problem, path[0]) if key != word]
+                path = (path[0], *(named or [word])[:1])
+            with self._at(*path):
                 raise
 
     @contextmanager

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from fedpareto.codecs import Codec
+from fedpareto.config import keys
+from fedpareto.config.bounds import number
 from fedpareto.core.algorithm import Algorithm, participant_count, secure_sum_of, small_setting, unwrapped
 from fedpareto.core.learner import Learner
 from fedpareto.core.parameters import convert
@@ -23,28 +24,8 @@ from fedpareto.trust.secure_sum import FEWEST, SecureSum
 
 BLIND = ("random", "round-robin", "available")
 """Kinds of selection that look at nothing which depends on rows."""
-LARGEST = 10**300
-"""Up to which a whole number can be shown as a float."""
-MOST = {"clients": 10**7, "seeds": 10**5, "rounds": 10**9, "evaluate_every": 10**9, "stop_after": 10**9}
-"""Larger numbers are a slip of the hand, or mean to fill the memory."""
-TOP_LEVEL: dict[str, Any] = {
-    "clients": int,
-    "rounds": int,
-    "seeds": tuple[int, ...],
-    "preferences": Any,
-    "participation": float,
-    "quorum": float,
-    "evaluate_every": int,
-    "stop_after": int,
-    "stop_margin": float,
-    "step": Literal["validated", "fixed"],
-    "hours": float,
-    "measure_losses": bool,
-    "measure_contribution": bool,
-    "normalisation": Literal["averaged", "private-statistics", "private"],
-    "codec": str,
-    "server_codec": str,
-}
+MOST_SEEDS = 10**5
+"""More are a slip of the hand, or mean to fill the memory."""
 
 
 def top_level(key: str, value: Any) -> Any:
@@ -53,43 +34,9 @@ def top_level(key: str, value: Any) -> Any:
         value = _seeds(value)
     elif key == "preferences":
         value = _lists(value)
-    ready = convert(value, TOP_LEVEL[key], key)
-    check_value(key, ready)
+    ready = convert(value, keys.hints()[key], key)
+    keys.check_key(key, ready)
     return str(Codec.parse(ready)) if key in ("codec", "server_codec") else ready
-
-
-def check_value(key: str, value: Any) -> None:
-    """Raises UserError if a top-level value is invalid on its own."""
-    rule = ""
-    _check_most(key, len(value) if key == "seeds" else value)
-    if key == "clients" and value < 1:
-        rule = "a federation has at least 1 client"
-    elif key in ("rounds", "evaluate_every") and value < 1:
-        rule = "at least 1 is needed"
-    elif key == "stop_after" and value < 0:
-        rule = "it is a number of rounds, or 0 for never"
-    elif key == "stop_margin" and not 0 <= value < math.inf:
-        rule = "it is 0 or more"
-    elif key == "hours" and not 0 <= value < math.inf:
-        rule = "it is a number of simulated hours, or 0 for as many as all rounds take"
-    elif key == "participation" and not 0 < value <= 1:
-        rule = "it is a share above 0 and at most 1"
-    elif key == "quorum" and not (0 <= value < 1 or (math.isfinite(value) and value >= 1 and value == int(value))):
-        rule = "it is a share below 1 or a whole number of clients"
-    elif key == "seeds" and not value:
-        rule = "at least one seed is needed"
-    elif key == "seeds" and len(set(value)) < len(value):
-        rule = "each seed may be listed once"
-    elif key == "seeds" and min(value) < 0:
-        rule = "a seed is not negative"
-    if rule:
-        raise UserError(f"{key} is {list(value) if key == 'seeds' else value}; {rule}")
-
-
-def _check_most(key: str, value: Any) -> None:
-    if key in MOST and value > MOST[key]:
-        said = f"{value:.4g}" if value < LARGEST else "a number with so many digits"
-        raise UserError(f"{key} is {said}; at most {MOST[key]:,} can be handled")
 
 
 def need_losses(engine: EngineOptions, learner: Learner) -> None:
@@ -313,7 +260,8 @@ def _seeds(value: Any) -> list[Any]:
     if isinstance(value, int) and not isinstance(value, bool):
         if value < 1:
             raise UserError(f"seeds is {value}; at least 1 is needed")
-        _check_most("seeds", value)
+        if value > MOST_SEEDS:
+            raise UserError(f"seeds is {number(value)}; at most {MOST_SEEDS:,} can be handled")
         return list(range(value))
     return list(value) if isinstance(value, Sequence) else [value]
 

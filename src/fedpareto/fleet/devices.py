@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import torch
 
+from fedpareto.config import kinds
 from fedpareto.core.messages import Ids
 from fedpareto.core.rng import Addresses
 from fedpareto.errors import UnknownName, UserError
@@ -34,7 +34,7 @@ class Devices:
     tier. What is not given is that of a laptop, or of the tier.
     """
 
-    kind: Literal["none", "equal", "lognormal", "tiers", "file"] = "none"
+    kind: kinds.Devices = "none"
     """none: work takes no time; equal: machines as given; lognormal: speed and links vary around that; tiers: kinds of
     machines in given shares; file: a CSV with a line for each client.
     """

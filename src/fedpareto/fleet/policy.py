@@ -9,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
+from fedpareto.config import kinds
 from fedpareto.core.algorithm import Algorithm, privacy_of, secure_sum_of, small_setting, unwrapped
 from fedpareto.errors import UserError
 
@@ -20,7 +21,7 @@ MODELS = frozenset({"model", "models", "body"})
 class Policy:
     """When a round closes. A round is one step of the server, whatever it waited for."""
 
-    kind: Literal["sync", "deadline", "buffered", "asynchronous", "tiers", "planned"] = "sync"
+    kind: kinds.Policy = "sync"
     """`sync` waits for all who were asked; `deadline` for those who reply in time; `buffered` for any `buffer` replies,
     while others work on; `asynchronous` for one; `tiers` for all of those who are about equally fast; `planned` for as
     many, up to `buffer`, as cost least by what is known of arrivals and presence (see fleet.planning).
@@ -126,8 +127,8 @@ class Policy:
                 f"policy.compensation={self.compensation} does not fit {algorithm.name}: nobody else changes the model "
                 "from which a client begins, or it sends none; leave it out"
             )
-        for name, kinds in _WITH.items():
-            if self.kind in kinds and getattr(self, name) > clients:
+        for name, having in _WITH.items():
+            if self.kind in having and getattr(self, name) > clients:
                 raise UserError(f"policy: {name} is {getattr(self, name)}, but there are only {clients} clients")
 
     def must_be_met(self, seconds: np.ndarray) -> None:

@@ -9,10 +9,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
+from fedpareto.config import kinds
 from fedpareto.core import rng
 from fedpareto.errors import UserError
 from fedpareto.moo.nsga2 import Genomes, nsga2, smallest
@@ -62,7 +62,7 @@ class Known:
 class Selection:
     """A rule for who is asked. All but `random` leave out who is away, as long as enough others are present."""
 
-    kind: Literal["random", "round-robin", "available", "power-of-choice", "oort", "nsga2"] = "random"
+    kind: kinds.Selection = "random"
     """`random` prefers nobody; `round-robin` takes those asked least often; `available` those not heard for longest;
     `power-of-choice` the worst of some candidates; `oort` those with most utility per time; `nsga2` a compromise
     between time, energy, data and silence.

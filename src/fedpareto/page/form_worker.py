@@ -8,23 +8,23 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
 
+from fedpareto.config import keys
 from fedpareto.core import consent, described, registry
-from fedpareto.core.parameters import field_docs, parse_value, to_plain
+from fedpareto.core.parameters import parse_value, to_plain
 from fedpareto.errors import UserError
 from fedpareto.experiments import engines, spec_yaml
 from fedpareto.experiments.draft import USED_BY, Draft
 from fedpareto.experiments.settings import first_setting
 from fedpareto.experiments.spec import NAMED_SECTIONS, PARTS, WORDS, Spec
-from fedpareto.experiments.spec_values import TOP_LEVEL
 
-TEXTS = ("seeds", "preferences")
-NUMBERS = ("clients", "rounds", "participation", "quorum", "evaluate_every", "stop_after", "stop_margin")
-"""Options of `fedpareto run` by what they are: "3" as a text is three seeds."""
+TEXTS = tuple(name for name, kind in keys.hints().items() if kind not in (int, float, bool))
+"""Keys whose values are texts on the command line: "3" is three seeds."""
 AS_TYPED = {*TEXTS, *NAMED_SECTIONS, *(f"{section}.{word}" for section, word in WORDS.items())}
 """What is a text or a word, and never read as a value: "none" is a kind of attack."""
 FLAGS = {
-    **{key: f"--{key.replace('_', '-')}" for key in (*TEXTS, *NUMBERS, "problem", "engine")},
-    **{f"{section}.{WORDS[section]}": f"--{section}" for section in ("devices", "policy", "selection")},
+    **{one.name if one.name not in WORDS else f"{one.name}.{WORDS[one.name]}": one.option for one in keys.about()},
+    "problem": "--problem",
+    "engine": "--engine",
 }
 """Options of `fedpareto run`; everything else is set by --set."""
 
@@ -81,11 +81,17 @@ def _section(name: str, cls: type) -> dict[str, Any]:
 
 
 def _top_level() -> list[dict[str, Any]]:
-    docs, usual = field_docs(Spec), {name: default for name, default, _ in described.fields(Spec) if name in TOP_LEVEL}
-    usual |= {"clients": None, "seeds": len(usual["seeds"])}
+    usual, types = keys.usual(), keys.hints()
     return [
-        {"name": name, **described.type_of(hint), "default": usual[name], "needed": False, "meaning": docs[name]}
-        for name, hint in TOP_LEVEL.items()
+        {
+            "name": one.name,
+            **described.type_of(types[one.name]),
+            "default": usual[one.name],
+            "needed": False,
+            "meaning": one.text,
+        }
+        for one in keys.about()
+        if one.name in types
     ]
 
 
@@ -209,7 +215,9 @@ def _words(needed: Values, spec: Spec) -> list[str]:
     """The arguments of `fedpareto run`."""
     words, mapping = [str(needed["algorithm"])], spec.to_mapping()
     for key, value in needed.items():
-        if key in NUMBERS:
+        if isinstance(mapping.get(key), bool):
+            words += [FLAGS[key] if mapping[key] else f"--no-{FLAGS[key][2:]}"]
+        elif isinstance(mapping.get(key), int | float):
             words += [FLAGS[key], str(mapping[key])]
         elif key in FLAGS and isinstance(value, str):
             words += [FLAGS[key], value.strip()]

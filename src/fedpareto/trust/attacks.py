@@ -10,12 +10,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from fedpareto.config import kinds
 from fedpareto.core import rng
 from fedpareto.core.algorithm import Setting
 from fedpareto.core.clients import Clients
@@ -60,20 +60,7 @@ PURPOSE = "attack"
 class Attack:
     """What attackers do, and from which round on."""
 
-    kind: Literal[
-        "none",
-        "bias",
-        "scaling",
-        "sign-flip",
-        "gaussian",
-        "label-flip",
-        "inflated-count",
-        "collusion",
-        "free-rider",
-        "seldom",
-        "low-quality",
-        "backdoor",
-    ] = "none"
+    kind: kinds.Attack = "none"
     """`bias` adds to the loss, `scaling` multiplies it; `sign-flip` sends the opposite update, `gaussian` noise instead
     of one, `collusion` the opposite of the attackers' mean update, all the same; `label-flip` trains on labels in
     reverse order; `inflated-count` claims more rows; `free-rider` trains nothing and sends back what it got with noise

@@ -8,12 +8,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from fedpareto.config import kinds
 from fedpareto.core.algorithm import Algorithm, model_sized, small_setting, unwrapped
 from fedpareto.core.messages import Message, Replies, Tasks, beginnings, places, take_rows, taken
 from fedpareto.errors import UserError
@@ -43,7 +44,7 @@ FEWEST = 3
 class Defence:
     """A robust rule that replies go through before they reach the algorithm."""
 
-    rule: Literal["none", "clip", "median", "trimmed-mean", "krum", "multi-krum", "fedmgda-plus", "confidence"] = "none"
+    rule: kinds.Defence = "none"
     """`clip` shortens long updates; `median`, `trimmed-mean` and `fedmgda-plus` replace all updates by one robust
     update; `krum` and `multi-krum` keep only updates that lie close together; `confidence` weights clients by how
     often their updates were good, and blocks those who are bad more often than not.

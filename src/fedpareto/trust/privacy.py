@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Literal, TypeAlias
 
+from fedpareto.config import kinds
 from fedpareto.errors import UserError
 
 Part: TypeAlias = Literal["update", "losses", "objectives", "choice", "count", "public"]
@@ -32,7 +33,7 @@ class Privacy:
     """Clipped updates with Gaussian noise (McMahan et al., "Learning differentially private recurrent language
     models", 2018); the unit that is protected is a client, with all its rows."""
 
-    kind: Literal["none", "central", "local", "distributed"] = "none"
+    kind: kinds.Privacy = "none"
     """`central`: a trusted server adds the noise to the mean; `local`: each client adds it before its reply leaves;
     `distributed`: each adds a share of the central noise, and a secure sum hides all but the sum.
     """

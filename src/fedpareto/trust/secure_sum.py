@@ -10,12 +10,12 @@ import hashlib
 import math
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from fedpareto.config import kinds
 from fedpareto.errors import UserError
 
 VERSION = 2
@@ -34,7 +34,7 @@ NOBODY = -1
 class SecureSum:
     """Pairwise masks that cancel in the sum, in a ring of integers, with recovery from drop-outs."""
 
-    kind: Literal["none", "masked"] = "none"
+    kind: kinds.SecureSum = "none"
     """`masked`: clients mask what they send, so that the server learns the sum over all of them and nothing else."""
     threshold: float = 0.67
     """More than this share of a round's clients have to stay to its end, and of a client and its neighbours to recover

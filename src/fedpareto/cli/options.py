@@ -1,0 +1,43 @@
+"""Options of commands that follow from the keys of a spec."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from inspect import Parameter, Signature, signature
+from typing import Annotated, Any, get_type_hints
+
+import typer
+
+from fedpareto.config.keys import about
+
+Keys = dict[str, Any]
+"""What the user gave of the keys of a spec, None for the others."""
+PLAIN = (int, float, bool)
+
+
+def with_keys(command: Callable[..., None]) -> Callable[..., None]:
+    """A command with an option for every key, in place of its parameter `keys`."""
+    hints = get_type_hints(command, include_extras=True)
+    own = [one for one in signature(command).parameters.values() if one.name != "keys"]
+    options = {one.name: _option(one) for one in about()}
+
+    @functools.wraps(command)
+    def with_options(**given: Any) -> None:
+        keys = {name: given.pop(name) for name in options}
+        command(keys, **given)
+
+    added = [Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=kind) for name, kind in options.items()]
+    first = [one.replace(kind=Parameter.KEYWORD_ONLY, annotation=hints[one.name]) for one in own]
+    place = 1 + next(number for number, one in enumerate(first) if one.name == "engine")
+    parameters = [*first[:place], *added, *first[place:]]
+    with_options.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+    with_options.__annotations__ = {one.name: one.annotation for one in parameters}
+    return with_options
+
+
+def _option(one: Any) -> Any:
+    """The type of an option; texts such as preferences are read by the spec."""
+    kind = one.type if one.type in PLAIN else str
+    flag = f"{one.option}/--no-{one.option[2:]}" if kind is bool else one.option
+    return Annotated[kind | None, typer.Option(flag, help=one.help, show_default=False)]
