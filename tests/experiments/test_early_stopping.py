@@ -134,9 +134,9 @@ def test_without_validation_rows_it_is_refused(tmp_path):
 @pytest.mark.parametrize(
     ("values", "reason"),
     [
-        ({"stop_after": -1}, "it is a number of rounds, or 0 for never"),
+        ({"stop_after": -1}, "stop_after is -1; it is at least 0"),
         ({"stop_margin": 0.1}, "no stop_after that it belongs to"),
-        ({"stop_after": 2, "stop_margin": -1}, "it is 0 or more"),
+        ({"stop_after": 2, "stop_margin": -1}, "stop_margin is -1; it is at least 0"),
         ({"stop_after": 2, "algorithm": "fedavg+ft"}, r"fedavg\+ft does in its last round what it does in no other"),
         ({"stop_after": 2, "engine": "flower-local"}, "cannot be put back"),
         ({"stop_after": 2, "privacy": "local"}, "without any noise"),

@@ -13,7 +13,7 @@ import pytest
 from folders import without_times
 
 from fedpareto.errors import UserError
-from fedpareto.experiments import engines
+from fedpareto.experiments import flower
 from fedpareto.experiments.draft import Draft
 from fedpareto.experiments.runner import start
 from processes import FLOWER, Commands
@@ -34,14 +34,14 @@ def draft(engine):
 
 
 def test_without_flower_the_engine_says_what_to_install(monkeypatch, tmp_path):
-    monkeypatch.setattr(engines, "find_spec", lambda name: None)
+    monkeypatch.setattr(flower, "find_spec", lambda name: None)
     with pytest.raises(UserError, match=r"pip install 'fedpareto\[flower\]'"):
         start(Draft(draft("flower-local")).finish(), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
 def test_without_ray_the_simulation_says_what_to_install(monkeypatch, tmp_path):
-    monkeypatch.setattr(engines, "find_spec", lambda name: None if name == "ray" else object())
+    monkeypatch.setattr(flower, "find_spec", lambda name: None if name == "ray" else object())
     with pytest.raises(UserError, match=r"pip install 'fedpareto\[simulation\]'"):
         start(Draft(draft("flower-sim")).finish(), tmp_path / "run")
 

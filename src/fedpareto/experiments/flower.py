@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any
 
 from fedpareto.codecs import Codec
 from fedpareto.core.federation import Federation
-from fedpareto.engines.flower.node import Node
 from fedpareto.engines.flower.options import FlowerOptions, SimulationOptions
 from fedpareto.engines.single import only
 from fedpareto.errors import DamagedFile, UserError
@@ -34,6 +33,7 @@ from fedpareto.files import need_posix, write_atomically
 if TYPE_CHECKING:
     from flwr.serverapp import Grid
 
+    from fedpareto.engines.flower.node import Node
     from fedpareto.engines.flower.server import FlowerEngine
 
 FOLDER = "flower"
@@ -106,6 +106,8 @@ def _engine(spec: Spec, grid: Grid, name: str) -> FlowerEngine:
 
 def make_node(config: Mapping[str, Any]) -> Node:
     """The node that a configuration describes; called in the node's own process."""
+    from fedpareto.engines.flower.node import Node
+
     path, client = Path(config["spec"]), int(config["client"])
     spec = load(path)
     return Node(

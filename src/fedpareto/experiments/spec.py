@@ -92,8 +92,12 @@ class Spec(Keys):
         for key in keys.hints():
             with at(key):
                 keys.check_key(key, getattr(self, key))
-        # Here, so that no spec can name a protection that its algorithm does not have.
         algorithm, engine, privacy = self.algorithm, self.engine, self.privacy
+        for key, checked in (("codec", check_codec), ("server_codec", check_server_codec)):
+            with at(key):
+                object.__setattr__(self, key, str(Codec.parse(getattr(self, key))))
+                checked(getattr(self, key), engine, privacy)
+        # Here, so that no spec can name a protection that its algorithm does not have.
         with at("normalisation"):
             algorithm = registry.normalised(algorithm, self.normalisation)
             check_normalisation(self.normalisation, self.problem)
@@ -119,10 +123,6 @@ class Spec(Keys):
         with at("algorithm", "name"):
             check_losses(algorithm, self.problem, self.learner)
             check_graph(algorithm, engine, self.clients)
-        for key, checked in (("codec", check_codec), ("server_codec", check_server_codec)):
-            with at(key):
-                object.__setattr__(self, key, str(Codec.parse(getattr(self, key))))
-                checked(getattr(self, key), engine, privacy)
 
     def _check_trust(self) -> None:
         attack, defence, clients = self.attack, self.defence, self.clients
