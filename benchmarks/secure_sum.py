@@ -26,12 +26,12 @@ from fedpareto.core.algorithm import Algorithm
 from fedpareto.core.clients import Clients
 from fedpareto.core.federation import Federation
 from fedpareto.core.messages import Message, Replies, Tasks
+from fedpareto.core.secure_sum import SecureSum
 from fedpareto.core.traffic import traffic
 from fedpareto.engines.local import LocalEngine
 from fedpareto.engines.machine import Choices
 from fedpareto.engines.options import LocalOptions
 from fedpareto.problems.synthetic import Synthetic
-from fedpareto.trust.secure_sum import SecureSum
 
 ROWS = 20
 """Of each client; nobody trains on them."""

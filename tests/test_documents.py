@@ -21,7 +21,9 @@ import pytest
 
 import fedpareto
 import processes
+from fedpareto.core.privacy import Privacy
 from fedpareto.core.registry import algorithms, problems
+from fedpareto.core.secure_sum import SecureSum
 from fedpareto.engines.faults import Faults
 from fedpareto.engines.options import LocalOptions
 from fedpareto.engines.ray.options import RayOptions
@@ -37,8 +39,6 @@ from fedpareto.space.links.managed import Managed
 from fedpareto.space.missions.options import MissionOptions
 from fedpareto.trust.attacks import Attack
 from fedpareto.trust.defences import Defence
-from fedpareto.trust.privacy import Privacy
-from fedpareto.trust.secure_sum import SecureSum
 from little_work import LITTLE_WORK
 
 with warnings.catch_warnings():

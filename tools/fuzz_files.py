@@ -201,10 +201,10 @@ def of_agreements(folder: Path) -> list[Reader]:
 
 def of_secure_sums(_: Path) -> list[Reader]:
     """What a client and the server of a secure sum are told by others; lengths were checked on the way."""
+    from fedpareto.core.secure_sum import SecureSum
     from fedpareto.trust import secure_client
     from fedpareto.trust.secure_client import DROPPED, SURVIVED, Party
     from fedpareto.trust.secure_server import Unmasking
-    from fedpareto.trust.secure_sum import SecureSum
 
     clients, count, how = [0, 1, 2, 3], 5, SecureSum("masked")
     made = [secure_client.advertised() for _ in clients]

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from fedpareto.errors import UserError as UserError
     from fedpareto.experiments.result import Result as Result
 
-__version__ = "0.1.0"
+from fedpareto.config.version import VERSION as __version__
 
 _HOMES = {
     "allow": "fedpareto.core.consent",

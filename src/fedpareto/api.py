@@ -9,9 +9,9 @@ from textwrap import fill
 from typing import Any, Literal
 
 from fedpareto.config import keys as known
+from fedpareto.config.parameters import build
 from fedpareto.core import consent
 from fedpareto.core.algorithm import Algorithm
-from fedpareto.core.parameters import build
 from fedpareto.core.problem import Problem
 from fedpareto.errors import UserError
 from fedpareto.experiments import grid, runner

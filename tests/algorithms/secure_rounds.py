@@ -9,11 +9,11 @@ import numpy as np
 from fedpareto.algorithms.fedavg import FedAvg
 from fedpareto.algorithms.secured import Secured
 from fedpareto.core.federation import Federation
+from fedpareto.core.secure_sum import SecureSum
 from fedpareto.engines.local import LocalEngine
 from fedpareto.engines.machine import Choices
 from fedpareto.engines.options import LocalOptions
 from fedpareto.problems.synthetic import Synthetic
-from fedpareto.trust.secure_sum import SecureSum
 
 CLIENTS = 10
 MASKED = SecureSum("masked")

@@ -12,10 +12,10 @@ from secure_rounds import MASKED, played
 from fedpareto.algorithms.fedavg import FedAvg
 from fedpareto.algorithms.private import protected
 from fedpareto.algorithms.secured import secured
+from fedpareto.core.privacy import Privacy
 from fedpareto.core.registry import make_algorithm
 from fedpareto.errors import UserError
 from fedpareto.experiments.draft import Draft
-from fedpareto.trust.privacy import Privacy
 
 
 def distributed(sums=MASKED, **values):

@@ -15,11 +15,11 @@ from fedpareto.algorithms.fine_tuning import FineTuned
 from fedpareto.algorithms.heterofl import HeteroFL
 from fedpareto.algorithms.private import protected
 from fedpareto.core.messages import Replies
+from fedpareto.core.privacy import Privacy
 from fedpareto.core.widths import slice_of
 from fedpareto.errors import UserError
 from fedpareto.networks.mlp import MLP
 from fedpareto.testing.conformance import ALGORITHM_CHECKS, People, largest_difference, trial
-from fedpareto.trust.privacy import Privacy
 
 EXACT = 1e-12
 WIDE = Labels(inputs=5, hidden=(8, 6), rows=40)

@@ -34,6 +34,7 @@ from fedpareto.algorithms.local import Local
 from fedpareto.core.clients import Clients
 from fedpareto.core.federation import Federation
 from fedpareto.core.layout import Layout
+from fedpareto.core.privacy import Privacy
 from fedpareto.core.registry import make_algorithm, protected
 from fedpareto.core.rng import Addresses
 from fedpareto.errors import UserError
@@ -41,7 +42,6 @@ from fedpareto.experiments.spec_values import check_losses
 from fedpareto.learners.supervised import Supervised
 from fedpareto.problems.morl.deep_sea_treasure import DeepSeaTreasure
 from fedpareto.testing.conformance import largest_difference, trial
-from fedpareto.trust.privacy import Privacy
 
 NAMES = ["ditto", "apfl", "fedrep", "fedamp", "mocha"]
 

@@ -16,6 +16,7 @@ from fedpareto.algorithms.fedpref import FedPref
 from fedpareto.algorithms.private import Private, protected
 from fedpareto.core.algorithm import State, participants, small_setting
 from fedpareto.core.messages import places
+from fedpareto.core.privacy import Exposure, Privacy, epsilon
 from fedpareto.core.registry import make_algorithm
 from fedpareto.core.rng import Addresses
 from fedpareto.errors import UserError
@@ -33,7 +34,6 @@ from fedpareto.testing.conformance import (
     trial,
 )
 from fedpareto.trust.hiding import Hiding, clipped, draws
-from fedpareto.trust.privacy import Exposure, Privacy, epsilon
 
 CONVEX = Convex()
 EQUAL = {"weighting": "equal"}

@@ -13,11 +13,11 @@ from personal_models import CLIENTS, SEED, kept
 from fedpareto.algorithms.private import protected
 from fedpareto.algorithms.safe import CHOSEN, OWN, SHARES
 from fedpareto.core.federation import Federation
+from fedpareto.core.privacy import Privacy
 from fedpareto.core.registry import make_algorithm
 from fedpareto.core.rows import Rows
 from fedpareto.problems.convex import Convex
 from fedpareto.testing.conformance import trial
-from fedpareto.trust.privacy import Privacy
 
 ROUNDS = 4
 WITHOUT = 2

@@ -15,15 +15,15 @@ from fedpareto.algorithms.private import protected
 from fedpareto.algorithms.secured import LEAST, Secured, secured
 from fedpareto.core import registry
 from fedpareto.core.messages import Tasks
+from fedpareto.core.privacy import Privacy
 from fedpareto.core.registry import make_algorithm
+from fedpareto.core.secure_sum import SecureSum
 from fedpareto.errors import QuorumLost, UserError
 from fedpareto.experiments.checkpoint import Checkpoint
 from fedpareto.experiments.draft import Draft
 from fedpareto.problems.convex import Convex
 from fedpareto.testing import conformance
 from fedpareto.testing.conformance import ALGORITHM_CHECKS, largest_difference, trial
-from fedpareto.trust.privacy import Privacy
-from fedpareto.trust.secure_sum import SecureSum
 from little_work import LITTLE_WORK
 
 RANDOM = {conformance.preferences_stay_private}

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from fedpareto.cli import completion
+from fedpareto.config.parameters import field_names
 from fedpareto.core import registry
-from fedpareto.core.parameters import field_names
 from fedpareto.experiments import engines
 from fedpareto.experiments.draft import load
 from fedpareto.fleet.policy import Policy

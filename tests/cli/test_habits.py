@@ -17,7 +17,8 @@ from typer.main import get_command
 
 from fedpareto.cli import app, completion, data, lists
 from fedpareto.cli.completion import SCRIPTS, candidates, names_of
-from fedpareto.core import described, registry
+from fedpareto.config import described
+from fedpareto.core import registry
 from fedpareto.report import across, likeness, reading, terminal
 from fedpareto.report.comparison import comparison
 

@@ -8,8 +8,8 @@ import pytest
 
 from fedpareto.algorithms.fedpref import FedPref, FedPrefClustering
 from fedpareto.algorithms.fedprox import FedProx
+from fedpareto.config.parameters import build, parse_value, to_plain
 from fedpareto.config.source import field_docs
-from fedpareto.core.parameters import build, parse_value, to_plain
 from fedpareto.core.registry import algorithms, problems
 from fedpareto.errors import UserError
 

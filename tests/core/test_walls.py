@@ -214,13 +214,13 @@ def test_networks_need_of_the_contract_only_layouts_connections_randomness_memor
 def test_inputs_need_of_the_contract_only_how_a_dataclass_is_built_of_plain_values():
     for path in (ROOT / "inputs").rglob("*.py"):
         found = {module for module in imports_of(path) if module.startswith("fedpareto.core")}
-        assert found <= {"fedpareto.core.parameters"}, path
+        assert found <= {"fedpareto.config.parameters"}, path
     found = {module for module in imports_of(ROOT / "core/parameters.py") if "fedpareto" in module}
     assert found <= {"fedpareto.errors"}
 
 
 def test_the_contract_needs_of_trust_only_what_privacy_and_a_secure_sum_are():
-    known = {"fedpareto.trust.privacy", "fedpareto.trust.secure_sum"}
+    known = {"fedpareto.core.privacy", "fedpareto.core.secure_sum"}
     for path in (ROOT / "core").rglob("*.py"):
         assert {module for module in imports_of(path) if "fedpareto.trust" in module} <= known, path
     for name in ("privacy", "secure_sum"):

@@ -13,6 +13,7 @@ from folders import assert_same_results, rows
 
 from fedpareto.core import registry
 from fedpareto.core.messages import Replies, Tasks
+from fedpareto.core.privacy import Privacy
 from fedpareto.errors import DamagedFile, UserError
 from fedpareto.experiments import runner
 from fedpareto.experiments.checkpoint import Checkpoint
@@ -22,7 +23,6 @@ from fedpareto.experiments.spec import Spec
 from fedpareto.moo import robust
 from fedpareto.trust.confidence import Standing
 from fedpareto.trust.defences import Defence, Defended
-from fedpareto.trust.privacy import Privacy
 
 RULE = Defence(rule="confidence")
 CLIENTS = np.arange(10)

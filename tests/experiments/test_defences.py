@@ -15,6 +15,7 @@ from torch import Tensor
 from fedpareto.core import registry
 from fedpareto.core.algorithm import Setting
 from fedpareto.core.messages import Replies, Tasks
+from fedpareto.core.privacy import Privacy
 from fedpareto.errors import UserError
 from fedpareto.experiments import runner
 from fedpareto.experiments.draft import Draft, load
@@ -24,7 +25,6 @@ from fedpareto.experiments.spec import Spec
 from fedpareto.problems.convex import Convex
 from fedpareto.trust.attacks import Attack
 from fedpareto.trust.defences import Defence
-from fedpareto.trust.privacy import Privacy
 
 RULES = ("clip", "median", "trimmed-mean", "krum", "multi-krum", "fedmgda-plus", "confidence")
 FAST = {"threads": 1, "chunk": 16}

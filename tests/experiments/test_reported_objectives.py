@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 import fedpareto
+from fedpareto.core.privacy import Privacy
 from fedpareto.errors import UserError
 from fedpareto.experiments import runner
 from fedpareto.experiments.draft import Draft
 from fedpareto.report.axes import axis_of, positions
 from fedpareto.report.campaign import summary
 from fedpareto.report.reading import load
-from fedpareto.trust.privacy import Privacy
 
 PRIVATE = {"kind": "local", "clip": 0.5, "noise": 20.0}
 ROUNDS = 4

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import yaml
 
+from fedpareto.config.parameters import field_names
 from fedpareto.core import registry
-from fedpareto.core.parameters import field_names
 from fedpareto.errors import UserError
 from fedpareto.experiments.draft import Draft, load
 from fedpareto.experiments.spec import SECTIONS, Spec

@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pytest
 
-from fedpareto.core.parameters import build
+from fedpareto.config.parameters import build
 from fedpareto.errors import UserError
 from fedpareto.fleet.devices import Devices
 from fedpareto.fleet.machines import COLUMNS, TIERS

@@ -20,13 +20,13 @@ from fedpareto.algorithms.ifca import IFCA
 from fedpareto.algorithms.normalisation import OWN, normalised, private_entries
 from fedpareto.algorithms.praffl import PraFFL
 from fedpareto.core.algorithm import normalisation_of, privacy_of
+from fedpareto.core.privacy import Privacy
 from fedpareto.core.registry import make_algorithm, protected
 from fedpareto.errors import UserError
 from fedpareto.experiments.draft import Draft
 from fedpareto.moo.compression import restore
 from fedpareto.testing import conformance
 from fedpareto.testing.conformance import largest_difference, trial
-from fedpareto.trust.privacy import Privacy
 
 SMALL = AnyNetwork(module="small")
 LAYOUT = SMALL.layout

@@ -15,9 +15,9 @@ import yaml
 from browsing import apart
 from fastapi import FastAPI
 
+from fedpareto.config.parameters import field_names
 from fedpareto.config.source import field_docs
 from fedpareto.core import consent, registry
-from fedpareto.core.parameters import field_names
 from fedpareto.experiments import engines
 from fedpareto.experiments.draft import Draft
 from fedpareto.experiments.spec import PARTS, TOP_LEVEL

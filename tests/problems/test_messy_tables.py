@@ -17,8 +17,8 @@ import pandas
 import pytest
 
 import fedpareto
+from fedpareto.config.parameters import build
 from fedpareto.core import consent
-from fedpareto.core.parameters import build
 from fedpareto.errors import UserError
 from fedpareto.problems.fairness.benchmarks import OwnTable
 

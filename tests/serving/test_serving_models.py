@@ -20,7 +20,7 @@ from fedpareto.errors import BadPreference, UserError
 from fedpareto.experiments.servable import Card
 from fedpareto.problems.synthetic import Synthetic
 from fedpareto.serving import files, onnx_file
-from fedpareto.serving.answers import decided
+from fedpareto.serving.decisions import decided
 from fedpareto.serving.models import OneOfMany
 from fedpareto.serving.predictions import predict
 

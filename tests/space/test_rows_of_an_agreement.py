@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from fedpareto.core.parameters import to_plain
+from fedpareto.config.parameters import to_plain
 from fedpareto.core.registry import algorithms, make_algorithm
 from fedpareto.errors import UserError
 from fedpareto.space.wire import cbor, golden, rows

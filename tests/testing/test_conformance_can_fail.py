@@ -12,10 +12,10 @@ import torch
 from fedpareto.algorithms.fedavg import FedAvg
 from fedpareto.algorithms.fedmgda import FedMGDA
 from fedpareto.algorithms.private import protected
+from fedpareto.core.privacy import Privacy
 from fedpareto.errors import UserError
 from fedpareto.problems.convex import Convex
 from fedpareto.testing import check_algorithm, check_problem
-from fedpareto.trust.privacy import Privacy
 
 
 @dataclass(frozen=True)

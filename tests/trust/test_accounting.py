@@ -8,10 +8,10 @@ from numerical_accountant import Pair, gaussian_epsilon
 from numerical_accountant import epsilon as numerical
 
 from fedpareto.algorithms.private import protected
+from fedpareto.core.privacy import Exposure, Privacy, epsilon
 from fedpareto.core.registry import make_algorithm
 from fedpareto.problems.convex import Convex
 from fedpareto.testing.conformance import CLIENTS, trial
-from fedpareto.trust.privacy import Exposure, Privacy, epsilon
 
 SETTINGS = 50
 TOLERANCE = 2e-4

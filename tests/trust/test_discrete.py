@@ -9,8 +9,8 @@ import pytest
 from numerical_accountant import Pair, gaussian_epsilon
 from numerical_accountant import epsilon as numerical
 
+from fedpareto.core.privacy import Exposure, Privacy, epsilon
 from fedpareto.trust.discrete import deviation, discrete_gaussian, enough, reach
-from fedpareto.trust.privacy import Exposure, Privacy, epsilon
 
 
 def probabilities(sigma, widest):

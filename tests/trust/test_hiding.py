@@ -9,11 +9,11 @@ import pytest
 import torch
 from scipy.special import ndtr
 
+from fedpareto.core.privacy import Privacy
 from fedpareto.core.problem import Objective
 from fedpareto.core.rng import Addresses
 from fedpareto.errors import UserError
 from fedpareto.trust.hiding import Hiding, draws, pure, ranges_of
-from fedpareto.trust.privacy import Privacy
 
 N = 40_000
 PARTS = {"models": "update", "losses": "losses", "values": "objectives", "size": "count", "lipschitz": "public"}

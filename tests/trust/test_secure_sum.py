@@ -11,11 +11,11 @@ import pytest
 import torch
 from scipy.stats import hypergeom
 
+from fedpareto.core.secure_sum import NOBODY, UNLIKELY, Ring, SecureSum, neighbourhood
 from fedpareto.errors import UserError
 from fedpareto.trust import secure_client
 from fedpareto.trust import secure_keys as keys
 from fedpareto.trust.secure_server import movement
-from fedpareto.trust.secure_sum import NOBODY, UNLIKELY, Ring, SecureSum, neighbourhood
 
 
 @pytest.mark.parametrize("bits", [32, 64])

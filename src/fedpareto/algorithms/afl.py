@@ -18,8 +18,8 @@ from fedpareto.algorithms.mixture import MixtureState
 from fedpareto.core.algorithm import Algorithm, Needs, Setting, Taxonomy, to_everyone, to_participants
 from fedpareto.core.clients import Clients
 from fedpareto.core.messages import Message, Parcels, Replies, Shapes, Tasks
+from fedpareto.core.privacy import Part
 from fedpareto.errors import UserError
-from fedpareto.trust.privacy import Part
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from fedpareto.core import rng
 from fedpareto.core.algorithm import Algorithm, Found, Setting, State, Taxonomy, participants, to_everyone
 from fedpareto.core.clients import Clients
 from fedpareto.core.messages import Message, Parcels, Replies, Shapes, Tasks, take_rows
+from fedpareto.core.privacy import Part
 from fedpareto.core.solutions import roles
 from fedpareto.errors import UserError
 from fedpareto.moo.preferences import equidistant
@@ -29,7 +30,6 @@ from fedpareto.moo.search.annealing import Annealing
 from fedpareto.moo.search.history import History, Search
 from fedpareto.moo.search.sampling import Lattice, RandomWeights
 from fedpareto.moo.updates import ENTRIES
-from fedpareto.trust.privacy import Part
 
 
 @dataclass(frozen=True)

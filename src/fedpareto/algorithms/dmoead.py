@@ -23,10 +23,10 @@ from fedpareto.algorithms.personal import PersonalState
 from fedpareto.core.algorithm import Found, Setting, Taxonomy
 from fedpareto.core.clients import Clients
 from fedpareto.core.messages import Message, Parcels, Replies, Shapes, Tasks, take_rows
+from fedpareto.core.privacy import Part
 from fedpareto.core.solutions import roles
 from fedpareto.moo import graphs
 from fedpareto.moo.preferences import equidistant
-from fedpareto.trust.privacy import Part
 
 
 @dataclass(frozen=True)

@@ -18,10 +18,10 @@ from fedpareto.algorithms.fedavg import FedAvgState
 from fedpareto.core.algorithm import Setting, Taxonomy
 from fedpareto.core.clients import Clients
 from fedpareto.core.messages import Message, Replies, Shapes
+from fedpareto.core.privacy import Part
 from fedpareto.errors import UserError
 from fedpareto.moo.epo import programme
 from fedpareto.moo.min_norm import Array, normalised
-from fedpareto.trust.privacy import Part
 
 
 @dataclass(frozen=True)

@@ -19,11 +19,11 @@ from torch import Tensor
 from fedpareto.core.algorithm import Algorithm, Needs, Setting, State, Taxonomy, to_everyone, to_participants
 from fedpareto.core.clients import Clients
 from fedpareto.core.messages import Message, Parcels, Replies, Shapes, Tasks
+from fedpareto.core.privacy import Part
 from fedpareto.errors import UserError
 from fedpareto.moo.compression import compress, default_rank, near_square, restore
 from fedpareto.moo.epo import epo_weights
 from fedpareto.moo.min_norm import Array, projected_gradient
-from fedpareto.trust.privacy import Part
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,9 @@ from fedpareto.algorithms.few import FewState
 from fedpareto.core.algorithm import Algorithm, Needs, Setting, Taxonomy, by_client
 from fedpareto.core.clients import Clients
 from fedpareto.core.messages import Message, Parcels, Replies, Shapes, Tasks
+from fedpareto.core.privacy import Part
 from fedpareto.errors import UserError
 from fedpareto.moo.set_scalarise import set_weights, smooth_tchebycheff_set
-from fedpareto.trust.privacy import Part
 
 
 @dataclass(frozen=True)

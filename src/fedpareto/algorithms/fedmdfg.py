@@ -18,9 +18,9 @@ from torch import Tensor
 from fedpareto.core.algorithm import Algorithm, Needs, Setting, State, Taxonomy, by_client, to_everyone, to_participants
 from fedpareto.core.clients import Clients
 from fedpareto.core.messages import Message, Parcels, Replies, Shapes, Tasks
+from fedpareto.core.privacy import Part
 from fedpareto.errors import UserError
 from fedpareto.moo.min_norm import Array, min_norm_weights
-from fedpareto.trust.privacy import Part
 
 SUFFICIENT = 1e-4
 """β: the share of the promised decrease that a step must have, as in the published code."""

@@ -14,8 +14,8 @@ from fedpareto.algorithms.few import FewState
 from fedpareto.core.algorithm import Algorithm, Needs, Setting, Taxonomy, by_client
 from fedpareto.core.clients import Clients
 from fedpareto.core.messages import Message, Parcels, Replies, Shapes, Tasks
+from fedpareto.core.privacy import Part
 from fedpareto.errors import UserError
-from fedpareto.trust.privacy import Part
 
 UNKNOWN = -1
 """Marks a client that has not taken part yet."""

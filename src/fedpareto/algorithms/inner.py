@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from fedpareto.config.parameters import parse_value
 from fedpareto.core.algorithm import Algorithm, Setting, small_setting
-from fedpareto.core.parameters import parse_value
 from fedpareto.core.registry import make_algorithm
 from fedpareto.errors import UserError
 

@@ -30,6 +30,7 @@ from fedpareto.core import rng
 from fedpareto.core.algorithm import Algorithm, Found, Needs, Setting, State, Taxonomy, participants, to_everyone
 from fedpareto.core.clients import Clients
 from fedpareto.core.messages import Message, Parcels, Replies, Shapes, Tasks
+from fedpareto.core.privacy import Part
 from fedpareto.core.solutions import roles
 from fedpareto.errors import UserError
 from fedpareto.moo.search.annealing import Annealing
@@ -37,7 +38,6 @@ from fedpareto.moo.search.evolution import Evolution
 from fedpareto.moo.search.history import History, Search
 from fedpareto.moo.search.linear_support import LinearSupport
 from fedpareto.moo.search.sampling import Lattice, RandomWeights
-from fedpareto.trust.privacy import Part
 
 
 @dataclass(frozen=True)

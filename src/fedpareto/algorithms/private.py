@@ -1,7 +1,7 @@
 """Differential privacy around any algorithm that says what its clients' replies are (`Algorithm.reply_parts`).
 
 Central: McMahan et al., "Learning differentially private recurrent language models", 2018, with a fixed clip. Local:
-noise on each client's own reply, before it leaves; see trust.hiding. What ε this is: trust.privacy.
+noise on each client's own reply, before it leaves; see trust.hiding. What ε this is: core.privacy.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from fedpareto.core.algorithm import (
 )
 from fedpareto.core.clients import Clients
 from fedpareto.core.messages import Message, Parcels, Replies, Shapes, Tasks
+from fedpareto.core.privacy import Exposure, Privacy, epsilon, epsilon_of_all
 from fedpareto.core.problem import Objective
 from fedpareto.errors import UserError
 from fedpareto.trust import discrete
 from fedpareto.trust.hiding import PURPOSE, Hiding, draws, ranges_of
-from fedpareto.trust.privacy import Exposure, Privacy, epsilon, epsilon_of_all
 
 KEPT = "kept"
 """The name under which clients are told that they hold a tuned model."""

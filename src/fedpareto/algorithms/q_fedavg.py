@@ -14,8 +14,8 @@ from fedpareto.core.algorithm import ABOVE_ZERO, Algorithm, Needs, Setting, Taxo
 from fedpareto.core.clients import Clients
 from fedpareto.core.learner import Learner
 from fedpareto.core.messages import Message, Parcels, Replies, Shapes, Tasks
+from fedpareto.core.privacy import Part
 from fedpareto.errors import UserError
-from fedpareto.trust.privacy import Part
 
 SMALLEST_LOSS = 1e-10
 """Below this a loss counts as this: F^(q−1) has no value at 0."""

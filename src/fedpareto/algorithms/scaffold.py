@@ -17,8 +17,8 @@ from fedpareto.core.algorithm import Needs, Setting, Taxonomy, to_participants
 from fedpareto.core.clients import Clients
 from fedpareto.core.learner import Pull
 from fedpareto.core.messages import Message, Replies, Shapes, Tasks
+from fedpareto.core.privacy import Part
 from fedpareto.errors import UserError
-from fedpareto.trust.privacy import Part
 
 
 @dataclass(frozen=True)

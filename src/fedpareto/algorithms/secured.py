@@ -35,11 +35,11 @@ from fedpareto.core.algorithm import (
 from fedpareto.core.averaged import Averaged, apart
 from fedpareto.core.clients import Clients
 from fedpareto.core.messages import Message, Parcels, Replies, Shapes, Tasks, only_of, origins, places
+from fedpareto.core.secure_sum import FEWEST, STEPS, SecureSum, neighbourhood
 from fedpareto.errors import QuorumLost, UserError
 from fedpareto.trust import secure_client as client_side
 from fedpareto.trust.secure_client import OWN_SECRETS
 from fedpareto.trust.secure_server import Unmasking, movement
-from fedpareto.trust.secure_sum import FEWEST, STEPS, SecureSum, neighbourhood
 
 PEERS, KEYS, TOLD, SHARES, COUNT, SURVIVED = (
     f"secure.{name}" for name in ("peers", "keys", "told", "shares", "count", "survived")

@@ -23,7 +23,7 @@ from fedpareto.algorithms.local import Local
 from fedpareto.core.algorithm import Algorithm, Needs, S, Setting, State, climbs, small_setting
 from fedpareto.core.clients import Clients
 from fedpareto.core.messages import Message, Parcels, Replies, Shapes, Tasks
-from fedpareto.trust.privacy import Part
+from fedpareto.core.privacy import Part
 
 FACTOR = "step.factor"
 """By what a client's step size is multiplied, in its private state or in a task; 0: nobody has chosen yet."""

@@ -13,8 +13,9 @@ import typer
 import typer.core
 from typer.core import TyperGroup
 
-from fedpareto import __version__, plugins
+from fedpareto import plugins
 from fedpareto.cli import completion, console, data, demo, lists, matrix, runs, stop, sweep, tune
+from fedpareto.config.version import VERSION
 from fedpareto.core import consent
 from fedpareto.errors import UnknownName, UserError, printable
 
@@ -72,7 +73,7 @@ def _root(
     version: Annotated[bool, typer.Option("--version", help="Print the version and stop.")] = False,
 ) -> None:
     if version:
-        typer.echo(f"fedpareto {__version__}")
+        typer.echo(f"fedpareto {VERSION}")
         raise typer.Exit
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())

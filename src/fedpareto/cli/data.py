@@ -60,7 +60,7 @@ def report(
     """
     import json
 
-    from fedpareto.core.parameters import build, parse_value
+    from fedpareto.config.parameters import build, parse_value
     from fedpareto.problems.fairness.benchmarks import OwnTable
 
     values: dict[str, Any] = {

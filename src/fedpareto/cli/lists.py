@@ -28,7 +28,8 @@ def algorithms(
 
     Example: fedpareto algorithms fedpref
     """
-    from fedpareto.core import described, registry
+    from fedpareto.config import described
+    from fedpareto.core import registry
 
     if taxonomy or picture is not None:
         if name is not None or not taxonomy:
@@ -85,7 +86,8 @@ def problems(
 
     Example: fedpareto problems synthetic
     """
-    from fedpareto.core import described, registry
+    from fedpareto.config import described
+    from fedpareto.core import registry
 
     if name is not None:
         cls = registry.problem_class(name)
@@ -157,8 +159,8 @@ def parameter_table(cls: type) -> Table:
     from rich.markup import escape
     from rich.table import Table
 
+    from fedpareto.config import described
     from fedpareto.config.source import field_docs
-    from fedpareto.core import described
 
     docs = field_docs(cls)
     table = Table("parameter", "default", "meaning")
@@ -169,7 +171,7 @@ def parameter_table(cls: type) -> Table:
 
 
 def _print_parameters(name: str, cls: type) -> None:
-    from fedpareto.core import described
+    from fedpareto.config import described
 
     typer.echo(f"{name}: {described.summary(cls)}\n")
     table = parameter_table(cls)

@@ -286,7 +286,7 @@ def _loaded(runs: list[Path], central: bool, rank: int, converged: bool) -> list
 
 def _changed(before: Spec, settings: list[str]) -> Spec:
     """A resumed run's spec: only what decides whether it continues may be changed, never what it computes."""
-    from fedpareto.core.parameters import field_names
+    from fedpareto.config.parameters import field_names
     from fedpareto.experiments.draft import Draft
     from fedpareto.experiments.resuming import MOVABLE
 

@@ -18,12 +18,12 @@ from fedpareto.core.conditioned import Conditioned
 from fedpareto.core.groups import Comparison
 from fedpareto.core.layout import Layout
 from fedpareto.core.messages import Ids, Message, Parcels, Replies, Shapes, Tasks, places
+from fedpareto.core.privacy import Part, Privacy
 from fedpareto.core.problem import Judge, Objective
+from fedpareto.core.secure_sum import SecureSum
 from fedpareto.core.taxonomy import BOXES, COMPARISON, OUTSIDE, Box
 from fedpareto.core.traffic import Traffic, traffic
 from fedpareto.moo.graphs import Graph
-from fedpareto.trust.privacy import Part, Privacy
-from fedpareto.trust.secure_sum import SecureSum
 
 ABOVE_ZERO: float = torch.finfo(torch.float32).tiny
 """The smallest allowed value of what must be positive, for `Algorithm.reply_limits`."""

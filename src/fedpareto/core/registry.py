@@ -16,10 +16,10 @@ from typing import Any
 
 from fedpareto import plugins
 from fedpareto.core.algorithm import Algorithm
+from fedpareto.core.privacy import Privacy
 from fedpareto.core.problem import Problem
+from fedpareto.core.secure_sum import SecureSum
 from fedpareto.errors import UnknownName, UserError
-from fedpareto.trust.privacy import Privacy
-from fedpareto.trust.secure_sum import SecureSum
 
 FINE_TUNED, SAFE = "+ft", "+safe"
 VARIANTS = {FINE_TUNED: "fine_tuning.FineTuned", SAFE: "safe.Safe"}
@@ -74,7 +74,7 @@ def problem_class(name: str) -> type[Problem]:
 
 def make_algorithm(name: str, parameters: Mapping[str, Any] | None = None) -> Algorithm[Any]:
     """An algorithm with its hyper-parameters; "+ft" or "+safe" at the end of the name is a variant of it."""
-    from fedpareto.core.parameters import build
+    from fedpareto.config.parameters import build
 
     algorithm = build(algorithm_class(name), parameters or {}, f"algorithm {name}")
     _, variant = parted(name)

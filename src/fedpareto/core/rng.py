@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedpareto.core.philox import LAST, MULTIPLIERS, ROUNDS, WEYL
 from fedpareto.core.quantiles import logarithm, normal_quantile
 
 SERVER = -1
@@ -24,16 +25,8 @@ SERVER = -1
 
 _MASK64 = (1 << 64) - 1
 _MASK = (1 << 32) - 1
-MULTIPLIERS = 0xD2511F53, 0xCD9E8D57
-"""Of Philox4x32 …"""
-WEYL = 0x9E3779B9, 0xBB67AE85
-"""… what its key grows by in each round …"""
-ROUNDS = 10
-"""… and how many rounds it has here."""
 _IN_CACHE = 1 << 14
 """Blocks that a CPU computes at once: their 64-bit words stay in its cache."""
-LAST = 1 << 62
-"""A key after all others."""
 Words = TypeVar("Words", Tensor, np.ndarray)
 """Whole numbers, of torch or of NumPy: the arithmetic is the same."""
 

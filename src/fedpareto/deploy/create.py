@@ -13,15 +13,8 @@ from typing import Any
 import yaml
 
 from fedpareto.deploy import certificates, templates
-from fedpareto.deploy.layout import (
-    MOST_NODES,
-    SCHEMA,
-    SPEC,
-    Deployment,
-    NodeFolder,
-    check_address,
-    private_folder,
-)
+from fedpareto.deploy.layout import MOST_NODES, Deployment, NodeFolder, check_address, private_folder
+from fedpareto.deploy.names import SCHEMA, SPEC
 from fedpareto.deploy.specs import finish
 from fedpareto.errors import UnknownName, UserError
 from fedpareto.experiments.draft import Draft

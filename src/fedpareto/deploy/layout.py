@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fedpareto.deploy.names import DEPLOYMENT, NODE, SCHEMA
 from fedpareto.errors import DamagedFile, UserError, reading
 from fedpareto.files import read_object, write_atomically
 
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 FORMAT = 1
 MOST_NODES = 10_000
 """Of a federation; each has a key, and a line in the status."""
-SPEC, SCHEMA, DEPLOYMENT, NODE = "spec.yaml", "schema.json", "deployment.json", "node.json"
 
 
 @dataclass(frozen=True)

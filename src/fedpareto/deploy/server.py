@@ -13,6 +13,7 @@ from pathlib import Path
 from flwr.serverapp import Grid
 
 from fedpareto.codecs import Codec
+from fedpareto.core.privacy import need_accountant
 from fedpareto.deploy import certificates, health, logs, status
 from fedpareto.deploy.gate import Gate
 from fedpareto.deploy.layout import Deployment, is_loopback
@@ -33,7 +34,6 @@ from fedpareto.experiments.settings import settings_of
 from fedpareto.experiments.spec import Spec
 from fedpareto.experiments.store import RunFolder, describe
 from fedpareto.problems.fairness.silo import Silo
-from fedpareto.trust.privacy import need_accountant
 
 GOODBYE = 60.0
 """Seconds that nodes have to learn that the run is finished."""

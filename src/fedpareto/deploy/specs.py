@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from fedpareto.deploy.layout import SCHEMA, SPEC
+from fedpareto.deploy.names import SCHEMA, SPEC
 from fedpareto.errors import UserError
 from fedpareto.experiments.draft import Draft
 from fedpareto.experiments.spec import PRIVATE, Spec

@@ -6,7 +6,8 @@ import os
 import sys
 from pathlib import Path
 
-from fedpareto.deploy.layout import DEPLOYMENT, SCHEMA, SPEC, Deployment, is_loopback
+from fedpareto.deploy.layout import Deployment, is_loopback
+from fedpareto.deploy.names import DEPLOYMENT, SCHEMA, SPEC
 
 IMAGE = "fedpareto-flower"
 """The name of the image in the compose files; the README says how to build it."""

@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from fedpareto import __version__
+from fedpareto.config.version import VERSION
 from fedpareto.core.federation import setting_of
 from fedpareto.core.problem import SupervisedProblem
 from fedpareto.errors import UnknownName, UserError
@@ -223,7 +223,7 @@ def _record(audit: Audit, answers: Sequence[Answer], unfit: Mapping[str, str]) -
         for name in names
     ]
     record = {
-        "fedpareto": __version__,
+        "fedpareto": VERSION,
         "spec": audit.base.finish().to_mapping(),
         "effort": asdict(audit.effort),
         "protections": [AS_SET, *(one.name for one in audit.protections)],

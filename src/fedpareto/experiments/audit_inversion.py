@@ -15,9 +15,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedpareto.config.parameters import field_names
 from fedpareto.core import rng
 from fedpareto.core.messages import Parcels, Tasks
-from fedpareto.core.parameters import field_names
 from fedpareto.core.problem import SupervisedProblem
 from fedpareto.core.rows import Batch, Rows
 from fedpareto.engines.local import LocalEngine

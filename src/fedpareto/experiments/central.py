@@ -11,7 +11,9 @@ import numpy as np
 
 from fedpareto.core import registry
 from fedpareto.core.federation import Federation
+from fedpareto.core.privacy import Privacy
 from fedpareto.core.rows import Rows
+from fedpareto.core.secure_sum import SecureSum
 from fedpareto.engines.faults import Faults
 from fedpareto.engines.options import LocalOptions
 from fedpareto.errors import UserError
@@ -26,8 +28,6 @@ from fedpareto.files import write_atomically
 from fedpareto.report.parsing import CENTRAL_FILE
 from fedpareto.trust.attacks import Attack
 from fedpareto.trust.defences import Defence
-from fedpareto.trust.privacy import Privacy
-from fedpareto.trust.secure_sum import SecureSum
 
 
 def central(spec: Spec, on_round: OnRound | None = None) -> Result:

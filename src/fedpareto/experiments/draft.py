@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from fedpareto.config.parameters import as_recorded, build, field_names, must_be_usable, parse_value, to_plain
 from fedpareto.core import registry
 from fedpareto.core.algorithm import Algorithm
 from fedpareto.core.federation import draw_preferences
 from fedpareto.core.learner import Learner
-from fedpareto.core.parameters import as_recorded, build, field_names, must_be_usable, parse_value, to_plain
 from fedpareto.core.problem import Problem
 from fedpareto.engines.faults import Faults
 from fedpareto.engines.options import EngineOptions

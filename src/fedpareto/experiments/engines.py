@@ -19,6 +19,7 @@ from fedpareto.codecs import Codec
 from fedpareto.core.algorithm import Setting
 from fedpareto.core.engine import Engine
 from fedpareto.core.federation import Federation
+from fedpareto.core.privacy import need_accountant
 from fedpareto.engines.coding import Coding
 from fedpareto.engines.local import LocalEngine
 from fedpareto.engines.machine import Choices
@@ -28,7 +29,6 @@ from fedpareto.experiments.settings import settings_of
 from fedpareto.experiments.spec import Spec
 from fedpareto.fleet.flight import Flight
 from fedpareto.fleet.trips import Fleet
-from fedpareto.trust.privacy import need_accountant
 from fedpareto.trust.secure_keys import need_cryptography
 
 GROUP = "fedpareto.engines"

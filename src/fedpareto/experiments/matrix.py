@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from fedpareto.core.parameters import build
+from fedpareto.config.parameters import build
 from fedpareto.core.problem import Objective
 from fedpareto.errors import DamagedFile, UserError, reading
 from fedpareto.experiments import engines, runner, worth

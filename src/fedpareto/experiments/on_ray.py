@@ -18,7 +18,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from fedpareto import __version__, cluster
+from fedpareto import cluster
+from fedpareto.config.version import VERSION
 from fedpareto.errors import UserError, in_words
 from fedpareto.experiments.interrupts import Stopped
 from fedpareto.experiments.parallel import KILLED, PATIENCE, Answer, OnRay, Pieces, Stop, Work
@@ -55,7 +56,7 @@ class _Task:
     mark: str
     own: str
     files: Files
-    version: str = __version__
+    version: str = VERSION
 
 
 def as_tasks(pieces: Pieces[Work, Answer], jobs: OnRay, stop: Stop) -> Iterator[tuple[int, Answer]]:
@@ -176,8 +177,8 @@ def _work(task: _Task, item: Any, wish: Any) -> _Back:
 
 def carried_out(task: _Task, item: Any, stop: Stop) -> _Back:
     """A piece in the folder of the work, or if that is not seen from here, in one whose files are sent back."""
-    if task.version != __version__:
-        theirs = f"a worker on {socket.gethostname()} has fedpareto {__version__}"
+    if task.version != VERSION:
+        theirs = f"a worker on {socket.gethostname()} has fedpareto {VERSION}"
         return _Back(mistake=f"{theirs}, this process has {task.version}; install the same version everywhere")
     if (task.out / task.mark).exists():
         return _tried(task, task.out, item, stop)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fedpareto import columns
-from fedpareto.core.parameters import as_recorded
+from fedpareto.config.parameters import as_recorded
 from fedpareto.errors import DamagedFile, UserError
 from fedpareto.experiments.spec import Spec
 from fedpareto.experiments.store import RunFolder, versions

@@ -11,12 +11,14 @@ import numpy as np
 from fedpareto.codecs import Codec
 from fedpareto.config import keys
 from fedpareto.config.keys import Keys
+from fedpareto.config.parameters import to_plain
 from fedpareto.core import registry
 from fedpareto.core.algorithm import Algorithm, participant_count, unwrapped
 from fedpareto.core.federation import Federation, draw_preferences
 from fedpareto.core.learner import Learner
-from fedpareto.core.parameters import to_plain
+from fedpareto.core.privacy import Privacy
 from fedpareto.core.problem import Problem
+from fedpareto.core.secure_sum import SecureSum
 from fedpareto.engines.faults import Faults
 from fedpareto.engines.options import EngineOptions, LocalOptions
 from fedpareto.errors import UserError, at
@@ -44,8 +46,6 @@ from fedpareto.fleet.policy import Policy
 from fedpareto.fleet.selection import Selection
 from fedpareto.trust.attacks import Attack
 from fedpareto.trust.defences import Defence
-from fedpareto.trust.privacy import Privacy
-from fedpareto.trust.secure_sum import SecureSum
 
 NAMED_SECTIONS = {"algorithm": "fedpref", "problem": "synthetic", "engine": "local"}
 """Sections that begin with a name, and its default."""

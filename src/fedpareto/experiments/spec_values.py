@@ -8,10 +8,12 @@ from typing import Any, Literal
 from fedpareto.codecs import Codec
 from fedpareto.config import keys
 from fedpareto.config.bounds import number
+from fedpareto.config.parameters import convert
 from fedpareto.core.algorithm import Algorithm, participant_count, secure_sum_of, small_setting, unwrapped
 from fedpareto.core.learner import Learner
-from fedpareto.core.parameters import convert
+from fedpareto.core.privacy import Privacy
 from fedpareto.core.problem import Problem, SupervisedProblem
+from fedpareto.core.secure_sum import FEWEST, SecureSum
 from fedpareto.engines.options import EngineOptions
 from fedpareto.errors import UserError
 from fedpareto.fleet.devices import Devices
@@ -19,8 +21,6 @@ from fedpareto.fleet.policy import Policy
 from fedpareto.fleet.selection import Selection
 from fedpareto.trust.attacks import FORGERIES, Attack
 from fedpareto.trust.defences import Defence
-from fedpareto.trust.privacy import Privacy
-from fedpareto.trust.secure_sum import FEWEST, SecureSum
 
 BLIND = ("random", "round-robin", "available")
 """Kinds of selection that look at nothing which depends on rows."""

@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from fedpareto import limits
-from fedpareto.core.parameters import MOST_BITS
+from fedpareto.config.parameters import MOST_BITS
 from fedpareto.errors import DAMAGE, UserError
 from fedpareto.files import read_bytes
 

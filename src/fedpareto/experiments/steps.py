@@ -10,10 +10,10 @@ from fedpareto.core import registry
 from fedpareto.core.algorithm import Algorithm, climbs, unwrapped
 from fedpareto.core.kept import Kept
 from fedpareto.core.learner import Learner
+from fedpareto.core.privacy import Privacy
 from fedpareto.core.problem import Problem
 from fedpareto.engines.options import EngineOptions
 from fedpareto.errors import UserError
-from fedpareto.trust.privacy import Privacy
 
 Choice = Literal["validated", "fixed"]
 

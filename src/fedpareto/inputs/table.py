@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from fedpareto.core.parameters import build
+from fedpareto.config.parameters import build
 from fedpareto.errors import UserError, reading
 
 NUMBER, VALUE, MISSING = "number", "value", "missing"

@@ -22,7 +22,8 @@ from fedpareto.inputs.images_texts import Inputs
 from fedpareto.inputs.table import VALUE, InputSchema
 from fedpareto.page.dial_rows import Table
 from fedpareto.serving import runs, tables
-from fedpareto.serving.answers import is_yes_or_no, meaning
+from fedpareto.serving.answers import meaning
+from fedpareto.serving.decisions import is_yes_or_no
 from fedpareto.serving.models import AnyPreference, Point, Servable
 from fedpareto.serving.predictions import Predictions, Prepared, prepared
 

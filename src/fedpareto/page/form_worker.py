@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from fedpareto.config import keys
-from fedpareto.core import consent, described, registry
-from fedpareto.core.parameters import parse_value, to_plain
+from fedpareto.config import described, keys
+from fedpareto.config.parameters import parse_value, to_plain
+from fedpareto.core import consent, registry
 from fedpareto.errors import UserError
 from fedpareto.experiments import engines, spec_yaml
 from fedpareto.experiments.draft import USED_BY, Draft

@@ -19,16 +19,18 @@ from scipy.special import expit, softmax
 from torch import Tensor
 from torch.nn.functional import pad
 
+from fedpareto.config.parameters import build
 from fedpareto.core.conditioned import Conditioned, tolerances
 from fedpareto.core.layout import Layout
-from fedpareto.core.parameters import build
 from fedpareto.core.problem import Problem
 from fedpareto.core.registry import problem_class
 from fedpareto.errors import UserError, reading
 from fedpareto.experiments.servable import CONDITIONED, SOLUTIONS, Card
+from fedpareto.inputs.frames import features_of, is_frame
 from fedpareto.inputs.table import InputSchema
 from fedpareto.moo.dominance import is_nondominated
 from fedpareto.networks.mlp import MLP
+from fedpareto.serving.decisions import decided
 from fedpareto.serving.layers import CodedLinear, Layer, forward, layers_of, network_of
 from fedpareto.serving.preferences import checked
 
@@ -83,10 +85,24 @@ class Servable(ABC):
         return np.stack(said, axis=1)
 
     def predict(self, frame: Any, preference: Any) -> Any:
-        """Probability and decision for each row of a pandas or polars DataFrame, as a frame of the same library."""
-        from fedpareto.serving.frames import predict
+        """For each row of a pandas or polars DataFrame its `probability` of the positive label and the `decision`, that
+        label above ½ and else the other one, as a frame of the same library.
 
-        return predict(self, frame, preference)
+        `preference` is one for all rows, or one for each. Other columns of `frame` than the model's are ignored.
+        """
+        if not is_frame(frame):
+            raise UserError(f"predict takes a pandas or polars DataFrame, not {type(frame).__name__}")
+        if not len(frame):
+            raise UserError("there are no rows to predict")
+        if self.problem is not None or not isinstance(self.card.inputs, InputSchema):
+            raise UserError(f"a frame works for binary models; for {self.card.problem} use model(x, preference)")
+        features, _ = features_of(self.card.inputs, frame)
+        logits = self.logits(features, preference).double()
+        negative, positive = decided(self.card)
+        decisions = [positive if is_positive else negative for is_positive in (logits > 0).tolist()]
+        answers = {"probability": torch.sigmoid(logits).numpy(), "decision": decisions}
+        index = {"index": frame.index} if hasattr(frame, "index") else {}
+        return type(frame)(answers, **index)
 
     def logits(self, x: Any, preference: Any) -> Tensor:
         """The log-odds of a positive decision, `[b]`; of other models the scores of each output's classes."""

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import torch
 
+from fedpareto.config.parameters import build
 from fedpareto.core.layout import Layout
 from fedpareto.core.model_parts import anatomy_from_json
 from fedpareto.core.names import client_of
 from fedpareto.core.outputs import Output
-from fedpareto.core.parameters import build
 from fedpareto.core.problem import Objective
 from fedpareto.core.solutions import SolutionSet, chosen_on
 from fedpareto.errors import UserError, reading

@@ -18,13 +18,14 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse, Response
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat, StrictInt, StrictStr, ValidationError
 
-import fedpareto
+from fedpareto.config.version import VERSION
 from fedpareto.errors import UserError
 from fedpareto.experiments.servable import Card
 from fedpareto.inputs.images_texts import ImageInputs
 from fedpareto.serving.access_log import AccessLog
-from fedpareto.serving.answers import by_row, is_yes_or_no
+from fedpareto.serving.answers import by_row
 from fedpareto.serving.batching import Batcher
+from fedpareto.serving.decisions import is_yes_or_no
 from fedpareto.serving.gate import KNOWN, ROWS, Gate, said
 from fedpareto.serving.metrics import CONTENT_TYPE, Counters
 from fedpareto.serving.models import AnyPreference, Point, Servable
@@ -210,7 +211,7 @@ def app_of(
         """Whether to send requests here: 200, or 503 once the service is about to stop."""
         return JSONResponse({"status": "draining" if gate.draining else "ready"}, 503 if gate.draining else 200)
 
-    info = {"version": fedpareto.__version__, "algorithm": card.algorithm, "problem": card.problem}
+    info = {"version": VERSION, "algorithm": card.algorithm, "problem": card.problem}
 
     @app.get("/metrics")
     async def metrics() -> Response:

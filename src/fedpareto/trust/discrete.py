@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from fedpareto.core import rng
+from fedpareto.core.privacy import Privacy
 from fedpareto.trust.hiding import PURPOSE
-from fedpareto.trust.privacy import Privacy
 
 MARGIN = 1e-9
 """Relative, on sensitivity and variance: a clipped update is longer than the clip by less, in double precision, and a

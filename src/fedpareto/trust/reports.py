@@ -1,7 +1,7 @@
 """The objectives that clients report: measurements for the experimenter, and something about their rows.
 
 A client's rows may move each of them over its whole range, so noise that hides a client is as large as that. It is
-counted in ε like any other; see trust.privacy.
+counted in ε like any other; see core.privacy.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedpareto.core.privacy import Privacy
 from fedpareto.core.problem import Objective
 from fedpareto.core.rng import Addresses
 from fedpareto.trust.hiding import bounded, draws, ranges_of
-from fedpareto.trust.privacy import Privacy
 
 PURPOSE = "reported objectives"
 """The name of the random streams that noise is drawn from."""

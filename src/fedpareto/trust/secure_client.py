@@ -10,9 +10,9 @@ from hashlib import sha256
 import numpy as np
 
 from fedpareto.core.messages import Message
+from fedpareto.core.secure_sum import FEWEST
 from fedpareto.errors import UserError
 from fedpareto.trust import secure_keys as keys
-from fedpareto.trust.secure_sum import FEWEST
 
 SECRETS = 3 * keys.SECRET
 """Bytes of what a client keeps: the secret of its key for sealing, of that for masking, and of its own mask."""

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedpareto.core.messages import FARTHEST, LARGEST, Message
+from fedpareto.core.secure_sum import SecureSum
 from fedpareto.errors import UserError
 from fedpareto.trust import secure_keys as keys
 from fedpareto.trust.secure_client import add, own_mask
-from fedpareto.trust.secure_sum import SecureSum
 
 
 @dataclass(frozen=True)

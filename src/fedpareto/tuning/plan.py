@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from fedpareto.core.parameters import build
+from fedpareto.config.parameters import build
 from fedpareto.errors import UserError
 from fedpareto.experiments.draft import Draft
 from fedpareto.experiments.spec import TUNE, Spec

@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from fedpareto.config.parameters import to_plain
 from fedpareto.core.algorithm import Algorithm, State, unwrapped
 from fedpareto.core.messages import Outcome, Parcels, Tasks
-from fedpareto.core.parameters import to_plain
 from fedpareto.core.solutions import chosen_on
 from fedpareto.engines.checks import enforce_quorum
 from fedpareto.engines.faults import Faults

@@ -10,6 +10,7 @@ import torch
 from memory_federation import node_of, small
 
 from fedpareto.algorithms.secured import COUNT, KEYS, PEERS, SHARES, SURVIVED
+from fedpareto.core.secure_sum import STEPS
 from fedpareto.engines.flower import wire
 from fedpareto.engines.single import Reply, Task, stacked
 from fedpareto.errors import UserError
@@ -17,7 +18,6 @@ from fedpareto.trust import secure_keys as keys
 from fedpareto.trust.secure_client import DROPPED
 from fedpareto.trust.secure_client import SURVIVED as THERE
 from fedpareto.trust.secure_server import Unmasking
-from fedpareto.trust.secure_sum import STEPS
 
 CLIENTS, VICTIM = 6, 2
 FEDAVG = {"name": "fedavg", "weighting": "equal"}

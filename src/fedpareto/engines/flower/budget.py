@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fedpareto.core.privacy import Privacy
 from fedpareto.errors import DamagedFile, UserError
 from fedpareto.files import write_atomically
-from fedpareto.trust.privacy import Privacy
 
 FILE = "spent.json"
 

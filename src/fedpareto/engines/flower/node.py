@@ -20,6 +20,7 @@ from fedpareto.core.federation import Federation
 from fedpareto.core.learner import Learner
 from fedpareto.core.messages import ByClient, Evaluations, Failure, Message, Outcome, Parcels
 from fedpareto.core.problem import Problem
+from fedpareto.core.secure_sum import STEPS
 from fedpareto.engines.coding import Coding, as_sent
 from fedpareto.engines.faults import Faults
 from fedpareto.engines.flower import schema, wire
@@ -32,7 +33,6 @@ from fedpareto.engines.single import ONE, Reply, Task, exchanged, single, stacke
 from fedpareto.errors import UserError
 from fedpareto.files import write_atomically
 from fedpareto.trust.secure_client import keys_of
-from fedpareto.trust.secure_sum import STEPS
 
 log = logging.getLogger("fedpareto.flower.privacy")
 

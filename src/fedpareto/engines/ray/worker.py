@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-import fedpareto
+from fedpareto.config.version import VERSION
 from fedpareto.core.algorithm import model_sized
 from fedpareto.core.messages import Outcome, Parcels, Replies, Tasks
 from fedpareto.engines.judging import Done
@@ -180,7 +180,7 @@ class Worker:
 def versions() -> dict[str, str]:
     """What must be the same everywhere."""
     python = ".".join(platform.python_version_tuple()[:2])
-    return {"fedpareto": fedpareto.__version__, "Python": python, "torch": str(torch.__version__).partition("+")[0]}
+    return {"fedpareto": VERSION, "Python": python, "torch": str(torch.__version__).partition("+")[0]}
 
 
 def _unjudged(done: Done) -> dict[str, Plain]:

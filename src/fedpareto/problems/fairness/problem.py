@@ -12,12 +12,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedpareto.config.parameters import earlier
 from fedpareto.core import rng
 from fedpareto.core.groups import Comparison, GroupedProblem
 from fedpareto.core.layout import Layout
 from fedpareto.core.learner import Learner
 from fedpareto.core.outputs import Output
-from fedpareto.core.parameters import earlier
 from fedpareto.core.problem import Objective, Readout
 from fedpareto.core.rows import Batch, Rows, Splits, tested_on_all
 from fedpareto.errors import UserError

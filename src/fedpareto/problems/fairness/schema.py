@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fedpareto.config.parameters import build
 from fedpareto.core.outputs import Output
-from fedpareto.core.parameters import build
 from fedpareto.errors import UserError, reading
 from fedpareto.files import read_object
 from fedpareto.inputs import table as inputs

@@ -213,8 +213,8 @@ class MissionOptions(EngineOptions):
     def satellites(self) -> int:
         """How many there are."""
         if self.plan:
-            from fedpareto.space.missions.sky import satellites_of
             from fedpareto.space.orbits import ion
+            from fedpareto.space.orbits.listing import satellites_of
 
             return len(satellites_of(ion.read(Path(self.plan))))
         if self.tle:

@@ -19,7 +19,7 @@ from fedpareto.space.missions.options import MissionOptions
 from fedpareto.space.orbits import ion
 from fedpareto.space.orbits.circular import Orbits
 from fedpareto.space.orbits.earth import RADIUS, Array, Whole, sidereal_angle
-from fedpareto.space.orbits.listing import ends, windows
+from fedpareto.space.orbits.listing import satellites_of, windows
 from fedpareto.space.orbits.plans import ContactPlan, Rates, must_see
 from fedpareto.space.orbits.sights import (
     GRAZING,
@@ -280,12 +280,6 @@ class _WithRelays:
 
 
 # -- plans that were given -----------------------------------------------------------------------------------------
-
-
-def satellites_of(given: ContactPlan) -> list[int]:
-    """The nodes of a plan that are no stations: those that are the first of two at least once."""
-    found = windows(given)
-    return sorted({one.a for one in found} | {one.b for one in found} - set(ends(found)))
 
 
 def _from_plan(options: MissionOptions, seconds: float) -> Sky:

@@ -70,3 +70,9 @@ def _service(node: int, found: list[Window], seconds: float) -> Service:
     median = float(np.median([one.minutes for one in found])) if found else 0.0
     peers = len({one.a + one.b - node for one in found})
     return Service(node, peers, len(found), median, 1 - sum(waits) / seconds, max(waits) / 60)
+
+
+def satellites_of(given: ContactPlan) -> list[int]:
+    """The nodes of a plan that are no stations: those that are the first of two at least once."""
+    found = windows(given)
+    return sorted({one.a for one in found} | {one.b for one in found} - set(ends(found)))

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from fedpareto.config.parameters import to_plain
 from fedpareto.core import registry
 from fedpareto.core.algorithm import Setting, participant_count, unwrapped
-from fedpareto.core.parameters import to_plain
 from fedpareto.errors import UserError
 from fedpareto.experiments.settings import settings_of
 from fedpareto.experiments.spec import Spec
